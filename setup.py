@@ -1,0 +1,35 @@
+"""Package metadata; tool settings are in pyproject.toml."""
+
+from setuptools import find_packages, setup
+
+setup(
+    name="specjax",
+    version="0.1.0",
+    description="Speculative decoding in JAX for TPUs and GPUs",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=find_packages(include=["specjax", "specjax.*"]),
+    install_requires=[
+        "absl-py",
+        "flax>=0.12",
+        "grain>=0.2.10",
+        "huggingface-hub",
+        "jax>=0.10",
+        "matplotlib",
+        "ml-collections>=1.0",
+        "numpy",
+        "optax",
+        "orbax-checkpoint>=0.11",
+        "sacrebleu",
+        "safetensors>=0.5",
+        "tokenizers",
+        "tqdm",
+        "transformers>=5",
+    ],
+    extras_require={
+        "test": ["pytest", "ruff", "scipy"],
+        "cuda12": ["jax[cuda12]"],
+        "cuda13": ["jax[cuda13]"],
+        "tpu": ["jax[tpu]"],
+    },
+)

@@ -1,0 +1,18 @@
+"""specjax: speculative decoding in JAX."""
+
+from specjax.api import Generator, LoadedModel, Result, load
+from specjax.decoding.strategy import Strategy, autoregressive, speculative
+from specjax.errors import UserError
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Generator",
+    "LoadedModel",
+    "Result",
+    "Strategy",
+    "UserError",
+    "autoregressive",
+    "load",
+    "speculative",
+]

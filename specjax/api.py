@@ -1,0 +1,208 @@
+"""Models, generators and results for notebooks and scripts: the five-line API.
+
+target = specjax.load("google/t5-v1_1-xxl")
+drafter = specjax.load("google/t5-v1_1-small")
+generator = specjax.Generator(target, {"drafter": drafter}, specjax.speculative(length=4))
+result = generator(["translate English to German: A man rides a bike."])
+print(result.texts, result.statistics)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax.checkpoints import huggingface
+from specjax.checkpoints.tokenizer import check_same_vocabulary, load_tokenizer
+from specjax.data.batching import Batch, make_batch
+from specjax.decoding.loop import advance_jitted, begin_jitted, generate
+from specjax.decoding.state import Decoder, Generation
+from specjax.decoding.strategy import Strategy, autoregressive
+from specjax.decoding.summary import Statistics, summarise
+from specjax.errors import UserError
+from specjax.models.base import LanguageModel, Params
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadedModel:
+    """A model with its parameters and, when it has one, its tokenizer."""
+
+    model: LanguageModel
+    params: Params
+    tokenizer: Any = None
+    name: str = "model"
+
+
+def load(name: str | Path, dtype: Any = jnp.float32) -> LoadedModel:
+    """Loads a model and its tokenizer from a Hugging Face directory or hub id.
+
+    `dtype` is that of weights and arithmetic: float32 on CPU, bfloat16 on TPU and GPU.
+
+    Raises:
+      UserError: when something is missing or does not fit.
+    """
+    checkpoint = huggingface.load(name, dtype)
+    tokenizer = load_tokenizer(checkpoint.path)
+    return LoadedModel(checkpoint.model, checkpoint.params, tokenizer, str(name))
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """Outputs of one call, row by row."""
+
+    tokens: list[list[int]]  # generated ids, EOS included
+    texts: list[str] | None  # None without a tokenizer
+    statistics: Statistics
+
+
+class Generator:
+    """Decodes texts or token ids with a target, its drafters and a strategy.
+
+    Prompts are padded to multiples of `bucket` and batches to full size, so that few programs are
+    compiled; each call is one host dispatch per batch. Rows keep the tokens they would get alone
+    under the same seed and index.
+    """
+
+    def __init__(
+        self,
+        target: LoadedModel,
+        drafters: Mapping[str, LoadedModel] | None = None,
+        strategy: Strategy | None = None,
+        *,
+        tables: Mapping[str, Params] | None = None,
+        max_new_tokens: int = 64,
+        max_prompt_tokens: int = 512,
+        bucket: int = 8,
+    ) -> None:
+        loaded = {"target": target, **(drafters or {})}
+        self.target, self.strategy = target, strategy or autoregressive()
+        self.max_prompt_tokens, self.bucket = max_prompt_tokens, bucket
+        models = tuple((name, entry.model) for name, entry in loaded.items())
+        try:
+            self.decoder = Decoder(
+                models, self.strategy.drafter, self.strategy.rule, max_new_tokens
+            )
+        except ValueError as error:
+            raise UserError(f"strategy: {error}") from None
+        for name in self.decoder.drafter.models:
+            check_same_vocabulary(name, loaded[name], target)
+        trees = {name: entry.params for name, entry in loaded.items()} | dict(tables or {})
+        missing = [name for name in self.decoder.inputs if name not in trees]
+        if missing:
+            raise UserError(f"strategy: the n-gram table {missing[0]!r} was not given")
+        self.params = {name: trees[name] for name in self.decoder.inputs}
+        self.options = self.strategy.options()
+
+    def __call__(
+        self,
+        prompts: Sequence[str] | Sequence[Sequence[int]],
+        *,
+        seed: int = 0,
+        batch_size: int | None = None,
+    ) -> Result:
+        """Decodes prompts (texts, or token ids) and returns tokens, texts and statistics."""
+        ids = self.encode(prompts)
+        size = batch_size or len(ids)
+        tokens: list[list[int]] = []
+        traces = []
+        for start in range(0, len(ids), size):
+            batch = self.batch(ids[start : start + size], size, first=start)
+            generation = self.run(batch, seed)
+            tokens += self.rows(generation)[: batch.rows]
+            traces.append((generation, batch.rows))
+        return Result(tokens, self.decode(tokens), summarise(self.decoder, traces))
+
+    def stream(
+        self, prompt: str | Sequence[int], *, seed: int = 0, rounds: int = 1
+    ) -> Iterator[str | list[int]]:
+        """Yields what became final after every `rounds` rounds: text pieces, or token ids."""
+        batch = self.batch(self.encode([prompt]), 1)
+        args = (batch.tokens, batch.length, self.keys(batch, seed), batch.limit)
+        state = begin_jitted(self.decoder, self.params, *args, self.options)
+        seen: list[int] = []
+        text = ""
+        while bool(state.context.active.any()):
+            state = advance_jitted(self.decoder, self.params, state, rounds)
+            context = state.context
+            row = np.asarray(context.tokens)[0, int(context.begin[0]) : int(context.length[0])]
+            if self.target.tokenizer is None:
+                yield row[len(seen) :].tolist()
+            else:
+                # Pieces join differently inside a text: decode the whole and yield what is new.
+                whole = self.decode([row.tolist()])[0]
+                yield whole[len(text) :]
+                text = whole
+            seen = row.tolist()
+
+    def encode(self, prompts: Sequence[Any]) -> list[list[int]]:
+        """Token ids of prompts; checks that there is something to decode and that it fits."""
+        if isinstance(prompts, str):
+            raise UserError("prompts is a single text; it must be a list of texts or token ids")
+        ids = []
+        for index, prompt in enumerate(prompts):
+            if isinstance(prompt, str):
+                if self.target.tokenizer is None:
+                    raise UserError("prompts holds texts, but the target has no tokenizer")
+                prompt = self.target.tokenizer(prompt).input_ids
+            row = [int(token) for token in prompt]
+            if not 1 <= len(row) <= self.max_prompt_tokens:
+                raise UserError(
+                    f"prompt {index} has {len(row)} tokens; max_prompt_tokens allows 1 to"
+                    f" {self.max_prompt_tokens}"
+                )
+            ids.append(row)
+        if not ids:
+            raise UserError("prompts is empty; there is nothing to decode")
+        return ids
+
+    def batch(self, ids: list[list[int]], size: int, first: int = 0) -> Batch:
+        """Rows `first ..` padded to a compiled shape; missing rows decode nothing."""
+        return make_batch(
+            ids,
+            size,
+            first=first,
+            pad=self.decoder.target_model.pad,
+            bucket=self.bucket,
+            limit=self.decoder.max_new_tokens,
+        )
+
+    def keys(self, batch: Batch, seed: int) -> jax.Array:
+        """One key per row, from the seed and the row's index in the data."""
+        return _row_keys(jax.random.key(seed), batch.index)
+
+    def run(self, batch: Batch, seed: int, limit: np.ndarray | None = None) -> Generation:
+        """One dispatch of the jitted decode; `limit` [B] overrides the batch's."""
+        return generate(
+            self.decoder,
+            self.params,
+            batch.tokens,
+            batch.length,
+            self.keys(batch, seed),
+            batch.limit if limit is None else limit,
+            self.options,
+        )
+
+    @staticmethod
+    def rows(generation: Generation) -> list[list[int]]:
+        """Generated ids of every row, fetched from the device."""
+        tokens, begin, length = jax.device_get(
+            (generation.tokens, generation.begin, generation.length)
+        )
+        return [row[b:n].tolist() for row, b, n in zip(tokens, begin, length, strict=True)]
+
+    def decode(self, tokens: list[list[int]]) -> list[str] | None:
+        """Texts of generated ids without special tokens; None without a tokenizer."""
+        if self.target.tokenizer is None:
+            return None
+        return self.target.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+
+
+@jax.jit
+def _row_keys(key: jax.Array, index: jax.Array) -> jax.Array:
+    return jax.vmap(lambda i: jax.random.fold_in(key, i))(index)

@@ -1,0 +1,242 @@
+"""The decode loop: draft, verify, commit, until every row is done.
+
+One jitted `lax.while_loop` serves every (drafter, rule) pair; autoregressive decoding is the pair
+that drafts nothing. One call of `generate` is one host dispatch.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from specjax.decoding.state import (
+    FIRST_DRAFTER,
+    TARGET,
+    Decoder,
+    Generation,
+    State,
+    Trace,
+    empty_trace,
+)
+from specjax.drafting.base import Caches, Context, Draft, Options, fold, last_token
+from specjax.models.base import Cache
+from specjax.verification.base import Verdict, tested
+
+DRAFT, VERIFY = 0, 1
+"""Phases of a round; each folds its own number into the row's key."""
+
+
+@functools.partial(jax.jit, static_argnames="decoder")
+def generate(
+    decoder: Decoder,
+    params: dict[str, Any],
+    prompt: jax.Array,
+    prompt_length: jax.Array,
+    keys: jax.Array,
+    limit: jax.Array,
+    options: Options,
+) -> Generation:
+    """Decodes every row of prompt [B, P] to its end.
+
+    `keys` [B] typed PRNG keys, one per row; `limit` [B] new tokens per row, at most
+    `decoder.max_new_tokens` (0 decodes nothing); `params` holds `decoder.inputs`.
+    """
+    state = begin(decoder, params, prompt, prompt_length, keys, limit, options)
+    return finish(advance(decoder, params, state, None))
+
+
+def begin(
+    decoder: Decoder,
+    params: dict[str, Any],
+    prompt: jax.Array,
+    prompt_length: jax.Array,
+    keys: jax.Array,
+    limit: jax.Array,
+    options: Options,
+) -> State:
+    """The state before the first round: prompts read, one pending token per row."""
+    buffer = decoder.buffer(prompt.shape[1])
+    models = dict(decoder.models)
+    caches = {
+        name: models[name].start(params[name], prompt, prompt_length, buffer)
+        for name in decoder.used
+    }
+    context = _first_context(decoder, prompt, prompt_length, limit, options, buffer)
+    return State(context, caches, keys, empty_trace(decoder, prompt.shape[0], buffer))
+
+
+def _first_context(
+    decoder: Decoder,
+    prompt: jax.Array,
+    prompt_length: jax.Array,
+    limit: jax.Array,
+    options: Options,
+    buffer: int,
+) -> Context:
+    batch = prompt.shape[0]
+    start_token = decoder.target_model.start_token
+    if start_token is None:
+        source, source_length = prompt[:, :0], jnp.zeros_like(prompt_length)
+        head, length = prompt, prompt_length
+    else:
+        source, source_length = prompt, prompt_length
+        head = jnp.full((batch, 1), start_token, jnp.int32)
+        length = jnp.ones((batch,), jnp.int32)
+    tokens = jnp.pad(head, ((0, 0), (0, buffer - head.shape[1])))
+    return Context(
+        source=source,
+        source_length=source_length,
+        tokens=tokens,
+        length=length,
+        begin=length,
+        limit=length + limit,
+        active=limit > 0,
+        options=options,
+    )
+
+
+def advance(decoder: Decoder, params: dict[str, Any], state: State, rounds: int | None) -> State:
+    """Runs `rounds` rounds, or all that are needed (None), while any row is active."""
+    last = None if rounds is None else state.trace.rounds + rounds
+
+    def unfinished(state: State) -> jax.Array:
+        active = jnp.any(state.context.active)
+        return active if last is None else active & (state.trace.rounds < last)
+
+    return jax.lax.while_loop(unfinished, functools.partial(round_, decoder, params), state)
+
+
+begin_jitted = jax.jit(begin, static_argnames="decoder")
+"""`begin` as one dispatch, for streaming."""
+
+advance_jitted = jax.jit(advance, static_argnames=("decoder", "rounds"), donate_argnames="state")
+"""`advance` by a fixed number of rounds as one dispatch; the state handed in is consumed."""
+
+
+def finish(state: State) -> Generation:
+    """The result held in a state."""
+    context = state.context
+    return Generation(context.tokens, context.begin, context.length, state.trace)
+
+
+def round_(decoder: Decoder, params: dict[str, Any], state: State) -> State:
+    """One round: draft, verify, commit."""
+    draft, caches = draft_tokens(decoder, params, state)
+    verdict, caches = verify(decoder, params, state, draft, caches)
+    return commit(decoder, state, draft, verdict, caches)
+
+
+def draft_tokens(decoder: Decoder, params: dict[str, Any], state: State) -> tuple[Draft, Caches]:
+    """The drafter's proposal, cut at its first EOS and at the row's budget.
+
+    Whether a position is drafted then depends on earlier tokens only, so lossless rules stay so.
+    """
+    context = state.context
+    keys = fold(fold(state.keys, context.length), DRAFT)
+    draft, caches = decoder.drafter.draft(decoder.models, params, state.caches, context, keys)
+    length = jnp.minimum(draft.length, context.budget)
+    length = jnp.minimum(length, until_eos(draft.tokens, decoder.target_model.eos))
+    return draft.replace(length=length), caches
+
+
+def verify(
+    decoder: Decoder, params: dict[str, Any], state: State, draft: Draft, caches: Caches
+) -> tuple[Verdict, Caches]:
+    """One parallel pass of the target over the pending token and the draft, then the rule."""
+    context, target = state.context, decoder.target
+    fed = jnp.concatenate([last_token(context)[:, None], draft.tokens], axis=1)
+    output, cache = decoder.target_model.extend(params[target], fed, caches[target])
+    keys = fold(fold(state.keys, context.length), VERIFY)
+    verdict = decoder.rule.verify(draft, output.logits, context.options, keys)
+    return verdict, {**caches, target: cache}
+
+
+def commit(decoder: Decoder, state: State, draft: Draft, verdict: Verdict, caches: Caches) -> State:
+    """Appends what stands to each row, rewinds the caches, freezes the rows that ended."""
+    context = state.context
+    eos = decoder.target_model.eos
+    step = jnp.arange(draft.tokens.shape[1] + 1)
+    accepted = verdict.accepted[:, None]
+    drafted = jnp.pad(draft.tokens, ((0, 0), (0, 1)))
+    emitted = jnp.where(step < accepted, drafted, verdict.next_token[:, None])
+    count = jnp.minimum(verdict.accepted + 1, context.limit - context.length)
+    count = jnp.where(context.active, jnp.minimum(count, until_eos(emitted, eos)), 0)
+    last = jnp.take_along_axis(emitted, jnp.maximum(count - 1, 0)[:, None], axis=1)[:, 0]
+    length = context.length + count
+    ended = jnp.isin(last, jnp.array(eos)) | (length >= context.limit)
+    drafter = jnp.pad(draft.source, ((0, 0), (0, 1))) + FIRST_DRAFTER
+    writer = jnp.where(step < accepted, drafter, TARGET)
+    return State(
+        context=context.replace(
+            tokens=append(context.tokens, context.length, emitted, count),
+            length=length,
+            active=context.active & ~ended,
+        ),
+        caches=rewind(caches, state.caches, length, context.active),
+        keys=state.keys,
+        trace=record(state, draft, verdict, count, writer, decoder.target),
+    )
+
+
+def until_eos(tokens: jax.Array, eos: tuple[int, ...]) -> jax.Array:
+    """Tokens [B] of tokens [B, N] up to and including the first EOS; N when there is none."""
+    size = tokens.shape[1]
+    if size == 0:
+        return jnp.zeros((tokens.shape[0],), jnp.int32)
+    is_eos = jnp.isin(tokens, jnp.array(eos))
+    return jnp.where(jnp.any(is_eos, axis=1), jnp.argmax(is_eos, axis=1) + 1, size)
+
+
+def append(buffer: jax.Array, start: jax.Array, values: jax.Array, count: jax.Array) -> jax.Array:
+    """Writes the first `count` of values [B, N] at each row's `start` in buffer [B, L]."""
+    step = jnp.arange(values.shape[1])
+    slots = jnp.where(step < count[:, None], start[:, None] + step, buffer.shape[1])
+    rows = jnp.arange(buffer.shape[0])[:, None]
+    return buffer.at[rows, slots].set(values.astype(buffer.dtype), mode="drop")
+
+
+def rewind(caches: Caches, before: Caches, length: jax.Array, active: jax.Array) -> Caches:
+    """Trusts no cache beyond the token before the pending one.
+
+    A minimum, never an assignment: a lagging model has not filled those slots. A row that was not
+    active leaves with the pointer it came with.
+    """
+
+    def one(cache: Cache, old: Cache) -> Cache:
+        trusted = jnp.minimum(cache.length, length - 1)
+        return cache.replace(length=jnp.where(active, trusted, old.length))
+
+    return {name: one(cache, before[name]) for name, cache in caches.items()}
+
+
+def record(
+    state: State,
+    draft: Draft,
+    verdict: Verdict,
+    count: jax.Array,
+    writer: jax.Array,
+    target: str,
+) -> Trace:
+    """The trace with this round added; finished rows add nothing."""
+    trace, context = state.trace, state.context
+    active = context.active.astype(jnp.int32)
+    calls = {target: active, **{name: n * active for name, n in draft.calls.items()}}
+
+    def put(rows: jax.Array, value: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_update_slice_in_dim(rows, value[:, None], trace.rounds, axis=1)
+
+    reason = jnp.arange(trace.stops.shape[1]) == draft.stop_reason[:, None]
+    return Trace(
+        rounds=trace.rounds + 1,
+        drafted=put(trace.drafted, draft.length * active),
+        accepted=put(trace.accepted, jnp.minimum(verdict.accepted, count)),
+        committed=put(trace.committed, count),
+        calls={name: total + calls.get(name, 0) for name, total in trace.calls.items()},
+        stops=trace.stops + reason * active[:, None],
+        tested=trace.tested + tested(verdict.accepted, draft.length) * active,
+        overlap=trace.overlap + verdict.overlap * active,
+        writer=append(trace.writer, context.length, writer, count),
+    )

@@ -1,0 +1,115 @@
+"""What a decode carries from round to round, and what it leaves behind."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from specjax.drafting.base import Caches, Context, Drafter, Models, lookup
+from specjax.models.base import LanguageModel
+from specjax.verification.base import Rule
+
+NOBODY, TARGET, FIRST_DRAFTER = 0, 1, 2
+"""Values of `Trace.writer`: prompt or unwritten, the target, then the drafter's `writers`."""
+
+STOP_REASONS = 4
+
+
+@struct.dataclass
+class Trace:
+    """Fixed-size record of a decode; every figure and table is computed from it.
+
+    R is the largest possible number of rounds: each one commits at least one token.
+    """
+
+    rounds: jax.Array  # [] int32: rounds run, the same for all rows
+    drafted: jax.Array  # [B, R] int32: tokens put before the target
+    accepted: jax.Array  # [B, R] int32: of those, how many stood
+    committed: jax.Array  # [B, R] int32: tokens the round added, 0 for a finished row
+    calls: dict[str, jax.Array]  # [B] int32 runs per model while the row was active
+    stops: jax.Array  # [B, STOP_REASONS] int32: rounds by reason why drafting stopped
+    tested: jax.Array  # [B] int32: positions that an acceptance test looked at
+    overlap: jax.Array  # [B] float32: sum of min(p, q) over them
+    writer: jax.Array  # [B, L] int8: who wrote each token
+
+
+@struct.dataclass
+class State:
+    """Carry of the decode loop."""
+
+    context: Context
+    caches: Caches
+    keys: jax.Array  # [B] one key per row; folded, never replaced
+    trace: Trace
+
+
+@struct.dataclass
+class Generation:
+    """What a decode returns."""
+
+    tokens: jax.Array  # [B, L] int32, trusted up to `length`
+    begin: jax.Array  # [B] int32: first generated position
+    length: jax.Array  # [B] int32
+    trace: Trace
+
+
+@dataclasses.dataclass(frozen=True)
+class Decoder:
+    """A (drafter, rule) pair with its models: everything static of a decode."""
+
+    models: Models
+    drafter: Drafter
+    rule: Rule
+    max_new_tokens: int
+    target: str = "target"
+
+    def __post_init__(self) -> None:
+        known = dict(self.models)
+        for name in (self.target, *self.drafter.models):
+            if name not in known:
+                raise ValueError(f"model {name!r} is not among {', '.join(map(repr, known))}")
+        if self.max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens is {self.max_new_tokens}; it must be at least 1")
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """Names of the models that run, the target first."""
+        return tuple(dict.fromkeys((self.target, *self.drafter.models)))
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the parameter trees that a decode needs."""
+        return self.used + self.drafter.tables
+
+    @property
+    def target_model(self) -> LanguageModel:
+        return lookup(self.models, self.target)
+
+    def buffer(self, prompt_width: int) -> int:
+        """Slots of the token buffer and the caches.
+
+        Beyond the longest output: what a last draft may touch, and one for the pending token.
+        """
+        head = 1 if self.target_model.start_token is not None else prompt_width
+        slack = max(self.drafter.width, self.drafter.reach) + 1
+        return head + self.max_new_tokens + slack
+
+
+def empty_trace(decoder: Decoder, batch: int, buffer: int) -> Trace:
+    """A trace of no rounds."""
+    zero = jnp.zeros((batch,), jnp.int32)
+    per_round = jnp.zeros((batch, decoder.max_new_tokens), jnp.int32)
+    return Trace(
+        rounds=jnp.int32(0),
+        drafted=per_round,
+        accepted=per_round,
+        committed=per_round,
+        calls=dict.fromkeys(decoder.used, zero),
+        stops=jnp.zeros((batch, STOP_REASONS), jnp.int32),
+        tested=zero,
+        overlap=jnp.zeros((batch,), jnp.float32),
+        writer=jnp.zeros((batch, buffer), jnp.int8),
+    )

@@ -1,0 +1,178 @@
+"""Strategies: a drafter, a rule and sampling settings under a name, as a config spells them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax.numpy as jnp
+
+from specjax.drafting.base import Drafter, Options
+from specjax.drafting.copying import MaxGram, PromptLookup
+from specjax.drafting.neural import Neural
+from specjax.drafting.ngram import NGram
+from specjax.drafting.none import Nothing
+from specjax.drafting.uniform import Uniform
+from specjax.errors import UserError
+from specjax.sampling import sampling
+from specjax.verification.base import Rule
+from specjax.verification.exact import SpeculativeSampling
+from specjax.verification.lenient import Lenient
+
+
+@dataclasses.dataclass(frozen=True)
+class Strategy:
+    """How to decode; hashable, `numbers` are the traced thresholds by name."""
+
+    drafter: Drafter = Nothing()
+    rule: Rule = SpeculativeSampling()
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    numbers: tuple[tuple[str, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        sampling(self.temperature, self.top_k, self.top_p)
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the outputs keep the target's law."""
+        return self.rule.lossless
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0.0
+
+    @property
+    def autoregressive(self) -> bool:
+        """Whether the target decodes alone."""
+        return self.drafter.width == 0
+
+    @property
+    def settings(self) -> tuple[float, int, float]:
+        """What a baseline must share: temperature, top-k and top-p."""
+        return self.temperature, self.top_k, self.top_p
+
+    def options(self) -> Options:
+        """The traced side of the strategy."""
+        numbers = {name: jnp.float32(value) for name, value in self.numbers}
+        return Options(sampling(*self.settings), numbers)
+
+
+def autoregressive(**settings: Any) -> Strategy:
+    """The target alone, one token per call."""
+    return Strategy(**settings)
+
+
+def speculative(length: int = 4, model: str = "drafter", **settings: Any) -> Strategy:
+    """A neural drafter of fixed draft length under the lossless rule."""
+    return Strategy(drafter=Neural(model, length), **settings)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Field:
+    """A field of a strategy in a config."""
+
+    kind: Callable[[Any], Any]
+    allowed: str
+    check: Callable[[Any], bool]
+
+
+_POSITIVE = _Field(int, "an integer of at least 1", lambda x: x >= 1)
+_UNIT = _Field(float, "a number in (0, 1]", lambda x: 0.0 < x <= 1.0)
+_NAME = _Field(str, "a name", bool)
+
+_FIELDS: dict[str, _Field] = {
+    "drafter": _NAME,
+    "rule": _NAME,
+    "model": _NAME,
+    "table": _NAME,
+    "length": _POSITIVE,
+    "shortest": _POSITIVE,
+    "longest": _POSITIVE,
+    "confidence": _Field(float, "a number in [0, 1]", lambda x: 0.0 <= x <= 1.0),
+    "lenience": _UNIT,
+    "temperature": _Field(
+        float, "0 (greedy) or a positive number", lambda x: 0 <= x < float("inf")
+    ),
+    "top_k": _Field(int, "0 (off) or a positive integer", lambda x: x >= 0),
+    "top_p": _UNIT,
+}
+
+_ALWAYS = ("drafter", "rule", "temperature", "top_k", "top_p")
+
+_DRAFTERS: dict[str, tuple[Callable[..., Drafter], tuple[str, ...]]] = {
+    "none": (Nothing, ()),
+    "neural": (Neural, ("model", "length", "confidence")),
+    "unigram": (lambda **f: NGram(order=1, **f), ("length", "table")),
+    "bigram": (NGram, ("length", "table")),
+    "prompt_lookup": (PromptLookup, ("length", "shortest", "longest")),
+    "max_gram": (MaxGram, ("length", "table", "longest")),
+    "uniform": (Uniform, ("length",)),
+}
+
+_RULES: dict[str, tuple[Callable[[], Rule], tuple[str, ...]]] = {
+    "lossless": (SpeculativeSampling, ()),
+    "lenient": (Lenient, ("lenience",)),
+}
+
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "neural": {"model": "drafter"},
+}
+
+_THRESHOLDS = ("confidence", "lenience")
+"""Fields whose value is traced; the drafter or rule holds only the option's name."""
+
+
+def from_config(name: str, spec: Mapping[str, Any], vocab_size: int) -> Strategy:
+    """The strategy that `config.strategies.<name>` spells.
+
+    Raises:
+      UserError: when a field is unknown, missing, out of range, or of no use to the drafter.
+    """
+    where = f"strategies.{name}"
+    values = {field: _value(f"{where}.{field}", field, spec[field]) for field in spec}
+    drafter = _chosen(where, "drafter", values.get("drafter", "none"), _DRAFTERS)
+    rule = _chosen(where, "rule", values.get("rule", "lossless"), _RULES)
+    build, drafter_fields = _DRAFTERS[drafter]
+    make_rule, rule_fields = _RULES[rule]
+    allowed = (*_ALWAYS, *drafter_fields, *rule_fields)
+    for field in values:
+        if field not in allowed:
+            raise UserError(
+                f"{where}.{field} does not apply to drafter {drafter!r} with rule {rule!r}; "
+                f"allowed are {', '.join(allowed)}"
+            )
+    for field in (*(("length",) if "length" in drafter_fields else ()), *rule_fields):
+        if field not in values:
+            raise UserError(f"{where}.{field} is missing; it must be {_FIELDS[field].allowed}")
+    given = {f: values[f] for f in drafter_fields if f in values and f not in _THRESHOLDS}
+    given |= {f: f for f in drafter_fields if f in values and f in _THRESHOLDS}
+    if drafter == "uniform":
+        given["vocab_size"] = vocab_size
+    try:
+        return Strategy(
+            drafter=build(**_DEFAULTS.get(drafter, {}) | given),
+            rule=make_rule(),
+            numbers=tuple((f, values[f]) for f in _THRESHOLDS if f in values),
+            **{f: values[f] for f in ("temperature", "top_k", "top_p") if f in values},
+        )
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from None
+
+
+def _value(where: str, field: str, value: Any) -> Any:
+    if field not in _FIELDS:
+        raise UserError(f"{where} is not a field of a strategy; allowed are {', '.join(_FIELDS)}")
+    known = _FIELDS[field]
+    fits = isinstance(value, (int, float) if known.kind is float else known.kind)
+    if not fits or isinstance(value, bool) or not known.check(value):
+        raise UserError(f"{where} is {value!r}; it must be {known.allowed}")
+    return known.kind(value)
+
+
+def _chosen(where: str, field: str, value: str, table: Mapping[str, Any]) -> str:
+    if value not in table:
+        raise UserError(f"{where}.{field} is {value!r}; it must be one of {', '.join(table)}")
+    return value

@@ -1,0 +1,56 @@
+"""Figures of a decode, computed from its trace."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from specjax.decoding.state import Decoder, Generation
+
+
+@dataclasses.dataclass(frozen=True)
+class Statistics:
+    """Totals over rows; rates are ratios of totals."""
+
+    tokens: int
+    rounds: int  # rounds summed over rows
+    drafted: int
+    accepted: int
+    tested: int  # positions that an acceptance test looked at
+    overlap: float  # sum of min(p, q) over them
+    calls: dict[str, int]  # model runs, summed over rows
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Accepted over tested positions (methods.md 1.4b); 0 when nothing was drafted."""
+        return self.accepted / self.tested if self.tested else 0.0
+
+    @property
+    def tokens_per_target_call(self) -> float:
+        """Block efficiency: tokens per round."""
+        return self.tokens / self.rounds if self.rounds else 0.0
+
+    @property
+    def drafted_per_round(self) -> float:
+        return self.drafted / self.rounds if self.rounds else 0.0
+
+
+def summarise(decoder: Decoder, generations: Sequence[tuple[Generation, int]]) -> Statistics:
+    """Totals over the first `rows` rows of every (generation, rows)."""
+    totals = dict.fromkeys(("tokens", "rounds", "drafted", "accepted", "tested"), 0)
+    calls = dict.fromkeys(decoder.used, 0)
+    overlap = 0.0
+    for generation, rows in generations:
+        trace = jax.device_get(generation.trace)
+        totals["tokens"] += int(trace.committed[:rows].sum())
+        totals["rounds"] += int((trace.committed[:rows] > 0).sum())
+        totals["drafted"] += int(trace.drafted[:rows].sum())
+        totals["accepted"] += int(trace.accepted[:rows].sum())
+        totals["tested"] += int(trace.tested[:rows].sum())
+        overlap += float(np.sum(trace.overlap[:rows], dtype=np.float64))
+        for name in calls:
+            calls[name] += int(trace.calls[name][:rows].sum())
+    return Statistics(**totals, overlap=overlap, calls=calls)

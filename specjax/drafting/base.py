@@ -1,0 +1,125 @@
+"""The drafter contract: what a drafter sees, what it proposes, and how proposals are made.
+
+A drafter is a frozen, hashable dataclass. Arrays it needs (weights, n-gram tables) come in through
+`params[name]`; thresholds that people sweep come in through `context.options`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from specjax.models.base import Cache, LanguageModel
+from specjax.sampling import Sampling, adjust, argmax, draw
+
+Models = tuple[tuple[str, LanguageModel], ...]
+Caches = dict[str, Cache]
+
+GOING, LENGTH, STOPPED, NO_MATCH = 0, 1, 2, 3
+"""Stop reasons of a draft: unused, all K proposed or budget reached, predicate, nothing to copy."""
+
+
+@struct.dataclass
+class Options:
+    """Everything traced that a user may sweep without recompiling."""
+
+    sampling: Sampling
+    numbers: dict[str, jax.Array]  # thresholds by name: "lenience", "confidence", ...
+
+
+@struct.dataclass
+class Context:
+    """What is known of every row at the start of a round.
+
+    `tokens[b, :length[b]]` is committed: decoder start token or prompt first, then what was
+    generated from `begin[b]` on. `source` is the encoder input, [B, 0] for decoder-only models.
+    """
+
+    source: jax.Array  # [B, S] int32
+    source_length: jax.Array  # [B] int32
+    tokens: jax.Array  # [B, L] int32
+    length: jax.Array  # [B] int32
+    begin: jax.Array  # [B] int32
+    limit: jax.Array  # [B] int32: the length at which a row ends
+    active: jax.Array  # [B] bool
+    options: Options
+
+    @property
+    def budget(self) -> jax.Array:
+        """How many drafted tokens can still stand [B]: one place is the verifier's own token's."""
+        return jnp.where(self.active, jnp.maximum(self.limit - self.length - 1, 0), 0)
+
+
+@struct.dataclass
+class Draft:
+    """A proposal of up to K tokens per row; entries at and beyond `length` mean nothing."""
+
+    tokens: jax.Array  # [B, K] int32
+    length: jax.Array  # [B] int32
+    probs: jax.Array | None  # [B, K, V] the law each token was drawn from; None: one-hot
+    source: jax.Array  # [B, K] int32: index into the drafter's `writers`
+    calls: dict[str, jax.Array]  # model runs per row, [B] int32 by model name
+    stop_reason: jax.Array  # [B] int32
+
+
+class Drafter(Protocol):
+    """Anything that proposes tokens."""
+
+    @property
+    def width(self) -> int:
+        """Most tokens it proposes."""
+
+    @property
+    def reach(self) -> int:
+        """How far beyond the committed tokens it touches caches or buffers."""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Names of the models whose caches it uses."""
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the parameter trees it reads that are not models."""
+
+    @property
+    def writers(self) -> tuple[str, ...]:
+        """Who writes its tokens; `Draft.source` points into this."""
+
+    def draft(
+        self,
+        models: Models,
+        params: dict[str, Any],
+        caches: Caches,
+        context: Context,
+        keys: jax.Array,
+    ) -> tuple[Draft, Caches]:
+        """Proposes tokens after `context.tokens[:, :length]`; consumes `keys` [B]."""
+
+
+def lookup(models: Models, name: str) -> LanguageModel:
+    """The model called `name`."""
+    return dict(models)[name]
+
+
+def fold(keys: jax.Array, data: jax.Array | int) -> jax.Array:
+    """Each row's key folded with its own number (or one number for all)."""
+    numbers = jnp.broadcast_to(jnp.asarray(data, jnp.int32), keys.shape)
+    return jax.vmap(jax.random.fold_in)(keys, numbers)
+
+
+def propose(
+    logits: jax.Array, settings: Sampling, keys: jax.Array
+) -> tuple[jax.Array, jax.Array | None]:
+    """A token [B] from logits [B, V] and its law [B, V], None when greedy."""
+    if settings.greedy:
+        return argmax(logits), None
+    probs = adjust(logits, settings)
+    return draw(keys, probs), probs
+
+
+def last_token(context: Context) -> jax.Array:
+    """The pending token [B] of every row."""
+    return jnp.take_along_axis(context.tokens, context.length[:, None] - 1, axis=1)[:, 0]

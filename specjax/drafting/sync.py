@@ -1,0 +1,53 @@
+"""Bringing a model that lags behind the committed tokens up to date.
+
+Between rounds a cache may be trusted for at most `length - 1` positions, and for fewer when the
+model did not take part in the last rounds.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from specjax.drafting.base import Context
+from specjax.models.base import Cache, LanguageModel, Params
+
+CHUNK = 8
+"""Tokens fed per catch-up call: the widest call that costs little more than a single token."""
+
+
+def catch_up(
+    model: LanguageModel, params: Params, cache: Cache, context: Context, lag: int
+) -> Cache:
+    """Feeds committed tokens until no active row is more than `lag` tokens behind."""
+
+    def behind(pointer: jax.Array) -> jax.Array:
+        return context.active & (pointer < context.length - lag)
+
+    def feed(cache: Cache) -> Cache:
+        tokens = window(context.tokens, cache.length, CHUNK)
+        _, fed = model.extend(params, tokens, cache)
+        reached = jnp.minimum(fed.length, context.length - 1)
+        return fed.replace(length=jnp.where(behind(cache.length), reached, cache.length))
+
+    return jax.lax.while_loop(lambda c: jnp.any(behind(c.length)), feed, cache)
+
+
+def feed_last(
+    model: LanguageModel, params: Params, cache: Cache, context: Context, lag: int
+) -> tuple[jax.Array, Cache]:
+    """Feeds the last `lag` committed tokens; returns the next-token logits [B, V].
+
+    A row that has fewer tokens than `lag` is fed from its first one and ignores the rest.
+    """
+    begin = jnp.maximum(context.length - lag, 0)
+    tokens = window(context.tokens, begin, lag)
+    last = (context.length - 1 - begin)[:, None]
+    output, cache = model.extend(params, tokens, cache.replace(length=begin), at=last)
+    return output.logits[:, 0], cache.replace(length=context.length)
+
+
+def window(tokens: jax.Array, begin: jax.Array, size: int) -> jax.Array:
+    """tokens[b, begin[b] : begin[b] + size], clipped at the buffer's end; [B, size]."""
+    slots = begin[:, None] + jnp.arange(size)
+    return jnp.take_along_axis(tokens, slots, axis=1, mode="clip")

@@ -1,0 +1,51 @@
+"""The random drafter: every token equally likely.
+
+Some token has p >= 1/V, so even this improves any target slightly (methods.md 1.5).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from specjax.drafting.base import LENGTH, Caches, Context, Draft, Models, fold
+
+
+@dataclasses.dataclass(frozen=True)
+class Uniform:
+    """Proposes `length` tokens drawn uniformly from `vocab_size` ids."""
+
+    length: int
+    vocab_size: int
+    reach: int = dataclasses.field(default=0, init=False)
+    models: tuple[str, ...] = dataclasses.field(default=(), init=False)
+    tables: tuple[str, ...] = dataclasses.field(default=(), init=False)
+    writers: tuple[str, ...] = dataclasses.field(default=("uniform",), init=False)
+
+    @property
+    def width(self) -> int:
+        return self.length
+
+    def draft(
+        self,
+        models: Models,
+        params: dict[str, Any],
+        caches: Caches,
+        context: Context,
+        keys: jax.Array,
+    ) -> tuple[Draft, Caches]:
+        shape = (keys.shape[0], self.length)
+        one = jax.vmap(lambda key: jax.random.randint(key, shape[1:], 0, self.vocab_size))
+        law = jnp.full((*shape, self.vocab_size), 1.0 / self.vocab_size, jnp.float32)
+        draft = Draft(
+            tokens=one(fold(keys, 0)).astype(jnp.int32),
+            length=jnp.full(shape[:1], self.length, jnp.int32),
+            probs=None if context.options.sampling.greedy else law,
+            source=jnp.zeros(shape, jnp.int32),
+            calls={},
+            stop_reason=jnp.full(shape[:1], LENGTH, jnp.int32),
+        )
+        return draft, caches

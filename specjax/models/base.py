@@ -1,0 +1,75 @@
+"""The contract between language models and everything that decodes with them.
+
+Dimension letters, the same in the whole project: B batch rows, P prompt length, S source (encoder)
+length, T tokens fed in one call, L token-buffer length, K drafted tokens, V vocabulary, H heads,
+D model width, d head width, C cache capacity.
+
+A model is a frozen, hashable description without arrays; parameters and caches are pytrees handed
+to it. Encoder-decoder and decoder-only models look the same from outside: after `start` every row
+has one *pending* token (the decoder start token, or the last prompt token) which the first
+`extend` feeds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import jax
+from flax import struct
+
+Params = Any
+
+
+@struct.dataclass
+class Cache:
+    """What a model remembers of the tokens it has consumed.
+
+    Slots at and above `length` may hold anything: they are masked and later overwritten, so
+    rejecting tokens means lowering `length` and nothing else.
+    """
+
+    data: Any  # the model's own arrays; head-major [B, H, C, d] keys and values
+    length: jax.Array  # [B] int32: leading positions that are trusted, per row
+
+
+@struct.dataclass
+class Output:
+    """What one call of `extend` computed."""
+
+    logits: jax.Array  # [B, A, V] float32, A = T or the number of positions asked for
+    hidden: jax.Array | None = None  # [B, T, D] residual stream after the last layer that ran
+
+
+class LanguageModel(Protocol):
+    """A named model of a decode: target, drafter, or both (early exit)."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def start_token(self) -> int | None:
+        """Decoder start token of an encoder-decoder model; None for a decoder-only one."""
+
+    @property
+    def eos(self) -> tuple[int, ...]: ...
+
+    @property
+    def pad(self) -> int: ...
+
+    def start(
+        self, params: Params, prompt: jax.Array, prompt_length: jax.Array, capacity: int
+    ) -> Cache:
+        """Reads the prompt [B, P] and returns a cache with room for `capacity` decoder tokens.
+
+        Encoder-decoder: runs the encoder, stores cross-attention keys and values, length 0.
+        Decoder-only: prefills all prompt tokens but the last, length `prompt_length - 1`.
+        """
+
+    def extend(
+        self, params: Params, tokens: jax.Array, cache: Cache, *, at: jax.Array | None = None
+    ) -> tuple[Output, Cache]:
+        """Feeds tokens [B, T] to positions `cache.length ..` and moves the pointer by T.
+
+        `at` [B, A] picks the fed tokens whose next-token logits are wanted (all T by default):
+        the head over a large vocabulary is often the dearest part of a small drafter.
+        """

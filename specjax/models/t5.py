@@ -1,0 +1,405 @@
+"""The T5 family (T5 v1.0 and v1.1, Flan-T5, mT5) with explicit caches.
+
+Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer"
+(2020). Differences from a textbook transformer: RMS norms before each sublayer, no biases, scores
+without a 1/sqrt(d) factor, and one table of relative position biases per stack, shared by its
+layers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax.models.base import Cache, Output, Params
+from specjax.models.layers import (
+    MASKED,
+    Dense,
+    FeedForward,
+    RMSNorm,
+    attend,
+    key_mask,
+    merge_heads,
+    split_heads,
+    write,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class T5Config:
+    """Shape of a T5 model, in the words of its Hugging Face `config.json`."""
+
+    vocab_size: int
+    d_model: int
+    d_kv: int
+    d_ff: int
+    num_heads: int
+    num_layers: int
+    num_decoder_layers: int
+    activation: str = "gelu_new"
+    gated: bool = True
+    tied: bool = False  # the output layer is the embedding table
+    scale_outputs: bool = False  # decoder output times d_model ** -0.5 before the output layer
+    buckets: int = 32
+    max_distance: int = 128
+    eps: float = 1e-6
+    dropout: float = 0.0
+    start_token: int = 0
+    eos: tuple[int, ...] = (1,)
+    pad: int = 0
+    dtype: Any = jnp.float32  # of the arithmetic; logits are always float32
+
+
+def relative_bucket(distance: np.ndarray, bidirectional: bool, config: T5Config) -> np.ndarray:
+    """Bucket of each relative position `key - query` (Raffel et al., section 2.1).
+
+    Half of the buckets hold exact small distances, the rest grow logarithmically up to
+    `max_distance`; a bidirectional stack keeps separate buckets for keys after the query. Computed
+    on the host in float32, as every published checkpoint was trained with.
+    """
+    buckets, base = config.buckets, np.zeros_like(distance)
+    if bidirectional:
+        buckets //= 2
+        base = np.where(distance > 0, buckets, 0)
+        distance = np.abs(distance)
+    else:
+        distance = np.maximum(-distance, 0)
+    exact = buckets // 2
+    ratio = np.log(np.maximum(distance, 1).astype(np.float32) / np.float32(exact))
+    scale = np.float32(np.log(config.max_distance / exact))
+    large = exact + (ratio / scale * np.float32(buckets - exact)).astype(np.int32)
+    return base + np.where(distance < exact, distance, np.minimum(large, buckets - 1))
+
+
+class Attention(nn.Module):
+    """Query, key, value and output projections; the attention itself is `layers.attend`."""
+
+    config: T5Config
+
+    def setup(self) -> None:
+        c = self.config
+        inner = c.num_heads * c.d_kv
+        # T5 folds the 1/sqrt(d_kv) of the scores into the initial query weights.
+        self.q = Dense(inner, c.dtype, 1.0 / c.d_kv)
+        self.k = Dense(inner, c.dtype)
+        self.v = Dense(inner, c.dtype)
+        self.o = Dense(c.d_model, c.dtype)
+
+    def queries(self, x: jax.Array) -> jax.Array:
+        return split_heads(self.q(x), self.config.num_heads)
+
+    def keys_values(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        heads = self.config.num_heads
+        return split_heads(self.k(x), heads), split_heads(self.v(x), heads)
+
+    def __call__(self, q: jax.Array, k: jax.Array, v: jax.Array, bias: jax.Array) -> jax.Array:
+        return self.o(merge_heads(attend(q, k, v, bias)))
+
+
+class RelativeBias(nn.Module):
+    """The learned bias of each (bucket, head), shared by the layers of one stack."""
+
+    config: T5Config
+    bidirectional: bool
+
+    def setup(self) -> None:
+        shape = (self.config.buckets, self.config.num_heads)
+        self.table = self.param("table", nn.initializers.normal(0.1), shape, jnp.float32)
+
+    def __call__(self, distance: np.ndarray) -> jax.Array:
+        """Bias [H, *distance.shape] for host-known relative positions `key - query`."""
+        bucket = relative_bucket(distance, self.bidirectional, self.config)
+        return jnp.moveaxis(self.table[bucket], -1, 0)
+
+
+class EncoderLayer(nn.Module):
+    config: T5Config
+
+    def setup(self) -> None:
+        c = self.config
+        self.self_norm, self.self_attention = RMSNorm(c.eps), Attention(c)
+        self.ff_norm = RMSNorm(c.eps)
+        self.ff = FeedForward(c.d_ff, c.activation, c.gated, c.dtype, c.dropout)
+        self.drop = nn.Dropout(c.dropout)
+
+    def __call__(self, x: jax.Array, bias: jax.Array, deterministic: bool) -> jax.Array:
+        h = self.self_norm(x)
+        h = self.self_attention(
+            self.self_attention.queries(h), *self.self_attention.keys_values(h), bias
+        )
+        x = x + self.drop(h, deterministic=deterministic)
+        h = self.ff(self.ff_norm(x), deterministic)
+        return x + self.drop(h, deterministic=deterministic)
+
+
+class DecoderLayer(nn.Module):
+    config: T5Config
+
+    def setup(self) -> None:
+        c = self.config
+        self.self_norm, self.self_attention = RMSNorm(c.eps), Attention(c)
+        self.cross_norm, self.cross_attention = RMSNorm(c.eps), Attention(c)
+        self.ff_norm = RMSNorm(c.eps)
+        self.ff = FeedForward(c.d_ff, c.activation, c.gated, c.dtype, c.dropout)
+        self.drop = nn.Dropout(c.dropout)
+
+    def cross_keys_values(self, encoded: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return self.cross_attention.keys_values(encoded)
+
+    def __call__(
+        self,
+        x: jax.Array,
+        own: tuple[jax.Array, jax.Array] | None,
+        start: jax.Array | None,
+        cross: tuple[jax.Array, jax.Array],
+        self_bias: jax.Array,
+        cross_bias: jax.Array,
+        deterministic: bool = True,
+    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        """One layer on x [B, T, D]; `own` is its key and value cache, None when training."""
+        h = self.self_norm(x)
+        k, v = self.self_attention.keys_values(h)
+        if own is not None:
+            k, v = write(own[0], k, start), write(own[1], v, start)
+        h = self.self_attention(self.self_attention.queries(h), k, v, self_bias)
+        x = x + self.drop(h, deterministic=deterministic)
+        h = self.cross_attention.queries(self.cross_norm(x))
+        h = self.cross_attention(h, *cross, cross_bias)
+        x = x + self.drop(h, deterministic=deterministic)
+        h = self.ff(self.ff_norm(x), deterministic)
+        return x + self.drop(h, deterministic=deterministic), (k, v)
+
+
+class T5Module(nn.Module):
+    """Parameters and layers; `T5` wraps it into the model contract."""
+
+    config: T5Config
+
+    def setup(self) -> None:
+        c = self.config
+        init = nn.initializers.normal(1.0)
+        self.embedding = self.param("embedding", init, (c.vocab_size, c.d_model), jnp.float32)
+        self.encoder = [EncoderLayer(c) for _ in range(c.num_layers)]
+        self.decoder = [DecoderLayer(c) for _ in range(c.num_decoder_layers)]
+        self.encoder_bias = RelativeBias(c, bidirectional=True)
+        self.decoder_bias = RelativeBias(c, bidirectional=False)
+        self.encoder_norm, self.decoder_norm = RMSNorm(c.eps), RMSNorm(c.eps)
+        self.drop = nn.Dropout(c.dropout)
+        if not c.tied:
+            self.head = Dense(c.vocab_size, c.dtype)
+
+    def embed(self, tokens: jax.Array) -> jax.Array:
+        return self.embedding[tokens].astype(self.config.dtype)
+
+    def encode(self, source: jax.Array, length: jax.Array, deterministic: bool = True) -> jax.Array:
+        """Final-normed encoder states [B, S, D] of source [B, S]."""
+        size = source.shape[1]
+        position = np.arange(size)
+        bias = self.encoder_bias(position[None, :] - position[:, None])
+        bias = bias[None] + key_mask(length, size)
+        x = self.drop(self.embed(source), deterministic=deterministic)
+        for layer in self.encoder:
+            x = layer(x, bias, deterministic)
+        return self.drop(self.encoder_norm(x), deterministic=deterministic)
+
+    def head_logits(self, x: jax.Array) -> jax.Array:
+        """Float32 logits [..., V] of residual states [..., D]."""
+        c = self.config
+        x = self.decoder_norm(x)
+        if c.scale_outputs:
+            x = x * c.d_model**-0.5
+        if c.tied:
+            # The table as left operand: on CPU the other order repacks it at every call.
+            x = jnp.einsum("vd,btd->vbt", self.embedding.astype(c.dtype), x)
+            return jnp.moveaxis(x, 0, -1).astype(jnp.float32)
+        return self.head(x).astype(jnp.float32)
+
+    def start(self, source: jax.Array, length: jax.Array, capacity: int) -> dict[str, Any]:
+        """Cache arrays after the encoder: cross keys and values, empty decoder caches."""
+        c = self.config
+        encoded = self.encode(source, length)
+        shape = (source.shape[0], c.num_heads, capacity, c.d_kv)
+        empty = jnp.zeros(shape, c.dtype)
+        return {
+            "cross": [layer.cross_keys_values(encoded) for layer in self.decoder],
+            "cross_bias": key_mask(length, source.shape[1]),
+            "own": [(empty, empty) for _ in self.decoder],
+            "bias": self.reversed_bias(capacity),
+        }
+
+    def reversed_bias(self, capacity: int) -> jax.Array:
+        """Self-attention bias and causal mask by position, [H, 2 * capacity] (see `bias_rows`)."""
+        distance = np.arange(-(capacity - 1), capacity + 1)
+        return self.decoder_bias(distance) + np.where(distance > 0, MASKED, 0.0)
+
+    def decode_step(
+        self, tokens: jax.Array, data: dict[str, Any], start: jax.Array, at: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array, list[tuple[jax.Array, jax.Array]]]:
+        x = self.embed(tokens)
+        bias = bias_rows(data["bias"], start, tokens.shape[1])
+        own = []
+        for layer, cache, cross in zip(self.decoder, data["own"], data["cross"], strict=True):
+            x, cache = layer(x, cache, start, cross, bias, data["cross_bias"])
+            own.append(cache)
+        wanted = x if at is None else jnp.take_along_axis(x, at[..., None], axis=1, mode="clip")
+        return self.head_logits(wanted), x, own
+
+    def __call__(
+        self,
+        source: jax.Array,
+        source_length: jax.Array,
+        target: jax.Array,
+        deterministic: bool = True,
+    ) -> jax.Array:
+        """Teacher-forced logits [B, T, V] for decoder inputs target [B, T] (no cache)."""
+        encoded = self.encode(source, source_length, deterministic)
+        position = np.arange(target.shape[1])
+        distance = position[None, :] - position[:, None]
+        self_bias = self.decoder_bias(distance) + np.where(distance > 0, MASKED, 0.0)
+        cross_bias = key_mask(source_length, source.shape[1])
+        x = self.drop(self.embed(target), deterministic=deterministic)
+        for layer in self.decoder:
+            cross = layer.cross_keys_values(encoded)
+            x, _ = layer(x, None, None, cross, self_bias[None], cross_bias, deterministic)
+        return self.head_logits(self.drop(x, deterministic=deterministic))
+
+
+def bias_rows(table: jax.Array, start: jax.Array, count: int) -> jax.Array:
+    """Bias [B, H, T, C] of queries at `start + t` over all C slots.
+
+    `table[:, C - 1 + distance]` is the bias (or mask) of relative position `key - query`; the row
+    of a query at position p is therefore the contiguous slice that begins at `C - 1 - p`: one
+    slice per row instead of a gather of single numbers.
+    """
+    capacity = table.shape[1] // 2
+    position = start[:, None] + jnp.arange(count)
+
+    def row(p: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_slice_in_dim(table, capacity - 1 - p, capacity, axis=1)
+
+    return jax.vmap(jax.vmap(row, out_axes=1))(position)
+
+
+@dataclasses.dataclass(frozen=True)
+class T5:
+    """A T5-family model under the contract of `models.base`."""
+
+    config: T5Config
+
+    @property
+    def module(self) -> T5Module:
+        return T5Module(self.config)
+
+    @property
+    def vocab_size(self) -> int:
+        return self.config.vocab_size
+
+    @property
+    def start_token(self) -> int:
+        return self.config.start_token
+
+    @property
+    def eos(self) -> tuple[int, ...]:
+        return self.config.eos
+
+    @property
+    def pad(self) -> int:
+        return self.config.pad
+
+    def init(self, key: jax.Array) -> Params:
+        """Freshly initialised float32 parameters."""
+        one = jnp.ones((1,), jnp.int32)
+        return self.module.init(key, one[None], one, one[None])["params"]
+
+    def start(
+        self, params: Params, prompt: jax.Array, prompt_length: jax.Array, capacity: int
+    ) -> Cache:
+        data = self.module.apply(
+            {"params": params}, prompt, prompt_length, capacity, method="start"
+        )
+        return Cache(data, jnp.zeros_like(prompt_length))
+
+    def extend(
+        self, params: Params, tokens: jax.Array, cache: Cache, *, at: jax.Array | None = None
+    ) -> tuple[Output, Cache]:
+        logits, hidden, own = self.module.apply(
+            {"params": params}, tokens, cache.data, cache.length, at, method="decode_step"
+        )
+        data = {**cache.data, "own": own}
+        return Output(logits, hidden), Cache(data, cache.length + tokens.shape[1])
+
+
+def config_from_hf(hf: dict[str, Any], generation: dict[str, Any], dtype: Any) -> T5Config:
+    """Reads Hugging Face `config.json` and `generation_config.json` contents."""
+    projection = hf.get("feed_forward_proj", "relu")
+    gated = projection.startswith("gated-")
+    activation = projection.removeprefix("gated-")
+    tied = hf.get("tie_word_embeddings", True)
+    eos = generation.get("eos_token_id", hf.get("eos_token_id", 1))
+    return T5Config(
+        vocab_size=hf["vocab_size"],
+        d_model=hf["d_model"],
+        d_kv=hf["d_kv"],
+        d_ff=hf["d_ff"],
+        num_heads=hf["num_heads"],
+        num_layers=hf["num_layers"],
+        num_decoder_layers=hf.get("num_decoder_layers") or hf["num_layers"],
+        # Published "gated-gelu" checkpoints use the tanh approximation.
+        activation="gelu_new" if gated and activation == "gelu" else activation,
+        gated=gated,
+        tied=tied,
+        scale_outputs=hf.get("scale_decoder_outputs", tied),
+        buckets=hf.get("relative_attention_num_buckets", 32),
+        max_distance=hf.get("relative_attention_max_distance", 128),
+        eps=hf.get("layer_norm_epsilon", 1e-6),
+        dropout=hf.get("dropout_rate", 0.0),
+        start_token=generation.get("decoder_start_token_id", hf.get("decoder_start_token_id", 0)),
+        eos=tuple(eos) if isinstance(eos, list) else (eos,),
+        pad=hf.get("pad_token_id", 0),
+        dtype=dtype,
+    )
+
+
+def hf_names(config: T5Config) -> dict[tuple[str, ...], tuple[str, bool]]:
+    """Parameter path -> (Hugging Face tensor name, whether it is stored transposed)."""
+    names = {
+        ("embedding",): ("shared.weight", False),
+        ("encoder_norm", "scale"): ("encoder.final_layer_norm.weight", False),
+        ("decoder_norm", "scale"): ("decoder.final_layer_norm.weight", False),
+    }
+    if not config.tied:
+        names["head", "kernel"] = ("lm_head.weight", True)
+    cross = {"cross_attention": "EncDecAttention"}
+    for stack, layers, extra in (
+        ("encoder", config.num_layers, {}),
+        ("decoder", config.num_decoder_layers, cross),
+    ):
+        bias = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+        names[f"{stack}_bias", "table"] = (bias, False)
+        for index in range(layers):
+            block = f"{stack}.block.{index}.layer"
+            names |= _hf_layer(f"{stack}_{index}", block, extra, config.gated)
+    return names
+
+
+def _hf_layer(
+    layer: str, block: str, extra: dict[str, str], gated: bool
+) -> dict[tuple[str, ...], tuple[str, bool]]:
+    names = {}
+    attentions = {"self_attention": "SelfAttention", **extra}
+    for sub, (ours, theirs) in enumerate(attentions.items()):
+        norm = ours.replace("attention", "norm")
+        names[layer, norm, "scale"] = (f"{block}.{sub}.layer_norm.weight", False)
+        for w in "qkvo":
+            names[layer, ours, w, "kernel"] = (f"{block}.{sub}.{theirs}.{w}.weight", True)
+    sub = len(attentions)
+    names[layer, "ff_norm", "scale"] = (f"{block}.{sub}.layer_norm.weight", False)
+    matrices = {"gate": "wi_0", "up": "wi_1", "down": "wo"} if gated else {"up": "wi", "down": "wo"}
+    for ours, theirs in matrices.items():
+        names[layer, "ff", ours, "kernel"] = (f"{block}.{sub}.DenseReluDense.{theirs}.weight", True)
+    return names

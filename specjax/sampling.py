@@ -1,0 +1,109 @@
+"""From logits to the adjusted distribution, and draws from it (methods.md 1.1).
+
+Which adjustments run is static, their numbers are traced: sweeping the temperature does not
+recompile. The order is temperature, top-k, top-p, softmax over what survives.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+
+@struct.dataclass
+class Sampling:
+    """How the next token is chosen from logits.
+
+    `greedy` (temperature 0) skips everything else. `top_k` is static because the selection needs
+    its size at compile time; 0 disables it. `nucleus` says whether `top_p` applies.
+    """
+
+    temperature: jax.Array | float = 1.0
+    top_p: jax.Array | float = 1.0
+    greedy: bool = struct.field(pytree_node=False, default=False)
+    top_k: int = struct.field(pytree_node=False, default=0)
+    nucleus: bool = struct.field(pytree_node=False, default=False)
+
+
+def sampling(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> Sampling:
+    """Checked settings: temperature 0 is greedy, top_k 0 and top_p 1 disable the truncation.
+
+    Raises:
+      ValueError: when a setting is out of range.
+    """
+    if not 0.0 <= temperature < float("inf"):
+        raise ValueError(f"temperature is {temperature}; it must be 0 (greedy) or positive")
+    if top_k < 0:
+        raise ValueError(f"top_k is {top_k}; it must be 0 (off) or positive")
+    if not 0.0 < top_p <= 1.0:
+        raise ValueError(f"top_p is {top_p}; it must be in (0, 1], 1 is off")
+    if temperature == 0.0:
+        return Sampling(greedy=True)
+    return Sampling(
+        temperature=jnp.float32(temperature),
+        top_p=jnp.float32(top_p),
+        top_k=int(top_k),
+        nucleus=top_p < 1.0,
+    )
+
+
+def argmax(logits: jax.Array) -> jax.Array:
+    """Ids [...] int32 of the largest of logits [..., V], the lowest on ties.
+
+    A maximum and a search for it: XLA's own argmax, one fused reduction over pairs, is not
+    vectorised on CPU and took 32 us against 3 us for 8,000 entries.
+    """
+    vocabulary = logits.shape[-1]
+    largest = jnp.max(logits, axis=-1, keepdims=True)
+    ids = jnp.where(logits == largest, jnp.arange(vocabulary, dtype=jnp.int32), vocabulary - 1)
+    return jnp.min(ids, axis=-1)
+
+
+def adjust(logits: jax.Array, settings: Sampling) -> jax.Array:
+    """Adjusted probabilities [..., V] float32 of logits [..., V].
+
+    Greedy gives the one-hot law of the argmax, lowest id on ties; decoding itself compares tokens
+    and never asks for it.
+    """
+    logits = logits.astype(jnp.float32)
+    vocabulary = logits.shape[-1]
+    if settings.greedy:
+        return jax.nn.one_hot(argmax(logits), vocabulary, dtype=jnp.float32)
+    logits = logits / settings.temperature
+    if 0 < settings.top_k < vocabulary:
+        logits = jnp.where(_ranks(logits) < settings.top_k, logits, -jnp.inf)
+    if settings.nucleus:
+        logits = jnp.where(_in_nucleus(logits, settings.top_p), logits, -jnp.inf)
+    return jax.nn.softmax(logits, axis=-1)
+
+
+def _ranks(logits: jax.Array) -> jax.Array:
+    """Rank of each entry, 0 the largest, ties to the lower id."""
+    order = jnp.argsort(-logits, axis=-1, stable=True)
+    return jnp.argsort(order, axis=-1)
+
+
+def _in_nucleus(logits: jax.Array, top_p: jax.Array | float) -> jax.Array:
+    """Whether the probability mass ranked before an entry is below `top_p`."""
+    probs = jax.nn.softmax(logits, axis=-1)
+    order = jnp.argsort(-probs, axis=-1, stable=True)
+    ranked = jnp.take_along_axis(probs, order, axis=-1)
+    before = jnp.cumsum(ranked, axis=-1) - ranked
+    # The first one stays even when rounding makes its own mass exceed top_p.
+    keep = (before < top_p).at[..., 0].set(True)
+    return jnp.take_along_axis(keep, jnp.argsort(order, axis=-1), axis=-1)
+
+
+def draw(keys: jax.Array, probs: jax.Array) -> jax.Array:
+    """One token [B] int32 per row from probabilities [B, V]; each row consumes its own key.
+
+    Weights need not be normalised. Gumbel-max: a token of weight 0 is never drawn.
+    """
+    sample = jax.vmap(lambda key, p: jax.random.categorical(key, jnp.log(p)))
+    return sample(keys, probs).astype(jnp.int32)
+
+
+def confidence(logits: jax.Array) -> jax.Array:
+    """Largest plain (temperature 1) probability [...] of logits [..., V]."""
+    return jnp.exp(jnp.max(logits, axis=-1) - jax.nn.logsumexp(logits, axis=-1))
