@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from specjax.drafting.base import LENGTH, NO_MATCH, Caches, Context, Draft, Models
+from specjax.drafting.base import LENGTH, NO_MATCH, Caches, Context, Draft, Models, last_token
 from specjax.drafting.sync import window
 
 NOT_A_TOKEN = -1
@@ -160,7 +160,9 @@ class MaxGram:
         joined, length = text(context, spare=self.length)
         joined, copied = self._copy(joined, length, context)
         best = None if self.table is None else params[self.table]["best"]
-        tokens = self._fill(joined, length, copied, best)
+        tokens = window(joined, length, self.length)
+        if best is not None:
+            tokens = fill(tokens, copied, last_token(context), best)
         draft = Draft(
             tokens=tokens,
             length=copied if best is None else jnp.full_like(copied, self.length),
@@ -203,19 +205,14 @@ class MaxGram:
         joined, copied, _ = jax.lax.while_loop(more, search, start)
         return joined, copied
 
-    def _fill(
-        self, joined: jax.Array, length: jax.Array, copied: jax.Array, best: jax.Array | None
-    ) -> jax.Array:
-        """The draft [B, K]: copied tokens, then greedy bigram steps from the last of them."""
-        tokens = window(joined, length, self.length)
-        if best is None:
-            return tokens
-        last = jnp.take_along_axis(joined, length[:, None] - 1, axis=1)[:, 0]
 
-        def step(previous: jax.Array, at: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, Any]:
-            index, token = at
-            token = jnp.where(index < copied, token, best[previous])
-            return token, token
+def fill(tokens: jax.Array, copied: jax.Array, last: jax.Array, best: jax.Array) -> jax.Array:
+    """Replaces tokens [B, K] beyond `copied` by greedy bigram steps; `last` [B] comes before."""
 
-        _, tokens = jax.lax.scan(step, last, (jnp.arange(self.length), tokens.swapaxes(0, 1)))
-        return tokens.swapaxes(0, 1)
+    def step(previous: jax.Array, at: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        index, token = at
+        token = jnp.where(index < copied, token, best[previous])
+        return token, token
+
+    _, filled = jax.lax.scan(step, last, (jnp.arange(tokens.shape[1]), tokens.swapaxes(0, 1)))
+    return filled.swapaxes(0, 1)

@@ -1,0 +1,182 @@
+"""Cache audit: under every pointer lies what a fresh uncached computation gives.
+
+Stale drafter caches do not change lossless outputs, they only cost acceptance, so no end-to-end
+test would see them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decodes import decoder, first_state, inputs, one_round, run, texts
+from scripted import PrefixModel, prefix_params
+
+from specjax.decoding.strategy import Strategy
+from specjax.drafting.base import Context, Options
+from specjax.drafting.copying import MaxGram, PromptLookup
+from specjax.drafting.neural import Neural
+from specjax.drafting.ngram import NGram
+from specjax.drafting.none import Nothing
+from specjax.drafting.sync import catch_up
+from specjax.drafting.uniform import Uniform
+from specjax.models.t5 import T5, T5Config
+from specjax.sampling import sampling
+from specjax.training.ngram import fit
+
+V, EOS = 12, 1
+CONFIG = T5Config(
+    vocab_size=V, d_model=16, d_kv=4, d_ff=24, num_heads=2, num_layers=1, num_decoder_layers=2,
+    max_distance=12, eos=(EOS,),
+)  # fmt: skip
+TARGET = T5(CONFIG)
+SMALL = T5(dataclasses.replace(CONFIG, d_model=12, num_decoder_layers=1, gated=False))
+MODELS = (("target", TARGET), ("drafter", SMALL))
+PROMPTS = [[3, 4, 5, 1], [6, 1], [7, 8, 9, 2, 3, 4, 1], [2, 2, 2, 1]]
+LIMIT = 14
+
+
+def scaled(params, factor: float):
+    """Sharper random models: outputs vary, and now and then there is an EOS."""
+    return jax.tree.map(lambda x: x * factor, params)
+
+
+PARAMS = {
+    "target": scaled(TARGET.init(jax.random.key(3)), 1.3),
+    "drafter": scaled(SMALL.init(jax.random.key(4)), 1.3),
+    "ngram": fit([[3, 4, 5, 6, 1], [7, 8, 9, 1], [2, 3, 2, 3]], V, start_token=0),
+}
+STRATEGIES = {
+    "none": Strategy(Nothing()),
+    "neural": Strategy(Neural("drafter", 3)),
+    "hot": Strategy(Neural("drafter", 2), temperature=1.5),
+    "confidence": Strategy(Neural("drafter", 4, "confidence"), numbers=(("confidence", 0.3),)),
+    "sampled": Strategy(Neural("drafter", 3), temperature=1.0),
+    "unigram": Strategy(NGram(2, order=1), temperature=1.0),
+    "bigram": Strategy(NGram(3)),
+    "prompt_lookup": Strategy(PromptLookup(3)),
+    "max_gram": Strategy(MaxGram(3)),
+    "uniform": Strategy(Uniform(2, V), temperature=1.0),
+}
+
+
+@jax.jit
+def fresh(params, source, source_length, tokens):
+    """Caches of both models after feeding all tokens at once."""
+    caches = {}
+    for name, model in MODELS:
+        cache = model.start(params[name], source, source_length, tokens.shape[1])
+        caches[name] = model.extend(params[name], tokens, cache)[1]
+    return caches
+
+
+def wrong_slots(state, name: str) -> list[tuple[int, int]]:
+    """(row, slot) under the pointer of cache `name` whose keys or values are not the fresh ones."""
+    context, cache = state.context, state.caches[name]
+    expected = fresh(PARAMS, context.source, context.source_length, context.tokens)[name]
+    below = np.arange(context.tokens.shape[1]) < np.asarray(cache.length)[:, None]
+    bad = np.zeros_like(below)
+    pairs = zip(
+        jax.tree.leaves(cache.data["own"]), jax.tree.leaves(expected.data["own"]), strict=True
+    )
+    for got, want in pairs:
+        # float32 at other shapes rounds differently; values are O(1)
+        bad |= np.abs(np.asarray(got) - np.asarray(want)).max(axis=(1, 3)) > 1e-4
+    return list(zip(*np.nonzero(bad & below), strict=True))
+
+
+def audited_rounds(strategy: Strategy, seed: int = 0):
+    """Every state after a round, with the state before it."""
+    made = decoder(MODELS, strategy, LIMIT)
+    params = {name: PARAMS[name] for name in made.inputs}
+    prompt, length, keys, limit = inputs(PROMPTS, LIMIT, seed)
+    limit = limit - jnp.array([0, 3, 9, 1])  # rows end at different rounds
+    state = first_state(made, params, prompt, length, keys, limit, strategy.options())
+    while bool(state.context.active.any()):
+        before, state = state, one_round(made, params, state)
+        yield before, state
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+def test_after_every_round_the_trusted_slots_are_fresh(strategy):
+    rounds = 0
+    for before, state in audited_rounds(strategy):
+        rounds += 1
+        for name, cache in state.caches.items():
+            assert wrong_slots(state, name) == []
+            pointer, length = np.asarray(cache.length), np.asarray(state.context.length)
+            assert np.all(pointer <= length - 1)
+            active = np.asarray(before.context.active)
+            assert np.all(pointer[~active] == np.asarray(before.caches[name].length)[~active])
+        target = np.asarray(state.caches["target"].length)
+        assert np.all(target[active] == length[active] - 1)
+    assert rounds > 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Overconfident(Neural):
+    """Wrong on purpose: trusts the slot of its last drafted token, which it never fed."""
+
+    def draft(self, models, params, caches, context, keys):
+        draft, caches = super().draft(models, params, caches, context, keys)
+        cache = caches[self.model]
+        return draft, {**caches, self.model: cache.replace(length=cache.length + 1)}
+
+
+def test_the_audit_sees_a_pointer_beyond_what_was_fed():
+    # The target drafts for itself: drafts are always accepted, so the unfed slot stays trusted.
+    strategy = Strategy(Overconfident("target_again", 2))
+    models = (*MODELS, ("target_again", TARGET))
+    made = decoder(models, strategy, LIMIT)
+    params = {name: PARAMS["target"] for name in made.inputs}
+    prompt, length, keys, limit = inputs(PROMPTS, LIMIT)
+    state = first_state(made, params, prompt, length, keys, limit, strategy.options())
+    state = one_round(made, params, state)
+    caches = {"target": state.caches["target_again"]}
+    assert wrong_slots(state.replace(caches=caches), "target") != []
+
+
+def test_a_model_that_lags_far_behind_catches_up():
+    prompt, length, _, _ = inputs(PROMPTS, LIMIT)
+    tokens = jax.random.randint(jax.random.key(0), (4, 40), 2, V)
+    committed = jnp.array([1, 30, 17, 25])
+    pointer = jnp.array([0, 3, 16, 9])
+    active = jnp.array([True, True, True, False])
+    options = Options(sampling(0.0), {})
+    context = Context(
+        prompt, length, tokens, committed, jnp.ones(4, jnp.int32), committed + 5, active, options
+    )
+    # A cache that is right below each pointer and junk above it.
+    cache = fresh(PARAMS, prompt, length, tokens)["target"].replace(length=pointer)
+    junk = jnp.arange(40)[None, None, :, None] >= pointer[:, None, None, None]
+    own = jax.tree.map(lambda x: jnp.where(junk, 99.0, x), cache.data["own"])
+    cache = cache.replace(data={**cache.data, "own": own})
+    cache = jax.jit(lambda c: catch_up(TARGET, PARAMS["target"], c, context, 2))(cache)
+    assert cache.length[3] == 9  # inactive rows stay
+    assert np.all(np.asarray(cache.length - committed)[:3] >= -2)
+
+    class Held:
+        caches = {"target": cache}
+
+    Held.context = context
+    assert wrong_slots(Held, "target") == []
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+def test_rows_do_not_depend_on_who_shares_the_batch(strategy):
+    model = PrefixModel(V, eos=(EOS,))
+    models = (("target", model), ("drafter", model))
+    params = {
+        "target": prefix_params(V, 1), "drafter": prefix_params(V, 2), "ngram": PARAMS["ngram"]
+    }  # fmt: skip
+    rng = np.random.default_rng(5)
+    prompts = [rng.integers(2, V, rng.integers(1, 7)).tolist() for _ in range(16)]
+    prompts[0] = [3] * 7  # the same padded width in every batch
+    together = texts(run(models, params, strategy, prompts, LIMIT))
+    assert len({len(row) for row in together}) > 1
+    for count in (1, 4):
+        alone = texts(run(models, params, strategy, prompts[:count], LIMIT))
+        assert alone == together[:count]

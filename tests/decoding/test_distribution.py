@@ -1,0 +1,118 @@
+"""Lossless decoding keeps the target's law: chi-square against the enumerated outputs."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax.numpy as jnp
+import pytest
+from decodes import run, texts
+from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_law
+
+from specjax.decoding.strategy import Strategy
+from specjax.drafting.copying import MaxGram, PromptLookup
+from specjax.drafting.neural import Neural
+from specjax.drafting.ngram import NGram
+from specjax.drafting.none import Nothing
+from specjax.drafting.uniform import Uniform
+from specjax.sampling import adjust, draw
+from specjax.training.ngram import fit
+from specjax.verification.base import pick
+from specjax.verification.exact import SpeculativeSampling, sampled_match
+
+V, LENGTH, ROWS = 5, 3, 20_000
+EOS = 1
+SOURCE = (3, 2, 4, 2)
+MODEL = PrefixModel(V, eos=(EOS,))
+PARAMS = {
+    "target": prefix_params(V, seed=1),
+    "drafter": prefix_params(V, seed=2, scale=0.7),
+    "ngram": fit([[2, 3, 4, 1], [3, 3, 2, 1], [4, 2, 0, 1]], V, start_token=0),
+}
+MODELS = (("target", MODEL), ("drafter", MODEL))
+DRAFTERS = {
+    "none": Nothing(),
+    "neural": Neural("drafter", 2),
+    "confidence": Neural("drafter", 3, "confidence"),
+    "unigram": NGram(2, order=1),
+    "bigram": NGram(2),
+    "prompt_lookup": PromptLookup(2),
+    "max_gram": MaxGram(2),
+    "max_gram_without_table": MaxGram(2, table=None),
+    "uniform": Uniform(2, V),
+}
+SETTINGS = {"plain": (1.0, 0, 1.0), "truncated": (0.7, 4, 0.9)}
+P_VALUE = 1e-3  # 18 fixed-seed tests: a right law fails one of them with probability 0.02
+
+
+def p_value(strategy: Strategy) -> float:
+    law = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, strategy.settings)
+    out = run(MODELS, PARAMS, strategy, [SOURCE] * ROWS, LENGTH, seed=7)
+    return chi_square(counted(texts(out)), law)
+
+
+def strategy(drafter, rule, settings) -> Strategy:
+    temperature, top_k, top_p = settings
+    numbers = (("confidence", 0.45),)
+    return Strategy(drafter, rule, temperature, top_k, top_p, numbers)
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("drafter", DRAFTERS.values(), ids=DRAFTERS)
+def test_speculative_sampling_keeps_the_target_law(drafter, settings):
+    assert p_value(strategy(drafter, SpeculativeSampling(), settings)) > P_VALUE
+
+
+def test_decoder_only_rows_keep_the_target_law():
+    model = dataclasses.replace(MODEL, start_token=None)
+    prompt = (3, 2, 3)
+    law = sequence_law(model, PARAMS["target"], (), prompt, LENGTH, SETTINGS["plain"])
+    models = (("target", model), ("drafter", model))
+    made = strategy(Neural("drafter", 2), SpeculativeSampling(), SETTINGS["plain"])
+    out = run(models, PARAMS, made, [prompt] * ROWS, LENGTH, seed=3)
+    assert chi_square(counted(texts(out)), law) > P_VALUE
+
+
+@dataclasses.dataclass(frozen=True)
+class ResidualIsTheTarget(SpeculativeSampling):
+    """Wrong on purpose: corrections are drawn from p instead of norm([p - q]_+)."""
+
+    def verify(self, draft, logits, options, keys):
+        p = adjust(logits, options.sampling)
+        verdict = sampled_match(draft, p, 1.0, keys)
+        return verdict.replace(next_token=draw(keys, pick(p, verdict.accepted)))
+
+
+@dataclasses.dataclass(frozen=True)
+class AcceptsEverything(SpeculativeSampling):
+    """Wrong on purpose: every drafted token stands."""
+
+    def verify(self, draft, logits, options, keys):
+        verdict = sampled_match(draft, adjust(logits, options.sampling), 1.0, keys)
+        return verdict.replace(accepted=draft.length)
+
+
+@pytest.mark.parametrize("rule", [ResidualIsTheTarget(), AcceptsEverything()])
+@pytest.mark.parametrize("drafter", ["neural", "bigram", "max_gram"])
+def test_a_wrong_rule_fails_the_same_test(rule, drafter):
+    assert p_value(strategy(DRAFTERS[drafter], rule, SETTINGS["plain"])) < 1e-6
+
+
+def test_the_seed_decides_the_output():
+    made = strategy(DRAFTERS["neural"], SpeculativeSampling(), SETTINGS["plain"])
+    first, again, other = (
+        texts(run(MODELS, PARAMS, made, [SOURCE] * 50, LENGTH, seed=s)) for s in (1, 1, 2)
+    )
+    assert first == again
+    assert first != other
+
+
+def test_a_traced_temperature_does_not_recompile():
+    from specjax.decoding.loop import generate
+
+    made = [strategy(Nothing(), SpeculativeSampling(), (t, 0, 1.0)) for t in (0.9, 1.1)]
+    run(MODELS, PARAMS, made[0], [SOURCE], LENGTH)
+    before = generate._cache_size()
+    run(MODELS, PARAMS, made[1], [SOURCE], LENGTH)
+    assert generate._cache_size() == before
+    assert jnp.isfinite(made[0].options().sampling.temperature)

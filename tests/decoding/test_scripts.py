@@ -1,0 +1,106 @@
+"""The loop on scripted models: hand-written expected tokens and counts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from decodes import run, texts
+from scripted import ScriptModel
+
+from specjax.decoding.strategy import Strategy
+from specjax.drafting.neural import Neural
+from specjax.drafting.none import Nothing
+
+TARGET = (5, 6, 7, 8, 5, 6, 7, 8)
+PARAMS = {"target": {}, "drafter": {}}
+
+
+def decode(
+    target: ScriptModel, drafter: ScriptModel, strategy: Strategy, limit: int, rows: int = 1
+):
+    models = (("target", target), ("drafter", drafter))
+    return run(models, PARAMS, strategy, [[3]] * rows, limit)
+
+
+def rounds(generation, field: str) -> list[int]:
+    count = int(generation.trace.rounds)
+    return np.asarray(getattr(generation.trace, field))[0, :count].tolist()
+
+
+def test_autoregressive_emits_the_script_one_token_per_round():
+    out = decode(ScriptModel(TARGET), ScriptModel(TARGET), Strategy(Nothing()), 5)
+    assert texts(out) == [[5, 6, 7, 8, 5]]
+    assert rounds(out, "committed") == [1] * 5
+    assert out.trace.calls["target"].tolist() == [5]
+
+
+def test_a_fully_accepted_draft_gives_k_plus_one_tokens():
+    out = decode(ScriptModel(TARGET), ScriptModel(TARGET), Strategy(Neural("drafter", 3)), 8)
+    assert texts(out) == [list(TARGET)]
+    assert rounds(out, "committed") == [4, 4]
+    assert rounds(out, "accepted") == [3, 3]
+    assert out.trace.writer[0, 1:9].tolist() == [2, 2, 2, 1, 2, 2, 2, 1]
+    assert out.trace.calls["drafter"].tolist() == [6]
+
+
+@pytest.mark.parametrize("wrong", range(4))
+def test_the_first_wrong_draft_is_replaced_by_the_targets_token(wrong):
+    script = list(TARGET)
+    script[wrong] = 9
+    drafter = ScriptModel(tuple(script))
+    out = decode(ScriptModel(TARGET), drafter, Strategy(Neural("drafter", 3)), 8)
+    assert texts(out) == [list(TARGET)]
+    assert rounds(out, "accepted")[0] == min(wrong, 3)
+    assert rounds(out, "committed")[0] == min(wrong, 3) + 1
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_output_ends_with_the_first_eos(place):
+    script = (*TARGET[:place], 1, *TARGET[place:])
+    model = ScriptModel(script)
+    out = decode(model, model, Strategy(Neural("drafter", 3)), 8)
+    assert texts(out) == [list(script[: place + 1])]
+
+
+def test_an_eos_proposed_by_the_drafter_alone_is_corrected():
+    out = decode(ScriptModel(TARGET), ScriptModel((5, 1, 7)), Strategy(Neural("drafter", 3)), 8)
+    assert texts(out) == [list(TARGET)]
+    assert rounds(out, "drafted")[0] == 2  # nothing is drafted after an EOS
+
+
+@pytest.mark.parametrize("limit", range(1, 8))
+def test_the_length_limit_is_exact(limit):
+    model = ScriptModel(TARGET)
+    out = decode(model, model, Strategy(Neural("drafter", 3)), limit)
+    assert texts(out) == [list(TARGET[:limit])]
+
+
+def test_no_tokens_are_drafted_beyond_the_budget():
+    model = ScriptModel(TARGET)
+    out = decode(model, model, Strategy(Neural("drafter", 5)), 3)
+    assert rounds(out, "drafted") == [2]
+    assert out.trace.calls["drafter"].tolist() == [2]
+
+
+def test_confidence_stops_before_the_first_uncertain_token():
+    drafter = ScriptModel(TARGET, peaks=(9.0, 9.0, 0.1))
+    strategy = Strategy(Neural("drafter", 5, "confidence"), numbers=(("confidence", 0.5),))
+    out = decode(ScriptModel(TARGET), drafter, strategy, 8)
+    assert texts(out) == [list(TARGET)]
+    assert rounds(out, "drafted")[0] == 2
+    assert out.trace.stops[0].tolist()[2] == 1
+
+
+def test_a_drafter_without_confidence_leaves_the_target_alone():
+    drafter = ScriptModel(TARGET, peak=0.0)
+    strategy = Strategy(Neural("drafter", 5, "confidence"), numbers=(("confidence", 0.9),))
+    out = decode(ScriptModel(TARGET), drafter, strategy, 4)
+    assert texts(out) == [list(TARGET[:4])]
+    assert rounds(out, "drafted") == [0, 0, 0, 0]
+
+
+def test_a_row_with_no_budget_decodes_nothing():
+    model = ScriptModel(TARGET)
+    out = decode(model, model, Strategy(Neural("drafter", 3)), 1)
+    assert texts(out) == [[5]]
+    assert int(out.trace.rounds) == 1

@@ -1,0 +1,137 @@
+"""Copying drafters against a naive scan of the text."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax.drafting.base import Context, Options
+from specjax.drafting.copying import MaxGram, PromptLookup, longest_match, text
+from specjax.sampling import sampling
+
+LONGEST = 6
+
+
+def naive_match(c: list[int], pattern: int, most: int) -> tuple[int, int]:
+    """(position after the earliest longest match, its size) by methods.md 3.1."""
+    best = (0, 0)
+    for e in range(len(c) - 1):
+        size = 0
+        while size < min(pattern, most, e + 1) and c[e - size] == c[len(c) - 1 - size]:
+            size += 1
+        if size > best[1]:
+            best = (e + 1, size)
+    return best
+
+
+def naive_max_gram(c, pattern, k, most, best) -> tuple[list[int], int]:
+    """(draft, how many tokens were copied)."""
+    c, start = list(c), len(c)
+    while len(c) < start + k:
+        begin, size = naive_match(c, pattern + len(c) - start, most)
+        if not size:
+            break
+        c += c[begin : begin + start + k - len(c)]
+    copied = len(c) - start
+    while best is not None and len(c) < start + k:
+        c.append(best[c[-1]])
+    return c[start:], copied
+
+
+def context(sources, outputs, encoder: bool) -> Context:
+    """Rows after `outputs` were generated from `sources`."""
+    batch = len(sources)
+    s = max(map(len, sources))
+    heads = [[0] if encoder else list(row) for row in sources]
+    tokens = np.full((batch, 40), 9, np.int32)  # 9: junk beyond the length
+    for row, (head, out) in enumerate(zip(heads, outputs, strict=True)):
+        tokens[row, : len(head) + len(out)] = [*head, *out]
+    source = np.full((batch, s if encoder else 0), 8, np.int32)
+    for row, ids in enumerate(sources if encoder else []):
+        source[row, : len(ids)] = ids
+    begin = jnp.array([len(h) for h in heads])
+    length = begin + jnp.array([len(o) for o in outputs])
+    return Context(
+        source=jnp.asarray(source),
+        source_length=jnp.array([len(r) if encoder else 0 for r in sources]),
+        tokens=jnp.asarray(tokens),
+        length=length,
+        begin=begin,
+        limit=begin + 30,
+        active=jnp.ones(batch, bool),
+        options=Options(sampling(0.0), {}),
+    )
+
+
+def random_rows(seed: int, rows: int = 60):
+    rng = np.random.default_rng(seed)
+    draw = lambda low, high: rng.integers(0, 3, rng.integers(low, high)).tolist()  # noqa: E731
+    return [draw(1, 12) for _ in range(rows)], [draw(0, 10) for _ in range(rows)]
+
+
+def known(sources, outputs, encoder: bool):
+    """(text, pattern length) of every row, written out on the host."""
+    for source, output in zip(sources, outputs, strict=True):
+        yield [*source, *output], (len(output) if encoder else len(source) + len(output))
+
+
+@pytest.mark.parametrize("encoder", [True, False])
+def test_text_is_the_prompt_followed_by_the_output(encoder):
+    sources, outputs = random_rows(0)
+    joined, length = text(context(sources, outputs, encoder), spare=3)
+    for row, (expected, _) in enumerate(known(sources, outputs, encoder)):
+        assert joined[row, : int(length[row])].tolist() == expected
+
+
+@pytest.mark.parametrize("encoder", [True, False])
+def test_longest_match_equals_a_naive_scan(encoder):
+    sources, outputs = random_rows(1)
+    made = context(sources, outputs, encoder)
+    joined, length = text(made, spare=0)
+    rows = list(known(sources, outputs, encoder))
+    pattern = jnp.array([p for _, p in rows])
+    begin, size = longest_match(joined, length, pattern, LONGEST)
+    for row, (c, p) in enumerate(rows):
+        expected = naive_match(c, p, LONGEST)
+        assert int(size[row]) == expected[1]
+        if expected[1]:
+            assert int(begin[row]) == expected[0]
+
+
+@pytest.mark.parametrize("encoder", [True, False])
+@pytest.mark.parametrize("table", [True, False])
+def test_max_gram_equals_a_naive_scan(encoder, table):
+    sources, outputs = random_rows(2)
+    best = np.array([1, 2, 0, 0, 0, 0, 0, 0, 0, 0], np.int32) if table else None
+    drafter = MaxGram(7, table="ngram" if table else None, longest=LONGEST)
+    made = context(sources, outputs, encoder)
+    params = {"ngram": {"best": jnp.asarray(best)}} if table else {}
+    draft, _ = jax.jit(lambda c: drafter.draft((), params, {}, c, None))(made)
+    for row, (c, p) in enumerate(known(sources, outputs, encoder)):
+        if encoder and not outputs[row]:
+            c = [*c, 0]  # nothing to match: bigram steps follow the decoder start token
+        expected, copied = naive_max_gram(c, p, 7, LONGEST, best)
+        got = draft.tokens[row, : int(draft.length[row])].tolist()
+        assert got == expected, (row, c, p)
+        assert draft.source[row, : len(expected)].tolist() == [0] * copied + [1] * (
+            len(expected) - copied
+        )
+
+
+@pytest.mark.parametrize("encoder", [True, False])
+def test_prompt_lookup_proposes_what_followed_the_match(encoder):
+    sources, outputs = random_rows(3)
+    made = context(sources, outputs, encoder)
+    drafter = PromptLookup(4, shortest=2, longest=LONGEST)
+    draft, _ = drafter.draft((), {}, {}, made, None)
+    for row, (c, p) in enumerate(known(sources, outputs, encoder)):
+        begin, size = naive_match(c, p, LONGEST)
+        expected = c[begin : begin + 4] if size >= 2 else []
+        assert draft.tokens[row, : int(draft.length[row])].tolist() == expected
+
+
+def test_a_bad_match_range_is_named():
+    with pytest.raises(ValueError, match="shortest"):
+        PromptLookup(4, shortest=3, longest=2)

@@ -1,0 +1,67 @@
+"""Running decodes in tests."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax.decoding.loop import begin, draft_tokens, generate, round_, verify
+from specjax.decoding.state import Decoder, Generation, State
+from specjax.decoding.strategy import Strategy
+
+
+def inputs(prompts: Sequence[Sequence[int]], limit: int, seed: int = 0):
+    """(prompt, prompt_length, keys, limit) of equal-budget rows."""
+    width = max(map(len, prompts))
+    padded = np.array([[*p, *[0] * (width - len(p))] for p in prompts], np.int32)
+    length = np.array([len(p) for p in prompts], np.int32)
+    index = jnp.arange(len(prompts))
+    keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(seed), i))(index)
+    return jnp.asarray(padded), jnp.asarray(length), keys, jnp.full(len(prompts), limit, jnp.int32)
+
+
+def decoder(models, strategy: Strategy, max_new_tokens: int) -> Decoder:
+    """The static side of a decode."""
+    return Decoder(models, strategy.drafter, strategy.rule, max_new_tokens)
+
+
+def run(models, params, strategy: Strategy, prompts, limit: int, seed: int = 0) -> Generation:
+    """A whole decode of `prompts` with `limit` new tokens per row."""
+    made = decoder(models, strategy, limit)
+    kept = {name: params[name] for name in made.inputs}
+    return generate(made, kept, *inputs(prompts, limit, seed), strategy.options())
+
+
+def texts(generation: Generation) -> list[list[int]]:
+    """Generated tokens of every row."""
+    tokens = np.asarray(generation.tokens)
+    bounds = zip(np.asarray(generation.begin), np.asarray(generation.length), strict=True)
+    return [tokens[row, b:n].tolist() for row, (b, n) in enumerate(bounds)]
+
+
+@functools.partial(jax.jit, static_argnames="made")
+def one_round(made: Decoder, params, state: State) -> State:
+    """A single jitted round."""
+    return round_(made, params, state)
+
+
+@functools.partial(jax.jit, static_argnames="made")
+def first_state(made: Decoder, params, prompt, length, keys, limit, options) -> State:
+    """The jitted state before the first round."""
+    return begin(made, params, prompt, length, keys, limit, options)
+
+
+__all__ = [
+    "decoder",
+    "draft_tokens",
+    "first_state",
+    "inputs",
+    "one_round",
+    "run",
+    "texts",
+    "verify",
+]

@@ -1,0 +1,172 @@
+"""Small models whose behaviour is known by heart, for tests of the loops.
+
+`PrefixModel` computes its logits from everything its cache holds below the fed position, so a
+stale or missing slot changes them; `law` computes the same without any cache.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax.models.base import Cache, Output
+
+WIDTH = 6
+POSITIONS = 512
+
+
+def prefix_params(vocab_size: int, seed: int, scale: float = 1.5) -> dict[str, jax.Array]:
+    """Random weights of a `PrefixModel`."""
+    rng = np.random.default_rng(seed)
+    draw = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)  # noqa: E731
+    return {
+        "embedding": draw(vocab_size, WIDTH),
+        "position": draw(POSITIONS, WIDTH),
+        "out": draw(WIDTH, vocab_size) * scale,
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class PrefixModel:
+    """Logits are a fixed random function of the source and of every token so far."""
+
+    vocab_size: int
+    eos: tuple[int, ...] = ()
+    start_token: int | None = 0
+    pad: int = 0
+
+    def start(self, params, prompt, prompt_length, capacity):
+        batch = prompt.shape[0]
+        tokens = jnp.full((batch, capacity), -1, jnp.int32)
+        inside = jnp.arange(prompt.shape[1]) < prompt_length[:, None]
+        if self.start_token is None:
+            width = min(prompt.shape[1], capacity)
+            tokens = tokens.at[:, :width].set(jnp.where(inside, prompt, -1)[:, :width])
+            return Cache({"tokens": tokens, "source": jnp.zeros((batch, WIDTH))}, prompt_length - 1)
+        source = jnp.sum(params["embedding"][prompt] * inside[..., None], axis=1)
+        return Cache({"tokens": tokens, "source": source}, jnp.zeros_like(prompt_length))
+
+    def extend(self, params, tokens, cache, *, at=None):
+        position = cache.length[:, None] + jnp.arange(tokens.shape[1])
+        rows = jnp.arange(tokens.shape[0])[:, None]
+        held = cache.data["tokens"].at[rows, position].set(tokens, mode="drop")
+        # A slot never written holds -1 and would poison the sum with NaN if it were read.
+        embedded = jnp.where(
+            held[..., None] >= 0,
+            params["embedding"][held] * params["position"][: held.shape[1]],
+            jnp.nan,
+        )
+        below = jnp.arange(held.shape[1]) <= position[..., None]
+        state = jnp.sum(jnp.where(below[..., None], embedded[:, None], 0.0), axis=2)
+        state = jnp.tanh(state + cache.data["source"][:, None])
+        logits = state @ params["out"]
+        if at is not None:
+            logits = jnp.take_along_axis(logits, at[..., None], axis=1)
+        data = {**cache.data, "tokens": held}
+        return Output(logits), Cache(data, cache.length + tokens.shape[1])
+
+    def logits(self, params, source, prefix) -> np.ndarray:
+        """Next-token logits [V] after the decoder tokens `prefix`, without a cache, in float64."""
+        weights = {name: np.asarray(value, np.float64) for name, value in params.items()}
+        state = np.zeros(WIDTH)
+        if self.start_token is not None:
+            state = weights["embedding"][list(source)].sum(axis=0)
+        for place, token in enumerate(prefix):
+            state = state + weights["embedding"][token] * weights["position"][place]
+        return np.tanh(state) @ weights["out"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ScriptModel:
+    """Greedy continuation is a fixed text: after t generated tokens it prefers script[t].
+
+    Decoder-only; the prompt is one token. The preference does not depend on the tokens fed, so a
+    drafter with another script disagrees exactly where the scripts differ.
+    """
+
+    script: tuple[int, ...]
+    vocab_size: int = 10
+    eos: tuple[int, ...] = (1,)
+    start_token: int | None = 0
+    pad: int = 0
+    peak: float = 5.0  # logit of the preferred token over the others
+    peaks: tuple[float, ...] = ()
+
+    def start(self, params, prompt, prompt_length, capacity):
+        return Cache({}, jnp.zeros_like(prompt_length))
+
+    def extend(self, params, tokens, cache, *, at=None):
+        position = cache.length[:, None] + jnp.arange(tokens.shape[1])
+        script = jnp.array(self.script + (2,) * POSITIONS)
+        peaks = jnp.array(self.peaks + (self.peak,) * POSITIONS)
+        logits = jax.nn.one_hot(script[position], self.vocab_size) * peaks[position][..., None]
+        if at is not None:
+            logits = jnp.take_along_axis(logits, at[..., None], axis=1)
+        return Output(logits), Cache(cache.data, cache.length + tokens.shape[1])
+
+
+def adjusted(logits: np.ndarray, temperature: float, top_k: int, top_p: float) -> np.ndarray:
+    """methods.md 1.1 written out once more, in float64, for one law."""
+    logits = np.asarray(logits, np.float64) / temperature
+    order = sorted(range(len(logits)), key=lambda i: (-logits[i], i))
+    if top_k:
+        order = order[:top_k]
+    weights = np.exp(logits - max(logits[order]))
+    law = np.zeros(len(logits))
+    law[order] = weights[order] / weights[order].sum()
+    kept, before = [], 0.0
+    for token in order:
+        if before < top_p or top_p >= 1:
+            kept.append(token)
+        before += law[token]
+    out = np.zeros(len(logits))
+    out[kept] = law[kept] / law[kept].sum()
+    return out
+
+
+def sequence_law(model, params, source, start, length, settings) -> dict[tuple[int, ...], float]:
+    """Probability of every output of at most `length` tokens (cut at EOS), enumerated."""
+    laws: dict[tuple[int, ...], float] = {}
+    frontier = {(): 1.0}
+    for _ in range(length):
+        grown: dict[tuple[int, ...], float] = {}
+        for text, mass in frontier.items():
+            law = adjusted(model.logits(params, source, (*start, *text)), *settings)
+            for token, p in enumerate(law):
+                if p == 0.0:
+                    continue
+                into = laws if token in model.eos else grown
+                into[(*text, token)] = into.get((*text, token), 0.0) + mass * p
+        frontier = grown
+    return laws | frontier
+
+
+def chi_square(counts: dict[tuple[int, ...], int], law: dict[tuple[int, ...], float]) -> float:
+    """p-value of observed outputs under `law`; rare outcomes are pooled; 0 for an impossible one."""
+    from scipy.stats import chisquare
+
+    if set(counts) - set(law):
+        return 0.0
+    total = sum(counts.values())
+    cells = sorted((p * total, counts.get(text, 0)) for text, p in law.items())
+    expected, observed, pool = [], [], [0.0, 0]
+    for e, o in cells:
+        pool = [pool[0] + e, pool[1] + o]
+        if pool[0] >= 8.0:
+            expected.append(pool[0])
+            observed.append(pool[1])
+            pool = [0.0, 0]
+    expected[-1] += pool[0]
+    observed[-1] += pool[1]
+    scale = sum(observed) / sum(expected)
+    return float(chisquare(observed, np.array(expected) * scale).pvalue)
+
+
+def counted(rows: list[list[int]]) -> dict[tuple[int, ...], int]:
+    """How often each output occurred."""
+    keyed = sorted(map(tuple, rows))
+    return {text: len(list(group)) for text, group in itertools.groupby(keyed)}

@@ -1,0 +1,131 @@
+"""Rules on hand-made drafts: exact numbers, the lenience bound, and argmax lenience."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax.drafting.base import Draft, Options
+from specjax.sampling import sampling
+from specjax.verification.exact import SpeculativeSampling, greedy_match, residual, sampled_match
+from specjax.verification.lenient import Lenient, greedy_lenient
+
+P = np.array([0.5, 0.3, 0.15, 0.05], np.float32)
+Q = np.array([0.1, 0.3, 0.1, 0.5], np.float32)
+ROWS = 60_000
+
+
+def draft(tokens, probs=None, length=None) -> Draft:
+    tokens = jnp.asarray(tokens, jnp.int32)
+    batch, width = tokens.shape
+    return Draft(
+        tokens=tokens,
+        length=jnp.full(batch, width) if length is None else jnp.asarray(length),
+        probs=probs,
+        source=jnp.zeros_like(tokens),
+        calls={},
+        stop_reason=jnp.ones(batch, jnp.int32),
+    )
+
+
+def keys(seed: int, rows: int = ROWS) -> jax.Array:
+    return jax.random.split(jax.random.key(seed), rows)
+
+
+def one_token_law(lenience: float, stochastic: bool) -> np.ndarray:
+    """Empirical law of the first emitted token for draft law Q and target law P."""
+    tokens = jax.random.choice(jax.random.key(1), 4, (ROWS, 1), p=jnp.asarray(Q))
+    if not stochastic:
+        tokens = jnp.full((ROWS, 1), 3)
+    probs = jnp.broadcast_to(Q, (ROWS, 1, 4)) if stochastic else None
+    p = jnp.broadcast_to(P, (ROWS, 2, 4))
+    made = draft(tokens, probs)
+    verdict = jax.jit(sampled_match)(made, p, jnp.float32(lenience), keys(2))
+    first = np.where(np.asarray(verdict.accepted) > 0, np.asarray(tokens)[:, 0], verdict.next_token)
+    return np.bincount(first, minlength=4) / ROWS
+
+
+def lenient_law(q: np.ndarray, lenience: float) -> np.ndarray:
+    """methods.md 1.6: min(q, p/l) + (1 - alpha_l) norm([p - q]_+)."""
+    kept = np.minimum(P / lenience, q)
+    rest = np.maximum(P - q, 0)
+    return kept + (1 - kept.sum()) * rest / rest.sum()
+
+
+@pytest.mark.parametrize("stochastic", [True, False])
+@pytest.mark.parametrize("lenience", [1.0, 0.5, 0.1])
+def test_emitted_law_under_lenience_is_the_formula(lenience, stochastic):
+    q = Q if stochastic else np.eye(4, dtype=np.float32)[3]
+    law = one_token_law(lenience, stochastic)
+    # 60,000 draws: the standard error of a cell is at most 0.002
+    np.testing.assert_allclose(law, lenient_law(q, lenience), atol=0.009)
+
+
+@pytest.mark.parametrize("lenience", [0.7, 0.4, 0.1])
+def test_lenient_law_is_bounded_by_p_over_l_and_its_distance_is_alpha_l_minus_beta(lenience):
+    law = one_token_law(lenience, True)
+    assert np.all(law <= P / lenience + 0.009)
+    alpha, beta = np.minimum(P / lenience, Q).sum(), np.minimum(P, Q).sum()
+    assert abs(np.abs(law - P).sum() / 2 - (alpha - beta)) < 0.009
+
+
+def test_residual_falls_back_to_p_when_draft_and_target_agree():
+    probs = jnp.broadcast_to(P, (1, 1, 4))
+    made = draft([[0]], probs)
+    weights = residual(made, jnp.broadcast_to(P, (1, 2, 4)), jnp.array([0]))
+    np.testing.assert_allclose(weights[0], P)
+
+
+def test_a_token_of_probability_zero_never_stands():
+    p = jnp.broadcast_to(jnp.array([1.0, 0.0]), (2000, 2, 2))
+    made = draft(jnp.ones((2000, 1)), jnp.broadcast_to(jnp.array([0.0, 1.0]), (2000, 1, 2)))
+    verdict = sampled_match(made, p, 1e-6, keys(3, 2000))
+    assert int(verdict.accepted.sum()) == 0
+    assert int(verdict.next_token.sum()) == 0
+
+
+def test_a_draft_no_more_likely_than_the_target_always_stands():
+    p = jnp.broadcast_to(jnp.array([0.6, 0.4]), (2000, 2, 2))
+    made = draft(jnp.zeros((2000, 1)), jnp.broadcast_to(jnp.array([0.6, 0.4]), (2000, 1, 2)))
+    assert int(sampled_match(made, p, 1.0, keys(4, 2000)).accepted.sum()) == 2000
+
+
+def test_overlap_sums_min_p_q_over_tested_positions():
+    probs = jnp.broadcast_to(Q, (1, 2, 4))
+    p = jnp.broadcast_to(P, (1, 3, 4))
+    verdict = sampled_match(draft([[1, 1]], probs), p, 1.0, keys(5, 1))
+    assert int(verdict.accepted[0]) == 2
+    np.testing.assert_allclose(verdict.overlap[0], 2 * np.minimum(P, Q).sum(), rtol=1e-6)
+
+
+def test_greedy_match_counts_the_leading_agreement():
+    logits = jax.nn.one_hot(jnp.array([[2, 3, 1, 0]] * 3), 5)
+    verdict = greedy_match(draft([[2, 3, 1], [2, 0, 1], [4, 3, 1]]), logits)
+    assert verdict.accepted.tolist() == [3, 1, 0]
+    assert verdict.next_token.tolist() == [0, 3, 2]
+
+
+def test_drafts_beyond_the_length_are_ignored():
+    logits = jax.nn.one_hot(jnp.array([[2, 3, 1, 0]]), 5)
+    verdict = greedy_match(draft([[2, 3, 1]], length=[1]), logits)
+    assert (int(verdict.accepted[0]), int(verdict.next_token[0])) == (1, 3)
+
+
+@pytest.mark.parametrize(("lenience", "accepted"), [(1.0, 0), (0.51, 0), (0.49, 1), (0.05, 2)])
+def test_argmax_lenience_accepts_from_that_fraction_of_the_best(lenience, accepted):
+    logits = jnp.log(jnp.array([[[0.6, 0.3, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]]]))
+    verdict = greedy_lenient(draft([[1, 2]]), logits, jnp.float32(lenience))
+    assert int(verdict.accepted[0]) == accepted
+    assert int(verdict.next_token[0]) == [0, 1, 2][accepted]
+
+
+def test_lenience_one_is_the_strict_rule():
+    logits = jax.random.normal(jax.random.key(0), (500, 4, 6))
+    made = draft(jax.random.randint(jax.random.key(1), (500, 3), 0, 6))
+    options = Options(sampling(0.0), {"lenience": jnp.float32(1.0)})
+    strict = SpeculativeSampling().verify(made, logits, options, keys(0, 500))
+    lenient = Lenient().verify(made, logits, options, keys(0, 500))
+    assert strict.accepted.tolist() == lenient.accepted.tolist()
+    assert strict.next_token.tolist() == lenient.next_token.tolist()
