@@ -113,7 +113,7 @@ class Generator:
         traces = []
         for start in range(0, len(ids), size):
             batch = self.batch(ids[start : start + size], size, first=start)
-            generation = self.run(batch, seed)
+            generation = self.run(batch, self.keys(batch, seed))
             tokens += self.rows(generation)[: batch.rows]
             traces.append((generation, batch.rows))
         return Result(tokens, self.decode(tokens), summarise(self.decoder, traces))
@@ -176,14 +176,14 @@ class Generator:
         """One key per row, from the seed and the row's index in the data."""
         return _row_keys(jax.random.key(seed), batch.index)
 
-    def run(self, batch: Batch, seed: int, limit: np.ndarray | None = None) -> Generation:
+    def run(self, batch: Batch, keys: jax.Array, limit: np.ndarray | None = None) -> Generation:
         """One dispatch of the jitted decode; `limit` [B] overrides the batch's."""
         return generate(
             self.decoder,
             self.params,
             batch.tokens,
             batch.length,
-            self.keys(batch, seed),
+            keys,
             batch.limit if limit is None else limit,
             self.options,
         )

@@ -1,0 +1,45 @@
+"""The terminal table of a decode experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+COLUMNS: tuple[tuple[str, str, str], ...] = (
+    ("ms/token", "ms_per_token", ".3f"),
+    ("speedup", "speedup", ".2f"),
+    ("predicted", "speedup_predicted", ".2f"),
+    ("efficiency", "engine_efficiency", ".2f"),
+    ("fixed ms", "fixed_ms", ".1f"),
+    ("accepted", "acceptance_rate", ".3f"),
+    ("tok/call", "tokens_per_target_call", ".2f"),
+    ("identical", "identical_to_target", ".3f"),
+    ("tokens", "tokens", "d"),
+)
+"""Heading, field of a strategy in results.json, format."""
+
+
+def table(strategies: Mapping[str, Mapping[str, Any]]) -> str:
+    """One line per strategy, aligned."""
+    metrics = sorted({m for entry in strategies.values() for m in entry["quality"]})
+    head = ["strategy", *(title for title, _, _ in COLUMNS), *metrics]
+    rows = [
+        [
+            name,
+            *(_cell(entry[field], form) for _, field, form in COLUMNS),
+            *(_cell(entry["quality"].get(metric), ".2f") for metric in metrics),
+        ]
+        for name, entry in strategies.items()
+    ]
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    lines = ["  ".join(_pad(i, cell, widths[i]) for i, cell in enumerate(row)) for row in rows]
+    title = "  ".join(_pad(i, cell, widths[i]) for i, cell in enumerate(head))
+    return "\n".join([title, "-" * len(title), *lines])
+
+
+def _pad(column: int, cell: str, width: int) -> str:
+    return cell.ljust(width) if column == 0 else cell.rjust(width)
+
+
+def _cell(value: Any, form: str) -> str:
+    return "-" if value is None else format(value, form)

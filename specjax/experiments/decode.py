@@ -1,0 +1,249 @@
+"""The decode experiment: every strategy of a config over the same examples, timed side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+from tqdm import tqdm
+
+from specjax.api import Generator, LoadedModel, load
+from specjax.data.batching import Batch
+from specjax.data.text import Example, read_examples, read_lines
+from specjax.decoding.strategy import Strategy, from_config
+from specjax.decoding.summary import Statistics, summarise
+from specjax.errors import UserError
+from specjax.evaluation.cost import Costs, step_ms
+from specjax.experiments import results
+from specjax.experiments.fields import check_fields, checkpoint_dtype
+from specjax.training import ngram
+
+BASELINE = "autoregressive"
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A decode experiment ready to run."""
+
+    config: ConfigDict
+    models: dict[str, LoadedModel]
+    examples: list[Example]
+    prompts: list[list[int]]
+    strategies: dict[str, Strategy]
+    generators: dict[str, Generator]
+
+    def batches(self) -> list[Batch]:
+        """The examples in order, padded; the same for every strategy."""
+        size = self.config.batch_size
+        first = next(iter(self.generators.values()))
+        return [
+            first.batch(self.prompts[start : start + size], size, first=start)
+            for start in range(0, len(self.prompts), size)
+        ]
+
+
+@dataclasses.dataclass
+class Measured:
+    """What one strategy produced; seconds are per batch."""
+
+    seconds: list[list[float]]  # repeats x batches, from host tokens to host tokens
+    fixed: list[float]  # the same program with no new tokens: prompt reading and dispatch
+    tokens: list[list[int]]
+    traces: list[Any]  # (generation with host arrays, rows)
+    statistics: Statistics
+    compile_seconds: float
+
+    @property
+    def batch_seconds(self) -> np.ndarray:
+        """Median over the repeats, per batch."""
+        return np.median(np.asarray(self.seconds), axis=0)
+
+
+def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
+    """Runs the experiment and writes its results; returns the content of results.json."""
+    check_fields(config)
+    workdir.mkdir(parents=True, exist_ok=True)
+    job = prepare(config)
+    batches = job.batches()
+    compiled = warm_up(job, batches)
+    measured = measure(job, batches, compiled)
+    costs = measure_costs(job, batches)
+    return results.write(job, measured, costs, workdir)
+
+
+def prepare(config: ConfigDict) -> Job:
+    """Loads models and data and builds one generator per strategy."""
+    dtype = checkpoint_dtype(config)
+    models = {"target": load(_required(config, "target"), dtype)}
+    if config.drafter:
+        models["drafter"] = load(config.drafter, dtype)
+    examples, rest = load_examples(config)
+    target = models["target"]
+    if target.tokenizer is None:
+        raise UserError(f"target {config.target!r} has no tokenizer files")
+    strategies = load_strategies(config, target)
+    tables = load_tables(config, strategies, target, rest)
+    generators = {
+        name: Generator(
+            target,
+            {k: v for k, v in models.items() if k != "target"},
+            strategy,
+            tables=tables,
+            max_new_tokens=config.max_new_tokens,
+            max_prompt_tokens=config.max_prompt_tokens,
+            bucket=config.bucket,
+        )
+        for name, strategy in strategies.items()
+    }
+    prompts = generators[BASELINE].encode([config.prefix + e.source for e in examples])
+    return Job(config, models, examples, prompts, strategies, generators)
+
+
+def _required(config: ConfigDict, field: str) -> str:
+    if not config[field]:
+        raise UserError(f"config.{field} is empty; it must be a model directory or hub id")
+    return config[field]
+
+
+def load_examples(config: ConfigDict) -> tuple[list[Example], list[Example]]:
+    """The examples to decode, and those left over."""
+    found = read_examples(
+        _required(config, "source_file"),
+        config.reference_file,
+        source_field=config.source_field,
+        reference_field=config.reference_field,
+    )
+    count = config.examples or len(found)
+    if config.metric != "none" and any(e.reference is None for e in found[:count]):
+        raise UserError(
+            f"config.metric is {config.metric!r}, but not every example has a reference; "
+            "give config.reference_file, or metric 'none'"
+        )
+    return found[:count], found[count:]
+
+
+def load_strategies(config: ConfigDict, target: LoadedModel) -> dict[str, Strategy]:
+    """The strategies of the config, the greedy autoregressive baseline first."""
+    made = {
+        name: from_config(name, spec, target.model.vocab_size)
+        for name, spec in config.strategies.items()
+    }
+    baseline = made.pop(BASELINE, Strategy())
+    if not (baseline.autoregressive and baseline.greedy):
+        raise UserError(f"strategies.{BASELINE} must be greedy and draft nothing")
+    return {BASELINE: baseline, **made}
+
+
+def load_tables(
+    config: ConfigDict,
+    strategies: dict[str, Strategy],
+    target: LoadedModel,
+    rest: list[Example],
+) -> dict[str, Any]:
+    """Fits the n-gram table that strategies ask for: from ngram_file, or undecoded references."""
+    names = {table for s in strategies.values() for table in s.drafter.tables}
+    if not names:
+        return {}
+    if config.ngram_file:
+        lines = read_lines("ngram_file", config.ngram_file)
+    else:
+        lines = [e.reference for e in rest if e.reference]
+    if not lines:
+        raise UserError(
+            "config.ngram_file is empty and no reference is left over to fit n-grams from; "
+            "name a text file in the output language"
+        )
+    table = ngram.fit(
+        target.tokenizer(lines).input_ids,
+        target.model.vocab_size,
+        start_token=target.model.start_token,
+    )
+    return dict.fromkeys(names, table)
+
+
+def warm_up(job: Job, batches: list[Batch]) -> dict[str, float]:
+    """Compiles every strategy for every shape; seconds by strategy."""
+    shapes = {batch.tokens.shape: batch for batch in batches}
+    seconds = dict.fromkeys(job.generators, 0.0)
+    with tqdm(total=len(shapes) * len(seconds), desc="compile", unit="program") as bar:
+        for batch in shapes.values():
+            for name, generator in job.generators.items():
+                start = time.perf_counter()
+                timed(generator, batch, job.config.seed)
+                seconds[name] += time.perf_counter() - start
+                bar.update()
+    return seconds
+
+
+def measure(job: Job, batches: list[Batch], compiled: dict[str, float]) -> dict[str, Measured]:
+    """Decodes all batches by all strategies in alternation, `repeats` times."""
+    names, config = list(job.generators), job.config
+    seconds = {name: [] for name in names}
+    fixed: dict[str, list[float]] = {name: [] for name in names}
+    tokens: dict[str, list[list[int]]] = {name: [] for name in names}
+    traces: dict[str, list[Any]] = {name: [] for name in names}
+    nothing = np.zeros(config.batch_size, np.int32)
+    with tqdm(total=config.repeats * len(batches), desc="decode", unit="batch") as bar:
+        for repeat in range(config.repeats):
+            for name in names:
+                seconds[name].append([])
+            for batch in batches:
+                for name, generator in job.generators.items():
+                    took, rows, generation = timed(generator, batch, config.seed)
+                    seconds[name][-1].append(took)
+                    fixed[name].append(timed(generator, batch, config.seed, nothing)[0])
+                    if repeat == 0:
+                        tokens[name] += rows[: batch.rows]
+                        traces[name].append((jax.device_get(generation), batch.rows))
+                bar.update()
+    return {
+        name: Measured(
+            seconds[name],
+            fixed[name],
+            tokens[name],
+            traces[name],
+            summarise(job.generators[name].decoder, traces[name]),
+            compiled[name],
+        )
+        for name in names
+    }
+
+
+def timed(
+    generator: Generator, batch: Batch, seed: int, limit: np.ndarray | None = None
+) -> tuple[float, list[list[int]], Any]:
+    """Seconds from host tokens to host tokens, the rows, and the generation."""
+    keys = generator.keys(batch, seed).block_until_ready()
+    start = time.perf_counter()
+    generation = generator.run(batch, keys, limit)
+    rows = generator.rows(generation)
+    return time.perf_counter() - start, rows, generation
+
+
+def measure_costs(job: Job, batches: list[Batch]) -> Costs:
+    """Times the model steps that the predictions need, at the shapes of this run."""
+    decoder = job.generators[BASELINE].decoder
+    widest = sorted(batch.tokens.shape[1] for batch in batches)[len(batches) // 2]
+    shape = {
+        "batch": job.config.batch_size,
+        "prompt": widest,
+        "capacity": decoder.buffer(widest),
+    }
+    widths = sorted({s.drafter.width + 1 for s in job.strategies.values()})
+    target = job.models["target"]
+    used = {name for s in job.strategies.values() for name in s.drafter.models}
+    with tqdm(total=len(widths) + len(used), desc="step costs", unit="shape") as bar:
+        verify = {}
+        for width in widths:
+            verify[width] = step_ms(target.model, target.params, width=width, **shape)
+            bar.update()
+        step = {"target": verify[1]}
+        for name in sorted(used):
+            step[name] = step_ms(job.models[name].model, job.models[name].params, **shape)
+            bar.update()
+    return Costs(step, verify)

@@ -1,0 +1,176 @@
+"""What a decode experiment leaves in its workdir."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from specjax.decoding.state import Trace
+from specjax.decoding.strategy import Strategy
+from specjax.evaluation.cost import Costs, standardized_walltime_improvement
+from specjax.evaluation.environment import environment
+from specjax.evaluation.files import replacing, write_json, write_jsonl
+from specjax.evaluation.quality import METRICS
+from specjax.evaluation.report import write_report
+from specjax.evaluation.table import table
+
+if TYPE_CHECKING:
+    from specjax.experiments.decode import Job, Measured
+
+
+def write(job: Job, measured: dict[str, Measured], costs: Costs, workdir: Path) -> dict[str, Any]:
+    """Writes results.json, outputs.jsonl, trace.npz and report.html; prints the table."""
+    outputs = {name: job.generators[name].decode(entry.tokens) for name, entry in measured.items()}
+    content = {
+        "environment": environment(),
+        "config": job.config.to_dict(),
+        "data": {"name": job.config.name, "examples": len(job.examples)},
+        "models": models(job, costs),
+        "strategies": {
+            name: strategy_entry(job, name, measured, costs, outputs[name]) for name in measured
+        },
+    }
+    write_jsonl(workdir / "outputs.jsonl", output_rows(job, measured, outputs))
+    write_trace(workdir / "trace.npz", measured)
+    write_report(content, workdir)
+    write_json(workdir / "results.json", content)
+    print(table(content["strategies"]))
+    print(f"results in {workdir}")
+    return content
+
+
+def models(job: Job, costs: Costs) -> dict[str, Any]:
+    """Size and measured one-token cost of each model."""
+    return {
+        name: {"parameters": parameters(entry.params), "step_ms": costs.step.get(name, 0.0)}
+        for name, entry in job.models.items()
+    }
+
+
+def parameters(params: Any) -> int:
+    """Numbers in a parameter tree."""
+    return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+def baseline_of(strategy: Strategy, strategies: dict[str, Strategy]) -> str:
+    """The strategy that drafts nothing under the same sampling, else the greedy one."""
+    for name, other in strategies.items():
+        if other.autoregressive and other.settings == strategy.settings:
+            return name
+    return next(iter(strategies))
+
+
+def strategy_entry(
+    job: Job,
+    name: str,
+    measured: dict[str, Measured],
+    costs: Costs,
+    outputs: list[str],
+) -> dict[str, Any]:
+    """One entry of `strategies` in results.json (architecture.md)."""
+    strategy, entry = job.strategies[name], measured[name]
+    base = measured[baseline_of(strategy, job.strategies)]
+    stats, decoder = entry.statistics, job.generators[name].decoder
+    seconds, tokens = float(entry.batch_seconds.sum()), max(stats.tokens, 1)
+    predicted = costs.predicted_speedup(stats, decoder.target, strategy.drafter.width)
+    loop_speedup = loop_seconds_per_token(base) / loop_seconds_per_token(entry)
+    sizes = {key: parameters(model.params) for key, model in job.models.items()}
+    fallbacks = int(sum(trace_of(g).stops[:rows, 2].sum() for g, rows in entry.traces))
+    return {
+        "tokens": stats.tokens,
+        "seconds": seconds,
+        "ms_per_token": seconds / tokens * 1e3,
+        "ms_per_token_median": median_ms_per_token(entry),
+        "speedup": seconds_per_token(base) / seconds_per_token(entry),
+        "speedup_predicted": predicted,
+        "engine_efficiency": loop_speedup / predicted if predicted else None,
+        "fixed_ms": float(np.median(entry.fixed) * 1e3),
+        "compile_seconds": entry.compile_seconds,
+        "acceptance_rate": stats.acceptance_rate,
+        "tokens_per_target_call": stats.tokens_per_target_call,
+        "calls": stats.calls,
+        "fallback_percent": 100 * fallbacks / tokens,
+        "rollback_percent": 100 * rollbacks(entry) / tokens,
+        "standardized_walltime_improvement": standardized_walltime_improvement(
+            stats, sizes, decoder.target
+        ),
+        "identical_to_target": identical(entry, base) if strategy.greedy else None,
+        "lossless": strategy.lossless,
+        "quality": quality(job, outputs),
+    }
+
+
+def seconds_per_token(entry: Measured) -> float:
+    return float(entry.batch_seconds.sum()) / max(entry.statistics.tokens, 1)
+
+
+def loop_seconds_per_token(entry: Measured) -> float:
+    """Without the fixed cost per call, which the speedup formulas do not know."""
+    fixed = np.median(np.asarray(entry.fixed).reshape(len(entry.seconds), -1), axis=0)
+    loop = float(np.maximum(entry.batch_seconds - fixed, 0).sum())
+    return max(loop, 1e-9) / max(entry.statistics.tokens, 1)
+
+
+def median_ms_per_token(entry: Measured) -> float:
+    """Median over batches of time over tokens."""
+    counts = [max(int(trace_of(g).committed[:rows].sum()), 1) for g, rows in entry.traces]
+    return float(np.median(entry.batch_seconds / np.asarray(counts)) * 1e3)
+
+
+def trace_of(generation: Any) -> Trace:
+    return generation.trace
+
+
+def rollbacks(entry: Measured) -> int:
+    """Rounds in which a drafted token was rejected."""
+    pairs = ((trace_of(g), rows) for g, rows in entry.traces)
+    return sum(int((t.accepted[:rows] < t.drafted[:rows]).sum()) for t, rows in pairs)
+
+
+def identical(entry: Measured, base: Measured) -> float:
+    """Fraction of examples whose tokens equal the autoregressive ones."""
+    same = [a == b for a, b in zip(entry.tokens, base.tokens, strict=True)]
+    return float(np.mean(same))
+
+
+def quality(job: Job, outputs: list[str]) -> dict[str, float]:
+    """The config's metric over all examples."""
+    if job.config.metric == "none":
+        return {}
+    references = [example.reference for example in job.examples]
+    return {job.config.metric: METRICS[job.config.metric](outputs, references)}
+
+
+def output_rows(
+    job: Job, measured: dict[str, Measured], outputs: dict[str, list[str]]
+) -> list[dict[str, Any]]:
+    """One row per example and strategy."""
+    return [
+        {
+            "example": index,
+            "strategy": name,
+            "source": example.source,
+            "reference": example.reference,
+            "output": outputs[name][index],
+            "tokens": entry.tokens[index],
+        }
+        for index, example in enumerate(job.examples)
+        for name, entry in measured.items()
+    ]
+
+
+def write_trace(file: Path, measured: dict[str, Measured]) -> None:
+    """Per-round and per-token records, arrays named `<strategy>/<field>`, one row per example."""
+    arrays = {}
+    for name, entry in measured.items():
+        for field in ("drafted", "accepted", "committed", "writer"):
+            rows = [np.asarray(getattr(trace_of(g), field))[:n] for g, n in entry.traces]
+            width = max(row.shape[1] for row in rows)
+            arrays[f"{name}/{field}"] = np.concatenate(
+                [np.pad(row, ((0, 0), (0, width - row.shape[1]))) for row in rows]
+            )
+    with replacing(file) as partial:
+        np.savez_compressed(partial, **arrays)
