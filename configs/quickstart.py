@@ -1,0 +1,80 @@
+"""The embedded default: nothing but the installed package.
+
+    python -m specjax.main                      # or ./launch/quickstart.sh
+
+Trains a tiny English-German T5 and a drafter about ten times smaller on the built-in grammar, then
+decodes held-out sentences with every strategy. No network, no accelerator; about four minutes on
+two CPU cores, of which two and a half are training. Expected: BLEU above 80 (98 to 100 seen), every
+lossless greedy strategy identical to the target, the best at least 1.4 times faster than jitted
+autoregressive decoding.
+"""
+
+from ml_collections import ConfigDict
+
+
+def get_config() -> ConfigDict:
+    """The experiment; every field can be set by a flag."""
+    config = ConfigDict()
+    config.experiment = "quickstart"
+    config.name = "built-in English-German grammar"
+    config.dtype = "float32"
+    config.prefix = ""
+    config.source_field = "source"
+    config.reference_field = "reference"
+    config.examples = 60
+    config.metric = "bleu"
+    config.batch_size = 1
+    config.max_new_tokens = 48
+    config.max_prompt_tokens = 64
+    config.bucket = 48  # one shape: compiling costs more than padding here
+    config.repeats = 3
+    config.seed = 0
+
+    training = config.training = ConfigDict()
+    training.examples = 30_000
+    training.test_examples = 200
+    training.vocab_size = 2048
+    common = {"seed": 0, "batch_size": 32, "bucket": 24, "warmup": 60, "learning_rate": 2.5e-2}
+    training.target = ConfigDict(
+        {
+            **common,
+            "d_model": 192,
+            "d_kv": 32,
+            "num_heads": 6,
+            "d_ff": 768,
+            "num_layers": 2,
+            "num_decoder_layers": 2,
+            "steps": 900,
+            "deep_layers": 8,  # decoder layers after the last steps
+            "deep_steps": 40,
+        }
+    )
+    training.drafter = ConfigDict(
+        {
+            **common,
+            "d_model": 128,
+            "d_kv": 32,
+            "num_heads": 4,
+            "d_ff": 384,
+            "num_layers": 1,
+            "num_decoder_layers": 1,
+            "steps": 1000,
+            "deep_layers": 1,
+            "deep_steps": 0,
+        }
+    )
+
+    neural = {"drafter": "neural", "model": "drafter"}
+    config.strategies = ConfigDict(
+        {
+            "autoregressive": {"drafter": "none"},
+            "speculative_3": {**neural, "length": 3},
+            "speculative_6": {**neural, "length": 6},
+            "sampled": {"drafter": "none", "temperature": 1.0},
+            "speculative_sampling": {**neural, "length": 6, "temperature": 1.0},
+            "bigram": {"drafter": "bigram", "length": 3},
+            "max_gram": {"drafter": "max_gram", "length": 5},
+            "lenient": {**neural, "length": 6, "rule": "lenient", "lenience": 0.3},
+        }
+    )
+    return config

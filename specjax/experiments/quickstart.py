@@ -1,0 +1,120 @@
+"""The embedded default: trains a tiny pair on the built-in grammar, then decodes with it.
+
+Trained models stay in the workdir; a second run with the same settings skips the training.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from specjax.checkpoints import huggingface
+from specjax.checkpoints.tokenizer import train_tokenizer
+from specjax.data import grammar
+from specjax.data.pipeline import TokenPair, training_batches
+from specjax.evaluation.files import replacing, write_json
+from specjax.experiments import decode
+from specjax.experiments.fields import check_fields
+from specjax.models.base import Params
+from specjax.models.t5 import T5, T5Config
+from specjax.training.surgery import deepen
+from specjax.training.trainer import Recipe, train
+
+DONE = "trained.json"
+"""Written last: the settings that the models in the workdir were trained with."""
+
+
+def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
+    """Trains what is not there yet and runs the decode experiment."""
+    check_fields(config)
+    workdir.mkdir(parents=True, exist_ok=True)
+    settings = json.loads(json.dumps(config.training.to_dict()))
+    if trained_with(workdir) == settings:
+        print(f"models in {workdir} are already trained; decoding")
+    else:
+        (workdir / DONE).unlink(missing_ok=True)
+        train_pair(config.training, workdir)
+        write_corpus(config, workdir)
+        write_json(workdir / DONE, settings)
+    return decode.run(with_files(config, workdir), workdir)
+
+
+def trained_with(workdir: Path) -> dict[str, Any] | None:
+    """Settings of the finished training in a workdir, None when there is none."""
+    try:
+        return json.loads((workdir / DONE).read_text("utf-8"))
+    except (OSError, json.JSONDecodeError):
+        return None
+
+
+def train_pair(settings: ConfigDict, workdir: Path) -> None:
+    """Trains the tokenizer, the target and the drafter."""
+    pairs = grammar.pairs("train", settings.examples)
+    sides = [side for pair in pairs for side in (pair.source, pair.target)]
+    tokenizer = train_tokenizer(sides, settings.vocab_size)
+    ids = list(
+        zip(
+            tokenizer([pair.source for pair in pairs]).input_ids,
+            tokenizer([pair.target for pair in pairs]).input_ids,
+            strict=True,
+        )
+    )
+    for name in ("target", "drafter"):
+        model, params = train_model(settings[name], len(tokenizer), ids, name)
+        huggingface.save(workdir / name, model, params, tokenizer)
+
+
+def train_model(
+    settings: ConfigDict, vocab_size: int, ids: list[TokenPair], name: str
+) -> tuple[T5, Params]:
+    """Trains one model; a target may be made deeper for the last steps.
+
+    Depth costs as much in every training step as in every decoding step, so most of the training
+    is done before it.
+    """
+    shape = {f.name: settings[f.name] for f in dataclasses.fields(T5Config) if f.name in settings}
+    model = T5(T5Config(vocab_size=vocab_size, tied=True, scale_outputs=True, **shape))
+    batches = training_batches(
+        ids,
+        batch_size=settings.batch_size,
+        bucket=settings.bucket,
+        seed=settings.seed,
+        start_token=model.start_token,
+        pad=model.pad,
+    )
+    stream = iter(batches)
+    recipe = Recipe(settings.steps, settings.learning_rate, settings.warmup, seed=settings.seed)
+    params = train(model, recipe, stream, name=name)
+    if settings.deep_steps:
+        model, params = deepen(model, params, settings.deep_layers)
+        recipe = dataclasses.replace(recipe, steps=settings.deep_steps, learning_rate=2e-3)
+        params = train(model, recipe, stream, name=f"{name}, deeper", params=params)
+    return model, params
+
+
+def write_corpus(config: ConfigDict, workdir: Path) -> None:
+    """Held-out sentences to decode, and training text for n-grams."""
+    pairs = grammar.pairs("test", config.training.test_examples)
+    write_lines(workdir / "test.en", [pair.source for pair in pairs])
+    write_lines(workdir / "test.de", [pair.target for pair in pairs])
+    text = grammar.pairs("train", config.training.examples)
+    write_lines(workdir / "train.de", [pair.target for pair in text])
+
+
+def write_lines(file: Path, lines: list[str]) -> None:
+    with replacing(file) as partial:
+        partial.write_text("".join(line + "\n" for line in lines), "utf-8")
+
+
+def with_files(config: ConfigDict, workdir: Path) -> ConfigDict:
+    """The decode config that reads what the workdir holds."""
+    made = config.copy_and_resolve_references()
+    with made.unlocked():
+        made.target, made.drafter = str(workdir / "target"), str(workdir / "drafter")
+        made.source_file, made.reference_file = str(workdir / "test.en"), str(workdir / "test.de")
+        made.ngram_file = str(workdir / "train.de")
+    return made
