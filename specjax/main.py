@@ -32,6 +32,9 @@ _WORKDIR = flags.DEFINE_string(
 
 def main(argv: list[str]) -> int:
     """Parses the flags, runs the experiment, returns the exit code."""
+    if {"--help", "-h", "--helpfull"} & set(argv[1:]):
+        print(__doc__, FLAGS.module_help(sys.modules[__name__]), sep="\n")
+        return 0
     try:
         _parse(argv)
         config = FLAGS.config
@@ -64,7 +67,10 @@ def _parse(argv: list[str]) -> None:
     if len(rest) > 1:
         raise UserError(f"unexpected argument {rest[1]!r}; fields are set as --config.field=value")
     if not isinstance(FLAGS.config, ConfigDict):
-        raise UserError("--config must name a file whose get_config() returns a ConfigDict")
+        raise UserError(
+            f"--config is {config_flags.get_config_filename(FLAGS['config'])!r}; it must be a file"
+            " whose get_config() returns a ConfigDict"
+        )
 
 
 def _bad_override(argv: list[str], error: Exception) -> str:

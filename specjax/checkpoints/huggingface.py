@@ -158,8 +158,9 @@ def _read(file: Any, tensor: str, transposed: bool, dtype: Any) -> jax.Array:
     target = array.T if transposed else array
     rows = max(1, CHUNK // max(1, math.prod(shape[1:])))
     for begin in range(0, shape[0], rows):
-        target[begin : begin + rows] = stored[begin : begin + rows]
-    return jnp.asarray(array)
+        end = min(begin + rows, shape[0])
+        target[begin:end] = stored[begin:end]
+    return jax.device_put(array)
 
 
 def _empty(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:

@@ -94,6 +94,7 @@ def their_greedy(model: Any, source: np.ndarray, length: np.ndarray) -> list[lis
         do_sample=False,
         num_beams=1,
         max_new_tokens=NEW_TOKENS,
+        use_cache=False,  # transformers 5.23 sizes it by the encoder: fails on a deeper decoder
     )
     return [until_eos(row) for row in made[:, 1:].tolist()]
 

@@ -146,7 +146,7 @@ def sequence_law(model, params, source, start, length, settings) -> dict[tuple[i
 
 
 def chi_square(counts: dict[tuple[int, ...], int], law: dict[tuple[int, ...], float]) -> float:
-    """p-value of observed outputs under `law`; rare outcomes are pooled; 0 for an impossible one."""
+    """p-value of outputs under `law`; rare ones are pooled; 0 when an impossible one occurred."""
     from scipy.stats import chisquare
 
     if set(counts) - set(law):

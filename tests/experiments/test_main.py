@@ -1,0 +1,155 @@
+"""The main job end to end on a tiny pair, and one clear sentence for every mistake."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from tiny import write_pair
+
+ROOT = Path(__file__).parents[2]
+ENTRY = {
+    "tokens", "seconds", "ms_per_token", "ms_per_token_median", "speedup", "speedup_predicted",
+    "acceptance_rate", "tokens_per_target_call", "calls", "fallback_percent", "rollback_percent",
+    "standardized_walltime_improvement", "identical_to_target", "lossless", "quality",
+}  # fmt: skip
+
+
+def command(*flags: str, cwd: Path = ROOT) -> subprocess.CompletedProcess:
+    """Runs the main job in a process of its own, as a user does."""
+    line = [sys.executable, "-m", "specjax.main", *flags]
+    return subprocess.run(line, cwd=cwd, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("pair")
+    write_pair(folder)
+    return folder
+
+
+def flags(pair: Path, workdir: Path, **changes: str) -> list[str]:
+    fields = {
+        "target": pair / "target",
+        "drafter": pair / "drafter",
+        "source_file": pair / "source.txt",
+        "reference_file": pair / "reference.txt",
+        "examples": 3,
+        "max_new_tokens": 6,
+        "repeats": 1,
+        "bucket": 64,
+    } | changes
+    config = [f"--config.{name}={value}" for name, value in fields.items()]
+    return [f"--config={ROOT / 'configs' / 'translate.py'}", f"--workdir={workdir}", *config]
+
+
+@pytest.fixture(scope="module")
+def finished(pair, tmp_path_factory) -> tuple[subprocess.CompletedProcess, Path]:
+    workdir = tmp_path_factory.mktemp("work") / "run"
+    return command(*flags(pair, workdir, batch_size="2")), workdir
+
+
+def test_the_main_job_ends_well_and_prints_one_table(finished):
+    done, _ = finished
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("ms/token") == 1
+    assert "speculative_3" in done.stdout
+
+
+def test_results_have_the_stable_schema(finished):
+    results = json.loads((finished[1] / "results.json").read_text())
+    assert set(results) == {"environment", "config", "data", "models", "strategies"}
+    assert results["data"] == {"name": "translation", "examples": 3}
+    assert {"parameters", "step_ms"} == set(results["models"]["target"])
+    assert "autoregressive" in results["strategies"]
+    for entry in results["strategies"].values():
+        assert set(entry) >= ENTRY
+        assert set(entry["quality"]) == {"bleu"}
+
+
+def test_lossless_greedy_strategies_are_identical_to_the_target(finished):
+    strategies = json.loads((finished[1] / "results.json").read_text())["strategies"]
+    greedy = [
+        e for e in strategies.values() if e["lossless"] and e["identical_to_target"] is not None
+    ]
+    assert len(greedy) >= 5
+    assert all(entry["identical_to_target"] == 1.0 for entry in greedy)
+    assert strategies["speculative_sampling"]["identical_to_target"] is None
+
+
+def test_outputs_and_traces_hold_every_example_of_every_strategy(finished):
+    rows = [json.loads(line) for line in (finished[1] / "outputs.jsonl").read_text().splitlines()]
+    strategies = json.loads((finished[1] / "results.json").read_text())["strategies"]
+    assert len(rows) == 3 * len(strategies)
+    with np.load(finished[1] / "trace.npz") as trace:
+        for name, entry in strategies.items():
+            assert trace[f"{name}/committed"].sum() == entry["tokens"]
+            assert trace[f"{name}/committed"].shape[0] == 3
+
+
+def test_the_report_is_self_contained(finished):
+    page = (finished[1] / "report.html").read_text()
+    assert "data:image/png;base64," in page
+    assert "http://" not in page and "https://" not in page
+
+
+MISTAKES = {
+    "a mistyped field": ({"exampels": "3"}, "exampels"),
+    "a missing source file": ({"source_file": "nowhere.txt"}, "nowhere.txt"),
+    "a missing model": ({"target": "./nowhere"}, "nowhere"),
+    "a draft length of 0": ({"strategies.speculative_3.length": "0"}, "speculative_3.length"),
+    "lenience out of range": ({"strategies.lenient.lenience": "1.5"}, "lenient.lenience"),
+    "a prompt that is too long": ({"max_prompt_tokens": "4"}, "max_prompt_tokens"),
+    "a batch size of 0": ({"batch_size": "0"}, "batch_size"),
+    "a wrong type": ({"batch_size": "many"}, "batch_size"),
+    "an unknown metric": ({"metric": "rouge"}, "metric"),
+    "an unknown dtype": ({"dtype": "int7"}, "dtype"),
+    "no target": ({"target": ""}, "config.target"),
+}
+
+
+def refused(done: subprocess.CompletedProcess, named: str) -> None:
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    message = [line for line in done.stderr.splitlines() if line.startswith("specjax: ")]
+    assert len(message) == 1
+    assert named in message[0]
+
+
+@pytest.mark.parametrize(("changes", "named"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_refused_in_one_sentence(changes, named, pair, tmp_path):
+    refused(command(*flags(pair, tmp_path, **changes)), named)
+
+
+def test_an_empty_data_set_is_refused(pair, tmp_path):
+    (tmp_path / "empty.txt").write_text("")
+    refused(command(*flags(pair, tmp_path, source_file=tmp_path / "empty.txt")), "empty.txt")
+
+
+def test_a_missing_config_is_refused():
+    refused(command("--config=nowhere.py"), "nowhere.py")
+
+
+def test_a_drafter_with_another_vocabulary_is_refused(pair, tmp_path):
+    other = tmp_path / "drafter"
+    other.mkdir()
+    for file in (pair / "drafter").iterdir():
+        (other / file.name).write_bytes(file.read_bytes())
+    shape = json.loads((other / "config.json").read_text())
+    shape["vocab_size"] += 1
+    (other / "config.json").write_text(json.dumps(shape))
+    weights = load_file(other / "model.safetensors")
+    table = weights["shared.weight"]
+    weights["shared.weight"] = np.concatenate([table, table[:1]])
+    save_file(weights, other / "model.safetensors")
+    refused(command(*flags(pair, tmp_path, drafter=other)), "vocabulary")
+
+
+def test_help_names_the_flags():
+    done = command("--help")
+    assert "--config" in done.stdout and "--workdir" in done.stdout

@@ -1,0 +1,82 @@
+"""The Python API: texts and token ids in; texts, tokens, statistics and streams out."""
+
+from __future__ import annotations
+
+import pytest
+from tiny import corpus, write_pair
+
+import specjax
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pair")
+    write_pair(folder)
+    return specjax.load(folder / "target"), specjax.load(folder / "drafter")
+
+
+@pytest.fixture(scope="module")
+def generator(loaded):
+    target, drafter = loaded
+    strategy = specjax.speculative(length=3)
+    return specjax.Generator(target, {"drafter": drafter}, strategy, max_new_tokens=12, bucket=64)
+
+
+PROMPTS = [pair.source for pair in corpus()[:5]]
+
+
+def test_texts_give_texts_tokens_and_statistics(generator):
+    result = generator(PROMPTS)
+    assert len(result.texts) == len(result.tokens) == 5
+    assert result.statistics.tokens == sum(map(len, result.tokens))
+    assert result.statistics.calls["target"] == result.statistics.rounds
+    assert 0.0 <= result.statistics.acceptance_rate <= 1.0
+
+
+def test_token_ids_give_the_same_as_their_texts(generator):
+    ids = generator.target.tokenizer(PROMPTS).input_ids
+    assert generator(ids).tokens == generator(PROMPTS).tokens
+
+
+def test_speculative_equals_autoregressive(generator, loaded):
+    alone = specjax.Generator(loaded[0], max_new_tokens=12, bucket=64)
+    assert alone(PROMPTS).tokens == generator(PROMPTS).tokens
+
+
+def test_sampled_rows_do_not_depend_on_the_batch_size(loaded):
+    target, drafter = loaded
+    strategy = specjax.speculative(length=3, temperature=1.0)
+    made = specjax.Generator(target, {"drafter": drafter}, strategy, max_new_tokens=12, bucket=64)
+    together = made(PROMPTS, seed=3).tokens
+    assert made(PROMPTS, seed=3, batch_size=2).tokens == together
+    assert made(PROMPTS, seed=4).tokens != together
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_a_stream_joins_to_the_whole_text(generator, rounds):
+    pieces = list(generator.stream(PROMPTS[0], rounds=rounds))
+    assert len(pieces) > 1
+    assert "".join(pieces) == generator(PROMPTS[:1]).texts[0]
+
+
+def test_prompts_of_one_bucket_share_a_program(generator):
+    from specjax.decoding.loop import generate
+
+    generator(PROMPTS, batch_size=1)
+    before = generate._cache_size()
+    generator([pair.source for pair in corpus()[5:9]], batch_size=1)
+    assert generate._cache_size() == before
+
+
+@pytest.mark.parametrize(
+    ("prompts", "named"),
+    [([], "empty"), ([[]], "prompt 0"), ([[5] * 600], "max_prompt_tokens"), ("text", "list")],
+)
+def test_unusable_prompts_are_named(generator, prompts, named):
+    with pytest.raises(specjax.UserError, match=named):
+        generator(prompts)
+
+
+def test_a_missing_drafter_is_named(loaded):
+    with pytest.raises(specjax.UserError, match="'drafter'"):
+        specjax.Generator(loaded[0], strategy=specjax.speculative())
