@@ -45,8 +45,8 @@ def get_config() -> ConfigDict:
             "num_layers": 2,
             "num_decoder_layers": 2,
             "steps": 900,
-            "deep_layers": 8,  # decoder layers after the last steps
-            "deep_steps": 40,
+            "deep_layers": 12,  # decoder layers after the last steps
+            "deep_steps": 30,
         }
     )
     training.drafter = ConfigDict(
@@ -55,10 +55,10 @@ def get_config() -> ConfigDict:
             "d_model": 128,
             "d_kv": 32,
             "num_heads": 4,
-            "d_ff": 384,
-            "num_layers": 1,
+            "d_ff": 512,
+            "num_layers": 2,
             "num_decoder_layers": 1,
-            "steps": 1000,
+            "steps": 800,
             "deep_layers": 1,
             "deep_steps": 0,
         }

@@ -110,6 +110,8 @@ def read_config(path: Path, dtype: Any) -> tuple[Family, Any]:
         raise UserError(
             f"{str(path / 'config.json')!r} lacks the field {error.args[0]!r}"
         ) from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{str(path / 'config.json')!r} has an unusable field: {error}") from None
     return family, config
 
 

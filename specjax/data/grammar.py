@@ -1,16 +1,21 @@
 """A seeded generator of English-German sentence pairs from a small hand-written grammar.
 
 The embedded corpus of the quickstart. German side: three genders, four cases, strong, weak and
-mixed adjective endings, separable verbs, verb-final clauses, verb-second inversion, numbers and
-dates. English side: plain declarative sentences. German is a function of English, so a model that
-has learnt the grammar can translate without guessing:
+mixed adjective endings, prepositions, separable verbs, verb-final clauses, verb-second inversion,
+numbers and dates. English side: plain declarative sentences. German is a function of English, so a
+model that has learnt the grammar can translate without guessing:
 
-    sentence   = clause | clause conjunction clause | conjunction clause, clause
-               | subject verb "that" clause | clause "and" clause
-    clause     = [time] subject predicate [place] [time]
-    predicate  = verb | verb thing | verb person | verb person thing, in the present, the past
-                 (German perfect) or with a modal verb
-    phrase     = article [adjective] noun ["of" phrase] | number [adjective] nouns | pronoun
+    sentence   = clause | clause coordinator clause | clause conjunction clause
+               | conjunction clause, clause | subject verb "that" clause
+    clause     = [time] subject predicate [time], in the present, the past (German perfect) or
+                 with a modal verb
+    predicate  = verb [with person] [place] | verb [with person] direction
+               | verb thing [for person] [place] | verb person [place]
+               | verb person thing [place]
+    phrase     = [determiner] [number] [adjective] noun | owner's [adjective] noun | pronoun
+
+German orders a clause differently: known people as bare objects, time, place, all else; the finite
+verb comes second, first or last.
 """
 
 from __future__ import annotations
@@ -18,12 +23,19 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import random
+from collections.abc import Iterable
 
 from specjax.data import lexicon
-from specjax.data.lexicon import Noun, Verb
+from specjax.data.lexicon import Kind, Noun, Verb
 
 SPLITS = {"test": range(0, 1), "validation": range(1, 2), "train": range(2, 20)}
 """Which twentieths of all sentences belong to a split."""
+
+WORDS = range(6, 31)
+"""How many German words a sentence may have."""
+
+Text = tuple[str, str]
+"""English and German."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +52,13 @@ class Phrase:
 
     english: str
     german: dict[str, str]  # nom, acc, dat, gen
-    plural: bool
-    pronoun: tuple[str, str] | None = None  # that may take it up again
+    noun: Noun
+    gender: str  # m, f, n, or p in the plural
+    definite: bool = True
+
+    @property
+    def plural(self) -> bool:
+        return self.gender == "p"
 
 
 def pairs(split: str, count: int, seed: int = 0) -> list[Pair]:
@@ -79,8 +96,9 @@ _WEAK = {"nom": "e e e en", "acc": "en e e en", "dat": "en en en en", "gen": "en
 _MIXED = {"nom": "er e es en", "acc": "en e es en", "dat": "en en en en", "gen": "en en en en"}
 _STRONG = {"nom": "er e es e", "acc": "en e es e", "dat": "em er em en", "gen": "en er en er"}
 
-ARTICLES = ("the", "a", "this", "my", "our")
-_STEMS = {"a": "ein", "my": "mein", "our": "unser"}
+_STEMS = {"a": "ein", "my": "mein", "our": "unser", "his": "sein", "her": "ihr", "their": "ihr"}
+_OWNERS = {"m": "his", "f": "her", "p": "their"}  # none for a neuter child
+_PRONOUNS = {"m": ("he", "er"), "f": ("she", "sie"), "p": ("they", "sie")}
 
 
 def _form(table: dict[str, str], case: str, gender: str) -> str:
@@ -91,234 +109,291 @@ def article(english: str, case: str, gender: str) -> str:
     """The German article of a phrase; gender `p` is the plural."""
     if english == "the":
         return _form(_DER, case, gender)
-    if english == "this":
+    if english in ("this", "these"):
         return "dies" + _form(_DIESER, case, gender)
     return _STEMS[english] + _form(_EIN, case, gender)
 
 
 def adjective_ending(english: str | None, case: str, gender: str) -> str:
-    """The ending after an article: weak, mixed, or strong after none (None) or a number."""
+    """The ending after an English determiner: weak, mixed, or strong after none."""
     if english is None:
         return _form(_STRONG, case, gender)
-    return _form(_WEAK if english in ("the", "this") else _MIXED, case, gender)
+    return _form(_MIXED if english in _STEMS else _WEAK, case, gender)
 
 
 def noun_phrase(
-    noun: Noun, determiner: str | None, adjective: tuple[str, str] | None, number: str | None = None
+    noun: Noun,
+    determiner: str | None = None,
+    adjective: str | None = None,
+    plural: bool = False,
+    number: str | None = None,
 ) -> Phrase:
-    """A phrase with an article, or a number and no article (then it is plural)."""
-    plural = number is not None
+    """A phrase of English words and its German forms; a number needs the plural."""
     gender = "p" if plural else noun.gender
     german = {}
     for case in _DER:
-        words = [] if determiner is None else [article(determiner, case, gender)]
+        words = [article(determiner, case, gender)] if determiner else []
         words += [lexicon.NUMBERS[number]] if number else []
         if adjective:
-            words.append(adjective[1] + adjective_ending(determiner, case, gender))
+            words.append(lexicon.ADJECTIVES[adjective] + adjective_ending(determiner, case, gender))
         german[case] = " ".join([*words, noun.german_form(case, plural)])
-    english = [*_english_article(determiner, adjective, noun), *([number] if number else [])]
-    english += [adjective[0]] if adjective else []
-    english.append(noun.english_plural if plural else noun.english)
-    pronoun = ("they", "sie") if plural else {"m": ("he", "er"), "f": ("she", "sie")}.get(gender)
-    return Phrase(" ".join(english), german, plural, pronoun)
+    english = _join([number, adjective, noun.english_plural if plural else noun.english])
+    before = "an" if determiner == "a" and english[0] in "aeiou" else determiner
+    definite = determiner not in (None, "a")
+    return Phrase(_join([before, english]), german, noun, gender, definite)
 
 
-def _english_article(
-    determiner: str | None, adjective: tuple[str, str] | None, noun: Noun
-) -> list[str]:
-    if determiner != "a":
-        return [determiner] if determiner else []
-    following = adjective[0] if adjective else noun.english
-    return ["an" if following[0] in "aeiou" else "a"]
+def _join(words: Iterable[str | None]) -> str:
+    return " ".join(word for word in words if word)
 
 
-def person(rng: random.Random) -> Phrase:
-    """A phrase about people."""
-    return _random_phrase(rng, lexicon.PEOPLE, lexicon.PERSON_ADJECTIVES, ("the", "my", "our", "a"))
+def _both(*parts: Text) -> Text:
+    return _join(part[0] for part in parts), _join(part[1] for part in parts)
 
 
-def thing(rng: random.Random) -> Phrase:
+def person(rng: random.Random, other_than: Phrase | None = None) -> Phrase:
+    """A phrase about people; `other_than` names those it may belong to, but who it is not."""
+    kind = rng.choices((lexicon.FAMILY, lexicon.ADULTS, lexicon.CHILDREN), (4, 4, 2))[0]
+    owner = _OWNERS.get(other_than.gender) if other_than else None
+    phrase = _random_phrase(rng, kind, owner)
+    while other_than and phrase.noun is other_than.noun:
+        phrase = _random_phrase(rng, kind, owner)
+    return phrase
+
+
+def thing(rng: random.Random, kind: Kind, subject: Phrase) -> Phrase:
     """A phrase about things, sometimes with their owner in the genitive."""
-    phrase = _random_phrase(rng, lexicon.THINGS, lexicon.THING_ADJECTIVES, ARTICLES)
-    if not phrase.english.startswith("the ") or rng.random() < 0.5:
-        return phrase
-    owner = noun_phrase(rng.choice(lexicon.PEOPLE), rng.choice(("the", "my", "our")), None)
+    if not kind.plural_determiners or rng.random() < 0.85:
+        return _random_phrase(rng, kind, _OWNERS.get(subject.gender))
+    owner = noun_phrase(rng.choice(lexicon.FAMILY.nouns), rng.choice(("my", "our")))
+    phrase = noun_phrase(rng.choice(kind.nouns), "the", _adjective(rng, kind, 0.4))
     german = {case: f"{text} {owner.german['gen']}" for case, text in phrase.german.items()}
-    return Phrase(f"{phrase.english} of {owner.english}", german, phrase.plural)
+    english = f"{owner.english}'s {phrase.english.removeprefix('the ')}"
+    return dataclasses.replace(phrase, english=english, german=german)
 
 
-def _random_phrase(
-    rng: random.Random,
-    nouns: tuple[Noun, ...],
-    adjectives: dict[str, str],
-    articles: tuple[str, ...],
-) -> Phrase:
-    noun = rng.choice(nouns)
-    adjective = rng.choice(list(adjectives.items())) if rng.random() < 0.5 else None
-    if rng.random() < 0.2:
-        return noun_phrase(noun, None, adjective, rng.choice(list(lexicon.NUMBERS)))
-    return noun_phrase(noun, rng.choice(articles), adjective)
+def _random_phrase(rng: random.Random, kind: Kind, owner: str | None) -> Phrase:
+    noun, adjective = rng.choice(kind.nouns), _adjective(rng, kind, 0.4)
+    own = (owner,) if owner and "my" in kind.determiners else ()
+    if not kind.plural_determiners or rng.random() < 0.65:
+        return noun_phrase(noun, rng.choice((*kind.determiners, *own)), adjective)
+    number = rng.choice(kind.numbers) if kind.numbers and rng.random() < 0.5 else None
+    determiner = rng.choice((*kind.plural_determiners, *own))
+    return noun_phrase(noun, determiner, adjective, True, number)
+
+
+def _adjective(rng: random.Random, kind: Kind, probability: float) -> str | None:
+    return rng.choice(kind.adjectives) if rng.random() < probability else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Predicate:
+    """A verb with what follows it in English, and in German before and after the time."""
+
+    verb: Verb
+    english: str
+    early: str
+    late: str
+
+
+def predicate(rng: random.Random, subject: Phrase) -> Predicate:
+    """What somebody does; its objects may belong to the subject."""
+    make = rng.choices((_get, _meet, _give, _do, _move), (6, 4, 3, 1, 2))[0]
+    return make(rng, subject)
+
+
+def _get(rng: random.Random, subject: Phrase) -> Predicate:
+    frame = rng.choice(lexicon.FRAMES)
+    verb, what = rng.choice(frame.verbs), thing(rng, frame.objects, subject)
+    whom = _companion(rng, "for", subject) if verb.benefit else ("", "")
+    place = _place(rng, frame.places)
+    english = _join([what.english, whom[0], place[0]])
+    return Predicate(verb, english, "", _join([place[1], what.german["acc"], whom[1]]))
+
+
+def _meet(rng: random.Random, subject: Phrase) -> Predicate:
+    verb, whom = rng.choice(lexicon.MEETERS), person(rng, subject)
+    place = _place(rng, tuple(lexicon.PLACES))
+    english, german = _join([whom.english, place[0]]), whom.german[verb.case]
+    if whom.definite and not verb.preposition:
+        return Predicate(verb, english, german, place[1])
+    return Predicate(verb, english, "", _join([place[1], verb.preposition, german]))
+
+
+def _give(rng: random.Random, subject: Phrase) -> Predicate:
+    verb, whom = rng.choice(lexicon.GIVERS), person(rng, subject)
+    what = thing(rng, lexicon.GIFTS, subject)
+    german = whom.german["dat"], what.german["acc"]
+    early, late = german if whom.definite else ("", _join(german))
+    return Predicate(verb, _join([whom.english, what.english]), early, late)
+
+
+def _do(rng: random.Random, subject: Phrase) -> Predicate:
+    whom = _companion(rng, "with", subject)
+    english, german = _both(whom, _place(rng, tuple(lexicon.PLACES)))
+    return Predicate(rng.choice(lexicon.DOERS), english, "", german)
+
+
+def _move(rng: random.Random, subject: Phrase) -> Predicate:
+    whom = _companion(rng, "with", subject)
+    where = rng.choice(_items(lexicon.DIRECTIONS))
+    verb = rng.choice(lexicon.MOVERS)
+    return Predicate(verb, _join([where[0], whom[0]]), "", _join([whom[1], where[1]]))
+
+
+def _companion(rng: random.Random, english: str, subject: Phrase) -> Text:
+    """A preposition and a person, or nothing."""
+    if rng.random() < 0.6:
+        return "", ""
+    german, case = {"for": ("für", "acc"), "with": ("mit", "dat")}[english]
+    whom = person(rng, subject)
+    return f"{english} {whom.english}", f"{german} {whom.german[case]}"
+
+
+def _place(rng: random.Random, places: tuple[str, ...]) -> Text:
+    if not places or rng.random() < 0.5:
+        return "", ""
+    english = rng.choice(places)
+    return english, lexicon.PLACES[english]
+
+
+def _items(table: dict[str, str]) -> list[Text]:
+    return list(table.items())
 
 
 @dataclasses.dataclass(frozen=True)
 class Clause:
-    """A clause whose German word order is still open."""
+    """A clause whose word order is still open."""
 
     subject: Phrase
-    english_verb: str
-    english_rest: str  # objects
-    finite: str
-    german_rest: str  # objects
-    place: tuple[str, str] | None
-    time: tuple[str, str] | None
-    end: str = ""  # infinitive, participle or separated prefix
-    verb_final: str = ""  # the verbs of a subordinate clause, in order
+    predicate: Predicate
+    tense: str  # present, past or a modal verb
+    time: Text = ("", "")
 
     def english(self, time_first: bool = False) -> str:
-        words = [self.subject.english, self.english_verb, self.english_rest]
-        words.append(self.place[0] if self.place else "")
-        time = self.time[0] if self.time else ""
-        return _join([time, *words] if time_first else [*words, time])
+        """The clause, with its time at the end or in front."""
+        verb = self.predicate.verb.english_form(self.tense, self.subject.plural)
+        words = [self.subject.english, verb, self.predicate.english]
+        return _join([self.time[0], *words] if time_first else [*words, self.time[0]])
 
-    def german(self, time_first: bool = False) -> str:
-        """Main clause: the finite verb comes second."""
-        subject, time = self.subject.german["nom"], self.time[1] if self.time else ""
-        head = [time, self.finite, subject] if time_first and time else [subject, self.finite, time]
-        return _join([*head, *self._tail(), self.end])
+    def german(self, order: str = "second") -> str:
+        """The clause, with its finite verb `first`, `second`, second after the `time`, or `last`.
 
-    def german_inverted(self) -> str:
-        """Main clause after a subordinate clause: the finite verb comes first."""
-        time = self.time[1] if self.time else ""
-        return _join([self.finite, self.subject.german["nom"], time, *self._tail(), self.end])
-
-    def german_final(self) -> str:
-        """Subordinate clause: all verbs come last."""
-        time = self.time[1] if self.time else ""
-        return _join([self.subject.german["nom"], time, *self._tail(), self.verb_final])
-
-    def _tail(self) -> list[str]:
-        return [self.german_rest, self.place[1] if self.place else ""]
+        First is a main clause after a subordinate one, and last is a subordinate clause.
+        """
+        finite, end, verbs = self.predicate.verb.german_forms(self.tense, self.subject.plural)
+        subject, time = self.subject.german["nom"], self.time[1]
+        early, late = self.predicate.early, self.predicate.late
+        orders = {
+            "first": (finite, subject, early, time, late, end),
+            "second": (subject, finite, early, time, late, end),
+            "time": (time, finite, subject, early, late, end),
+            "last": (subject, early, time, late, verbs),
+        }
+        return _join(orders[order])
 
 
-def _join(words: list[str]) -> str:
-    return " ".join(word for word in words if word)
+def clause(rng: random.Random, subject: Phrase, tense: str, time: float = 0.6) -> Clause:
+    """A random clause about `subject`; `time` is the probability of a time phrase."""
+    what = predicate(rng, subject)
+    when = time_phrase(rng, tense) if rng.random() < time else ("", "")
+    return Clause(subject, what, tense, when)
 
 
-def clause(rng: random.Random, subject: Phrase, past: bool) -> Clause:
-    """A random clause about `subject`, in the past, or in the present or with a modal verb."""
-    verb, english_rest, german_rest = _predicate(rng)
-    tense = "past" if past else rng.choice(("present", "present", *lexicon.MODALS))
-    english_verb, finite, end, verb_final = conjugate(verb, tense, subject.plural)
-    place = rng.choice(list(lexicon.PLACES.items())) if rng.random() < 0.45 else None
-    time = time_phrase(rng) if rng.random() < 0.5 else None
-    return Clause(
-        subject, english_verb, english_rest, finite, german_rest, place, time, end, verb_final
-    )
-
-
-def _predicate(rng: random.Random) -> tuple[Verb, str, str]:
-    """A verb with its English and German objects."""
-    kind = rng.choices(("get", "meet", "give", "do"), (5, 4, 3, 2))[0]
-    if kind == "do":
-        return rng.choice(lexicon.DOERS), "", ""
-    if kind == "get":
-        verb, what = rng.choice(lexicon.GETTERS), thing(rng)
-        return verb, what.english, what.german["acc"]
-    whom = person(rng)
-    if kind == "meet":
-        verb = rng.choice(lexicon.MEETERS)
-        return verb, whom.english, whom.german[verb.case]
-    verb, what = rng.choice(lexicon.GIVERS), thing(rng)
-    return verb, f"{whom.english} {what.english}", f"{whom.german['dat']} {what.german['acc']}"
-
-
-def conjugate(verb: Verb, tense: str, plural: bool) -> tuple[str, str, str, str]:
-    """(English verb, German finite verb, end of a main clause, end of a subordinate clause)."""
-    present = verb.plural if plural else verb.singular
-    if tense == "present":
-        english = verb.english if plural else verb.english_third
-        return english, present, verb.prefix, verb.prefix + present
-    if tense == "past":
-        forms = {"haben": ("hat", "haben"), "sein": ("ist", "sind")}[verb.auxiliary]
-        auxiliary = forms[plural]
-        return verb.english_past, auxiliary, verb.participle, f"{verb.participle} {auxiliary}"
-    modal = lexicon.MODALS[tense][plural]
-    return f"{tense} {verb.english}", modal, verb.infinitive, f"{verb.infinitive} {modal}"
-
-
-def time_phrase(rng: random.Random) -> tuple[str, str]:
-    """When it happens: a common phrase, a weekday or a date."""
-    kind = rng.random()
-    if kind < 0.4:
-        return rng.choice(list(lexicon.TIMES.items()))
-    if kind < 0.7:
-        english, german = rng.choice(list(lexicon.DAYS.items()))
-        return f"on {english}", f"am {german}"
-    return date(rng.randint(1, 28), rng.choice(list(lexicon.MONTHS)))
-
-
-def date(day: int, month: str) -> tuple[str, str]:
+def date(day: int, month: str) -> Text:
     """A date after "on", in the American order."""
     return f"on {month} {day}", f"am {day}. {lexicon.MONTHS[month]}"
 
 
+_ON_DAYS = [(f"on {english}", f"am {german}") for english, german in _items(lexicon.DAYS)]
+_EVERY = [(f"every {english}", f"jeden {german}") for english, german in _items(lexicon.DAYS)]
+_AGO = [(f"{number} days ago", f"vor {zahl} Tagen") for number, zahl in _items(lexicon.NUMBERS)]
+_AHEAD = [(f"in {number} days", f"in {zahl} Tagen") for number, zahl in _items(lexicon.NUMBERS)]
+_DATES = [date(day, month) for month in lexicon.MONTHS for day in range(1, 29)]
+_ANY = _items(lexicon.TIMES)
+_TIMES = {
+    "present": (_ANY, _items(lexicon.PRESENT_TIMES), _EVERY),
+    "past": (_ANY, _items(lexicon.PAST_TIMES), _AGO, _ON_DAYS, _DATES),
+}
+_FUTURE = (_ANY, _items(lexicon.FUTURE_TIMES), _AHEAD, _ON_DAYS, _DATES)
+
+
+def time_phrase(rng: random.Random, tense: str) -> Text:
+    """When it happens; what must or can happen has yet to come."""
+    return rng.choice(rng.choice(_TIMES.get(tense, _FUTURE)))
+
+
 def sentence(rng: random.Random) -> Pair:
-    """A random sentence pair."""
-    make = rng.choices((_plain, _subordinate, _inverted, _that, _and), (3, 4, 3, 3, 2))[0]
-    # Both clauses share it: "when he came, he sees" is no sentence.
-    past = rng.random() < 0.3
-    english, german = make(rng, past)
+    """A random sentence pair within the bounds of length."""
+    german = ""
+    while len(german.split()) not in WORDS:
+        make = rng.choices((_plain, _coordinated, _subordinate, _inverted, _that), (2, 3, 4, 3, 3))
+        # The clauses share it: "when he came, he sees" is no sentence.
+        english, german = make[0](rng, rng.random() < 0.35)
     return Pair(_finish(english), _finish(german))
 
 
 def _finish(text: str) -> str:
+    text = text.replace(" ,", ",")
     return text[0].upper() + text[1:] + "."
 
 
-def _plain(rng: random.Random, past: bool) -> tuple[str, str]:
-    made = clause(rng, person(rng), past)
-    time_first = made.time is not None and rng.random() < 0.5
-    return made.english(time_first), made.german(time_first)
+MAIN_TENSES = ("present", "present", *lexicon.MODALS)
+SIDE_TENSES = ("present", "present", "can", "must", "want")  # no future or advice after "if"
 
 
-def _subordinate(rng: random.Random, past: bool) -> tuple[str, str]:
-    main = clause(rng, person(rng), past)
-    english, german = rng.choice(list(lexicon.CONJUNCTIONS.items()))
-    side = clause(rng, _taken_up(rng, main.subject), past)
-    return (
-        f"{main.english()} {english} {side.english()}",
-        f"{main.german()}, {german[past]} {side.german_final()}",
-    )
+def _main(rng: random.Random, subject: Phrase, past: bool) -> Text:
+    made = clause(rng, subject, "past" if past else rng.choice(MAIN_TENSES))
+    time_first = made.time[0] != "" and rng.random() < 0.4
+    return made.english(time_first), made.german("time" if time_first else "second")
 
 
-def _inverted(rng: random.Random, past: bool) -> tuple[str, str]:
-    english, german = rng.choice(list(lexicon.CONJUNCTIONS.items()))
-    side = clause(rng, person(rng), past)
-    main = clause(rng, _taken_up(rng, side.subject), past)
-    return (
-        f"{english} {side.english()}, {main.english()}",
-        f"{german[past]} {side.german_final()}, {main.german_inverted()}",
-    )
+def _side(rng: random.Random, subject: Phrase, past: bool) -> Text:
+    """A subordinate clause with its conjunction."""
+    table = lexicon.PAST_CONJUNCTIONS if past else lexicon.PRESENT_CONJUNCTIONS
+    conjunction = rng.choice(_items(table))
+    # "Before she should help every day" is no time.
+    before = conjunction[0] == "before"
+    tense = "past" if past else "present" if before else rng.choice(SIDE_TENSES)
+    made = clause(rng, subject, tense, time=0.0 if before else 0.2)
+    return _both(conjunction, (made.english(), made.german("last")))
 
 
-def _that(rng: random.Random, past: bool) -> tuple[str, str]:
+def _plain(rng: random.Random, past: bool) -> Text:
+    return _main(rng, person(rng), past)
+
+
+def _coordinated(rng: random.Random, past: bool) -> Text:
+    subject = person(rng)
+    first, link = _main(rng, subject, past), rng.choice(_items(lexicon.COORDINATORS))
+    return _both(first, link, _main(rng, _taken_up(rng, subject), past))
+
+
+def _subordinate(rng: random.Random, past: bool) -> Text:
+    subject = person(rng)
+    main = _main(rng, subject, past)
+    return _both(main, ("", ","), _side(rng, _taken_up(rng, subject), past))
+
+
+def _inverted(rng: random.Random, past: bool) -> Text:
+    subject = person(rng)
+    side = _side(rng, subject, past)
+    main = clause(rng, _taken_up(rng, subject), "past" if past else rng.choice(MAIN_TENSES))
+    return _both(side, (",", ","), (main.english(), main.german("first")))
+
+
+def _that(rng: random.Random, past: bool) -> Text:
     subject, verb = person(rng), rng.choice(lexicon.THINKERS)
-    english, finite, _, _ = conjugate(verb, "present", subject.plural)
-    side = clause(rng, _taken_up(rng, subject), past)
-    return (
-        f"{subject.english} {english} that {side.english()}",
-        f"{subject.german['nom']} {finite}, dass {side.german_final()}",
-    )
-
-
-def _and(rng: random.Random, past: bool) -> tuple[str, str]:
-    first, second = clause(rng, person(rng), past), clause(rng, person(rng), past)
-    return f"{first.english()}, and {second.english()}", f"{first.german()}, und {second.german()}"
+    made = clause(rng, _taken_up(rng, subject), "past" if past else rng.choice(MAIN_TENSES))
+    says = verb.english_form("present", subject.plural)
+    sagt = verb.german_forms("present", subject.plural)[0]
+    start = f"{subject.english} {says} that", f"{subject.german['nom']} {sagt}, dass"
+    return _both(start, (made.english(), made.german("last")))
 
 
 def _taken_up(rng: random.Random, subject: Phrase) -> Phrase:
     """The subject of a second clause: a pronoun for the first one, or somebody else."""
-    if subject.pronoun is None or rng.random() < 0.5:
-        return person(rng)
-    english, german = subject.pronoun
-    return Phrase(english, dict.fromkeys(_DER, german), subject.plural)
+    if subject.gender not in _PRONOUNS or rng.random() < 0.4:
+        return person(rng, subject)
+    english, german = _PRONOUNS[subject.gender]
+    return dataclasses.replace(subject, english=english, german=dict.fromkeys(_DER, german))

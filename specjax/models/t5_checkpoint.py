@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from specjax.models.layers import ACTIVATIONS
 from specjax.models.t5 import T5Config
 
 
@@ -12,6 +13,12 @@ def config_from_hf(hf: dict[str, Any], generation: dict[str, Any], dtype: Any) -
     projection = hf.get("feed_forward_proj", "relu")
     gated = projection.startswith("gated-")
     activation = projection.removeprefix("gated-")
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"feed_forward_proj {projection!r}; known are {', '.join(ACTIVATIONS)}")
+    sizes = ("vocab_size", "d_model", "d_kv", "d_ff", "num_heads", "num_layers")
+    for field in sizes:
+        if not isinstance(hf[field], int) or hf[field] < 1:
+            raise ValueError(f"{field} is {hf[field]!r}; it must be a positive integer")
     tied = hf.get("tie_word_embeddings", True)
     eos = generation.get("eos_token_id", hf.get("eos_token_id", 1))
     return T5Config(
@@ -26,7 +33,8 @@ def config_from_hf(hf: dict[str, Any], generation: dict[str, Any], dtype: Any) -
         activation="gelu_new" if gated and activation == "gelu" else activation,
         gated=gated,
         tied=tied,
-        scale_outputs=hf.get("scale_decoder_outputs", tied),
+        # mT5 never scales, whatever its configuration says of tying.
+        scale_outputs=hf.get("scale_decoder_outputs", tied and hf["model_type"] != "mt5"),
         buckets=hf.get("relative_attention_num_buckets", 32),
         max_distance=hf.get("relative_attention_max_distance", 128),
         eps=hf.get("layer_norm_epsilon", 1e-6),

@@ -113,7 +113,6 @@ def test_a_stored_output_layer_is_used_although_the_config_says_tied(folder: Pat
     jax.tree.map(np.testing.assert_array_equal, saved.params, published.params)
 
 
-@pytest.mark.xfail(strict=True, reason="config_from_hf scales every tied model, mT5 too")
 @pytest.mark.parametrize("stored_head", [True, False])
 def test_mt5_never_scales_its_decoder_output(tmp_path: Path, stored_head: bool) -> None:
     """As transformers 5 saves mT5: tied in the config, no word about scaling."""
@@ -162,6 +161,16 @@ def test_an_unsupported_model_type_is_named_with_those_supported(folder: Path, f
 def test_a_missing_config_field_is_named(folder: Path, field: str) -> None:
     edit_config(folder, lambda config: config.pop(field))
     assert repr(field) in complaint(folder)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("d_model", "18"), ("num_layers", None), ("feed_forward_proj", "gated-swish")],
+)
+def test_an_unusable_config_value_is_named(folder: Path, field: str, value: Any) -> None:
+    edit_config(folder, lambda config: config.update({field: value}))
+    sentence = complaint(folder)
+    assert field in sentence and repr(value) in sentence
 
 
 def test_weights_as_pickle_only_are_refused(folder: Path) -> None:
