@@ -352,7 +352,7 @@ def _side(rng: random.Random, subject: Phrase, past: bool) -> Text:
     """A subordinate clause with its conjunction."""
     table = lexicon.PAST_CONJUNCTIONS if past else lexicon.PRESENT_CONJUNCTIONS
     conjunction = rng.choice(_items(table))
-    # "Before she should help every day" is no time.
+    # Nobody says "before she can help every day".
     before = conjunction[0] == "before"
     tense = "past" if past else "present" if before else rng.choice(SIDE_TENSES)
     made = clause(rng, subject, tense, time=0.0 if before else 0.2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 
@@ -40,15 +41,10 @@ def test_another_seed_gives_other_pairs(corpus):
 
 def test_pairs_do_not_depend_on_the_hash_seed():
     code = "from specjax.data.grammar import pairs; print(ascii(pairs('test', 20)))"
-    for seed in ("1", "2"):
-        run = subprocess.run(
-            [sys.executable, "-c", code],
-            env=os.environ | {"PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-        )
-        assert run.returncode == 0, run.stderr
-        assert run.stdout == f"{ascii(pairs('test', 20))}\n"
+    for_seed = os.environ | {"PYTHONHASHSEED": "1"}  # this process has another one
+    run = subprocess.run([sys.executable, "-c", code], env=for_seed, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == f"{ascii(pairs('test', 20))}\n"
 
 
 def test_splits_share_no_sentence_whatever_the_seeds(corpus):
@@ -59,13 +55,15 @@ def test_splits_share_no_sentence_whatever_the_seeds(corpus):
     assert len(set.union(*drawn)) == sum(map(len, drawn))
 
 
-def test_german_is_a_function_of_english(corpus):
-    known = {}
-    # Without case and commas, as few sentences as possible look different.
-    for pair in (*corpus, *pairs("train", 20_000, seed=1)):
-        source = pair.source.lower().replace(",", "")
-        target = pair.target.lower().replace(",", "")
-        assert known.setdefault(source, target) == target
+def test_german_is_a_function_of_english():
+    # Of short clauses many are drawn twice; after a plural, English shows its tense least.
+    rng, subject, known, repeated = random.Random(0), noun_phrase(NOUNS["girl"], plural=True), {}, 0
+    for _ in range(20_000):
+        tense = rng.choice(("present", "past", *lexicon.MODALS))
+        made = grammar.clause(rng, subject, tense, time=0.2)
+        repeated += made.english() in known
+        assert known.setdefault(made.english(), made.german()) == made.german()
+    assert repeated > 1000
 
 
 def test_no_sentence_is_repeated(corpus):
