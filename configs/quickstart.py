@@ -30,7 +30,27 @@ def get_config() -> ConfigDict:
     config.repeats = 3
     config.seed = 0
 
-    training = config.training = ConfigDict()
+    config.training = _training()
+
+    neural = {"drafter": "neural", "model": "drafter"}
+    config.strategies = ConfigDict(
+        {
+            "autoregressive": {"drafter": "none"},
+            "speculative_3": {**neural, "length": 3},
+            "speculative_6": {**neural, "length": 6},
+            "sampled": {"drafter": "none", "temperature": 1.0},
+            "speculative_sampling": {**neural, "length": 6, "temperature": 1.0},
+            "bigram": {"drafter": "bigram", "length": 3},
+            "max_gram": {"drafter": "max_gram", "length": 5},
+            "lenient": {**neural, "length": 6, "rule": "lenient", "lenience": 0.3},
+        }
+    )
+    return config
+
+
+def _training() -> ConfigDict:
+    """The corpus and the two models."""
+    training = ConfigDict()
     training.examples = 30_000
     training.test_examples = 200
     training.vocab_size = 2048
@@ -63,18 +83,4 @@ def get_config() -> ConfigDict:
             "deep_steps": 0,
         }
     )
-
-    neural = {"drafter": "neural", "model": "drafter"}
-    config.strategies = ConfigDict(
-        {
-            "autoregressive": {"drafter": "none"},
-            "speculative_3": {**neural, "length": 3},
-            "speculative_6": {**neural, "length": 6},
-            "sampled": {"drafter": "none", "temperature": 1.0},
-            "speculative_sampling": {**neural, "length": 6, "temperature": 1.0},
-            "bigram": {"drafter": "bigram", "length": 3},
-            "max_gram": {"drafter": "max_gram", "length": 5},
-            "lenient": {**neural, "length": 6, "rule": "lenient", "lenience": 0.3},
-        }
-    )
-    return config
+    return training

@@ -6,7 +6,7 @@ A drafter is a frozen, hashable dataclass. Arrays it needs (weights, n-gram tabl
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -97,6 +97,21 @@ class Drafter(Protocol):
         keys: jax.Array,
     ) -> tuple[Draft, Caches]:
         """Proposes tokens after `context.tokens[:, :length]`; consumes `keys` [B]."""
+
+
+class Modelless:
+    """What all drafters that run no model have in common."""
+
+    reach: ClassVar[int] = 0
+    models: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def width(self) -> int:
+        return self.length
 
 
 def lookup(models: Models, name: str) -> LanguageModel:

@@ -7,12 +7,21 @@ one-search form. Both search the prompt (the encoder input, too) and what was ge
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from specjax.drafting.base import LENGTH, NO_MATCH, Caches, Context, Draft, Models, last_token
+from specjax.drafting.base import (
+    LENGTH,
+    NO_MATCH,
+    Caches,
+    Context,
+    Draft,
+    Modelless,
+    Models,
+    last_token,
+)
 from specjax.drafting.sync import window
 
 NOT_A_TOKEN = -1
@@ -77,7 +86,7 @@ def pattern_length(context: Context) -> jax.Array:
 
 
 @dataclasses.dataclass(frozen=True)
-class PromptLookup:
+class PromptLookup(Modelless):
     """Proposes what followed the longest earlier occurrence of the current suffix.
 
     A match needs at least `shortest` tokens and looks at no more than `longest`; without one
@@ -87,10 +96,7 @@ class PromptLookup:
     length: int
     shortest: int = 1
     longest: int = 8
-    reach: int = dataclasses.field(default=0, init=False)
-    models: tuple[str, ...] = dataclasses.field(default=(), init=False)
-    tables: tuple[str, ...] = dataclasses.field(default=(), init=False)
-    writers: tuple[str, ...] = dataclasses.field(default=("copy",), init=False)
+    writers: ClassVar[tuple[str, ...]] = ("copy",)
 
     def __post_init__(self) -> None:
         if not 1 <= self.shortest <= self.longest:
@@ -98,10 +104,6 @@ class PromptLookup:
                 f"shortest is {self.shortest} and longest {self.longest}; "
                 "prompt lookup needs 1 <= shortest <= longest"
             )
-
-    @property
-    def width(self) -> int:
-        return self.length
 
     def draft(
         self,
@@ -127,7 +129,7 @@ class PromptLookup:
 
 
 @dataclasses.dataclass(frozen=True)
-class MaxGram:
+class MaxGram(Modelless):
     """Max-Gram: copies after the longest match, again and again, then bigram steps.
 
     Always proposes exactly `length` tokens when `table` names a fitted n-gram table; without one
@@ -137,13 +139,7 @@ class MaxGram:
     length: int
     table: str | None = "ngram"
     longest: int = 32
-    reach: int = dataclasses.field(default=0, init=False)
-    models: tuple[str, ...] = dataclasses.field(default=(), init=False)
-    writers: tuple[str, ...] = dataclasses.field(default=("copy", "bigram"), init=False)
-
-    @property
-    def width(self) -> int:
-        return self.length
+    writers: ClassVar[tuple[str, ...]] = ("copy", "bigram")
 
     @property
     def tables(self) -> tuple[str, ...]:

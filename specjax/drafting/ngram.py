@@ -22,6 +22,7 @@ from specjax.drafting.base import (
     Caches,
     Context,
     Draft,
+    Modelless,
     Models,
     fold,
     last_token,
@@ -47,7 +48,7 @@ def bigram_logits(table: Table, previous: jax.Array) -> jax.Array:
 
 
 @dataclasses.dataclass(frozen=True)
-class NGram:
+class NGram(Modelless):
     """Proposes `length` tokens from the bigram (`order=2`) or unigram (`order=1`) law.
 
     `table` names the tree in `params`. The law is adjusted like the target's: at temperature 0
@@ -57,16 +58,10 @@ class NGram:
     length: int
     order: int = 2
     table: str = "ngram"
-    reach: int = dataclasses.field(default=0, init=False)
-    models: tuple[str, ...] = dataclasses.field(default=(), init=False)
 
     def __post_init__(self) -> None:
         if self.order not in (1, 2):
             raise ValueError(f"order is {self.order}; an n-gram drafter has order 1 or 2")
-
-    @property
-    def width(self) -> int:
-        return self.length
 
     @property
     def tables(self) -> tuple[str, ...]:

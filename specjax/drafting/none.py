@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from specjax.drafting.base import LENGTH, Caches, Context, Draft, Models
+from specjax.drafting.base import LENGTH, Caches, Context, Draft, Modelless, Models
 
 
 @dataclasses.dataclass(frozen=True)
-class Nothing:
+class Nothing(Modelless):
     """The drafter of autoregressive decoding."""
 
-    width: int = dataclasses.field(default=0, init=False)
-    reach: int = dataclasses.field(default=0, init=False)
-    models: tuple[str, ...] = dataclasses.field(default=(), init=False)
-    tables: tuple[str, ...] = dataclasses.field(default=(), init=False)
-    writers: tuple[str, ...] = dataclasses.field(default=(), init=False)
+    length: ClassVar[int] = 0
+    writers: ClassVar[tuple[str, ...]] = ()
 
     def draft(
         self,

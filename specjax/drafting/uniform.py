@@ -6,28 +6,21 @@ Some token has p >= 1/V, so even this improves any target slightly (methods.md 1
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from specjax.drafting.base import LENGTH, Caches, Context, Draft, Models, fold
+from specjax.drafting.base import LENGTH, Caches, Context, Draft, Modelless, Models, fold
 
 
 @dataclasses.dataclass(frozen=True)
-class Uniform:
+class Uniform(Modelless):
     """Proposes `length` tokens drawn uniformly from `vocab_size` ids."""
 
     length: int
     vocab_size: int
-    reach: int = dataclasses.field(default=0, init=False)
-    models: tuple[str, ...] = dataclasses.field(default=(), init=False)
-    tables: tuple[str, ...] = dataclasses.field(default=(), init=False)
-    writers: tuple[str, ...] = dataclasses.field(default=("uniform",), init=False)
-
-    @property
-    def width(self) -> int:
-        return self.length
+    writers: ClassVar[tuple[str, ...]] = ("uniform",)
 
     def draft(
         self,

@@ -7,6 +7,7 @@ Algorithm 1.
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -25,8 +26,8 @@ class SpeculativeSampling:
     At temperature 0 this is argmax matching, which runs on tokens and never builds a law.
     """
 
-    lossless: bool = dataclasses.field(default=True, init=False)
-    nestable: bool = dataclasses.field(default=True, init=False)
+    lossless: ClassVar[bool] = True
+    nestable: ClassVar[bool] = True
 
     def verify(self, draft, logits: jax.Array, options, keys: jax.Array) -> Verdict:
         if options.sampling.greedy:

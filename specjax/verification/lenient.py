@@ -6,6 +6,7 @@ Leviathan et al. (2023), appendix A.5. Outputs change: never a default at the ou
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +25,8 @@ class Lenient:
     """
 
     lenience: str = "lenience"
-    lossless: bool = dataclasses.field(default=False, init=False)
-    nestable: bool = dataclasses.field(default=True, init=False)
+    lossless: ClassVar[bool] = False
+    nestable: ClassVar[bool] = True
 
     def verify(self, draft, logits: jax.Array, options, keys: jax.Array) -> Verdict:
         value = options.numbers[self.lenience]
