@@ -35,7 +35,7 @@ def get_config() -> ConfigDict:
     config.batch_size = 1
     config.max_new_tokens = 64
     config.max_prompt_tokens = 512
-    config.bucket = 16  # prompts are padded to multiples of it; each width compiles once
+    config.bucket = 8  # prompts are padded to multiples of it; each width compiles once
     config.repeats = 3
     config.seed = 0
 
