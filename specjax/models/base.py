@@ -51,6 +51,10 @@ class LanguageModel(Protocol):
         """Decoder start token of an encoder-decoder model; None for a decoder-only one."""
 
     @property
+    def max_positions(self) -> int | None:
+        """Most tokens a row of the decoder may hold; None when there is no such limit."""
+
+    @property
     def eos(self) -> tuple[int, ...]: ...
 
     @property

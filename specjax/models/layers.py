@@ -6,6 +6,7 @@ Layout choices live here because only whole programs can judge them (docs/design
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import flax.linen as nn
@@ -17,17 +18,22 @@ MASKED = -1e9
 
 
 class Dense(nn.Module):
-    """`x @ w` without bias; parameters stay in `param_dtype`, arithmetic runs in `dtype`."""
+    """`x @ w`, plus a bias when asked for; arithmetic runs in `dtype`."""
 
     features: int
     dtype: jnp.dtype = jnp.float32
     init_scale: float = 1.0
+    bias: bool = False
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         init = nn.initializers.variance_scaling(self.init_scale, "fan_in", "normal")
         kernel = self.param("kernel", init, (x.shape[-1], self.features), jnp.float32)
-        return x.astype(self.dtype) @ kernel.astype(self.dtype)
+        y = x.astype(self.dtype) @ kernel.astype(self.dtype)
+        if not self.bias:
+            return y
+        bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
+        return y + bias.astype(self.dtype)
 
 
 class RMSNorm(nn.Module):
@@ -43,11 +49,26 @@ class RMSNorm(nn.Module):
         return (x32 * jax.lax.rsqrt(mean_square + self.eps) * scale).astype(x.dtype)
 
 
+class LayerNorm(nn.Module):
+    """Zero mean, unit variance, then scale and bias; computed in float32 (GPT-2's norm)."""
+
+    eps: float = 1e-5
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        scale = self.param("scale", nn.initializers.ones, (x.shape[-1],), jnp.float32)
+        bias = self.param("bias", nn.initializers.zeros, (x.shape[-1],), jnp.float32)
+        centred = x.astype(jnp.float32) - jnp.mean(x, axis=-1, keepdims=True, dtype=jnp.float32)
+        variance = jnp.mean(centred * centred, axis=-1, keepdims=True)
+        return (centred * jax.lax.rsqrt(variance + self.eps) * scale + bias).astype(x.dtype)
+
+
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu": jax.nn.relu,
     "silu": jax.nn.silu,
     "gelu": lambda x: jax.nn.gelu(x, approximate=False),
     "gelu_new": lambda x: jax.nn.gelu(x, approximate=True),
+    "gelu_pytorch_tanh": lambda x: jax.nn.gelu(x, approximate=True),
 }
 
 
@@ -59,15 +80,17 @@ class FeedForward(nn.Module):
     gated: bool
     dtype: jnp.dtype = jnp.float32
     dropout: float = 0.0
+    bias: bool = False
 
     @nn.compact
     def __call__(self, x: jax.Array, deterministic: bool = True) -> jax.Array:
         act = ACTIVATIONS[self.activation]
-        hidden = act(Dense(self.width, self.dtype, name="gate" if self.gated else "up")(x))
+        dense = functools.partial(Dense, dtype=self.dtype, bias=self.bias)
+        hidden = act(dense(self.width, name="gate" if self.gated else "up")(x))
         if self.gated:
-            hidden = hidden * Dense(self.width, self.dtype, name="up")(x)
+            hidden = hidden * dense(self.width, name="up")(x)
         hidden = nn.Dropout(self.dropout)(hidden, deterministic=deterministic)
-        return Dense(x.shape[-1], self.dtype, name="down")(hidden)
+        return dense(x.shape[-1], name="down")(hidden)
 
 
 def split_heads(x: jax.Array, heads: int) -> jax.Array:
@@ -86,11 +109,23 @@ def attend(q: jax.Array, k: jax.Array, v: jax.Array, bias: jax.Array) -> jax.Arr
     """Softmax attention of q [B, H, T, d] over k, v [B, H, C, d]; softmax in float32.
 
     Scores are not scaled: T5 keeps the scale in its weights, others scale `q` first. `bias` is
-    broadcast to [B, H, T, C] and carries the mask.
+    broadcast to [B, H, T, C] and carries the mask. With fewer heads in k and v, groups of query
+    heads share one (grouped-query attention) and `bias` must be [B, 1, T, C].
     """
+    if q.shape[1] != k.shape[1]:
+        return _attend_grouped(q, k, v, bias)
     scores = jnp.einsum("bhtd,bhcd->bhtc", q, k, preferred_element_type=jnp.float32)
     weights = jax.nn.softmax(scores + bias, axis=-1).astype(v.dtype)
     return jnp.einsum("bhtc,bhcd->bhtd", weights, v)
+
+
+def _attend_grouped(q: jax.Array, k: jax.Array, v: jax.Array, bias: jax.Array) -> jax.Array:
+    """Attention with the query heads of a group laid out as more queries of its one key head."""
+    batch, heads, length, width = q.shape
+    groups = heads // k.shape[1]
+    queries = q.reshape(batch, k.shape[1], groups * length, width)
+    mixed = attend(queries, k, v, jnp.tile(bias, (1, 1, groups, 1)))
+    return mixed.reshape(batch, heads, length, width)
 
 
 def write(cache: jax.Array, new: jax.Array, start: jax.Array) -> jax.Array:
@@ -103,6 +138,18 @@ def write(cache: jax.Array, new: jax.Array, start: jax.Array) -> jax.Array:
     slots = start[:, None] + jnp.arange(new.shape[2])
     # Advanced indices around a slice put their own axes first: the update is [B, T, H, d].
     return cache.at[rows, :, slots].set(new.swapaxes(1, 2).astype(cache.dtype), mode="drop")
+
+
+def causal_mask(position: jax.Array, size: int, window: int = 0) -> jax.Array:
+    """Additive mask [B, 1, T, size] of keys after each query's `position` [B, T].
+
+    With a `window`, keys that many or more positions before the query are hidden too.
+    """
+    distance = position[..., None] - jnp.arange(size)
+    hidden = distance < 0
+    if window:
+        hidden |= distance >= window
+    return jnp.where(hidden, MASKED, 0.0).astype(jnp.float32)[:, None]
 
 
 def key_mask(length: jax.Array, size: int) -> jax.Array:

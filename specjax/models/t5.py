@@ -49,6 +49,7 @@ class T5Config:
     max_distance: int = 128
     eps: float = 1e-6
     dropout: float = 0.0
+    family: str = "t5"  # Hugging Face's `model_type`
     start_token: int = 0
     eos: tuple[int, ...] = (1,)
     pad: int = 0
@@ -302,6 +303,10 @@ class T5:
     @property
     def start_token(self) -> int:
         return self.config.start_token
+
+    @property
+    def max_positions(self) -> None:
+        return None
 
     @property
     def eos(self) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ from safetensors.numpy import load_file, save_file
 
 from specjax.checkpoints import huggingface
 from specjax.checkpoints.huggingface import load
+from specjax.checkpoints.tensors import flat_shapes
 from specjax.errors import UserError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -154,7 +155,7 @@ def test_an_invalid_config_is_named(folder: Path, content: str) -> None:
 def test_an_unsupported_model_type_is_named_with_those_supported(folder: Path, found: Any) -> None:
     edit_config(folder, lambda config: config.update(model_type=found))
     sentence = complaint(folder)
-    assert repr(found) in sentence and "mt5, t5" in sentence
+    assert repr(found) in sentence and "llama, mistral, mt5" in sentence
 
 
 @pytest.mark.parametrize("field", ["vocab_size", "d_kv", "num_layers"])
@@ -263,6 +264,7 @@ MEASURE = """
 import sys
 import jax, jax.numpy as jnp
 from specjax.checkpoints.huggingface import load
+from specjax.checkpoints.tensors import flat_shapes
 
 def memory(field):
     with open("/proc/self/status") as lines:
@@ -286,11 +288,11 @@ def write_large(folder: Path) -> None:
     edit_config(folder, lambda config: config.update(wide))
     family, shape = huggingface.read_config(folder, jnp.float32)
     model = family.model(shape)
-    shapes = huggingface._flat_shapes(model)
+    shapes = flat_shapes(model)
     tensors = {}
-    for where, (name, transposed) in family.hf_names(shape).items():
-        stored = shapes[where][::-1] if transposed else shapes[where]
-        tensors[name] = np.ones(stored, ml_dtypes.bfloat16)
+    for where, entry in family.names(shape).items():
+        stored = shapes[where][::-1] if entry.transposed else shapes[where]
+        tensors[entry.tensor] = np.ones(stored, ml_dtypes.bfloat16)
     save_file(tensors, folder / SINGLE)
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from specjax.models.families.family import Family, Stored, Where, eos_of, eos_to_hf, positive
 from specjax.models.layers import ACTIVATIONS
-from specjax.models.t5 import T5Config
+from specjax.models.t5 import T5, T5Config
+
+IGNORED = r"(en|de)coder\.embed_tokens\.weight|.*EncDecAttention\.relative_attention_bias\.weight"
 
 
 def config_from_hf(hf: dict[str, Any], generation: dict[str, Any], dtype: Any) -> T5Config:
@@ -15,13 +18,10 @@ def config_from_hf(hf: dict[str, Any], generation: dict[str, Any], dtype: Any) -
     activation = projection.removeprefix("gated-")
     if activation not in ACTIVATIONS:
         raise ValueError(f"feed_forward_proj {projection!r}; known are {', '.join(ACTIVATIONS)}")
-    sizes = ("vocab_size", "d_model", "d_kv", "d_ff", "num_heads", "num_layers")
-    for field in sizes:
-        if not isinstance(hf[field], int) or hf[field] < 1:
-            raise ValueError(f"{field} is {hf[field]!r}; it must be a positive integer")
+    positive(hf, "vocab_size", "d_model", "d_kv", "d_ff", "num_heads", "num_layers")
     tied = hf.get("tie_word_embeddings", True)
-    eos = generation.get("eos_token_id", hf.get("eos_token_id", 1))
     return T5Config(
+        family=hf["model_type"],
         vocab_size=hf["vocab_size"],
         d_model=hf["d_model"],
         d_kv=hf["d_kv"],
@@ -40,62 +40,61 @@ def config_from_hf(hf: dict[str, Any], generation: dict[str, Any], dtype: Any) -
         eps=hf.get("layer_norm_epsilon", 1e-6),
         dropout=hf.get("dropout_rate", 0.0),
         start_token=generation.get("decoder_start_token_id", hf.get("decoder_start_token_id", 0)),
-        eos=tuple(eos) if isinstance(eos, list) else (eos,),
+        eos=eos_of(hf, generation) or (1,),
         pad=hf.get("pad_token_id", 0),
         dtype=dtype,
     )
 
 
-def hf_names(config: T5Config) -> dict[tuple[str, ...], tuple[str, bool]]:
-    """Parameter path -> (Hugging Face tensor name, whether it is stored transposed)."""
-    names = {
-        ("embedding",): ("shared.weight", False),
-        ("encoder_norm", "scale"): ("encoder.final_layer_norm.weight", False),
-        ("decoder_norm", "scale"): ("decoder.final_layer_norm.weight", False),
+def names(config: T5Config) -> dict[Where, Stored]:
+    """Where each parameter is stored."""
+    found = {
+        ("embedding",): Stored("shared.weight"),
+        ("encoder_norm", "scale"): Stored("encoder.final_layer_norm.weight"),
+        ("decoder_norm", "scale"): Stored("decoder.final_layer_norm.weight"),
     }
     if not config.tied:
-        names["head", "kernel"] = ("lm_head.weight", True)
+        found["head", "kernel"] = Stored("lm_head.weight", True)
     cross = {"cross_attention": "EncDecAttention"}
     for stack, layers, extra in (
         ("encoder", config.num_layers, {}),
         ("decoder", config.num_decoder_layers, cross),
     ):
         bias = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-        names[f"{stack}_bias", "table"] = (bias, False)
+        found[f"{stack}_bias", "table"] = Stored(bias)
         for index in range(layers):
             block = f"{stack}.block.{index}.layer"
-            names |= _hf_layer(f"{stack}_{index}", block, extra, config.gated)
-    return names
+            found |= _layer(f"{stack}_{index}", block, extra, config.gated)
+    return found
 
 
-def _hf_layer(
-    layer: str, block: str, extra: dict[str, str], gated: bool
-) -> dict[tuple[str, ...], tuple[str, bool]]:
-    names = {}
+def _layer(layer: str, block: str, extra: dict[str, str], gated: bool) -> dict[Where, Stored]:
+    found = {}
     attentions = {"self_attention": "SelfAttention", **extra}
     for sub, (ours, theirs) in enumerate(attentions.items()):
         norm = ours.replace("attention", "norm")
-        names[layer, norm, "scale"] = (f"{block}.{sub}.layer_norm.weight", False)
+        found[layer, norm, "scale"] = Stored(f"{block}.{sub}.layer_norm.weight")
         for w in "qkvo":
-            names[layer, ours, w, "kernel"] = (f"{block}.{sub}.{theirs}.{w}.weight", True)
+            found[layer, ours, w, "kernel"] = Stored(f"{block}.{sub}.{theirs}.{w}.weight", True)
     sub = len(attentions)
-    names[layer, "ff_norm", "scale"] = (f"{block}.{sub}.layer_norm.weight", False)
+    found[layer, "ff_norm", "scale"] = Stored(f"{block}.{sub}.layer_norm.weight")
     matrices = {"gate": "wi_0", "up": "wi_1", "down": "wo"} if gated else {"up": "wi", "down": "wo"}
     for ours, theirs in matrices.items():
-        names[layer, "ff", ours, "kernel"] = (f"{block}.{sub}.DenseReluDense.{theirs}.weight", True)
-    return names
+        tensor = f"{block}.{sub}.DenseReluDense.{theirs}.weight"
+        found[layer, "ff", ours, "kernel"] = Stored(tensor, True)
+    return found
 
 
 def config_to_hf(config: T5Config) -> tuple[dict[str, Any], dict[str, Any]]:
     """Contents of `config.json` and `generation_config.json` of a model exported from here."""
     ends = {
         "decoder_start_token_id": config.start_token,
-        "eos_token_id": config.eos[0] if len(config.eos) == 1 else list(config.eos),
+        "eos_token_id": eos_to_hf(config.eos),
         "pad_token_id": config.pad,
     }
     shape = {
-        "model_type": "t5",
-        "architectures": ["T5ForConditionalGeneration"],
+        "model_type": config.family,
+        "architectures": [f"{config.family.upper()}ForConditionalGeneration"],
         "is_encoder_decoder": True,
         "vocab_size": config.vocab_size,
         "d_model": config.d_model,
@@ -120,3 +119,6 @@ def _projection(config: T5Config) -> str:
         return config.activation
     # Hugging Face calls the gated tanh approximation plain "gated-gelu".
     return "gated-gelu" if config.activation == "gelu_new" else f"gated-{config.activation}"
+
+
+FAMILY = Family(T5, config_from_hf, config_to_hf, names, ignored=IGNORED)

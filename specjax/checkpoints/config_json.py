@@ -1,0 +1,22 @@
+"""Reading the JSON files of a checkpoint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from specjax.errors import UserError
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Contents of a JSON file that must be there and be an object."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"model directory {str(path.parent)!r} has no {path.name}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{str(path)!r} is not valid JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{str(path)!r} must hold a JSON object, not {type(content).__name__}")
+    return content

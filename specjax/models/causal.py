@@ -1,0 +1,282 @@
+"""Decoder-only transformers (GPT-2, Llama, Mistral, Qwen) with explicit caches.
+
+One pre-norm architecture whose parts a configuration chooses: learned or rotary positions, layer or
+root-mean-square norms, plain or gated feed-forward, biases, grouped key-value heads, query and key
+norms, sliding windows. A family (`models/families/`) maps a checkpoint's words onto it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from specjax.models.base import Cache, Output, Params
+from specjax.models.layers import (
+    Dense,
+    FeedForward,
+    LayerNorm,
+    RMSNorm,
+    attend,
+    causal_mask,
+    merge_heads,
+    split_heads,
+    write,
+)
+from specjax.models.rope import Rope, rotate
+
+
+@dataclasses.dataclass(frozen=True)
+class CausalConfig:
+    """Shape of a decoder-only model."""
+
+    family: str  # Hugging Face's `model_type`
+    vocab_size: int
+    d_model: int
+    d_ff: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    d_head: int
+    max_positions: int
+    rope: Rope | None = None  # None: learned positions
+    activation: str = "silu"
+    gated: bool = True
+    rms_norm: bool = True  # False: layer norm with bias
+    qkv_bias: bool = False
+    out_bias: bool = False
+    ff_bias: bool = False
+    qk_norm: bool = False  # root-mean-square norm of each query and key head
+    windows: tuple[int, ...] = ()  # keys seen per layer, 0 for all; empty: all in every layer
+    tied: bool = False
+    eps: float = 1e-6
+    dropout: float = 0.0
+    bos: int | None = None
+    eos: tuple[int, ...] = ()
+    pad: int = 0
+    dtype: Any = jnp.float32  # of the arithmetic; logits are always float32
+
+    def __post_init__(self) -> None:
+        if self.num_heads % self.num_kv_heads:
+            raise ValueError(
+                f"num_key_value_heads is {self.num_kv_heads}; it must divide the"
+                f" {self.num_heads} attention heads"
+            )
+
+    @property
+    def layer_windows(self) -> tuple[int, ...]:
+        return self.windows or (0,) * self.num_layers
+
+
+def _norm(config: CausalConfig) -> nn.Module:
+    return RMSNorm(config.eps) if config.rms_norm else LayerNorm(config.eps)
+
+
+KeysValues = tuple[jax.Array, jax.Array]
+
+
+class Attention(nn.Module):
+    """Projections, optional head norms and rotation; `layers.attend` does the rest."""
+
+    config: CausalConfig
+
+    def setup(self) -> None:
+        c = self.config
+        self.q = Dense(c.num_heads * c.d_head, c.dtype, bias=c.qkv_bias)
+        self.k = Dense(c.num_kv_heads * c.d_head, c.dtype, bias=c.qkv_bias)
+        self.v = Dense(c.num_kv_heads * c.d_head, c.dtype, bias=c.qkv_bias)
+        self.o = Dense(c.d_model, c.dtype, bias=c.out_bias)
+        if c.qk_norm:
+            self.q_norm, self.k_norm = RMSNorm(c.eps), RMSNorm(c.eps)
+
+    def queries_keys_values(
+        self, x: jax.Array, angles: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Scaled queries, keys and values, head-major."""
+        c = self.config
+        q = split_heads(self.q(x), c.num_heads)
+        k = split_heads(self.k(x), c.num_kv_heads)
+        if c.qk_norm:
+            q, k = self.q_norm(q), self.k_norm(k)
+        if angles is not None:
+            q, k = rotate(q, angles), rotate(k, angles)
+        return q * c.d_head**-0.5, k, split_heads(self.v(x), c.num_kv_heads)
+
+    def __call__(self, q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array) -> jax.Array:
+        return self.o(merge_heads(attend(q, k, v, mask)))
+
+
+class Layer(nn.Module):
+    config: CausalConfig
+
+    def setup(self) -> None:
+        c = self.config
+        self.attention_norm, self.attention = _norm(c), Attention(c)
+        self.ff_norm = _norm(c)
+        self.ff = FeedForward(c.d_ff, c.activation, c.gated, c.dtype, c.dropout, c.ff_bias)
+        self.drop = nn.Dropout(c.dropout)
+
+    def __call__(
+        self,
+        x: jax.Array,
+        own: KeysValues | None,
+        start: jax.Array | None,
+        angles: jax.Array | None,
+        mask: jax.Array,
+        deterministic: bool = True,
+    ) -> tuple[jax.Array, KeysValues]:
+        """One layer on x [B, T, D]; without a cache `own` it attends among the T tokens."""
+        q, k, v = self.attention.queries_keys_values(self.attention_norm(x), angles)
+        if own is not None:
+            k, v = write(own[0], k, start), write(own[1], v, start)
+        x = x + self.drop(self.attention(q, k, v, mask), deterministic=deterministic)
+        h = self.ff(self.ff_norm(x), deterministic)
+        return x + self.drop(h, deterministic=deterministic), (k, v)
+
+
+class CausalModule(nn.Module):
+    """Parameters and layers; `Causal` wraps it into the model contract."""
+
+    config: CausalConfig
+
+    def setup(self) -> None:
+        c = self.config
+        init = nn.initializers.normal(0.02)
+        self.embedding = self.param("embedding", init, (c.vocab_size, c.d_model), jnp.float32)
+        if c.rope is None:
+            shape = (c.max_positions, c.d_model)
+            self.position_embedding = self.param("position_embedding", init, shape, jnp.float32)
+        self.layers = [Layer(c) for _ in range(c.num_layers)]
+        self.final_norm = _norm(c)
+        self.drop = nn.Dropout(c.dropout)
+        if not c.tied:
+            self.head = Dense(c.vocab_size, c.dtype)
+
+    def embed(self, tokens: jax.Array, position: jax.Array) -> jax.Array:
+        """Input states [B, T, D] of tokens at positions [B, T]."""
+        x = self.embedding[tokens]
+        if self.config.rope is None:
+            x = x + jnp.take(self.position_embedding, position, axis=0, mode="clip")
+        return x.astype(self.config.dtype)
+
+    def angles(self, position: jax.Array, length: jax.Array) -> jax.Array | None:
+        rope = self.config.rope
+        return None if rope is None else rope.angles(position, length)
+
+    def masks(self, position: jax.Array, size: int) -> list[jax.Array]:
+        """Each layer's mask [B, 1, T, size]; layers with the same window share one."""
+        windows = self.config.layer_windows
+        made = {window: causal_mask(position, size, window) for window in dict.fromkeys(windows)}
+        return [made[window] for window in windows]
+
+    def head_logits(self, x: jax.Array) -> jax.Array:
+        """Float32 logits [..., V] of residual states [..., D]."""
+        x = self.final_norm(x)
+        if not self.config.tied:
+            return self.head(x).astype(jnp.float32)
+        # The table as left operand: on CPU the other order repacks it at every call.
+        logits = jnp.einsum("vd,btd->vbt", self.embedding.astype(self.config.dtype), x)
+        return jnp.moveaxis(logits, 0, -1).astype(jnp.float32)
+
+    def run(
+        self, tokens: jax.Array, length: jax.Array, deterministic: bool = True
+    ) -> tuple[jax.Array, list[KeysValues]]:
+        """States and keys and values of whole rows [B, T] of `length` [B] tokens, without a cache.
+
+        Padding lies behind the tokens, where the causal mask hides it.
+        """
+        position = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
+        angles = self.angles(position, length[:, None])
+        x = self.drop(self.embed(tokens, position), deterministic=deterministic)
+        made = []
+        for layer, mask in zip(self.layers, self.masks(position, tokens.shape[1]), strict=True):
+            x, keys_values = layer(x, None, None, angles, mask, deterministic)
+            made.append(keys_values)
+        return x, made
+
+    def prefill(self, tokens: jax.Array, length: jax.Array, capacity: int) -> list[KeysValues]:
+        """Caches [B, H, capacity, d] after the prompt."""
+        room = capacity - tokens.shape[1]
+        _, made = self.run(tokens, length)
+        return jax.tree.map(lambda x: jnp.pad(x, ((0, 0), (0, 0), (0, room), (0, 0))), made)
+
+    def decode_step(
+        self, tokens: jax.Array, own: list[KeysValues], start: jax.Array, at: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array, list[KeysValues]]:
+        position = start[:, None] + jnp.arange(tokens.shape[1])
+        angles = self.angles(position, position + 1)
+        x = self.embed(tokens, position)
+        masks = self.masks(position, own[0][0].shape[2])
+        made = []
+        for layer, cache, mask in zip(self.layers, own, masks, strict=True):
+            x, cache = layer(x, cache, start, angles, mask)
+            made.append(cache)
+        wanted = x if at is None else jnp.take_along_axis(x, at[..., None], axis=1, mode="clip")
+        return self.head_logits(wanted), x, made
+
+    def __call__(
+        self, tokens: jax.Array, length: jax.Array, deterministic: bool = True
+    ) -> jax.Array:
+        """Teacher-forced logits [B, T, V] of rows of `length` [B] tokens (no cache)."""
+        x, _ = self.run(tokens, length, deterministic)
+        return self.head_logits(self.drop(x, deterministic=deterministic))
+
+
+@dataclasses.dataclass(frozen=True)
+class Causal:
+    """A decoder-only model under the contract of `models.base`.
+
+    With dynamic rotary scaling a token is rotated for the length its row had when it was fed:
+    prompts as a whole, generated tokens one by one.
+    """
+
+    config: CausalConfig
+
+    @property
+    def module(self) -> CausalModule:
+        return CausalModule(self.config)
+
+    @property
+    def vocab_size(self) -> int:
+        return self.config.vocab_size
+
+    @property
+    def start_token(self) -> None:
+        return None
+
+    @property
+    def eos(self) -> tuple[int, ...]:
+        return self.config.eos
+
+    @property
+    def pad(self) -> int:
+        return self.config.pad
+
+    @property
+    def max_positions(self) -> int | None:
+        """Tokens a row may hold: only learned positions run out."""
+        return self.config.max_positions if self.config.rope is None else None
+
+    def init(self, key: jax.Array) -> Params:
+        """Freshly initialised float32 parameters."""
+        one = jnp.ones((1,), jnp.int32)
+        return self.module.init(key, one[None], one)["params"]
+
+    def start(
+        self, params: Params, prompt: jax.Array, prompt_length: jax.Array, capacity: int
+    ) -> Cache:
+        own = self.module.apply(
+            {"params": params}, prompt, prompt_length, capacity, method="prefill"
+        )
+        return Cache(own, prompt_length - 1)
+
+    def extend(
+        self, params: Params, tokens: jax.Array, cache: Cache, *, at: jax.Array | None = None
+    ) -> tuple[Output, Cache]:
+        logits, hidden, own = self.module.apply(
+            {"params": params}, tokens, cache.data, cache.length, at, method="decode_step"
+        )
+        return Output(logits, hidden), Cache(own, cache.length + tokens.shape[1])

@@ -1,0 +1,144 @@
+"""Writes the golden decoder-only checkpoints and their expected outputs, computed by PyTorch.
+
+    python tests/golden/make_causal.py
+
+Needs torch and transformers; the tests that read the files need neither. Each directory holds a
+tiny random model and `expected.safetensors`: padded token rows, the float32 logits of all their
+positions and a greedy continuation of a prompt, all without a cache.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.numpy import save_file
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+VOCABULARY, EOS = 96, 1
+LENGTHS, PROMPT, NEW_TOKENS = (30, 21), 6, 20
+SMALLEST_LEAD = 0.01
+"""Least distance between the two best logits on a greedy path: rounding cannot flip a token."""
+
+CLASSES = {
+    "gpt2": (GPT2Config, GPT2LMHeadModel),
+    "llama": (LlamaConfig, LlamaForCausalLM),
+    "mistral": (MistralConfig, MistralForCausalLM),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+}
+
+LLAMA = {
+    "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 6, "max_position_embeddings": 64,
+}  # fmt: skip
+STRETCHED = {
+    "rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0, "original_max_position_embeddings": 16,
+}  # fmt: skip
+SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "gpt2": ("gpt2", {"n_embd": 20, "n_layer": 2, "n_head": 4, "n_positions": 64, "n_inner": 44}),
+    "llama": ("llama", {**LLAMA, "rope_parameters": STRETCHED, "tie_word_embeddings": False}),
+    "mistral": ("mistral", {**LLAMA, "sliding_window": 7, "tie_word_embeddings": False}),
+    "qwen2": ("qwen2", {k: v for k, v in LLAMA.items() if k != "head_dim"}
+              | {"tie_word_embeddings": True}),
+    "qwen3": ("qwen3", {**LLAMA, "head_dim": 8, "tie_word_embeddings": True}),
+}  # fmt: skip
+
+
+def build(family: str, shape: dict[str, Any], seed: int) -> torch.nn.Module:
+    """A random model of the family."""
+    config_class, model_class = CLASSES[family]
+    ends = {"bos_token_id": None, "eos_token_id": EOS, "pad_token_id": 0}
+    model = model_class(config_class(**{"vocab_size": VOCABULARY} | ends | shape)).eval()
+    randomise(model, torch.Generator().manual_seed(seed))
+    return model
+
+
+@torch.no_grad()
+def randomise(model: torch.nn.Module, generator: torch.Generator) -> None:
+    """Weights of a scale at which every part of the model moves the logits, themselves O(1)."""
+    for name, weight in model.named_parameters():
+        if name.endswith(("model.norm.weight", "ln_f.weight")):
+            # Of either sign, or a tied model repeats the token just read for ever.
+            weight.uniform_(-2.0, 2.0, generator=generator)
+        elif "norm" in name or ".ln_" in name:
+            weight.uniform_(0.5, 1.5, generator=generator)
+        elif name.endswith("bias"):
+            weight.normal_(0.0, 0.5, generator=generator)
+        elif "embed_tokens" in name or "wte" in name or "wpe" in name:
+            weight.normal_(0.0, 0.7, generator=generator)
+        else:
+            weight.normal_(0.0, 2.0 * weight.shape[-1] ** -0.5, generator=generator)
+
+
+def rows(vocabulary: int, lengths: tuple[int, ...], seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Random tokens [B, T], padded with 0 behind each row's length [B]."""
+    length = np.array(lengths, np.int32)
+    tokens = np.random.default_rng(seed).integers(2, vocabulary, (len(length), length.max()))
+    inside = np.arange(length.max()) < length[:, None]
+    return np.where(inside, tokens, 0).astype(np.int32), length
+
+
+@torch.no_grad()
+def logits(model: torch.nn.Module, tokens: np.ndarray) -> np.ndarray:
+    """Logits [B, T, V]; padding behind the tokens is hidden by causality."""
+    return model(torch.tensor(tokens, dtype=torch.long), use_cache=False).logits.float().numpy()
+
+
+def greedy(model: torch.nn.Module, prompt: np.ndarray) -> np.ndarray | None:
+    """Greedy continuation [B, N]; None when it ends, repeats itself or hangs by a hair."""
+    tokens = prompt
+    for _ in range(NEW_TOKENS):
+        last = logits(model, tokens)[:, -1]
+        second, first = np.sort(last, axis=-1)[:, -2:].T
+        best = last.argmax(-1).astype(np.int32)
+        if np.any(first - second < SMALLEST_LEAD) or np.any(best == EOS):
+            return None
+        tokens = np.concatenate([tokens, best[:, None]], axis=1)
+    made = tokens[:, prompt.shape[1] :]
+    varied = all(len(set(row.tolist())) >= NEW_TOKENS // 4 for row in made)
+    return made if varied else None
+
+
+def example(name: str, seed: int) -> tuple[torch.nn.Module, dict[str, np.ndarray]] | None:
+    """A model with inputs and expected outputs; None when the seed gives a dull one."""
+    model = build(*SHAPES[name], seed)
+    tokens, length = rows(VOCABULARY, LENGTHS, seed)
+    continuation = greedy(model, tokens[:, :PROMPT])
+    if continuation is None:
+        return None
+    return model, {
+        "tokens": tokens,
+        "length": length,
+        "logits": np.ascontiguousarray(logits(model, tokens)),
+        "greedy": np.ascontiguousarray(continuation),
+    }
+
+
+def main() -> None:
+    for name in SHAPES:
+        found = ((seed, example(name, seed)) for seed in range(500))
+        seed, (model, arrays) = next((seed, made) for seed, made in found if made is not None)
+        folder = Path(__file__).parent / name
+        model.save_pretrained(folder)
+        (folder / "generation_config.json").unlink()
+        save_file(arrays, folder / "expected.safetensors")
+        print(f"{name}: seed {seed}, logits of standard deviation {arrays['logits'].std():.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""Decoder-only families against logits that PyTorch computed once (tests/golden/make_causal.py)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decodes import run, texts
+from safetensors.numpy import load_file
+
+from specjax.checkpoints.huggingface import load
+from specjax.decoding.strategy import Strategy, autoregressive, speculative
+from specjax.drafting.copying import PromptLookup
+from specjax.models.base import Cache, Output, Params
+from specjax.models.causal import Causal
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+FAMILIES = ("gpt2", "llama", "mistral", "qwen2", "qwen3")
+TOLERANCE = 1e-4
+PROMPT, CHUNK = 6, 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Golden:
+    """A golden checkpoint, its expected outputs and the compiled call that the tests share."""
+
+    model: Causal
+    params: Params
+    tokens: np.ndarray  # [B, T]
+    length: np.ndarray  # [B]
+    logits: np.ndarray  # [B, T, V]
+    greedy: np.ndarray  # [B, N]
+    extend: Callable[..., tuple[Output, Cache]]
+
+    @property
+    def capacity(self) -> int:
+        return self.tokens.shape[1] + CHUNK
+
+    def start(self, prompt_length: np.ndarray) -> Cache:
+        """The cache after a ragged prefill of the leading tokens."""
+        prompt = self.tokens[:, : prompt_length.max()]
+        return self.model.start(self.params, prompt, jnp.asarray(prompt_length), self.capacity)
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def golden(request: pytest.FixtureRequest) -> Golden:
+    checkpoint = load(GOLDEN / request.param)
+    expected = load_file(GOLDEN / request.param / "expected.safetensors")
+    extend = jax.jit(checkpoint.model.extend)
+    return Golden(checkpoint.model, checkpoint.params, **expected, extend=extend)
+
+
+def same(found: jax.Array, expected: np.ndarray) -> None:
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=0, atol=TOLERANCE)
+
+
+def inside(golden: Golden) -> np.ndarray:
+    return np.arange(golden.tokens.shape[1]) < golden.length[:, None]
+
+
+def test_teacher_forced_logits_equal_pytorch(golden: Golden) -> None:
+    made = golden.model.module.apply({"params": golden.params}, golden.tokens, golden.length)
+    same(made[inside(golden)], golden.logits[inside(golden)])
+
+
+def test_one_call_per_token_after_a_ragged_prefill_equals_pytorch(golden: Golden) -> None:
+    prompt_length = np.array([4, 9], np.int32)
+    cache = golden.start(prompt_length)
+    assert cache.length.tolist() == (prompt_length - 1).tolist()
+    for _ in range(12):
+        at = np.asarray(cache.length)[:, None]
+        fed = np.take_along_axis(golden.tokens, at, axis=1)
+        output, cache = golden.extend(golden.params, fed, cache)
+        same(output.logits[:, 0], np.take_along_axis(golden.logits, at[..., None], axis=1)[:, 0])
+
+
+def test_ragged_chunks_over_stale_slots_equal_pytorch(golden: Golden) -> None:
+    """Rows keep different shares of every chunk; what they reject stays behind as stale slots."""
+    cache = golden.start(np.array([3, 5], np.int32))
+    begin, rng = np.asarray(cache.length), np.random.default_rng(0)
+    step = np.arange(CHUNK)
+    padded = np.pad(golden.tokens, ((0, 0), (0, CHUNK)))
+    rounds = 0
+    while np.any(begin < golden.length):
+        keep = np.minimum(rng.integers(0, CHUNK + 1, 2), golden.length - begin)
+        right = padded[np.arange(2)[:, None], begin[:, None] + step]
+        wrong = (right + 1 + step) % golden.model.vocab_size
+        fed = np.where(step < keep[:, None], right, wrong).astype(np.int32)
+        output, cache = golden.extend(golden.params, fed, cache)
+        for row in range(2):
+            there = slice(begin[row], begin[row] + keep[row])
+            same(output.logits[row, : keep[row]], golden.logits[row, there])
+        begin = (begin + keep).astype(np.int32)
+        cache = cache.replace(length=jnp.asarray(begin))
+        rounds += 1
+    assert rounds > golden.length.max() // CHUNK + 1  # or nothing was ever rejected
+
+
+def test_at_picks_the_fed_positions_asked_for(golden: Golden) -> None:
+    at = np.array([[0, 3], [2, 2]], np.int32)
+    cache = golden.start(np.array([4, 4], np.int32))
+    output, _ = golden.extend(golden.params, golden.tokens[:, 3 : 3 + CHUNK], cache, at=at)
+    same(output.logits, np.take_along_axis(golden.logits[:, 3:], at[..., None], axis=1))
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [autoregressive(), speculative(3), Strategy(PromptLookup(3))],
+    ids=("autoregressive", "speculative", "prompt_lookup"),
+)
+def test_greedy_decoding_continues_as_pytorch(golden: Golden, strategy: Strategy) -> None:
+    """Every lossless strategy; the drafter is the target with other weights."""
+    models = (("target", golden.model), ("drafter", golden.model))
+    params = {"target": golden.params, "drafter": jax.tree.map(lambda x: x * 0.9, golden.params)}
+    prompts = golden.tokens[:, :PROMPT].tolist()
+    generation = run(models, params, strategy, prompts, golden.greedy.shape[1])
+    assert texts(generation) == golden.greedy.tolist()
+
+
+def test_a_row_decodes_alike_alone_and_beside_a_longer_prompt(golden: Golden) -> None:
+    models, params = (("target", golden.model),), {"target": golden.params}
+    prompts = [golden.tokens[0, :PROMPT].tolist(), golden.tokens[1, :13].tolist()]
+    together = texts(run(models, params, autoregressive(), prompts, 12))
+    assert together[0] == golden.greedy[0, :12].tolist()
+    assert together[1] == texts(run(models, params, autoregressive(), prompts[1:], 12))[0]
