@@ -1,0 +1,167 @@
+"""Decoder-only families against transformers' PyTorch classes: fresh random models."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decodes import run, texts
+
+torch = pytest.importorskip("torch")
+
+from transformers import AutoModelForCausalLM  # noqa: E402
+
+from specjax.checkpoints import huggingface  # noqa: E402
+from specjax.checkpoints.huggingface import load  # noqa: E402
+from specjax.decoding.strategy import autoregressive  # noqa: E402
+
+pytestmark = pytest.mark.slow
+
+GOLDEN = runpy.run_path(str(Path(__file__).parents[1] / "golden" / "make_causal.py"))
+PROMPTS, NEW_TOKENS, TOLERANCE = 20, 64, 1e-4
+VOCABULARY = 320
+
+WIDE = {
+    "hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 6,
+    "num_key_value_heads": 2, "head_dim": 10, "max_position_embeddings": 256,
+}  # fmt: skip
+STRETCHED = GOLDEN["STRETCHED"] | {"rope_theta": 10_000.0, "original_max_position_embeddings": 32}
+
+
+def scaled(kind: str) -> dict[str, Any]:
+    """A rotation scaled from contexts of 32 tokens on."""
+    return {
+        "max_position_embeddings": 32,
+        "rope_parameters": {"rope_type": kind, "factor": 3.0, "rope_theta": 10_000.0},
+    }
+
+
+SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "gpt2": ("gpt2", {"n_embd": 48, "n_layer": 3, "n_head": 6, "n_positions": 256}),
+    "llama_mha": ("llama", {**WIDE, "num_key_value_heads": 6, "tie_word_embeddings": True}),
+    "llama_gqa_biased": ("llama", {**WIDE, "attention_bias": True, "mlp_bias": True}),
+    "llama_linear": ("llama", {**WIDE, **scaled("linear")}),
+    "llama_dynamic": ("llama", {**WIDE, **scaled("dynamic")}),
+    "llama_llama3": ("llama", {**WIDE, "rope_parameters": STRETCHED}),
+    "mistral": ("mistral", {**WIDE, "sliding_window": 12}),
+    "mistral_unwindowed": ("mistral", {**WIDE, "sliding_window": None}),
+    "qwen2": (
+        "qwen2",
+        {k: v for k, v in WIDE.items() if k != "head_dim"}
+        | {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1},
+    ),
+    "qwen3": ("qwen3", {**WIDE, "tie_word_embeddings": True}),
+}
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A random PyTorch model, the same one loaded here, and its directory."""
+    family, shape = SHAPES[request.param]
+    theirs = GOLDEN["build"](family, {"vocab_size": VOCABULARY, **shape}, seed=5)
+    folder = tmp_path_factory.mktemp(request.param)
+    theirs.save_pretrained(folder)
+    return theirs, load(folder), folder
+
+
+def random_rows(count: int, lengths: tuple[int, int], seed: int = 7) -> tuple[np.ndarray, Any]:
+    made = np.random.default_rng(seed).integers(*lengths, count)
+    return GOLDEN["rows"](VOCABULARY, tuple(made.tolist()), seed)
+
+
+def close(found: Any, expected: np.ndarray) -> None:
+    assert np.abs(np.asarray(found) - expected).max() < TOLERANCE * np.abs(expected).max()
+
+
+def reset(model: Any) -> Any:
+    """PyTorch's dynamic rotation remembers the longest row until it sees a short one."""
+    GOLDEN["logits"](model, np.ones((1, 2), np.int32))
+    return model
+
+
+def is_dynamic(model: Any) -> bool:
+    rope = model.config.rope
+    return rope is not None and rope.kind == "dynamic"
+
+
+def test_logits_of_random_models_equal_pytorch(pair: Any) -> None:
+    theirs, ours, _ = pair
+    # One length for all rows: PyTorch's dynamic rotation looks at the longest row.
+    tokens, length = random_rows(6, (90, 91))
+    made = ours.model.module.apply({"params": ours.params}, tokens, length)
+    close(made, GOLDEN["logits"](reset(theirs), tokens))
+
+
+def test_prefill_steps_and_chunks_agree_with_each_other_and_with_pytorch(pair: Any) -> None:
+    theirs, ours, _ = pair
+    length = 30 if is_dynamic(ours.model) else 60  # PyTorch rotates a longer whole row anew
+    tokens, _ = random_rows(4, (length, length + 1))
+    expected = GOLDEN["logits"](reset(theirs), tokens)
+    extend = jax.jit(ours.model.extend)
+    for width in (1, 4, 7):
+        start = jnp.full(4, 20, jnp.int32)
+        cache = ours.model.start(ours.params, tokens[:, :20], start, length + width)
+        for begin in range(19, length - width + 1, width):
+            output, cache = extend(ours.params, tokens[:, begin : begin + width], cache)
+            close(output.logits, expected[:, begin : begin + width])
+
+
+def their_greedy(model: Any, prompts: list[list[int]]) -> list[list[int]]:
+    """One prompt at a time: padding in front would shift learned positions."""
+    made = []
+    for prompt in prompts:
+        out = reset(model).generate(
+            torch.tensor([prompt]),
+            attention_mask=torch.ones((1, len(prompt)), dtype=torch.long),
+            do_sample=False,
+            max_new_tokens=NEW_TOKENS,
+        )
+        made.append(out[0, len(prompt) :].tolist())
+    return made
+
+
+def our_greedy(checkpoint: Any, prompts: list[list[int]]) -> list[list[int]]:
+    models, params = (("target", checkpoint.model),), {"target": checkpoint.params}
+    return texts(run(models, params, autoregressive(), prompts, NEW_TOKENS))
+
+
+def test_greedy_decoding_of_random_models_equals_pytorch(pair: Any) -> None:
+    theirs, ours, _ = pair
+    tokens, length = random_rows(PROMPTS, (3, 60))
+    prompts = [row[:n].tolist() for row, n in zip(tokens, length, strict=True)]
+    expected = their_greedy(theirs, prompts)
+    assert sum(map(len, expected)) > PROMPTS * NEW_TOKENS // 3  # not all ended at once
+    assert our_greedy(ours, prompts) == expected
+
+
+def test_an_exported_model_loads_in_transformers_and_here_unchanged(
+    pair: Any, tmp_path: Path
+) -> None:
+    theirs, ours, _ = pair
+    huggingface.save(tmp_path / "exported", ours.model, ours.params)
+    again = load(tmp_path / "exported")
+    assert again.model == ours.model
+    jax.tree.map(np.testing.assert_array_equal, again.params, ours.params)
+    exported = AutoModelForCausalLM.from_pretrained(tmp_path / "exported", dtype=torch.float32)
+    tokens, _ = random_rows(3, (50, 51))
+    np.testing.assert_array_equal(
+        GOLDEN["logits"](exported.eval(), tokens), GOLDEN["logits"](reset(theirs), tokens)
+    )
+
+
+def test_an_exported_drafter_assists_in_transformers(pair: Any, tmp_path: Path) -> None:
+    """As `assistant_model` of a target that differs from it: the target's own tokens come out."""
+    theirs, ours, _ = pair
+    drafter = jax.tree.map(lambda x: x * 0.95, ours.params)
+    huggingface.save(tmp_path / "drafter", ours.model, drafter)
+    assistant = AutoModelForCausalLM.from_pretrained(tmp_path / "drafter", dtype=torch.float32)
+    prompt = torch.tensor([[5, 9, 17, 4, 33]])
+    settings = {"attention_mask": torch.ones_like(prompt), "do_sample": False, "max_new_tokens": 24}
+    plain = reset(theirs).generate(prompt, **settings)
+    assisted = reset(theirs).generate(prompt, assistant_model=assistant, **settings)
+    assert assisted.tolist() == plain.tolist()
