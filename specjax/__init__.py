@@ -3,6 +3,7 @@
 from specjax.api import Generator, LoadedModel, Result, load
 from specjax.decoding.strategy import Strategy, autoregressive, speculative
 from specjax.errors import UserError
+from specjax.parallel.mesh import make_mesh
 
 __version__ = "0.1.0"
 
@@ -14,5 +15,6 @@ __all__ = [
     "UserError",
     "autoregressive",
     "load",
+    "make_mesh",
     "speculative",
 ]

@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from specjax.checkpoints import huggingface
 from specjax.checkpoints.tokenizer import check_same_vocabulary, load_tokenizer
@@ -27,6 +28,8 @@ from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.decoding.summary import Statistics, summarise
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
+from specjax.models.narrowed import narrowed
+from specjax.parallel.sharding import Layout, placement
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,19 +40,26 @@ class LoadedModel:
     params: Params
     tokenizer: Any = None
     name: str = "model"
+    mesh: Mesh | None = None  # None: on one device
+    split: bool = True  # over the mesh's `model` axis; False: replicated
 
 
-def load(name: str | Path, dtype: Any = jnp.float32) -> LoadedModel:
+def load(
+    name: str | Path, dtype: Any = jnp.float32, *, mesh: Mesh | None = None, split: bool = True
+) -> LoadedModel:
     """Loads a model and its tokenizer from a Hugging Face directory or hub id.
 
-    `dtype` is that of weights and arithmetic: float32 on CPU, bfloat16 on TPU and GPU.
+    `dtype` is that of weights and arithmetic: float32 on CPU, bfloat16 on TPU and GPU. On a `mesh`
+    (`specjax.make_mesh`) weights go from the files straight to their shards, or with `split=False`
+    whole to every device, which suits small drafters.
 
     Raises:
       UserError: when something is missing or does not fit.
     """
-    checkpoint = huggingface.load(name, dtype)
+    where = None if mesh is None else placement(mesh, split)
+    checkpoint = huggingface.load(name, dtype, where)
     tokenizer = load_tokenizer(checkpoint.path)
-    return LoadedModel(checkpoint.model, checkpoint.params, tokenizer, str(name))
+    return LoadedModel(checkpoint.model, checkpoint.params, tokenizer, str(name), mesh, split)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,15 +93,20 @@ class Generator:
         loaded = {"target": target, **(drafters or {})}
         self.target, self.strategy = target, strategy or autoregressive()
         self.max_prompt_tokens, self.bucket = max_prompt_tokens, bucket
-        models = tuple((name, entry.model) for name, entry in loaded.items())
+        for name, drafter in (drafters or {}).items():
+            check_same_vocabulary(name, drafter, target)
+            _check_same_kind(name, drafter, target)
+        models = narrowed({name: entry.model for name, entry in loaded.items()})
         try:
             self.decoder = Decoder(
-                models, self.strategy.drafter, self.strategy.rule, max_new_tokens
+                tuple(models.items()),
+                self.strategy.drafter,
+                self.strategy.rule,
+                max_new_tokens,
+                layout=_layout(loaded),
             )
         except ValueError as error:
             raise UserError(f"strategy: {error}") from None
-        for name in self.decoder.drafter.models:
-            check_same_vocabulary(name, loaded[name], target)
         trees = {name: entry.params for name, entry in loaded.items()} | dict(tables or {})
         missing = [name for name in self.decoder.inputs if name not in trees]
         if missing:
@@ -108,7 +123,7 @@ class Generator:
     ) -> Result:
         """Decodes prompts (texts, or token ids) and returns tokens, texts and statistics."""
         ids = self.encode(prompts)
-        size = batch_size or len(ids)
+        size = self._batch_size(batch_size or len(ids))
         tokens: list[list[int]] = []
         traces = []
         for start in range(0, len(ids), size):
@@ -118,11 +133,17 @@ class Generator:
             traces.append((generation, batch.rows))
         return Result(tokens, self.decode(tokens), summarise(self.decoder, traces))
 
+    def _batch_size(self, wanted: int) -> int:
+        """The rows of a batch: filled up to a multiple of the mesh's `data` axis."""
+        layout = self.decoder.layout
+        ways = layout.mesh.shape["data"] if layout else 1
+        return -(-wanted // ways) * ways
+
     def stream(
         self, prompt: str | Sequence[int], *, seed: int = 0, rounds: int = 1
     ) -> Iterator[str | list[int]]:
         """Yields what became final after every `rounds` rounds: text pieces, or token ids."""
-        batch = self.batch(self.encode([prompt]), 1)
+        batch = self.batch(self.encode([prompt]), self._batch_size(1))
         args = (batch.tokens, batch.length, self.keys(batch, seed), batch.limit)
         state = begin_jitted(self.decoder, self.params, *args, self.options)
         seen: list[int] = []
@@ -156,10 +177,21 @@ class Generator:
                     f"prompt {index} has {len(row)} tokens; max_prompt_tokens allows 1 to"
                     f" {self.max_prompt_tokens}"
                 )
+            self._check_positions(index, len(row))
             ids.append(row)
         if not ids:
             raise UserError("prompts is empty; there is nothing to decode")
         return ids
+
+    def _check_positions(self, index: int, length: int) -> None:
+        """Learned positions end somewhere; beyond them a model computes nonsense."""
+        for name, model in self.decoder.models:
+            most = model.max_positions
+            if name in self.decoder.used and most and length + self.decoder.max_new_tokens > most:
+                raise UserError(
+                    f"prompt {index} has {length} tokens, and max_new_tokens is"
+                    f" {self.decoder.max_new_tokens}; model {name!r} has {most} positions for both"
+                )
 
     def batch(self, ids: list[list[int]], size: int, first: int = 0) -> Batch:
         """Rows `first ..` padded to a compiled shape; missing rows decode nothing."""
@@ -201,6 +233,24 @@ class Generator:
         if self.target.tokenizer is None:
             return None
         return self.target.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+
+
+def _layout(loaded: Mapping[str, LoadedModel]) -> Layout | None:
+    """How the models lie on the target's mesh."""
+    mesh = loaded["target"].mesh
+    for name, entry in loaded.items():
+        if entry.mesh != mesh:
+            raise UserError(f"drafter {name!r} is on another mesh than the target")
+    if mesh is None:
+        return None
+    return Layout(mesh, tuple(name for name, entry in loaded.items() if entry.split))
+
+
+def _check_same_kind(name: str, drafter: LoadedModel, target: LoadedModel) -> None:
+    kinds = {True: "a decoder-only model", False: "an encoder-decoder model"}
+    ours, theirs = (kinds[m.model.start_token is None] for m in (drafter, target))
+    if ours != theirs:
+        raise UserError(f"drafter {name!r} is {ours}, the target {theirs}; they must be alike")
 
 
 @jax.jit

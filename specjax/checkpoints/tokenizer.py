@@ -27,26 +27,46 @@ def load_tokenizer(path: Path) -> Any:
         raise UserError(f"tokenizer of {str(path)!r} cannot be read: {error}") from None
 
 
+SHOWN = 3
+"""Differing pieces that a refusal shows."""
+
+
 def check_same_vocabulary(name: str, drafter: Any, target: Any) -> None:
     """Refuses a drafter whose ids do not mean what the target's mean.
 
+    Widths may differ: they are padded to round numbers (`models.narrowed` cuts what is not common).
+
     Raises:
-      UserError: when vocabulary sizes differ, or a piece has another id.
+      UserError: when a piece has another id, or a vocabulary is too small for the tokenizer.
     """
-    if drafter.model.vocab_size != target.model.vocab_size:
-        raise UserError(
-            f"drafter {name!r} has a vocabulary of {drafter.model.vocab_size}, "
-            f"the target of {target.model.vocab_size}; they must be the same"
-        )
     if drafter.tokenizer is None or target.tokenizer is None:
+        _check_widths(name, drafter, target)
         return
     ours, theirs = drafter.tokenizer.get_vocab(), target.tokenizer.get_vocab()
     differing = sorted((theirs[p], p) for p in theirs if ours.get(p) != theirs[p])
     if differing:
-        token, piece = differing[0]
+        shown = "; ".join(
+            f"{piece!r} is id {token} for the target and {ours.get(piece, 'absent')} for the"
+            " drafter"
+            for token, piece in differing[:SHOWN]
+        )
         raise UserError(
-            f"drafter {name!r} has another tokenizer than the target: piece {piece!r} is id"
-            f" {token} for the target and {ours.get(piece, 'absent')} for the drafter"
+            f"drafter {name!r} has another tokenizer than the target, {len(differing)} of"
+            f" {len(theirs)} pieces differ: {shown}"
+        )
+    if drafter.model.vocab_size <= max(theirs.values()):
+        raise UserError(
+            f"drafter {name!r} has a vocabulary of {drafter.model.vocab_size}, too small for the"
+            f" ids up to {max(theirs.values())} of its target's tokenizer"
+        )
+
+
+def _check_widths(name: str, drafter: Any, target: Any) -> None:
+    """Without tokenizers only equal widths are a sign of the same vocabulary."""
+    if drafter.model.vocab_size != target.model.vocab_size:
+        raise UserError(
+            f"drafter {name!r} has a vocabulary of {drafter.model.vocab_size}, the target of"
+            f" {target.model.vocab_size}; without tokenizers to compare they must be the same"
         )
 
 

@@ -45,7 +45,8 @@ def generate(
     `decoder.max_new_tokens` (0 decodes nothing); `params` holds `decoder.inputs`.
     """
     state = begin(decoder, params, prompt, prompt_length, keys, limit, options)
-    return finish(advance(decoder, params, state, None))
+    generation = finish(advance(decoder, params, state, None))
+    return decoder.layout.replicate(generation) if decoder.layout else generation
 
 
 def begin(
@@ -65,7 +66,11 @@ def begin(
         for name in decoder.used
     }
     context = _first_context(decoder, prompt, prompt_length, limit, options, buffer)
-    return State(context, caches, keys, empty_trace(decoder, prompt.shape[0], buffer))
+    trace = empty_trace(decoder, prompt.shape[0], buffer)
+    if decoder.layout:
+        caches = {name: decoder.layout.cache(name, cache) for name, cache in caches.items()}
+        context, keys, trace = decoder.layout.rows((context, keys, trace))
+    return State(context, caches, keys, trace)
 
 
 def _first_context(

@@ -10,6 +10,7 @@ from flax import struct
 
 from specjax.drafting.base import Caches, Context, Drafter, Models, lookup
 from specjax.models.base import LanguageModel
+from specjax.parallel.sharding import Layout
 from specjax.verification.base import Rule
 
 NOBODY, TARGET, FIRST_DRAFTER = 0, 1, 2
@@ -65,6 +66,7 @@ class Decoder:
     rule: Rule
     max_new_tokens: int
     target: str = "target"
+    layout: Layout | None = None  # None: everything on one device
 
     def __post_init__(self) -> None:
         known = dict(self.models)

@@ -86,8 +86,9 @@ def prepare(config: ConfigDict) -> Job:
     target = models["target"]
     if target.tokenizer is None:
         raise UserError(f"target {config.target!r} has no tokenizer files")
-    strategies = load_strategies(config, target)
-    tables = load_tables(config, strategies, target, rest)
+    width = min(entry.model.vocab_size for entry in models.values())
+    strategies = load_strategies(config, width)
+    tables = load_tables(config, strategies, target, width, rest)
     generators = {
         name: Generator(
             target,
@@ -127,10 +128,10 @@ def load_examples(config: ConfigDict) -> tuple[list[Example], list[Example]]:
     return found[:count], found[count:]
 
 
-def load_strategies(config: ConfigDict, target: LoadedModel) -> dict[str, Strategy]:
+def load_strategies(config: ConfigDict, vocab_size: int) -> dict[str, Strategy]:
     """The strategies of the config, the greedy autoregressive baseline first."""
     made = {
-        name: from_config(name, spec, target.model.vocab_size)
+        name: from_config(name, spec, vocab_size)
         for name, spec in config.strategies.items()
     }
     baseline = made.pop(BASELINE, Strategy())
@@ -143,6 +144,7 @@ def load_tables(
     config: ConfigDict,
     strategies: dict[str, Strategy],
     target: LoadedModel,
+    vocab_size: int,
     rest: list[Example],
 ) -> dict[str, Any]:
     """Fits the n-gram table that strategies ask for: from ngram_file, or undecoded references."""
@@ -160,7 +162,7 @@ def load_tables(
         )
     table = ngram.fit(
         target.tokenizer(lines).input_ids,
-        target.model.vocab_size,
+        vocab_size,
         start_token=target.model.start_token,
     )
     return dict.fromkeys(names, table)

@@ -19,13 +19,16 @@ def corpus() -> list[grammar.Pair]:
     return grammar.pairs("train", TEXTS)
 
 
-def write_pair(folder: Path) -> None:
-    """Random `target` and `drafter` directories, and source, reference and n-gram text."""
+def write_pair(folder: Path, padding: int = 0) -> None:
+    """Random `target` and `drafter` directories, and source, reference and n-gram text.
+
+    The drafter's vocabulary is `padding` ids wider than the tokenizer's.
+    """
     pairs = corpus()
     tokenizer = train_tokenizer([s for p in pairs for s in (p.source, p.target)], 300)
     for seed, (name, width) in enumerate((("target", 24), ("drafter", 12))):
         shape = T5Config(
-            vocab_size=len(tokenizer), d_model=width, d_kv=6, d_ff=2 * width, num_heads=2,
+            vocab_size=len(tokenizer) + seed * padding, d_model=width, d_kv=6, d_ff=2 * width, num_heads=2,
             num_layers=1, num_decoder_layers=2 - seed, tied=True, scale_outputs=True,
         )  # fmt: skip
         model = T5(shape)

@@ -55,4 +55,4 @@ def eos_of(hf: Mapping[str, Any], generation: Mapping[str, Any]) -> tuple[int, .
 
 def eos_to_hf(eos: tuple[int, ...]) -> Any:
     """`eos_token_id` as Hugging Face writes it."""
-    return (None, eos[0])[len(eos)] if len(eos) < 2 else list(eos)
+    return eos[0] if len(eos) == 1 else list(eos) or None

@@ -1,0 +1,62 @@
+"""A model without the ids that others do not have.
+
+Vocabularies are padded to round widths (T5: 32,128 for 32,100 pieces), and models of one tokenizer
+may be padded differently. What is decoded then are the ids that all have.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+
+from specjax.models.base import Cache, LanguageModel, Output, Params
+
+
+@dataclasses.dataclass(frozen=True)
+class Narrowed:
+    """`model` with its logits cut to the first `vocab_size` ids."""
+
+    model: LanguageModel
+    vocab_size: int
+
+    @property
+    def config(self) -> Any:
+        return self.model.config
+
+    @property
+    def start_token(self) -> int | None:
+        return self.model.start_token
+
+    @property
+    def max_positions(self) -> int | None:
+        return self.model.max_positions
+
+    @property
+    def eos(self) -> tuple[int, ...]:
+        return self.model.eos
+
+    @property
+    def pad(self) -> int:
+        return self.model.pad
+
+    def start(
+        self, params: Params, prompt: jax.Array, prompt_length: jax.Array, capacity: int
+    ) -> Cache:
+        return self.model.start(params, prompt, prompt_length, capacity)
+
+    def extend(
+        self, params: Params, tokens: jax.Array, cache: Cache, *, at: jax.Array | None = None
+    ) -> tuple[Output, Cache]:
+        output, cache = self.model.extend(params, tokens, cache, at=at)
+        return output.replace(logits=output.logits[..., : self.vocab_size]), cache
+
+
+def narrowed(models: dict[str, LanguageModel]) -> dict[str, LanguageModel]:
+    """Models that all have the same width, the smallest one's."""
+    width = min(model.vocab_size for model in models.values())
+    return {
+        name: model if model.vocab_size == width else Narrowed(model, width)
+        for name, model in models.items()
+    }

@@ -1,0 +1,116 @@
+"""Where parameters, caches and rows lie on a mesh.
+
+Tensor parallelism by logical axes: attention heads, feed-forward width and vocabulary are split
+over `model`, rows over `data`. Attention and feed-forward end in a matrix whose input is split, so
+XLA adds one all-reduce for each. An axis that does not divide evenly stays whole.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from specjax.models.base import Cache, LanguageModel
+from specjax.models.families.family import Where
+from specjax.parallel.mesh import DATA, MODEL
+
+PARAMETERS: dict[Where, tuple[str | None, ...]] = {
+    ("embedding",): ("vocabulary", None),
+    ("head", "kernel"): (None, "vocabulary"),
+    ("q", "kernel"): (None, "heads"),
+    ("q", "bias"): ("heads",),
+    ("k", "kernel"): (None, "kv_heads"),
+    ("k", "bias"): ("kv_heads",),
+    ("v", "kernel"): (None, "kv_heads"),
+    ("v", "bias"): ("kv_heads",),
+    ("o", "kernel"): ("heads", None),
+    ("gate", "kernel"): (None, "width"),
+    ("gate", "bias"): ("width",),
+    ("up", "kernel"): (None, "width"),
+    ("up", "bias"): ("width",),
+    ("down", "kernel"): ("width", None),
+}
+"""Logical axes of parameters by the end of their path; all others are replicated."""
+
+
+def logical_axes(where: Where) -> tuple[str | None, ...]:
+    """The logical axes of a parameter."""
+    return PARAMETERS.get(where[-2:]) or PARAMETERS.get(where[-1:]) or ()
+
+
+def units(model: LanguageModel) -> dict[str, int]:
+    """How many indivisible parts each logical axis of a model has."""
+    config = model.config
+    return {
+        "vocabulary": config.vocab_size,
+        "heads": config.num_heads,
+        "kv_heads": getattr(config, "num_kv_heads", config.num_heads),
+        "width": config.d_ff,
+    }
+
+
+def parameter_spec(where: Where, model: LanguageModel, ways: int) -> PartitionSpec:
+    """How a parameter is split when the `model` axis has size `ways`."""
+    parts = units(model)
+    return PartitionSpec(
+        *(MODEL if axis and parts[axis] % ways == 0 else None for axis in logical_axes(where))
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """A mesh and the names of the models that are split over it; the others are replicated."""
+
+    mesh: jax.sharding.Mesh
+    split: tuple[str, ...]
+
+    def sharding(self, *axes: str | None) -> NamedSharding:
+        return NamedSharding(self.mesh, PartitionSpec(*axes))
+
+    def _fitting(self, size: int, axis: str) -> str | None:
+        return axis if size % self.mesh.shape[axis] == 0 else None
+
+    def rows(self, tree: Any) -> Any:
+        """Arrays [B, ...] with their rows split over `data`; scalars are left alone."""
+
+        def place(x: jax.Array) -> jax.Array:
+            if not x.ndim:
+                return x
+            return jax.lax.with_sharding_constraint(x, self.sharding(DATA))
+
+        return jax.tree.map(place, tree)
+
+    def cache(self, name: str, cache: Cache) -> Cache:
+        """A cache with rows split over `data` and, for a split model, heads over `model`.
+
+        Keys and values are its arrays of four axes, head-major [B, H, C, d].
+        """
+
+        def place(x: jax.Array) -> jax.Array:
+            if x.ndim != 4:
+                return x
+            heads = self._fitting(x.shape[1], MODEL) if name in self.split else None
+            return jax.lax.with_sharding_constraint(x, self.sharding(DATA, heads))
+
+        return Cache(jax.tree.map(place, cache.data), self.rows(cache.length))
+
+    def replicate(self, tree: Any) -> Any:
+        """Arrays that every device, and so every host, has whole."""
+        return jax.lax.with_sharding_constraint(tree, self.sharding())
+
+
+def placement(mesh: jax.sharding.Mesh, split: bool) -> Any:
+    """Says for `checkpoints.load` where each parameter of a model goes."""
+
+    def of_model(model: LanguageModel) -> Any:
+        def where_to(where: Where, shape: tuple[int, ...]) -> NamedSharding:
+            ways = mesh.shape[MODEL]
+            spec = parameter_spec(where, model, ways) if split else PartitionSpec()
+            return NamedSharding(mesh, spec)
+
+        return where_to
+
+    return of_model

@@ -1,0 +1,93 @@
+"""Decodes models on meshes; run by test_sharded.py in a process with eight CPU devices.
+
+Prints one JSON object: the tokens of every case, and what lies on each device.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+
+import specjax
+from specjax.api import LoadedModel
+from specjax.decoding.loop import begin_jitted
+
+NEW_TOKENS = 12
+PROMPTS = {
+    "encoder": [[5, 9, 23, 4, 1], [7, 8, 1], [2, 3, 4, 5, 6, 7, 1], [11, 1]],
+    "decoder": [[5, 9, 23, 4], [7, 8], [2, 3, 4, 5, 6, 7], [11]],
+}
+STRATEGIES = {
+    "speculative": specjax.speculative(3),
+    "sampled": specjax.speculative(2, temperature=1.0),
+}
+
+
+def pair(folder: Path, mesh: Any, split_drafter: bool) -> tuple[LoadedModel, LoadedModel]:
+    """A target and, as its drafter, the same weights a little off."""
+    target = specjax.load(folder, mesh=mesh)
+    near = specjax.load(folder, mesh=mesh, split=split_drafter)
+    params = jax.tree.map(lambda x: x * 0.9, near.params)
+    return target, LoadedModel(near.model, params, None, "drafter", mesh, split_drafter)
+
+
+def tokens(folder: Path, kind: str, mesh: Any = None, split_drafter: bool = False) -> dict:
+    """Generated tokens by strategy."""
+    target, drafter = pair(folder, mesh, split_drafter)
+    made = {}
+    for name, strategy in STRATEGIES.items():
+        generator = specjax.Generator(
+            target, {"drafter": drafter}, strategy, max_new_tokens=NEW_TOKENS
+        )
+        made[name] = generator(PROMPTS[kind], seed=3).tokens
+    return made
+
+
+def largest_share(tree: Any) -> dict[str, float]:
+    """Share of each array that one device holds, by path."""
+    flat = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {
+        jax.tree_util.keystr(path): max(s.data.size for s in leaf.addressable_shards) / leaf.size
+        for path, leaf in flat
+        if leaf.size
+    }
+
+
+def shares(
+    folder: Path, kind: str, shape: dict[str, int], split_drafter: bool
+) -> dict[str, dict[str, float]]:
+    """How parameters and first caches are split."""
+    target, drafter = pair(folder, specjax.make_mesh(shape), split_drafter)
+    generator = specjax.Generator(target, {"drafter": drafter}, STRATEGIES["speculative"])
+    batch = generator.batch(PROMPTS[kind], 4)
+    args = (batch.tokens, batch.length, generator.keys(batch, 0), batch.limit)
+    state = begin_jitted(generator.decoder, generator.params, *args, generator.options)
+    return {
+        "target": largest_share(target.params),
+        "drafter": largest_share(drafter.params),
+        "target_cache": largest_share(state.caches["target"].data),
+        "drafter_cache": largest_share(state.caches["drafter"].data),
+        "tokens": largest_share(state.context.tokens),
+    }
+
+
+def main(folder: Path, cases: list[dict[str, Any]]) -> None:
+    """`cases`: model, kind, mesh and whether the drafter is split."""
+    assert len(jax.devices()) == 8
+    found = {"alone": {}, "tokens": [], "shares": []}
+    for case in cases:
+        name, kind, shape = case["model"], case["kind"], case["mesh"]
+        if name not in found["alone"]:
+            found["alone"][name] = tokens(folder / name, kind)
+        mesh = specjax.make_mesh(shape)
+        found["tokens"].append(tokens(folder / name, kind, mesh, case["split"]))
+        found["shares"].append(shares(folder / name, kind, shape, case["split"]))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), json.loads(sys.argv[2]))

@@ -1,0 +1,159 @@
+"""The same tokens on eight simulated devices as on one, and weights and caches truly split."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import specjax
+from specjax.checkpoints import huggingface
+from specjax.checkpoints.tensors import _Tensor, flat_shapes, open_file, tensor_places
+from specjax.models.causal import Causal, CausalConfig
+from specjax.models.registry import family_of
+from specjax.models.rope import Rope
+from specjax.models.t5 import T5, T5Config
+from specjax.parallel.mesh import axis_sizes
+from specjax.parallel.sharding import logical_axes, parameter_spec
+
+SCRIPT = Path(__file__).with_name("eight_devices.py")
+
+LLAMA = {
+    "family": "llama", "vocab_size": 64, "d_model": 32, "d_ff": 48, "num_layers": 2,
+    "num_heads": 8, "d_head": 4, "max_positions": 64, "rope": Rope(4), "eos": (1,),
+}  # fmt: skip
+MODELS = {
+    "t5": T5(
+        T5Config(
+            vocab_size=64, d_model=24, d_kv=4, d_ff=48, num_heads=8, num_layers=2,
+            num_decoder_layers=2,
+        )
+    ),
+    "llama": Causal(CausalConfig(**LLAMA, num_kv_heads=8)),
+    "grouped": Causal(CausalConfig(**LLAMA, num_kv_heads=2, tied=True)),
+}  # fmt: skip
+KINDS = {"t5": "encoder", "llama": "decoder", "grouped": "decoder"}
+
+
+def case(model: str, data: int, ways: int, split: bool) -> dict[str, Any]:
+    mesh = {"data": data, "model": ways}
+    return {"model": model, "kind": KINDS[model], "mesh": mesh, "split": split}
+
+
+FEW = [case("t5", 1, 8, False), case("grouped", 2, 4, True)]
+MANY = [
+    case(model, data, ways, split)
+    for model in MODELS
+    for data, ways in ((1, 8), (2, 4), (4, 2))
+    for split in (False, True)
+]
+
+
+def on_eight_devices(folder: Path, cases: list[dict[str, Any]]) -> dict[str, Any]:
+    for seed, (name, model) in enumerate(MODELS.items()):
+        params = jax.tree.map(lambda x: x * 3.0, model.init(jax.random.key(seed)))
+        huggingface.save(folder / name, model, params)
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, str(SCRIPT), str(folder), json.dumps(cases)]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | flags)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+def check(found: dict[str, Any], cases: list[dict[str, Any]]) -> None:
+    for one, tokens, shares in zip(cases, found["tokens"], found["shares"], strict=True):
+        assert tokens == found["alone"][one["model"]], one
+        check_shares(one, shares)
+
+
+def check_shares(one: dict[str, Any], shares: dict[str, dict[str, float]]) -> None:
+    """Each device holds its part of the target, and of the drafter when that is split."""
+    data, ways = one["mesh"]["data"], one["mesh"]["model"]
+    config = MODELS[one["model"]].config
+    kv_heads = getattr(config, "num_kv_heads", config.num_heads)
+    heads = ways if kv_heads % ways == 0 else 1
+    for name, split in (("target", True), ("drafter", one["split"])):
+        kernels = {p: s for p, s in shares[name].items() if "kernel" in p or "embedding" in p}
+        whole = {p for p, s in kernels.items() if s == 1.0}
+        if split:
+            assert all("'k'" in p or "'v'" in p for p in whole), whole
+            assert not whole or heads == 1
+            assert set(kernels.values()) - {1.0} == {1 / ways}
+        else:
+            assert set(kernels.values()) == {1.0}
+        kept = shares[f"{name}_cache"].items()
+        caches = {s for p, s in kept if "own" in p or one["kind"] == "decoder"}
+        assert caches == {1 / data / (heads if split else 1)}
+    assert set(shares["tokens"].values()) == {1 / data}
+
+
+def test_the_same_tokens_on_eight_devices_as_on_one(tmp_path: Path) -> None:
+    check(on_eight_devices(tmp_path, FEW), FEW)
+
+
+@pytest.mark.slow
+def test_the_same_tokens_on_every_mesh(tmp_path: Path) -> None:
+    check(on_eight_devices(tmp_path, MANY), MANY)
+
+
+GPT2 = CausalConfig(
+    family="gpt2", vocab_size=64, d_model=32, d_ff=48, num_layers=1, num_heads=8, num_kv_heads=8,
+    d_head=4, max_positions=64, activation="gelu_new", gated=False, rms_norm=False, qkv_bias=True,
+    out_bias=True, ff_bias=True, tied=True, eps=1e-5,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("model", [MODELS["t5"], MODELS["llama"], Causal(GPT2)])
+def test_a_block_is_what_the_whole_tensor_has_there(model: Any, tmp_path: Path) -> None:
+    """Sharded loading reads blocks; transposed tensors by their other axis, fused ones in part."""
+    params = model.init(jax.random.key(0))
+    huggingface.save(tmp_path / "model", model, params)
+    family = family_of(model)
+    places = tensor_places(tmp_path / "model", family.prefix)
+    shapes = flat_shapes(model)
+    for where, stored in family.names(model.config).items():
+        whole = params
+        for key in where:
+            whole = whole[key]
+        index = tuple(slice(n // 4, n // 2) for n in whole.shape)
+        place = places[stored.tensor]
+        with open_file(place.file) as file:
+            block = _Tensor(file, stored, shapes[where], place).read(index, np.dtype("float32"))
+        np.testing.assert_array_equal(block, np.asarray(whole)[index])
+
+
+def test_parameters_are_split_by_whole_heads_only() -> None:
+    grouped = MODELS["grouped"]
+    where = ("layers_0", "attention", "k", "kernel")
+    assert logical_axes(where) == (None, "kv_heads")
+    query = ("layers_0", "attention", "q", "kernel")
+    assert parameter_spec(where, grouped, 2) == P(None, "model")
+    assert parameter_spec(where, grouped, 4) == P(None, None)
+    assert parameter_spec(query, grouped, 4) == P(None, "model")
+    assert parameter_spec(("final_norm", "scale"), grouped, 4) == P()
+
+
+@pytest.mark.parametrize(
+    ("shape", "named"),
+    [
+        ({"data": 1, "tensor": 2}, "tensor"),
+        ({"model": 0}, "config.mesh.model"),
+        ({"model": "2"}, "'2'"),
+    ],
+)
+def test_an_unusable_mesh_is_named(shape: dict[str, Any], named: str) -> None:
+    with pytest.raises(specjax.UserError, match=named):
+        axis_sizes(shape)
+
+
+def test_a_mesh_of_more_devices_than_there_are_is_refused() -> None:
+    with pytest.raises(specjax.UserError, match="asks for 512 devices; this machine has"):
+        specjax.make_mesh({"model": 512})
