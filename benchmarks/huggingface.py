@@ -2,10 +2,12 @@
 
     python benchmarks/huggingface.py --target=DIR --drafter=DIR --source_file=test.en.gz \\
       --prefix='translate English to German: ' --examples=100
+    python benchmarks/huggingface.py --target=DIR --drafter=DIR --task=gsm8k_qa \\
+      --source_file=test.jsonl.gz
 
-Needs torch. Greedy, batch 1, float32. Every sentence is decoded by all contestants in turn, in
-several passes after a warm-up; a contestant's time is the sum over sentences of its best pass.
-Compilation is not timed; tokenisation is outside, encoders are inside.
+Encoder-decoder or decoder-only pairs. Needs torch. Greedy, batch 1, float32. Prompts are decoded
+by all contestants in turn, in several passes after a warm-up; a contestant's time is the sum over
+prompts of its best pass. Compilation is not timed; tokenisation is outside, prompt reading inside.
 """
 
 from __future__ import annotations
@@ -18,10 +20,13 @@ from typing import Any
 
 import jax
 import torch
-from transformers import AutoModelForSeq2SeqLM
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 import specjax
+from specjax.data import tasks
+from specjax.data.sources import Source
 from specjax.data.text import read_examples
+from specjax.experiments.data import kind_of
 
 Decode = Callable[[list[int]], list[int]]
 
@@ -32,7 +37,12 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--target", required=True, help="directory or hub id")
     parser.add_argument("--drafter", required=True, help="directory or hub id")
-    parser.add_argument("--source_file", required=True, help="one sentence per line, gz or plain")
+    parser.add_argument(
+        "--source_file", required=True, help="one prompt per line, or a task's rows"
+    )
+    parser.add_argument(
+        "--task", default="", help="whose rows --source_file holds; see data/tasks.py"
+    )
     parser.add_argument("--prefix", default="", help="put before every sentence")
     parser.add_argument("--examples", type=int, default=100)
     parser.add_argument("--max_new_tokens", type=int, default=64)
@@ -43,8 +53,8 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def ours(args: argparse.Namespace) -> tuple[Any, dict[str, Decode]]:
-    """The tokenizer and specjax's contestants."""
+def ours(args: argparse.Namespace) -> tuple[specjax.LoadedModel, dict[str, Decode]]:
+    """The target and specjax's contestants."""
     target, drafter = specjax.load(args.target), specjax.load(args.drafter)
     strategies = {"specjax autoregressive": specjax.autoregressive()}
     for length in map(int, args.lengths.split(",")):
@@ -65,13 +75,13 @@ def ours(args: argparse.Namespace) -> tuple[Any, dict[str, Decode]]:
 
         return decode
 
-    return target.tokenizer, {name: contestant(s) for name, s in strategies.items()}
+    return target, {name: contestant(s) for name, s in strategies.items()}
 
 
-def theirs(args: argparse.Namespace) -> dict[str, Decode]:
+def theirs(args: argparse.Namespace, decoder_only: bool) -> dict[str, Decode]:
     """Hugging Face's contestants: plain, and assisted with three schedules."""
     torch.set_num_threads(args.threads)
-    load = AutoModelForSeq2SeqLM.from_pretrained
+    load = (AutoModelForCausalLM if decoder_only else AutoModelForSeq2SeqLM).from_pretrained
     target, drafter = (load(d, dtype=torch.float32).eval() for d in (args.target, args.drafter))
 
     def contestant(length: int | None, threshold: float, assisted: bool) -> Decode:
@@ -89,7 +99,7 @@ def theirs(args: argparse.Namespace) -> dict[str, Decode]:
                 do_sample=False,
                 assistant_model=drafter if assisted else None,
             )
-            return out[0, 1:].tolist()
+            return out[0, len(ids) if decoder_only else 1 :].tolist()
 
         return decode
 
@@ -138,10 +148,15 @@ def report(raced: dict[str, Any]) -> None:
 
 def main() -> None:
     args = arguments()
-    tokenizer, contestants = ours(args)
-    examples = read_examples(args.source_file)[: args.examples]
-    prompts = tokenizer([args.prefix + example.source for example in examples]).input_ids
-    report(race(contestants | theirs(args), prompts, args.repeats))
+    target, contestants = ours(args)
+    if args.task:
+        kind = Source(kind_of(args.source_file), args.source_file)
+        examples = tasks.examples(args.task, kind, args.examples)
+    else:
+        examples = read_examples(args.source_file)[: args.examples]
+    prompts = target.tokenizer([args.prefix + example.source for example in examples]).input_ids
+    rivals = theirs(args, target.model.start_token is None)
+    report(race(contestants | rivals, prompts, args.repeats))
 
 
 if __name__ == "__main__":

@@ -11,41 +11,31 @@ jitted autoregressive decoding (1.6 to 1.7 seen).
 
 from ml_collections import ConfigDict
 
+from specjax.experiments.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
+
 
 def get_config() -> ConfigDict:
     """The experiment; every field can be set by a flag."""
-    config = ConfigDict()
-    config.experiment = "quickstart"
-    config.name = "built-in English-German grammar"
-    config.dtype = "float32"
-    config.prefix = ""
-    config.source_field = "source"
-    config.reference_field = "reference"
-    config.examples = 60
-    config.metric = "bleu"
-    config.batch_size = 1
-    config.max_new_tokens = 48
-    config.max_prompt_tokens = 64
-    config.bucket = 48  # one shape: compiling costs more than padding here
-    config.repeats = 3
-    config.seed = 0
-
-    config.training = _training()
-
-    neural = {"drafter": "neural", "model": "drafter"}
-    config.strategies = ConfigDict(
-        {
-            "autoregressive": {"drafter": "none"},
-            "speculative_3": {**neural, "length": 3},
-            "speculative_6": {**neural, "length": 6},
-            "sampled": {"drafter": "none", "temperature": 1.0},
-            "speculative_sampling": {**neural, "length": 6, "temperature": 1.0},
+    return decode_config(
+        experiment="quickstart",
+        name="built-in English-German grammar",
+        metric="bleu",
+        examples=60,
+        max_new_tokens=48,
+        max_prompt_tokens=64,
+        bucket=48,  # one shape: compiling costs more than padding here
+        training=_training(),
+        strategies={
+            "autoregressive": AUTOREGRESSIVE,
+            "speculative_3": neural("drafter", 3),
+            "speculative_6": neural("drafter", 6),
+            "sampled": SAMPLED,
+            "speculative_sampling": neural("drafter", 6, temperature=1.0),
             "bigram": {"drafter": "bigram", "length": 3},
             "max_gram": {"drafter": "max_gram", "length": 5},
-            "lenient": {**neural, "length": 6, "rule": "lenient", "lenience": 0.3},
-        }
+            "lenient": neural("drafter", 6, rule="lenient", lenience=0.3),
+        },
     )
-    return config
 
 
 def _training() -> ConfigDict:

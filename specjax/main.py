@@ -28,6 +28,11 @@ _CONFIG = config_flags.DEFINE_config_file(
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Where results go; runs/<config name> when not given."
 )
+_DRY_RUN = flags.DEFINE_boolean(
+    "dry_run",
+    False,
+    "Only print models, parameters, memory per device and strategies; allocates nothing.",
+)
 
 
 def main(argv: list[str]) -> int:
@@ -39,13 +44,17 @@ def main(argv: list[str]) -> int:
         _parse(argv)
         config = FLAGS.config
         workdir = Path(_WORKDIR.value or Path("runs") / _config_name())
-        enable_compilation_cache()
         experiment = config.get("experiment")
         if experiment not in EXPERIMENTS:
             raise UserError(
                 f"config.experiment is {experiment!r}; it must be one of {', '.join(EXPERIMENTS)}"
             )
-        importlib.import_module(f"specjax.experiments.{experiment}").run(config, workdir)
+        module = importlib.import_module(f"specjax.experiments.{experiment}")
+        if _DRY_RUN.value:
+            module.plan(config)
+        else:
+            enable_compilation_cache()
+            module.run(config, workdir)
     except UserError as error:
         print(f"specjax: {error}", file=sys.stderr)
         return 2

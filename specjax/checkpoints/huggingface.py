@@ -8,16 +8,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
-from huggingface_hub import snapshot_download
+from huggingface_hub import snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from safetensors.numpy import save_file
 
 from specjax.checkpoints.config_json import read_json
+from specjax.checkpoints.published import SHAPES
 from specjax.checkpoints.tensors import (
     OUTPUT_LAYER,
     SINGLE,
@@ -33,6 +35,9 @@ from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
 from specjax.models.families.family import Family
 from specjax.models.registry import FAMILIES, family_of
+
+FILES = ("*.json", "*.safetensors", "*.model", "*.txt")
+"""What is downloaded of a hub id."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,21 +68,21 @@ def load(
         config = dataclasses.replace(config, tied=False)
     model, names = family.model(config), family.names(config)
     where = on_one_device if placement is None else placement(model)
-    params = read_params(path, files, names, flat_shapes(model), dtype, where)
+    shapes = flat_shapes(jax.eval_shape(model.init, jax.random.key(0)))
+    params = read_params(path, files, names, shapes, dtype, where)
     refuse_extra(path, files, names, family.ignored)
     return Checkpoint(model, params, path)
 
 
-def locate(name: str | Path) -> Path:
+def locate(name: str | Path, patterns: Sequence[str] = FILES) -> Path:
     """The directory of a local path or (downloaded, or cached) hub id."""
     path = Path(name).expanduser()
     if path.is_dir():
         return path
-    if path.exists() or str(name).startswith((".", "/", "~")) or str(name).count("/") > 1:
+    if not _is_hub_id(name):
         raise UserError(f"model path {str(name)!r} is not a directory with config.json in it")
-    patterns = ["*.json", "*.safetensors", "*.model", "*.txt"]
     try:
-        return Path(snapshot_download(str(name), allow_patterns=patterns))
+        return Path(snapshot_download(str(name), allow_patterns=list(patterns)))
     except (LocalEntryNotFoundError, HfHubHTTPError, HFValidationError, OSError) as error:
         raise UserError(
             f"model {str(name)!r} is neither a directory nor a hub id that could be downloaded or"
@@ -85,28 +90,57 @@ def locate(name: str | Path) -> Path:
         ) from error
 
 
+def _is_hub_id(name: str | Path) -> bool:
+    """Whether a name that is no directory could be a hub id."""
+    text = str(name)
+    looks_like_path = text.startswith((".", "/", "~")) or text.count("/") > 1
+    return not looks_like_path and not Path(name).exists()
+
+
 def read_config(path: Path, dtype: Any) -> tuple[Family, Any]:
     """The family and the shape of the checkpoint in `path`."""
-    hf = read_json(path / "config.json")
     generation = path / "generation_config.json"
+    ends = read_json(generation) if generation.exists() else {}
+    return parse_config(
+        repr(str(path / "config.json")), read_json(path / "config.json"), ends, dtype
+    )
+
+
+def parse_config(
+    where: str, hf: dict[str, Any], generation: dict[str, Any], dtype: Any
+) -> tuple[Family, Any]:
+    """The family and the shape that Hugging Face's configuration fields describe."""
     model_type = hf.get("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise UserError(
-            f"{str(path / 'config.json')!r} has model_type {model_type!r}; "
-            f"supported are {', '.join(sorted(FAMILIES))}"
+            f"{where} has model_type {model_type!r}; supported are {', '.join(sorted(FAMILIES))}"
         )
     family = FAMILIES[model_type]
     try:
-        config = family.config_from_hf(
-            hf, read_json(generation) if generation.exists() else {}, dtype
-        )
+        return family, family.config_from_hf(hf, generation, dtype)
     except KeyError as error:
-        raise UserError(
-            f"{str(path / 'config.json')!r} lacks the field {error.args[0]!r}"
-        ) from None
+        raise UserError(f"{where} lacks the field {error.args[0]!r}") from None
     except (TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{str(path / 'config.json')!r} has an unusable field: {error}") from None
-    return family, config
+        raise UserError(f"{where} has an unusable field: {error}") from None
+
+
+def describe(name: str | Path, dtype: Any) -> LanguageModel:
+    """The model of a directory or hub id without its weights; downloads `config.json` at most.
+
+    Raises:
+      UserError: when its shape is found neither there, nor in the cache, nor in `published`.
+    """
+    if Path(name).expanduser().is_dir():
+        family, config = read_config(Path(name).expanduser(), dtype)
+        return family.model(config)
+    cached = try_to_load_from_cache(str(name), "config.json") if _is_hub_id(name) else None
+    if isinstance(cached, str):
+        family, config = read_config(Path(cached).parent, dtype)
+    elif str(name) in SHAPES:
+        family, config = parse_config(repr(str(name)), SHAPES[str(name)], {}, dtype)
+    else:
+        family, config = read_config(locate(name, ["config.json"]), dtype)
+    return family.model(config)
 
 
 def save(path: str | Path, model: LanguageModel, params: Params, tokenizer: Any = None) -> None:

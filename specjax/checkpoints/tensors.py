@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 
 from specjax.checkpoints.config_json import read_json
 from specjax.errors import UserError
-from specjax.models.base import LanguageModel, Params
+from specjax.models.base import Params
 from specjax.models.families.family import Stored, Where
 
 INDEX = "model.safetensors.index.json"
@@ -68,10 +68,9 @@ def tensor_places(path: Path, prefix: str) -> dict[str, Place]:
     return {n if n == OUTPUT_LAYER else prefix + n: place for n, place in found.items()}
 
 
-def flat_shapes(model: LanguageModel) -> dict[Where, tuple[int, ...]]:
-    """Shapes of a model's parameters by path."""
-    tree = jax.eval_shape(model.init, jax.random.key(0))
-    flat = jax.tree_util.tree_flatten_with_path(tree)[0]
+def flat_shapes(params: Params) -> dict[Where, tuple[int, ...]]:
+    """Shapes of (abstract) parameters by path."""
+    flat = jax.tree_util.tree_flatten_with_path(params)[0]
     return {tuple(k.key for k in path): leaf.shape for path, leaf in flat}
 
 

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
 from specjax.api import Generator, LoadedModel, load
 from specjax.data.batching import Batch
-from specjax.data.text import Example, read_examples, read_lines
-from specjax.decoding.strategy import Strategy, from_config
+from specjax.data.text import Example, read_lines
+from specjax.decoding.strategy import Strategy
 from specjax.decoding.summary import Statistics, summarise
 from specjax.errors import UserError
 from specjax.evaluation.cost import Costs, step_ms
+from specjax.experiments import plan as planning
 from specjax.experiments import results
-from specjax.experiments.fields import check_fields, checkpoint_dtype
+from specjax.experiments.data import load_data
+from specjax.experiments.fields import check_fields, checkpoint_dtype, model_names
+from specjax.experiments.strategies import BASELINE, load_strategies
+from specjax.parallel.mesh import axis_sizes, make_mesh
 from specjax.training import ngram
-
-BASELINE = "autoregressive"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +37,7 @@ class Job:
     config: ConfigDict
     models: dict[str, LoadedModel]
     examples: list[Example]
+    metric: str
     prompts: list[list[int]]
     strategies: dict[str, Strategy]
     generators: dict[str, Generator]
@@ -76,96 +81,80 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     return results.write(job, measured, costs, workdir)
 
 
+def plan(config: ConfigDict) -> None:
+    """Prints what the experiment would need."""
+    planning.run(config)
+
+
 def prepare(config: ConfigDict) -> Job:
     """Loads models and data and builds one generator per strategy."""
+    names = model_names(config)
+    mesh = mesh_of(config)
     dtype = checkpoint_dtype(config)
-    models = {"target": load(_required(config, "target"), dtype)}
-    if config.drafter:
-        models["drafter"] = load(config.drafter, dtype)
-    examples, rest = load_examples(config)
+    models = {
+        name: load(checkpoint, dtype, mesh=mesh, split=name == "target" or config.split_drafters)
+        for name, checkpoint in names.items()
+    }
     target = models["target"]
     if target.tokenizer is None:
         raise UserError(f"target {config.target!r} has no tokenizer files")
     width = min(entry.model.vocab_size for entry in models.values())
     strategies = load_strategies(config, width)
-    tables = load_tables(config, strategies, target, width, rest)
+    tables = {table for strategy in strategies.values() for table in strategy.drafter.tables}
+    data = load_data(config, more=bool(tables))
+    fitted = fit_tables(config, tables, target, width, data.rest)
     generators = {
         name: Generator(
             target,
             {k: v for k, v in models.items() if k != "target"},
             strategy,
-            tables=tables,
+            tables=fitted,
             max_new_tokens=config.max_new_tokens,
             max_prompt_tokens=config.max_prompt_tokens,
             bucket=config.bucket,
         )
         for name, strategy in strategies.items()
     }
-    prompts = generators[BASELINE].encode([config.prefix + e.source for e in examples])
-    return Job(config, models, examples, prompts, strategies, generators)
+    prompts = generators[BASELINE].encode([config.prefix + e.source for e in data.examples])
+    return Job(config, models, data.examples, data.metric, prompts, strategies, generators)
 
 
-def _required(config: ConfigDict, field: str) -> str:
-    if not config[field]:
-        raise UserError(f"config.{field} is empty; it must be a model directory or hub id")
-    return config[field]
+def mesh_of(config: ConfigDict) -> Mesh | None:
+    """The config's mesh; None for a single device."""
+    shape = config.mesh.to_dict()
+    return None if math.prod(axis_sizes(shape)) == 1 else make_mesh(shape)
 
 
-def load_examples(config: ConfigDict) -> tuple[list[Example], list[Example]]:
-    """The examples to decode, and those left over."""
-    found = read_examples(
-        _required(config, "source_file"),
-        config.reference_file,
-        source_field=config.source_field,
-        reference_field=config.reference_field,
-    )
-    count = config.examples or len(found)
-    if config.metric != "none" and any(e.reference is None for e in found[:count]):
-        raise UserError(
-            f"config.metric is {config.metric!r}, but not every example has a reference; "
-            "give config.reference_file, or metric 'none'"
-        )
-    return found[:count], found[count:]
-
-
-def load_strategies(config: ConfigDict, vocab_size: int) -> dict[str, Strategy]:
-    """The strategies of the config, the greedy autoregressive baseline first."""
-    made = {
-        name: from_config(name, spec, vocab_size)
-        for name, spec in config.strategies.items()
-    }
-    baseline = made.pop(BASELINE, Strategy())
-    if not (baseline.autoregressive and baseline.greedy):
-        raise UserError(f"strategies.{BASELINE} must be greedy and draft nothing")
-    return {BASELINE: baseline, **made}
-
-
-def load_tables(
+def fit_tables(
     config: ConfigDict,
-    strategies: dict[str, Strategy],
+    names: set[str],
     target: LoadedModel,
     vocab_size: int,
     rest: list[Example],
 ) -> dict[str, Any]:
-    """Fits the n-gram table that strategies ask for: from ngram_file, or undecoded references."""
-    names = {table for s in strategies.values() for table in s.drafter.tables}
+    """The n-gram table that strategies ask for: from ngram_file, or examples left undecoded."""
     if not names:
         return {}
     if config.ngram_file:
         lines = read_lines("ngram_file", config.ngram_file)
     else:
-        lines = [e.reference for e in rest if e.reference]
+        lines = [text for example in rest for text in output_texts(example, target)]
     if not lines:
         raise UserError(
-            "config.ngram_file is empty and no reference is left over to fit n-grams from; "
+            "config.ngram_file is empty and no example is left over to fit n-grams from; "
             "name a text file in the output language"
         )
     table = ngram.fit(
-        target.tokenizer(lines).input_ids,
-        vocab_size,
-        start_token=target.model.start_token,
+        target.tokenizer(lines).input_ids, vocab_size, start_token=target.model.start_token
     )
     return dict.fromkeys(names, table)
+
+
+def output_texts(example: Example, target: LoadedModel) -> list[str]:
+    """Texts of an example like those that the target decodes; a decoder-only one's has a prompt."""
+    reference = example.reference
+    found = [reference] if isinstance(reference, str) else list(reference or ())[:1]
+    return found if target.model.start_token is not None else [example.source, *found]
 
 
 def warm_up(job: Job, batches: list[Batch]) -> dict[str, float]:

@@ -7,8 +7,10 @@ from typing import Any
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
+from specjax.data.tasks import TASKS
 from specjax.errors import UserError
 from specjax.evaluation.quality import METRICS
+from specjax.parallel.mesh import axis_sizes
 
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16, "float16": jnp.float16}
 
@@ -19,10 +21,11 @@ _AT_LEAST = {
     "bucket": 1,
     "repeats": 1,
     "examples": 0,
+    "ngram_examples": 0,
     "seed": 0,
 }
 
-_CHOICES = {"dtype": tuple(DTYPES), "metric": (*METRICS, "none")}
+_CHOICES = {"dtype": tuple(DTYPES), "metric": ("", *METRICS), "task": ("", *TASKS)}
 
 
 def check_fields(config: ConfigDict) -> None:
@@ -44,6 +47,27 @@ def check_fields(config: ConfigDict) -> None:
             )
     if not config.strategies:
         raise UserError("config.strategies is empty; it must name at least one strategy")
+    axis_sizes(config.mesh.to_dict())
+
+
+def model_names(config: ConfigDict) -> dict[str, str]:
+    """Directory or hub id of every model, the target first.
+
+    Raises:
+      UserError: when the target is missing or a drafter has its name.
+    """
+    if not config.target:
+        raise UserError("config.target is empty; it must be a model directory or hub id")
+    found = {"target": config.target}
+    drafters = {"drafter": config.drafter} if config.drafter else {}
+    for name, checkpoint in {**drafters, **config.drafters.to_dict()}.items():
+        if name in found or not checkpoint:
+            raise UserError(
+                f"config.drafters.{name} is {checkpoint!r}; drafters need names of their own and a"
+                " model directory or hub id"
+            )
+        found[name] = checkpoint
+    return found
 
 
 def checkpoint_dtype(config: ConfigDict) -> Any:

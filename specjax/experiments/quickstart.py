@@ -18,6 +18,7 @@ from specjax.data import grammar
 from specjax.data.pipeline import TokenPair, training_batches
 from specjax.evaluation.files import replacing, write_json
 from specjax.experiments import decode
+from specjax.experiments import plan as planning
 from specjax.experiments.fields import check_fields
 from specjax.models.base import Params
 from specjax.models.t5 import T5, T5Config
@@ -41,6 +42,18 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
         write_corpus(config, workdir)
         write_json(workdir / DONE, settings)
     return decode.run(with_files(config, workdir), workdir)
+
+
+def plan(config: ConfigDict) -> None:
+    """Prints what decoding with the models would need."""
+    check_fields(config)
+    settings = config.training
+    models = {name: shape_of(settings[name], settings.vocab_size) for name in ("target", "drafter")}
+    deep = {
+        name: T5(dataclasses.replace(model.config, num_decoder_layers=settings[name].deep_layers))
+        for name, model in models.items()
+    }
+    planning.plan(config, dict.fromkeys(deep, "trained in the workdir"), deep)
 
 
 def trained_with(workdir: Path) -> dict[str, Any] | None:
@@ -76,8 +89,7 @@ def train_model(
     Depth costs as much in every training step as in every decoding step, so most of the training
     is done before it.
     """
-    shape = {f.name: settings[f.name] for f in dataclasses.fields(T5Config) if f.name in settings}
-    model = T5(T5Config(vocab_size=vocab_size, tied=True, scale_outputs=True, **shape))
+    model = shape_of(settings, vocab_size)
     batches = training_batches(
         ids,
         batch_size=settings.batch_size,
@@ -94,6 +106,12 @@ def train_model(
         recipe = dataclasses.replace(recipe, steps=settings.deep_steps, learning_rate=2e-3)
         params = train(model, recipe, stream, name=f"{name}, deeper", params=params)
     return model, params
+
+
+def shape_of(settings: ConfigDict, vocab_size: int) -> T5:
+    """The model that training starts with."""
+    shape = {f.name: settings[f.name] for f in dataclasses.fields(T5Config) if f.name in settings}
+    return T5(T5Config(vocab_size=vocab_size, tied=True, scale_outputs=True, **shape))
 
 
 def write_corpus(config: ConfigDict, workdir: Path) -> None:

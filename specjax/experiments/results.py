@@ -13,7 +13,7 @@ from specjax.decoding.strategy import Strategy
 from specjax.evaluation.cost import Costs, standardized_walltime_improvement
 from specjax.evaluation.environment import environment
 from specjax.evaluation.files import replacing, write_json, write_jsonl
-from specjax.evaluation.quality import METRICS
+from specjax.evaluation.quality import METRICS, signature
 from specjax.evaluation.report import write_report
 from specjax.evaluation.table import table
 
@@ -25,9 +25,12 @@ def write(job: Job, measured: dict[str, Measured], costs: Costs, workdir: Path) 
     """Writes results.json, outputs.jsonl, trace.npz and report.html; prints the table."""
     outputs = {name: job.generators[name].decode(entry.tokens) for name, entry in measured.items()}
     content = {
-        "environment": environment(),
+        "environment": {**environment(), "metric": signature(job.metric) or job.metric},
         "config": job.config.to_dict(),
-        "data": {"name": job.config.name, "examples": len(job.examples)},
+        "data": {
+            "name": job.config.name or job.config.task,
+            "examples": len(job.examples),
+        },
         "models": models(job, costs),
         "strategies": {
             name: strategy_entry(job, name, measured, costs, outputs[name]) for name in measured
@@ -38,6 +41,8 @@ def write(job: Job, measured: dict[str, Measured], costs: Costs, workdir: Path) 
     write_report(content, workdir)
     write_json(workdir / "results.json", content)
     print(table(content["strategies"]))
+    if job.metric != "none":
+        print(f"metric: {content['environment']['metric']}")
     print(f"results in {workdir}")
     return content
 
@@ -137,11 +142,8 @@ def identical(entry: Measured, base: Measured) -> float:
 
 
 def quality(job: Job, outputs: list[str]) -> dict[str, float]:
-    """The config's metric over all examples."""
-    if job.config.metric == "none":
-        return {}
-    references = [example.reference for example in job.examples]
-    return {job.config.metric: METRICS[job.config.metric](outputs, references)}
+    """The scores of the job's metric over all examples."""
+    return METRICS[job.metric](outputs, [example.reference for example in job.examples])
 
 
 def output_rows(

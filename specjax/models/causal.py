@@ -20,6 +20,7 @@ from specjax.models.layers import (
     FeedForward,
     LayerNorm,
     RMSNorm,
+    apply,
     attend,
     causal_mask,
     merge_heads,
@@ -197,12 +198,6 @@ class CausalModule(nn.Module):
             made.append(keys_values)
         return x, made
 
-    def prefill(self, tokens: jax.Array, length: jax.Array, capacity: int) -> list[KeysValues]:
-        """Caches [B, H, capacity, d] after the prompt."""
-        room = capacity - tokens.shape[1]
-        _, made = self.run(tokens, length)
-        return jax.tree.map(lambda x: jnp.pad(x, ((0, 0), (0, 0), (0, room), (0, 0))), made)
-
     def decode_step(
         self, tokens: jax.Array, own: list[KeysValues], start: jax.Array, at: jax.Array | None
     ) -> tuple[jax.Array, jax.Array, list[KeysValues]]:
@@ -268,15 +263,15 @@ class Causal:
     def start(
         self, params: Params, prompt: jax.Array, prompt_length: jax.Array, capacity: int
     ) -> Cache:
-        own = self.module.apply(
-            {"params": params}, prompt, prompt_length, capacity, method="prefill"
-        )
+        _, own = apply(self.module, "run", params, prompt, prompt_length)
+        room = ((0, 0), (0, 0), (0, capacity - prompt.shape[1]), (0, 0))
+        own = jax.tree.map(lambda x: jnp.pad(x, room), own)
         return Cache(own, prompt_length - 1)
 
     def extend(
         self, params: Params, tokens: jax.Array, cache: Cache, *, at: jax.Array | None = None
     ) -> tuple[Output, Cache]:
-        logits, hidden, own = self.module.apply(
-            {"params": params}, tokens, cache.data, cache.length, at, method="decode_step"
+        logits, hidden, own = apply(
+            self.module, "decode_step", params, tokens, cache.data, cache.length, at
         )
         return Output(logits, hidden), Cache(own, cache.length + tokens.shape[1])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -91,6 +92,15 @@ class FeedForward(nn.Module):
             hidden = hidden * dense(self.width, name="up")(x)
         hidden = nn.Dropout(self.dropout)(hidden, deterministic=deterministic)
         return dense(x.shape[-1], name="down")(hidden)
+
+
+@functools.partial(jax.jit, static_argnames=("module", "method"), inline=True)
+def apply(module: nn.Module, method: str, params: Any, *args: Any) -> Any:
+    """`module.method(*args)`, traced once per shape however many programs it becomes part of.
+
+    Inlined, so the programs are those of a direct call.
+    """
+    return module.apply({"params": params}, *args, method=method)
 
 
 def split_heads(x: jax.Array, heads: int) -> jax.Array:

@@ -22,6 +22,7 @@ from specjax.models.layers import (
     Dense,
     FeedForward,
     RMSNorm,
+    apply,
     attend,
     key_mask,
     merge_heads,
@@ -220,17 +221,12 @@ class T5Module(nn.Module):
             return jnp.moveaxis(x, 0, -1).astype(jnp.float32)
         return self.head(x).astype(jnp.float32)
 
-    def start(self, source: jax.Array, length: jax.Array, capacity: int) -> dict[str, Any]:
-        """Cache arrays after the encoder: cross keys and values, empty decoder caches."""
-        c = self.config
+    def read(self, source: jax.Array, length: jax.Array) -> dict[str, Any]:
+        """What cross-attention needs of source [B, S]."""
         encoded = self.encode(source, length)
-        shape = (source.shape[0], c.num_heads, capacity, c.d_kv)
-        empty = jnp.zeros(shape, c.dtype)
         return {
             "cross": [layer.cross_keys_values(encoded) for layer in self.decoder],
             "cross_bias": key_mask(length, source.shape[1]),
-            "own": [(empty, empty) for _ in self.decoder],
-            "bias": self.reversed_bias(capacity),
         }
 
     def reversed_bias(self, capacity: int) -> jax.Array:
@@ -324,16 +320,21 @@ class T5:
     def start(
         self, params: Params, prompt: jax.Array, prompt_length: jax.Array, capacity: int
     ) -> Cache:
-        data = self.module.apply(
-            {"params": params}, prompt, prompt_length, capacity, method="start"
-        )
+        c = self.config
+        variables = {"params": params}
+        empty = jnp.zeros((prompt.shape[0], c.num_heads, capacity, c.d_kv), c.dtype)
+        data = {
+            **apply(self.module, "read", params, prompt, prompt_length),
+            "own": [(empty, empty)] * c.num_decoder_layers,
+            "bias": self.module.apply(variables, capacity, method="reversed_bias"),
+        }
         return Cache(data, jnp.zeros_like(prompt_length))
 
     def extend(
         self, params: Params, tokens: jax.Array, cache: Cache, *, at: jax.Array | None = None
     ) -> tuple[Output, Cache]:
-        logits, hidden, own = self.module.apply(
-            {"params": params}, tokens, cache.data, cache.length, at, method="decode_step"
+        logits, hidden, own = apply(
+            self.module, "decode_step", params, tokens, cache.data, cache.length, at
         )
         data = {**cache.data, "own": own}
         return Output(logits, hidden), Cache(data, cache.length + tokens.shape[1])

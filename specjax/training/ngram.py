@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from safetensors import SafetensorError
@@ -12,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from specjax.errors import UserError
 
+SUCCESSORS = 64
 FIELDS = ("unigram", "best", "ids", "counts", "smoothing")
 
 
@@ -20,7 +22,7 @@ def fit(
     vocab_size: int,
     *,
     start_token: int | None = None,
-    successors: int = 64,
+    successors: int = SUCCESSORS,
     smoothing: float = 1e-3,
 ) -> dict[str, jnp.ndarray]:
     """Counts tokens and pairs of sequences; the tree that `drafting.ngram` reads.
@@ -60,6 +62,18 @@ def fit(
         "ids": jnp.asarray(ids, jnp.int32),
         "counts": jnp.asarray(counts, jnp.float32),
         "smoothing": jnp.float32(smoothing),
+    }
+
+
+def shapes(vocab_size: int, successors: int = SUCCESSORS) -> dict[str, jax.ShapeDtypeStruct]:
+    """Shapes and dtypes of a table with that many successors per token."""
+    per_token = (vocab_size, successors)
+    return {
+        "unigram": jax.ShapeDtypeStruct((vocab_size,), jnp.float32),
+        "best": jax.ShapeDtypeStruct((vocab_size,), jnp.int32),
+        "ids": jax.ShapeDtypeStruct(per_token, jnp.int32),
+        "counts": jax.ShapeDtypeStruct(per_token, jnp.float32),
+        "smoothing": jax.ShapeDtypeStruct((), jnp.float32),
     }
 
 

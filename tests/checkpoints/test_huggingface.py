@@ -288,7 +288,7 @@ def write_large(folder: Path) -> None:
     edit_config(folder, lambda config: config.update(wide))
     family, shape = huggingface.read_config(folder, jnp.float32)
     model = family.model(shape)
-    shapes = flat_shapes(model)
+    shapes = flat_shapes(jax.eval_shape(model.init, jax.random.key(0)))
     tensors = {}
     for where, entry in family.names(shape).items():
         stored = shapes[where][::-1] if entry.transposed else shapes[where]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
 from tiny import write_pair
+
+from specjax.checkpoints.tokenizer import train_tokenizer
 
 ROOT = Path(__file__).parents[2]
 ENTRY = {
@@ -58,6 +60,7 @@ def test_the_main_job_ends_well_and_prints_one_table(finished):
     done, _ = finished
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ms/token") == 1
+    assert "metric: nrefs:1|case:mixed" in done.stdout
     assert "speculative_3" in done.stdout
 
 
@@ -107,7 +110,7 @@ MISTAKES = {
     "a prompt that is too long": ({"max_prompt_tokens": "4"}, "max_prompt_tokens"),
     "a batch size of 0": ({"batch_size": "0"}, "batch_size"),
     "a wrong type": ({"batch_size": "many"}, "batch_size"),
-    "an unknown metric": ({"metric": "rouge"}, "metric"),
+    "an unknown metric": ({"metric": "meteor"}, "metric"),
     "an unknown dtype": ({"dtype": "int7"}, "dtype"),
     "no target": ({"target": ""}, "config.target"),
 }
@@ -135,19 +138,11 @@ def test_a_missing_config_is_refused():
     refused(command("--config=nowhere.py"), "nowhere.py")
 
 
-def test_a_drafter_with_another_vocabulary_is_refused(pair, tmp_path):
+def test_a_drafter_with_another_tokenizer_is_refused(pair, tmp_path):
     other = tmp_path / "drafter"
-    other.mkdir()
-    for file in (pair / "drafter").iterdir():
-        (other / file.name).write_bytes(file.read_bytes())
-    shape = json.loads((other / "config.json").read_text())
-    shape["vocab_size"] += 1
-    (other / "config.json").write_text(json.dumps(shape))
-    weights = load_file(other / "model.safetensors")
-    table = weights["shared.weight"]
-    weights["shared.weight"] = np.concatenate([table, table[:1]])
-    save_file(weights, other / "model.safetensors")
-    refused(command(*flags(pair, tmp_path, drafter=other)), "vocabulary")
+    shutil.copytree(pair / "drafter", other)
+    train_tokenizer(["quite another text"], 60).save_pretrained(other)
+    refused(command(*flags(pair, tmp_path, drafter=other)), "another tokenizer")
 
 
 def test_help_names_the_flags():

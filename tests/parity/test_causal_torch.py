@@ -18,6 +18,7 @@ from transformers import AutoModelForCausalLM  # noqa: E402
 
 from specjax.checkpoints import huggingface  # noqa: E402
 from specjax.checkpoints.huggingface import load  # noqa: E402
+from specjax.checkpoints.tokenizer import load_tokenizer  # noqa: E402
 from specjax.decoding.strategy import autoregressive  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -165,3 +166,20 @@ def test_an_exported_drafter_assists_in_transformers(pair: Any, tmp_path: Path) 
     plain = reset(theirs).generate(prompt, **settings)
     assisted = reset(theirs).generate(prompt, assistant_model=assistant, **settings)
     assert assisted.tolist() == plain.tolist()
+
+
+TRAINED = Path(__file__).parents[3] / "shared" / "models"
+QUESTIONS = [
+    "Q: Tom has 3 boxes with 12 apples each. He eats 5. How many apples are left?\nA:",
+    "Q: A train goes 60 miles in one hour. How far does it go in 4 hours?\nA:",
+    "Q: Anna buys 2 books for $7 each and pays with $20. How much does she get back?\nA:",
+]
+
+
+@pytest.mark.parametrize("name", ["llama-gsm8k-target", "llama-gsm8k-drafter"])
+def test_trained_checkpoints_answer_as_in_pytorch(name: str) -> None:
+    if not TRAINED.exists():
+        pytest.skip(f"{TRAINED} is not there")
+    theirs = AutoModelForCausalLM.from_pretrained(TRAINED / name, dtype=torch.float32)
+    prompts = load_tokenizer(TRAINED / name)(QUESTIONS).input_ids
+    assert our_greedy(load(TRAINED / name), prompts) == their_greedy(theirs, prompts)

@@ -13,6 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from specjax.checkpoints import huggingface  # noqa: E402
 from specjax.checkpoints.huggingface import load  # noqa: E402
 from specjax.checkpoints.tokenizer import load_tokenizer  # noqa: E402
 from specjax.decoding.loop import generate  # noqa: E402
@@ -178,3 +179,44 @@ def test_trained_checkpoints_equal_pytorch_on_sentences(name: str) -> None:
     assert ours.model.config.tied is (name != "t5-deen-drafter")
     np.testing.assert_allclose(our_logits(ours, source, length, target), expected, 0, 1e-3)
     assert our_greedy(ours, source, length) == translated
+
+
+def test_an_exported_model_loads_in_transformers_and_here_unchanged(
+    pair: Any, tmp_path: Path
+) -> None:
+    from transformers import AutoModelForSeq2SeqLM
+
+    theirs, ours = pair
+    huggingface.save(tmp_path / "out", ours.model, ours.params)
+    again = load(tmp_path / "out")
+    assert again.model == ours.model
+    jax.tree.map(np.testing.assert_array_equal, again.params, ours.params)
+    exported = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out", dtype=torch.float32)
+    source, length = random_prompts(ours.model.vocab_size, 3)
+    target = np.ones((3, 20), np.int32)
+    np.testing.assert_array_equal(
+        GOLDEN["logits"](exported.eval(), source, length, target),
+        GOLDEN["logits"](theirs, source, length, target),
+    )
+
+
+def test_an_exported_drafter_assists_in_transformers(tmp_path: Path) -> None:
+    """As `assistant_model`: the target's own translations come out."""
+    if not TRAINED.exists():
+        pytest.skip(f"{TRAINED} is not there")
+    from transformers import AutoModelForSeq2SeqLM
+
+    names = ("t5-ende-target", "t5-ende-drafter")
+    target = AutoModelForSeq2SeqLM.from_pretrained(TRAINED / names[0], dtype=torch.float32)
+    drafter = load(TRAINED / names[1])
+    tokenizer = load_tokenizer(TRAINED / names[1])
+    huggingface.save(tmp_path / "drafter", drafter.model, drafter.params, tokenizer)
+    load_torch = AutoModelForSeq2SeqLM.from_pretrained
+    exported = load_torch(tmp_path / "drafter", dtype=torch.float32)
+    original = load_torch(TRAINED / names[1], dtype=torch.float32)
+    for sentence in SENTENCES[names[1]]:
+        batch = tokenizer(sentence, return_tensors="pt")
+        settings = {**batch, "max_new_tokens": 40, "do_sample": False}
+        plain = target.generate(**settings).tolist()
+        assert target.generate(**settings, assistant_model=exported).tolist() == plain
+        assert exported.generate(**settings).tolist() == original.generate(**settings).tolist()

@@ -28,8 +28,8 @@ def write_pair(folder: Path, padding: int = 0) -> None:
     tokenizer = train_tokenizer([s for p in pairs for s in (p.source, p.target)], 300)
     for seed, (name, width) in enumerate((("target", 24), ("drafter", 12))):
         shape = T5Config(
-            vocab_size=len(tokenizer) + seed * padding, d_model=width, d_kv=6, d_ff=2 * width, num_heads=2,
-            num_layers=1, num_decoder_layers=2 - seed, tied=True, scale_outputs=True,
+            vocab_size=len(tokenizer) + seed * padding, d_model=width, d_kv=6, d_ff=2 * width,
+            num_heads=2, num_layers=1, num_decoder_layers=2 - seed, tied=True, scale_outputs=True,
         )  # fmt: skip
         model = T5(shape)
         params = jax.tree.map(lambda x: x * 2.0, model.init(jax.random.key(seed)))

@@ -1,0 +1,88 @@
+"""Shapes of published checkpoints, to plan a run before anything is downloaded.
+
+Facts of their `config.json`; a local or cached copy comes first. The lm1b shapes are those of
+Leviathan et al. (2023), section 4.1, whose weights were not published.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Shape = dict[str, Any]
+
+
+def _t5(model_type: str, vocab: int, width: int, ff: int, layers: int, heads: int) -> Shape:
+    """T5 v1.1, Flan-T5 and mT5: gated GELU, an output layer of its own."""
+    return {
+        "model_type": model_type,
+        "vocab_size": vocab,
+        "d_model": width,
+        "d_kv": 64,
+        "d_ff": ff,
+        "num_layers": layers,
+        "num_heads": heads,
+        "feed_forward_proj": "gated-gelu",
+        "tie_word_embeddings": False,
+    }
+
+
+def _t5_v1_0(width: int, ff: int, layers: int, heads: int) -> Shape:
+    plain = {"feed_forward_proj": "relu", "tie_word_embeddings": True}
+    return _t5("t5", 32_128, width, ff, layers, heads) | plain
+
+
+def _llama(width: int, ff: int, layers: int, heads: int, context: int, eps: float) -> Shape:
+    return {
+        "model_type": "llama",
+        "vocab_size": 32_000,
+        "hidden_size": width,
+        "intermediate_size": ff,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "max_position_embeddings": context,
+        "rms_norm_eps": eps,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+
+
+def _gpt(width: int, ff: int, layers: int, heads: int) -> Shape:
+    return {
+        "model_type": "gpt2",
+        "vocab_size": 8_192,
+        "n_embd": width,
+        "n_inner": ff,
+        "n_layer": layers,
+        "n_head": heads,
+        "n_positions": 512,
+        "tie_word_embeddings": False,
+        "eos_token_id": 0,
+    }
+
+
+_T5_SIZES = {
+    "small": (512, 1024, 8, 6),
+    "base": (768, 2048, 12, 12),
+    "large": (1024, 2816, 24, 16),
+    "xl": (2048, 5120, 24, 32),
+    "xxl": (4096, 10_240, 24, 64),
+}
+_T5_V1_0_SIZES = {
+    "small": (512, 2048, 6, 8),
+    "base": (768, 3072, 12, 12),
+    "large": (1024, 4096, 24, 16),
+}
+
+SHAPES: dict[str, Shape] = {
+    **{f"google/t5-v1_1-{k}": _t5("t5", 32_128, *v) for k, v in _T5_SIZES.items()},
+    **{f"google/flan-t5-{k}": _t5("t5", 32_128, *v) for k, v in _T5_SIZES.items()},
+    **{f"google/mt5-{k}": _t5("mt5", 250_112, *v) for k, v in _T5_SIZES.items()},
+    **{f"google-t5/t5-{k}": _t5_v1_0(*v) for k, v in _T5_V1_0_SIZES.items()},
+    "lmsys/vicuna-33b-v1.3": _llama(6656, 17_920, 60, 52, 2048, 1e-6),
+    "meta-llama/Llama-2-13b-chat-hf": _llama(5120, 13_824, 40, 40, 4096, 1e-5),
+    "JackFram/llama-68m": _llama(768, 3072, 2, 12, 2048, 1e-6),
+    "double7/vicuna-68m": _llama(768, 3072, 2, 12, 2048, 1e-6),
+    "double7/vicuna-160m": _llama(768, 3072, 12, 12, 2048, 1e-6),
+    "gpt-lm1b-97m": _gpt(768, 3072, 12, 12),
+    "gpt-lm1b-6m": _gpt(256, 1024, 2, 4),
+}

@@ -1,0 +1,53 @@
+"""Taking values out of rows by the names that data sets give them."""
+
+from __future__ import annotations
+
+from specjax.data.files import Row
+
+
+class RowError(ValueError):
+    """A row lacks what a task reads; the message completes "row 1 has"."""
+
+
+def text(row: Row, *names: str) -> str:
+    """The text under the first of these names that the row has.
+
+    Raises:
+      RowError: when the row has none of the names, or no text there.
+    """
+    for name in names:
+        if name in row:
+            if not isinstance(row[name], str):
+                raise RowError(f"no text in field {name!r}, but {row[name]!r:.40}")
+            return row[name]
+    raise RowError(f"no field {' or '.join(map(repr, names))}")
+
+
+def optional_text(row: Row, *names: str) -> str | None:
+    """The same, but None when none of the names is there or the text is empty."""
+    there = [name for name in names if row.get(name) is not None]
+    return (text(row, *there) or None) if there else None
+
+
+def texts(row: Row, name: str, least: int) -> list[str]:
+    """A list of at least `least` texts.
+
+    Raises:
+      RowError: when it is not there, is too short, or holds something else.
+    """
+    values = row.get(name)
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise RowError(f"no list of texts in field {name!r}")
+    if len(values) < least:
+        raise RowError(f"{len(values)} texts in field {name!r} instead of {least}")
+    return values
+
+
+def side(row: Row, language: str, plain: str) -> str:
+    """One side of a translation: nested, by its language, or by the `plain` name.
+
+    Raises:
+      RowError: when it is not there.
+    """
+    inner = row.get("translation", row)
+    return text(inner if isinstance(inner, dict) else row, language, plain)

@@ -1,0 +1,100 @@
+"""Rows of Hugging Face data sets: from the hub or its cache, and from local Parquet files."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from specjax.data.files import Row
+from specjax.errors import UserError
+
+REACH_SECONDS = 5.0
+
+
+def hub_rows(path: str, subset: str, split: str) -> Iterator[Row]:
+    """Rows of a hub id, which is downloaded once; without network they come from the cache.
+
+    Raises:
+      UserError: when the hub id, its subset or its split cannot be loaded.
+    """
+    reachable = hub_is_reachable()
+    with _named(path, subset, split, reachable), _offline(not reachable):
+        found = _load(path, subset or None, split=split)
+    yield from found
+
+
+def parquet_rows(path: str, subset: str, split: str) -> Iterator[Row]:
+    """Rows of a Parquet file, of the files that match a glob, or of a directory's split.
+
+    Files and globs may be on the hub too, as `hf://datasets/...`. They are read whole: `subset`
+    and `split` choose within a directory only.
+
+    Raises:
+      UserError: when there is no such file, subset or split, or it is not Parquet.
+    """
+    with _named(path, subset, split, reachable=True):
+        if Path(path).is_dir():
+            yield from _load(path, subset or None, split=split, streaming=True)
+        else:
+            _check_there(path)
+            yield from _load("parquet", data_files=path, split="train", streaming=True)
+
+
+def hub_is_reachable() -> bool:
+    """Whether the hub answers within a few seconds."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import get_session
+
+    try:
+        get_session().head(constants.ENDPOINT, timeout=REACH_SECONDS)
+    except Exception:  # whatever fails here would fail in `datasets`, after long retries
+        return False
+    return True
+
+
+def _check_there(path: str) -> None:
+    if path.startswith("hf://"):
+        if not hub_is_reachable():
+            raise ConnectionError
+    elif not glob.glob(path):
+        raise FileNotFoundError("no such file or directory")
+
+
+def _load(*args: Any, **kwargs: Any) -> Any:
+    import datasets
+
+    return datasets.load_dataset(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _offline(wanted: bool) -> Iterator[None]:
+    """Keeps `datasets` from asking the hub, which it would do for half a minute."""
+    import datasets
+
+    before = datasets.config.HF_HUB_OFFLINE
+    datasets.config.HF_HUB_OFFLINE = before or wanted
+    try:
+        yield
+    finally:
+        datasets.config.HF_HUB_OFFLINE = before
+
+
+@contextlib.contextmanager
+def _named(path: str, subset: str, split: str, reachable: bool) -> Iterator[None]:
+    """Turns the errors of `datasets` into one sentence about the source."""
+    import datasets
+
+    try:
+        yield
+    except ConnectionError:
+        reason = "not in the cache, and the Hugging Face hub cannot be reached"
+        raise UserError(f"path {path!r} is {reason}; connect, or give a local file") from None
+    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        cached = "" if reachable else " from the cache, as the Hugging Face hub cannot be reached"
+        raise UserError(
+            f"path {path!r} (subset {subset!r}, split {split!r}) cannot be read{cached}: {reason}"
+        ) from None

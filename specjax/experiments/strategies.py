@@ -1,0 +1,19 @@
+"""The strategies of a decode config."""
+
+from __future__ import annotations
+
+from ml_collections import ConfigDict
+
+from specjax.decoding.strategy import Strategy, from_config
+from specjax.errors import UserError
+
+BASELINE = "autoregressive"
+
+
+def load_strategies(config: ConfigDict, vocab_size: int) -> dict[str, Strategy]:
+    """The strategies of the config, the greedy autoregressive baseline first."""
+    made = {name: from_config(name, spec, vocab_size) for name, spec in config.strategies.items()}
+    baseline = made.pop(BASELINE, Strategy())
+    if not (baseline.autoregressive and baseline.greedy):
+        raise UserError(f"strategies.{BASELINE} must be greedy and draft nothing")
+    return {BASELINE: baseline, **made}

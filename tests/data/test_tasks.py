@@ -1,0 +1,160 @@
+"""Every task on rows written by hand: exact prompts, references, skipped rows, mistakes."""
+
+from __future__ import annotations
+
+import pytest
+
+from specjax.data.sources import Source
+from specjax.data.tasks import TASKS, examples
+from specjax.data.text import Example
+from specjax.errors import UserError
+from specjax.evaluation.quality import METRICS
+
+PAIR = {"de": "Hallo!", "en": "Hi!"}
+TO_EN, TO_DE = "translate German to English: Hallo!", "translate English to German: Hi!"
+DUCKS = {"question": "How many ducks?", "answer": "2*500=<<2*500=1000>>1,000\n#### 1,000"}
+COLOURS = {"question": "Which?", "choices": ["red", "blue", "green", "grey"]}
+CHOICE_PROMPT = (
+    "Question: Which?\n(A) red (B) blue (C) green (D) grey\n Answer: \n Let's think step by step. "
+)
+ALPACA = {"instruction": "Sort.", "input": "b a", "output": "a b"}
+ALIASES = {"value": "Bern", "aliases": ["Berne", "Bern"], "normalized_aliases": ["bern"]}
+LONG = " ".join(f"w{i}" for i in range(40))
+
+CASES = {
+    "wmt14_deen": [
+        ({"translation": PAIR}, TO_EN, "Hi!"),
+        (PAIR, TO_EN, "Hi!"),
+        ({"source": "Hallo!", "reference": "Hi!"}, TO_EN, "Hi!"),
+    ],
+    "wmt14_ende": [
+        ({"translation": PAIR}, TO_DE, "Hallo!"),
+        (PAIR, TO_DE, "Hallo!"),
+        ({"source": "Hi!", "reference": "Hallo!"}, TO_DE, "Hallo!"),
+    ],
+    "iwslt17_deen": [({"translation": PAIR}, TO_EN, "Hi!")],
+    "iwslt17_ende": [({"translation": PAIR}, TO_DE, "Hallo!")],
+    "multi30k_ende": [(PAIR, TO_DE, "Hallo!")],
+    "xsum": [({"document": "It rained.\nA lot.", "summary": "Rain."},
+              "summarize: It rained.\nA lot.", "Rain.")],
+    "cnn_dailymail": [({"article": "It rained.", "highlights": "Rain .\nMore rain ."},
+                       "summarize: It rained.", "Rain .\nMore rain .")],
+    "gsm8k": [
+        (DUCKS, "Reason the math question below step by step. Question: How many ducks?.\n"
+                " Answer: ", "1,000"),
+    ],
+    "gsm8k_qa": [
+        (DUCKS, "Q: How many ducks?\nA:", "1,000"),
+        ({"question": "How many?", "answer": "7"}, "Q: How many?\nA:", "7"),
+        ({"question": "How many?"}, "Q: How many?\nA:", None),
+    ],
+    "mmlu": [
+        (COLOURS | {"answer": 0}, CHOICE_PROMPT, "A"),
+        (COLOURS | {"answer": 3}, CHOICE_PROMPT, "D"),
+        (COLOURS | {"answer": "B"}, CHOICE_PROMPT, "B"),
+        (COLOURS, CHOICE_PROMPT, None),
+    ],
+    "triviaqa": [
+        ({"question": "Capital?", "answer": ALIASES}, "Q: Capital?\nA:", ("Bern", "Berne")),
+        ({"question": "Capital?", "answer": "Bern"}, "Q: Capital?\nA:", "Bern"),
+        ({"question": "Capital?", "answer": {"value": "", "aliases": []}}, "Q: Capital?\nA:", None),
+    ],
+    "alpaca": [
+        (ALPACA, "Below is an instruction that describes a task, paired with an input that "
+                 "provides further context. Write a response that appropriately completes the "
+                 "request.\n\n### Instruction:\nSort.\n\n### Input:\nb a\n\n### Response:", "a b"),
+        (ALPACA | {"input": None, "output": ""},
+         "Below is an instruction that describes a task. Write a response that appropriately "
+         "completes the request.\n\n### Instruction:\nSort.\n\n### Response:", None),
+    ],
+    "spec_bench": [({"turns": ["Tell me.", "More."], "reference": ["x"]}, "Tell me.", None)],
+    "lm1b": [({"text": LONG}, " ".join(LONG.split()[:16]), None)],
+    "wikitext": [({"text": f" {LONG} \n"}, " ".join(LONG.split()[:32]), None)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_rows_become_exactly_these_prompts_and_references(task):
+    rows, prompts, references = zip(*CASES[task], strict=True)
+    assert examples(task, rows) == list(map(Example, prompts, references))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_metric_is_known_and_the_name_agrees(task):
+    assert TASKS[task].metric in METRICS
+    assert TASKS[task].name == task
+
+
+SKIPPED = {
+    "wmt14_deen": PAIR | {"de": " "},
+    "xsum": {"document": "", "summary": "s"},
+    "gsm8k": {"question": "", "answer": "1"},
+    "gsm8k_qa": {"question": " ", "answer": "1"},
+    "mmlu": COLOURS | {"question": ""},
+    "alpaca": ALPACA | {"instruction": ""},
+    "spec_bench": {"turns": [""]},
+    "lm1b": {"text": " ".join(LONG.split()[:15])},
+    "wikitext": {"text": " = Heading = "},
+}
+
+
+@pytest.mark.parametrize("task", SKIPPED)
+def test_rows_of_no_use_are_left_out_and_not_counted(task):
+    row, prompt, reference = CASES[task][0]
+    assert examples(task, [SKIPPED[task], row, row, row], 2) == [Example(prompt, reference)] * 2
+    with pytest.raises(UserError) as error:
+        examples(task, [SKIPPED[task]])
+    assert str(error.value) == f"source has no row that task {task!r} can use"
+
+
+def test_no_row_is_read_beyond_those_needed():
+    rows = iter([PAIR, PAIR, {"wrong": "row"}])
+    assert len(examples("wmt14_deen", rows, 2)) == 2
+    assert next(rows) == {"wrong": "row"}
+
+
+def test_the_grammar_and_parallel_text_serve_translation_tasks(tmp_path):
+    (tmp_path / "en").write_text("Hi!\n")
+    (tmp_path / "de").write_text("Hallo!\n")
+    text = Source("text", str(tmp_path / "en"), reference_path=str(tmp_path / "de"))
+    assert examples("wmt14_ende", text) == [Example(TO_DE, "Hallo!")]
+    made = examples("wmt14_deen", Source("grammar"), 2)
+    assert len(made) == 2 and made[0].source.startswith("translate German to English: ")
+
+
+def test_a_missing_field_names_source_row_and_fields(tmp_path):
+    (tmp_path / "x.jsonl").write_text('{"question": "a", "answer": "1"}\n{"q": "b", "a": "2"}\n')
+    source = Source("json", str(tmp_path / "x.jsonl"))
+    with pytest.raises(UserError) as error:
+        examples("gsm8k", source)
+    assert str(error.value) == (
+        f"source json {source.path!r} row 2 has no field 'question'; it has the fields q, a, "
+        "and task 'gsm8k' reads question and answer"
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "row", "message"),
+    [
+        ("wmt14_deen", {"en": "Hi!"}, "no field 'de' or 'source'"),
+        ("wmt14_deen", {"de": "Hallo!"}, "no field 'en' or 'reference'"),
+        ("wmt14_deen", {"translation": {"fr": "Salut!"}}, "no field 'de' or 'source'"),
+        ("gsm8k", {"question": 7}, "no text in field 'question', but 7"),
+        ("mmlu", {"question": "Which?"}, "no list of texts in field 'choices'"),
+        ("mmlu", COLOURS | {"choices": ["x"]}, "1 texts in field 'choices' instead of 4"),
+        ("mmlu", COLOURS | {"answer": 4}, "answer 4, neither 0 to 3 nor A to D"),
+        ("spec_bench", {"turns": []}, "0 texts in field 'turns' instead of 1"),
+        ("xsum", {"document": "d", "summary": ["s"]}, "no text in field 'summary', but ['s']"),
+    ],
+)
+def test_unusable_fields_are_named(task, row, message):
+    with pytest.raises(UserError) as error:
+        examples(task, [row])
+    assert str(error.value).startswith(f"source row 1 has {message}; it has the fields ")
+
+
+def test_unknown_tasks_and_missing_sources_are_refused():
+    with pytest.raises(UserError, match="task is 'wmt'; it must be one of wmt14_deen, wmt14_ende"):
+        examples("wmt")
+    with pytest.raises(UserError, match="task 'spec_bench' has no source of its own; give a file "):
+        examples("spec_bench")

@@ -1,0 +1,167 @@
+"""Every config: it builds, is planned at full size, and runs to the end on stand-ins."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ml_collections import ConfigDict
+from standins import stand_in
+
+from specjax.data.tasks import TASKS
+from specjax.errors import UserError
+from specjax.experiments import decode, plan
+from specjax.experiments.data import kind_of, source_of
+from specjax.experiments.defaults import decode_config
+from specjax.experiments.fields import check_fields, model_names
+from specjax.experiments.strategies import load_strategies
+
+ROOT = Path(__file__).parents[2]
+PAPERS = sorted(
+    file.stem
+    for file in (ROOT / "configs").glob("*.py")
+    if file.stem not in ("quickstart", "translate", "pair")
+)
+PARAMETERS = {
+    # As published: billions of T5 v1.1 XXL, and the millions that the papers give.
+    "t5xxl_ende": {"target": 11.135e9, "small": 76.96e6, "base": 247.6e6, "large": 783.2e6},
+    "gpt_lm1b": {"target": 97e6, "drafter": 6e6},
+    "vicuna33b_specbench": {"target": 32.53e9, "vicuna_68m": 68.0e6, "vicuna_160m": 162.4e6},
+    "llama2_13b_alpaca": {"target": 13.016e9},
+    "mt5_wmt_deen": {"target": 1.2299e9, "drafter": 300.2e6},
+    "t5large_xsum": {"target": 737.7e6, "drafter": 60.5e6},
+}
+
+
+def get_config(name: str) -> ConfigDict:
+    return module(name).get_config()
+
+
+def module(name: str):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "configs" / f"{name}.py")
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_config_builds_and_its_strategies_resolve(name: str) -> None:
+    config = get_config(name)
+    check_fields(config)
+    strategies = load_strategies(config, 32_000)
+    models = model_names(config)
+    used = {model for strategy in strategies.values() for model in strategy.drafter.models}
+    assert used == models.keys() - {"target"}
+    assert config.task in TASKS
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_docstring_gives_command_resources_and_what_was_not_run(name: str) -> None:
+    words = " ".join(module(name).__doc__.split())
+    assert f"python -m specjax.main --config=configs/{name}.py --dry_run" in words
+    assert "Resources" in words or "As `t5xxl_ende.py`" in words
+    assert "Not run here" in words
+
+
+def test_all_papers_are_covered() -> None:
+    assert len(PAPERS) >= 11
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PAPERS)
+def test_shapes_are_traced_at_full_size(name: str, capsys) -> None:
+    planned = plan.run(get_config(name))["models"]
+    for model, expected in PARAMETERS.get(name, {}).items():
+        assert planned[model].parameters == pytest.approx(expected, rel=0.02), model
+    printed = capsys.readouterr().out
+    assert all(f"{entry.parameters:,}" in printed for entry in planned.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PAPERS)
+def test_it_runs_to_the_end_on_stand_ins(name: str, tmp_path: Path) -> None:
+    config = stand_in(get_config(name), tmp_path)
+    content = decode.run(config, tmp_path / "out")
+    assert content["strategies"].keys() == {"autoregressive", *config.strategies}
+    for strategy, entry in content["strategies"].items():
+        assert entry["tokens"] > 0, strategy
+        if entry["identical_to_target"] is not None:
+            assert entry["identical_to_target"] == 1.0, strategy
+    assert json.loads((tmp_path / "out" / "results.json").read_text()) == content
+
+
+@pytest.mark.slow
+def test_the_dry_run_of_t5_xxl_is_quick_and_small() -> None:
+    """Under 20 seconds and 2 GB on two cores."""
+    code = (
+        "import sys, time; start = time.time()\n"
+        "from specjax.main import main\n"
+        "code = main(['main', '--dry_run', '--config=configs/t5xxl_ende.py'])\n"
+        "peak = next(l.split()[1] for l in open('/proc/self/status') if l.startswith('VmHWM'))\n"
+        "print('spent', time.time() - start, peak, code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    seconds, kilobytes, status = map(float, done.stdout.split("spent")[1].split())
+    assert status == 0 and "11,135,332,352" in done.stdout
+    assert seconds < 20 and kilobytes < 2e6, (seconds, kilobytes)
+
+
+def test_memory_per_device_follows_the_mesh() -> None:
+    """Weights split but for norms and position biases, caches by heads and rows."""
+    neural = {"drafter": "neural", "length": 2, "model": "drafter"}
+    config = decode_config(
+        target="google/t5-v1_1-small", drafter="google/t5-v1_1-small", task="wmt14_ende",
+        batch_size=4, max_prompt_tokens=32, max_new_tokens=16, strategies={"three": neural},
+    )  # fmt: skip
+    alone = plan.run(config)["models"]["target"]
+    assert alone.parameters == 76_961_152
+    assert alone.parameter_bytes == 4 * alone.parameters
+    config.mesh.update(data=2, model=2)
+    split = plan.run(config)["models"]
+    assert 0.5 <= split["target"].parameter_bytes / alone.parameter_bytes < 0.501
+    assert split["drafter"].parameter_bytes == alone.parameter_bytes
+    assert 0.25 <= split["target"].cache_bytes / alone.cache_bytes < 0.27
+    config.split_drafters = True
+    assert plan.run(config)["models"]["drafter"] == split["target"].__class__(
+        "google/t5-v1_1-small", alone.parameters, *_bytes(split["target"])
+    )
+
+
+def _bytes(entry) -> tuple[int, int]:
+    return entry.parameter_bytes, entry.cache_bytes
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [("a.jsonl.gz", "json"), ("b.tsv", "tsv"), ("c.parquet", "parquet"), ("wmt/wmt14", "hub")],
+)
+def test_a_path_says_what_it_is(path: str, kind: str) -> None:
+    assert kind_of(path) == kind
+
+
+def test_a_split_alone_keeps_the_tasks_own_source() -> None:
+    config = decode_config(task="xsum")
+    assert source_of(config) is None
+    config.data.split = "validation"
+    assert source_of(config).path == TASKS["xsum"].source.path
+    assert source_of(config).split == "validation"
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"task": "wmt"}, "config.task"),
+        ({"metric": "meteor"}, "config.metric"),
+        ({"mesh": {"tensor": 2}}, "tensor"),
+        ({"drafters": {"target": "x"}}, "config.drafters.target"),
+        ({"target": ""}, "config.target"),
+    ],
+)
+def test_a_mistake_is_named_before_anything_is_loaded(changes: dict, named: str) -> None:
+    fields = {"target": "google/t5-v1_1-small", "strategies": {"a": {"drafter": "none"}}}
+    with pytest.raises(UserError, match=named):
+        plan.run(decode_config(**fields | changes))

@@ -1,0 +1,75 @@
+"""Tiny random checkpoints of the architectures that a config names, and rows for its task."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+
+from specjax.checkpoints import huggingface
+from specjax.checkpoints.published import SHAPES
+from specjax.checkpoints.tokenizer import train_tokenizer
+from specjax.experiments.fields import model_names
+
+SENTENCES = [
+    "the old teacher reads a book in the park",
+    "two children and a friendly dog play behind the big house",
+    "how many apples are left if you eat three of ten apples",
+]
+WORDS = " ".join(SENTENCES)
+
+_TRANSLATION = {"translation": {"en": SENTENCES[0], "de": "die alte Lehrerin liest ein Buch"}}
+ROWS: dict[str, dict[str, Any]] = {
+    "wmt14_ende": _TRANSLATION,
+    "wmt14_deen": _TRANSLATION,
+    "iwslt17_deen": _TRANSLATION,
+    "xsum": {"document": WORDS, "summary": SENTENCES[1]},
+    "cnn_dailymail": {"article": WORDS, "highlights": SENTENCES[0]},
+    "gsm8k": {"question": SENTENCES[2], "answer": "10 - 3 = 7\n#### 7"},
+    "mmlu": {"question": SENTENCES[2], "choices": ["one", "two", "seven", "ten"], "answer": 2},
+    "lm1b": {"text": WORDS},
+    "spec_bench": {"question_id": 1, "category": "qa", "turns": [SENTENCES[2]]},
+    "alpaca": {"instruction": SENTENCES[2], "input": "", "output": "seven"},
+}
+
+SMALL = {
+    "t5": {"d_model": 16, "d_kv": 4, "d_ff": 32, "num_layers": 2, "num_heads": 4},
+    "llama": {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 4},
+    "gpt2": {"n_embd": 16, "n_inner": 32, "n_head": 4},
+}
+LAYERS = {"llama": "num_hidden_layers", "gpt2": "n_layer"}
+
+
+def stand_in(config: ConfigDict, folder: Path) -> ConfigDict:
+    """The config on stand-ins: the same strategies, tiny models, a few rows of its task."""
+    made = config.copy_and_resolve_references()
+    tokenizer = train_tokenizer([WORDS, json.dumps(ROWS[config.task])], 200)
+    paths = {}
+    for seed, (name, checkpoint) in enumerate(model_names(config).items()):
+        paths[name] = str(folder / name)
+        write_model(folder / name, checkpoint, tokenizer, seed)
+    rows = [json.dumps(ROWS[config.task])] * 6
+    (folder / "rows.jsonl").write_text("\n".join(rows), "utf-8")
+    with made.unlocked():
+        made.target = paths.pop("target")
+        for name, path in paths.items():
+            (made if name == "drafter" else made.drafters)[name] = path
+        made.data.path = str(folder / "rows.jsonl")
+        made.update(examples=2, ngram_examples=3, repeats=1, dtype="float32", bucket=128)
+        made.update(max_new_tokens=6, max_prompt_tokens=512, mesh={"data": 1, "model": 1})
+    return made
+
+
+def write_model(folder: Path, checkpoint: str, tokenizer: Any, seed: int) -> None:
+    """A random model of a published shape's architecture; vocabularies padded differently."""
+    shape = SHAPES[checkpoint]
+    kind = shape["model_type"].removeprefix("m")
+    small = shape | SMALL[kind] | {"vocab_size": len(tokenizer) + 3 * seed}
+    small |= {LAYERS[kind]: 2} if kind in LAYERS else {}
+    family, config = huggingface.parse_config(checkpoint, small, {}, jnp.float32)
+    model = family.model(config)
+    huggingface.save(folder, model, model.init(jax.random.key(seed)), tokenizer)
