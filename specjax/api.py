@@ -95,7 +95,6 @@ class Generator:
         self.max_prompt_tokens, self.bucket = max_prompt_tokens, bucket
         for name, drafter in (drafters or {}).items():
             check_same_vocabulary(name, drafter, target)
-            _check_same_kind(name, drafter, target)
         models = narrowed({name: entry.model for name, entry in loaded.items()})
         try:
             self.decoder = Decoder(
@@ -244,13 +243,6 @@ def _layout(loaded: Mapping[str, LoadedModel]) -> Layout | None:
     if mesh is None:
         return None
     return Layout(mesh, tuple(name for name, entry in loaded.items() if entry.split))
-
-
-def _check_same_kind(name: str, drafter: LoadedModel, target: LoadedModel) -> None:
-    kinds = {True: "a decoder-only model", False: "an encoder-decoder model"}
-    ours, theirs = (kinds[m.model.start_token is None] for m in (drafter, target))
-    if ours != theirs:
-        raise UserError(f"drafter {name!r} is {ours}, the target {theirs}; they must be alike")
 
 
 @jax.jit

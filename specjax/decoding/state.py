@@ -73,6 +73,12 @@ class Decoder:
         for name in (self.target, *self.drafter.models):
             if name not in known:
                 raise ValueError(f"model {name!r} is not among {', '.join(map(repr, known))}")
+        for name in self.used:
+            if (known[name].start_token is None) != (self.target_model.start_token is None):
+                raise ValueError(
+                    f"model {name!r} is {_kind(known[name])}, the target"
+                    f" {_kind(self.target_model)}; they must be alike"
+                )
         if self.max_new_tokens < 1:
             raise ValueError(f"max_new_tokens is {self.max_new_tokens}; it must be at least 1")
 
@@ -98,6 +104,10 @@ class Decoder:
         head = 1 if self.target_model.start_token is not None else prompt_width
         slack = max(self.drafter.width, self.drafter.reach) + 1
         return head + self.max_new_tokens + slack
+
+
+def _kind(model: LanguageModel) -> str:
+    return "decoder-only" if model.start_token is None else "encoder-decoder"
 
 
 def empty_trace(decoder: Decoder, batch: int, buffer: int) -> Trace:

@@ -47,7 +47,12 @@ def check_fields(config: ConfigDict) -> None:
             )
     if not config.strategies:
         raise UserError("config.strategies is empty; it must name at least one strategy")
-    axis_sizes(config.mesh.to_dict())
+    data, _ = axis_sizes(config.mesh.to_dict())
+    if config.batch_size % data:
+        raise UserError(
+            f"config.batch_size is {config.batch_size}; it must be a multiple of config.mesh.data,"
+            f" {data}"
+        )
 
 
 def model_names(config: ConfigDict) -> dict[str, str]:

@@ -22,6 +22,7 @@ from specjax.checkpoints.tensors import flat_shapes
 from specjax.decoding.loop import generate
 from specjax.decoding.state import Decoder
 from specjax.decoding.strategy import Strategy
+from specjax.errors import UserError
 from specjax.experiments.fields import check_fields, checkpoint_dtype, model_names
 from specjax.experiments.strategies import load_strategies
 from specjax.models.base import LanguageModel
@@ -138,8 +139,11 @@ def trace(
     whole: Mapping[str, LanguageModel], strategy: Strategy, config: ConfigDict, width: int
 ) -> Any:
     """The shapes of a whole decode; raises where the strategy does not fit the models."""
-    models = narrowed(dict(whole))
-    decoder = Decoder(tuple(models.items()), strategy.drafter, strategy.rule, config.max_new_tokens)
+    models = tuple(narrowed(dict(whole)).items())
+    try:
+        decoder = Decoder(models, strategy.drafter, strategy.rule, config.max_new_tokens)
+    except ValueError as error:
+        raise UserError(f"strategy: {error}") from None
     dtype = checkpoint_dtype(config)
     params = {name: abstract_params(whole[name], dtype) for name in decoder.used}
     params |= dict.fromkeys(decoder.drafter.tables, table_shapes(width))

@@ -6,6 +6,8 @@ import pytest
 from shared import DATA, MODELS, PREFIX, needs_shared
 
 import specjax
+from specjax.data.sources import Source
+from specjax.data.tasks import examples
 from specjax.data.text import read_lines
 from specjax.decoding.strategy import from_config
 from specjax.evaluation.acceptance import analytic_acceptance
@@ -60,4 +62,39 @@ def test_lossless_strategies_give_the_targets_tokens_at_batch_1_4_and_16(pair, s
         bucket=48,
     )
     for batch_size in (1, 4, 16):
+        assert made(ids, batch_size=batch_size).tokens == expected
+
+
+@pytest.fixture(scope="module")
+def llamas():
+    names = ("llama-gsm8k-target", "llama-gsm8k-drafter")
+    return tuple(specjax.load(MODELS / name) for name in names)
+
+
+def questions(target, count: int) -> list[list[int]]:
+    found = examples("gsm8k_qa", Source("json", str(DATA / "gsm8k" / "test.jsonl.gz")), count)
+    return target.tokenizer([example.source for example in found]).input_ids
+
+
+@pytest.mark.parametrize(
+    ("temperature", "expected", "counted", "tolerance"),
+    [(0.0, 0.747, 2430, 0.005), (1.0, 0.680, 2399, 0.02)],
+)
+def test_analytic_acceptance_of_the_decoder_only_pair(
+    llamas, temperature, expected, counted, tolerance
+):
+    ids = questions(llamas[0], 40)
+    alpha, tokens = analytic_acceptance(*llamas, ids, temperature=temperature)
+    assert abs(tokens - counted) < 150  # sampled texts end at random
+    assert abs(alpha - expected) < tolerance
+
+
+@pytest.mark.parametrize("spec", [LOSSLESS["neural"], LOSSLESS["prompt_lookup"]])
+def test_decoder_only_strategies_give_the_targets_tokens_at_batch_1_and_8(llamas, spec):
+    target, drafter = llamas
+    ids = questions(target, 16)
+    expected = specjax.Generator(target, bucket=64)(ids, batch_size=1).tokens
+    strategy = from_config("tested", spec, target.model.vocab_size)
+    made = specjax.Generator(target, {"drafter": drafter}, strategy, bucket=64)
+    for batch_size in (1, 8):
         assert made(ids, batch_size=batch_size).tokens == expected

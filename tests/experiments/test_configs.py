@@ -151,12 +151,20 @@ def test_a_split_alone_keeps_the_tasks_own_source() -> None:
     assert source_of(config).split == "validation"
 
 
+def test_a_plan_refuses_models_of_different_kinds() -> None:
+    strategies = {"two": {"drafter": "neural", "length": 2, "model": "drafter"}}
+    names = {"target": "google/t5-v1_1-small", "drafter": "JackFram/llama-68m"}
+    with pytest.raises(UserError, match="decoder-only"):
+        plan.run(decode_config(**names, strategies=strategies))
+
+
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
         ({"task": "wmt"}, "config.task"),
         ({"metric": "meteor"}, "config.metric"),
         ({"mesh": {"tensor": 2}}, "tensor"),
+        ({"mesh": {"data": 2}, "batch_size": 3}, "config.batch_size is 3"),
         ({"drafters": {"target": "x"}}, "config.drafters.target"),
         ({"target": ""}, "config.target"),
     ],
