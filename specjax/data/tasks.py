@@ -29,6 +29,7 @@ class Task:
     prompt: Prompt  # empty: the task cannot use the row
     reference: Callable[[Row], Reference | None]
     metric: str  # a name of `evaluation.quality.METRICS`
+    answer: Callable[[Row], Reference | None] = references.nothing  # to learn, if not the reference
 
 
 def examples(task: str, source: Rows | None = None, count: int = 0) -> list[Example]:
@@ -64,7 +65,7 @@ def _usable(task: Task, source: Rows, count: int) -> Iterator[Example]:
         try:
             prompt = task.prompt(row)
             if prompt:
-                yield Example(prompt, task.reference(row))
+                yield Example(prompt, task.reference(row), task.answer(row))
         except RowError as error:
             raise UserError(
                 f"{_name(source)} row {number} has {error}; it has the fields "
@@ -129,6 +130,7 @@ TASKS: dict[str, Task] = {
             prompt=prompts.reasoning,
             reference=references.final_number,
             metric="final_number",
+            answer=references.field("answer"),
         ),
         Task(
             name="gsm8k_qa",
@@ -137,6 +139,7 @@ TASKS: dict[str, Task] = {
             prompt=prompts.question,
             reference=references.final_number,
             metric="final_number",
+            answer=references.field("answer"),
         ),
         Task(
             name="mmlu",

@@ -18,6 +18,14 @@ class Example:
 
     source: str
     reference: Reference | None = None
+    answer: str | None = None  # the text to learn, where it is more than the reference
+
+    @property
+    def output(self) -> str | None:
+        """The text that a model should learn to say."""
+        if self.answer is not None or self.reference is None:
+            return self.answer
+        return self.reference if isinstance(self.reference, str) else self.reference[0]
 
 
 def read_examples(

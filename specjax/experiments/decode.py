@@ -18,7 +18,6 @@ from specjax.api import Generator, LoadedModel, load
 from specjax.data.batching import Batch
 from specjax.data.text import Example, read_lines
 from specjax.decoding.strategy import Strategy
-from specjax.decoding.summary import Statistics, summarise
 from specjax.errors import UserError
 from specjax.evaluation.cost import Costs, step_ms
 from specjax.experiments import plan as planning
@@ -54,19 +53,28 @@ class Job:
 
 @dataclasses.dataclass
 class Measured:
-    """What one strategy produced; seconds are per batch."""
+    """What one strategy produced; all lists are per batch."""
 
-    seconds: list[list[float]]  # repeats x batches, from host tokens to host tokens
-    fixed: list[float]  # the same program with no new tokens: prompt reading and dispatch
-    tokens: list[list[int]]
+    seconds: np.ndarray  # [repeats, batches], from host tokens to host tokens
+    fixed: np.ndarray  # the same programs with no new tokens: prompt reading and dispatch
+    rows: list[list[list[int]]]
     traces: list[Any]  # (generation with host arrays, rows)
-    statistics: Statistics
-    compile_seconds: float
+    compile_seconds: float = 0.0
+
+    @classmethod
+    def empty(cls, repeats: int, batches: int) -> Measured:
+        times = np.zeros((repeats, batches))
+        return cls(times, times.copy(), [[]] * batches, [None] * batches)
 
     @property
     def batch_seconds(self) -> np.ndarray:
         """Median over the repeats, per batch."""
-        return np.median(np.asarray(self.seconds), axis=0)
+        return np.median(self.seconds, axis=0)
+
+    @property
+    def tokens(self) -> list[list[int]]:
+        """Generated ids of every example."""
+        return [row for rows in self.rows for row in rows]
 
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
@@ -75,8 +83,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     workdir.mkdir(parents=True, exist_ok=True)
     job = prepare(config)
     batches = job.batches()
-    compiled = warm_up(job, batches)
-    measured = measure(job, batches, compiled)
+    measured = measure(job, batches)
     costs = measure_costs(job, batches)
     return results.write(job, measured, costs, workdir)
 
@@ -152,57 +159,56 @@ def fit_tables(
 
 def output_texts(example: Example, target: LoadedModel) -> list[str]:
     """Texts of an example like those that the target decodes; a decoder-only one's has a prompt."""
-    reference = example.reference
-    found = [reference] if isinstance(reference, str) else list(reference or ())[:1]
+    found = [example.output] if example.output else []
     return found if target.model.start_token is not None else [example.source, *found]
 
 
-def warm_up(job: Job, batches: list[Batch]) -> dict[str, float]:
-    """Compiles every strategy for every shape; seconds by strategy."""
-    shapes = {batch.tokens.shape: batch for batch in batches}
-    seconds = dict.fromkeys(job.generators, 0.0)
-    with tqdm(total=len(shapes) * len(seconds), desc="compile", unit="program") as bar:
-        for batch in shapes.values():
-            for name, generator in job.generators.items():
-                start = time.perf_counter()
-                timed(generator, batch, job.config.seed)
-                seconds[name] += time.perf_counter() - start
-                bar.update()
-    return seconds
+def measure(job: Job, batches: list[Batch]) -> dict[str, Measured]:
+    """Decodes all batches by all strategies in alternation, `repeats` times, shape after shape.
+
+    Programs of a shape are dropped after it: on CPU each takes hundreds of memory maps, of which a
+    process may have 65,530, and the compiler crashes when they run out.
+    """
+    repeats = job.config.repeats
+    found = {name: Measured.empty(repeats, len(batches)) for name in job.generators}
+    shapes: dict[tuple[int, ...], list[int]] = {}
+    for index, batch in enumerate(batches):
+        shapes.setdefault(batch.tokens.shape, []).append(index)
+    with tqdm(total=len(shapes) * len(found) + repeats * len(batches), unit="batch") as bar:
+        for indices in shapes.values():
+            bar.set_description("compile")
+            warm_up(job, batches[indices[0]], found, bar)
+            bar.set_description("decode")
+            for repeat in range(repeats):
+                for index in indices:
+                    measure_batch(job, batches[index], found, repeat, index)
+                    bar.update()
+            jax.clear_caches()
+    return found
 
 
-def measure(job: Job, batches: list[Batch], compiled: dict[str, float]) -> dict[str, Measured]:
-    """Decodes all batches by all strategies in alternation, `repeats` times."""
-    names, config = list(job.generators), job.config
-    seconds = {name: [] for name in names}
-    fixed: dict[str, list[float]] = {name: [] for name in names}
-    tokens: dict[str, list[list[int]]] = {name: [] for name in names}
-    traces: dict[str, list[Any]] = {name: [] for name in names}
-    nothing = np.zeros(config.batch_size, np.int32)
-    with tqdm(total=config.repeats * len(batches), desc="decode", unit="batch") as bar:
-        for repeat in range(config.repeats):
-            for name in names:
-                seconds[name].append([])
-            for batch in batches:
-                for name, generator in job.generators.items():
-                    took, rows, generation = timed(generator, batch, config.seed)
-                    seconds[name][-1].append(took)
-                    fixed[name].append(timed(generator, batch, config.seed, nothing)[0])
-                    if repeat == 0:
-                        tokens[name] += rows[: batch.rows]
-                        traces[name].append((jax.device_get(generation), batch.rows))
-                bar.update()
-    return {
-        name: Measured(
-            seconds[name],
-            fixed[name],
-            tokens[name],
-            traces[name],
-            summarise(job.generators[name].decoder, traces[name]),
-            compiled[name],
-        )
-        for name in names
-    }
+def warm_up(job: Job, batch: Batch, found: dict[str, Measured], bar: tqdm) -> None:
+    """Compiles every strategy for the shape of a batch."""
+    for name, generator in job.generators.items():
+        start = time.perf_counter()
+        timed(generator, batch, job.config.seed)
+        found[name].compile_seconds += time.perf_counter() - start
+        bar.update()
+
+
+def measure_batch(
+    job: Job, batch: Batch, found: dict[str, Measured], repeat: int, index: int
+) -> None:
+    """Decodes a batch by all strategies, one after another, and once each without new tokens."""
+    nothing = np.zeros(job.config.batch_size, np.int32)
+    for name, generator in job.generators.items():
+        entry = found[name]
+        took, rows, generation = timed(generator, batch, job.config.seed)
+        entry.seconds[repeat, index] = took
+        entry.fixed[repeat, index] = timed(generator, batch, job.config.seed, nothing)[0]
+        if repeat == 0:
+            entry.rows[index] = rows[: batch.rows]
+            entry.traces[index] = (jax.device_get(generation), batch.rows)
 
 
 def timed(

@@ -10,6 +10,7 @@ import numpy as np
 
 from specjax.decoding.state import Trace
 from specjax.decoding.strategy import Strategy
+from specjax.decoding.summary import summarise
 from specjax.evaluation.cost import Costs, standardized_walltime_improvement
 from specjax.evaluation.environment import environment
 from specjax.evaluation.files import replacing, write_json, write_jsonl
@@ -78,7 +79,8 @@ def strategy_entry(
     """One entry of `strategies` in results.json (architecture.md)."""
     strategy, entry = job.strategies[name], measured[name]
     base = measured[baseline_of(strategy, job.strategies)]
-    stats, decoder = entry.statistics, job.generators[name].decoder
+    decoder = job.generators[name].decoder
+    stats = summarise(decoder, entry.traces)
     seconds, tokens = float(entry.batch_seconds.sum()), max(stats.tokens, 1)
     predicted = costs.predicted_speedup(stats, decoder.target, strategy.drafter.width)
     loop_speedup = loop_seconds_per_token(base) / loop_seconds_per_token(entry)
@@ -108,15 +110,20 @@ def strategy_entry(
     }
 
 
+def token_count(entry: Measured) -> int:
+    """Generated tokens of all examples."""
+    return sum(map(len, entry.tokens))
+
+
 def seconds_per_token(entry: Measured) -> float:
-    return float(entry.batch_seconds.sum()) / max(entry.statistics.tokens, 1)
+    return float(entry.batch_seconds.sum()) / max(token_count(entry), 1)
 
 
 def loop_seconds_per_token(entry: Measured) -> float:
     """Without the fixed cost per call, which the speedup formulas do not know."""
-    fixed = np.median(np.asarray(entry.fixed).reshape(len(entry.seconds), -1), axis=0)
+    fixed = np.median(entry.fixed, axis=0)
     loop = float(np.maximum(entry.batch_seconds - fixed, 0).sum())
-    return max(loop, 1e-9) / max(entry.statistics.tokens, 1)
+    return max(loop, 1e-9) / max(token_count(entry), 1)
 
 
 def median_ms_per_token(entry: Measured) -> float:
