@@ -29,6 +29,7 @@ setup(
         "safetensors>=0.5",
         "tensorflow-datasets>=4.9.10",
         "tokenizers",
+        "tensorboardX",
         "tqdm",
         "transformers>=5",
     ],

@@ -20,6 +20,25 @@ def decode_config(**changes: Any) -> ConfigDict:
     config.mesh = ConfigDict({"data": 1, "model": 1})  # devices that split batch and weights
     config.split_drafters = False  # False: every device holds the drafters whole
 
+    config.update(data_fields())
+    config.examples = 200  # 0: all
+
+    config.batch_size = 1
+    config.max_new_tokens = 64
+    config.max_prompt_tokens = 512
+    config.bucket = 8  # prompts are padded to multiples of it; each width compiles once
+    config.repeats = 3
+    config.seed = 0
+
+    config.strategies = ConfigDict()
+    for field, value in changes.items():
+        config[field] = ConfigDict(value) if isinstance(value, dict) else value
+    return config
+
+
+def data_fields(**changes: Any) -> ConfigDict:
+    """Where examples come from; `experiments.data.load_data` reads them."""
+    config = ConfigDict()
     # Data: a task with its prompts, references and metric, read from its own or another source ...
     config.task = ""
     config.data = ConfigDict(
@@ -39,21 +58,11 @@ def decode_config(**changes: Any) -> ConfigDict:
     config.reference_field = "reference"
     config.prefix = ""  # put before every source
 
-    config.examples = 200  # 0: all
+    config.examples = 0  # how many; 0: all
+    config.metric = ""  # empty: the task's, or none
     config.ngram_file = ""  # text to fit n-grams from; empty: rows that are not decoded
     config.ngram_examples = 1000  # of a task, read beyond `examples` when a strategy needs them
-    config.metric = ""  # empty: the task's, or none
-
-    config.batch_size = 1
-    config.max_new_tokens = 64
-    config.max_prompt_tokens = 512
-    config.bucket = 8  # prompts are padded to multiples of it; each width compiles once
-    config.repeats = 3
-    config.seed = 0
-
-    config.strategies = ConfigDict()
-    for field, value in changes.items():
-        config[field] = ConfigDict(value) if isinstance(value, dict) else value
+    config.update(changes)
     return config
 
 

@@ -6,24 +6,30 @@ Trained models stay in the workdir; a second run with the same settings skips th
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 from ml_collections import ConfigDict
 
 from specjax.checkpoints import huggingface
 from specjax.checkpoints.tokenizer import train_tokenizer
 from specjax.data import grammar
-from specjax.data.pipeline import TokenPair, training_batches
+from specjax.data.pipeline import Arrays, Batches, TokenPair
 from specjax.evaluation.files import replacing, write_json
 from specjax.experiments import decode
 from specjax.experiments import plan as planning
 from specjax.experiments.fields import check_fields
 from specjax.models.base import Params
 from specjax.models.t5 import T5, T5Config
+from specjax.training.objective import CrossEntropy
+from specjax.training.optimizer import Optimizer
+from specjax.training.step import Task
 from specjax.training.surgery import deepen
-from specjax.training.trainer import Recipe, train
+from specjax.training.trainer import Run, fit
 
 DONE = "trained.json"
 """Written last: the settings that the models in the workdir were trained with."""
@@ -90,7 +96,7 @@ def train_model(
     is done before it.
     """
     model = shape_of(settings, vocab_size)
-    batches = training_batches(
+    batches = Batches(
         ids,
         batch_size=settings.batch_size,
         bucket=settings.bucket,
@@ -98,14 +104,20 @@ def train_model(
         start_token=model.start_token,
         pad=model.pad,
     )
-    stream = iter(batches)
-    recipe = Recipe(settings.steps, settings.learning_rate, settings.warmup, seed=settings.seed)
-    params = train(model, recipe, stream, name=name)
-    if settings.deep_steps:
-        model, params = deepen(model, params, settings.deep_layers)
-        recipe = dataclasses.replace(recipe, steps=settings.deep_steps, learning_rate=2e-3)
-        params = train(model, recipe, stream, name=f"{name}, deeper", params=params)
-    return model, params
+    adam = {"name": "relative_adam", "warmup": settings.warmup}
+    first = Optimizer(settings.steps, settings.learning_rate, **adam)
+    init = functools.partial(model.init, jax.random.key(settings.seed))
+    params = fit(Run(name, Task(model, CrossEntropy(), first), init, batches.since))
+    if not settings.deep_steps:
+        return model, params
+    model, params = deepen(model, params, settings.deep_layers)
+    last = Optimizer(settings.deep_steps, 2e-3, **adam)
+    task = Task(model, CrossEntropy(), last)
+
+    def rest(step: int) -> Iterator[Arrays]:
+        return batches.since(settings.steps + step)
+
+    return model, fit(Run(f"{name}, deeper", task, lambda: params, rest))
 
 
 def shape_of(settings: ConfigDict, vocab_size: int) -> T5:

@@ -12,6 +12,7 @@ has one *pending* token (the decoder start token, or the last prompt token) whic
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import jax
@@ -59,6 +60,21 @@ class LanguageModel(Protocol):
 
     @property
     def pad(self) -> int: ...
+
+    def teach(
+        self,
+        params: Params,
+        batch: Mapping[str, jax.Array],
+        *,
+        key: jax.Array | None = None,
+        exits: tuple[int, ...] | None = None,
+    ) -> tuple[jax.Array, ...]:
+        """Teacher-forced float32 logits [B, T, V] after each decoder layer of `exits` (1-based).
+
+        By default of the last layer only. `batch` holds `inputs` [B, T] with their `length` [B],
+        and for encoder-decoder models `prompt` [B, P] with `prompt_length` [B]; `key` turns
+        dropout on.
+        """
 
     def start(
         self, params: Params, prompt: jax.Array, prompt_length: jax.Array, capacity: int

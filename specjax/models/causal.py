@@ -8,6 +8,7 @@ norms, sliding windows. A family (`models/families/`) maps a checkpoint's words 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -184,19 +185,20 @@ class CausalModule(nn.Module):
 
     def run(
         self, tokens: jax.Array, length: jax.Array, deterministic: bool = True
-    ) -> tuple[jax.Array, list[KeysValues]]:
-        """States and keys and values of whole rows [B, T] of `length` [B] tokens, without a cache.
+    ) -> tuple[list[jax.Array], list[KeysValues]]:
+        """States after every layer, and keys and values, of whole rows [B, T] of `length` [B].
 
         Padding lies behind the tokens, where the causal mask hides it.
         """
         position = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
         angles = self.angles(position, length[:, None])
         x = self.drop(self.embed(tokens, position), deterministic=deterministic)
-        made = []
+        states, made = [], []
         for layer, mask in zip(self.layers, self.masks(position, tokens.shape[1]), strict=True):
             x, keys_values = layer(x, None, None, angles, mask, deterministic)
+            states.append(x)
             made.append(keys_values)
-        return x, made
+        return states, made
 
     def decode_step(
         self, tokens: jax.Array, own: list[KeysValues], start: jax.Array, at: jax.Array | None
@@ -212,12 +214,17 @@ class CausalModule(nn.Module):
         wanted = x if at is None else jnp.take_along_axis(x, at[..., None], axis=1, mode="clip")
         return self.head_logits(wanted), x, made
 
-    def __call__(
-        self, tokens: jax.Array, length: jax.Array, deterministic: bool = True
-    ) -> jax.Array:
-        """Teacher-forced logits [B, T, V] of rows of `length` [B] tokens (no cache)."""
-        x, _ = self.run(tokens, length, deterministic)
-        return self.head_logits(self.drop(x, deterministic=deterministic))
+    def teach(
+        self, tokens: jax.Array, length: jax.Array, deterministic: bool, exits: tuple[int, ...]
+    ) -> tuple[jax.Array, ...]:
+        """Teacher-forced logits [B, T, V] after each layer of `exits`, without a cache."""
+        states, _ = self.run(tokens, length, deterministic)
+        dropped = (self.drop(states[e - 1], deterministic=deterministic) for e in exits)
+        return tuple(map(self.head_logits, dropped))
+
+    def __call__(self, tokens: jax.Array, length: jax.Array) -> jax.Array:
+        """Teacher-forced logits [B, T, V] of rows of `length` [B] tokens."""
+        return self.teach(tokens, length, True, (self.config.num_layers,))[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -259,6 +266,24 @@ class Causal:
         """Freshly initialised float32 parameters."""
         one = jnp.ones((1,), jnp.int32)
         return self.module.init(key, one[None], one)["params"]
+
+    def teach(
+        self,
+        params: Params,
+        batch: Mapping[str, jax.Array],
+        *,
+        key: jax.Array | None = None,
+        exits: tuple[int, ...] | None = None,
+    ) -> tuple[jax.Array, ...]:
+        return self.module.apply(
+            {"params": params},
+            batch["inputs"],
+            batch["length"],
+            key is None,
+            exits or (self.config.num_layers,),
+            method="teach",
+            rngs=None if key is None else {"dropout": key},
+        )
 
     def start(
         self, params: Params, prompt: jax.Array, prompt_length: jax.Array, capacity: int

@@ -9,6 +9,7 @@ layers.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -246,24 +247,33 @@ class T5Module(nn.Module):
         wanted = x if at is None else jnp.take_along_axis(x, at[..., None], axis=1, mode="clip")
         return self.head_logits(wanted), x, own
 
-    def __call__(
+    def teach(
         self,
         source: jax.Array,
         source_length: jax.Array,
         target: jax.Array,
-        deterministic: bool = True,
-    ) -> jax.Array:
-        """Teacher-forced logits [B, T, V] for decoder inputs target [B, T] (no cache)."""
+        deterministic: bool,
+        exits: tuple[int, ...],
+    ) -> tuple[jax.Array, ...]:
+        """Teacher-forced logits [B, T, V] after each decoder layer of `exits`, without a cache."""
         encoded = self.encode(source, source_length, deterministic)
         position = np.arange(target.shape[1])
         distance = position[None, :] - position[:, None]
         self_bias = self.decoder_bias(distance) + np.where(distance > 0, MASKED, 0.0)
         cross_bias = key_mask(source_length, source.shape[1])
         x = self.drop(self.embed(target), deterministic=deterministic)
-        for layer in self.decoder:
+        found = {}
+        for number, layer in enumerate(self.decoder, start=1):
             cross = layer.cross_keys_values(encoded)
             x, _ = layer(x, None, None, cross, self_bias[None], cross_bias, deterministic)
-        return self.head_logits(self.drop(x, deterministic=deterministic))
+            if number in exits:
+                found[number] = self.head_logits(self.drop(x, deterministic=deterministic))
+        return tuple(found[number] for number in exits)
+
+    def __call__(self, source: jax.Array, source_length: jax.Array, target: jax.Array) -> jax.Array:
+        """Teacher-forced logits [B, T, V] for decoder inputs target [B, T]."""
+        last = (self.config.num_decoder_layers,)
+        return self.teach(source, source_length, target, True, last)[0]
 
 
 def bias_rows(table: jax.Array, start: jax.Array, count: int) -> jax.Array:
@@ -316,6 +326,25 @@ class T5:
         """Freshly initialised float32 parameters."""
         one = jnp.ones((1,), jnp.int32)
         return self.module.init(key, one[None], one, one[None])["params"]
+
+    def teach(
+        self,
+        params: Params,
+        batch: Mapping[str, jax.Array],
+        *,
+        key: jax.Array | None = None,
+        exits: tuple[int, ...] | None = None,
+    ) -> tuple[jax.Array, ...]:
+        return self.module.apply(
+            {"params": params},
+            batch["prompt"],
+            batch["prompt_length"],
+            batch["inputs"],
+            key is None,
+            exits or (self.config.num_decoder_layers,),
+            method="teach",
+            rngs=None if key is None else {"dropout": key},
+        )
 
     def start(
         self, params: Params, prompt: jax.Array, prompt_length: jax.Array, capacity: int

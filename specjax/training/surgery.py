@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 
-from specjax.models.base import Params
+from specjax.errors import UserError
+from specjax.models.base import LanguageModel, Params
+from specjax.models.causal import Causal
 from specjax.models.t5 import T5
 
 
@@ -38,3 +41,50 @@ def _silent(layer: Params) -> Params:
         return jnp.zeros_like(value) if outputs & {key.key for key in path} else jnp.array(value)
 
     return jax.tree_util.tree_map_with_path(leaf, layer)
+
+
+def take(
+    model: LanguageModel, params: Params, decoder: Sequence[int], encoder: Sequence[int] = ()
+) -> tuple[LanguageModel, Params]:
+    """A smaller model made of some layers (counted from 0) of another, and its embeddings.
+
+    Every `encoder` layer is kept when none is named.
+
+    Raises:
+      UserError: when there is no such layer.
+    """
+    counts = {"decoder": decoder_layers(model), "encoder": getattr(model.config, "num_layers", 0)}
+    for side, layers in (("decoder", decoder), ("encoder", encoder)):
+        for layer in layers:
+            if not 0 <= layer < counts[side]:
+                raise UserError(
+                    f"model.{side}_layers names layer {layer}; there are 0 to {counts[side] - 1}"
+                )
+    if isinstance(model, Causal):
+        kept, config = {"layers": decoder}, {"num_layers": len(decoder)}
+        if model.config.windows:
+            config["windows"] = tuple(model.config.windows[layer] for layer in decoder)
+    else:
+        encoder = encoder or range(model.config.num_layers)
+        kept = {"decoder": decoder, "encoder": encoder}
+        config = {"num_decoder_layers": len(decoder), "num_layers": len(encoder)}
+    made = type(model)(dataclasses.replace(model.config, **config))
+    return made, _with_layers(params, kept)
+
+
+def decoder_layers(model: LanguageModel) -> int:
+    """How many layers the decoder has."""
+    return getattr(model.config, "num_decoder_layers", model.config.num_layers)
+
+
+def _with_layers(params: Params, kept: Mapping[str, Sequence[int]]) -> Params:
+    """The tree with the stacks of `kept` cut down to the layers named."""
+    found = {
+        name: value
+        for name, value in params.items()
+        if name.rpartition("_")[0] not in kept or not name.rpartition("_")[2].isdigit()
+    }
+    for stack, layers in kept.items():
+        for place, layer in enumerate(layers):
+            found[f"{stack}_{place}"] = params[f"{stack}_{layer}"]
+    return jax.tree.map(jnp.array, found)

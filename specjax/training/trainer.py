@@ -1,120 +1,134 @@
-"""A pure train step and the loop around it."""
+"""The loop around the training step: progress, logs, evaluation, checkpoints, resumption."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
-from flax import struct
-from tqdm import tqdm
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from specjax.errors import UserError
 from specjax.models.base import Params
-from specjax.models.t5 import T5
-from specjax.training.loss import cross_entropy
+from specjax.parallel.mesh import DATA
+from specjax.training.checkpoint import Checkpoints
+from specjax.training.log import Log
+from specjax.training.step import Task, TrainState, train_step
 
-CHECK_EVERY = 50
+LOOK_EVERY = 20
 """Steps between looks at the loss; each waits for the device."""
+
+DIVERGED = 3.0
+"""A loss this many times the lowest one seen (plus one nat) is a diverging one."""
+
+Arrays = Mapping[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
-class Recipe:
-    """How to train; hashable."""
+class Run:
+    """A training run: what to train, on what, and what to keep."""
 
-    steps: int
-    learning_rate: float  # peak, relative to each tensor's root mean square
-    warmup: int = 100
-    clip: float = 1.0  # of the gradient's global norm
-    smoothing: float = 0.0
-    seed: int = 0
-
-    def optimizer(self) -> optax.GradientTransformation:
-        """Adam with linear warm-up and decay, each tensor's step relative to its own scale.
-
-        T5 starts its tensors at scales that differ a hundredfold (queries 0.01, embeddings 1), so
-        one absolute rate is too large for some and too small for others.
-        """
-        schedule = optax.schedules.join_schedules(
-            [
-                optax.linear_schedule(0.0, self.learning_rate, self.warmup),
-                optax.linear_schedule(self.learning_rate, 0.0, max(self.steps - self.warmup, 1)),
-            ],
-            [self.warmup],
-        )
-        return optax.chain(
-            optax.clip_by_global_norm(self.clip),
-            optax.scale_by_adam(b1=0.9, b2=0.98),
-            optax.scale_by_param_block_rms(),
-            optax.scale_by_learning_rate(schedule),
-        )
+    name: str
+    task: Task
+    init: Callable[[], Params]  # consumed
+    batches: Callable[[int], Iterator[Arrays]]  # from a step on
+    evaluate: Callable[[Params], dict[str, float]] | None = None
+    evaluate_every: int = 0  # steps between evaluations and checkpoints; 0: only at the end
+    frozen: Mapping[str, Params] = dataclasses.field(default_factory=dict)
+    metric: str = "loss"  # of the evaluation; its best value is kept
+    largest: bool = False
+    mesh: Mesh | None = None
 
 
-@struct.dataclass
-class TrainState:
-    """Everything that a step changes."""
+def fit(run: Run, workdir: Path | None = None) -> Params:
+    """Trains to the end and returns the best parameters, or without evaluation the last ones.
 
-    params: Params
-    optimizer: Any
-    step: jax.Array  # []
-
-
-@functools.partial(jax.jit, static_argnames=("model", "recipe"), donate_argnames="state")
-def train_step(
-    model: T5, recipe: Recipe, state: TrainState, batch: dict[str, jax.Array]
-) -> tuple[TrainState, jax.Array]:
-    """One optimiser step; returns the new state and the loss (nats per token)."""
-    key = jax.random.fold_in(jax.random.key(recipe.seed), state.step)
-
-    def loss(params: Params) -> jax.Array:
-        logits = model.module.apply(
-            {"params": params},
-            batch["source"],
-            batch["source_length"],
-            batch["inputs"],
-            model.config.dropout == 0.0,
-            rngs={"dropout": key},
-        )
-        return cross_entropy(logits, batch["labels"], batch["mask"], recipe.smoothing)
-
-    value, gradient = jax.value_and_grad(loss)(state.params)
-    updates, optimizer = recipe.optimizer().update(gradient, state.optimizer, state.params)
-    params = optax.apply_updates(state.params, updates)
-    return TrainState(params, optimizer, state.step + 1), value
-
-
-def train(
-    model: T5,
-    recipe: Recipe,
-    batches: Iterable[dict[str, np.ndarray]],
-    *,
-    name: str,
-    params: Params | None = None,
-) -> Params:
-    """Trains `params` (consumed), or a fresh model; shows progress under `name`.
+    With a `workdir`, goes on from its last checkpoint and leaves checkpoints and logs there.
 
     Raises:
-      UserError: when the loss is no longer a number.
+      UserError: when the loss is no longer a number or has grown out of hand; the last good
+        checkpoint stays.
     """
-    if params is None:
-        params = model.init(jax.random.key(recipe.seed))
-    state = TrainState(params, recipe.optimizer().init(params), jnp.int32(0))
-    stream = iter(batches)
-    with tqdm(total=recipe.steps, desc=f"train {name}", unit="step") as bar:
-        for step in range(1, recipe.steps + 1):
-            state, loss = train_step(model, recipe, state, next(stream))
-            bar.update()
-            if step % CHECK_EVERY == 0 or step == recipe.steps:
-                value = float(loss)
-                if not np.isfinite(value):
-                    raise UserError(
-                        f"training {name} diverged at step {step} (loss {value}); "
-                        "lower its learning_rate"
-                    )
-                bar.set_postfix(loss=f"{value:.3f}")
-    return state.params
+    state = placed(run.task.start(run.init()), run.mesh)
+    if workdir is None:
+        return _train(run, state, None, None).params
+    with Checkpoints(workdir / "checkpoints", run.metric, run.largest) as keeper:
+        if (step := keeper.latest()) is not None:
+            state = keeper.restore(step, state)
+        state = _train(run, state, workdir, keeper)
+        keeper.wait()
+        best = keeper.best() if run.evaluate else None
+        return state.params if best is None else keeper.restore(best, state).params
+
+
+def _train(
+    run: Run, state: TrainState, workdir: Path | None, keeper: Checkpoints | None
+) -> TrainState:
+    with Log(run.name, workdir, int(state.step), run.task.optimizer.steps) as log:
+        return _loop(run, state, log, keeper)
+
+
+def _loop(run: Run, state: TrainState, log: Log, keeper: Checkpoints | None) -> TrainState:
+    first, last = int(state.step), run.task.optimizer.steps
+    every = run.evaluate_every or last
+    watch = Watch(run.name)
+    stream = run.batches(first) if first < last else iter(())
+    losses = []
+    for step, batch in zip(range(first + 1, last + 1), stream, strict=False):
+        state, report = train_step(run.task, state, run.frozen, on_mesh(batch, run.mesh))
+        losses.append(report)
+        log.advance(int(np.sum(batch["mask"])))
+        evaluating = step % every == 0 or step == last
+        if step % LOOK_EVERY == 0 or evaluating:
+            found = jax.device_get(losses)
+            losses = []
+            watch.look(step, float(np.mean([r["loss"] for r in found])))
+            rate = float(run.task.optimizer.schedule()(step - 1))
+            log.training(step, found, rate)
+        if evaluating:
+            metrics = run.evaluate(state.params) if run.evaluate else {}
+            log.evaluation(step, metrics)
+            if keeper:
+                keeper.save(state, {"loss": watch.loss, **metrics})
+    return state
+
+
+@dataclasses.dataclass
+class Watch:
+    """Stops a run whose loss has left all bounds."""
+
+    name: str
+    lowest: float = float("inf")
+    loss: float = float("nan")
+
+    def look(self, step: int, loss: float) -> None:
+        """Refuses a mean loss that is no number or far above the lowest one."""
+        if not np.isfinite(loss) or loss > DIVERGED * self.lowest + 1.0:
+            raise UserError(
+                f"training {self.name} diverged by step {step} (loss {loss:.4g}, lowest"
+                f" {self.lowest:.4g}); lower its learning_rate; the last good checkpoint is kept"
+            )
+        self.lowest, self.loss = min(self.lowest, loss), loss
+
+
+def on_mesh(batch: Arrays, mesh: Mesh | None) -> Any:
+    """The batch with its rows split over the mesh's `data` axis."""
+    if mesh is None:
+        return batch
+    return jax.device_put(dict(batch), NamedSharding(mesh, PartitionSpec(DATA)))
+
+
+def placed(state: TrainState, mesh: Mesh | None) -> TrainState:
+    """The state with everything that has no place on the mesh yet copied to all its devices."""
+    if mesh is None:
+        return state
+
+    def place(x: jax.Array) -> jax.Array:
+        if isinstance(x.sharding, NamedSharding):
+            return x
+        return jax.device_put(x, NamedSharding(mesh, PartitionSpec()))
+
+    return jax.tree.map(place, state)

@@ -1,59 +1,59 @@
-"""The training pieces: loss, input pipeline, train step, and layers from another model."""
+"""The pipeline and the loop: order, learning, divergence, checkpoints, resumption, kills."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import itertools
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax.data.pipeline import pad_batch, training_batches
+from specjax.data.pipeline import Batches, pad_batch
 from specjax.errors import UserError
 from specjax.models.t5 import T5, T5Config
-from specjax.training.loss import cross_entropy
-from specjax.training.surgery import deepen
-from specjax.training.trainer import Recipe, train
+from specjax.training.checkpoint import Checkpoints
+from specjax.training.objective import CrossEntropy
+from specjax.training.optimizer import DECAYS, NAMES, Optimizer
+from specjax.training.step import Task, evaluate_batch
+from specjax.training.surgery import deepen, take
+from specjax.training.trainer import Run, Watch, fit
 
 MODEL = T5(
     T5Config(
         vocab_size=11, d_model=12, d_kv=4, d_ff=16, num_heads=2, num_layers=1,
-        num_decoder_layers=1, tied=True, scale_outputs=True,
+        num_decoder_layers=1, tied=True, scale_outputs=True, dropout=0.1,
     )
 )  # fmt: skip
 PAIRS = [([a, b, 1], [b, a, 1]) for a in range(2, 11) for b in range(2, 11)]
 
 
-def batches(seed: int = 0):
-    return training_batches(PAIRS, batch_size=16, bucket=4, seed=seed, start_token=0, pad=0)
+def batches(seed: int = 0) -> Batches:
+    return Batches(PAIRS, batch_size=16, bucket=4, seed=seed, start_token=0, pad=0)
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_cross_entropy_equals_the_definition_in_float64(smoothing):
-    rng = np.random.default_rng(0)
-    logits, labels = rng.normal(size=(3, 4, 5)), rng.integers(0, 5, (3, 4))
-    mask = rng.random((3, 4)) < 0.6
-    law = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-    wanted = (1 - smoothing) * np.eye(5)[labels] + smoothing / 5
-    expected = -(wanted * np.log(law)).sum(-1)[mask].mean()
-    loss = cross_entropy(jnp.asarray(logits), jnp.asarray(labels), jnp.asarray(mask), smoothing)
-    np.testing.assert_allclose(loss, expected, rtol=1e-5)
+def run(steps: int, rate: float = 3e-2, **fields) -> Run:
+    optimizer = Optimizer(steps, rate, "relative_adam", warmup=10)
+    task = Task(MODEL, CrossEntropy(), optimizer, dropout=True)
+    init = functools.partial(MODEL.init, jax.random.key(0))
+    return Run("small", task, init, batches().since, **fields)
 
 
-def test_padding_contributes_nothing_to_loss_or_gradient():
-    params = MODEL.init(jax.random.key(0))
+def loss(params) -> float:
+    total, count = evaluate_batch(run(1).task, params, {}, pad_batch(PAIRS, 4, 0, 0))
+    return float(total / count)
 
-    def loss(params, batch):
-        logits = MODEL.module.apply(
-            {"params": params}, batch["source"], batch["source_length"], batch["inputs"]
-        )
-        return cross_entropy(logits, batch["labels"], batch["mask"])
 
-    narrow, wide = pad_batch(PAIRS[:5], 4, 0, 0), pad_batch(PAIRS[:5], 16, 0, 0)
-    assert narrow["source"].shape != wide["source"].shape
-    first, second = (jax.value_and_grad(loss)(params, batch) for batch in (narrow, wide))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), first, second)
+def evaluate(params) -> dict[str, float]:
+    return {"loss": loss(params)}
 
 
 def test_decoder_inputs_are_the_labels_one_step_later():
@@ -63,47 +63,186 @@ def test_decoder_inputs_are_the_labels_one_step_later():
     assert batch["mask"].tolist() == [[True, True, True, False]]
 
 
-def test_the_pipeline_is_a_function_of_its_seed():
-    def first(seed: int) -> list[list[list[int]]]:
-        return [b["source"].tolist() for b in itertools.islice(batches(seed), 12)]
+def test_a_decoder_only_row_is_prompt_and_output_and_learns_the_output():
+    batch = pad_batch([([5, 6], [7, 8, 1]), ([4], [3, 1])], 4, None, 0)
+    assert batch["inputs"].tolist() == [[5, 6, 7, 8], [4, 3, 1, 0]]
+    assert batch["labels"].tolist() == [[6, 7, 8, 1], [3, 1, 0, 0]]
+    assert batch["mask"].tolist() == [[False, True, True, True], [True, True, False, False]]
+    assert batch["length"].tolist() == [4, 2] and batch["prompt_length"].tolist() == [2, 1]
+
+
+def test_the_pipeline_is_a_function_of_its_seed_and_the_step():
+    def first(seed: int, step: int = 0) -> list:
+        return [b["prompt"].tolist() for b in itertools.islice(batches(seed).since(step), 12)]
 
     assert first(1) == first(1)
     assert first(1) != first(2)
+    assert first(1, 5)[:7] == first(1)[5:]
+    assert batches(1)[5]["prompt"].tolist() == first(1)[5]
 
 
 def test_an_epoch_holds_every_batch_once():
-    epoch = list(itertools.islice(batches(), len(PAIRS) // 16))
-    rows = [tuple(row) for batch in epoch for row in batch["source"].tolist()]
+    made = batches()
+    epoch = list(itertools.islice(made.since(0), made.per_epoch))
+    rows = [tuple(row) for batch in epoch for row in batch["prompt"].tolist()]
     assert len(rows) == len(set(rows)) == len(PAIRS) // 16 * 16
 
 
 def test_training_learns_a_small_task():
-    recipe = Recipe(steps=150, learning_rate=3e-2, warmup=10)
-    losses = []
-    params = train(MODEL, recipe, batches(), name="small")
-    for start in (MODEL.init(jax.random.key(0)), params):
-        batch = pad_batch(PAIRS, 4, 0, 0)
-        logits = MODEL.module.apply(
-            {"params": start}, batch["source"], batch["source_length"], batch["inputs"]
-        )
-        losses.append(float(cross_entropy(logits, batch["labels"], batch["mask"])))
-    assert losses[1] < 0.5 * losses[0]
+    before = loss(MODEL.init(jax.random.key(0)))
+    assert loss(fit(run(150))) < 0.6 * before
 
 
-def test_a_diverging_run_stops_with_a_clear_message():
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("decay", DECAYS)
+def test_every_optimizer_and_schedule_lowers_the_loss(name, decay):
+    optimizer = Optimizer(20, 1e-2, name, warmup=2, decay=decay)
+    task = Task(MODEL, CrossEntropy(), optimizer)
+    init = functools.partial(MODEL.init, jax.random.key(0))
+    assert loss(fit(Run("x", task, init, batches().since))) < loss(init())
+    rates = [float(optimizer.schedule()(step)) for step in range(21)]
+    assert rates[0] == 0.0 and max(rates) == pytest.approx(1e-2)
+    assert rates[20] == pytest.approx(1e-2 if decay == "constant" else 0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("field", ["name", "decay"])
+def test_an_unknown_optimizer_field_is_named(field):
+    with pytest.raises(UserError, match=f"optimizer.{field} is 'x'"):
+        Optimizer(1, 1e-3, **{field: "x"})
+
+
+def test_a_run_that_is_no_number_stops_with_a_clear_message():
     broken = jax.tree.map(lambda x: x * jnp.nan, MODEL.init(jax.random.key(0)))
-    with pytest.raises(UserError, match="diverged at step 2"):
-        train(MODEL, Recipe(steps=2, learning_rate=1e-2), batches(), name="x", params=broken)
+    task = run(2).task
+    with pytest.raises(UserError, match="diverged by step 2"):
+        fit(Run("x", task, lambda: broken, batches().since))
+
+
+def test_a_loss_that_grows_out_of_hand_stops_the_run():
+    watch = Watch("x")
+    for value in (5.0, 2.0, 6.9):
+        watch.look(1, value)
+    with pytest.raises(UserError, match="diverged by step 9"):
+        watch.look(9, 7.1)
+
+
+def test_a_diverging_run_keeps_its_last_good_checkpoint(tmp_path):
+    """Learns for 30 steps; then the data turn into nonsense that no model can hold."""
+
+    def poisoned(step: int):
+        for number, batch in enumerate(batches().since(step), start=step + 1):
+            yield batch if number <= 30 else {**batch, "labels": batch["labels"] + 10**6}
+
+    good = dataclasses.replace(run(40, evaluate_every=10), batches=poisoned)
+    with pytest.raises(UserError, match="diverged"):
+        fit(good, tmp_path)
+    with Checkpoints(tmp_path / "checkpoints", "loss", largest=False) as keeper:
+        assert keeper.latest() == 30
+
+
+def same(first, second) -> None:
+    jax.tree.map(np.testing.assert_array_equal, first, second)
+
+
+def test_a_run_resumes_to_the_bit(tmp_path):
+    """Steps, dropout and data position included."""
+    whole = fit(run(24))
+    stopped = run(24, evaluate_every=8)
+
+    def until(step: int):
+        return itertools.islice(batches().since(step), 13)
+
+    fit(dataclasses.replace(stopped, batches=until), tmp_path)
+    same(fit(stopped, tmp_path), whole)
+    assert list((tmp_path / "tensorboard").glob("events*"))
+
+
+def test_the_best_checkpoint_is_returned_and_kept(tmp_path):
+    scores = iter([3.0, 1.0, 2.0])
+    seen = {}
+
+    def scored(params) -> dict[str, float]:
+        score = next(scores)
+        seen[score] = jax.device_get(params)
+        return {"loss": score}
+
+    best = fit(run(12, evaluate=scored, evaluate_every=4), tmp_path)
+    same(best, seen[1.0])
+    kept = sorted(int(p.name) for p in (tmp_path / "checkpoints").iterdir() if p.name.isdigit())
+    assert kept == [8, 12]
+
+
+def test_a_larger_metric_can_be_the_better_one(tmp_path):
+    scores = iter([3.0, 1.0, 2.0])
+    seen = {}
+
+    def scored(params) -> dict[str, float]:
+        score = next(scores)
+        seen[score] = jax.device_get(params)
+        return {"bleu": score}
+
+    fields = {"evaluate_every": 4, "metric": "bleu", "largest": True}
+    same(fit(run(12, evaluate=scored, **fields), tmp_path), seen[3.0])
+
+
+KILLED = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from test_trainer import evaluate, run
+from specjax.training.trainer import fit
+import jax, numpy as np
+params = fit(run(120, evaluate=None, evaluate_every=10), Path(sys.argv[2]))
+np.save(sys.argv[3], np.concatenate([np.ravel(x) for x in jax.tree.leaves(params)]))
+"""
+
+
+def train_in_a_process(folder: Path) -> subprocess.Popen:
+    command = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(folder)]
+    return subprocess.Popen([*command, str(folder / "final.npy")], stderr=subprocess.DEVNULL)
+
+
+def killed_run(folder: Path, kills: int, seed: int) -> np.ndarray:
+    """Final parameters of a run that is killed at random moments, so often."""
+    folder.mkdir()
+    done, rng = 0, random.Random(seed)
+    while done < kills:
+        process = train_in_a_process(folder)
+        try:
+            process.wait(timeout=rng.uniform(3.0, 9.0))
+            assert process.returncode == 0
+            break
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            done += 1
+    assert done, "the run ended before the first kill"
+    assert train_in_a_process(folder).wait() == 0
+    return np.load(folder / "final.npy")
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_any_moment_ends_bit_identical(tmp_path):
+    (tmp_path / "whole").mkdir()
+    assert train_in_a_process(tmp_path / "whole").wait() == 0
+    whole = np.load(tmp_path / "whole" / "final.npy")
+    start = time.perf_counter()
+    np.testing.assert_array_equal(killed_run(tmp_path / "killed", 3, seed=1), whole)
+    print(f"{time.perf_counter() - start:.0f} s")
 
 
 def test_a_deepened_model_computes_the_same_until_it_is_trained():
     params = MODEL.init(jax.random.key(0))
     deep, grown = deepen(MODEL, params, 3)
     batch = pad_batch(PAIRS[:4], 4, 0, 0)
-    args = batch["source"], batch["source_length"], batch["inputs"]
-    before = MODEL.module.apply({"params": params}, *args)
-    after = deep.module.apply({"params": grown}, *args)
-    np.testing.assert_allclose(before, after, atol=1e-5)
+    np.testing.assert_allclose(
+        MODEL.teach(params, batch)[0], deep.teach(grown, batch)[0], atol=1e-5
+    )
     assert jax.tree.structure(grown) == jax.tree.structure(deep.init(jax.random.key(0)))
     with pytest.raises(ValueError, match="already has"):
         deepen(deep, grown, 1)
+
+
+def test_layers_that_are_not_there_cannot_be_taken():
+    with pytest.raises(UserError, match="decoder_layers names layer 4; there are 0 to 0"):
+        take(MODEL, MODEL.init(jax.random.key(0)), decoder=(4,))

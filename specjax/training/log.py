@@ -1,0 +1,73 @@
+"""What a training run says while it runs: a progress bar and TensorBoard event files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from tensorboardX import SummaryWriter
+from tqdm import tqdm
+
+
+class Log:
+    """Progress of one run; a context manager."""
+
+    def __init__(self, name: str, workdir: Path | None, first: int, last: int) -> None:
+        self._bar = tqdm(total=last, initial=first, desc=f"train {name}", unit="step")
+        self._writer = None
+        if workdir is not None:
+            # Events beyond the step that a killed run resumes from are void.
+            self._writer = SummaryWriter(str(workdir / "tensorboard"), purge_step=first + 1)
+        self._tokens, self._since, self._step = 0, time.perf_counter(), first
+        self._shown: dict[str, str] = {}
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.close()
+        if self._writer:
+            self._writer.close()
+
+    def advance(self, tokens: int) -> None:
+        """One more step on so many tokens."""
+        self._tokens += tokens
+        self._bar.update()
+
+    def training(self, step: int, reports: Sequence[Mapping[str, float]], rate: float) -> None:
+        """What the last steps reported."""
+        now = time.perf_counter()
+        seconds = max(now - self._since, 1e-9)
+        values = {
+            "loss": float(np.mean([report["loss"] for report in reports])),
+            "gradient_norm": float(np.mean([report["gradient"] for report in reports])),
+            "learning_rate": rate,
+            "steps_per_second": (step - self._step) / seconds,
+            "tokens_per_second": self._tokens / seconds,
+        }
+        self._tokens, self._since, self._step = 0, now, step
+        self._write("train", step, values)
+        self._show(loss=f"{values['loss']:.3f}", tok_s=f"{values['tokens_per_second']:.0f}")
+
+    def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
+        """What an evaluation found; the time it took does not count as training."""
+        self._write("evaluation", step, metrics)
+        self._show(**{f"eval_{name}": f"{value:.3f}" for name, value in metrics.items()})
+        self._since = time.perf_counter()
+
+    def _write(self, group: str, step: int, values: Mapping[str, float]) -> None:
+        if self._writer:
+            for name, value in values.items():
+                self._writer.add_scalar(f"{group}/{name}", value, step)
+
+    def _show(self, **values: str) -> None:
+        self._shown |= values
+        self._bar.set_postfix(self._shown)

@@ -1,0 +1,69 @@
+"""Optimisers and their schedules."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import optax
+
+from specjax.errors import UserError
+
+NAMES = ("adamw", "adafactor", "relative_adam")
+DECAYS = ("constant", "linear", "cosine")
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    """How gradients become steps; hashable.
+
+    `adafactor` with decay "constant" is the papers' fine-tuning (methods.md 2.13). `relative_adam`
+    takes Adam's steps relative to each tensor's root mean square, for models from scratch: T5
+    starts its tensors at scales that differ a hundredfold, so one absolute rate is too large for
+    some and too small for others.
+    """
+
+    steps: int
+    learning_rate: float  # peak
+    name: str = "adamw"
+    warmup: int = 0  # steps of linear growth
+    decay: str = "linear"  # to zero at `steps`
+    weight_decay: float = 0.0  # adamw's
+    clip: float = 1.0  # of the gradient's global norm; 0: none
+    b1: float = 0.9
+    b2: float = 0.98
+
+    def __post_init__(self) -> None:
+        for field, allowed in (("name", NAMES), ("decay", DECAYS)):
+            if getattr(self, field) not in allowed:
+                raise UserError(
+                    f"optimizer.{field} is {getattr(self, field)!r}; it must be one of"
+                    f" {', '.join(allowed)}"
+                )
+
+    def schedule(self) -> optax.Schedule:
+        """The learning rate of each step."""
+        rest = max(self.steps - self.warmup, 1)
+        after = {
+            "constant": lambda: optax.constant_schedule(self.learning_rate),
+            "linear": lambda: optax.linear_schedule(self.learning_rate, 0.0, rest),
+            "cosine": lambda: optax.cosine_decay_schedule(self.learning_rate, rest),
+        }[self.decay]()
+        grow = optax.linear_schedule(0.0, self.learning_rate, self.warmup)
+        return optax.join_schedules([grow, after], [self.warmup])
+
+    def make(self) -> optax.GradientTransformation:
+        """The Optax transformation."""
+        clip = optax.clip_by_global_norm(self.clip) if self.clip else optax.identity()
+        return optax.chain(clip, self._step())
+
+    def _step(self) -> optax.GradientTransformation:
+        rate = self.schedule()
+        if self.name == "adafactor":
+            return optax.adafactor(rate, multiply_by_parameter_scale=False)
+        if self.name == "adamw":
+            return optax.adamw(rate, self.b1, self.b2, weight_decay=self.weight_decay)
+        return optax.chain(
+            optax.scale_by_adam(b1=self.b1, b2=self.b2),
+            optax.scale_by_param_block_rms(),
+            optax.scale_by_learning_rate(rate),
+        )

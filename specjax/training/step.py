@@ -1,0 +1,92 @@
+"""One training step: a pure function of state and batch."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+
+from specjax.models.base import LanguageModel, Params
+from specjax.training.objective import Batch, Objective
+from specjax.training.optimizer import Optimizer
+
+
+@struct.dataclass
+class TrainState:
+    """Everything that a step changes."""
+
+    params: Params
+    optimizer: Any
+    step: jax.Array  # []
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What is trained and how; everything static of a step."""
+
+    model: LanguageModel
+    objective: Objective
+    optimizer: Optimizer
+    accumulate: int = 1  # micro-batches that a batch is cut into
+    dropout: bool = False
+    seed: int = 0
+
+    def start(self, params: Params) -> TrainState:
+        """The state before the first step."""
+        return TrainState(params, self.optimizer.make().init(params), jnp.int32(0))
+
+
+@functools.partial(jax.jit, static_argnames="task", donate_argnames="state")
+def train_step(
+    task: Task, state: TrainState, frozen: Mapping[str, Params], batch: Batch
+) -> tuple[TrainState, dict[str, jax.Array]]:
+    """One optimiser step; returns the new state, and `loss` (nats per position) and `gradient`.
+
+    The loss is the mean over all positions of the batch, however it is cut into micro-batches.
+    """
+    key = jax.random.fold_in(jax.random.key(task.seed), state.step)
+    total, count, gradient = sums(task, state.params, frozen, batch, key)
+    gradient = jax.tree.map(lambda g: g / jnp.maximum(count, 1), gradient)
+    updates, optimizer = task.optimizer.make().update(gradient, state.optimizer, state.params)
+    params = optax.apply_updates(state.params, updates)
+    report = {"loss": total / jnp.maximum(count, 1), "gradient": optax.global_norm(gradient)}
+    return TrainState(params, optimizer, state.step + 1), report
+
+
+def sums(
+    task: Task, params: Params, frozen: Mapping[str, Params], batch: Batch, key: jax.Array
+) -> tuple[jax.Array, jax.Array, Params]:
+    """Summed loss, number of positions, and the gradient of the sum."""
+
+    def of_part(part: Batch, index: jax.Array | int) -> tuple[jax.Array, jax.Array, Params]:
+        own = jax.random.fold_in(key, index) if task.dropout else None
+
+        def loss(params: Params) -> tuple[jax.Array, jax.Array]:
+            return task.objective.sums(task.model, params, frozen, part, own)
+
+        (total, count), gradient = jax.value_and_grad(loss, has_aux=True)(params)
+        return total, count, gradient
+
+    if task.accumulate == 1:
+        return of_part(batch, 0)
+    parts = jax.tree.map(lambda x: x.reshape(task.accumulate, -1, *x.shape[1:]), batch)
+    zero = (jnp.float32(0), jnp.int32(0), jax.tree.map(jnp.zeros_like, params))
+
+    def add(carry: Any, item: tuple[Batch, jax.Array]) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, carry, of_part(*item)), None
+
+    return jax.lax.scan(add, zero, (parts, jnp.arange(task.accumulate)))[0]
+
+
+@functools.partial(jax.jit, static_argnames="task")
+def evaluate_batch(
+    task: Task, params: Params, frozen: Mapping[str, Params], batch: Batch
+) -> tuple[jax.Array, jax.Array]:
+    """Summed loss and number of positions without dropout."""
+    return task.objective.sums(task.model, params, frozen, batch, None)

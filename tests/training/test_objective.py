@@ -1,0 +1,180 @@
+"""Losses against direct float64 formulas, and objectives that add up over positions."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax.data.pipeline import pad_batch
+from specjax.models.causal import Causal, CausalConfig
+from specjax.models.rope import Rope
+from specjax.models.t5 import T5, T5Config
+from specjax.training.loss import DIVERGENCES, cross_entropy, total_variation
+from specjax.training.objective import CrossEntropy, Distillation, linear_weights
+from specjax.training.optimizer import Optimizer
+from specjax.training.step import Task, sums
+from specjax.training.surgery import take
+
+V = 11
+T5_MODEL = T5(
+    T5Config(
+        vocab_size=V, d_model=12, d_kv=4, d_ff=16, num_heads=2, num_layers=1,
+        num_decoder_layers=3, tied=True, scale_outputs=True,
+    )
+)  # fmt: skip
+LLAMA = Causal(
+    CausalConfig(
+        "llama", V, d_model=12, d_ff=16, num_layers=3, num_heads=2, num_kv_heads=1, d_head=6,
+        max_positions=64, rope=Rope(6), eos=(1,),
+    )
+)  # fmt: skip
+MODELS = {"t5": T5_MODEL, "llama": LLAMA}
+PAIRS = [([a, b, 1], [b, a, b, 1][: 2 + a % 3]) for a in range(2, 6) for b in range(2, 4)]
+
+
+def laws(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Random log-laws [3, 4, 5] in float64."""
+    logits = np.random.default_rng(seed).normal(scale=2.0, size=(2, 3, 4, 5))
+    p, q = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    return p, q
+
+
+def kl(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    return (p * np.log(p / q)).sum(-1)
+
+
+def expected(name: str, p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    middle = (p + q) / 2
+    return {
+        "forward_kl": kl(p, q),
+        "reverse_kl": kl(q, p),
+        "jensen_shannon": (kl(p, middle) + kl(q, middle)) / 2,
+        "total_variation": 1.0 - np.minimum(p, q).sum(-1),
+    }[name]
+
+
+@pytest.mark.parametrize("name", DIVERGENCES)
+def test_a_divergence_equals_its_definition_in_float64(name):
+    p, q = laws(0)
+    found = DIVERGENCES[name](jnp.asarray(p, jnp.float32), jnp.asarray(q, jnp.float32))
+    np.testing.assert_allclose(found, expected(name, np.exp(p), np.exp(q)), rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", DIVERGENCES)
+def test_a_divergence_of_equal_laws_is_zero_and_so_is_its_gradient(name):
+    p = jnp.asarray(laws(1)[0], jnp.float32)
+    loss, gradient = jax.value_and_grad(lambda q: jnp.sum(DIVERGENCES[name](p, q)))(p)
+    assert abs(loss) < 1e-5 and np.abs(gradient).max() < (1.0 if "var" in name else 2.0)
+    assert np.isfinite(gradient).all()
+
+
+def test_total_variation_is_one_minus_the_acceptance():
+    """Of speculative sampling: sum of min(p, q)."""
+    p, q = laws(2)
+    accepted = np.minimum(np.exp(p), np.exp(q)).sum(-1)
+    found = total_variation(jnp.asarray(p, jnp.float32), jnp.asarray(q, jnp.float32))
+    np.testing.assert_allclose(1.0 - found, accepted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_cross_entropy_equals_the_definition_in_float64(smoothing):
+    p, _ = laws(3)
+    labels = np.random.default_rng(0).integers(0, 5, (3, 4))
+    wanted = (1 - smoothing) * np.eye(5)[labels] + smoothing / 5
+    found = cross_entropy(jnp.asarray(p, jnp.float32), jnp.asarray(labels), smoothing)
+    np.testing.assert_allclose(found, -(wanted * p).sum(-1), rtol=1e-5)
+
+
+def batch_of(model, rows=PAIRS, bucket: int = 4):
+    return pad_batch(rows, bucket, model.start_token, 0)
+
+
+def objectives(model) -> dict:
+    layers = (1, 3)
+    return {
+        "cross_entropy": CrossEntropy(),
+        "smoothed": CrossEntropy(0.1),
+        "early_exit": CrossEntropy(exits=layers),
+        "calm": CrossEntropy(exits=(1, 2, 3), weights=linear_weights((1, 2, 3))),
+        "distilled": Distillation(model, "total_variation"),
+        "mixed": Distillation(model, "forward_kl", temperature=2.0, label_weight=0.3),
+    }
+
+
+NAMES = tuple(objectives(T5_MODEL))
+
+
+def loss_and_gradient(model, objective, batch, accumulate: int = 1):
+    params = model.init(jax.random.key(0))
+    frozen = {"teacher": model.init(jax.random.key(1))}
+    task = Task(model, objective, Optimizer(1, 1e-3), accumulate)
+    total, count, gradient = jax.jit(
+        lambda params, batch: sums(task, params, frozen, batch, jax.random.key(2))
+    )(params, batch)
+    return float(total), int(count), gradient
+
+
+def close(first, second) -> None:
+    (a, m, g), (b, n, h) = first, second
+    assert m == n
+    np.testing.assert_allclose(a, b, rtol=2e-5)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-3, atol=2e-5), g, h)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("name", NAMES)
+def test_padding_contributes_nothing_to_loss_or_gradient(kind, name):
+    model = MODELS[kind]
+    narrow, wide = batch_of(model), batch_of(model, bucket=16)
+    assert narrow["inputs"].shape != wide["inputs"].shape
+    objective = objectives(model)[name]
+    close(loss_and_gradient(model, objective, narrow), loss_and_gradient(model, objective, wide))
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("name", ["smoothed", "mixed"])
+def test_accumulation_over_4_equals_one_batch_of_4_times_the_size(kind, name):
+    model = MODELS[kind]
+    batch, objective = batch_of(model), objectives(MODELS[kind])[name]
+    assert len({int(m.sum()) for m in np.split(batch["mask"], 4)}) > 1  # parts of unequal weight
+    close(loss_and_gradient(model, objective, batch, 4), loss_and_gradient(model, objective, batch))
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_the_early_exit_loss_is_the_mean_of_the_losses_after_each_layer(kind):
+    model, batch = MODELS[kind], batch_of(MODELS[kind])
+    params = model.init(jax.random.key(0))
+    separate = []
+    for layer in (1, 3):
+        logits = model.teach(params, batch, exits=(layer,))[0]
+        separate.append(float(np.sum(cross_entropy(logits, batch["labels"]) * batch["mask"])))
+    assert separate[0] != separate[1]
+    total, _ = CrossEntropy(exits=(1, 3)).sums(model, params, {}, batch, None)
+    np.testing.assert_allclose(total, np.mean(separate), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_an_exit_is_the_model_cut_off_after_that_layer(kind):
+    model, batch = MODELS[kind], batch_of(MODELS[kind])
+    params = model.init(jax.random.key(0))
+    small, cut = take(model, params, decoder=(0,))
+    np.testing.assert_allclose(
+        small.teach(cut, batch)[0], model.teach(params, batch, exits=(1,))[0], atol=1e-5
+    )
+
+
+def test_padding_of_a_vocabulary_is_not_distilled():
+    """A teacher of a wider vocabulary: the common ids only, as they are decoded."""
+    wide = T5(dataclasses.replace(T5_MODEL.config, vocab_size=V + 5))
+    params, batch = wide.init(jax.random.key(1)), batch_of(T5_MODEL)
+    cut = {**params, "embedding": params["embedding"][:V]}
+    student = T5_MODEL.init(jax.random.key(0))
+    totals = [
+        Distillation(teacher).sums(T5_MODEL, student, {"teacher": weights}, batch, None)[0]
+        for teacher, weights in ((wide, params), (T5_MODEL, cut))
+    ]
+    np.testing.assert_allclose(*totals, rtol=1e-5)
