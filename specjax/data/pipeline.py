@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 
 import grain.python as grain
 import numpy as np
@@ -12,13 +13,17 @@ TokenPair = tuple[Sequence[int], Sequence[int]]
 
 Arrays = dict[str, np.ndarray]
 
+ENDLESS = 2**40
+"""Steps that no run will reach."""
+
 
 class Batches:
-    """Batches of similar length, the one of each step decided by the seed.
+    """Batches of similar length, shuffled anew in every epoch, the one of each step decided by it.
 
     Both sides are padded to the multiple of `bucket` that the longest row needs, so that few shapes
-    are compiled. Rows that do not fill a batch are left out. Decoder-only models (`start_token`
-    None) see prompt and output as one row and learn the output.
+    are compiled. Rows that do not fill a batch are left out of an epoch at random. Decoder-only
+    models (`start_token` None) see prompt and output as one row and learn the output, or with
+    `learn_prompt` all of it.
     """
 
     def __init__(
@@ -30,28 +35,75 @@ class Batches:
         seed: int,
         start_token: int | None,
         pad: int,
+        learn_prompt: bool = False,
     ) -> None:
-        order = np.random.default_rng(seed).permutation(len(pairs))
-        order = sorted(order, key=lambda i: max(map(len, pairs[i])))
-        count = len(pairs) // batch_size
-        groups = [order[g * batch_size : (g + 1) * batch_size] for g in range(count)]
+        self._pairs, self._batch_size, self._bucket, self._seed = pairs, batch_size, bucket, seed
+        self._start_token, self._pad, self._learn_prompt = start_token, pad, learn_prompt
+        self.per_epoch = len(pairs) // batch_size
+        self._size = np.fromiter(map(self._width, pairs), np.int64, len(pairs))
+        self._order = functools.lru_cache(maxsize=2)(self._shuffled)
 
-        def padded(group: Sequence[int]) -> Arrays:
-            return pad_batch([pairs[i] for i in group], bucket, start_token, pad)
+    def _width(self, pair: TokenPair) -> int:
+        """The multiple of `bucket` that a pair is padded to."""
+        prompt, output = map(len, pair)
+        whole = prompt + output - 1 if self._start_token is None else max(prompt, output)
+        return -(-whole // self._bucket)
 
-        self.per_epoch = count
-        self._dataset = grain.MapDataset.source(groups).seed(seed).shuffle().repeat().map(padded)
+    def _shuffled(self, epoch: int) -> np.ndarray:
+        """Rows [batches, batch_size] of an epoch."""
+        rng = np.random.default_rng((self._seed, epoch))
+        rows = rng.permutation(len(self._pairs))[: self.per_epoch * self._batch_size]
+        rows = rows[np.argsort(self._size[rows], kind="stable")]
+        return rng.permutation(rows.reshape(self.per_epoch, self._batch_size))
 
     def __getitem__(self, step: int) -> Arrays:
         """The batch of a step."""
-        return self._dataset[step]
+        epoch, index = divmod(step, self.per_epoch)
+        rows = [self._pairs[row] for row in self._order(epoch)[index]]
+        return pad_batch(rows, self._bucket, self._start_token, self._pad, self._learn_prompt)
 
     def since(self, step: int) -> Iterator[Arrays]:
         """Batches from a step on, read ahead in the background."""
-        return iter(self._dataset[step:].to_iter_dataset())
+        return read_ahead(self, step)
 
 
-def pad_batch(rows: Sequence[TokenPair], bucket: int, start_token: int | None, pad: int) -> Arrays:
+class Mixture:
+    """Batches of several streams, each step's stream drawn by weight; decided by the step."""
+
+    def __init__(
+        self, streams: Mapping[str, Batches], weights: Mapping[str, float], steps: int, seed: int
+    ) -> None:
+        names = list(streams)
+        law = np.array([weights[name] for name in names], np.float64)
+        drawn = np.random.default_rng((seed, 1)).choice(len(names), steps, p=law / law.sum())
+        self._streams = streams
+        self.kinds = [names[i] for i in drawn]  # of every step
+        self._place = np.zeros(steps, np.int64)  # of a step within its stream
+        for index in range(len(names)):
+            mine = drawn == index
+            self._place[mine] = np.arange(mine.sum())
+
+    def __getitem__(self, step: int) -> Arrays:
+        """The batch of a step."""
+        return self._streams[self.kinds[step]][int(self._place[step])]
+
+    def since(self, step: int) -> Iterator[Arrays]:
+        """Batches from a step to the last one, read ahead in the background."""
+        return read_ahead(self, step, len(self.kinds))
+
+
+def read_ahead(batches: Batches | Mixture, first: int, last: int = ENDLESS) -> Iterator[Arrays]:
+    """Batches of the steps from `first` to before `last`, made by threads."""
+    return iter(grain.MapDataset.range(first, last).map(batches.__getitem__).to_iter_dataset())
+
+
+def pad_batch(
+    rows: Sequence[TokenPair],
+    bucket: int,
+    start_token: int | None,
+    pad: int,
+    learn_prompt: bool = False,
+) -> Arrays:
     """Arrays of one batch, as `LanguageModel.teach` and the objectives read them.
 
     `prompt` [B, P] and `prompt_length`; `inputs` [B, T], what the decoder reads, with `length`;
@@ -67,7 +119,7 @@ def pad_batch(rows: Sequence[TokenPair], bucket: int, start_token: int | None, p
     width = -(-longest // bucket) * bucket
     tokens = padded_rows([ids for ids, _ in whole], width + 1, pad)
     length = np.array([len(ids) - 1 for ids, _ in whole], np.int32)
-    first = np.array([begin - 1 for _, begin in whole], np.int32)
+    first = np.array([0 if learn_prompt else begin - 1 for _, begin in whole], np.int32)
     place = np.arange(width)
     return {
         "prompt": padded_rows([prompt for prompt, _ in rows], width, pad),

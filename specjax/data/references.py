@@ -24,6 +24,11 @@ def nothing(row: Row) -> None:
     """No reference: the output is free."""
 
 
+def words_after(count: int) -> Callable[[Row], str]:
+    """The rest of a line whose first words are the prompt."""
+    return lambda row: " ".join(columns.text(row, "text").split()[count:])
+
+
 def final_number(row: Row) -> str | None:
     """The number after the last `####` of a worked solution."""
     answer = columns.optional_text(row, "answer")

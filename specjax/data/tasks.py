@@ -182,6 +182,7 @@ TASKS: dict[str, Task] = {
             prompt=prompts.first_words(16),  # of about 25 in a sentence
             reference=references.nothing,
             metric="none",
+            answer=references.words_after(16),
         ),
         Task(
             name="wikitext",
@@ -190,6 +191,7 @@ TASKS: dict[str, Task] = {
             prompt=prompts.first_words(32),
             reference=references.nothing,
             metric="none",
+            answer=references.words_after(32),
         ),
     )
 }

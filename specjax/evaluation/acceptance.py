@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -10,8 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax.api import Generator, LoadedModel
+from specjax.data.batching import Batch
+from specjax.decoding.state import Generation
 from specjax.decoding.strategy import autoregressive
+from specjax.drafting.base import Options
 from specjax.models.base import LanguageModel
+from specjax.models.narrowed import narrowed
 from specjax.sampling import Sampling, adjust, argmax
 
 
@@ -36,9 +41,16 @@ def _overlaps(
     return jnp.sum(jnp.minimum(*(adjust(each, sampling) for each in logits)), axis=-1)
 
 
-def analytic_acceptance(
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """Text that a target generated, batch by batch, to measure drafters on."""
+
+    options: Options
+    batches: list[tuple[Batch, Generation]]
+
+
+def write(
     target: LoadedModel,
-    drafter: LoadedModel,
     prompts: list[list[int]],
     *,
     temperature: float = 0.0,
@@ -48,27 +60,31 @@ def analytic_acceptance(
     batch_size: int = 16,
     bucket: int = 16,
     seed: int = 0,
-) -> tuple[float, int]:
-    """Mean of sum_x min(p, q) over text that the target generates, and its number of tokens.
-
-    Target and drafter share the sampling settings. At temperature 0 this is how often their argmax
-    agree. Leviathan et al. (2023), section 3.2 and Table 3.
-    """
+) -> Written:
+    """What the target says to prompts."""
     settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     alone = Generator(
         target, strategy=autoregressive(**settings), max_new_tokens=max_new_tokens, bucket=bucket
     )
-    total, count = 0.0, 0
+    batches = []
     for start in range(0, len(prompts), batch_size):
         batch = alone.batch(prompts[start : start + batch_size], batch_size, first=start)
-        made = alone.run(batch, alone.keys(batch, seed))
+        batches.append((batch, alone.run(batch, alone.keys(batch, seed))))
+    return Written(alone.options, batches)
+
+
+def acceptance_on(written: Written, target: LoadedModel, drafter: LoadedModel) -> tuple[float, int]:
+    """Mean of sum_x min(p, q) over the target's text, and its number of tokens."""
+    models = narrowed({"target": target.model, "drafter": drafter.model})
+    total, count = 0.0, 0
+    for batch, made in written.batches:
         beta = _overlaps(
-            (target.model, drafter.model),
+            (models["target"], models["drafter"]),
             (target.params, drafter.params),
             batch.tokens,
             batch.length,
             made.tokens,
-            alone.options.sampling,
+            written.options.sampling,
         )
         # The law after position i is that of the token at i + 1.
         place = np.arange(made.tokens.shape[1])[None] + 1
@@ -77,3 +93,14 @@ def analytic_acceptance(
         total += float(np.sum(np.asarray(beta, np.float64) * inside))
         count += int(inside.sum())
     return total / max(count, 1), count
+
+
+def analytic_acceptance(
+    target: LoadedModel, drafter: LoadedModel, prompts: list[list[int]], **settings: Any
+) -> tuple[float, int]:
+    """Mean of sum_x min(p, q) over text that the target generates, and its number of tokens.
+
+    Target and drafter share the sampling settings (those of `write`). At temperature 0 this is how
+    often their argmax agree. Leviathan et al. (2023), section 3.2 and Table 3.
+    """
+    return acceptance_on(write(target, prompts, **settings), target, drafter)

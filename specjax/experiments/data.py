@@ -64,7 +64,8 @@ def source_of(config: ConfigDict) -> Source | None:
         if default is None:
             raise UserError(f"config.data.path is empty, and task {config.task!r} has no source")
         return dataclasses.replace(default, **fields)
-    return Source(**{"kind": kind_of(config.data.path), **fields})
+    kind = "text" if fields.get("reference_path") else kind_of(config.data.path)
+    return Source(**{"kind": kind, **fields})
 
 
 def kind_of(path: str) -> str:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
@@ -25,7 +23,7 @@ from specjax.experiments import results
 from specjax.experiments.data import load_data
 from specjax.experiments.fields import check_fields, checkpoint_dtype, model_names
 from specjax.experiments.strategies import BASELINE, load_strategies
-from specjax.parallel.mesh import axis_sizes, make_mesh
+from specjax.parallel.mesh import mesh_of
 from specjax.training import ngram
 
 
@@ -96,7 +94,7 @@ def plan(config: ConfigDict) -> None:
 def prepare(config: ConfigDict) -> Job:
     """Loads models and data and builds one generator per strategy."""
     names = model_names(config)
-    mesh = mesh_of(config)
+    mesh = mesh_of(config.mesh.to_dict())
     dtype = checkpoint_dtype(config)
     models = {
         name: load(checkpoint, dtype, mesh=mesh, split=name == "target" or config.split_drafters)
@@ -124,12 +122,6 @@ def prepare(config: ConfigDict) -> Job:
     }
     prompts = generators[BASELINE].encode([config.prefix + e.source for e in data.examples])
     return Job(config, models, data.examples, data.metric, prompts, strategies, generators)
-
-
-def mesh_of(config: ConfigDict) -> Mesh | None:
-    """The config's mesh; None for a single device."""
-    shape = config.mesh.to_dict()
-    return None if math.prod(axis_sizes(shape)) == 1 else make_mesh(shape)
 
 
 def fit_tables(

@@ -1,4 +1,4 @@
-"""The fields of a decode config and their defaults; config files change what differs."""
+"""The fields of configs and their defaults; config files change what differs."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ def decode_config(**changes: Any) -> ConfigDict:
 
     config.update(data_fields())
     config.examples = 200  # 0: all
+    config.ngram_file = ""  # text to fit n-grams from; empty: rows that are not decoded
+    config.ngram_examples = 1000  # of a task, read beyond `examples` when a strategy needs them
 
     config.batch_size = 1
     config.max_new_tokens = 64
@@ -60,9 +62,88 @@ def data_fields(**changes: Any) -> ConfigDict:
 
     config.examples = 0  # how many; 0: all
     config.metric = ""  # empty: the task's, or none
-    config.ngram_file = ""  # text to fit n-grams from; empty: rows that are not decoded
-    config.ngram_examples = 1000  # of a task, read beyond `examples` when a strategy needs them
     config.update(changes)
+    return config
+
+
+def train_config(**changes: Any) -> ConfigDict:
+    """A training run; fields of groups are changed as `optimizer={"steps": 100}`."""
+    config = ConfigDict()
+    config.experiment = "train"
+    config.name = ""  # for progress bars and reports
+
+    config.model = ConfigDict(
+        {
+            "checkpoint": "",  # directory or hub id to start from; empty: `shape`, from scratch
+            "decoder_layers": (),  # of the checkpoint, counted from 0; empty: all
+            "encoder_layers": (),
+            "shape": {},  # in the words of Hugging Face's config.json
+            "tokenizer": "",  # directory or hub id; empty: the checkpoint's, or the target's
+        }
+    )
+    config.target = ""  # directory or hub id: whose outputs, laws or acceptance are looked at
+    config.dtype = "float32"  # of the arithmetic; parameters are float32
+    config.remat = False  # True: recompute layers in the backward pass, to save memory
+    config.mesh = ConfigDict({"data": 1, "model": 1})  # devices that split batch and weights
+
+    config.train = data_fields()
+    config.train.data.split = "train"
+    config.validation = data_fields(examples=200)  # without a source: the last training rows
+    config.validation.data.split = "validation"
+    config.sequences = ConfigDict(  # shares of the steps
+        {
+            "data": 1.0,  # outputs of the training data
+            "target": 0.0,  # what the target says to its inputs
+            "drafter": 0.0,  # samples of the model in training, drawn anew (on-policy)
+        }
+    )
+    config.target_outputs = ConfigDict({"temperature": 0.0, "batch_size": 64})
+
+    config.objective = ConfigDict(
+        {
+            "name": "cross_entropy",  # or distillation
+            "smoothing": 0.0,  # of the labels
+            "exits": "last",  # cross-entropy after which layers: last, first_and_last, all
+            "exit_weights": "equal",  # or linear (CALM)
+            "divergence": "forward_kl",  # reverse_kl, jensen_shannon, total_variation
+            "temperature": 1.0,  # of both laws
+            "label_weight": 0.0,  # share of the cross-entropy in distillation
+        }
+    )
+    config.optimizer = ConfigDict(
+        {
+            "name": "adamw",  # adafactor, relative_adam
+            "steps": 1000,
+            "learning_rate": 1e-3,
+            "warmup": 100,
+            "decay": "linear",  # constant, cosine
+            "weight_decay": 0.0,
+            "clip": 1.0,  # global norm of the gradient; 0: none
+        }
+    )
+    config.batch_size = 64
+    config.accumulate = 1  # micro-batches that a batch is cut into
+    config.bucket = 8  # rows are padded to multiples of it; each width compiles once
+    config.dropout = 0.0
+    config.learn_prompt = False  # decoder-only: True learns the prompts too (language modelling)
+    config.max_prompt_tokens = 512
+    config.max_output_tokens = 128
+    config.seed = 0
+
+    config.evaluation = ConfigDict(
+        {
+            "every": 500,  # steps; each one leaves a checkpoint
+            "keep": "loss",  # what makes a checkpoint the best: loss, or a name of the others
+            "batch_size": 32,
+            "decode": True,  # score decoded outputs by the metric of `validation`
+            "acceptance": (0.0, 1.0),  # temperatures, with a target; empty: not measured
+        }
+    )
+    for field, value in changes.items():
+        if isinstance(value, dict):
+            config[field].update(value)
+        else:
+            config[field] = value
     return config
 
 

@@ -1,7 +1,8 @@
-"""Checking the fields of a decode config at the door."""
+"""Checking the fields of configs at the door."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -29,24 +30,55 @@ _CHOICES = {"dtype": tuple(DTYPES), "metric": ("", *METRICS), "task": ("", *TASK
 
 
 def check_fields(config: ConfigDict) -> None:
-    """Refuses values that no run could use.
+    """Refuses values that no decode could use.
 
     Raises:
       UserError: naming the field, the value and what is allowed.
     """
-    for field, least in _AT_LEAST.items():
-        value = config[field]
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise UserError(
-                f"config.{field} is {value!r}; it must be an integer of at least {least}"
-            )
-    for field, allowed in _CHOICES.items():
-        if config[field] not in allowed:
-            raise UserError(
-                f"config.{field} is {config[field]!r}; it must be one of {', '.join(allowed)}"
-            )
+    check_integers(config, _AT_LEAST)
+    check_choices(config, _CHOICES)
     if not config.strategies:
         raise UserError("config.strategies is empty; it must name at least one strategy")
+    check_rows_per_device(config)
+
+
+def field_value(config: ConfigDict, field: str) -> Any:
+    """The value at a dotted path."""
+    for part in field.split("."):
+        config = config[part]
+    return config
+
+
+def check_integers(config: ConfigDict, least: Mapping[str, int]) -> None:
+    """Refuses fields (dotted paths) that are not integers of at least so much."""
+    for field, lowest in least.items():
+        value = field_value(config, field)
+        if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
+            raise UserError(
+                f"config.{field} is {value!r}; it must be an integer of at least {lowest}"
+            )
+
+
+def check_choices(config: ConfigDict, choices: Mapping[str, Sequence[str]]) -> None:
+    """Refuses fields (dotted paths) that are none of the words allowed."""
+    for field, allowed in choices.items():
+        value = field_value(config, field)
+        if value not in allowed:
+            raise UserError(f"config.{field} is {value!r}; it must be one of {', '.join(allowed)}")
+
+
+def check_numbers(config: ConfigDict, ranges: Mapping[str, tuple[float, float]]) -> None:
+    """Refuses fields (dotted paths) outside their closed ranges."""
+    for field, (low, high) in ranges.items():
+        value = field_value(config, field)
+        if not low <= value <= high:
+            raise UserError(
+                f"config.{field} is {value!r}; it must be a number from {low:g} to {high:g}"
+            )
+
+
+def check_rows_per_device(config: ConfigDict) -> None:
+    """Refuses a batch that the mesh cannot split evenly."""
     data, _ = axis_sizes(config.mesh.to_dict())
     if config.batch_size % data:
         raise UserError(

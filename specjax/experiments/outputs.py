@@ -5,50 +5,78 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
 from specjax.api import Generator
-from specjax.data.text import Example
 from specjax.errors import UserError
 
 
 def write_outputs(
-    generator: Generator, prompts: Sequence[str], file: Path, *, batch_size: int, seed: int
-) -> list[Example]:
-    """Decodes every prompt that `file` does not hold yet; one line {"source", "reference"} each.
+    generator: Generator,
+    prompts: Sequence[str],
+    ids: Sequence[Sequence[int]],
+    file: Path,
+    *,
+    batch_size: int,
+    seed: int,
+) -> list[list[int]]:
+    """Generated ids of every prompt; decodes those that `file` does not hold yet.
 
-    Lines are in the order of the prompts. A killed run goes on after the last whole line.
+    One line {"index", "source", "reference", "tokens"} for each, the longest prompts first: rows of
+    similar length share a batch. A killed run goes on after the last whole line. A row's tokens
+    depend on the seed and its index only.
 
     Raises:
       UserError: when the file is of other prompts.
     """
-    done = _whole_lines(file)
-    for index, (row, prompt) in enumerate(zip(done, prompts, strict=False)):
-        if row["source"] != prompt:
-            raise UserError(
-                f"{str(file)!r} line {index + 1} answers another prompt; it is of another data set"
-                " or prefix: remove it, or use another workdir"
-            )
-    ids = generator.encode(prompts[len(done) :]) if len(done) < len(prompts) else []
+    made = {row["index"]: row["tokens"] for row in _checked(file, prompts)}
+    order = sorted(range(len(prompts)), key=lambda i: -len(ids[i]))
+    left = [index for index in order if index not in made]
     with (
         file.open("a", encoding="utf-8") as lines,
-        tqdm(total=len(prompts), initial=len(done), desc="target outputs", unit="example") as bar,
+        tqdm(total=len(prompts), initial=len(made), desc="target outputs", unit="example") as bar,
     ):
-        for start in range(0, len(ids), batch_size):
-            first = len(done) + start
-            batch = generator.batch(ids[start : start + batch_size], batch_size, first=first)
-            made = generator.rows(generator.run(batch, generator.keys(batch, seed)))
-            texts = generator.decode(made[: batch.rows])
-            for offset, text in enumerate(texts):
-                row = {"source": prompts[first + offset], "reference": text}
-                lines.write(json.dumps(row, ensure_ascii=False) + "\n")
+        for start in range(0, len(left), batch_size):
+            indices = left[start : start + batch_size]
+            tokens = _decode(generator, [ids[i] for i in indices], indices, batch_size, seed)
+            texts = generator.decode(tokens) or [None] * len(tokens)
+            for index, row, text in zip(indices, tokens, texts, strict=True):
+                made[index] = row
+                line = {"index": index, "source": prompts[index], "reference": text, "tokens": row}
+                lines.write(json.dumps(line, ensure_ascii=False) + "\n")
             lines.flush()
-            bar.update(batch.rows)
-    return [Example(row["source"], row["reference"]) for row in _whole_lines(file)]
+            bar.update(len(indices))
+    return [made[index] for index in range(len(prompts))]
 
 
-def _whole_lines(file: Path) -> list[dict[str, str]]:
+def _decode(
+    generator: Generator,
+    ids: Sequence[Sequence[int]],
+    indices: Sequence[int],
+    batch_size: int,
+    seed: int,
+) -> list[list[int]]:
+    batch = generator.batch([list(row) for row in ids], batch_size)
+    batch.index[: batch.rows] = indices
+    return generator.rows(generator.run(batch, generator.keys(batch, seed)))[: batch.rows]
+
+
+def _checked(file: Path, prompts: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows that are done already."""
+    done = _whole_lines(file)
+    for row in done:
+        index = row["index"]
+        if index >= len(prompts) or row["source"] != prompts[index]:
+            raise UserError(
+                f"{str(file)!r} answers another prompt {index}; it is of another data set or"
+                " prefix: remove it, or use another workdir"
+            )
+    return done
+
+
+def _whole_lines(file: Path) -> list[dict[str, Any]]:
     """The rows of a file; a last line that a kill cut off is removed."""
     if not file.exists():
         return []

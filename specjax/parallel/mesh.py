@@ -30,6 +30,11 @@ def make_mesh(shape: Mapping[str, int]) -> Mesh:
     return jax.make_mesh(sizes, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
 
 
+def mesh_of(shape: Mapping[str, int]) -> Mesh | None:
+    """A mesh of that shape; None for a single device."""
+    return None if math.prod(axis_sizes(shape)) == 1 else make_mesh(shape)
+
+
 def axis_sizes(shape: Mapping[str, int]) -> tuple[int, ...]:
     """Sizes in the order of AXES; an axis that is not named has size 1."""
     for axis, size in shape.items():

@@ -114,3 +114,14 @@ def placement(mesh: jax.sharding.Mesh, split: bool) -> Any:
         return where_to
 
     return of_model
+
+
+def parameter_shardings(mesh: jax.sharding.Mesh, model: LanguageModel) -> Any:
+    """The sharding of every parameter of a model that is split over the mesh, as a tree."""
+    where_to = placement(mesh, True)(model)
+
+    def leaf(path: tuple[Any, ...], value: jax.ShapeDtypeStruct) -> NamedSharding:
+        return where_to(tuple(key.key for key in path), value.shape)
+
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    return jax.tree_util.tree_map_with_path(leaf, shapes)

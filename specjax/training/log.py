@@ -1,7 +1,8 @@
-"""What a training run says while it runs: a progress bar and TensorBoard event files."""
+"""What a training run says while it runs: a progress bar, TensorBoard event files, evaluations."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,21 @@ from types import TracebackType
 import numpy as np
 from tensorboardX import SummaryWriter
 from tqdm import tqdm
+
+from specjax.evaluation.files import write_jsonl
+
+EVALUATIONS = "evaluations.jsonl"
+"""In the workdir: one line {"step", metrics ...} for each evaluation."""
+
+
+def evaluations(workdir: Path) -> list[dict[str, float]]:
+    """What the evaluations of a run found so far."""
+    file = workdir / EVALUATIONS
+    return (
+        [json.loads(line) for line in file.read_text("utf-8").splitlines() if line]
+        if file.exists()
+        else []
+    )
 
 
 class Log:
@@ -21,6 +37,8 @@ class Log:
         if workdir is not None:
             # Events beyond the step that a killed run resumes from are void.
             self._writer = SummaryWriter(str(workdir / "tensorboard"), purge_step=first + 1)
+            self._evaluations = [e for e in evaluations(workdir) if e["step"] <= first and first]
+            self._file = workdir / EVALUATIONS
         self._tokens, self._since, self._step = 0, time.perf_counter(), first
         self._shown: dict[str, str] = {}
 
@@ -60,6 +78,9 @@ class Log:
     def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         """What an evaluation found; the time it took does not count as training."""
         self._write("evaluation", step, metrics)
+        if self._writer:
+            self._evaluations.append({"step": step, **metrics})
+            write_jsonl(self._file, self._evaluations)
         self._show(**{f"eval_{name}": f"{value:.3f}" for name, value in metrics.items()})
         self._since = time.perf_counter()
 

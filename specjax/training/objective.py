@@ -71,9 +71,10 @@ class CrossEntropy:
         return sum(losses), jnp.sum(batch["mask"])
 
 
-def linear_weights(exits: tuple[int, ...]) -> tuple[float, ...]:
-    """CALM's weights: proportional to the layer's number."""
-    return tuple(layer / sum(exits) for layer in exits)
+def exit_weights(exits: tuple[int, ...], kind: str) -> tuple[float, ...]:
+    """Weights of exits: "equal" (BiLD), or "linear" in the layer's number (CALM)."""
+    parts = exits if kind == "linear" else (1,) * len(exits)
+    return tuple(part / sum(parts) for part in parts)
 
 
 @dataclasses.dataclass(frozen=True)

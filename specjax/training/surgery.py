@@ -48,28 +48,39 @@ def take(
 ) -> tuple[LanguageModel, Params]:
     """A smaller model made of some layers (counted from 0) of another, and its embeddings.
 
-    Every `encoder` layer is kept when none is named.
+    Every layer of a side is kept when none is named.
 
     Raises:
       UserError: when there is no such layer.
     """
-    counts = {"decoder": decoder_layers(model), "encoder": getattr(model.config, "num_layers", 0)}
+    made = layers_taken(model, decoder, encoder)
+    decoder = decoder or range(decoder_layers(model))
+    if isinstance(model, Causal):
+        return made, _with_layers(params, {"layers": decoder})
+    encoder = encoder or range(model.config.num_layers)
+    return made, _with_layers(params, {"decoder": decoder, "encoder": encoder})
+
+
+def layers_taken(
+    model: LanguageModel, decoder: Sequence[int], encoder: Sequence[int] = ()
+) -> LanguageModel:
+    """The shape of the model that `take` makes."""
+    causal = isinstance(model, Causal)
+    counts = {"decoder": decoder_layers(model), "encoder": 0 if causal else model.config.num_layers}
     for side, layers in (("decoder", decoder), ("encoder", encoder)):
         for layer in layers:
             if not 0 <= layer < counts[side]:
                 raise UserError(
                     f"model.{side}_layers names layer {layer}; there are 0 to {counts[side] - 1}"
                 )
-    if isinstance(model, Causal):
-        kept, config = {"layers": decoder}, {"num_layers": len(decoder)}
-        if model.config.windows:
-            config["windows"] = tuple(model.config.windows[layer] for layer in decoder)
-    else:
-        encoder = encoder or range(model.config.num_layers)
-        kept = {"decoder": decoder, "encoder": encoder}
-        config = {"num_decoder_layers": len(decoder), "num_layers": len(encoder)}
-    made = type(model)(dataclasses.replace(model.config, **config))
-    return made, _with_layers(params, kept)
+    decoder = decoder or range(counts["decoder"])
+    config = {"num_layers": len(decoder)}
+    if not causal:
+        depth = len(encoder) or counts["encoder"]
+        config = {"num_decoder_layers": len(decoder), "num_layers": depth}
+    elif model.config.windows:
+        config["windows"] = tuple(model.config.windows[layer] for layer in decoder)
+    return type(model)(dataclasses.replace(model.config, **config))
 
 
 def decoder_layers(model: LanguageModel) -> int:

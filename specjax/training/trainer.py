@@ -35,6 +35,7 @@ class Run:
     task: Task
     init: Callable[[], Params]  # consumed
     batches: Callable[[int], Iterator[Arrays]]  # from a step on
+    prepare: Callable[[Params, int, Arrays], Arrays] | None = None  # of each step's batch
     evaluate: Callable[[Params], dict[str, float]] | None = None
     evaluate_every: int = 0  # steps between evaluations and checkpoints; 0: only at the end
     frozen: Mapping[str, Params] = dataclasses.field(default_factory=dict)
@@ -75,9 +76,13 @@ def _loop(run: Run, state: TrainState, log: Log, keeper: Checkpoints | None) -> 
     first, last = int(state.step), run.task.optimizer.steps
     every = run.evaluate_every or last
     watch = Watch(run.name)
+    if run.evaluate and not first:
+        log.evaluation(0, run.evaluate(state.params))
     stream = run.batches(first) if first < last else iter(())
     losses = []
     for step, batch in zip(range(first + 1, last + 1), stream, strict=False):
+        if run.prepare:
+            batch = run.prepare(state.params, step - 1, batch)
         state, report = train_step(run.task, state, run.frozen, on_mesh(batch, run.mesh))
         losses.append(report)
         log.advance(int(np.sum(batch["mask"])))

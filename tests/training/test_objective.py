@@ -14,7 +14,7 @@ from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
 from specjax.models.t5 import T5, T5Config
 from specjax.training.loss import DIVERGENCES, cross_entropy, total_variation
-from specjax.training.objective import CrossEntropy, Distillation, linear_weights
+from specjax.training.objective import CrossEntropy, Distillation, exit_weights
 from specjax.training.optimizer import Optimizer
 from specjax.training.step import Task, sums
 from specjax.training.surgery import take
@@ -99,7 +99,7 @@ def objectives(model) -> dict:
         "cross_entropy": CrossEntropy(),
         "smoothed": CrossEntropy(0.1),
         "early_exit": CrossEntropy(exits=layers),
-        "calm": CrossEntropy(exits=(1, 2, 3), weights=linear_weights((1, 2, 3))),
+        "calm": CrossEntropy(exits=(1, 2, 3), weights=exit_weights((1, 2, 3), "linear")),
         "distilled": Distillation(model, "total_variation"),
         "mixed": Distillation(model, "forward_kl", temperature=2.0, label_weight=0.3),
     }

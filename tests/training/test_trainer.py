@@ -16,28 +16,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from toy import MODEL, PAIRS, batches
 
-from specjax.data.pipeline import Batches, pad_batch
+from specjax.data.pipeline import pad_batch
 from specjax.errors import UserError
-from specjax.models.t5 import T5, T5Config
 from specjax.training.checkpoint import Checkpoints
 from specjax.training.objective import CrossEntropy
 from specjax.training.optimizer import DECAYS, NAMES, Optimizer
 from specjax.training.step import Task, evaluate_batch
 from specjax.training.surgery import deepen, take
 from specjax.training.trainer import Run, Watch, fit
-
-MODEL = T5(
-    T5Config(
-        vocab_size=11, d_model=12, d_kv=4, d_ff=16, num_heads=2, num_layers=1,
-        num_decoder_layers=1, tied=True, scale_outputs=True, dropout=0.1,
-    )
-)  # fmt: skip
-PAIRS = [([a, b, 1], [b, a, 1]) for a in range(2, 11) for b in range(2, 11)]
-
-
-def batches(seed: int = 0) -> Batches:
-    return Batches(PAIRS, batch_size=16, bucket=4, seed=seed, start_token=0, pad=0)
 
 
 def run(steps: int, rate: float = 3e-2, **fields) -> Run:
@@ -188,7 +176,7 @@ def test_a_larger_metric_can_be_the_better_one(tmp_path):
 KILLED = """
 import sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], sys.argv[1] + "/../support"]
 from test_trainer import evaluate, run
 from specjax.training.trainer import fit
 import jax, numpy as np

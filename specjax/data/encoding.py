@@ -1,0 +1,82 @@
+"""Texts to the token ids that training reads, cut to the lengths that it allows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tqdm import tqdm
+
+from specjax.data.ragged import Ragged
+
+CHUNK = 1000
+"""Texts handed to the tokenizer at a time."""
+
+Ids = Sequence[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoder:
+    """A tokenizer for one kind of model.
+
+    Encoder-decoder prompts that are too long lose their end but for the EOS, decoder-only ones
+    their beginning; outputs lose their end, and with it the EOS.
+    """
+
+    tokenizer: Any
+    causal: bool  # decoder-only
+    eos: int
+    max_prompt_tokens: int
+    max_output_tokens: int
+
+    def prompts(self, texts: Sequence[str]) -> Ragged:
+        """Ids of prompts."""
+        return Ragged(map(self._cut_prompt, self._chunks("prompts", texts, self._plain)))
+
+    def outputs(self, prompts: Sequence[str], texts: Sequence[str]) -> Ragged:
+        """Ids of the outputs to learn, EOS behind each."""
+        pairs = list(zip(prompts, texts, strict=True))
+        encode = self._continuations if self.causal else self._targets
+        return Ragged(
+            row[: self.max_output_tokens] for row in self._chunks("outputs", pairs, encode)
+        )
+
+    def _chunks(
+        self, what: str, items: Sequence[Any], encode: Callable[[Sequence[Any]], list[Ids]]
+    ) -> Iterator[Ids]:
+        with tqdm(total=len(items), desc=f"tokenize {what}", unit="text") as bar:
+            for start in range(0, len(items), CHUNK):
+                chunk = items[start : start + CHUNK]
+                yield from encode(chunk)
+                bar.update(len(chunk))
+
+    def _plain(self, texts: Sequence[str]) -> list[Ids]:
+        return self.tokenizer(list(texts)).input_ids
+
+    def _cut_prompt(self, ids: Ids) -> Ids:
+        limit = self.max_prompt_tokens
+        if len(ids) <= limit:
+            return ids
+        return ids[-limit:] if self.causal else [*ids[: limit - 1], ids[-1]]
+
+    def _targets(self, pairs: Sequence[tuple[str, str]]) -> list[Ids]:
+        return [self._ended(ids) for ids in self._plain([output for _, output in pairs])]
+
+    def _continuations(self, pairs: Sequence[tuple[str, str]]) -> list[Ids]:
+        """What follows the prompt when both are one text, which is how it will be generated."""
+        joined = [
+            prompt + ("" if prompt[-1:].isspace() else " ") + output for prompt, output in pairs
+        ]
+        heads = self._plain([prompt for prompt, _ in pairs])
+        found = []
+        for head, whole, (_, output) in zip(heads, self._plain(joined), pairs, strict=True):
+            if whole[: len(head)] == head:
+                rest = whole[len(head) :]
+            else:  # a piece spans the border
+                rest = self.tokenizer(output, add_special_tokens=False).input_ids
+            found.append(self._ended(rest))
+        return found
+
+    def _ended(self, ids: Ids) -> Ids:
+        return ids if ids and ids[-1] == self.eos else [*ids, self.eos]

@@ -1,0 +1,101 @@
+"""What a training run starts from: a checkpoint, layers of one, or a shape."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from specjax.api import LoadedModel, load
+from specjax.checkpoints import huggingface
+from specjax.checkpoints.tokenizer import load_tokenizer
+from specjax.errors import UserError
+from specjax.models.base import LanguageModel
+from specjax.parallel.sharding import parameter_shardings
+from specjax.training.surgery import take
+
+
+def load_start(config: ConfigDict, target: LoadedModel | None, mesh: Mesh | None) -> LoadedModel:
+    """The model before the first step, with float32 parameters and its tokenizer.
+
+    Raises:
+      UserError: when the config names none or both of a checkpoint and a shape, or no tokenizer.
+    """
+    settings = config.model
+    check_start(settings)
+    if settings.checkpoint:
+        found = load(settings.checkpoint, jnp.float32, mesh=mesh)
+        if settings.decoder_layers or settings.encoder_layers:
+            found = _with_layers(found, settings)
+        own = found.tokenizer
+    else:
+        own = None
+    tokenizer = _tokenizer(settings, own, target)
+    if not settings.checkpoint:
+        found = _fresh(config, tokenizer, target, mesh)
+    model = trained_form(config, found.model)
+    return dataclasses.replace(found, model=model, tokenizer=tokenizer, name=config.name)
+
+
+def check_start(settings: ConfigDict) -> None:
+    """Refuses a model that is named twice or not at all."""
+    if bool(settings.checkpoint) == bool(settings.shape):
+        raise UserError(
+            f"config.model.checkpoint is {settings.checkpoint!r} and config.model.shape has"
+            f" {len(settings.shape)} fields; one of them must say what is trained"
+        )
+    if settings.shape and (settings.decoder_layers or settings.encoder_layers):
+        raise UserError(
+            "config.model.decoder_layers and encoder_layers take layers of a checkpoint;"
+            " config.model.checkpoint is empty"
+        )
+
+
+def trained_form(config: ConfigDict, model: LanguageModel) -> LanguageModel:
+    """The model with the dropout of the config."""
+    return dataclasses.replace(
+        model, config=dataclasses.replace(model.config, dropout=config.dropout)
+    )
+
+
+def shape_of(settings: ConfigDict, vocab_size: int, ends: dict[str, Any]) -> LanguageModel:
+    """The model that `config.model.shape` describes, over so many ids."""
+    words = {"vocab_size": vocab_size, **ends, **settings.shape.to_dict()}
+    family, shape = huggingface.parse_config("config.model.shape", words, {}, jnp.float32)
+    return family.model(shape)
+
+
+def _with_layers(found: LoadedModel, settings: ConfigDict) -> LoadedModel:
+    layers = settings.decoder_layers, settings.encoder_layers
+    model, params = take(found.model, found.params, *layers)
+    return dataclasses.replace(found, model=model, params=params)
+
+
+def _tokenizer(settings: ConfigDict, own: Any, target: LoadedModel | None) -> Any:
+    if settings.tokenizer:
+        patterns = ["tokenizer*", "*.model", "special_tokens_map.json", "config.json"]
+        own = load_tokenizer(huggingface.locate(settings.tokenizer, patterns))
+    elif own is None and target is not None:
+        own = target.tokenizer
+    if own is None:
+        raise UserError(
+            "config.model.tokenizer is empty, and neither a checkpoint nor a target has one"
+        )
+    return own
+
+
+def _fresh(
+    config: ConfigDict, tokenizer: Any, target: LoadedModel | None, mesh: Mesh | None
+) -> LoadedModel:
+    """A model of the given shape with random parameters, as wide as the target."""
+    width = target.model.vocab_size if target else len(tokenizer)
+    named = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    ends = {name: token for name, token in named.items() if token is not None}
+    model = shape_of(config.model, width, ends)
+    where = None if mesh is None else parameter_shardings(mesh, model)
+    params = jax.jit(model.init, out_shardings=where)(jax.random.key(config.seed))
+    return LoadedModel(model, params, mesh=mesh)

@@ -1,0 +1,79 @@
+"""`--dry_run` of a training run: models and memory from shapes alone."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+
+from specjax.checkpoints.huggingface import describe
+from specjax.checkpoints.tensors import flat_shapes
+from specjax.errors import UserError
+from specjax.experiments.fields import DTYPES
+from specjax.experiments.plan import GIB, abstract_params
+from specjax.experiments.train_model import shape_of
+from specjax.models.base import LanguageModel
+from specjax.parallel.mesh import AXES, MODEL, axis_sizes
+from specjax.parallel.sharding import parameter_spec
+from specjax.training.optimizer import Optimizer
+from specjax.training.surgery import decoder_layers, layers_taken
+
+
+def show_plan(config: ConfigDict) -> dict[str, int]:
+    """Prints and returns bytes on each device: parameters, gradients, optimiser, target."""
+    mesh = dict(zip(AXES, axis_sizes(config.mesh.to_dict()), strict=True))
+    target = describe(config.target, DTYPES[config.dtype]) if config.target else None
+    model = planned_model(config, target)
+    ways = mesh[MODEL]
+    params = on_device(model, jnp.float32, ways)
+    found = {
+        "parameters": params,
+        "gradients": params,
+        "optimizer": optimizer_bytes(config, model, ways),
+        "target": on_device(target, DTYPES[config.dtype], ways) if target else 0,
+    }
+    count = sum(leaf.size for leaf in jax.tree.leaves(abstract_params(model, jnp.float32)))
+    steps, rows = config.optimizer.steps, config.batch_size
+    print(f"mesh: data {mesh['data']} x model {ways} = {math.prod(mesh.values())} device(s)")
+    print(f"model: {count:,} parameters, {decoder_layers(model)} decoder layers")
+    print(f"{config.objective.name} for {steps:,} steps of {rows} rows ({steps * rows:,} rows)")
+    for name, size in found.items():
+        print(f"{name:12}{size / GIB:10.3f} GiB per device")
+    print(f"{'total':12}{sum(found.values()) / GIB:10.3f} GiB, activations not counted")
+    return found
+
+
+def planned_model(config: ConfigDict, target: LanguageModel | None) -> LanguageModel:
+    """The model that would be trained, from shapes alone."""
+    settings = config.model
+    if settings.checkpoint:
+        whole = describe(settings.checkpoint, jnp.float32)
+        return layers_taken(whole, settings.decoder_layers, settings.encoder_layers)
+    if target is None and "vocab_size" not in settings.shape:
+        raise UserError(
+            "config.model.shape has no vocab_size, and there is no target to take it from"
+        )
+    return shape_of(settings, target.vocab_size if target else 0, {})
+
+
+def on_device(model: LanguageModel, dtype: Any, ways: int) -> int:
+    """Bytes of a model's parameters on each device."""
+    sizes = {w: math.prod(s) for w, s in flat_shapes(abstract_params(model, dtype)).items()}
+    split = (
+        size // (ways if MODEL in parameter_spec(where, model, ways) else 1)
+        for where, size in sizes.items()
+    )
+    return sum(split) * jnp.dtype(dtype).itemsize
+
+
+def optimizer_bytes(config: ConfigDict, model: LanguageModel, ways: int) -> int:
+    """Bytes of the optimiser's state on each device; it is split as the parameters are."""
+    transform = Optimizer(**config.optimizer.to_dict()).make()
+    params = abstract_params(model, jnp.float32)
+    state = jax.eval_shape(transform.init, params)
+    whole = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+    share = on_device(model, jnp.float32, ways) / on_device(model, jnp.float32, 1)
+    return int(whole * share)

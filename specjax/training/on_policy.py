@@ -1,0 +1,74 @@
+"""Sequences that the model in training writes itself (on-policy distillation).
+
+Agarwal et al., "On-Policy Distillation of Language Models" (2024): the drafter learns from the
+target on the prefixes that it will meet when it drafts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import numpy as np
+
+from specjax.data.pipeline import Arrays
+from specjax.decoding.loop import generate
+from specjax.decoding.state import Decoder
+from specjax.decoding.strategy import autoregressive
+from specjax.models.base import LanguageModel, Params
+from specjax.parallel.sharding import Layout
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnSequences:
+    """Replaces the outputs of a batch by samples of the model; a function of seed and step."""
+
+    model: LanguageModel
+    max_new_tokens: int
+    temperature: float = 1.0
+    seed: int = 0
+    bucket: int = 8
+    layout: Layout | None = None
+
+    def __call__(self, params: Params, step: int, batch: Arrays) -> Arrays:
+        """The batch with what the model says as `inputs`, `length`, `labels` and `mask`."""
+        strategy = autoregressive(temperature=self.temperature)
+        decoder = Decoder(
+            (("target", self.model),),
+            strategy.drafter,
+            strategy.rule,
+            self.max_new_tokens,
+            layout=self.layout,
+        )
+        rows = len(batch["prompt_length"])
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(self.seed), step), rows)
+        limit = np.full(rows, self.max_new_tokens, np.int32)
+        prompt = batch["prompt"], batch["prompt_length"]
+        made = generate(decoder, {"target": params}, *prompt, keys, limit, strategy.options())
+        tokens, begin, length = jax.device_get((made.tokens, made.begin, made.length))
+        needed = -(-int(length.max() - 1) // self.bucket) * self.bucket
+        # One width for both sides, as in the other batches: each pair of widths would compile.
+        width = max(needed, batch["prompt"].shape[1])
+        prompt = fitted(batch["prompt"], width, self.model.pad)
+        return {**batch, "prompt": prompt, **taught(tokens, begin, length, width, self.model.pad)}
+
+
+def taught(
+    tokens: np.ndarray, begin: np.ndarray, length: np.ndarray, width: int, pad: int
+) -> Arrays:
+    """Generated rows as decoder inputs and labels [B, width]."""
+    written = np.arange(tokens.shape[1]) < length[:, None]
+    whole = fitted(np.where(written, tokens, pad), width + 1, pad)
+    place = np.arange(width)
+    return {
+        "inputs": whole[:, :-1],
+        "length": length - 1,
+        "labels": whole[:, 1:],
+        "mask": (place >= begin[:, None] - 1) & (place < length[:, None] - 1),
+    }
+
+
+def fitted(rows: np.ndarray, width: int, pad: int) -> np.ndarray:
+    """Rows [B, width], cut or padded behind."""
+    rows = rows[:, :width]
+    return np.pad(rows, ((0, 0), (0, width - rows.shape[1])), constant_values=pad)

@@ -1,0 +1,196 @@
+"""Training jobs end to end on a tiny pair: every config, resumption, outputs, and bad input."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+from tiny import write_pair
+
+from specjax.api import Generator, load
+from specjax.decoding.strategy import autoregressive
+from specjax.errors import UserError
+from specjax.evaluation.acceptance import analytic_acceptance
+from specjax.experiments import train
+from specjax.experiments.outputs import write_outputs
+from specjax.experiments.train_plan import show_plan
+
+ROOT = Path(__file__).parents[2]
+NAMES = sorted(file.stem for file in (ROOT / "configs" / "training").glob("*.py"))
+QUICK = ("align", "distill", "early_exit", "finetune", "scratch")
+HERE = {"kind": "text", "split": ""}
+
+
+def get_config(name: str) -> ConfigDict:
+    file = ROOT / "configs" / "training" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.get_config()
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("pair")
+    write_pair(folder)
+    return folder
+
+
+def small(name: str, pair: Path, **changes) -> ConfigDict:
+    """The config on the tiny pair and its 60 sentences, for four steps."""
+    config = get_config(name)
+    with config.unlocked():
+        if name != "scratch":
+            config.model.checkpoint = str(pair / "drafter")
+        config.target = str(pair / "target")
+        files = {"path": pair / "source.txt", "reference_path": pair / "reference.txt"}
+        for side in (config.train, config.validation):
+            side.data.update(HERE | {key: str(file) for key, file in files.items()})
+        config.train.examples, config.validation.examples = 48, 6
+        config.optimizer.update(steps=4, warmup=1)
+        config.evaluation.update(every=2, batch_size=4)
+        config.update(batch_size=8, bucket=128, max_prompt_tokens=128, max_output_tokens=16)
+        for path, value in changes.items():
+            group, _, field = path.rpartition("__")
+            (config[group] if group else config)[field] = value
+    return config
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_config_passes_the_checks_and_can_be_planned(name: str, capsys) -> None:
+    config = get_config(name)
+    with config.unlocked():
+        if name in QUICK:
+            config.target = "google/t5-v1_1-small"
+        if name in QUICK and name != "scratch":
+            config.model.checkpoint = "google/t5-v1_1-small"
+    train.check_train_fields(config)
+    planned = show_plan(config)
+    assert planned["parameters"] > 0
+    # Adam keeps two numbers per parameter; Adafactor rows and columns only.
+    share = planned["optimizer"] / planned["parameters"]
+    assert share == pytest.approx(2.0, rel=0.01) if "adam" in config.optimizer.name else share < 0.1
+    assert "GiB" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in QUICK])
+def test_a_paper_recipe_says_what_was_not_run(name: str) -> None:
+    words = (ROOT / "configs" / "training" / f"{name}.py").read_text("utf-8")
+    assert f"--config=configs/training/{name}.py --dry_run" in words
+    assert "Not run here" in words and "Resources" in words
+
+
+@pytest.fixture(scope="module", params=QUICK)
+def finished(request, pair, tmp_path_factory) -> tuple[ConfigDict, Path, dict]:
+    workdir = tmp_path_factory.mktemp(request.param) / "run"
+    config = small(request.param, pair)
+    return config, workdir, train.run(config, workdir)
+
+
+def test_a_job_leaves_its_model_and_its_evaluations(finished):
+    config, workdir, results = finished
+    steps = [row["step"] for row in results["evaluations"]]
+    assert steps == [0, 2, 4]
+    measured = {"loss", "bleu", "acceptance_0", "acceptance_1"}
+    assert all(set(row) == measured | {"step"} for row in results["evaluations"])
+    assert json.loads((workdir / "results.json").read_text("utf-8"))["best"] == results["best"]
+    made = load(workdir / "model")
+    assert made.tokenizer is not None
+    assert sum(x.size for x in jax.tree.leaves(made.params)) == results["parameters"]
+    lines = workdir / "target_outputs.jsonl"
+    assert lines.exists() == (config.sequences.target > 0)
+
+
+def test_the_exported_model_is_the_best_one(finished, pair):
+    """Its acceptance, measured from the files alone, is the one that was reported."""
+    config, workdir, results = finished
+    target, made = load(pair / "target"), load(workdir / "model")
+    sources = (pair / "source.txt").read_text("utf-8").splitlines()[:6]
+    prefix = "translate English to German: "
+    ids = [target.tokenizer(prefix + line).input_ids for line in sources]
+    alpha, _ = analytic_acceptance(target, made, ids, max_new_tokens=16, batch_size=4, bucket=128)
+    assert alpha == pytest.approx(results["best"]["acceptance_0"], abs=1e-6)
+
+
+def test_a_finished_job_run_again_trains_no_more(finished):
+    config, workdir, results = finished
+    before = (workdir / "model" / "model.safetensors").read_bytes()
+    again = train.run(config, workdir)
+    assert again["evaluations"] == results["evaluations"]
+    assert (workdir / "model" / "model.safetensors").read_bytes() == before
+
+
+def test_a_workdir_of_another_run_is_refused(finished):
+    config, workdir, _ = finished
+    other = config.copy_and_resolve_references()
+    other.optimizer.learning_rate = 0.5
+    with pytest.raises(UserError, match=r"holds a run with config.optimizer.learning_rate"):
+        train.run(other, workdir)
+
+
+def test_on_policy_distillation_and_layers_of_the_target(pair, tmp_path):
+    config = small(
+        "distill", pair, sequences__data=0.5, sequences__drafter=0.5, optimizer__steps=6,
+        model__checkpoint=str(pair / "target"), model__decoder_layers=(1,),
+    )  # fmt: skip
+    results = train.run(config, tmp_path / "run")
+    assert load(tmp_path / "run" / "model").model.config.num_decoder_layers == 1
+    assert all(np.isfinite(row["loss"]) for row in results["evaluations"])
+
+
+def test_outputs_go_on_after_the_last_whole_line(pair, tmp_path):
+    target = load(pair / "target")
+    sampled = autoregressive(temperature=1.0)
+    generator = Generator(target, strategy=sampled, max_new_tokens=8, bucket=64)
+    prompts = (pair / "source.txt").read_text("utf-8").splitlines()[:10]
+    ids = generator.encode(prompts)
+    settings = {"batch_size": 4, "seed": 3}
+    whole = write_outputs(generator, prompts, ids, tmp_path / "whole.jsonl", **settings)
+    lines = (tmp_path / "whole.jsonl").read_text("utf-8").splitlines(keepends=True)
+    rows = [json.loads(line) for line in lines]
+    assert sorted(row["index"] for row in rows) == list(range(10))
+    for row in rows:
+        assert row["source"] == prompts[row["index"]] and row["tokens"] == whole[row["index"]]
+        text = target.tokenizer.decode(row["tokens"], skip_special_tokens=True)
+        assert row["reference"] == text
+    cut = tmp_path / "cut.jsonl"
+    cut.write_text("".join(lines[:5]) + lines[5][:7], "utf-8")
+    assert write_outputs(generator, prompts, ids, cut, **settings) == whole
+    with pytest.raises(UserError, match="answers another prompt"):
+        write_outputs(generator, prompts[::-1], ids[::-1], cut, **settings)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"optimizer__steps": 0}, "config.optimizer.steps is 0; it must be an integer"),
+        ({"optimizer__name": "sgd"}, "optimizer.name is 'sgd'; it must be one of adamw"),
+        ({"objective__name": "mse"}, "config.objective.name is 'mse'; it must be one of"),
+        ({"objective__smoothing": 1.5}, "config.objective.smoothing is 1.5; it must be a number"),
+        ({"accumulate": 3}, "config.batch_size is 8; it must be a multiple of"),
+        ({"target": ""}, "config.target is empty; config.sequences.target needs a directory"),
+        ({"sequences__target": 0.0}, "config.sequences is all zero"),
+        ({"sequences__drafter": 1.0}, "config.sequences.drafter is on-policy"),
+        ({"model__checkpoint": ""}, "config.model.checkpoint is '' and config.model.shape has 0"),
+        ({"model__decoder_layers": (5,)}, "model.decoder_layers names layer 5; there are 0 to 0"),
+        ({"evaluation__keep": "rouge1"}, "config.evaluation.keep is 'rouge1'; what is measured is"),
+        ({"batch_size": 64}, "config.batch_size is 64; there are 48 training rows"),
+    ],
+)  # fmt: skip
+def test_a_useless_field_is_named(pair, tmp_path, changes, sentence):
+    with pytest.raises(UserError) as refused:
+        train.run(small("align", pair, **changes), tmp_path / "run")
+    assert sentence in str(refused.value)
+
+
+def test_without_validation_files_the_last_training_rows_are_held_out(pair, tmp_path):
+    config = small("finetune", pair, validation__task="", validation__examples=8)
+    with config.unlocked():
+        config.validation.data.update(path="", reference_path="", kind="")
+    results = train.run(config, tmp_path / "run")
+    assert results["data"] == {"train": 40, "validation": 8}
