@@ -14,6 +14,8 @@ import jax.numpy as jnp
 from specjax.decoding.summary import Statistics
 from specjax.models.base import LanguageModel, Params
 from specjax.sampling import argmax
+from specjax.theory import cascade
+from specjax.theory.speculative import improvement
 
 STEPS = 32
 TRIALS = 5
@@ -96,13 +98,22 @@ class Costs:
             for name, calls in statistics.calls.items()
             if name != target
         )
-        relative = (drafting + self.verify[width + 1]) / self.verify[1]
-        return statistics.tokens_per_target_call / relative
+        step = self.verify[1]
+        verification = self.verify[width + 1]
+        tokens = statistics.tokens_per_target_call
+        return float(improvement(tokens, drafting / step, verification / step))
 
 
 def standardized_walltime_improvement(
     statistics: Statistics, parameters: dict[str, int], target: str
 ) -> float:
     """Tokens per cost of all calls, each call priced by its model's size (methods.md 3.5)."""
-    cost = sum(n * parameters[name] / parameters[target] for name, n in statistics.calls.items())
-    return statistics.tokens / cost if cost else 0.0
+    if not statistics.rounds:
+        return 0.0
+    costs = cascade.relative_costs(parameters, target)
+    calls = statistics.calls
+    return float(
+        cascade.standardized_walltime_improvement(
+            statistics.tokens, list(calls.values()), [costs[name] for name in calls]
+        )
+    )

@@ -1,0 +1,144 @@
+"""Operation counts: published sizes, XLA's own count of the models here, and identities."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax.models.causal import Causal, CausalConfig
+from specjax.models.rope import Rope
+from specjax.models.t5 import T5, T5Config
+from specjax.theory.operations import TransformerShape, decoder_call, start
+
+T5_SHAPE = TransformerShape(
+    layers=3, d_model=256, d_ff=512, heads=4, d_head=64, vocab=1000, ff_matrices=3,
+    encoder_layers=2,
+)  # fmt: skip
+CAUSAL_SHAPE = TransformerShape(
+    layers=3, d_model=256, d_ff=512, heads=4, d_head=64, vocab=1000, ff_matrices=3, kv_heads=2
+)
+# XLA also counts norms, softmax, gates and biases: about 5 d of 2 d^2 operations per matrix.
+ELEMENTWISE = 0.02
+
+
+def xla_flops(call, *args) -> float:
+    """FLOPs of the lowered program; nothing is compiled."""
+    return jax.jit(call).lower(*args).cost_analysis()["flops"]
+
+
+def abstract(model, prompt: int, capacity: int, tokens: int):
+    """(start, its arguments, arguments of extend) of one row, as shapes."""
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    text, size = (jax.ShapeDtypeStruct(s, jnp.int32) for s in ((1, prompt), (1,)))
+    begin = functools.partial(model.start, capacity=capacity)
+    cache = jax.eval_shape(begin, params, text, size)
+    fed = jax.ShapeDtypeStruct((1, tokens), jnp.int32)
+    return begin, (params, text, size), (params, fed, cache)
+
+
+def test_t5_programs_have_the_counted_operations():
+    s = T5_SHAPE
+    model = T5(
+        T5Config(
+            vocab_size=s.vocab, d_model=s.d_model, d_kv=s.d_head, d_ff=s.d_ff, num_heads=s.heads,
+            num_layers=s.encoder_layers, num_decoder_layers=s.layers,
+        )
+    )  # fmt: skip
+    begin, start_args, extend_args = abstract(model, prompt=48, capacity=64, tokens=1)
+    assert xla_flops(begin, *start_args) == pytest.approx(start(s, 48).flops, rel=ELEMENTWISE)
+    # The step attends to every slot: as much as the last one that fits.
+    counted = decoder_call(s, 1, 63, 48).flops
+    assert xla_flops(model.extend, *extend_args) == pytest.approx(counted, rel=ELEMENTWISE)
+
+
+def test_grouped_query_programs_have_the_counted_operations():
+    s = CAUSAL_SHAPE
+    model = Causal(
+        CausalConfig(
+            family="llama", vocab_size=s.vocab, d_model=s.d_model, d_ff=s.d_ff,
+            num_layers=s.layers, num_heads=s.heads, num_kv_heads=s.kv_heads, d_head=s.d_head,
+            max_positions=128, rope=Rope(s.d_head),
+        )
+    )  # fmt: skip
+    _, _, extend_args = abstract(model, prompt=16, capacity=64, tokens=1)
+    counted = decoder_call(s, 1, 63).flops
+    assert xla_flops(model.extend, *extend_args) == pytest.approx(counted, rel=ELEMENTWISE)
+
+
+@pytest.mark.parametrize(
+    "layers, d_model, d_ff, heads, ff_matrices, millions",
+    [(24, 1024, 2816, 16, 3, 409), (8, 512, 1024, 6, 3, 25),
+     (24, 1024, 4096, 16, 2, 402), (6, 512, 2048, 8, 2, 25)],
+    ids=["mt5-large", "mt5-small", "t5-large", "t5-small"],
+)  # fmt: skip
+def test_decoder_weights_are_the_published_counts(
+    layers, d_model, d_ff, heads, ff_matrices, millions
+):
+    shape = TransformerShape(
+        layers, d_model, d_ff, heads, 64, 32_128, ff_matrices, encoder_layers=layers
+    )
+    assert shape.decoder_weights / 1e6 == pytest.approx(millions, abs=1)
+
+
+@pytest.mark.parametrize("shape, source", [(T5_SHAPE, 30), (CAUSAL_SHAPE, 0)])
+def test_one_wide_call_does_the_work_of_many_with_less_traffic(shape, source):
+    wide = decoder_call(shape, 6, 10, source)
+    single = decoder_call(shape, 1, 10 + np.arange(6), source)
+    assert single.flops.shape == (6,)
+    narrow = single.total()
+    assert narrow.flops == wide.flops
+    weights = shape.layers * shape.call_layer_weights + shape.d_model * shape.vocab
+    assert narrow.memory - wide.memory >= 5 * weights
+    assert wide.intensity > 4 * narrow.intensity
+
+
+def test_a_call_by_hand():
+    shape = TransformerShape(
+        layers=2, d_model=3, d_ff=5, heads=2, d_head=2, vocab=7, ff_matrices=2, encoder_layers=1
+    )
+    n, t, s, d, a = 2, 4, 6, 3, 4
+    weights = 6 * d * a + 2 * d * 5
+    call = decoder_call(shape, n, t, s)
+    pairs = 5 + 6  # the first token sees four cached ones and itself
+    assert call.flops == 2 * (2 * n * weights + 4 * a * pairs + 4 * a * n * s) + 2 * n * d * 7
+    activations = 8 * d + 2 * 5 + 4 * a
+    layer = weights + 2 * a * (t + n) + 2 * a * s + 2 * n * a + n * activations
+    assert call.memory == 2 * layer + d * 7 + n * 7
+
+
+def test_a_decoder_only_prompt_is_one_call_without_logits():
+    s, size = CAUSAL_SHAPE, 9
+    call = decoder_call(s, size - 1, 0)
+    head = 2 * (size - 1) * s.d_model * s.vocab
+    assert start(s, size).flops == call.flops - head
+    assert start(s, size).memory == call.memory - (s.d_model + size - 1) * s.vocab
+    assert start(s, 1).flops == start(s, 1).memory == 0
+
+
+def test_calls_of_two_models_add_up():
+    drafter = TransformerShape(1, 64, 128, 2, 32, 1000)
+    both = decoder_call(drafter, 1, np.arange(5)).total() + decoder_call(CAUSAL_SHAPE, 6, 0)
+    assert both.flops == decoder_call(drafter, 5, 0).flops + decoder_call(CAUSAL_SHAPE, 6, 0).flops
+
+
+@pytest.mark.parametrize(
+    "call, sentence",
+    [
+        (lambda: decoder_call(CAUSAL_SHAPE, 1, 0, 5), "source is 5; it must be 0 for a decoder"),
+        (lambda: decoder_call(CAUSAL_SHAPE, 0, 0), "tokens is 0; it must be a whole number"),
+        (lambda: start(CAUSAL_SHAPE, 0), "prompt is 0; it must be a whole number of at least 1"),
+        (lambda: TransformerShape(0, 8, 8, 2, 4, 9), "layers is 0; it must be a whole number"),
+        (
+            lambda: TransformerShape(1, 8, 8, 4, 2, 9, kv_heads=3),
+            "kv_heads is 3; it must divide the 4 heads",
+        ),
+    ],
+)
+def test_impossible_arguments_are_refused_in_one_sentence(call, sentence):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert str(error.value).startswith(sentence)
