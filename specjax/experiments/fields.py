@@ -1,7 +1,8 @@
-"""Checking the fields of a decode config at the door."""
+"""Checking the fields of a config at the door."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -29,22 +30,13 @@ _CHOICES = {"dtype": tuple(DTYPES), "metric": ("", *METRICS), "task": ("", *TASK
 
 
 def check_fields(config: ConfigDict) -> None:
-    """Refuses values that no run could use.
+    """Refuses values that no decode experiment could use.
 
     Raises:
       UserError: naming the field, the value and what is allowed.
     """
-    for field, least in _AT_LEAST.items():
-        value = config[field]
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise UserError(
-                f"config.{field} is {value!r}; it must be an integer of at least {least}"
-            )
-    for field, allowed in _CHOICES.items():
-        if config[field] not in allowed:
-            raise UserError(
-                f"config.{field} is {config[field]!r}; it must be one of {', '.join(allowed)}"
-            )
+    check_integers(config, _AT_LEAST)
+    check_choices(config, _CHOICES)
     if not config.strategies:
         raise UserError("config.strategies is empty; it must name at least one strategy")
     data, _ = axis_sizes(config.mesh.to_dict())
@@ -53,6 +45,33 @@ def check_fields(config: ConfigDict) -> None:
             f"config.batch_size is {config.batch_size}; it must be a multiple of config.mesh.data,"
             f" {data}"
         )
+
+
+def check_integers(config: ConfigDict, least: Mapping[str, int]) -> None:
+    """Refuses fields that are not integers of at least so much.
+
+    Raises:
+      UserError: naming the field, the value and what is allowed.
+    """
+    for field, bound in least.items():
+        value = config[field]
+        if not isinstance(value, int) or isinstance(value, bool) or value < bound:
+            raise UserError(
+                f"config.{field} is {value!r}; it must be an integer of at least {bound}"
+            )
+
+
+def check_choices(config: ConfigDict, choices: Mapping[str, Sequence[str]]) -> None:
+    """Refuses fields that are none of the allowed values.
+
+    Raises:
+      UserError: naming the field, the value and what is allowed.
+    """
+    for field, allowed in choices.items():
+        if config[field] not in allowed:
+            raise UserError(
+                f"config.{field} is {config[field]!r}; it must be one of {', '.join(allowed)}"
+            )
 
 
 def model_names(config: ConfigDict) -> dict[str, str]:
