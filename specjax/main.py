@@ -14,7 +14,7 @@ from ml_collections import ConfigDict, config_flags
 
 from specjax.errors import UserError
 
-EXPERIMENTS = ("decode", "quickstart", "train")
+EXPERIMENTS = ("decode", "ngram", "quickstart", "tokenizer", "train")
 DEFAULT_CONFIG = Path(__file__).parent.parent / "configs" / "quickstart.py"
 CACHE = "SPECJAX_COMPILATION_CACHE"
 """Environment variable with the folder of compiled programs; empty turns the cache off."""

@@ -5,10 +5,11 @@ No PyTorch, no pickle, no remote code. Tensors stream one by one into the chosen
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,9 @@ from specjax.models.base import LanguageModel, Params
 from specjax.models.families.family import Family
 from specjax.models.registry import FAMILIES, family_of
 
-FILES = ("*.json", "*.safetensors", "*.model", "*.txt")
-"""What is downloaded of a hub id."""
+SMALL_FILES = ("*.json", "*.model", "*.txt")
+FILES = ("*.safetensors", *SMALL_FILES)
+"""What is downloaded of a hub id: all of it, or without the weights."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,11 +150,8 @@ def save(path: str | Path, model: LanguageModel, params: Params, tokenizer: Any 
 
     The directory appears complete or not at all; one that is there already is replaced.
     """
-    path = Path(path)
     family = family_of(model)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
-        partial = Path(folder) / path.name
-        partial.mkdir()
+    with replacing_directory(Path(path)) as partial:
         shape, generation = family.config_to_hf(model.config)
         (partial / "config.json").write_text(json.dumps(shape, indent=2), "utf-8")
         (partial / "generation_config.json").write_text(json.dumps(generation, indent=2), "utf-8")
@@ -160,6 +159,15 @@ def save(path: str | Path, model: LanguageModel, params: Params, tokenizer: Any 
         save_file(tensors, partial / SINGLE, metadata={"format": "pt"})
         if tokenizer is not None:
             tokenizer.save_pretrained(partial)
+
+
+@contextlib.contextmanager
+def replacing_directory(path: Path) -> Iterator[Path]:
+    """A directory to write into; it takes the place of `path` when all went well."""
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
+        partial = Path(folder) / path.name
+        partial.mkdir()
+        yield partial
         if path.exists():
             path.rename(Path(folder) / "replaced")
         partial.rename(path)

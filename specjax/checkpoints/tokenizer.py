@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,19 @@ def load_tokenizer(path: Path) -> Any:
         if (path / FILE).exists():
             return PreTrainedTokenizerFast(tokenizer_file=str(path / FILE))
         raise UserError(f"tokenizer of {str(path)!r} cannot be read: {error}") from None
+
+
+AT_ONCE = 1000
+"""Texts that are tokenised together: enough to keep all cores busy."""
+
+
+def token_ids(tokenizer: Any, texts: Iterable[str], *, special: bool = True) -> Iterator[list[int]]:
+    """Token ids of texts one after another, with what the tokenizer appends if `special`."""
+    texts = iter(texts)
+    while chunk := list(itertools.islice(texts, AT_ONCE)):
+        yield from tokenizer(
+            chunk, add_special_tokens=special, return_attention_mask=False
+        ).input_ids
 
 
 SHOWN = 3
@@ -83,8 +97,13 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
         [pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()]
     )
     tokenizer.decoder = decoders.Metaspace()
+    specials = [PAD, EOS, UNKNOWN]
     trainer = BpeTrainer(
-        vocab_size=vocab_size, special_tokens=[PAD, EOS, UNKNOWN], show_progress=False
+        vocab_size=vocab_size,
+        special_tokens=specials,
+        # Characters come before pieces; without a limit rare ones would go beyond the size.
+        limit_alphabet=vocab_size - len(specials),
+        show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -93,3 +112,28 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token=PAD, eos_token=EOS, unk_token=UNKNOWN
     )
+
+
+BYTE_SPECIALS = ("<|endoftext|>", "<|pad|>")
+"""Special tokens of a byte-level tokenizer trained here: ids 0 and 1."""
+BYTES = 256
+
+
+def train_byte_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
+    """A byte-level byte-pair tokenizer of at most `vocab_size` pieces for decoder-only models.
+
+    Every text comes back as it was, no token is unknown, and nothing is appended: a prompt that is
+    to be continued must not end with EOS. `vocab_size` is at least the bytes and two specials.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(BYTE_SPECIALS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    end, pad = BYTE_SPECIALS
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=end, pad_token=pad)

@@ -46,18 +46,34 @@ def examples(task: str, source: Rows | None = None, count: int = 0) -> list[Exam
       UserError: when the task is unknown, its source cannot be read, a row lacks a field, or no
         row can be used.
     """
+    found = list(stream(task, source, count))
+    if not found:
+        raise UserError(
+            f"{_name(chosen_source(task, source))} has no row that task {task!r} can use"
+        )
+    return found
+
+
+def stream(task: str, source: Rows | None = None, count: int = 0) -> Iterator[Example]:
+    """The same one after another, read when they are asked for; none where no row can be used."""
+    source = chosen_source(task, source)
+    return itertools.islice(_usable(TASKS[task], source, count), count or None)
+
+
+def chosen_source(task: str, source: Rows | None = None) -> Rows:
+    """What a task is read from: `source`, or the task's own.
+
+    Raises:
+      UserError: when the task is unknown, or has no source of its own and none is given.
+    """
     if task not in TASKS:
         raise UserError(f"task is {task!r}; it must be one of {', '.join(TASKS)}")
     chosen = TASKS[task]
-    source = chosen.source if source is None else source
-    if source is None:
+    if source is None and chosen.source is None:
         raise UserError(
             f"task {task!r} has no source of its own; give a file whose rows have {chosen.fields}"
         )
-    found = list(itertools.islice(_usable(chosen, source, count), count or None))
-    if not found:
-        raise UserError(f"{_name(source)} has no row that task {task!r} can use")
-    return found
+    return chosen.source if source is None else source
 
 
 def _usable(task: Task, source: Rows, count: int) -> Iterator[Example]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 
 from specjax.data import files
@@ -40,16 +41,34 @@ def read_examples(
     Raises:
       UserError: when a file is missing, unreadable or empty, or the two sides differ in length.
     """
-    if Path(source_file.removesuffix(".gz")).suffix in (".jsonl", ".json"):
-        found = _json_examples(source_file, source_field, reference_field)
-    elif reference_file:
-        names = ("source_file", "reference_file")
-        found = [Example(*pair) for pair in files.parallel(names, (source_file, reference_file))]
-    else:
-        found = [Example(line) for line in files.lines("source_file", source_file)]
+    fields = {"source_field": source_field, "reference_field": reference_field}
+    found = list(stream_examples(source_file, reference_file, **fields))
     if not found:
         raise UserError(f"source_file {source_file!r} is empty; it must hold at least one example")
     return found
+
+
+def stream_examples(
+    source_file: str,
+    reference_file: str = "",
+    *,
+    source_field: str = "source",
+    reference_field: str = "reference",
+) -> Iterator[Example]:
+    """The same one after another, read when they are asked for; an empty file has none."""
+    if is_json(source_file):
+        yield from _json_examples(source_file, source_field, reference_field)
+    elif reference_file:
+        names = ("source_file", "reference_file")
+        for pair in files.parallel(names, (source_file, reference_file)):
+            yield Example(*pair)
+    else:
+        yield from map(Example, files.lines("source_file", source_file))
+
+
+def is_json(file: str) -> bool:
+    """Whether a file's ending says JSON or JSON lines, gzip or not."""
+    return Path(file.removesuffix(".gz")).suffix in (".jsonl", ".json")
 
 
 def read_lines(field: str, file: str) -> list[str]:
@@ -57,8 +76,7 @@ def read_lines(field: str, file: str) -> list[str]:
     return list(files.lines(field, file))
 
 
-def _json_examples(file: str, source_field: str, reference_field: str) -> list[Example]:
-    examples = []
+def _json_examples(file: str, source_field: str, reference_field: str) -> Iterator[Example]:
     for number, row in enumerate(files.json_rows("source_file", file), start=1):
         if not isinstance(row.get(source_field), str):
             raise UserError(
@@ -67,7 +85,4 @@ def _json_examples(file: str, source_field: str, reference_field: str) -> list[E
                 "name the fields with source_field and reference_field"
             )
         reference = row.get(reference_field)
-        examples.append(
-            Example(row[source_field], reference if isinstance(reference, str) else None)
-        )
-    return examples
+        yield Example(row[source_field], reference if isinstance(reference, str) else None)

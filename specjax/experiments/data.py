@@ -1,15 +1,17 @@
-"""The examples of a decode config: a task's, or plain files."""
+"""The examples of a config: a task's, or plain files."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 from ml_collections import ConfigDict
 
 from specjax.data import tasks
 from specjax.data.sources import KINDS, Source
-from specjax.data.text import Example, read_examples
+from specjax.data.text import Example, read_examples, stream_examples
 from specjax.errors import UserError
 
 BY_SUFFIX = {
@@ -47,9 +49,70 @@ def load_data(config: ConfigDict, more: bool) -> Data:
     return Data(found[:count], metric, found[count:])
 
 
+def stream(config: ConfigDict) -> Iterator[Example]:
+    """The first `config.examples` examples, or all when it is 0, read when they are asked for.
+
+    Sources are given with `config.prefix`, as a model reads them.
+
+    Raises:
+      UserError: when they cannot be read.
+    """
+    if config.task:
+        found = tasks.stream(config.task, source_of(config), config.examples)
+    else:
+        found = itertools.islice(
+            stream_examples(*_files(config), **_json_fields(config)), config.examples or None
+        )
+    for example in found:
+        yield dataclasses.replace(example, source=config.prefix + example.source)
+
+
+def check_one_place(config: ConfigDict, field: str) -> None:
+    """Refuses two places to read from, and none: the text in `field`, a task, or plain files.
+
+    Raises:
+      UserError: naming the field, the value and what is allowed.
+    """
+    given = [name for name in (field, "task", "source_file") if config[name]]
+    if not given:
+        raise UserError(
+            f"config.{field} is empty, as are config.task and config.source_file; one of the three"
+            " must say what is read"
+        )
+    if len(given) > 1:
+        first, second = given[:2]
+        raise UserError(
+            f"config.{second} is {config[second]!r} beside config.{first}; only one of them can say"
+            " what is read"
+        )
+
+
+def data_words(config: ConfigDict) -> str:
+    """What `stream` would read, in words; nothing is opened.
+
+    Raises:
+      UserError: when nothing is named, or a plain file is not there.
+    """
+    if config.task:
+        return f"task {config.task!r} from {tasks.chosen_source(config.task, source_of(config))}"
+    given = zip(("source_file", "reference_file"), _files(config), strict=True)
+    return " and ".join(file_words(field, file) for field, file in given if file)
+
+
+def file_words(field: str, file: str) -> str:
+    """A file and its size, in words.
+
+    Raises:
+      UserError: when it is not there.
+    """
+    if not Path(file).is_file():
+        raise UserError(f"{field} {file!r} is not a file; it must be text or JSONL, plain or .gz")
+    return f"{field} {file!r} ({Path(file).stat().st_size / 1e6:.1f} MB)"
+
+
 def _task_examples(config: ConfigDict, more: bool) -> list[Example]:
     count = config.examples
-    if count and more and not config.ngram_file:
+    if count and more and not (config.ngram_file or config.ngram_table):
         count += config.ngram_examples
     return tasks.examples(config.task, source_of(config), count)
 
@@ -84,14 +147,17 @@ def kind_of(path: str) -> str:
 
 
 def _file_examples(config: ConfigDict) -> list[Example]:
+    return read_examples(*_files(config), **_json_fields(config))
+
+
+def _files(config: ConfigDict) -> tuple[str, str]:
     if not config.source_file:
         raise UserError(
             "config.source_file is empty; it must be a text or JSONL file, or config.task one of"
             f" {', '.join(tasks.TASKS)}"
         )
-    return read_examples(
-        config.source_file,
-        config.reference_file,
-        source_field=config.source_field,
-        reference_field=config.reference_field,
-    )
+    return config.source_file, config.reference_file
+
+
+def _json_fields(config: ConfigDict) -> dict[str, str]:
+    return {"source_field": config.source_field, "reference_field": config.reference_field}

@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 from tqdm import tqdm
 
 from specjax.api import Generator, LoadedModel, load
+from specjax.checkpoints.tokenizer import token_ids
 from specjax.data.batching import Batch
 from specjax.data.text import Example, read_lines
 from specjax.decoding.strategy import Strategy
@@ -23,6 +24,7 @@ from specjax.experiments import results
 from specjax.experiments.data import load_data
 from specjax.experiments.fields import check_fields, checkpoint_dtype, model_names
 from specjax.experiments.strategies import BASELINE, load_strategies
+from specjax.models.base import LanguageModel
 from specjax.parallel.mesh import mesh_of
 from specjax.training import ngram
 
@@ -131,28 +133,33 @@ def fit_tables(
     vocab_size: int,
     rest: list[Example],
 ) -> dict[str, Any]:
-    """The n-gram table that strategies ask for: from ngram_file, or examples left undecoded."""
+    """The n-gram table that strategies ask for.
+
+    Read from ngram_table, or fitted from ngram_file, or from examples left undecoded.
+    """
     if not names:
         return {}
+    if config.ngram_table:
+        table = ngram.load(config.ngram_table, target.model.vocab_size)
+        return dict.fromkeys(names, ngram.narrow(table, vocab_size))
     if config.ngram_file:
         lines = read_lines("ngram_file", config.ngram_file)
     else:
-        lines = [text for example in rest for text in output_texts(example, target)]
+        lines = [text for example in rest for text in output_texts(example, target.model)]
     if not lines:
         raise UserError(
             "config.ngram_file is empty and no example is left over to fit n-grams from; "
             "name a text file in the output language"
         )
-    table = ngram.fit(
-        target.tokenizer(lines).input_ids, vocab_size, start_token=target.model.start_token
-    )
+    sequences = token_ids(target.tokenizer, lines)
+    table = ngram.fit(sequences, vocab_size, start_token=target.model.start_token)
     return dict.fromkeys(names, table)
 
 
-def output_texts(example: Example, target: LoadedModel) -> list[str]:
+def output_texts(example: Example, target: LanguageModel) -> list[str]:
     """Texts of an example like those that the target decodes; a decoder-only one's has a prompt."""
     found = [example.output] if example.output else []
-    return found if target.model.start_token is not None else [example.source, *found]
+    return found if target.start_token is not None else [example.source, *found]
 
 
 def measure(job: Job, batches: list[Batch]) -> dict[str, Measured]:

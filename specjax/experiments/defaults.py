@@ -22,6 +22,7 @@ def decode_config(**changes: Any) -> ConfigDict:
 
     config.update(data_fields())
     config.examples = 200  # 0: all
+    config.ngram_table = ""  # what `configs/ngram.py` wrote; empty: fitted from the next two
     config.ngram_file = ""  # text to fit n-grams from; empty: rows that are not decoded
     config.ngram_examples = 1000  # of a task, read beyond `examples` when a strategy needs them
 
@@ -39,7 +40,15 @@ def decode_config(**changes: Any) -> ConfigDict:
 
 
 def data_fields(**changes: Any) -> ConfigDict:
-    """Where examples come from; `experiments.data.load_data` reads them."""
+    """Where examples with a metric come from; `experiments.data.load_data` reads them."""
+    config = example_fields()
+    config.metric = ""  # empty: the task's, or none
+    config.update(changes)
+    return config
+
+
+def example_fields() -> ConfigDict:
+    """Where examples come from; `experiments.data.stream` reads them."""
     config = ConfigDict()
     # Data: a task with its prompts, references and metric, read from its own or another source ...
     config.task = ""
@@ -61,7 +70,34 @@ def data_fields(**changes: Any) -> ConfigDict:
     config.prefix = ""  # put before every source
 
     config.examples = 0  # how many; 0: all
-    config.metric = ""  # empty: the task's, or none
+    return config
+
+
+def ngram_config(**changes: Any) -> ConfigDict:
+    """Tables of n-grams from what a target decodes: a text file, or outputs of examples."""
+    config = ConfigDict()
+    config.experiment = "ngram"
+    config.target = ""  # directory or hub id; its tokenizer and vocabulary, not its weights
+    config.text_file = ""  # text lines, or generated outputs as JSONL; instead of the next fields
+    config.update(example_fields())
+    config.successors = 64  # kept of each token
+    config.smoothing = 1e-3  # added to every count
+    config.heldout = 1000  # rows, drawn at random, that perplexity and accuracy are measured on
+    config.seed = 0  # of that draw
+    config.update(changes)
+    return config
+
+
+def tokenizer_config(**changes: Any) -> ConfigDict:
+    """A tokenizer from text files, or from sources and references of examples."""
+    config = ConfigDict()
+    config.experiment = "tokenizer"
+    config.kind = "bpe"  # as T5's; byte_bpe: for decoder-only models
+    config.vocab_size = 8000
+    config.text_files = ""  # one segment per line, commas between; instead of the next fields
+    config.update(example_fields())
+    config.heldout = 1000  # texts, drawn at random, that the fit is measured on
+    config.seed = 0  # of that draw
     config.update(changes)
     return config
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import jax
@@ -17,6 +18,25 @@ SUCCESSORS = 64
 FIELDS = ("unigram", "best", "ids", "counts", "smoothing")
 
 
+CHUNK = 1 << 20
+"""Tokens that are counted at once."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """How often tokens and pairs of neighbours were seen."""
+
+    unigram: np.ndarray  # [V] int64
+    pairs: np.ndarray  # [D] int64, ascending: V * token + the token after it
+    times: np.ndarray  # [D] int64: of each pair
+    sequences: int
+
+    @property
+    def tokens(self) -> int:
+        """All tokens counted."""
+        return int(self.unigram.sum())
+
+
 def fit(
     sequences: Iterable[Sequence[int]],
     vocab_size: int,
@@ -27,40 +47,104 @@ def fit(
 ) -> dict[str, jnp.ndarray]:
     """Counts tokens and pairs of sequences; the tree that `drafting.ngram` reads.
 
+    Args as those of `count` and `tabulate`.
+
+    Raises:
+      UserError: when there are no tokens or an id is outside the vocabulary.
+    """
+    counts = count(sequences, vocab_size, start_token=start_token)
+    return tabulate(counts, successors=successors, smoothing=smoothing)
+
+
+def count(
+    sequences: Iterable[Sequence[int]],
+    vocab_size: int,
+    *,
+    start_token: int | None = None,
+    chunk: int = CHUNK,
+) -> Counts:
+    """Counts tokens and pairs; holds `chunk` tokens and, at its peak, 90 bytes per distinct pair.
+
     Args:
       sequences: token ids in [0, vocab_size), end-of-sequence token included.
       start_token: put before each sequence (decoder start of encoder-decoder models), so that
         first tokens have a context.
-      successors: how many of the most frequent successors of a token are kept; rarer ones count
-        as unseen. Ties go to the lower id.
-      smoothing: delta of q = (n + delta) / (N + delta V).
+      chunk: how many tokens are gathered before they are counted; the result is the same.
 
     Raises:
       UserError: when there are no tokens or an id is outside the vocabulary.
     """
     head = [] if start_token is None else [start_token]
-    pairs, singles = [], []
-    for sequence in sequences:
-        ids = np.asarray([*head, *sequence], np.int64)
-        pairs.append(ids[:-1] * vocab_size + ids[1:])
-        singles.append(ids[len(head) :])
-    tokens = np.concatenate(singles) if singles else np.zeros(0, np.int64)
-    if not tokens.size:
+    unigram = np.zeros(vocab_size, np.int64)
+    runs: list[tuple[np.ndarray, np.ndarray]] = []
+    number = 0
+    for rows in _chunks(sequences, chunk):
+        number += len(rows)
+        tokens = np.concatenate(rows)
+        _check_ids(tokens, vocab_size)
+        unigram += np.bincount(tokens, minlength=vocab_size)
+        wholes = [np.concatenate([head, row]).astype(np.int64) for row in rows]
+        pairs = np.concatenate([ids[:-1] * vocab_size + ids[1:] for ids in wholes])
+        runs.append(np.unique(pairs, return_counts=True))
+        # Merging only runs of similar size sorts each pair a logarithmic number of times.
+        while len(runs) > 1 and 2 * runs[-1][0].size >= runs[-2][0].size:
+            runs[-2:] = [_merge(runs[-2:])]
+    if not unigram.any():
         raise UserError("n-gram table: the text to fit it from holds no tokens")
-    if tokens.min() < 0 or tokens.max() >= vocab_size:
+    return Counts(unigram, *_merge(runs), number)
+
+
+def _chunks(sequences: Iterable[Sequence[int]], size: int) -> Iterator[list[np.ndarray]]:
+    """Lists of sequences that hold at least `size` tokens together, but for the last."""
+    rows, held = [], 0
+    for sequence in sequences:
+        rows.append(np.asarray(sequence, np.int64))
+        held += rows[-1].size
+        if held >= size:
+            yield rows
+            rows, held = [], 0
+    if rows:
+        yield rows
+
+
+def _check_ids(tokens: np.ndarray, vocab_size: int) -> None:
+    if tokens.size and (tokens.min() < 0 or tokens.max() >= vocab_size):
         raise UserError(
             f"n-gram table: token ids run from {tokens.min()} to {tokens.max()}, "
             f"the vocabulary has {vocab_size}"
         )
-    unigram = np.bincount(tokens, minlength=vocab_size).astype(np.float64)
+
+
+def _merge(runs: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct pairs of several runs, and their counts added up."""
+    pairs, times = (np.concatenate(side) for side in zip(*runs, strict=True))
+    order = np.argsort(pairs, kind="stable")
+    pairs, times = pairs[order], times[order]
+    first = np.flatnonzero(np.diff(pairs, prepend=-1))
+    # reduceat has no sum over no pairs: texts of one token without a start token.
+    return pairs[first], np.add.reduceat(times, first) if first.size else times
+
+
+def tabulate(
+    counts: Counts, *, successors: int = SUCCESSORS, smoothing: float = 1e-3
+) -> dict[str, jnp.ndarray]:
+    """The tree that `drafting.ngram` reads.
+
+    Args:
+      successors: how many of the most frequent successors of a token are kept; rarer ones count
+        as unseen. Ties go to the lower id.
+      smoothing: delta of q = (n + delta) / (N + delta V).
+    """
+    vocab_size = counts.unigram.size
+    unigram = counts.unigram.astype(np.float64)
     law = (unigram + smoothing) / (unigram.sum() + smoothing * vocab_size)
-    ids, counts = _top_successors(np.concatenate(pairs), vocab_size, successors)
-    best = np.where(counts[:, 0] > 0, ids[:, 0], unigram.argmax())
+    ids, times = _top_successors(counts, successors)
+    best = np.where(times[:, 0] > 0, ids[:, 0], unigram.argmax())
     return {
         "unigram": jnp.asarray(np.log(law), jnp.float32),
         "best": jnp.asarray(best, jnp.int32),
         "ids": jnp.asarray(ids, jnp.int32),
-        "counts": jnp.asarray(counts, jnp.float32),
+        "counts": jnp.asarray(times, jnp.float32),
         "smoothing": jnp.float32(smoothing),
     }
 
@@ -77,22 +161,20 @@ def shapes(vocab_size: int, successors: int = SUCCESSORS) -> dict[str, jax.Shape
     }
 
 
-def _top_successors(
-    pairs: np.ndarray, vocab_size: int, successors: int
-) -> tuple[np.ndarray, np.ndarray]:
-    code, count = np.unique(pairs, return_counts=True)
-    previous, following = np.divmod(code, vocab_size)
-    order = np.lexsort((following, -count, previous))
-    previous, following, count = previous[order], following[order], count[order]
+def _top_successors(counts: Counts, successors: int) -> tuple[np.ndarray, np.ndarray]:
+    vocab_size = counts.unigram.size
+    previous, following = np.divmod(counts.pairs, vocab_size)
+    order = np.lexsort((following, -counts.times, previous))
+    previous, following, times = previous[order], following[order], counts.times[order]
     # Position of each pair within its context: distance to the context's first pair.
     rank = np.arange(previous.size) - np.searchsorted(previous, previous)
     width = max(1, min(successors, int(rank.max(initial=0)) + 1))
     kept = rank < width
     ids = np.full((vocab_size, width), vocab_size, np.int64)
-    counts = np.zeros((vocab_size, width))
+    table = np.zeros((vocab_size, width))
     ids[previous[kept], rank[kept]] = following[kept]
-    counts[previous[kept], rank[kept]] = count[kept]
-    return ids, counts
+    table[previous[kept], rank[kept]] = times[kept]
+    return ids, table
 
 
 def save(table: dict[str, jnp.ndarray], file: str | Path) -> None:
@@ -122,3 +204,30 @@ def load(file: str | Path, vocab_size: int) -> dict[str, jnp.ndarray]:
             f"the target has {vocab_size}"
         )
     return {name: jnp.asarray(table[name]) for name in FIELDS}
+
+
+def narrow(table: dict[str, jnp.ndarray], vocab_size: int) -> dict[str, jnp.ndarray]:
+    """The table of the first `vocab_size` ids, as if it had been fitted for them alone.
+
+    Vocabularies are padded to round numbers; a decode works on the ids that all its models have
+    (`models.narrowed`).
+
+    Raises:
+      UserError: when one of the other ids was seen.
+    """
+    whole = table["unigram"].shape[0]
+    ids = np.asarray(table["ids"])
+    beyond = ids[(ids >= vocab_size) & (ids < whole)]
+    if beyond.size:
+        raise UserError(
+            f"n-gram table: id {beyond.min()} was seen, and the smallest vocabulary of the models"
+            f" has {vocab_size}"
+        )
+    law = np.asarray(table["unigram"], np.float64)[:vocab_size]
+    return {
+        "unigram": jnp.asarray(law - np.log(np.exp(law).sum()), jnp.float32),
+        "best": table["best"][:vocab_size],
+        "ids": jnp.minimum(table["ids"][:vocab_size], vocab_size),
+        "counts": table["counts"][:vocab_size],
+        "smoothing": table["smoothing"],
+    }

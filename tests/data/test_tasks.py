@@ -76,7 +76,29 @@ CASES = {
 @pytest.mark.parametrize("task", TASKS)
 def test_rows_become_exactly_these_prompts_and_references(task):
     rows, prompts, references = zip(*CASES[task], strict=True)
-    assert examples(task, rows) == list(map(Example, prompts, references))
+    found = examples(task, rows)
+    assert [(e.source, e.reference) for e in found] == list(zip(prompts, references, strict=True))
+
+
+OUTPUTS = {
+    "wmt14_ende": PAIR["de"],
+    "xsum": "s",
+    "gsm8k": "2 + 2 = 4\n#### 4",
+    "lm1b": " ".join(LONG.split()[16:]),
+    "wikitext": " ".join(LONG.split()[32:]),
+    "spec_bench": None,
+}
+
+
+@pytest.mark.parametrize("task", OUTPUTS)
+def test_the_output_to_learn_is_the_whole_answer(task):
+    rows = {
+        "wmt14_ende": PAIR,
+        "xsum": {"document": "d", "summary": "s"},
+        "gsm8k": {"question": "2 + 2?", "answer": "2 + 2 = 4\n#### 4"},
+        "spec_bench": {"turns": ["Tell me."]},
+    }
+    assert examples(task, [rows.get(task, {"text": LONG})])[0].output == OUTPUTS[task]
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -101,7 +123,8 @@ SKIPPED = {
 @pytest.mark.parametrize("task", SKIPPED)
 def test_rows_of_no_use_are_left_out_and_not_counted(task):
     row, prompt, reference = CASES[task][0]
-    assert examples(task, [SKIPPED[task], row, row, row], 2) == [Example(prompt, reference)] * 2
+    found = examples(task, [SKIPPED[task], row, row, row], 2)
+    assert [(e.source, e.reference) for e in found] == [(prompt, reference)] * 2
     with pytest.raises(UserError) as error:
         examples(task, [SKIPPED[task]])
     assert str(error.value) == f"source has no row that task {task!r} can use"

@@ -14,17 +14,19 @@ from standins import stand_in
 
 from specjax.data.tasks import TASKS
 from specjax.errors import UserError
-from specjax.experiments import decode, plan
+from specjax.experiments import decode, ngram, plan
 from specjax.experiments.data import kind_of, source_of
 from specjax.experiments.defaults import decode_config
 from specjax.experiments.fields import check_fields, model_names
 from specjax.experiments.strategies import load_strategies
+from specjax.main import EXPERIMENTS
 
 ROOT = Path(__file__).parents[2]
+EXAMPLES = ("quickstart", "translate", "pair")
+JOBS = ("ngram", "ngram_wmt", "tokenizer")
+"""Configs that decode nothing."""
 PAPERS = sorted(
-    file.stem
-    for file in (ROOT / "configs").glob("*.py")
-    if file.stem not in ("quickstart", "translate", "pair")
+    file.stem for file in (ROOT / "configs").glob("*.py") if file.stem not in (*EXAMPLES, *JOBS)
 )
 PARAMETERS = {
     # As published: billions of T5 v1.1 XXL, and the millions that the papers give.
@@ -65,6 +67,27 @@ def test_a_docstring_gives_command_resources_and_what_was_not_run(name: str) -> 
     assert f"python -m specjax.main --config=configs/{name}.py --dry_run" in words
     assert "Resources" in words or "As `t5xxl_ende.py`" in words
     assert "Not run here" in words
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_gives_command_runtime_and_result(name: str) -> None:
+    words = " ".join(module(name).__doc__.split())
+    assert f"python -m specjax.main --config=configs/{name}.py" in words
+    assert "two CPU cores" in words
+    assert "Expected" in words or "Not run here" in words
+
+
+def test_a_jobs_name_is_one_that_main_knows() -> None:
+    assert (
+        {get_config(name).experiment for name in JOBS} == {"ngram", "tokenizer"} <= {*EXPERIMENTS}
+    )
+
+
+def test_the_table_of_wmt_is_planned_without_a_network(capsys) -> None:
+    ngram.plan(get_config("ngram_wmt"))
+    printed = capsys.readouterr().out
+    assert "vocabulary 32,128" in printed and "'wmt/wmt14'" in printed
+    assert "16.7 MB" in printed  # 32,128 rows of 64 ids and 64 counts, of 4 bytes each
 
 
 def test_all_papers_are_covered() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -47,6 +50,44 @@ def test_the_best_successor_is_the_most_frequent_with_ties_to_the_lower_id():
     assert table["best"][3] == 2  # 2 and 5 once each
     assert table["best"][0] == 2  # the first token of both texts
     assert table["best"][1] == 2  # never followed: the unigram's best
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 100, 10**6])
+@pytest.mark.parametrize("start_token", [None, 0])
+def test_counting_by_chunks_is_counting_at_once(chunk, start_token):
+    """Against plain Python counters; a thousand sequences merge many runs of every size."""
+    generator = np.random.default_rng(0)
+    text = [generator.geometric(0.1, n).clip(max=49) for n in generator.integers(1, 9, 1000)]
+    counts = ngram.count(iter(text), 50, start_token=start_token, chunk=chunk)
+    head = [] if start_token is None else [start_token]
+    pairs = Counter(p for row in text for p in itertools.pairwise([*head, *row.tolist()]))
+    codes = {int(code): int(n) for code, n in zip(counts.pairs, counts.times, strict=True)}
+    assert codes == {50 * a + b: n for (a, b), n in pairs.items()}
+    assert np.all(np.diff(counts.pairs) > 0)
+    np.testing.assert_array_equal(counts.unigram, np.bincount(np.concatenate(text), minlength=50))
+    assert (counts.sequences, counts.tokens) == (1000, sum(map(len, text)))
+
+
+def test_counting_reads_no_further_than_a_chunk():
+    """The sequences of a stream are counted as they come, not gathered first."""
+
+    def stream():
+        yield from ([3] * 10 for _ in range(5))
+        yield [V]
+
+    with pytest.raises(UserError, match="ids run from 6 to 6"):  # the others were counted before
+        ngram.count(stream(), V, chunk=10)
+
+
+def test_a_narrowed_table_is_the_table_of_fewer_ids():
+    """Within the rounding of float32 logarithms."""
+    wide, fitted = ngram.fit(TEXT, V + 3, start_token=0), ngram.fit(TEXT, V, start_token=0)
+    narrowed = ngram.narrow(wide, V)
+    assert narrowed.keys() == fitted.keys()
+    for name in fitted:
+        np.testing.assert_allclose(narrowed[name], fitted[name], rtol=1e-6, err_msg=name)
+    with pytest.raises(UserError, match="id 5 was seen"):
+        ngram.narrow(fitted, 5)
 
 
 def test_a_table_survives_its_file(tmp_path):

@@ -1,0 +1,153 @@
+"""Fitting unigram and bigram tables, and how well they foretell held-out text."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+from tqdm import tqdm
+
+from specjax.checkpoints.huggingface import SMALL_FILES, describe, locate
+from specjax.checkpoints.tokenizer import load_tokenizer, token_ids
+from specjax.data import files
+from specjax.data.heldout import hold_out
+from specjax.data.tasks import TASKS
+from specjax.data.text import is_json
+from specjax.errors import UserError
+from specjax.evaluation.environment import environment
+from specjax.evaluation.files import write_json
+from specjax.evaluation.ngram import foretell
+from specjax.experiments.data import check_one_place, data_words, file_words, stream
+from specjax.experiments.decode import output_texts
+from specjax.experiments.fields import check_choices, check_integers, check_numbers
+from specjax.models.base import LanguageModel
+from specjax.training import ngram
+
+TABLE = "ngram.safetensors"
+RESULTS = "ngram.json"
+
+_AT_LEAST = {"successors": 1, "heldout": 1, "examples": 0, "seed": 0}
+_SMOOTHING = (1e-12, 1e3)
+
+LINES: tuple[tuple[str, str, str], ...] = (
+    ("vocabulary", "vocabulary", ",d"),
+    ("sequences", "sequences", ",d"),
+    ("tokens", "tokens", ",d"),
+    ("distinct pairs", "distinct_pairs", ",d"),
+    ("successors per token", "successors", ",d"),
+    ("held-out rows", "heldout_rows", ",d"),
+    ("held-out tokens", "heldout_tokens", ",d"),
+    ("unigram perplexity", "unigram_perplexity", ".2f"),
+    ("bigram perplexity", "bigram_perplexity", ".2f"),
+    ("bigram accuracy", "bigram_accuracy", ".4f"),
+)
+"""Words, field of ngram.json, format."""
+
+
+def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
+    """Fits a table and writes it with its figures; returns the content of ngram.json.
+
+    Raises:
+      UserError: when a field, the target or the text cannot be used.
+    """
+    model = check(config)
+    tokenizer = load_tokenizer(locate(config.target, SMALL_FILES))
+    if tokenizer is None:
+        raise UserError(f"config.target {config.target!r} has no tokenizer files")
+    workdir.mkdir(parents=True, exist_ok=True)
+    with tqdm(rows(config, model), total=config.examples or None, unit="row", desc="count") as bar:
+        heldout, rest = hold_out(bar, config.heldout, config.seed)
+        sequences = token_ids(tokenizer, itertools.chain.from_iterable(rest))
+        counts = ngram.count(sequences, model.vocab_size, start_token=model.start_token)
+    table = ngram.tabulate(counts, successors=config.successors, smoothing=config.smoothing)
+    unseen = token_ids(tokenizer, itertools.chain.from_iterable(heldout))
+    figures = foretell(table, unseen, model.start_token)
+    content = {
+        "environment": environment(),
+        "config": config.to_dict(),
+        "vocabulary": model.vocab_size,
+        "sequences": counts.sequences,
+        "tokens": counts.tokens,
+        "distinct_pairs": counts.pairs.size,
+        "successors": table["ids"].shape[1],
+        "heldout_rows": len(heldout),
+        "heldout_tokens": figures.pop("tokens"),
+        **figures,
+    }
+    ngram.save(table, workdir / TABLE)
+    write_json(workdir / RESULTS, content)
+    for words, field, form in LINES:
+        print(f"{words:22}{format(content[field], form):>14}")
+    print(f"table in {workdir / TABLE}")
+    return content
+
+
+def plan(config: ConfigDict) -> None:
+    """Prints what would be read and how large the table gets at most.
+
+    Raises:
+      UserError: when a field, the target or a file cannot be used.
+    """
+    model = check(config)
+    kind = "decoder-only" if model.start_token is None else "encoder-decoder"
+    shapes = ngram.shapes(model.vocab_size, config.successors)
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in shapes.values())
+    place = file_words("text_file", config.text_file) if config.text_file else data_words(config)
+    print(f"target: {config.target}, {kind}, vocabulary {model.vocab_size:,}; no weights are read")
+    print(f"reads: {place}, {config.examples or 'all'} rows, of which {config.heldout} held out")
+    print(f"table: at most {config.successors} successors per token, {size / 1e6:.1f} MB")
+    print("memory: about 90 bytes per distinct pair while counting, and the held-out rows")
+
+
+def check(config: ConfigDict) -> LanguageModel:
+    """Refuses fields that no run could use; returns the shape of the target.
+
+    Raises:
+      UserError: naming the field, the value and what is allowed.
+    """
+    check_integers(config, _AT_LEAST)
+    check_choices(config, {"task": ("", *TASKS)})
+    check_numbers(config, {"smoothing": _SMOOTHING})
+    if not config.target:
+        raise UserError("config.target is empty; it must be a model directory or hub id")
+    check_one_place(config, "text_file")
+    model = describe(config.target, jnp.float32)
+    if model.start_token is not None and not (
+        config.text_file or config.task or config.reference_file or is_json(config.source_file)
+    ):
+        raise UserError(
+            "config.reference_file is empty; it must be a text file, as the target is"
+            " encoder-decoder and n-grams are counted in its outputs"
+        )
+    return model
+
+
+def rows(config: ConfigDict, model: LanguageModel) -> Iterator[list[str]]:
+    """Texts of each row like those that the target decodes, read when they are asked for."""
+    if config.text_file:
+        lines = outputs("text_file", config.text_file)
+        found: Iterable[list[str]] = ([line] for line in lines if line)
+        return itertools.islice(found, config.examples or None)
+    return filter(None, (output_texts(example, model) for example in stream(config)))
+
+
+def outputs(field: str, file: str) -> Iterator[str]:
+    """Lines of a text file, or what `experiments.outputs` wrote as "reference" of each row.
+
+    Raises:
+      UserError: when the file cannot be read, or a row has no such text.
+    """
+    if not is_json(file):
+        yield from files.lines(field, file)
+        return
+    for number, row in enumerate(files.json_rows(field, file), start=1):
+        if not isinstance(row.get("reference"), str):
+            raise UserError(
+                f"{field} {file!r} row {number} has no text in field 'reference', only"
+                f" {', '.join(row) or 'nothing'}"
+            )
+        yield row["reference"]
