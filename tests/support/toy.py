@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from specjax.data.pipeline import Batches
+import functools
+
+import jax
+
+from specjax.data.pipeline import Batches, pad_batch
 from specjax.models.t5 import T5, T5Config
+from specjax.training.objective import CrossEntropy
+from specjax.training.optimizer import Optimizer
+from specjax.training.step import Task, evaluate_batch
+from specjax.training.trainer import Run
 
 MODEL = T5(
     T5Config(
@@ -16,3 +24,19 @@ PAIRS = [([a, b, 1], [b, a, 1]) for a in range(2, 11) for b in range(2, 11)]
 
 def batches(seed: int = 0) -> Batches:
     return Batches(PAIRS, batch_size=16, bucket=4, seed=seed, start_token=0, pad=0)
+
+
+def run(steps: int, rate: float = 3e-2, **fields) -> Run:
+    optimizer = Optimizer(steps, rate, "relative_adam", warmup=10)
+    task = Task(MODEL, CrossEntropy(), optimizer, dropout=True)
+    init = functools.partial(MODEL.init, jax.random.key(0))
+    return Run("small", task, init, batches().since, **fields)
+
+
+def loss(params) -> float:
+    total, count = evaluate_batch(run(1).task, params, {}, pad_batch(PAIRS, 4, 0, 0))
+    return float(total / count)
+
+
+def evaluate(params) -> dict[str, float]:
+    return {"loss": loss(params)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import os
 import random
 import signal
 import subprocess
@@ -16,32 +17,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toy import MODEL, PAIRS, batches
+from toy import MODEL, PAIRS, batches, loss, run
 
 from specjax.data.pipeline import pad_batch
 from specjax.errors import UserError
 from specjax.training.checkpoint import Checkpoints
 from specjax.training.objective import CrossEntropy
 from specjax.training.optimizer import DECAYS, NAMES, Optimizer
-from specjax.training.step import Task, evaluate_batch
+from specjax.training.step import Task
 from specjax.training.surgery import deepen, take
 from specjax.training.trainer import Run, Watch, fit
-
-
-def run(steps: int, rate: float = 3e-2, **fields) -> Run:
-    optimizer = Optimizer(steps, rate, "relative_adam", warmup=10)
-    task = Task(MODEL, CrossEntropy(), optimizer, dropout=True)
-    init = functools.partial(MODEL.init, jax.random.key(0))
-    return Run("small", task, init, batches().since, **fields)
-
-
-def loss(params) -> float:
-    total, count = evaluate_batch(run(1).task, params, {}, pad_batch(PAIRS, 4, 0, 0))
-    return float(total / count)
-
-
-def evaluate(params) -> dict[str, float]:
-    return {"loss": loss(params)}
 
 
 def test_decoder_inputs_are_the_labels_one_step_later():
@@ -173,50 +158,35 @@ def test_a_larger_metric_can_be_the_better_one(tmp_path):
     same(fit(run(12, evaluate=scored, **fields), tmp_path), seen[3.0])
 
 
-KILLED = """
-import sys
-from pathlib import Path
-sys.path[:0] = [sys.argv[1], sys.argv[1] + "/../support"]
-from test_trainer import evaluate, run
-from specjax.training.trainer import fit
-import jax, numpy as np
-params = fit(run(120, evaluate=None, evaluate_every=10), Path(sys.argv[2]))
-np.save(sys.argv[3], np.concatenate([np.ravel(x) for x in jax.tree.leaves(params)]))
-"""
+KILLS = int(os.environ.get("SPECJAX_KILLS", "3"))
+SCRIPT = Path(__file__).with_name("killed.py")
 
 
-def train_in_a_process(folder: Path) -> subprocess.Popen:
-    command = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(folder)]
-    return subprocess.Popen([*command, str(folder / "final.npy")], stderr=subprocess.DEVNULL)
-
-
-def killed_run(folder: Path, kills: int, seed: int) -> np.ndarray:
-    """Final parameters of a run that is killed at random moments, so often."""
-    folder.mkdir()
-    done, rng = 0, random.Random(seed)
-    while done < kills:
-        process = train_in_a_process(folder)
-        try:
-            process.wait(timeout=rng.uniform(3.0, 9.0))
-            assert process.returncode == 0
-            break
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            done += 1
-    assert done, "the run ended before the first kill"
-    assert train_in_a_process(folder).wait() == 0
-    return np.load(folder / "final.npy")
+def in_a_process(workdir: Path, delay: float, when: str) -> int:
+    """Exit code of the run; it goes on from the checkpoints in the workdir."""
+    workdir.mkdir(exist_ok=True)
+    arguments = map(str, (workdir, 100 * KILLS, delay, when))
+    line = [sys.executable, str(SCRIPT), *arguments]
+    return subprocess.run(line, stderr=subprocess.DEVNULL, timeout=300).returncode
 
 
 @pytest.mark.slow
-def test_a_run_killed_at_any_moment_ends_bit_identical(tmp_path):
-    (tmp_path / "whole").mkdir()
-    assert train_in_a_process(tmp_path / "whole").wait() == 0
-    whole = np.load(tmp_path / "whole" / "final.npy")
+def test_a_run_killed_at_random_moments_ends_bit_identical(tmp_path):
+    """Most kills come between steps and saves, every fourth while the process starts."""
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
     start = time.perf_counter()
-    np.testing.assert_array_equal(killed_run(tmp_path / "killed", 3, seed=1), whole)
-    print(f"{time.perf_counter() - start:.0f} s")
+    assert in_a_process(whole, 0.0, "never") == 0
+    process_seconds = time.perf_counter() - start
+    step_seconds = float((whole / "seconds").read_text("utf-8"))
+    rng = random.Random(1)
+    for kill in range(KILLS):
+        when, most = ("start", process_seconds / 2) if kill % 4 == 2 else (
+            "steps", step_seconds / KILLS
+        )  # fmt: skip
+        assert in_a_process(killed, rng.uniform(0.0, most), when) == -signal.SIGKILL
+    assert in_a_process(killed, 0.0, "never") == 0
+    final = [np.load(folder / "final.npy") for folder in (whole, killed)]
+    np.testing.assert_array_equal(*final)
 
 
 def test_a_deepened_model_computes_the_same_until_it_is_trained():
