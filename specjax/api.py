@@ -26,6 +26,7 @@ from specjax.decoding.loop import advance_jitted, begin_jitted, generate
 from specjax.decoding.state import Decoder, Generation
 from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.decoding.summary import Statistics, summarise
+from specjax.drafting.blockwise import Blockwise
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
 from specjax.models.narrowed import narrowed
@@ -109,8 +110,9 @@ class Generator:
         trees = {name: entry.params for name, entry in loaded.items()} | dict(tables or {})
         missing = [name for name in self.decoder.inputs if name not in trees]
         if missing:
-            raise UserError(f"strategy: the n-gram table {missing[0]!r} was not given")
+            raise UserError(f"strategy: {missing[0]!r} was not given; pass it in tables")
         self.params = {name: trees[name] for name in self.decoder.inputs}
+        check_heads(self.decoder, self.params)
         self.options = self.strategy.options()
 
     def __call__(
@@ -232,6 +234,19 @@ class Generator:
         if self.target.tokenizer is None:
             return None
         return self.target.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+
+
+def check_heads(decoder: Decoder, params: Mapping[str, Params]) -> None:
+    """Refuses parallel heads that do not fit the drafter or its trunk.
+
+    Raises:
+      UserError: saying what does not fit.
+    """
+    if isinstance(decoder.drafter, Blockwise):
+        try:
+            decoder.drafter.check(decoder.models, params, decoder.target)
+        except ValueError as error:
+            raise UserError(f"strategy: {error}") from None
 
 
 def _layout(loaded: Mapping[str, LoadedModel]) -> Layout | None:

@@ -21,7 +21,7 @@ from specjax.decoding.state import (
     Trace,
     empty_trace,
 )
-from specjax.drafting.base import Caches, Context, Draft, Options, fold, last_token
+from specjax.drafting.base import Caches, Context, Draft, Options, fold, last_token, until_eos
 from specjax.models.base import Cache
 from specjax.verification.base import Verdict, tested
 
@@ -184,15 +184,6 @@ def commit(decoder: Decoder, state: State, draft: Draft, verdict: Verdict, cache
         keys=state.keys,
         trace=record(state, draft, verdict, count, writer, decoder.target),
     )
-
-
-def until_eos(tokens: jax.Array, eos: tuple[int, ...]) -> jax.Array:
-    """Tokens [B] of tokens [B, N] up to and including the first EOS; N when there is none."""
-    size = tokens.shape[1]
-    if size == 0:
-        return jnp.zeros((tokens.shape[0],), jnp.int32)
-    is_eos = jnp.isin(tokens, jnp.array(eos))
-    return jnp.where(jnp.any(is_eos, axis=1), jnp.argmax(is_eos, axis=1) + 1, size)
 
 
 def append(buffer: jax.Array, start: jax.Array, values: jax.Array, count: jax.Array) -> jax.Array:

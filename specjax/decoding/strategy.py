@@ -9,6 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from specjax.drafting.base import Drafter, Options
+from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.copying import MaxGram, PromptLookup
 from specjax.drafting.neural import Neural
 from specjax.drafting.ngram import NGram
@@ -87,7 +88,7 @@ _FIELDS: dict[str, _Field] = {
     "drafter": _NAME,
     "rule": _NAME,
     "model": _NAME,
-    "table": _NAME,
+    "table": _Field(str, "a name other than 'heads'", lambda x: x not in ("", "heads")),
     "length": _POSITIVE,
     "shortest": _POSITIVE,
     "longest": _POSITIVE,
@@ -105,6 +106,7 @@ _ALWAYS = ("drafter", "rule", "temperature", "top_k", "top_p")
 _DRAFTERS: dict[str, tuple[Callable[..., Drafter], tuple[str, ...]]] = {
     "none": (Nothing, ()),
     "neural": (Neural, ("model", "length", "confidence")),
+    "blockwise": (Blockwise, ("model", "length")),
     "unigram": (lambda **f: NGram(order=1, **f), ("length", "table")),
     "bigram": (NGram, ("length", "table")),
     "prompt_lookup": (PromptLookup, ("length", "shortest", "longest")),
@@ -119,6 +121,7 @@ _RULES: dict[str, tuple[Callable[[], Rule], tuple[str, ...]]] = {
 
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "neural": {"model": "drafter"},
+    "blockwise": {"model": "drafter"},
 }
 
 _THRESHOLDS = ("confidence", "lenience")

@@ -138,3 +138,12 @@ def propose(
 def last_token(context: Context) -> jax.Array:
     """The pending token [B] of every row."""
     return jnp.take_along_axis(context.tokens, context.length[:, None] - 1, axis=1)[:, 0]
+
+
+def until_eos(tokens: jax.Array, eos: tuple[int, ...]) -> jax.Array:
+    """Tokens [B] of tokens [B, N] up to and including the first EOS; N when there is none."""
+    size = tokens.shape[1]
+    if size == 0:
+        return jnp.zeros((tokens.shape[0],), jnp.int32)
+    is_eos = jnp.isin(tokens, jnp.array(eos))
+    return jnp.where(jnp.any(is_eos, axis=1), jnp.argmax(is_eos, axis=1) + 1, size)

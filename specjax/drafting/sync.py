@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.drafting.base import Context
-from specjax.models.base import Cache, LanguageModel, Params
+from specjax.models.base import Cache, LanguageModel, Output, Params
 
 CHUNK = 8
 """Tokens fed per catch-up call: the widest call that costs little more than a single token."""
@@ -40,11 +40,31 @@ def feed_last(
 
     A row that has fewer tokens than `lag` is fed from its first one and ignores the rest.
     """
+    output, _, cache = _feed_tail(model, params, cache, context, lag)
+    return output.logits[:, 0], cache
+
+
+def last_hidden(
+    model: LanguageModel, params: Params, cache: Cache, context: Context, lag: int
+) -> tuple[jax.Array, Cache]:
+    """Feeds as `feed_last` does; returns the pending token's residual state [B, D]."""
+    output, last, cache = _feed_tail(model, params, cache, context, lag)
+    hidden = jnp.take_along_axis(output.hidden, last[..., None], axis=1)
+    return hidden[:, 0], cache
+
+
+def _feed_tail(
+    model: LanguageModel, params: Params, cache: Cache, context: Context, lag: int
+) -> tuple[Output, jax.Array, Cache]:
+    """The call behind both, and where in it the pending token was [B, 1].
+
+    Whichever of its outputs is not used costs nothing: XLA drops it.
+    """
     begin = jnp.maximum(context.length - lag, 0)
     tokens = window(context.tokens, begin, lag)
     last = (context.length - 1 - begin)[:, None]
     output, cache = model.extend(params, tokens, cache.replace(length=begin), at=last)
-    return output.logits[:, 0], cache.replace(length=context.length)
+    return output, last, cache.replace(length=context.length)
 
 
 def window(tokens: jax.Array, begin: jax.Array, size: int) -> jax.Array:

@@ -10,8 +10,8 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from specjax.evaluation.files import replacing
 from specjax.evaluation.table import COLUMNS
+from specjax.writing import replacing
 
 matplotlib.use("Agg")
 

@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 from tqdm import tqdm
 
 from specjax.api import Generator, LoadedModel, load
+from specjax.checkpoints import heads
 from specjax.checkpoints.tokenizer import token_ids
 from specjax.data.batching import Batch
 from specjax.data.text import Example, read_lines
@@ -22,7 +23,13 @@ from specjax.evaluation.cost import Costs, step_ms
 from specjax.experiments import plan as planning
 from specjax.experiments import results
 from specjax.experiments.data import load_data
-from specjax.experiments.fields import check_fields, checkpoint_dtype, model_names
+from specjax.experiments.fields import (
+    HEADS,
+    check_fields,
+    checkpoint_dtype,
+    heads_file,
+    model_names,
+)
 from specjax.experiments.strategies import BASELINE, load_strategies
 from specjax.models.base import LanguageModel
 from specjax.parallel.mesh import mesh_of
@@ -108,14 +115,17 @@ def prepare(config: ConfigDict) -> Job:
     width = min(entry.model.vocab_size for entry in models.values())
     strategies = load_strategies(config, width)
     tables = {table for strategy in strategies.values() for table in strategy.drafter.tables}
-    data = load_data(config, more=bool(tables))
-    fitted = fit_tables(config, tables, target, width, data.rest)
+    ngrams = tables - {HEADS}
+    data = load_data(config, more=bool(ngrams))
+    trees = fit_tables(config, ngrams, target, width, data.rest)
+    if HEADS in tables:
+        trees[HEADS] = heads.load(heads_file(config), dtype)
     generators = {
         name: Generator(
             target,
             {k: v for k, v in models.items() if k != "target"},
             strategy,
-            tables=fitted,
+            tables=trees,
             max_new_tokens=config.max_new_tokens,
             max_prompt_tokens=config.max_prompt_tokens,
             bucket=config.bucket,

@@ -16,6 +16,7 @@ def decode_config(**changes: Any) -> ConfigDict:
     config.target = ""  # directory or hub id
     config.drafter = ""  # directory or hub id of the model called "drafter", if there is one
     config.drafters = ConfigDict()  # more of them: name -> directory or hub id
+    config.heads = ""  # file of the parallel heads of blockwise drafters; empty: none
     config.dtype = "float32"  # bfloat16 on TPU and GPU
     config.mesh = ConfigDict({"data": 1, "model": 1})  # devices that split batch and weights
     config.split_drafters = False  # False: every device holds the drafters whole
@@ -137,13 +138,20 @@ def train_config(**changes: Any) -> ConfigDict:
 
     config.objective = ConfigDict(
         {
-            "name": "cross_entropy",  # or distillation
+            "name": "cross_entropy",  # distillation, blockwise
             "smoothing": 0.0,  # of the labels
             "exits": "last",  # cross-entropy after which layers: last, first_and_last, all
             "exit_weights": "equal",  # or linear (CALM)
             "divergence": "forward_kl",  # reverse_kl, jensen_shannon, total_variation
             "temperature": 1.0,  # of both laws
             "label_weight": 0.0,  # share of the cross-entropy in distillation
+        }
+    )
+    config.heads = ConfigDict(  # of a blockwise objective
+        {
+            "count": 4,  # tokens that one call of the trunk proposes
+            "width": 0,  # of each head's network; 0: the model's own
+            "trunk": "frozen",  # or trained
         }
     )
     config.optimizer = ConfigDict(

@@ -15,6 +15,9 @@ from specjax.parallel.mesh import axis_sizes
 
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16, "float16": jnp.float16}
 
+HEADS = "heads"
+"""Name of the parameter tree that blockwise drafters read; n-gram tables have others."""
+
 _AT_LEAST = {
     "batch_size": 1,
     "max_new_tokens": 1,
@@ -105,6 +108,19 @@ def model_names(config: ConfigDict) -> dict[str, str]:
             )
         found[name] = checkpoint
     return found
+
+
+def heads_file(config: ConfigDict) -> str:
+    """The file of the parallel heads, which a strategy has asked for.
+
+    Raises:
+      UserError: when the config names none.
+    """
+    if not config.heads:
+        raise UserError(
+            "config.heads is empty; a blockwise drafter needs a safetensors file of parallel heads"
+        )
+    return config.heads
 
 
 def checkpoint_dtype(config: ConfigDict) -> Any:

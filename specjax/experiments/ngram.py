@@ -19,13 +19,13 @@ from specjax.data.tasks import TASKS
 from specjax.data.text import is_json
 from specjax.errors import UserError
 from specjax.evaluation.environment import environment
-from specjax.evaluation.files import write_json
 from specjax.evaluation.ngram import foretell
 from specjax.experiments.data import check_one_place, data_words, file_words, stream
 from specjax.experiments.decode import output_texts
 from specjax.experiments.fields import check_choices, check_integers, check_numbers
 from specjax.models.base import LanguageModel
 from specjax.training import ngram
+from specjax.writing import write_json
 
 TABLE = "ngram.safetensors"
 RESULTS = "ngram.json"

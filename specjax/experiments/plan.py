@@ -17,13 +17,21 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
+from specjax.api import check_heads
+from specjax.checkpoints import heads
 from specjax.checkpoints.huggingface import describe
 from specjax.checkpoints.tensors import flat_shapes
 from specjax.decoding.loop import generate
 from specjax.decoding.state import Decoder
 from specjax.decoding.strategy import Strategy
 from specjax.errors import UserError
-from specjax.experiments.fields import check_fields, checkpoint_dtype, model_names
+from specjax.experiments.fields import (
+    HEADS,
+    check_fields,
+    checkpoint_dtype,
+    heads_file,
+    model_names,
+)
 from specjax.experiments.strategies import load_strategies
 from specjax.models.base import LanguageModel
 from specjax.models.narrowed import narrowed
@@ -147,6 +155,9 @@ def trace(
     dtype = checkpoint_dtype(config)
     params = {name: abstract_params(whole[name], dtype) for name in decoder.used}
     params |= dict.fromkeys(decoder.drafter.tables, table_shapes(width))
+    if HEADS in params:
+        params[HEADS] = heads.shapes(heads_file(config), dtype)
+    check_heads(decoder, params)
     rows = (config.batch_size,)
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), config.batch_size))
     limit = jax.ShapeDtypeStruct(rows, jnp.int32)

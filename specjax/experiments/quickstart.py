@@ -19,7 +19,6 @@ from specjax.checkpoints import huggingface
 from specjax.checkpoints.tokenizer import train_tokenizer
 from specjax.data import grammar
 from specjax.data.pipeline import Arrays, Batches, TokenPair
-from specjax.evaluation.files import replacing, write_json
 from specjax.experiments import decode
 from specjax.experiments import plan as planning
 from specjax.experiments.fields import check_fields
@@ -30,6 +29,7 @@ from specjax.training.optimizer import Optimizer
 from specjax.training.step import Task
 from specjax.training.surgery import deepen
 from specjax.training.trainer import Run, fit
+from specjax.writing import replacing, write_json
 
 DONE = "trained.json"
 """Written last: the settings that the models in the workdir were trained with."""

@@ -13,10 +13,10 @@ from specjax.decoding.strategy import Strategy
 from specjax.decoding.summary import summarise
 from specjax.evaluation.cost import Costs, standardized_walltime_improvement
 from specjax.evaluation.environment import environment
-from specjax.evaluation.files import replacing, write_json, write_jsonl
 from specjax.evaluation.quality import METRICS, signature
 from specjax.evaluation.report import write_report
 from specjax.evaluation.table import table
+from specjax.writing import replacing, write_json, write_jsonl
 
 if TYPE_CHECKING:
     from specjax.experiments.decode import Job, Measured

@@ -15,15 +15,13 @@ import jax
 from ml_collections import ConfigDict
 
 from specjax.api import LoadedModel, load
-from specjax.checkpoints import huggingface
 from specjax.checkpoints.tokenizer import check_same_vocabulary
 from specjax.data.encoding import Encoder
 from specjax.data.pipeline import Mixture, pad_batch
 from specjax.data.text import Example
 from specjax.errors import UserError
 from specjax.evaluation.environment import environment
-from specjax.evaluation.files import write_json
-from specjax.experiments import train_data
+from specjax.experiments import train_data, train_objective
 from specjax.experiments.fields import (
     DTYPES,
     check_choices,
@@ -32,31 +30,23 @@ from specjax.experiments.fields import (
     check_rows_per_device,
 )
 from specjax.experiments.train_model import check_start, load_start
+from specjax.experiments.train_objective import objective_of
 from specjax.experiments.train_plan import show_plan
 from specjax.experiments.train_scores import Heldout, Scores
+from specjax.experiments.train_subject import Subject, subject_of
 from specjax.models.base import Params
 from specjax.parallel.mesh import mesh_of
 from specjax.parallel.sharding import Layout
 from specjax.training.log import evaluations
-from specjax.training.loss import DIVERGENCES
-from specjax.training.objective import CrossEntropy, Distillation, Objective, exit_weights
+from specjax.training.objective import Objective
 from specjax.training.on_policy import OwnSequences
 from specjax.training.optimizer import Optimizer
 from specjax.training.step import Task
-from specjax.training.surgery import decoder_layers
 from specjax.training.trainer import Run, fit
+from specjax.writing import write_json
 
 SETTINGS = "settings.json"
 """In the workdir: the config of the run that it holds."""
-
-MODEL = "model"
-"""In the workdir: the best parameters in Hugging Face format."""
-
-EXITS = {
-    "last": lambda layers: (),
-    "first_and_last": lambda layers: (1, layers),
-    "all": lambda layers: tuple(range(1, layers + 1)),
-}
 
 _LEAST = {
     "optimizer.steps": 1,
@@ -71,17 +61,7 @@ _LEAST = {
     "evaluation.every": 1,
     "evaluation.batch_size": 1,
 }
-_CHOICES = {
-    "dtype": tuple(DTYPES),
-    "objective.name": ("cross_entropy", "distillation"),
-    "objective.exits": tuple(EXITS),
-    "objective.exit_weights": ("equal", "linear"),
-    "objective.divergence": tuple(DIVERGENCES),
-}
 _RANGES = {
-    "objective.smoothing": (0.0, 0.99),
-    "objective.label_weight": (0.0, 1.0),
-    "objective.temperature": (1e-3, 1e3),
     "dropout": (0.0, 0.99),
     "target_outputs.temperature": (0.0, 1e3),
     "sequences.data": (0.0, 1e6),
@@ -104,13 +84,16 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
         check_same_vocabulary("in training", start, target)
     texts = train_data.load_texts(config)
     encoder = train_data.encoder_of(config, start.model, start.tokenizer)
-    task, frozen = task_of(config, start, target), frozen_of(config, target)
-    scores = scores_of(config, task, frozen, start, target, texts, encoder)
+    subject = subject_of(config, start)
+    objective, others = objective_of(config, start, target)
+    task = task_of(config, start, objective)
+    frozen = {**subject.frozen, **others}
+    scores = scores_of(config, task, frozen, subject, target, texts, encoder)
     scores.check(config.evaluation.keep)
     batches = train_data.mixture(config, start.model, encoder, texts.train, target, workdir)
-    params = fit(run_of(config, start, task, frozen, batches, scores), workdir)
-    huggingface.save(workdir / MODEL, start.model, params, start.tokenizer)
-    return write_results(config, start, texts, workdir)
+    params = fit(run_of(config, subject, task, frozen, batches, scores), workdir)
+    places = subject.save(params, workdir)
+    return write_results(config, subject, texts, places, workdir)
 
 
 def plan(config: ConfigDict) -> None:
@@ -125,9 +108,9 @@ def check_train_fields(config: ConfigDict) -> None:
     Raises:
       UserError: naming the field, the value and what is allowed.
     """
-    check_integers(config, _LEAST)
-    check_choices(config, _CHOICES)
-    check_numbers(config, _RANGES)
+    check_integers(config, _LEAST | train_objective.LEAST)
+    check_choices(config, {"dtype": tuple(DTYPES)} | train_objective.CHOICES)
+    check_numbers(config, _RANGES | train_objective.RANGES)
     check_rows_per_device(config)
     check_start(config.model)
     if config.batch_size % config.accumulate:
@@ -181,11 +164,11 @@ def optimizer_of(config: ConfigDict) -> Optimizer:
     return Optimizer(**config.optimizer.to_dict())
 
 
-def task_of(config: ConfigDict, start: LoadedModel, target: LoadedModel | None) -> Task:
+def task_of(config: ConfigDict, start: LoadedModel, objective: Objective) -> Task:
     """Everything static of the training step."""
     return Task(
         start.model,
-        objective_of(config, decoder_layers(start.model), target),
+        objective,
         optimizer_of(config),
         config.accumulate,
         config.dropout > 0,
@@ -193,45 +176,29 @@ def task_of(config: ConfigDict, start: LoadedModel, target: LoadedModel | None) 
     )
 
 
-def objective_of(config: ConfigDict, layers: int, target: LoadedModel | None) -> Objective:
-    """What is minimised."""
-    settings = config.objective
-    if settings.name == "distillation":
-        return Distillation(
-            target.model, settings.divergence, settings.temperature, settings.label_weight
-        )
-    exits = EXITS[settings.exits](layers)
-    return CrossEntropy(settings.smoothing, exits, exit_weights(exits, settings.exit_weights))
-
-
-def frozen_of(config: ConfigDict, target: LoadedModel | None) -> dict[str, Params]:
-    """Parameters that the objective reads and nobody changes."""
-    return {"teacher": target.params} if config.objective.name == "distillation" else {}
-
-
 def scores_of(
     config: ConfigDict,
     task: Task,
     frozen: Mapping[str, Params],
-    start: LoadedModel,
+    subject: Subject,
     target: LoadedModel | None,
     texts: train_data.Texts,
     encoder: Encoder,
 ) -> Scores:
-    """What evaluations measure."""
+    """What evaluations measure; of a frozen trunk only the loss changes."""
     settings = config.evaluation
     return Scores(
         task,
         frozen,
-        start,
-        heldout(config, start, encoder, texts.validation),
-        texts.metric if settings.decode else "none",
+        subject,
+        heldout(config, subject.start, encoder, texts.validation),
+        texts.metric if settings.decode and subject.changes_model else "none",
         config.max_output_tokens,
         config.max_prompt_tokens,
         config.bucket,
         settings.batch_size,
         target,
-        tuple(settings.acceptance) if target else (),
+        tuple(settings.acceptance) if target and subject.changes_model else (),
     )
 
 
@@ -256,13 +223,14 @@ def heldout(
 
 def run_of(
     config: ConfigDict,
-    start: LoadedModel,
+    subject: Subject,
     task: Task,
     frozen: Mapping[str, Params],
     batches: Mixture,
     scores: Scores,
 ) -> Run:
     """The run of a config."""
+    start = subject.start
     layout = None if start.mesh is None else Layout(start.mesh, ("target",))
     own = OwnSequences(
         start.model, config.max_output_tokens, config.objective.temperature, config.seed,
@@ -276,7 +244,7 @@ def run_of(
     return Run(
         config.name or config.objective.name,
         task,
-        lambda: start.params,
+        lambda: subject.params,
         batches.since,
         prepare,
         scores,
@@ -289,7 +257,11 @@ def run_of(
 
 
 def write_results(
-    config: ConfigDict, start: LoadedModel, texts: train_data.Texts, workdir: Path
+    config: ConfigDict,
+    subject: Subject,
+    texts: train_data.Texts,
+    places: list[Path],
+    workdir: Path,
 ) -> dict[str, Any]:
     """results.json: where, what, and every evaluation; prints the first and the best one."""
     found = evaluations(workdir)
@@ -299,7 +271,7 @@ def write_results(
         "environment": environment(),
         "config": config.to_dict(),
         "data": {"train": len(texts.train), "validation": len(texts.validation)},
-        "parameters": sum(leaf.size for leaf in jax.tree.leaves(start.params)),
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(subject.start.params)),
         "evaluations": found,
         "best": best,
     }
@@ -307,5 +279,5 @@ def write_results(
     for label, row in (("before", found[0]), (f"step {int(best['step'])}", best)):
         scores = ", ".join(f"{name} {value:.4f}" for name, value in row.items() if name != "step")
         print(f"{label:>12}: {scores}")
-    print(f"{workdir / MODEL} holds the parameters with the best {keep}")
+    print(f"{' and '.join(map(str, places))}: the parameters with the best {keep}")
     return results

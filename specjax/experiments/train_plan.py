@@ -15,6 +15,7 @@ from specjax.errors import UserError
 from specjax.experiments.fields import DTYPES
 from specjax.experiments.plan import GIB, abstract_params
 from specjax.experiments.train_model import shape_of
+from specjax.experiments.train_subject import heads_of
 from specjax.models.base import LanguageModel
 from specjax.parallel.mesh import AXES, MODEL, axis_sizes
 from specjax.parallel.sharding import parameter_spec
@@ -29,10 +30,12 @@ def show_plan(config: ConfigDict) -> dict[str, int]:
     model = planned_model(config, target)
     ways = mesh[MODEL]
     params = on_device(model, jnp.float32, ways)
+    heads = heads_tree(config, model)
+    trained = bytes_of(heads) + params * (heads is None or config.heads.trunk == "trained")
     found = {
-        "parameters": params,
-        "gradients": params,
-        "optimizer": optimizer_bytes(config, model, ways),
+        "parameters": params + bytes_of(heads),
+        "gradients": trained,
+        "optimizer": optimizer_bytes(config, model, heads, trained),
         "target": on_device(target, DTYPES[config.dtype], ways) if target else 0,
     }
     count = sum(leaf.size for leaf in jax.tree.leaves(abstract_params(model, jnp.float32)))
@@ -69,11 +72,22 @@ def on_device(model: LanguageModel, dtype: Any, ways: int) -> int:
     return sum(split) * jnp.dtype(dtype).itemsize
 
 
-def optimizer_bytes(config: ConfigDict, model: LanguageModel, ways: int) -> int:
+def heads_tree(config: ConfigDict, model: LanguageModel) -> Any:
+    """Shapes of the parallel heads, None when none are trained."""
+    if config.objective.name != "blockwise":
+        return None
+    return jax.eval_shape(heads_of(config, model).init, jax.random.key(0))
+
+
+def bytes_of(tree: Any) -> int:
+    """Bytes of an abstract tree."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def optimizer_bytes(config: ConfigDict, model: LanguageModel, heads: Any, trained: int) -> int:
     """Bytes of the optimiser's state on each device; it is split as the parameters are."""
-    transform = Optimizer(**config.optimizer.to_dict()).make()
-    params = abstract_params(model, jnp.float32)
-    state = jax.eval_shape(transform.init, params)
-    whole = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
-    share = on_device(model, jnp.float32, ways) / on_device(model, jnp.float32, 1)
-    return int(whole * share)
+    tree = {"heads": heads, "model": abstract_params(model, jnp.float32)}
+    if heads is not None and config.heads.trunk != "trained":
+        tree = {"heads": heads}
+    state = jax.eval_shape(Optimizer(**config.optimizer.to_dict()).make().init, tree)
+    return int(bytes_of(state) * trained / bytes_of(tree))

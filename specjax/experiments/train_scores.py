@@ -13,6 +13,7 @@ from specjax.data.text import Reference
 from specjax.errors import UserError
 from specjax.evaluation.acceptance import Written, acceptance_on, write
 from specjax.evaluation.quality import METRICS
+from specjax.experiments.train_subject import Subject
 from specjax.models.base import Params
 from specjax.training.step import Task, evaluate_batch
 from specjax.training.trainer import on_mesh
@@ -33,7 +34,7 @@ class Scores:
 
     task: Task
     frozen: Mapping[str, Params]
-    subject: LoadedModel  # its parameters are replaced
+    subject: Subject
     heldout: Heldout
     metric: str
     max_new_tokens: int
@@ -57,7 +58,8 @@ class Scores:
 
     def __call__(self, params: Params) -> dict[str, float]:
         """All scores of parameters; quality in percent, loss in nats per token."""
-        model = dataclasses.replace(self.subject, params=params)
+        start = self.subject.start
+        model = dataclasses.replace(start, params=self.subject.model_params(params))
         found = {"loss": self._loss(params)} | self._quality(model)
         for temperature, written in self._written().items():
             mean, _ = acceptance_on(written, self.target, model)
@@ -66,7 +68,7 @@ class Scores:
 
     def _loss(self, params: Params) -> float:
         sums = [
-            evaluate_batch(self.task, params, self.frozen, on_mesh(batch, self.subject.mesh))
+            evaluate_batch(self.task, params, self.frozen, on_mesh(batch, self.subject.start.mesh))
             for batch in self.heldout.batches
         ]
         total, count = map(sum, zip(*jax.device_get(sums), strict=True))

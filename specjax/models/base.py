@@ -76,6 +76,21 @@ class LanguageModel(Protocol):
         dropout on.
         """
 
+    def states(
+        self,
+        params: Params,
+        batch: Mapping[str, jax.Array],
+        *,
+        key: jax.Array | None = None,
+    ) -> jax.Array:
+        """Teacher-forced residual stream [B, T, D] after the last decoder layer.
+
+        `teach` is `read_out` of it, under the same `key`.
+        """
+
+    def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
+        """Float32 logits [..., T, V] of residual states [..., T, D]: final norm and head."""
+
     def start(
         self, params: Params, prompt: jax.Array, prompt_length: jax.Array, capacity: int
     ) -> Cache:

@@ -180,7 +180,7 @@ class CausalModule(nn.Module):
         if not self.config.tied:
             return self.head(x).astype(jnp.float32)
         # The table as left operand: on CPU the other order repacks it at every call.
-        logits = jnp.einsum("vd,btd->vbt", self.embedding.astype(self.config.dtype), x)
+        logits = jnp.einsum("vd,...d->v...", self.embedding.astype(self.config.dtype), x)
         return jnp.moveaxis(logits, 0, -1).astype(jnp.float32)
 
     def run(
@@ -214,13 +214,18 @@ class CausalModule(nn.Module):
         wanted = x if at is None else jnp.take_along_axis(x, at[..., None], axis=1, mode="clip")
         return self.head_logits(wanted), x, made
 
+    def states(
+        self, tokens: jax.Array, length: jax.Array, deterministic: bool, exits: tuple[int, ...]
+    ) -> tuple[jax.Array, ...]:
+        """Teacher-forced states [B, T, D] after each layer of `exits`, without a cache."""
+        states, _ = self.run(tokens, length, deterministic)
+        return tuple(self.drop(states[e - 1], deterministic=deterministic) for e in exits)
+
     def teach(
         self, tokens: jax.Array, length: jax.Array, deterministic: bool, exits: tuple[int, ...]
     ) -> tuple[jax.Array, ...]:
-        """Teacher-forced logits [B, T, V] after each layer of `exits`, without a cache."""
-        states, _ = self.run(tokens, length, deterministic)
-        dropped = (self.drop(states[e - 1], deterministic=deterministic) for e in exits)
-        return tuple(map(self.head_logits, dropped))
+        """Logits [B, T, V] of `states`."""
+        return tuple(map(self.head_logits, self.states(tokens, length, deterministic, exits)))
 
     def __call__(self, tokens: jax.Array, length: jax.Array) -> jax.Array:
         """Teacher-forced logits [B, T, V] of rows of `length` [B] tokens."""
@@ -275,15 +280,38 @@ class Causal:
         key: jax.Array | None = None,
         exits: tuple[int, ...] | None = None,
     ) -> tuple[jax.Array, ...]:
+        return self._forced("teach", params, batch, key, exits)
+
+    def states(
+        self,
+        params: Params,
+        batch: Mapping[str, jax.Array],
+        *,
+        key: jax.Array | None = None,
+    ) -> jax.Array:
+        return self._forced("states", params, batch, key, None)[0]
+
+    def _forced(
+        self,
+        method: str,
+        params: Params,
+        batch: Mapping[str, jax.Array],
+        key: jax.Array | None,
+        exits: tuple[int, ...] | None,
+    ) -> tuple[jax.Array, ...]:
+        """A teacher-forced method of the module on a batch."""
         return self.module.apply(
             {"params": params},
             batch["inputs"],
             batch["length"],
             key is None,
             exits or (self.config.num_layers,),
-            method="teach",
+            method=method,
             rngs=None if key is None else {"dropout": key},
         )
+
+    def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
+        return apply(self.module, "head_logits", params, hidden)
 
     def start(
         self, params: Params, prompt: jax.Array, prompt_length: jax.Array, capacity: int

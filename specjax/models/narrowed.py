@@ -41,6 +41,9 @@ class Narrowed:
     def pad(self) -> int:
         return self.model.pad
 
+    def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
+        return self.model.read_out(params, hidden)[..., : self.vocab_size]
+
     def start(
         self, params: Params, prompt: jax.Array, prompt_length: jax.Array, capacity: int
     ) -> Cache:

@@ -218,7 +218,7 @@ class T5Module(nn.Module):
             x = x * c.d_model**-0.5
         if c.tied:
             # The table as left operand: on CPU the other order repacks it at every call.
-            x = jnp.einsum("vd,btd->vbt", self.embedding.astype(c.dtype), x)
+            x = jnp.einsum("vd,...d->v...", self.embedding.astype(c.dtype), x)
             return jnp.moveaxis(x, 0, -1).astype(jnp.float32)
         return self.head(x).astype(jnp.float32)
 
@@ -247,7 +247,7 @@ class T5Module(nn.Module):
         wanted = x if at is None else jnp.take_along_axis(x, at[..., None], axis=1, mode="clip")
         return self.head_logits(wanted), x, own
 
-    def teach(
+    def states(
         self,
         source: jax.Array,
         source_length: jax.Array,
@@ -255,7 +255,7 @@ class T5Module(nn.Module):
         deterministic: bool,
         exits: tuple[int, ...],
     ) -> tuple[jax.Array, ...]:
-        """Teacher-forced logits [B, T, V] after each decoder layer of `exits`, without a cache."""
+        """Teacher-forced states [B, T, D] after each decoder layer of `exits`, without a cache."""
         encoded = self.encode(source, source_length, deterministic)
         position = np.arange(target.shape[1])
         distance = position[None, :] - position[:, None]
@@ -267,8 +267,20 @@ class T5Module(nn.Module):
             cross = layer.cross_keys_values(encoded)
             x, _ = layer(x, None, None, cross, self_bias[None], cross_bias, deterministic)
             if number in exits:
-                found[number] = self.head_logits(self.drop(x, deterministic=deterministic))
+                found[number] = self.drop(x, deterministic=deterministic)
         return tuple(found[number] for number in exits)
+
+    def teach(
+        self,
+        source: jax.Array,
+        source_length: jax.Array,
+        target: jax.Array,
+        deterministic: bool,
+        exits: tuple[int, ...],
+    ) -> tuple[jax.Array, ...]:
+        """Logits [B, T, V] of `states`."""
+        states = self.states(source, source_length, target, deterministic, exits)
+        return tuple(map(self.head_logits, states))
 
     def __call__(self, source: jax.Array, source_length: jax.Array, target: jax.Array) -> jax.Array:
         """Teacher-forced logits [B, T, V] for decoder inputs target [B, T]."""
@@ -335,6 +347,26 @@ class T5:
         key: jax.Array | None = None,
         exits: tuple[int, ...] | None = None,
     ) -> tuple[jax.Array, ...]:
+        return self._forced("teach", params, batch, key, exits)
+
+    def states(
+        self,
+        params: Params,
+        batch: Mapping[str, jax.Array],
+        *,
+        key: jax.Array | None = None,
+    ) -> jax.Array:
+        return self._forced("states", params, batch, key, None)[0]
+
+    def _forced(
+        self,
+        method: str,
+        params: Params,
+        batch: Mapping[str, jax.Array],
+        key: jax.Array | None,
+        exits: tuple[int, ...] | None,
+    ) -> tuple[jax.Array, ...]:
+        """A teacher-forced method of the module on a batch."""
         return self.module.apply(
             {"params": params},
             batch["prompt"],
@@ -342,9 +374,12 @@ class T5:
             batch["inputs"],
             key is None,
             exits or (self.config.num_decoder_layers,),
-            method="teach",
+            method=method,
             rngs=None if key is None else {"dropout": key},
         )
+
+    def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
+        return apply(self.module, "head_logits", params, hidden)
 
     def start(
         self, params: Params, prompt: jax.Array, prompt_length: jax.Array, capacity: int

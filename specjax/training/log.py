@@ -12,7 +12,7 @@ import numpy as np
 from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
-from specjax.evaluation.files import write_jsonl
+from specjax.writing import write_jsonl
 
 EVALUATIONS = "evaluations.jsonl"
 """In the workdir: one line {"step", metrics ...} for each evaluation."""

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.models.base import LanguageModel, Params
+from specjax.models.heads import Heads
 from specjax.training.loss import DIVERGENCES, cross_entropy
 
 Batch = Mapping[str, jax.Array]
@@ -111,3 +112,44 @@ class Distillation:
             labels = cross_entropy(ours, batch["labels"])
             loss = (1.0 - self.label_weight) * loss + self.label_weight * labels
         return masked_sum(loss, batch["mask"]), jnp.sum(batch["mask"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Blockwise:
+    """Cross-entropy of parallel heads, each with the label at its own offset (Stern et al. 2018).
+
+    Head j at position t learns `labels[t + j - 1]` where both positions are of the output. The loss
+    is the mean over all such (position, head) pairs. `params` is `{"trunk": ..., "heads": ...}`;
+    with a frozen trunk it is the heads' tree alone, and `frozen["trunk"]` runs without dropout.
+    """
+
+    heads: Heads
+    trunk_trained: bool
+
+    def sums(
+        self,
+        model: LanguageModel,
+        params: Params,
+        frozen: Mapping[str, Params],
+        batch: Batch,
+        key: jax.Array | None,
+    ) -> tuple[jax.Array, jax.Array]:
+        if self.trunk_trained:
+            trunk, heads = params["trunk"], params["heads"]
+        else:
+            trunk, heads, key = jax.lax.stop_gradient(frozen["trunk"]), params, None
+        hidden = model.states(trunk, batch, key=key)
+        total, count = jnp.float32(0), jnp.int32(0)
+        # One head after another: the logits of all of them at once would be [B, T, k, V].
+        for head in range(1, self.heads.count + 1):
+            logits = model.read_out(trunk, self.heads.state(heads, hidden, head))
+            labels, mask = (ahead(batch[name], head - 1) for name in ("labels", "mask"))
+            mask &= batch["mask"]
+            total += masked_sum(cross_entropy(logits, labels), mask)
+            count += jnp.sum(mask)
+        return total, count
+
+
+def ahead(values: jax.Array, offset: int) -> jax.Array:
+    """values[b, t + offset] of values [B, T]; zero, or False, beyond the end."""
+    return jnp.pad(values, ((0, 0), (0, offset)))[:, offset:]

@@ -13,10 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decodes import decoder, first_state, inputs, one_round, run, texts
-from scripted import PrefixModel, prefix_params
+from parallel_heads import random_heads
+from scripted import WIDTH, PrefixModel, prefix_params
 
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.base import Context, Options
+from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.copying import MaxGram, PromptLookup
 from specjax.drafting.neural import Neural
 from specjax.drafting.ngram import NGram
@@ -26,6 +28,7 @@ from specjax.drafting.uniform import Uniform
 from specjax.models.t5 import T5, T5Config
 from specjax.sampling import sampling
 from specjax.training.ngram import fit
+from specjax.verification.lenient import Lenient
 
 V, EOS = 12, 1
 CONFIG = T5Config(
@@ -48,6 +51,7 @@ PARAMS = {
     "target": scaled(TARGET.init(jax.random.key(3)), 1.3),
     "drafter": scaled(SMALL.init(jax.random.key(4)), 1.3),
     "ngram": fit([[3, 4, 5, 6, 1], [7, 8, 9, 1], [2, 3, 2, 3]], V, start_token=0),
+    "heads": random_heads(3, SMALL.config.d_model, seed=0),
 }
 STRATEGIES = {
     "none": Strategy(Nothing()),
@@ -55,6 +59,10 @@ STRATEGIES = {
     "hot": Strategy(Neural("drafter", 2), temperature=1.5),
     "confidence": Strategy(Neural("drafter", 4, "confidence"), numbers=(("confidence", 0.3),)),
     "sampled": Strategy(Neural("drafter", 3), temperature=1.0),
+    # Lenient enough for most drafts to stand: the trunk is then as far behind as it ever is.
+    "blockwise": Strategy(
+        Blockwise("drafter", 3), Lenient(), temperature=1.0, numbers=(("lenience", 1e-4),)
+    ),
     "unigram": Strategy(NGram(2, order=1), temperature=1.0),
     "bigram": Strategy(NGram(3)),
     "prompt_lookup": Strategy(PromptLookup(3)),
@@ -170,8 +178,11 @@ def test_rows_do_not_depend_on_who_shares_the_batch(strategy):
     model = PrefixModel(V, eos=(EOS,))
     models = (("target", model), ("drafter", model))
     params = {
-        "target": prefix_params(V, 1), "drafter": prefix_params(V, 2), "ngram": PARAMS["ngram"]
-    }  # fmt: skip
+        "target": prefix_params(V, 1),
+        "drafter": prefix_params(V, 2),
+        "ngram": PARAMS["ngram"],
+        "heads": random_heads(3, WIDTH, seed=0),
+    }
     rng = np.random.default_rng(5)
     prompts = [rng.integers(2, V, rng.integers(1, 7)).tolist() for _ in range(16)]
     prompts[0] = [3] * 7  # the same padded width in every batch

@@ -7,9 +7,11 @@ import dataclasses
 import jax.numpy as jnp
 import pytest
 from decodes import run, texts
-from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_law
+from parallel_heads import random_heads
+from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_law
 
 from specjax.decoding.strategy import Strategy
+from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.copying import MaxGram, PromptLookup
 from specjax.drafting.neural import Neural
 from specjax.drafting.ngram import NGram
@@ -28,12 +30,14 @@ PARAMS = {
     "target": prefix_params(V, seed=1),
     "drafter": prefix_params(V, seed=2, scale=0.7),
     "ngram": fit([[2, 3, 4, 1], [3, 3, 2, 1], [4, 2, 0, 1]], V, start_token=0),
+    "heads": random_heads(2, WIDTH, seed=3),
 }
 MODELS = (("target", MODEL), ("drafter", MODEL))
 DRAFTERS = {
     "none": Nothing(),
     "neural": Neural("drafter", 2),
     "confidence": Neural("drafter", 3, "confidence"),
+    "blockwise": Blockwise("drafter", 2),
     "unigram": NGram(2, order=1),
     "bigram": NGram(2),
     "prompt_lookup": PromptLookup(2),
@@ -42,7 +46,7 @@ DRAFTERS = {
     "uniform": Uniform(2, V),
 }
 SETTINGS = {"plain": (1.0, 0, 1.0), "truncated": (0.7, 4, 0.9)}
-P_VALUE = 1e-3  # 18 fixed-seed tests: a right law fails one of them with probability 0.02
+P_VALUE = 1e-3  # 20 fixed-seed tests: a right law fails one of them with probability 0.02
 
 
 def p_value(strategy: Strategy) -> float:
@@ -96,6 +100,20 @@ class AcceptsEverything(SpeculativeSampling):
 @pytest.mark.parametrize("drafter", ["neural", "bigram", "max_gram"])
 def test_a_wrong_rule_fails_the_same_test(rule, drafter):
     assert p_value(strategy(DRAFTERS[drafter], rule, SETTINGS["plain"])) < 1e-6
+
+
+@dataclasses.dataclass(frozen=True)
+class LawsOfOtherHeads(Blockwise):
+    """Wrong on purpose: reports for each token the law that another head drew from."""
+
+    def draft(self, models, params, caches, context, keys):
+        draft, caches = super().draft(models, params, caches, context, keys)
+        return draft.replace(probs=draft.probs[:, ::-1]), caches
+
+
+def test_laws_that_tokens_were_not_drawn_from_fail_the_same_test():
+    made = strategy(LawsOfOtherHeads("drafter", 2), SpeculativeSampling(), SETTINGS["plain"])
+    assert p_value(made) < 1e-6
 
 
 def test_the_seed_decides_the_output():

@@ -6,7 +6,7 @@ import pytest
 
 from specjax.decoding.summary import Statistics
 from specjax.evaluation.cost import Costs, standardized_walltime_improvement
-from specjax.evaluation.files import replacing, write_json
+from specjax.writing import replacing, write_json
 
 STATS = Statistics(
     tokens=30, rounds=10, drafted=40, accepted=20, tested=25, overlap=19.0,

@@ -67,7 +67,10 @@ class PrefixModel:
         if at is not None:
             logits = jnp.take_along_axis(logits, at[..., None], axis=1)
         data = {**cache.data, "tokens": held}
-        return Output(logits), Cache(data, cache.length + tokens.shape[1])
+        return Output(logits, state), Cache(data, cache.length + tokens.shape[1])
+
+    def read_out(self, params, hidden):
+        return hidden @ params["out"]
 
     def logits(self, params, source, prefix) -> np.ndarray:
         """Next-token logits [V] after the decoder tokens `prefix`, without a cache, in float64."""

@@ -1,0 +1,21 @@
+"""Parallel heads that are not silent, for tests that need no trained ones."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax.models.heads import Heads, LoadedHeads
+
+
+def random_heads(count: int, d_model: int, seed: int, scale: float = 0.3) -> LoadedHeads:
+    """Heads whose parameters are all normal with deviation `scale`."""
+    heads = Heads(count, d_model, width=d_model + 2)
+    rng = np.random.default_rng(seed)
+
+    def draw(leaf: jax.ShapeDtypeStruct) -> jax.Array:
+        return jnp.asarray(scale * rng.normal(size=leaf.shape), jnp.float32)
+
+    tree = jax.eval_shape(heads.init, jax.random.key(0))
+    return LoadedHeads(heads, jax.tree.map(draw, tree))
