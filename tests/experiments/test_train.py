@@ -88,10 +88,19 @@ def test_a_paper_recipe_says_what_was_not_run(name: str) -> None:
     assert "Not run here" in words and "Resources" in words
 
 
-@pytest.fixture(scope="module", params=WHOLE)
+def some_slow(names: tuple[str, ...], *quick: str) -> list:
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+@pytest.fixture(scope="module", params=some_slow(WHOLE, "align"))
 def finished(request, pair, tmp_path_factory) -> tuple[ConfigDict, Path, dict]:
     workdir = tmp_path_factory.mktemp(request.param) / "run"
-    config = small(request.param, pair)
+    less = {  # each figure is a program to compile; one job measures them all
+        "evaluation__decode": False,
+        "evaluation__acceptance": (0.0,),
+        "evaluation__keep": "loss",
+    }
+    config = small(request.param, pair, **({} if request.param == "align" else less))
     return config, workdir, train.run(config, workdir)
 
 
@@ -99,7 +108,8 @@ def test_a_job_leaves_its_model_and_its_evaluations(finished):
     config, workdir, results = finished
     steps = [row["step"] for row in results["evaluations"]]
     assert steps == [0, 2, 4]
-    measured = {"loss", "bleu", "acceptance_0", "acceptance_1"}
+    measured = {"loss", "acceptance_0"}
+    measured |= {"bleu", "acceptance_1"} if config.evaluation.decode else set()
     assert all(set(row) == measured | {"step"} for row in results["evaluations"])
     assert json.loads((workdir / "results.json").read_text("utf-8"))["best"] == results["best"]
     made = load(workdir / "model")
@@ -136,24 +146,26 @@ def test_a_workdir_of_another_run_is_refused(finished):
         train.run(other, workdir)
 
 
+@pytest.mark.slow
 def test_on_policy_distillation_and_layers_of_the_target(pair, tmp_path):
     config = small(
         "distill", pair, sequences__data=0.5, sequences__drafter=0.5, optimizer__steps=6,
         model__checkpoint=str(pair / "target"), model__decoder_layers=(1,),
+        evaluation__acceptance=(), evaluation__decode=False, evaluation__keep="loss",
     )  # fmt: skip
     results = train.run(config, tmp_path / "run")
     assert load(tmp_path / "run" / "model").model.config.num_decoder_layers == 1
     assert all(np.isfinite(row["loss"]) for row in results["evaluations"])
 
 
-@pytest.mark.parametrize("trunk", ["frozen", "trained"])
+@pytest.mark.parametrize("trunk", some_slow(("frozen", "trained"), "frozen"))
 def test_heads_are_trained_and_draft(pair, tmp_path, trunk):
-    config = small("blockwise", pair, heads__trunk=trunk, heads__count=2)
+    config = small("blockwise", pair, heads__trunk=trunk, heads__count=2, evaluation__decode=False)
     results = train.run(config, tmp_path / "run")
     losses = [row["loss"] for row in results["evaluations"]]
     assert losses[-1] < losses[0]
     assert (tmp_path / "run" / "model").exists() == (trunk == "trained")
-    names = {"step", "loss"} | {"bleu", "acceptance_0", "acceptance_1"}
+    names = {"step", "loss", "acceptance_0", "acceptance_1"}
     assert set(results["best"]) == (names if trunk == "trained" else {"step", "loss"})
     heads = heads_file.load(tmp_path / "run" / "heads.safetensors")
     target = load(pair / "target")
