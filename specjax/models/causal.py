@@ -26,6 +26,7 @@ from specjax.models.layers import (
     causal_mask,
     merge_heads,
     split_heads,
+    tied_logits,
     write,
 )
 from specjax.models.rope import Rope, rotate
@@ -174,14 +175,12 @@ class CausalModule(nn.Module):
         made = {window: causal_mask(position, size, window) for window in dict.fromkeys(windows)}
         return [made[window] for window in windows]
 
-    def head_logits(self, x: jax.Array) -> jax.Array:
+    def head_logits(self, x: jax.Array, training: bool = False) -> jax.Array:
         """Float32 logits [..., V] of residual states [..., D]."""
         x = self.final_norm(x)
         if not self.config.tied:
             return self.head(x).astype(jnp.float32)
-        # The table as left operand: on CPU the other order repacks it at every call.
-        logits = jnp.einsum("vd,btd->vbt", self.embedding.astype(self.config.dtype), x)
-        return jnp.moveaxis(logits, 0, -1).astype(jnp.float32)
+        return tied_logits(x, self.embedding.astype(self.config.dtype), training)
 
     def run(
         self, tokens: jax.Array, length: jax.Array, deterministic: bool = True
@@ -220,7 +219,7 @@ class CausalModule(nn.Module):
         """Teacher-forced logits [B, T, V] after each layer of `exits`, without a cache."""
         states, _ = self.run(tokens, length, deterministic)
         dropped = (self.drop(states[e - 1], deterministic=deterministic) for e in exits)
-        return tuple(map(self.head_logits, dropped))
+        return tuple(self.head_logits(x, True) for x in dropped)
 
     def __call__(self, tokens: jax.Array, length: jax.Array) -> jax.Array:
         """Teacher-forced logits [B, T, V] of rows of `length` [B] tokens."""

@@ -28,6 +28,7 @@ from specjax.models.layers import (
     key_mask,
     merge_heads,
     split_heads,
+    tied_logits,
     write,
 )
 
@@ -210,16 +211,14 @@ class T5Module(nn.Module):
             x = layer(x, bias, deterministic)
         return self.drop(self.encoder_norm(x), deterministic=deterministic)
 
-    def head_logits(self, x: jax.Array) -> jax.Array:
+    def head_logits(self, x: jax.Array, training: bool = False) -> jax.Array:
         """Float32 logits [..., V] of residual states [..., D]."""
         c = self.config
         x = self.decoder_norm(x)
         if c.scale_outputs:
             x = x * c.d_model**-0.5
         if c.tied:
-            # The table as left operand: on CPU the other order repacks it at every call.
-            x = jnp.einsum("vd,btd->vbt", self.embedding.astype(c.dtype), x)
-            return jnp.moveaxis(x, 0, -1).astype(jnp.float32)
+            return tied_logits(x, self.embedding.astype(c.dtype), training)
         return self.head(x).astype(jnp.float32)
 
     def read(self, source: jax.Array, length: jax.Array) -> dict[str, Any]:
@@ -267,7 +266,7 @@ class T5Module(nn.Module):
             cross = layer.cross_keys_values(encoded)
             x, _ = layer(x, None, None, cross, self_bias[None], cross_bias, deterministic)
             if number in exits:
-                found[number] = self.head_logits(self.drop(x, deterministic=deterministic))
+                found[number] = self.head_logits(self.drop(x, deterministic=deterministic), True)
         return tuple(found[number] for number in exits)
 
     def __call__(self, source: jax.Array, source_length: jax.Array, target: jax.Array) -> jax.Array:
