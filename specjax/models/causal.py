@@ -25,6 +25,7 @@ from specjax.models.layers import (
     attend,
     causal_mask,
     merge_heads,
+    rematerialised,
     split_heads,
     tied_logits,
     write,
@@ -61,6 +62,7 @@ class CausalConfig:
     eos: tuple[int, ...] = ()
     pad: int = 0
     dtype: Any = jnp.float32  # of the arithmetic; logits are always float32
+    remat: bool = False  # training computes layers again for the gradient: less memory
 
     def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
@@ -191,10 +193,14 @@ class CausalModule(nn.Module):
         """
         position = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
         angles = self.angles(position, length[:, None])
+
+        def one(layer: Layer, x: jax.Array, angles: jax.Array | None, mask: jax.Array) -> Any:
+            return layer(x, None, None, angles, mask, deterministic)
+
         x = self.drop(self.embed(tokens, position), deterministic=deterministic)
         states, made = [], []
         for layer, mask in zip(self.layers, self.masks(position, tokens.shape[1]), strict=True):
-            x, keys_values = layer(x, None, None, angles, mask, deterministic)
+            x, keys_values = rematerialised(one, self.config.remat)(layer, x, angles, mask)
             states.append(x)
             made.append(keys_values)
         return states, made

@@ -27,6 +27,7 @@ from specjax.models.layers import (
     attend,
     key_mask,
     merge_heads,
+    rematerialised,
     split_heads,
     tied_logits,
     write,
@@ -57,6 +58,7 @@ class T5Config:
     eos: tuple[int, ...] = (1,)
     pad: int = 0
     dtype: Any = jnp.float32  # of the arithmetic; logits are always float32
+    remat: bool = False  # training computes layers again for the gradient: less memory
 
 
 def relative_bucket(distance: np.ndarray, bidirectional: bool, config: T5Config) -> np.ndarray:
@@ -207,8 +209,12 @@ class T5Module(nn.Module):
         bias = self.encoder_bias(position[None, :] - position[:, None])
         bias = bias[None] + key_mask(length, size)
         x = self.drop(self.embed(source), deterministic=deterministic)
+
+        def one(layer: EncoderLayer, x: jax.Array, bias: jax.Array) -> jax.Array:
+            return layer(x, bias, deterministic)
+
         for layer in self.encoder:
-            x = layer(x, bias, deterministic)
+            x = rematerialised(one, self.config.remat)(layer, x, bias)
         return self.drop(self.encoder_norm(x), deterministic=deterministic)
 
     def head_logits(self, x: jax.Array, training: bool = False) -> jax.Array:
@@ -259,12 +265,18 @@ class T5Module(nn.Module):
         position = np.arange(target.shape[1])
         distance = position[None, :] - position[:, None]
         self_bias = self.decoder_bias(distance) + np.where(distance > 0, MASKED, 0.0)
-        cross_bias = key_mask(source_length, source.shape[1])
+        biases = self_bias[None], key_mask(source_length, source.shape[1])
+
+        def one(
+            layer: DecoderLayer, x: jax.Array, encoded: jax.Array, *biases: jax.Array
+        ) -> jax.Array:
+            cross = layer.cross_keys_values(encoded)
+            return layer(x, None, None, cross, *biases, deterministic)[0]
+
         x = self.drop(self.embed(target), deterministic=deterministic)
         found = {}
         for number, layer in enumerate(self.decoder, start=1):
-            cross = layer.cross_keys_values(encoded)
-            x, _ = layer(x, None, None, cross, self_bias[None], cross_bias, deterministic)
+            x = rematerialised(one, self.config.remat)(layer, x, encoded, *biases)
             if number in exits:
                 found[number] = self.head_logits(self.drop(x, deterministic=deterministic), True)
         return tuple(found[number] for number in exits)
