@@ -101,11 +101,12 @@ def _bad_override(argv: list[str], error: Exception) -> str:
 
 
 def _unchanged_config(argv: list[str]) -> ConfigDict | None:
-    file = next((a.split("=", 1)[1] for a in argv if a.startswith("--config=")), DEFAULT_CONFIG)
+    given = next((a.split("=", 1)[1] for a in argv if a.startswith("--config=")), "")
+    file, _, words = (given or str(DEFAULT_CONFIG)).partition(":")
     spec = importlib.util.spec_from_file_location("config", file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.get_config()
+    return module.get_config(*filter(None, [words]))
 
 
 def _config_name() -> str:

@@ -22,7 +22,7 @@ from specjax.experiments.strategies import load_strategies
 from specjax.main import EXPERIMENTS
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = ("quickstart", "translate", "pair")
+EXAMPLES = ("quickstart", "translate", "pair", "drafters")
 JOBS = ("ngram", "ngram_wmt", "tokenizer")
 """Configs that decode nothing."""
 PAPERS = sorted(
@@ -196,3 +196,18 @@ def test_a_mistake_is_named_before_anything_is_loaded(changes: dict, named: str)
     fields = {"target": "google/t5-v1_1-small", "strategies": {"a": {"drafter": "none"}}}
     with pytest.raises(UserError, match=named):
         plan.run(decode_config(**fields | changes))
+
+
+def test_drafters_are_named_behind_the_colon() -> None:
+    config = module("drafters").get_config("small=google/t5-v1_1-small,mine=runs/x/model")
+    config.target = "google/t5-v1_1-xxl"
+    assert model_names(config) == {
+        "target": "google/t5-v1_1-xxl",
+        "small": "google/t5-v1_1-small",
+        "mine": "runs/x/model",
+    }
+    strategies = load_strategies(config, 32_000)
+    assert strategies["mine"].drafter.model == "mine" and strategies["mine"].greedy
+    assert strategies["small_sampled"].settings == strategies["sampled"].settings
+    with pytest.raises(UserError, match="drafters are name=directory"):
+        module("drafters").get_config("small")

@@ -1,0 +1,34 @@
+"""Several drafters of one target side by side: which one is worth its training?
+
+    python -m specjax.main --config=configs/drafters.py:before=DIR,aligned=runs/align/model \
+      --workdir=runs/drafters --config.target=DIR --config.task=multi30k_ende \
+      --config.data.kind=text --config.data.path=test.en.gz --config.data.reference_path=test.de.gz
+
+Behind the colon are names and directories (or hub ids) of the drafters. Each drafts `length` tokens,
+greedily and at temperature 1, against autoregressive decoding of the same kind. docs/training.md has
+the figures of six drafters of a 28M target.
+"""
+
+from ml_collections import ConfigDict
+
+from specjax.errors import UserError
+from specjax.experiments.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
+
+LENGTH = 3
+
+
+def get_config(drafters: str = "drafter=") -> ConfigDict:
+    """The experiment on drafters `name=directory,name=directory`."""
+    config = decode_config(task="multi30k_ende")
+    found = {"autoregressive": AUTOREGRESSIVE, "sampled": SAMPLED}
+    for part in drafters.split(","):
+        name, equals, place = part.partition("=")
+        if not (name and equals):
+            raise UserError(
+                f"--config=...:{drafters!r} has {part!r}; drafters are name=directory, with commas"
+            )
+        config.drafters[name] = place
+        found[name] = neural(name, LENGTH)
+        found[f"{name}_sampled"] = neural(name, LENGTH, temperature=1.0)
+    config.strategies = ConfigDict(found)
+    return config
