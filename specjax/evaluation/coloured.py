@@ -18,11 +18,15 @@ class Piece(NamedTuple):
 
 
 def pieces(rounds: Sequence[Mapping[str, Any]]) -> list[Piece]:
-    """Drafted tokens and what the target added, in the order they were written."""
+    """Drafted tokens and what the target added, in the order they were written.
+
+    A round whose drafter has several writers names one for each token in `writers`.
+    """
     found = []
     for each in rounds:
-        for index, text in enumerate(each["drafted"]):
-            found.append(Piece(_visible(text), each["writer"], index < each["accepted"]))
+        writers = each.get("writers") or [each["writer"]] * len(each["drafted"])
+        for index, (text, writer) in enumerate(zip(each["drafted"], writers, strict=True)):
+            found.append(Piece(_visible(text), writer, index < each["accepted"]))
         if each.get("next") is not None:
             found.append(Piece(_visible(each["next"]), each["next_writer"], True))
     return found

@@ -116,7 +116,8 @@ def _sections(results: Results, folder: Path) -> Iterator[Section]:
             "Stacked bars: time per token in the drafter, the target, fixed costs and the rest,"
             " relative to autoregressive decoding.",
             "Target and drafter: calls times the measured cost of one. Fixed: prompt reading and"
-            " dispatch. Rest: what no model call explains. The mark is the measured total.",
+            " dispatch. Rest: what no model call explains; below zero when calls cost less than"
+            " measured alone. The mark is the measured total.",
         )
         + _time_table(strategies),
     )
@@ -200,7 +201,8 @@ def _acceptance_table(strategies: Mapping[str, Any]) -> str:
         ("tested", "tested", ",d"),
         ("analytic", "analytic", ".3f"),
     ]
-    return _table("Acceptance rates", columns, _rows(strategies, columns, "acceptance"))
+    tested = {n: e for n, e in strategies.items() if (e.get("acceptance") or {}).get("tested")}
+    return _table("Acceptance rates", columns, _rows(tested, columns, "acceptance"))
 
 
 def _rounds_table(strategies: Mapping[str, Any]) -> str:

@@ -61,7 +61,14 @@ def entry(alpha: float, length: int, temperature: float) -> dict[str, Any]:
         "standardized_walltime_improvement": predicted,
         "identical_to_target": None if temperature else 1.0, "lossless": alpha != 0.87,
         "quality": {"bleu": (21.0 if temperature else 34.5) - 1.5 * (alpha == 0.87)},
-        "acceptance": None, "rounds": None, "predicted": None,
+        "acceptance": {
+            "rate": None, "low": None, "high": None, "tested": 0, "analytic": None,
+            "by_position": [], "along_text": [],
+        },
+        "rounds": {"count": rounds, "tokens_per_round": {"1": rounds}, "stop_reasons": {}},
+        "predicted": {
+            "theorem_3_8": 1.0, "with_v": 1.0, "measured": 1.0, "error_percent": 0.0,
+        },
         "time": {"total": seconds, **parts, "rest": seconds - sum(parts.values())},
         "operations": {
             name: counted(flops[name], memory[name]) for name in flops
@@ -108,11 +115,14 @@ def texts() -> list[dict[str, Any]]:
             "drafted": [f" {word}" for word in words[i : i + 3]],
             "accepted": (i + 1) % 4,
             "writer": "drafter" if i % 2 else "bigram",
+            "writers": ["bigram", "drafter", "drafter"][: len(words[i : i + 3])]
+            if i == 2
+            else None,
             "next": f" {words[9 - i]}" if i < 9 else None,
             "next_writer": "target",
         }
         for i in range(10)
-    ]
+    ] + [{"drafted": [], "accepted": 0, "writer": None, "next": "</s>", "next_writer": "target"}]
     source = "translate English to German: Two young men in blue shirts <play> & laugh."
     return [
         {"source": source, "strategy": strategy, "rounds": rounds * repeats}
