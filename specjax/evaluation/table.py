@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 COLUMNS: tuple[tuple[str, str, str], ...] = (
@@ -26,11 +26,16 @@ def table(strategies: Mapping[str, Mapping[str, Any]]) -> str:
     rows = [
         [
             name,
-            *(_cell(entry[field], form) for _, field, form in COLUMNS),
-            *(_cell(entry["quality"].get(metric), ".2f") for metric in metrics),
+            *(cell(entry[field], form) for _, field, form in COLUMNS),
+            *(cell(entry["quality"].get(metric), ".2f") for metric in metrics),
         ]
         for name, entry in strategies.items()
     ]
+    return aligned(head, rows)
+
+
+def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Rows under their headings, the first column to the left, the others to the right."""
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     lines = ["  ".join(_pad(i, cell, widths[i]) for i, cell in enumerate(row)) for row in rows]
     title = "  ".join(_pad(i, cell, widths[i]) for i, cell in enumerate(head))
@@ -41,5 +46,6 @@ def _pad(column: int, cell: str, width: int) -> str:
     return cell.ljust(width) if column == 0 else cell.rjust(width)
 
 
-def _cell(value: Any, form: str) -> str:
+def cell(value: Any, form: str) -> str:
+    """A formatted value, a dash for none."""
     return "-" if value is None else format(value, form)
