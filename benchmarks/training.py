@@ -8,7 +8,8 @@ Batches are those of `data.pipeline.Batches`; without files, rows of random ids.
 train on the same batches in turn (A B A B ...); compilation and warm-up are not timed. Without
 dropout the losses of the first step must agree. With it, transformers' dropout of attention
 weights is switched off, because specjax has none. Tokens are those the decoder learns. A ratio is
-that of two neighbouring runs. On a busy machine pin both to one core:
+that of two neighbouring runs. On a busy machine pin both to one core, and read the tokens per
+second of CPU time:
 
     taskset -c 1 python benchmarks/training.py --threads=1 ...
 """
@@ -152,40 +153,47 @@ def theirs(args: argparse.Namespace, path: Path, dropout: bool) -> Step:
     return step
 
 
-def run(step: Step, batches: Sequence[Arrays]) -> float:
-    """Tokens per second of one pass over the batches."""
-    start = time.perf_counter()
+CLOCKS = {"second": time.perf_counter, "second of CPU time": time.process_time}
+
+
+def run(step: Step, batches: Sequence[Arrays]) -> dict[str, float]:
+    """Tokens per second on each clock of one pass over the batches."""
+    start = {name: clock() for name, clock in CLOCKS.items()}
     losses = [step(batch) for batch in batches]
     float(losses[-1])  # waits for the device
-    return sum(int(batch["mask"].sum()) for batch in batches) / (time.perf_counter() - start)
+    tokens = sum(int(batch["mask"].sum()) for batch in batches)
+    return {name: tokens / (clock() - start[name]) for name, clock in CLOCKS.items()}
 
 
 def race(contestants: dict[str, Step], batches: list[Arrays], rounds: int) -> dict[str, Any]:
-    """Tokens per second of every run, in turn, and the first loss of every contestant."""
+    """Speeds of every run, in turn, the machine's load, and everyone's first loss."""
     first = {name: float(step(batches[0])) for name, step in contestants.items()}
     for step in contestants.values():
         run(step, batches)  # compiles every shape
-    speeds: dict[str, list[float]] = {name: [] for name in contestants}
+    speeds: dict[str, Any] = {clock: {name: [] for name in contestants} for clock in CLOCKS}
     loads = []
     for _ in range(rounds):
         for name, step in contestants.items():
-            speeds[name].append(run(step, batches))
+            for clock, speed in run(step, batches).items():
+                speeds[clock][name].append(speed)
         loads.append(os.getloadavg()[0])
-    return {"first_loss": first, "tokens_per_second": speeds, "load": loads}
+    return {"first_loss": first, "tokens_per": speeds, "load": loads}
 
 
 def report(dropout: str, raced: dict[str, Any]) -> dict[str, Any]:
     """Prints one setting's figures and returns them."""
-    speeds = raced["tokens_per_second"]
-    median = {name: statistics.median(values) for name, values in speeds.items()}
-    over = sorted(a / b for a, b in zip(speeds["specjax"], speeds["PyTorch"], strict=True))
     print(f"dropout {dropout}; load {min(raced['load']):.1f} to {max(raced['load']):.1f}")
-    for name, values in speeds.items():
-        runs = " ".join(f"{value:6.0f}" for value in values)
-        print(f"  {name:8} tokens/s {runs}   median {median[name]:.0f}")
-    ratio = {"low": over[0], "median": statistics.median(over), "high": over[-1]}
-    print("  specjax over PyTorch {median:.2f} ({low:.2f} to {high:.2f})".format(**ratio))
-    return {**raced, "median": median, "ratio": ratio}
+    summary = {}
+    for clock, speeds in raced["tokens_per"].items():
+        median = {name: statistics.median(values) for name, values in speeds.items()}
+        for name, values in speeds.items():
+            runs = " ".join(f"{value:6.0f}" for value in values)
+            print(f"  {name:8} tokens per {clock:18} {runs}   median {median[name]:.0f}")
+        over = sorted(a / b for a, b in zip(speeds["specjax"], speeds["PyTorch"], strict=True))
+        ratio = {"low": over[0], "median": statistics.median(over), "high": over[-1]}
+        print("  specjax over PyTorch {median:.2f} ({low:.2f} to {high:.2f})".format(**ratio))
+        summary[clock] = {"median": median, "ratio": ratio}
+    return {**raced, "summary": summary}
 
 
 def check_losses(first: dict[str, float]) -> None:
