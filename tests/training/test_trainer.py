@@ -131,7 +131,7 @@ def test_a_run_resumes_to_the_bit(tmp_path):
 
 
 def test_the_best_checkpoint_is_returned_and_kept(tmp_path):
-    scores = iter([3.0, 1.0, 2.0])
+    scores = iter([9.0, 3.0, 1.0, 2.0])  # the first before any step
     seen = {}
 
     def scored(params) -> dict[str, float]:
@@ -146,7 +146,7 @@ def test_the_best_checkpoint_is_returned_and_kept(tmp_path):
 
 
 def test_a_larger_metric_can_be_the_better_one(tmp_path):
-    scores = iter([3.0, 1.0, 2.0])
+    scores = iter([9.0, 3.0, 1.0, 2.0])
     seen = {}
 
     def scored(params) -> dict[str, float]:
