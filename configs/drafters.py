@@ -6,7 +6,7 @@
 
 Behind the colon are names and directories (or hub ids) of the drafters. Each drafts three tokens,
 greedily and at temperature 1, against autoregressive decoding of the same kind. docs/training.md
-has the figures of six drafters of a 28M target.
+has the figures of four drafters of a 28M target.
 """
 
 from ml_collections import ConfigDict

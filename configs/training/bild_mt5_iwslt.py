@@ -6,8 +6,8 @@
       --config.model.checkpoint=google/mt5-large --config.remat=True
 
 The paper's recipe: 500k steps of 16 rows, Adafactor with a constant rate, of {0.5, 1, 2, 5}e-4 for
-small and {0.5, 1}e-4 for large models. Resources: --dry_run says what a device must hold; days on
-one accelerator. Not run here.
+small and {0.5, 1}e-4 for large models. Resources: `--dry_run` says what a device must hold,
+activations aside. Not run here.
 """
 
 from ml_collections import ConfigDict

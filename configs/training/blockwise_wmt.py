@@ -6,7 +6,7 @@
 
 The paper trains heads on a frozen or a trained transformer for as long as the base model, on its
 outputs as well as on the data. Here the trunk is a T5 that was fine-tuned on the task.
-Resources: 2 GB of device memory; a day on one accelerator. Not run here.
+Resources: `--dry_run` says what a device must hold, activations aside. Not run here.
 """
 
 from ml_collections import ConfigDict

@@ -7,7 +7,7 @@
 The paper gives the shape (2 layers of width 256, 8k pieces) and the data, not the recipe: AdamW
 with cosine decay is our choice. `n_layer=12 n_embd=768 n_inner=3072 n_head=12` makes its 97M
 target.
-Resources: 1 GB of device memory; hours on one accelerator. Not run here.
+Resources: `--dry_run` says what a device must hold, activations aside. Not run here.
 """
 
 from ml_collections import ConfigDict
