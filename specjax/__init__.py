@@ -1,5 +1,10 @@
 """specjax: speculative decoding in JAX."""
 
+import os
+
+# Of transformers we use tokenizers: that PyTorch is missing is nothing to tell the user.
+os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+
 from specjax.api import Generator, LoadedModel, Result, load
 from specjax.decoding.strategy import Strategy, autoregressive, speculative
 from specjax.errors import UserError
