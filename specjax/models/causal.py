@@ -30,6 +30,7 @@ from specjax.models.layers import (
     tied_logits,
     write,
 )
+from specjax.models.linen import LinenModel
 from specjax.models.rope import Rope, rotate
 
 
@@ -239,7 +240,7 @@ class CausalModule(nn.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class Causal:
+class Causal(LinenModel):
     """A decoder-only model under the contract of `models.base`.
 
     With dynamic rotary scaling a token is rotated for the length its row had when it was fed:
@@ -253,20 +254,8 @@ class Causal:
         return CausalModule(self.config)
 
     @property
-    def vocab_size(self) -> int:
-        return self.config.vocab_size
-
-    @property
     def start_token(self) -> None:
         return None
-
-    @property
-    def eos(self) -> tuple[int, ...]:
-        return self.config.eos
-
-    @property
-    def pad(self) -> int:
-        return self.config.pad
 
     @property
     def max_positions(self) -> int | None:
@@ -278,46 +267,12 @@ class Causal:
         one = jnp.ones((1,), jnp.int32)
         return self.module.init(key, one[None], one)["params"]
 
-    def teach(
-        self,
-        params: Params,
-        batch: Mapping[str, jax.Array],
-        *,
-        key: jax.Array | None = None,
-        exits: tuple[int, ...] | None = None,
-    ) -> tuple[jax.Array, ...]:
-        return self._forced("teach", params, batch, key, exits)
+    @property
+    def depth(self) -> int:
+        return self.config.num_layers
 
-    def states(
-        self,
-        params: Params,
-        batch: Mapping[str, jax.Array],
-        *,
-        key: jax.Array | None = None,
-    ) -> jax.Array:
-        return self._forced("states", params, batch, key, None)[0]
-
-    def _forced(
-        self,
-        method: str,
-        params: Params,
-        batch: Mapping[str, jax.Array],
-        key: jax.Array | None,
-        exits: tuple[int, ...] | None,
-    ) -> tuple[jax.Array, ...]:
-        """A teacher-forced method of the module on a batch."""
-        return self.module.apply(
-            {"params": params},
-            batch["inputs"],
-            batch["length"],
-            key is None,
-            exits or (self.config.num_layers,),
-            method=method,
-            rngs=None if key is None else {"dropout": key},
-        )
-
-    def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
-        return apply(self.module, "head_logits", params, hidden)
+    def taught(self, batch: Mapping[str, jax.Array]) -> tuple[jax.Array, ...]:
+        return batch["inputs"], batch["length"]
 
     def start(
         self, params: Params, prompt: jax.Array, prompt_length: jax.Array, capacity: int

@@ -32,6 +32,7 @@ from specjax.models.layers import (
     tied_logits,
     write,
 )
+from specjax.models.linen import LinenModel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -316,7 +317,7 @@ def bias_rows(table: jax.Array, start: jax.Array, count: int) -> jax.Array:
 
 
 @dataclasses.dataclass(frozen=True)
-class T5:
+class T5(LinenModel):
     """A T5-family model under the contract of `models.base`."""
 
     config: T5Config
@@ -326,10 +327,6 @@ class T5:
         return T5Module(self.config)
 
     @property
-    def vocab_size(self) -> int:
-        return self.config.vocab_size
-
-    @property
     def start_token(self) -> int:
         return self.config.start_token
 
@@ -337,60 +334,17 @@ class T5:
     def max_positions(self) -> None:
         return None
 
-    @property
-    def eos(self) -> tuple[int, ...]:
-        return self.config.eos
-
-    @property
-    def pad(self) -> int:
-        return self.config.pad
-
     def init(self, key: jax.Array) -> Params:
         """Freshly initialised float32 parameters."""
         one = jnp.ones((1,), jnp.int32)
         return self.module.init(key, one[None], one, one[None])["params"]
 
-    def teach(
-        self,
-        params: Params,
-        batch: Mapping[str, jax.Array],
-        *,
-        key: jax.Array | None = None,
-        exits: tuple[int, ...] | None = None,
-    ) -> tuple[jax.Array, ...]:
-        return self._forced("teach", params, batch, key, exits)
+    @property
+    def depth(self) -> int:
+        return self.config.num_decoder_layers
 
-    def states(
-        self,
-        params: Params,
-        batch: Mapping[str, jax.Array],
-        *,
-        key: jax.Array | None = None,
-    ) -> jax.Array:
-        return self._forced("states", params, batch, key, None)[0]
-
-    def _forced(
-        self,
-        method: str,
-        params: Params,
-        batch: Mapping[str, jax.Array],
-        key: jax.Array | None,
-        exits: tuple[int, ...] | None,
-    ) -> tuple[jax.Array, ...]:
-        """A teacher-forced method of the module on a batch."""
-        return self.module.apply(
-            {"params": params},
-            batch["prompt"],
-            batch["prompt_length"],
-            batch["inputs"],
-            key is None,
-            exits or (self.config.num_decoder_layers,),
-            method=method,
-            rngs=None if key is None else {"dropout": key},
-        )
-
-    def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
-        return apply(self.module, "head_logits", params, hidden)
+    def taught(self, batch: Mapping[str, jax.Array]) -> tuple[jax.Array, ...]:
+        return batch["prompt"], batch["prompt_length"], batch["inputs"]
 
     def start(
         self, params: Params, prompt: jax.Array, prompt_length: jax.Array, capacity: int

@@ -54,7 +54,7 @@ def take(
       UserError: when there is no such layer.
     """
     made = layers_taken(model, decoder, encoder)
-    decoder = decoder or range(decoder_layers(model))
+    decoder = decoder or range(model.depth)
     if isinstance(model, Causal):
         return made, _with_layers(params, {"layers": decoder})
     encoder = encoder or range(model.config.num_layers)
@@ -66,7 +66,7 @@ def layers_taken(
 ) -> LanguageModel:
     """The shape of the model that `take` makes."""
     causal = isinstance(model, Causal)
-    counts = {"decoder": decoder_layers(model), "encoder": 0 if causal else model.config.num_layers}
+    counts = {"decoder": model.depth, "encoder": 0 if causal else model.config.num_layers}
     for side, layers in (("decoder", decoder), ("encoder", encoder)):
         for layer in layers:
             if not 0 <= layer < counts[side]:
@@ -81,11 +81,6 @@ def layers_taken(
     elif model.config.windows:
         config["windows"] = tuple(model.config.windows[layer] for layer in decoder)
     return type(model)(dataclasses.replace(model.config, **config))
-
-
-def decoder_layers(model: LanguageModel) -> int:
-    """How many layers the decoder has."""
-    return getattr(model.config, "num_decoder_layers", model.config.num_layers)
 
 
 def _with_layers(params: Params, kept: Mapping[str, Sequence[int]]) -> Params:

@@ -1,0 +1,73 @@
+"""What all models have in common that are a Flax Linen module and a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+
+from specjax.models.base import Params
+from specjax.models.layers import apply
+
+
+class LinenModel:
+    """The part of the model contract that follows from `config`, `module`, `depth` and `taught`.
+
+    The module has `states`, `teach` and `head_logits`; the first two take what `taught` gives, then
+    whether dropout is off, then the decoder layers (1-based) whose states or logits are wanted.
+    """
+
+    config: Any
+    module: nn.Module
+    depth: int  # decoder layers
+    taught: Callable[[Mapping[str, jax.Array]], tuple[jax.Array, ...]]  # of a batch
+
+    @property
+    def vocab_size(self) -> int:
+        return self.config.vocab_size
+
+    @property
+    def eos(self) -> tuple[int, ...]:
+        return self.config.eos
+
+    @property
+    def pad(self) -> int:
+        return self.config.pad
+
+    def teach(
+        self,
+        params: Params,
+        batch: Mapping[str, jax.Array],
+        *,
+        key: jax.Array | None = None,
+        exits: tuple[int, ...] | None = None,
+    ) -> tuple[jax.Array, ...]:
+        return self._forced("teach", params, batch, key, exits)
+
+    def states(
+        self, params: Params, batch: Mapping[str, jax.Array], *, key: jax.Array | None = None
+    ) -> jax.Array:
+        return self._forced("states", params, batch, key, None)[0]
+
+    def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
+        return apply(self.module, "head_logits", params, hidden)
+
+    def _forced(
+        self,
+        method: str,
+        params: Params,
+        batch: Mapping[str, jax.Array],
+        key: jax.Array | None,
+        exits: tuple[int, ...] | None,
+    ) -> tuple[jax.Array, ...]:
+        """A teacher-forced method of the module on a batch."""
+        return self.module.apply(
+            {"params": params},
+            *self.taught(batch),
+            key is None,
+            exits or (self.depth,),
+            method=method,
+            rngs=None if key is None else {"dropout": key},
+        )
