@@ -244,7 +244,7 @@ def check_heads(decoder: Decoder, params: Mapping[str, Params]) -> None:
     """
     if isinstance(decoder.drafter, Blockwise):
         try:
-            decoder.drafter.check(decoder.models, params, decoder.target)
+            decoder.drafter.check(decoder.models, params)
         except ValueError as error:
             raise UserError(f"strategy: {error}") from None
 

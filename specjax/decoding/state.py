@@ -73,6 +73,11 @@ class Decoder:
         for name in (self.target, *self.drafter.models):
             if name not in known:
                 raise ValueError(f"model {name!r} is not among {', '.join(map(repr, known))}")
+        if self.target in self.drafter.models:
+            raise ValueError(
+                f"the drafter's model is {self.target!r}, whose cache the verification needs as it"
+                " was; it must be another one"
+            )
         for name in self.used:
             if (known[name].start_token is None) != (self.target_model.start_token is None):
                 raise ValueError(

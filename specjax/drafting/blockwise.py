@@ -60,19 +60,17 @@ class Blockwise:
     def writers(self) -> tuple[str, ...]:
         return (self.model,)
 
-    def check(self, models: Models, params: Mapping[str, Any], target: str) -> None:
+    def check(self, models: Models, params: Mapping[str, Any]) -> None:
         """Refuses heads that do not fit.
 
         Raises:
-          ValueError: when there are fewer heads than `length`, they were made for another width,
-            or the trunk is the target, whose cache the verification needs as it was.
+          ValueError: when there are fewer heads than `length`, or they were made for another
+            width.
         """
         loaded = params[self.heads]
         if not isinstance(loaded, LoadedHeads):
             raise ValueError(f"{self.heads!r} is a {type(loaded).__name__}; it must be LoadedHeads")
         heads = loaded.heads
-        if self.model == target:
-            raise ValueError(f"model is {self.model!r}; a blockwise drafter needs its own trunk")
         if self.length > heads.count:
             raise ValueError(
                 f"length is {self.length}; {self.heads!r} holds {heads.count} heads, so it must be"

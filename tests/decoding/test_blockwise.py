@@ -16,6 +16,7 @@ from specjax.api import Generator, LoadedModel
 from specjax.decoding.strategy import Strategy, from_config
 from specjax.drafting.base import Context, Options
 from specjax.drafting.blockwise import Blockwise
+from specjax.drafting.neural import Neural
 from specjax.errors import UserError
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
@@ -141,7 +142,8 @@ def generator(drafter: Blockwise, heads) -> Generator:
     [
         (Blockwise("drafter", 4), random_heads(3, D, 0), "length is 4; 'heads' holds 3 heads"),
         (Blockwise("drafter", 2), random_heads(3, 8, 0), "of width 8; 'drafter' has 12"),
-        (Blockwise("target", 2), random_heads(3, D, 0), "needs its own trunk"),
+        (Blockwise("target", 2), random_heads(3, D, 0), "drafter's model is 'target'"),
+        (Neural("target", 2), random_heads(3, D, 0), "drafter's model is 'target'"),
         (Blockwise("drafter", 2), {}, "'heads' is a dict; it must be LoadedHeads"),
     ],
 )
