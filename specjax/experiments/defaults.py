@@ -146,7 +146,7 @@ def train_config(**changes: Any) -> ConfigDict:
             "exits": "last",  # cross-entropy after which layers: last, first_and_last, all
             "exit_weights": "equal",  # or linear (CALM)
             "divergence": "forward_kl",  # reverse_kl, jensen_shannon, total_variation
-            "temperature": 1.0,  # of both laws
+            "temperature": 1.0,  # of both laws, and of samples of the model in training
             "label_weight": 0.0,  # share of the cross-entropy in distillation
         }
     )

@@ -42,7 +42,7 @@ def check_fields(config: ConfigDict) -> None:
     check_choices(config, _CHOICES)
     if not config.strategies:
         raise UserError("config.strategies is empty; it must name at least one strategy")
-    check_rows_per_device(config)
+    check_rows_per_device(config, "batch_size")
 
 
 def field_value(config: ConfigDict, field: str) -> Any:
@@ -80,14 +80,15 @@ def check_numbers(config: ConfigDict, ranges: Mapping[str, tuple[float, float]])
             )
 
 
-def check_rows_per_device(config: ConfigDict) -> None:
-    """Refuses a batch that the mesh cannot split evenly."""
+def check_rows_per_device(config: ConfigDict, *fields: str) -> None:
+    """Refuses batch sizes (dotted paths) that the mesh cannot split evenly."""
     data, _ = axis_sizes(config.mesh.to_dict())
-    if config.batch_size % data:
-        raise UserError(
-            f"config.batch_size is {config.batch_size}; it must be a multiple of config.mesh.data,"
-            f" {data}"
-        )
+    for field in fields:
+        value = field_value(config, field)
+        if value % data:
+            raise UserError(
+                f"config.{field} is {value}; it must be a multiple of config.mesh.data, {data}"
+            )
 
 
 def model_names(config: ConfigDict) -> dict[str, str]:

@@ -75,8 +75,7 @@ _RANGES = {
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     """Trains to the end, or goes on where the workdir's run stopped; returns results.json."""
     check_train_fields(config)
-    workdir.mkdir(parents=True, exist_ok=True)
-    same_settings(config, workdir)
+    check_settings(config, workdir)
     mesh = mesh_of(config.mesh.to_dict())
     target = load(config.target, DTYPES[config.dtype], mesh=mesh) if config.target else None
     start = load_start(config, target, mesh)
@@ -90,6 +89,9 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     frozen = {**subject.frozen, **others}
     scores = scores_of(config, task, frozen, subject, target, texts, encoder)
     scores.check(config.evaluation.keep)
+    # Only now: a mistake that was refused above must not claim the workdir for its config.
+    workdir.mkdir(parents=True, exist_ok=True)
+    write_json(workdir / SETTINGS, settings_of(config))
     batches = train_data.mixture(config, start.model, encoder, texts.train, target, workdir)
     params = fit(run_of(config, subject, task, frozen, batches, scores), workdir)
     places = subject.save(params, workdir)
@@ -111,7 +113,9 @@ def check_train_fields(config: ConfigDict) -> None:
     check_integers(config, _LEAST | train_objective.LEAST)
     check_choices(config, {"dtype": tuple(DTYPES)} | train_objective.CHOICES)
     check_numbers(config, _RANGES | train_objective.RANGES)
-    check_rows_per_device(config)
+    check_rows_per_device(
+        config, "batch_size", "evaluation.batch_size", "target_outputs.batch_size"
+    )
     check_start(config.model)
     if config.batch_size % config.accumulate:
         raise UserError(
@@ -136,16 +140,18 @@ def check_train_fields(config: ConfigDict) -> None:
     optimizer_of(config)
 
 
-def same_settings(config: ConfigDict, workdir: Path) -> None:
-    """Refuses a workdir that holds a run of another config; notes the config of a new one."""
-    settings = json.loads(json.dumps(config.to_dict()))
+def settings_of(config: ConfigDict) -> dict[str, Any]:
+    """The config as it comes back from JSON."""
+    return json.loads(json.dumps(config.to_dict()))
+
+
+def check_settings(config: ConfigDict, workdir: Path) -> None:
+    """Refuses a workdir that holds a run of another config."""
     file = workdir / SETTINGS
-    if not file.exists():
-        write_json(file, settings)
-        return
-    for field, (before, now) in differences(json.loads(file.read_text("utf-8")), settings):
+    before = json.loads(file.read_text("utf-8")) if file.exists() else settings_of(config)
+    for field, (old, new) in differences(before, settings_of(config)):
         raise UserError(
-            f"{str(workdir)!r} holds a run with {field} {before!r}, this config has {now!r}; give"
+            f"{str(workdir)!r} holds a run with {field} {old!r}, this config has {new!r}; give"
             " another --workdir, or remove that one"
         )
 

@@ -37,8 +37,22 @@ def load_texts(config: ConfigDict) -> Texts:
     """Reads both sides of a config, prefixes put before the prompts.
 
     Raises:
-      UserError: when they cannot be read or nothing is left to train on.
+      UserError: when they cannot be read, or what is left to train on fills no batch.
     """
+    found = _read(config)
+    if len(found.train) < config.batch_size:
+        raise UserError(
+            f"config.batch_size is {config.batch_size}; there are {len(found.train)} training rows"
+        )
+    if config.sequences.data > 0 and any(example.output is None for example in found.train):
+        raise UserError(
+            f"config.sequences.data is {config.sequences.data}, but not every training row has an"
+            " output"
+        )
+    return found
+
+
+def _read(config: ConfigDict) -> Texts:
     data = load_data(config.train, more=False)
     train = _prefixed(config.train, data.examples)
     side = config.validation
@@ -92,11 +106,7 @@ def encode(encoder: Encoder, examples: list[Example], field: str) -> Pairs:
 
 
 def batches_of(config: ConfigDict, model: LanguageModel, pairs: Pairs, seed: int) -> Batches:
-    """Training batches of rows; refuses fewer rows than one batch has."""
-    if len(pairs) < config.batch_size:
-        raise UserError(
-            f"config.batch_size is {config.batch_size}; there are {len(pairs)} training rows"
-        )
+    """Training batches of rows."""
     return Batches(
         pairs,
         batch_size=config.batch_size,
@@ -121,10 +131,6 @@ def mixture(
     What the target says is generated first, or read where an earlier run left it.
     """
     weights = {kind: share for kind, share in config.sequences.items() if share > 0}
-    if "data" in weights and any(example.output is None for example in examples):
-        raise UserError(
-            f"config.sequences.data is {weights['data']}, but not every training row has an output"
-        )
     pairs = encode(encoder, examples, "train")
     streams: Mapping[str, Pairs] = {kind: pairs for kind in weights}
     if "target" in weights:

@@ -17,7 +17,6 @@ from specjax.training.objective import (
     Objective,
     exit_weights,
 )
-from specjax.training.surgery import decoder_layers
 
 EXITS = {
     "last": lambda layers: (),
@@ -54,6 +53,6 @@ def objective_of(
         return made, {"teacher": target.params}
     if settings.name == "blockwise":
         return Blockwise(heads_of(config, start.model), config.heads.trunk == "trained"), {}
-    exits = EXITS[settings.exits](decoder_layers(start.model))
+    exits = EXITS[settings.exits](start.model.depth)
     weights = exit_weights(exits, settings.exit_weights)
     return CrossEntropy(settings.smoothing, exits, weights), {}

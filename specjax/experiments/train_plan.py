@@ -20,7 +20,7 @@ from specjax.models.base import LanguageModel
 from specjax.parallel.mesh import AXES, MODEL, axis_sizes
 from specjax.parallel.sharding import parameter_spec
 from specjax.training.optimizer import Optimizer
-from specjax.training.surgery import decoder_layers, layers_taken
+from specjax.training.surgery import layers_taken
 
 
 def show_plan(config: ConfigDict) -> dict[str, int]:
@@ -41,7 +41,7 @@ def show_plan(config: ConfigDict) -> dict[str, int]:
     count = sum(leaf.size for leaf in jax.tree.leaves(abstract_params(model, jnp.float32)))
     steps, rows = config.optimizer.steps, config.batch_size
     print(f"mesh: data {mesh['data']} x model {ways} = {math.prod(mesh.values())} device(s)")
-    print(f"model: {count:,} parameters, {decoder_layers(model)} decoder layers")
+    print(f"model: {count:,} parameters, {model.depth} decoder layers")
     print(f"{config.objective.name} for {steps:,} steps of {rows} rows ({steps * rows:,} rows)")
     for name, size in found.items():
         print(f"{name:12}{size / GIB:10.3f} GiB per device")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 
 import jax
@@ -47,7 +48,7 @@ class Scores:
     def names(self) -> tuple[str, ...]:
         """What is measured."""
         quality = METRICS[self.metric](["a"], ["a"])
-        return ("loss", *quality, *map(acceptance_name, self._written()))
+        return ("loss", *quality, *map(acceptance_name, self.temperatures))
 
     def check(self, keep: str) -> None:
         """Refuses a name that is not measured."""
@@ -61,7 +62,7 @@ class Scores:
         start = self.subject.start
         model = dataclasses.replace(start, params=self.subject.model_params(params))
         found = {"loss": self._loss(params)} | self._quality(model)
-        for temperature, written in self._written().items():
+        for temperature, written in self._written.items():
             mean, _ = acceptance_on(written, self.target, model)
             found[acceptance_name(temperature)] = mean
         return found
@@ -86,24 +87,20 @@ class Scores:
         texts = generator(self.heldout.prompts, batch_size=self.batch_size).texts
         return METRICS[self.metric](texts, self.heldout.references)
 
+    @functools.cached_property
     def _written(self) -> dict[float, Written]:
-        """What the target says to the held-out prompts, generated once."""
-        if self._texts is None:
-            self._texts = {
-                temperature: write(
-                    self.target,
-                    self.heldout.prompts,
-                    temperature=temperature,
-                    max_new_tokens=self.max_new_tokens,
-                    batch_size=self.batch_size,
-                    bucket=self.bucket,
-                )
-                for temperature in self.temperatures
-            }
-        return self._texts
-
-    def __post_init__(self) -> None:
-        self._texts: dict[float, Written] | None = None
+        """What the target says to the held-out prompts."""
+        return {
+            temperature: write(
+                self.target,
+                self.heldout.prompts,
+                temperature=temperature,
+                max_new_tokens=self.max_new_tokens,
+                batch_size=self.batch_size,
+                bucket=self.bucket,
+            )
+            for temperature in self.temperatures
+        }
 
 
 def acceptance_name(temperature: float) -> str:

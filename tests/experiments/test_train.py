@@ -229,12 +229,18 @@ def test_a_job_in_bfloat16_with_recomputed_layers(pair, tmp_path):
         ({"model__decoder_layers": (5,)}, "model.decoder_layers names layer 5; there are 0 to 0"),
         ({"evaluation__keep": "rouge1"}, "config.evaluation.keep is 'rouge1'; what is measured is"),
         ({"batch_size": 64}, "config.batch_size is 64; there are 48 training rows"),
+        ({"target": "./nowhere"}, "model path './nowhere' is not a directory"),
+        (
+            {"mesh__data": 2, "evaluation__batch_size": 3},
+            "config.evaluation.batch_size is 3; it must be a multiple of config.mesh.data, 2",
+        ),
     ],
 )  # fmt: skip
 def test_a_useless_field_is_named(pair, tmp_path, changes, sentence):
     with pytest.raises(UserError) as refused:
         train.run(small("align", pair, **changes), tmp_path / "run")
     assert sentence in str(refused.value)
+    assert not (tmp_path / "run").exists()  # the corrected config can have the workdir
 
 
 def test_without_validation_files_the_last_training_rows_are_held_out(pair, tmp_path):
