@@ -21,6 +21,9 @@ Caches = dict[str, Cache]
 GOING, LENGTH, STOPPED, NO_MATCH = 0, 1, 2, 3
 """Stop reasons of a draft: unused, all K proposed or budget reached, predicate, nothing to copy."""
 
+STOP_REASONS = ("going", "length", "stopped", "no_match")
+"""Their names, for tables."""
+
 
 @struct.dataclass
 class Options:
