@@ -12,7 +12,13 @@ from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.copying import PromptLookup
 from specjax.drafting.neural import Neural
 from specjax.drafting.none import Nothing
-from specjax.evaluation.cost import Costs, needed, openings, standardized_walltime_improvement
+from specjax.evaluation.cost import (
+    Costs,
+    measure,
+    needed,
+    openings,
+    standardized_walltime_improvement,
+)
 from specjax.theory.speculative import walltime_improvement
 from specjax.writing import replacing, write_json
 
@@ -58,6 +64,21 @@ def test_every_call_that_a_prediction_prices_is_measured_once():
         ("target", 1), ("target", 4), ("target", 5), ("drafter", 1), ("drafter", 2),
     ]  # fmt: skip
     assert openings(drafters) == {Call("drafter", 2, 1)}
+
+
+class Scripted:
+    """A stopwatch on which a call takes a millisecond per token, the target's ten times that."""
+
+    def milliseconds(self, turns):
+        price = {"target": 10.0, "drafter": 1.0}
+        return [sum(price[call.model] * call.tokens for call in turn) for turn in turns]
+
+
+def test_the_step_before_an_opening_call_is_not_counted():
+    costs = measure(Scripted(), [Nothing(), Neural("drafter", 2)], "target")
+    assert costs.step == {"target": {1: 10.0, 3: 30.0}, "drafter": {1: 1.0, 2: 2.0}}
+    # Three rounds, five runs: two tokens three times, then one token twice.
+    assert costs.drafting_ms(Neural("drafter", 2), 3, {"drafter": 5}) == 3 * 2.0 + 2 * 1.0
 
 
 def test_costs_are_told_as_ratios_to_the_one_token_steps():
