@@ -96,7 +96,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     batches = job.batches()
     measured = measure(job, batches)
     costs = measure_costs(job, batches)
-    if config.profile_rounds:
+    if job.config.profile_rounds:
         write_profiles(job, workdir / PROFILE)
     return results.write(job, measured, costs, workdir)
 
