@@ -13,8 +13,9 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from specjax.errors import UserError
+from specjax.experiments.config_file import read_config
 
-EXPERIMENTS = ("decode", "ngram", "quickstart", "tokenizer", "train")
+EXPERIMENTS = ("decode", "ngram", "quickstart", "sweep", "tokenizer", "train")
 DEFAULT_CONFIG = Path(__file__).parent.parent / "configs" / "quickstart.py"
 CACHE = "SPECJAX_COMPILATION_CACHE"
 """Environment variable with the folder of compiled programs; empty turns the cache off."""
@@ -100,13 +101,9 @@ def _bad_override(argv: list[str], error: Exception) -> str:
     return f"a --config flag has a value of the wrong type: {error}"
 
 
-def _unchanged_config(argv: list[str]) -> ConfigDict | None:
+def _unchanged_config(argv: list[str]) -> ConfigDict:
     given = next((a.split("=", 1)[1] for a in argv if a.startswith("--config=")), "")
-    file, _, words = (given or str(DEFAULT_CONFIG)).partition(":")
-    spec = importlib.util.spec_from_file_location("config", file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.get_config(*filter(None, [words]))
+    return read_config(given or str(DEFAULT_CONFIG))
 
 
 def _config_name() -> str:

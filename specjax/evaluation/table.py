@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 COLUMNS: tuple[tuple[str, str, str], ...] = (
@@ -38,12 +38,12 @@ def table(strategies: Mapping[str, Mapping[str, Any]]) -> str:
     rows = [
         [
             name,
-            *(_cell(entry[field], form) for _, field, form in COLUMNS),
-            *(_cell(entry["quality"].get(metric), ".2f") for metric in metrics),
+            *(cell(entry[field], form) for _, field, form in COLUMNS),
+            *(cell(entry["quality"].get(metric), ".2f") for metric in metrics),
         ]
         for name, entry in strategies.items()
     ]
-    return _aligned(head, rows)
+    return aligned(head, rows)
 
 
 def predictions(strategies: Mapping[str, Mapping[str, Any]]) -> str:
@@ -53,13 +53,13 @@ def predictions(strategies: Mapping[str, Mapping[str, Any]]) -> str:
     rows = [
         [
             name,
-            *(_cell(entry["predicted"][field], form) for _, field, form in PREDICTED),
-            *(_cell(_percent(entry["time"], share), ".0f") for share in SHARES),
+            *(cell(entry["predicted"][field], form) for _, field, form in PREDICTED),
+            *(cell(_percent(entry["time"], share), ".0f") for share in SHARES),
             _interval(entry["acceptance"]),
         ]
         for name, entry in strategies.items()
     ]
-    return _aligned(head, rows)
+    return aligned(head, rows)
 
 
 def _percent(time: Mapping[str, float], share: str) -> float | None:
@@ -71,7 +71,8 @@ def _interval(acceptance: Mapping[str, Any]) -> str:
     return "-" if low is None else f"{low:.3f} to {high:.3f}"
 
 
-def _aligned(head: list[str], rows: list[list[str]]) -> str:
+def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Rows under their headings, the first column to the left, the others to the right."""
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     lines = ["  ".join(_pad(i, cell, widths[i]) for i, cell in enumerate(row)) for row in rows]
     title = "  ".join(_pad(i, cell, widths[i]) for i, cell in enumerate(head))
@@ -82,5 +83,6 @@ def _pad(column: int, cell: str, width: int) -> str:
     return cell.ljust(width) if column == 0 else cell.rjust(width)
 
 
-def _cell(value: Any, form: str) -> str:
+def cell(value: Any, form: str) -> str:
+    """A formatted value, a dash for none."""
     return "-" if value is None else format(value, form)

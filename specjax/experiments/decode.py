@@ -30,6 +30,7 @@ from specjax.experiments.fields import (
     heads_file,
     model_names,
 )
+from specjax.experiments.programs import release_programs
 from specjax.experiments.strategies import BASELINE, load_strategies
 from specjax.models.base import LanguageModel
 from specjax.parallel.mesh import mesh_of
@@ -92,7 +93,11 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     """Runs the experiment and writes its results; returns the content of results.json."""
     check_fields(config)
     workdir.mkdir(parents=True, exist_ok=True)
-    job = prepare(config)
+    return finish(prepare(config, load_models(config)), workdir)
+
+
+def finish(job: Job, workdir: Path) -> dict[str, Any]:
+    """Decodes, measures and writes results; returns the content of results.json."""
     batches = job.batches()
     measured = measure(job, batches)
     costs = measure_costs(job, batches)
@@ -106,15 +111,18 @@ def plan(config: ConfigDict) -> None:
     planning.run(config)
 
 
-def prepare(config: ConfigDict) -> Job:
-    """Loads models and data and builds one generator per strategy."""
-    names = model_names(config)
+def load_models(config: ConfigDict) -> dict[str, LoadedModel]:
+    """Every model of the config by its name."""
     mesh = mesh_of(config.mesh.to_dict())
     dtype = checkpoint_dtype(config)
-    models = {
+    return {
         name: load(checkpoint, dtype, mesh=mesh, split=name == "target" or config.split_drafters)
-        for name, checkpoint in names.items()
+        for name, checkpoint in model_names(config).items()
     }
+
+
+def prepare(config: ConfigDict, models: dict[str, LoadedModel]) -> Job:
+    """Loads data and builds one generator per strategy on models that `load_models` gave."""
     target = models["target"]
     if target.tokenizer is None:
         raise UserError(f"target {config.target!r} has no tokenizer files")
@@ -125,7 +133,7 @@ def prepare(config: ConfigDict) -> Job:
     data = load_data(config, more=bool(ngrams))
     trees = fit_tables(config, ngrams, target, width, data.rest)
     if HEADS in tables:
-        trees[HEADS] = heads.load(heads_file(config), dtype)
+        trees[HEADS] = heads.load(heads_file(config), checkpoint_dtype(config))
     generators = {
         name: Generator(
             target,
@@ -181,8 +189,7 @@ def output_texts(example: Example, target: LanguageModel) -> list[str]:
 def measure(job: Job, batches: list[Batch]) -> dict[str, Measured]:
     """Decodes all batches by all strategies in alternation, `repeats` times, shape after shape.
 
-    Programs of a shape are dropped after it: on CPU each takes hundreds of memory maps, of which a
-    process may have 65,530, and the compiler crashes when they run out.
+    Programs of a shape may be dropped after it (`release_programs`).
     """
     repeats = job.config.repeats
     found = {name: Measured.empty(repeats, len(batches)) for name in job.generators}
@@ -198,7 +205,7 @@ def measure(job: Job, batches: list[Batch]) -> dict[str, Measured]:
                 for index in indices:
                     measure_batch(job, batches[index], found, repeat, index)
                     bar.update()
-            jax.clear_caches()
+            release_programs()
     return found
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
+
+from specjax.experiments.config_file import read_config
 
 
 def decode_config(**changes: Any) -> ConfigDict:
@@ -189,6 +192,29 @@ def train_config(**changes: Any) -> ConfigDict:
             config[field].update(value)
         else:
             config[field] = value
+    return config
+
+
+def sweep_config(
+    base: str | ConfigDict, grid: Mapping[str, Sequence[Any]], **changes: Any
+) -> ConfigDict:
+    """Runs of a decode config, or of a file's (`FILE` or `FILE:WORDS`), over a grid.
+
+    The grid gives values by dotted field; flags set it as `--config.grid.seed='(0, 1)'`.
+    """
+    config = ConfigDict()
+    config.experiment = "sweep"
+    config.base = read_config(base) if isinstance(base, str) else base
+    nested: dict[str, Any] = {}
+    for field, values in grid.items():
+        *path, last = field.split(".")
+        node = nested
+        for part in path:
+            node = node.setdefault(part, {})
+        node[last] = tuple(values)
+    config.grid = ConfigDict(nested)
+    config.strategies = ()  # of the base, decoded beside its baselines; empty: all
+    config.update(changes)
     return config
 
 

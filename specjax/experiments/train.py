@@ -173,6 +173,7 @@ def task_of(config: ConfigDict, start: LoadedModel, objective: Objective) -> Tas
         config.accumulate,
         config.dropout > 0,
         config.seed,
+        None if config.dtype == "float32" else DTYPES[config.dtype],
     )
 
 

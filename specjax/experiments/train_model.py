@@ -56,10 +56,9 @@ def check_start(settings: ConfigDict) -> None:
 
 
 def trained_form(config: ConfigDict, model: LanguageModel) -> LanguageModel:
-    """The model with the dropout of the config."""
-    return dataclasses.replace(
-        model, config=dataclasses.replace(model.config, dropout=config.dropout)
-    )
+    """The model with the dropout and the rematerialisation of the config."""
+    changes = {"dropout": config.dropout, "remat": config.remat}
+    return dataclasses.replace(model, config=dataclasses.replace(model.config, **changes))
 
 
 def shape_of(settings: ConfigDict, vocab_size: int, ends: dict[str, Any]) -> LanguageModel:

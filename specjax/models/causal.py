@@ -25,7 +25,9 @@ from specjax.models.layers import (
     attend,
     causal_mask,
     merge_heads,
+    rematerialised,
     split_heads,
+    tied_logits,
     write,
 )
 from specjax.models.rope import Rope, rotate
@@ -60,6 +62,7 @@ class CausalConfig:
     eos: tuple[int, ...] = ()
     pad: int = 0
     dtype: Any = jnp.float32  # of the arithmetic; logits are always float32
+    remat: bool = False  # training computes layers again for the gradient: less memory
 
     def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
@@ -174,14 +177,12 @@ class CausalModule(nn.Module):
         made = {window: causal_mask(position, size, window) for window in dict.fromkeys(windows)}
         return [made[window] for window in windows]
 
-    def head_logits(self, x: jax.Array) -> jax.Array:
+    def head_logits(self, x: jax.Array, training: bool = False) -> jax.Array:
         """Float32 logits [..., V] of residual states [..., D]."""
         x = self.final_norm(x)
         if not self.config.tied:
             return self.head(x).astype(jnp.float32)
-        # The table as left operand: on CPU the other order repacks it at every call.
-        logits = jnp.einsum("vd,...d->v...", self.embedding.astype(self.config.dtype), x)
-        return jnp.moveaxis(logits, 0, -1).astype(jnp.float32)
+        return tied_logits(x, self.embedding.astype(self.config.dtype), training)
 
     def run(
         self, tokens: jax.Array, length: jax.Array, deterministic: bool = True
@@ -192,10 +193,14 @@ class CausalModule(nn.Module):
         """
         position = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
         angles = self.angles(position, length[:, None])
+
+        def one(layer: Layer, x: jax.Array, angles: jax.Array | None, mask: jax.Array) -> Any:
+            return layer(x, None, None, angles, mask, deterministic)
+
         x = self.drop(self.embed(tokens, position), deterministic=deterministic)
         states, made = [], []
         for layer, mask in zip(self.layers, self.masks(position, tokens.shape[1]), strict=True):
-            x, keys_values = layer(x, None, None, angles, mask, deterministic)
+            x, keys_values = rematerialised(one, self.config.remat)(layer, x, angles, mask)
             states.append(x)
             made.append(keys_values)
         return states, made
@@ -225,7 +230,8 @@ class CausalModule(nn.Module):
         self, tokens: jax.Array, length: jax.Array, deterministic: bool, exits: tuple[int, ...]
     ) -> tuple[jax.Array, ...]:
         """Logits [B, T, V] of `states`."""
-        return tuple(map(self.head_logits, self.states(tokens, length, deterministic, exits)))
+        states = self.states(tokens, length, deterministic, exits)
+        return tuple(self.head_logits(x, True) for x in states)
 
     def __call__(self, tokens: jax.Array, length: jax.Array) -> jax.Array:
         """Teacher-forced logits [B, T, V] of rows of `length` [B] tokens."""

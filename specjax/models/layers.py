@@ -18,6 +18,15 @@ MASKED = -1e9
 """Added to the score of a position that must not be attended; finite, so that no row is NaN."""
 
 
+def product(x: jax.Array, w: jax.Array) -> jax.Array:
+    """x [..., D] times w [D, F], with the leading axes as one.
+
+    The gradient of w is then a product of matrices as they lie; over several axes XLA's CPU
+    backend transposes the incoming gradient first (docs/design.md).
+    """
+    return (x.reshape(-1, x.shape[-1]) @ w).reshape(*x.shape[:-1], w.shape[1])
+
+
 class Dense(nn.Module):
     """`x @ w`, plus a bias when asked for; arithmetic runs in `dtype`."""
 
@@ -30,11 +39,22 @@ class Dense(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         init = nn.initializers.variance_scaling(self.init_scale, "fan_in", "normal")
         kernel = self.param("kernel", init, (x.shape[-1], self.features), jnp.float32)
-        y = x.astype(self.dtype) @ kernel.astype(self.dtype)
+        y = product(x.astype(self.dtype), kernel.astype(self.dtype))
         if not self.bias:
             return y
         bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
         return y + bias.astype(self.dtype)
+
+
+def tied_logits(x: jax.Array, table: jax.Array, training: bool) -> jax.Array:
+    """Float32 logits [B, T, V] of states [B, T, D] under the embedding table [V, D].
+
+    The table is the left operand when decoding: on CPU the other order repacks it at every call.
+    Training has so many states that moving [V, B, T] to its place and back costs more.
+    """
+    if training:
+        return product(x, table.T).astype(jnp.float32)
+    return jnp.moveaxis(jnp.einsum("vd,...d->v...", table, x), 0, -1).astype(jnp.float32)
 
 
 class RMSNorm(nn.Module):
@@ -101,6 +121,16 @@ def apply(module: nn.Module, method: str, params: Any, *args: Any) -> Any:
     Inlined, so the programs are those of a direct call.
     """
     return module.apply({"params": params}, *args, method=method)
+
+
+def rematerialised(call: Callable[..., Any], on: bool) -> Callable[..., Any]:
+    """`call(module, *arrays)`; when `on`, what it computes is not kept for the gradient.
+
+    The gradient then runs the call once more (Chen et al. 2016, "Training Deep Nets with Sublinear
+    Memory Cost"): memory of one layer instead of all for about a third more arithmetic. On CPU
+    it saves memory only with `XLA_FLAGS=--xla_disable_hlo_passes=cse_barrier_expander`.
+    """
+    return nn.remat(call) if on else call
 
 
 def split_heads(x: jax.Array, heads: int) -> jax.Array:

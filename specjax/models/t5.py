@@ -27,7 +27,9 @@ from specjax.models.layers import (
     attend,
     key_mask,
     merge_heads,
+    rematerialised,
     split_heads,
+    tied_logits,
     write,
 )
 
@@ -56,6 +58,7 @@ class T5Config:
     eos: tuple[int, ...] = (1,)
     pad: int = 0
     dtype: Any = jnp.float32  # of the arithmetic; logits are always float32
+    remat: bool = False  # training computes layers again for the gradient: less memory
 
 
 def relative_bucket(distance: np.ndarray, bidirectional: bool, config: T5Config) -> np.ndarray:
@@ -206,20 +209,22 @@ class T5Module(nn.Module):
         bias = self.encoder_bias(position[None, :] - position[:, None])
         bias = bias[None] + key_mask(length, size)
         x = self.drop(self.embed(source), deterministic=deterministic)
+
+        def one(layer: EncoderLayer, x: jax.Array, bias: jax.Array) -> jax.Array:
+            return layer(x, bias, deterministic)
+
         for layer in self.encoder:
-            x = layer(x, bias, deterministic)
+            x = rematerialised(one, self.config.remat)(layer, x, bias)
         return self.drop(self.encoder_norm(x), deterministic=deterministic)
 
-    def head_logits(self, x: jax.Array) -> jax.Array:
+    def head_logits(self, x: jax.Array, training: bool = False) -> jax.Array:
         """Float32 logits [..., V] of residual states [..., D]."""
         c = self.config
         x = self.decoder_norm(x)
         if c.scale_outputs:
             x = x * c.d_model**-0.5
         if c.tied:
-            # The table as left operand: on CPU the other order repacks it at every call.
-            x = jnp.einsum("vd,...d->v...", self.embedding.astype(c.dtype), x)
-            return jnp.moveaxis(x, 0, -1).astype(jnp.float32)
+            return tied_logits(x, self.embedding.astype(c.dtype), training)
         return self.head(x).astype(jnp.float32)
 
     def read(self, source: jax.Array, length: jax.Array) -> dict[str, Any]:
@@ -260,12 +265,18 @@ class T5Module(nn.Module):
         position = np.arange(target.shape[1])
         distance = position[None, :] - position[:, None]
         self_bias = self.decoder_bias(distance) + np.where(distance > 0, MASKED, 0.0)
-        cross_bias = key_mask(source_length, source.shape[1])
+        biases = self_bias[None], key_mask(source_length, source.shape[1])
+
+        def one(
+            layer: DecoderLayer, x: jax.Array, encoded: jax.Array, *biases: jax.Array
+        ) -> jax.Array:
+            cross = layer.cross_keys_values(encoded)
+            return layer(x, None, None, cross, *biases, deterministic)[0]
+
         x = self.drop(self.embed(target), deterministic=deterministic)
         found = {}
         for number, layer in enumerate(self.decoder, start=1):
-            cross = layer.cross_keys_values(encoded)
-            x, _ = layer(x, None, None, cross, self_bias[None], cross_bias, deterministic)
+            x = rematerialised(one, self.config.remat)(layer, x, encoded, *biases)
             if number in exits:
                 found[number] = self.drop(x, deterministic=deterministic)
         return tuple(found[number] for number in exits)
@@ -280,7 +291,7 @@ class T5Module(nn.Module):
     ) -> tuple[jax.Array, ...]:
         """Logits [B, T, V] of `states`."""
         states = self.states(source, source_length, target, deterministic, exits)
-        return tuple(map(self.head_logits, states))
+        return tuple(self.head_logits(x, True) for x in states)
 
     def __call__(self, source: jax.Array, source_length: jax.Array, target: jax.Array) -> jax.Array:
         """Teacher-forced logits [B, T, V] for decoder inputs target [B, T]."""

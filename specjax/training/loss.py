@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def cross_entropy(logits: jax.Array, labels: jax.Array, smoothing: float = 0.0) -> jax.Array:
     """Negative log-likelihood [B, T] of labels [B, T] under logits [B, T, V].
 
-    With label smoothing e the target law is (1 - e) one-hot + e uniform.
+    With label smoothing e the target law is (1 - e) one-hot + e uniform. A label outside the
+    vocabulary gives NaN.
     """
-    log_law = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
-    nll = -jnp.take_along_axis(log_law, labels[..., None], axis=-1)[..., 0]
+    return _cross_entropy(logits, labels, smoothing)[0]
+
+
+def _cross_entropy(
+    logits: jax.Array, labels: jax.Array, smoothing: float
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array]]:
+    """The loss, and what its gradient needs: no second array of the logits' size."""
+    normaliser = jax.nn.logsumexp(logits, axis=-1)
+    expected = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
     if smoothing:
-        nll = (1.0 - smoothing) * nll - smoothing * jnp.mean(log_law, axis=-1)
-    return nll
+        expected = (1.0 - smoothing) * expected + smoothing * jnp.mean(logits, axis=-1)
+    return normaliser - expected, (logits, normaliser, labels)
+
+
+def _cross_entropy_gradient(
+    smoothing: float, kept: tuple[jax.Array, jax.Array, jax.Array], g: jax.Array
+) -> tuple[jax.Array, None]:
+    """Softmax minus the target law, in one pass; autodiff scatters into an array of zeros."""
+    logits, normaliser, labels = kept
+    width = logits.shape[-1]
+    law = jnp.exp(logits - normaliser[..., None])
+    labelled = labels[..., None] == jnp.arange(width)
+    target = smoothing / width + jnp.where(labelled, 1.0 - smoothing, 0.0)
+    return g[..., None] * (law - target), None
+
+
+cross_entropy.defvjp(_cross_entropy, _cross_entropy_gradient)
 
 
 def forward_kl(p: jax.Array, q: jax.Array) -> jax.Array:

@@ -36,6 +36,19 @@ class Task:
     accumulate: int = 1  # micro-batches that a batch is cut into
     dropout: bool = False
     seed: int = 0
+    dtype: Any = None  # of the arithmetic; None: the model's own
+
+    @property
+    def computed(self) -> LanguageModel:
+        """The model as it computes in training.
+
+        Layers cast float32 parameters where they use them, so gradients and the optimiser's state
+        stay float32 whatever `dtype` is.
+        """
+        if self.dtype is None:
+            return self.model
+        config = dataclasses.replace(self.model.config, dtype=self.dtype)
+        return dataclasses.replace(self.model, config=config)
 
     def start(self, params: Params) -> TrainState:
         """The state before the first step."""
@@ -68,7 +81,7 @@ def sums(
         own = jax.random.fold_in(key, index) if task.dropout else None
 
         def loss(params: Params) -> tuple[jax.Array, jax.Array]:
-            return task.objective.sums(task.model, params, frozen, part, own)
+            return task.objective.sums(task.computed, params, frozen, part, own)
 
         (total, count), gradient = jax.value_and_grad(loss, has_aux=True)(params)
         return total, count, gradient
@@ -89,4 +102,4 @@ def evaluate_batch(
     task: Task, params: Params, frozen: Mapping[str, Params], batch: Batch
 ) -> tuple[jax.Array, jax.Array]:
     """Summed loss and number of positions without dropout."""
-    return task.objective.sums(task.model, params, frozen, batch, None)
+    return task.objective.sums(task.computed, params, frozen, batch, None)

@@ -201,6 +201,19 @@ def test_outputs_go_on_after_the_last_whole_line(pair, tmp_path):
         write_outputs(generator, prompts[::-1], ids[::-1], cut, **settings)
 
 
+@pytest.mark.slow
+def test_a_job_in_bfloat16_with_recomputed_layers(pair, tmp_path):
+    config = small(
+        "finetune", pair, dtype="bfloat16", remat=True, accumulate=2, target="",
+        evaluation__decode=False, evaluation__acceptance=(),
+    )  # fmt: skip
+    results = train.run(config, tmp_path / "run")
+    losses = [row["loss"] for row in results["evaluations"]]
+    assert losses[-1] < losses[0]
+    made = load(tmp_path / "run" / "model")
+    assert made.params["embedding"].dtype == np.float32
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [

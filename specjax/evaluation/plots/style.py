@@ -1,0 +1,119 @@
+"""One look for every plot: palette, type, sizes, and saving as PNG and PDF."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from specjax.writing import replacing
+
+matplotlib.use("Agg")
+
+BLUE, VERMILION, GREEN, PINK = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
+SKY, AMBER, GREY, DARK = "#56b4e9", "#e69f00", "#8c8c8c", "#1a1a1a"
+"""The colours of Okabe and Ito, which colour-blind readers tell apart, without yellow."""
+
+TARGET = BLUE
+"""The target's colour wherever models are told apart; drafters take those of `DRAFTERS`."""
+
+DRAFTERS = (GREEN, VERMILION, PINK, AMBER, SKY)
+_COLOURS = (BLUE, VERMILION, GREEN, PINK, AMBER, SKY, DARK)
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
+
+INCHES = 9.6
+"""Width of every figure: 1152 pixels at `DPI`, so that a 1280 pixel screen shows it unscaled."""
+
+DPI = 120
+_LONGEST_NAME = 32
+
+_STYLE = {
+    "figure.facecolor": "white",
+    "font.family": "DejaVu Sans",
+    "font.size": 10.5,
+    "axes.labelsize": 10.5,
+    "legend.fontsize": 9.5,
+    "legend.frameon": False,
+    "axes.edgecolor": DARK,
+    "axes.labelcolor": DARK,
+    "text.color": DARK,
+    "xtick.color": DARK,
+    "ytick.color": DARK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e3e3e3",
+    "grid.linewidth": 0.8,
+    "lines.markersize": 7.0,
+    "pdf.fonttype": 42,  # text that journals can search and embed
+    "text.parse_math": False,  # a strategy may have dollars in its name
+}
+
+
+def styled() -> contextlib.AbstractContextManager[Any]:
+    """The look, as a context or as a decorator of a function that draws."""
+    return matplotlib.rc_context(_STYLE)
+
+
+def figure(height: float, columns: int = 1, **settings: Any) -> tuple[Figure, Any]:
+    """A figure of the common width, `height` inches high, and its axes in a row."""
+    made = Figure(figsize=(INCHES, height), layout="constrained")
+    return made, made.subplots(1, columns, **settings)
+
+
+def save(made: Figure, folder: Path, name: str) -> Path:
+    """Writes `name`.png and `name`.pdf into the folder; returns the PNG."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for ending in ("pdf", "png"):
+        file = folder / f"{name}.{ending}"
+        # Without a date the same results give the same file.
+        plain = {"metadata": {"CreationDate": None}} if ending == "pdf" else {}
+        with replacing(file) as partial, styled():
+            made.savefig(partial, dpi=DPI, **plain)
+    return file
+
+
+def marks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Colour, marker and label of every series; 56 pairs before one comes again.
+
+    From all strategies of a run, so that each looks the same in every plot.
+    """
+    return {
+        name: {
+            "color": _COLOURS[index % len(_COLOURS)],
+            "marker": _MARKERS[index % len(_MARKERS)],
+            "label": short(name),
+        }
+        for index, name in enumerate(names)
+    }
+
+
+def model_colours(names: list[str]) -> dict[str, str]:
+    """A colour for every model or writer of tokens."""
+    others = [name for name in names if name != "target"]
+    found = {name: DRAFTERS[index % len(DRAFTERS)] for index, name in enumerate(others)}
+    return {"target": TARGET, **found}
+
+
+def short(name: str) -> str:
+    """A name that fits beside a plot."""
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+
+
+def bar_height(bars: int) -> float:
+    """Inches of a figure with so many horizontal bars."""
+    return 0.34 * bars + 1.3
+
+
+def name_bars(axes: Axes, names: list[str]) -> None:
+    """Horizontal bars at 0, 1, ... from the top, with their names."""
+    axes.set_yticks(range(len(names)), [short(name) for name in names])
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False, axis="y")
