@@ -87,7 +87,9 @@ def wilson(successes: int, trials: int) -> tuple[float, float] | tuple[None, Non
     rate, shrink = successes / trials, NORMAL_95**2 / trials
     middle = rate + shrink / 2
     half = np.sqrt(rate * (1 - rate) * shrink + shrink**2 / 4)
-    return float((middle - half) / (1 + shrink)), float((middle + half) / (1 + shrink))
+    low, high = (middle - half) / (1 + shrink), (middle + half) / (1 + shrink)
+    # At 0 and 1 a bound is the rate itself, and rounding would put it on the wrong side.
+    return float(min(low, rate)), float(max(high, rate))
 
 
 def proportion(successes: int, trials: int) -> dict[str, float | None]:

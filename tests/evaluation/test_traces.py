@@ -61,7 +61,7 @@ def test_wilson_intervals_hold_the_rate_in_95_percent_of_experiments(rate):
 
 
 def test_wilson_intervals_stay_within_bounds():
-    assert wilson(0, 10)[0] == pytest.approx(0.0) and wilson(10, 10)[1] == pytest.approx(1.0)
+    assert wilson(0, 10)[0] == 0.0 and wilson(10, 10)[1] == 1.0  # exactly: plots draw the rest
     assert wilson(0, 10)[1] == pytest.approx(0.2775, abs=1e-4)  # z^2 / (n + z^2)
     assert wilson(0, 0) == (None, None)
 
