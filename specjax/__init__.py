@@ -9,6 +9,7 @@ from specjax.api import Generator, LoadedModel, Result, load
 from specjax.decoding.strategy import Strategy, autoregressive, speculative
 from specjax.errors import UserError
 from specjax.parallel.mesh import make_mesh
+from specjax.profiling import profile
 
 __version__ = "0.1.0"
 
@@ -21,5 +22,6 @@ __all__ = [
     "autoregressive",
     "load",
     "make_mesh",
+    "profile",
     "speculative",
 ]

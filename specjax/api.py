@@ -124,7 +124,7 @@ class Generator:
     ) -> Result:
         """Decodes prompts (texts, or token ids) and returns tokens, texts and statistics."""
         ids = self.encode(prompts)
-        size = self._batch_size(batch_size or len(ids))
+        size = self.padded_size(batch_size or len(ids))
         tokens: list[list[int]] = []
         traces = []
         for start in range(0, len(ids), size):
@@ -134,7 +134,7 @@ class Generator:
             traces.append((generation, batch.rows))
         return Result(tokens, self.decode(tokens), summarise(self.decoder, traces))
 
-    def _batch_size(self, wanted: int) -> int:
+    def padded_size(self, wanted: int) -> int:
         """The rows of a batch: filled up to a multiple of the mesh's `data` axis."""
         layout = self.decoder.layout
         ways = layout.mesh.shape["data"] if layout else 1
@@ -144,7 +144,7 @@ class Generator:
         self, prompt: str | Sequence[int], *, seed: int = 0, rounds: int = 1
     ) -> Iterator[str | list[int]]:
         """Yields what became final after every `rounds` rounds: text pieces, or token ids."""
-        batch = self.batch(self.encode([prompt]), self._batch_size(1))
+        batch = self.batch(self.encode([prompt]), self.padded_size(1))
         args = (batch.tokens, batch.length, self.keys(batch, seed), batch.limit)
         state = begin_jitted(self.decoder, self.params, *args, self.options)
         seen: list[int] = []

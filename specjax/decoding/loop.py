@@ -222,7 +222,8 @@ def record(
     calls = {target: active, **{name: n * active for name, n in draft.calls.items()}}
 
     def put(rows: jax.Array, value: jax.Array) -> jax.Array:
-        return jax.lax.dynamic_update_slice_in_dim(rows, value[:, None], trace.rounds, axis=1)
+        update = value[:, None].astype(rows.dtype)
+        return jax.lax.dynamic_update_slice_in_dim(rows, update, trace.rounds, axis=1)
 
     reason = jnp.arange(trace.stops.shape[1]) == draft.stop_reason[:, None]
     return Trace(
@@ -230,9 +231,12 @@ def record(
         drafted=put(trace.drafted, draft.length * active),
         accepted=put(trace.accepted, jnp.minimum(verdict.accepted, count)),
         committed=put(trace.committed, count),
+        overlap=put(trace.overlap, verdict.overlap * active),
+        proposed=put(trace.proposed, draft.tokens),
+        proposer=put(trace.proposer, draft.source),
         calls={name: total + calls.get(name, 0) for name, total in trace.calls.items()},
+        runs={name: total + jnp.max(calls.get(name, 0)) for name, total in trace.runs.items()},
         stops=trace.stops + reason * active[:, None],
         tested=trace.tested + tested(verdict.accepted, draft.length) * active,
-        overlap=trace.overlap + verdict.overlap * active,
         writer=append(trace.writer, context.length, writer, count),
     )

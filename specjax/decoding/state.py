@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.drafting.base import Caches, Context, Drafter, Models, lookup
+from specjax.drafting.base import STOP_REASONS, Caches, Context, Drafter, Models, lookup
 from specjax.models.base import LanguageModel
 from specjax.parallel.sharding import Layout
 from specjax.verification.base import Rule
@@ -16,24 +16,26 @@ from specjax.verification.base import Rule
 NOBODY, TARGET, FIRST_DRAFTER = 0, 1, 2
 """Values of `Trace.writer`: prompt or unwritten, the target, then the drafter's `writers`."""
 
-STOP_REASONS = 4
-
 
 @struct.dataclass
 class Trace:
     """Fixed-size record of a decode; every figure and table is computed from it.
 
-    R is the largest possible number of rounds: each one commits at least one token.
+    R is the largest possible number of rounds: each one commits at least one token. K is the
+    drafter's width.
     """
 
     rounds: jax.Array  # [] int32: rounds run, the same for all rows
     drafted: jax.Array  # [B, R] int32: tokens put before the target
     accepted: jax.Array  # [B, R] int32: of those, how many stood
     committed: jax.Array  # [B, R] int32: tokens the round added, 0 for a finished row
+    overlap: jax.Array  # [B, R] float32: sum of min(p, q) over the tested positions
+    proposed: jax.Array  # [B, R, K] int32: drafted tokens, rejected ones too; see `drafted`
+    proposer: jax.Array  # [B, R, K] int8: index of who drafted them into the drafter's `writers`
     calls: dict[str, jax.Array]  # [B] int32 runs per model while the row was active
-    stops: jax.Array  # [B, STOP_REASONS] int32: rounds by reason why drafting stopped
+    runs: dict[str, jax.Array]  # [] int32 runs per model of the batch: the busiest row of a round
+    stops: jax.Array  # [B, len(STOP_REASONS)] int32: rounds by reason why drafting stopped
     tested: jax.Array  # [B] int32: positions that an acceptance test looked at
-    overlap: jax.Array  # [B] float32: sum of min(p, q) over them
     writer: jax.Array  # [B, L] int8: who wrote each token
 
 
@@ -119,14 +121,18 @@ def empty_trace(decoder: Decoder, batch: int, buffer: int) -> Trace:
     """A trace of no rounds."""
     zero = jnp.zeros((batch,), jnp.int32)
     per_round = jnp.zeros((batch, decoder.max_new_tokens), jnp.int32)
+    per_draft = jnp.zeros((*per_round.shape, decoder.drafter.width), jnp.int32)
     return Trace(
         rounds=jnp.int32(0),
         drafted=per_round,
         accepted=per_round,
         committed=per_round,
+        overlap=per_round.astype(jnp.float32),
+        proposed=per_draft,
+        proposer=per_draft.astype(jnp.int8),
         calls=dict.fromkeys(decoder.used, zero),
-        stops=jnp.zeros((batch, STOP_REASONS), jnp.int32),
+        runs=dict.fromkeys(decoder.used, jnp.int32(0)),
+        stops=jnp.zeros((batch, len(STOP_REASONS)), jnp.int32),
         tested=zero,
-        overlap=jnp.zeros((batch,), jnp.float32),
         writer=jnp.zeros((batch, buffer), jnp.int8),
     )

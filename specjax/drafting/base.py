@@ -6,6 +6,7 @@ A drafter is a frozen, hashable dataclass. Arrays it needs (weights, n-gram tabl
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, ClassVar, Protocol
 
 import jax
@@ -20,6 +21,9 @@ Caches = dict[str, Cache]
 
 GOING, LENGTH, STOPPED, NO_MATCH = 0, 1, 2, 3
 """Stop reasons of a draft: unused, all K proposed or budget reached, predicate, nothing to copy."""
+
+STOP_REASONS = ("going", "length", "stopped", "no_match")
+"""Their names, for tables."""
 
 
 @struct.dataclass
@@ -65,6 +69,15 @@ class Draft:
     stop_reason: jax.Array  # [B] int32
 
 
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """One run of a model: what it costs and how many operations it takes depend on this."""
+
+    model: str
+    tokens: int  # fed
+    logits: int  # fed tokens whose next-token logits are computed
+
+
 class Drafter(Protocol):
     """Anything that proposes tokens."""
 
@@ -88,6 +101,10 @@ class Drafter(Protocol):
     def writers(self) -> tuple[str, ...]:
         """Who writes its tokens; `Draft.source` points into this."""
 
+    @property
+    def schedule(self) -> tuple[Call, ...]:
+        """The model calls of a draft of full width, in their order."""
+
     def draft(
         self,
         models: Models,
@@ -104,6 +121,7 @@ class Modelless:
 
     reach: ClassVar[int] = 0
     models: ClassVar[tuple[str, ...]] = ()
+    schedule: ClassVar[tuple[Call, ...]] = ()
 
     @property
     def tables(self) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from specjax.drafting.base import (
     LENGTH,
     Caches,
+    Call,
     Context,
     Draft,
     Models,
@@ -60,6 +61,15 @@ class Blockwise:
     def writers(self) -> tuple[str, ...]:
         return (self.model,)
 
+    @property
+    def schedule(self) -> tuple[Call, ...]:
+        return (Call(self.model, self._lag, self.length),)
+
+    @property
+    def _lag(self) -> int:
+        """Tokens fed: after a fully accepted draft the trunk has seen neither it nor the bonus."""
+        return self.length + 1
+
     def check(self, models: Models, params: Mapping[str, Any]) -> None:
         """Refuses heads that do not fit.
 
@@ -92,10 +102,8 @@ class Blockwise:
         keys: jax.Array,
     ) -> tuple[Draft, Caches]:
         model, weights = lookup(models, self.model), params[self.model]
-        # After a fully accepted draft the trunk has seen neither it nor the bonus token.
-        lag = self.length + 1
-        cache = catch_up(model, weights, caches[self.model], context, lag)
-        hidden, cache = last_hidden(model, weights, cache, context, lag)
+        cache = catch_up(model, weights, caches[self.model], context, self._lag)
+        hidden, cache = last_hidden(model, weights, cache, context, self._lag)
         loaded = params[self.heads]
         used = dataclasses.replace(loaded.heads, count=self.length)
         logits = model.read_out(weights, used.states(loaded.params, hidden))

@@ -17,6 +17,7 @@ from specjax.drafting.base import (
     LENGTH,
     STOPPED,
     Caches,
+    Call,
     Context,
     Draft,
     Models,
@@ -77,6 +78,10 @@ class Neural:
     @property
     def writers(self) -> tuple[str, ...]:
         return (self.model,)
+
+    @property
+    def schedule(self) -> tuple[Call, ...]:
+        return Call(self.model, LAG, 1), *(Call(self.model, 1, 1),) * (self.length - 1)
 
     def draft(
         self,

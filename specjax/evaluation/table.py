@@ -19,8 +19,20 @@ COLUMNS: tuple[tuple[str, str, str], ...] = (
 """Heading, field of a strategy in results.json, format."""
 
 
+PREDICTED: tuple[tuple[str, str, str], ...] = (
+    ("theorem 3.8", "theorem_3_8", ".2f"),
+    ("with v", "with_v", ".2f"),
+    ("measured", "measured", ".2f"),
+    ("error %", "error_percent", "+.1f"),
+)
+"""Heading, field of a strategy's `predicted`, format."""
+
+SHARES: tuple[str, ...] = ("target", "drafter", "rest", "fixed")
+"""Fields of a strategy's `time`, shown as percent of the total."""
+
+
 def table(strategies: Mapping[str, Mapping[str, Any]]) -> str:
-    """One line per strategy, aligned."""
+    """Speed and quality, one line per strategy."""
     metrics = sorted({m for entry in strategies.values() for m in entry["quality"]})
     head = ["strategy", *(title for title, _, _ in COLUMNS), *metrics]
     rows = [
@@ -32,6 +44,31 @@ def table(strategies: Mapping[str, Mapping[str, Any]]) -> str:
         for name, entry in strategies.items()
     ]
     return aligned(head, rows)
+
+
+def predictions(strategies: Mapping[str, Mapping[str, Any]]) -> str:
+    """Predicted against measured speedup of the decode loop, and where the time went."""
+    titles = [title for title, _, _ in PREDICTED]
+    head = ["strategy", *titles, *(f"{share} %" for share in SHARES), "accepted, 95%"]
+    rows = [
+        [
+            name,
+            *(cell(entry["predicted"][field], form) for _, field, form in PREDICTED),
+            *(cell(_percent(entry["time"], share), ".0f") for share in SHARES),
+            _interval(entry["acceptance"]),
+        ]
+        for name, entry in strategies.items()
+    ]
+    return aligned(head, rows)
+
+
+def _percent(time: Mapping[str, float], share: str) -> float | None:
+    return 100 * time[share] / time["total"] if time["total"] else None
+
+
+def _interval(acceptance: Mapping[str, Any]) -> str:
+    low, high = acceptance["low"], acceptance["high"]
+    return "-" if low is None else f"{low:.3f} to {high:.3f}"
 
 
 def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -19,7 +19,7 @@ from specjax.data.batching import Batch
 from specjax.data.text import Example, read_lines
 from specjax.decoding.strategy import Strategy
 from specjax.errors import UserError
-from specjax.evaluation.cost import Costs, step_ms
+from specjax.evaluation import cost
 from specjax.experiments import plan as planning
 from specjax.experiments import results
 from specjax.experiments.data import load_data
@@ -34,7 +34,11 @@ from specjax.experiments.programs import release_programs
 from specjax.experiments.strategies import BASELINE, load_strategies
 from specjax.models.base import LanguageModel
 from specjax.parallel.mesh import mesh_of
+from specjax.profiling import profile
 from specjax.training import ngram
+
+PROFILE = "profile"
+"""Folder of profiler traces in the workdir."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +101,8 @@ def finish(job: Job, workdir: Path) -> dict[str, Any]:
     batches = job.batches()
     measured = measure(job, batches)
     costs = measure_costs(job, batches)
+    if job.config.profile_rounds:
+        write_profiles(job, workdir / PROFILE)
     return results.write(job, measured, costs, workdir)
 
 
@@ -238,25 +244,25 @@ def timed(
     return time.perf_counter() - start, rows, generation
 
 
-def measure_costs(job: Job, batches: list[Batch]) -> Costs:
-    """Times the model steps that the predictions need, at the shapes of this run."""
+def measure_costs(job: Job, batches: list[Batch]) -> cost.Costs:
+    """Times the model calls that the predictions need, at the shapes of this run."""
     decoder = job.generators[BASELINE].decoder
     widest = sorted(batch.tokens.shape[1] for batch in batches)[len(batches) // 2]
-    shape = {
-        "batch": job.config.batch_size,
-        "prompt": widest,
-        "capacity": decoder.buffer(widest),
-    }
-    widths = sorted({s.drafter.width + 1 for s in job.strategies.values()})
-    target = job.models["target"]
-    used = {name for s in job.strategies.values() for name in s.drafter.models}
-    with tqdm(total=len(widths) + len(used), desc="step costs", unit="shape") as bar:
-        verify = {}
-        for width in widths:
-            verify[width] = step_ms(target.model, target.params, width=width, **shape)
-            bar.update()
-        step = {"target": verify[1]}
-        for name in sorted(used):
-            step[name] = step_ms(job.models[name].model, job.models[name].params, **shape)
-            bar.update()
-    return Costs(step, verify)
+    watch = cost.Stopwatch(
+        {name: entry.model for name, entry in job.models.items()},
+        {name: entry.params for name, entry in job.models.items()},
+        batch=job.config.batch_size,
+        prompt=widest,
+        capacity=decoder.buffer(widest),
+    )
+    drafters = [strategy.drafter for strategy in job.strategies.values()]
+    return cost.measure(watch, drafters, decoder.target)
+
+
+def write_profiles(job: Job, folder: Path) -> None:
+    """A profiler trace of the first rounds of every strategy, in a folder of its own."""
+    prompts = job.prompts[: job.config.batch_size]
+    for name, generator in job.generators.items():
+        rounds = job.config.profile_rounds
+        profile(generator, prompts, folder / name, rounds=rounds, seed=job.config.seed)
+    print(f"profiles in {folder}")

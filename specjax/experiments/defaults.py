@@ -36,6 +36,7 @@ def decode_config(**changes: Any) -> ConfigDict:
     config.bucket = 8  # prompts are padded to multiples of it; each width compiles once
     config.repeats = 3
     config.seed = 0
+    config.profile_rounds = 0  # of every strategy, for TensorBoard or Perfetto; 0: no profile
 
     config.strategies = ConfigDict()
     for field, value in changes.items():

@@ -24,6 +24,7 @@ _AT_LEAST = {
     "max_prompt_tokens": 1,
     "bucket": 1,
     "repeats": 1,
+    "profile_rounds": 0,
     "examples": 0,
     "ngram_examples": 0,
     "seed": 0,

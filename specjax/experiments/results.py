@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +14,22 @@ from specjax.decoding.strategy import Strategy
 from specjax.decoding.summary import summarise
 from specjax.evaluation.cost import Costs, standardized_walltime_improvement
 from specjax.evaluation.environment import environment
+from specjax.evaluation.operations import operations
 from specjax.evaluation.quality import METRICS, signature
 from specjax.evaluation.report import write_report
-from specjax.evaluation.table import table
+from specjax.evaluation.roofline import copy_bandwidth, roofline, step_bytes
+from specjax.evaluation.table import predictions, table
+from specjax.evaluation.text import rounds_of_text
+from specjax.evaluation.traces import Rounds, acceptance, round_figures, rounds_of
+from specjax.evaluation.walltime import predicted, time_spent
+from specjax.experiments.strategies import BASELINE
 from specjax.writing import replacing, write_json, write_jsonl
 
 if TYPE_CHECKING:
     from specjax.experiments.decode import Job, Measured
+
+TEXTS = 5
+"""Texts kept round by round, for the coloured figure."""
 
 
 def write(job: Job, measured: dict[str, Measured], costs: Costs, workdir: Path) -> dict[str, Any]:
@@ -36,12 +46,15 @@ def write(job: Job, measured: dict[str, Measured], costs: Costs, workdir: Path) 
         "strategies": {
             name: strategy_entry(job, name, measured, costs, outputs[name]) for name in measured
         },
+        "costs": costs.entries(job.generators[BASELINE].decoder.target),
+        "roofline": rooflines(job, rounds_of(measured[BASELINE].traces), costs),
+        "texts": texts(job, measured),
     }
     write_jsonl(workdir / "outputs.jsonl", output_rows(job, measured, outputs))
     write_trace(workdir / "trace.npz", measured)
     write_report(content, workdir)
     write_json(workdir / "results.json", content)
-    print(table(content["strategies"]))
+    print(table(content["strategies"]), predictions(content["strategies"]), sep="\n\n")
     if job.metric != "none":
         print(f"metric: {content['environment']['metric']}")
     print(f"results in {workdir}")
@@ -51,7 +64,10 @@ def write(job: Job, measured: dict[str, Measured], costs: Costs, workdir: Path) 
 def models(job: Job, costs: Costs) -> dict[str, Any]:
     """Size and measured one-token cost of each model."""
     return {
-        name: {"parameters": parameters(entry.params), "step_ms": costs.step.get(name, 0.0)}
+        name: {
+            "parameters": parameters(entry.params),
+            "step_ms": costs.step[name][1] if name in costs.step else 0.0,
+        }
         for name, entry in job.models.items()
     }
 
@@ -82,8 +98,9 @@ def strategy_entry(
     decoder = job.generators[name].decoder
     stats = summarise(decoder, entry.traces)
     seconds, tokens = float(entry.batch_seconds.sum()), max(stats.tokens, 1)
-    predicted = costs.predicted_speedup(stats, decoder.target, strategy.drafter.width)
+    rounds = rounds_of(entry.traces)
     loop_speedup = loop_seconds_per_token(base) / loop_seconds_per_token(entry)
+    prediction = predicted(costs, stats, decoder, loop_speedup)
     sizes = {key: parameters(model.params) for key, model in job.models.items()}
     fallbacks = int(sum(trace_of(g).stops[:rows, 2].sum() for g, rows in entry.traces))
     return {
@@ -92,8 +109,8 @@ def strategy_entry(
         "ms_per_token": seconds / tokens * 1e3,
         "ms_per_token_median": median_ms_per_token(entry),
         "speedup": seconds_per_token(base) / seconds_per_token(entry),
-        "speedup_predicted": predicted,
-        "engine_efficiency": loop_speedup / predicted if predicted else None,
+        "speedup_predicted": prediction["with_v"],
+        "engine_efficiency": loop_speedup / prediction["with_v"] if stats.rounds else None,
         "fixed_ms": float(np.median(entry.fixed) * 1e3),
         "compile_seconds": entry.compile_seconds,
         "acceptance_rate": stats.acceptance_rate,
@@ -107,7 +124,65 @@ def strategy_entry(
         "identical_to_target": identical(entry, base) if strategy.greedy else None,
         "lossless": strategy.lossless,
         "quality": quality(job, outputs),
+        "acceptance": acceptance(rounds),
+        "rounds": round_figures(rounds),
+        "time": time_spent(costs, rounds, decoder, seconds, fixed_seconds(entry)),
+        "predicted": prediction,
+        "operations": operations(
+            rounds,
+            prompt_lengths(job),
+            strategy.drafter,
+            {key: job.models[key].model for key in decoder.used},
+            job.generators[name].params,
+            decoder.target,
+        ),
     }
+
+
+def prompt_lengths(job: Job) -> np.ndarray:
+    """Tokens [N] of every example's prompt."""
+    return np.array([len(prompt) for prompt in job.prompts])
+
+
+def rooflines(job: Job, alone: Rounds, costs: Costs) -> dict[str, Any] | None:
+    """The bound of memory on the one-token step of each model that ran.
+
+    At the mean cache length of the target decoding `alone`. None on a mesh, where a device holds
+    only a part.
+    """
+    if any(entry.mesh for entry in job.models.values()):
+        return None
+    rows, _ = np.nonzero(alone.ran)
+    cached = float(np.mean(alone.begin[rows] + alone.started[alone.ran] - 1)) if len(rows) else 0.0
+    source = float(prompt_lengths(job).mean())
+    bandwidth = copy_bandwidth()
+    return {
+        name: roofline(
+            step_bytes(job.models[name].model, job.config.batch_size, cached, source),
+            bandwidth,
+            step[1],
+        )
+        for name, step in costs.step.items()
+    }
+
+
+def texts(job: Job, measured: dict[str, Measured]) -> list[dict[str, Any]]:
+    """A few texts round by round: the first example under every strategy, then the second, ..."""
+    drafting = [name for name, strategy in job.strategies.items() if not strategy.autoregressive]
+    found = []
+    pairs = itertools.product(range(len(job.examples)), drafting)
+    for index, name in itertools.islice(pairs, TEXTS):
+        batch, row = divmod(index, job.config.batch_size)
+        generation, _ = measured[name].traces[batch]
+        decoder, tokenizer = job.generators[name].decoder, job.models["target"].tokenizer
+        found.append(
+            {
+                "source": job.examples[index].source,
+                "strategy": name,
+                "rounds": rounds_of_text(generation, row, decoder, tokenizer),
+            }
+        )
+    return found
 
 
 def token_count(entry: Measured) -> int:
@@ -124,6 +199,11 @@ def loop_seconds_per_token(entry: Measured) -> float:
     fixed = np.median(entry.fixed, axis=0)
     loop = float(np.maximum(entry.batch_seconds - fixed, 0).sum())
     return max(loop, 1e-9) / max(token_count(entry), 1)
+
+
+def fixed_seconds(entry: Measured) -> float:
+    """What all batches cost once."""
+    return float(np.median(entry.fixed, axis=0).sum())
 
 
 def median_ms_per_token(entry: Measured) -> float:

@@ -97,12 +97,17 @@ class Operations:
 
 
 def decoder_call(
-    shape: TransformerShape, tokens: ArrayLike, cached: ArrayLike, source: ArrayLike = 0
+    shape: TransformerShape,
+    tokens: ArrayLike,
+    cached: ArrayLike,
+    source: ArrayLike = 0,
+    logits: ArrayLike | None = None,
 ) -> Operations:
-    """Operations [...] of feeding `tokens` >= 1 after `cached` ones, with logits for all of them.
+    """Operations [...] of feeding `tokens` >= 1 after `cached` ones.
 
-    `source` is the length of the encoder's text, 0 for a decoder-only model. The three broadcast:
-    one entry per call of a decode. Raises ValueError on impossible arguments.
+    `source` is the length of the encoder's text, 0 for a decoder-only model; `logits` for how many
+    of the tokens the output layer runs, None for all. The four broadcast: one entry per call of a
+    decode. Raises ValueError on impossible arguments.
     """
     n, t, s = count("tokens", tokens, least=1), count("cached", cached), count("source", source)
     if not shape.cross and np.any(s > 0):
@@ -112,7 +117,8 @@ def decoder_call(
     cross = Operations(
         shape.layers * 4 * shape.width * n * s, shape.layers * 2 * shape.kv_width * s
     )
-    head = Operations(2 * n * shape.d_model * shape.vocab, (shape.d_model + n) * shape.vocab)
+    m = n if logits is None else count("logits", logits, least=1)
+    head = Operations(2 * m * shape.d_model * shape.vocab, (shape.d_model + m) * shape.vocab)
     return own + cross + head
 
 

@@ -2,28 +2,90 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from specjax.decoding.summary import Statistics
-from specjax.evaluation.cost import Costs, standardized_walltime_improvement
+from specjax.drafting.base import Call
+from specjax.drafting.blockwise import Blockwise
+from specjax.drafting.copying import PromptLookup
+from specjax.drafting.neural import Neural
+from specjax.drafting.none import Nothing
+from specjax.evaluation.cost import (
+    Costs,
+    measure,
+    needed,
+    openings,
+    standardized_walltime_improvement,
+)
+from specjax.theory.speculative import walltime_improvement
 from specjax.writing import replacing, write_json
 
 STATS = Statistics(
     tokens=30, rounds=10, drafted=40, accepted=20, tested=25, overlap=19.0,
     calls={"target": 10, "drafter": 40},
 )  # fmt: skip
-COSTS = Costs(step={"target": 2.0, "drafter": 0.2}, verify={1: 2.0, 5: 3.0})
+COSTS = Costs({"target": {1: 2.0, 5: 3.0}, "drafter": {1: 0.2, 2: 0.5, 5: 0.9}})
 
 
 def test_prediction_is_tokens_per_round_over_kc_plus_v():
-    # 3 tokens per round; K c = 4 * 0.2 / 2 = 0.4, v = 3 / 2
-    assert COSTS.predicted_speedup(STATS, "target", 4) == pytest.approx(3 / (0.4 + 1.5))
+    # 3 tokens per round; of 4 drafter calls the first feeds two tokens; v = 3 / 2.
+    found = COSTS.predicted_speedup(STATS, Neural("drafter", 4), "target")
+    assert found == pytest.approx(3 / ((0.5 + 3 * 0.2) / 2.0 + 1.5))
+
+
+def test_a_blockwise_drafter_is_priced_by_its_one_wide_call():
+    block = Blockwise("drafter", 4)
+    once = dataclasses.replace(STATS, calls={"target": 10, "drafter": 10})
+    found = COSTS.predicted_speedup(once, block, "target")
+    assert found == pytest.approx(3 / (0.9 / 2.0 + 1.5))
+    paper = (1 - 0.8**5) / (1 - 0.8) / (1 + 0.9 / 2.0)
+    assert COSTS.theoretical_speedup(once, block, "target") == pytest.approx(paper)
+
+
+def test_theorem_3_8_has_the_paper_s_form_when_all_calls_cost_the_same():
+    flat = Costs({"target": {1: 2.0, 5: 3.0}, "drafter": {1: 0.2, 2: 0.2}})
+    found = flat.theoretical_speedup(STATS, Neural("drafter", 4), "target")
+    assert found == pytest.approx(float(walltime_improvement(0.8, 4, 0.1)))
 
 
 def test_autoregressive_decoding_is_predicted_at_one():
     alone = Statistics(30, 30, 0, 0, 0, 0.0, {"target": 30})
-    assert COSTS.predicted_speedup(alone, "target", 0) == pytest.approx(1.0)
+    assert COSTS.predicted_speedup(alone, Nothing(), "target") == pytest.approx(1.0)
+    assert COSTS.theoretical_speedup(alone, Nothing(), "target") == pytest.approx(1.0)
     assert standardized_walltime_improvement(alone, {"target": 100}, "target") == 1.0
+
+
+def test_every_call_that_a_prediction_prices_is_measured_once():
+    drafters = [Nothing(), Neural("drafter", 4), Neural("drafter", 3), PromptLookup(4)]
+    calls = needed(drafters, "target")
+    assert [(call.model, call.tokens) for call in calls] == [
+        ("target", 1), ("target", 4), ("target", 5), ("drafter", 1), ("drafter", 2),
+    ]  # fmt: skip
+    assert openings(drafters) == {Call("drafter", 2, 1)}
+
+
+class Scripted:
+    """A stopwatch on which a call takes a millisecond per token, the target's ten times that."""
+
+    def milliseconds(self, turns):
+        price = {"target": 10.0, "drafter": 1.0}
+        return [sum(price[call.model] * call.tokens for call in turn) for turn in turns]
+
+
+def test_the_step_before_an_opening_call_is_not_counted():
+    costs = measure(Scripted(), [Nothing(), Neural("drafter", 2)], "target")
+    assert costs.step == {"target": {1: 10.0, 3: 30.0}, "drafter": {1: 1.0, 2: 2.0}}
+    # Three rounds, five runs: two tokens three times, then one token twice.
+    assert costs.drafting_ms(Neural("drafter", 2), 3, {"drafter": 5}) == 3 * 2.0 + 2 * 1.0
+
+
+def test_costs_are_told_as_ratios_to_the_one_token_steps():
+    entries = COSTS.entries("target")
+    assert entries["drafter"]["c"] == pytest.approx(0.1)
+    assert entries["target"]["v"] == {"1": 1.0, "5": 1.5}
+    assert entries["drafter"]["step_ms"] == {"1": 0.2, "2": 0.5, "5": 0.9}
 
 
 def test_walltime_improvement_prices_calls_by_parameters():

@@ -19,6 +19,7 @@ ENTRY = {
     "tokens", "seconds", "ms_per_token", "ms_per_token_median", "speedup", "speedup_predicted",
     "acceptance_rate", "tokens_per_target_call", "calls", "fallback_percent", "rollback_percent",
     "standardized_walltime_improvement", "identical_to_target", "lossless", "quality",
+    "acceptance", "rounds", "time", "predicted", "operations",
 }  # fmt: skip
 
 
@@ -53,7 +54,7 @@ def flags(pair: Path, workdir: Path, **changes: str) -> list[str]:
 @pytest.fixture(scope="module")
 def finished(pair, tmp_path_factory) -> tuple[subprocess.CompletedProcess, Path]:
     workdir = tmp_path_factory.mktemp("work") / "run"
-    return command(*flags(pair, workdir, batch_size="2")), workdir
+    return command(*flags(pair, workdir, batch_size="2", profile_rounds="1")), workdir
 
 
 def test_the_main_job_ends_well_and_prints_one_table(finished):
@@ -66,13 +67,55 @@ def test_the_main_job_ends_well_and_prints_one_table(finished):
 
 def test_results_have_the_stable_schema(finished):
     results = json.loads((finished[1] / "results.json").read_text())
-    assert set(results) == {"environment", "config", "data", "models", "strategies"}
+    assert set(results) == {
+        "environment", "config", "data", "models", "strategies", "costs", "roofline", "texts",
+    }  # fmt: skip
     assert results["data"] == {"name": "translation", "examples": 3}
     assert {"parameters", "step_ms"} == set(results["models"]["target"])
     assert "autoregressive" in results["strategies"]
     for entry in results["strategies"].values():
         assert set(entry) >= ENTRY
         assert set(entry["quality"]) == {"bleu"}
+
+
+def test_the_parts_of_a_strategy_s_figures_agree(finished):
+    results = json.loads((finished[1] / "results.json").read_text())
+    for name, entry in results["strategies"].items():
+        rounds, spent = entry["rounds"], entry["time"]
+        committed = sum(int(k) * n for k, n in rounds["tokens_per_round"].items())
+        assert committed == entry["tokens"]
+        assert sum(rounds["stop_reasons"].values()) == rounds["count"] == entry["calls"]["target"]
+        assert entry["acceptance"]["rate"] in (entry["acceptance_rate"], None)
+        parts = [spent[part] for part in ("target", "drafter", "rest", "fixed")]
+        assert sum(parts) == pytest.approx(spent["total"]) == entry["seconds"]
+        assert (spent["drafter"] > 0) == ("drafter" in entry["calls"])
+        assert entry["predicted"]["with_v"] == entry["speedup_predicted"]
+        assert set(entry["operations"]) == {"total", *entry["calls"]}
+        assert (finished[1] / "profile" / name).is_dir()
+
+
+def test_costs_and_rooflines_cover_every_model_and_width(finished):
+    results = json.loads((finished[1] / "results.json").read_text())
+    costs = results["costs"]
+    assert costs["target"]["c"] == 1.0 and set(costs["drafter"]["v"]) == {"1", "2"}
+    widths = {str(spec.get("length", 0) + 1) for spec in results["config"]["strategies"].values()}
+    assert set(costs["target"]["step_ms"]) == widths
+    for name, model in results["models"].items():
+        assert model["step_ms"] == costs[name]["step_ms"]["1"]
+        assert results["roofline"][name]["measured_ms"] == model["step_ms"]
+
+
+def test_coloured_texts_spell_the_outputs(finished):
+    texts = json.loads((finished[1] / "results.json").read_text())["texts"]
+    rows = [json.loads(line) for line in (finished[1] / "outputs.jsonl").read_text().splitlines()]
+    outputs = {(row["source"], row["strategy"]): row["output"] for row in rows}
+    assert len(texts) == 5
+    for text in texts:
+        kept = [
+            *("".join(r["drafted"][: r["accepted"]]) + (r["next"] or "") for r in text["rounds"])
+        ]
+        spelled = "".join(kept).replace("</s>", "").strip()
+        assert spelled == outputs[text["source"], text["strategy"]]
 
 
 def test_lossless_greedy_strategies_are_identical_to_the_target(finished):
@@ -109,6 +152,7 @@ MISTAKES = {
     "lenience out of range": ({"strategies.lenient.lenience": "1.5"}, "lenient.lenience"),
     "a prompt that is too long": ({"max_prompt_tokens": "4"}, "max_prompt_tokens"),
     "a batch size of 0": ({"batch_size": "0"}, "batch_size"),
+    "a negative profile": ({"profile_rounds": "-1"}, "profile_rounds"),
     "a wrong type": ({"batch_size": "many"}, "batch_size"),
     "an unknown metric": ({"metric": "meteor"}, "metric"),
     "an unknown dtype": ({"dtype": "int7"}, "dtype"),

@@ -1,0 +1,46 @@
+"""Predicted against measured speedups, and where the time of a strategy went."""
+
+from __future__ import annotations
+
+from specjax.decoding.state import Decoder
+from specjax.decoding.summary import Statistics
+from specjax.evaluation.cost import Costs
+from specjax.evaluation.traces import Rounds
+
+
+def predicted(
+    costs: Costs, statistics: Statistics, decoder: Decoder, measured: float
+) -> dict[str, float | None]:
+    """Two predictions beside the measured speedup of the decode loop.
+
+    The formulas know rounds only, so `measured` must leave out what every text costs once, prompt
+    reading and dispatch.
+    """
+    with_v = costs.predicted_speedup(statistics, decoder.drafter, decoder.target)
+    return {
+        "theorem_3_8": costs.theoretical_speedup(statistics, decoder.drafter, decoder.target),
+        "with_v": with_v,
+        "measured": measured,
+        "error_percent": 100 * (with_v / measured - 1),
+    }
+
+
+def time_spent(
+    costs: Costs, rounds: Rounds, decoder: Decoder, total: float, fixed: float
+) -> dict[str, float]:
+    """Seconds of `total` in calls of the target and of the drafter, and the remainder.
+
+    Calls of each width times their measured cost; `fixed` is what the texts cost once. The rest is
+    the drafter's own work, the rule, the bookkeeping, and the error of the costs: it can be
+    negative.
+    """
+    turns = rounds.runs[decoder.target]
+    target = turns * costs.verification_ms(decoder.drafter, decoder.target) / 1e3
+    drafter = costs.drafting_ms(decoder.drafter, turns, rounds.runs) / 1e3
+    return {
+        "total": total,
+        "target": target,
+        "drafter": drafter,
+        "rest": total - fixed - target - drafter,
+        "fixed": fixed,
+    }
