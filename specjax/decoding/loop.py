@@ -22,6 +22,7 @@ from specjax.decoding.state import (
     empty_trace,
 )
 from specjax.drafting.base import Caches, Context, Draft, Options, fold, last_token, until_eos
+from specjax.drafting.running import nothing_seen
 from specjax.models.base import Cache
 from specjax.verification.base import Verdict, tested
 
@@ -99,6 +100,7 @@ def _first_context(
         begin=length,
         limit=length + limit,
         active=limit > 0,
+        running=nothing_seen(batch),
         options=options,
     )
 
@@ -130,8 +132,9 @@ def finish(state: State) -> Generation:
 def round_(decoder: Decoder, params: dict[str, Any], state: State) -> State:
     """One round: draft, verify, commit."""
     draft, caches = draft_tokens(decoder, params, state)
-    verdict, caches = verify(decoder, params, state, draft, caches)
-    return commit(decoder, state, draft, verdict, caches)
+    check = verify_fitting if decoder.widths else verify
+    verdict, caches, width = check(decoder, params, state, draft, caches)
+    return commit(decoder, state, draft, verdict, caches, width)
 
 
 def draft_tokens(decoder: Decoder, params: dict[str, Any], state: State) -> tuple[Draft, Caches]:
@@ -149,17 +152,64 @@ def draft_tokens(decoder: Decoder, params: dict[str, Any], state: State) -> tupl
 
 def verify(
     decoder: Decoder, params: dict[str, Any], state: State, draft: Draft, caches: Caches
-) -> tuple[Verdict, Caches]:
-    """One parallel pass of the target over the pending token and the draft, then the rule."""
+) -> tuple[Verdict, Caches, jax.Array]:
+    """One parallel pass of the target over the pending token and the draft, then the rule.
+
+    Returns the width of the draft too: the drafted tokens that the pass had room for.
+    """
     context, target = state.context, decoder.target
     fed = jnp.concatenate([last_token(context)[:, None], draft.tokens], axis=1)
     output, cache = decoder.target_model.extend(params[target], fed, caches[target])
     keys = fold(fold(state.keys, context.length), VERIFY)
     verdict = decoder.rule.verify(draft, output.logits, context.options, keys)
-    return verdict, {**caches, target: cache}
+    return verdict, {**caches, target: cache}, jnp.int32(draft.tokens.shape[1])
 
 
-def commit(decoder: Decoder, state: State, draft: Draft, verdict: Verdict, caches: Caches) -> State:
+def verify_fitting(
+    decoder: Decoder, params: dict[str, Any], state: State, draft: Draft, caches: Caches
+) -> tuple[Verdict, Caches, jax.Array]:
+    """`verify` at the narrowest of the decoder's widths that holds the draft of every row.
+
+    A loop of at most one turn for each width: unlike branches, loops leave the cache where it is.
+    """
+    longest = jnp.max(jnp.where(state.context.active, draft.length, 0))
+    choice = jnp.argmax(jnp.array(decoder.widths) >= longest)
+    judge = functools.partial(verify, decoder, params, state)
+    shapes, *_ = jax.eval_shape(judge, draft, caches)
+    verdict = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    carry = verdict, caches[decoder.target], jnp.bool_(True)
+
+    for index, width in enumerate(decoder.widths):
+
+        def waiting(carry: tuple, index: int = index) -> jax.Array:
+            return carry[2] & (choice == index)
+
+        def turn(carry: tuple, width: int = width) -> tuple:
+            held = {**caches, decoder.target: carry[1]}
+            verdict, after, _ = judge(narrow(draft, width), held)
+            return verdict, after[decoder.target], jnp.bool_(False)
+
+        carry = jax.lax.while_loop(waiting, turn, carry)
+    verdict, cache, _ = carry
+    return verdict, {**caches, decoder.target: cache}, jnp.array(decoder.widths)[choice]
+
+
+def narrow(draft: Draft, width: int) -> Draft:
+    """A draft of which no row is longer than `width`, without the columns beyond."""
+    probs = None if draft.probs is None else draft.probs[:, :width]
+    return draft.replace(
+        tokens=draft.tokens[:, :width], probs=probs, source=draft.source[:, :width]
+    )
+
+
+def commit(
+    decoder: Decoder,
+    state: State,
+    draft: Draft,
+    verdict: Verdict,
+    caches: Caches,
+    width: jax.Array,
+) -> State:
     """Appends what stands to each row, rewinds the caches, freezes the rows that ended."""
     context = state.context
     eos = decoder.target_model.eos
@@ -179,10 +229,14 @@ def commit(decoder: Decoder, state: State, draft: Draft, verdict: Verdict, cache
             tokens=append(context.tokens, context.length, emitted, count),
             length=length,
             active=context.active & ~ended,
+            running=context.running.after(
+                jnp.minimum(verdict.accepted, count),
+                tested(verdict.accepted, draft.length) * context.active,
+            ),
         ),
         caches=rewind(caches, state.caches, length, context.active),
         keys=state.keys,
-        trace=record(state, draft, verdict, count, writer, decoder.target),
+        trace=record(state, draft, verdict, count, writer, width, decoder.target),
     )
 
 
@@ -214,6 +268,7 @@ def record(
     verdict: Verdict,
     count: jax.Array,
     writer: jax.Array,
+    width: jax.Array,
     target: str,
 ) -> Trace:
     """The trace with this round added; finished rows add nothing."""
@@ -238,5 +293,6 @@ def record(
         runs={name: total + jnp.max(calls.get(name, 0)) for name, total in trace.runs.items()},
         stops=trace.stops + reason * active[:, None],
         tested=trace.tested + tested(verdict.accepted, draft.length) * active,
+        width=put(trace.width, width * active),
         writer=append(trace.writer, context.length, writer, count),
     )

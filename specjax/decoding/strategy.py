@@ -8,10 +8,11 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from specjax.drafting import running
 from specjax.drafting.base import Drafter, Options
 from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.copying import MaxGram, PromptLookup
-from specjax.drafting.neural import Neural
+from specjax.drafting.neural import ACCEPTANCE, BREAK_EVEN, FIXED, Neural
 from specjax.drafting.ngram import NGram
 from specjax.drafting.none import Nothing
 from specjax.drafting.uniform import Uniform
@@ -32,6 +33,7 @@ class Strategy:
     top_k: int = 0
     top_p: float = 1.0
     numbers: tuple[tuple[str, float], ...] = ()
+    widths: tuple[int, ...] = ()  # of `Decoder`
 
     def __post_init__(self) -> None:
         sampling(self.temperature, self.top_k, self.top_p)
@@ -57,7 +59,8 @@ class Strategy:
 
     def options(self) -> Options:
         """The traced side of the strategy."""
-        numbers = {name: jnp.float32(value) for name, value in self.numbers}
+        values = running.DEFAULTS | dict(self.numbers)
+        numbers = {name: jnp.float32(value) for name, value in values.items()}
         return Options(sampling(*self.settings), numbers)
 
 
@@ -80,9 +83,33 @@ class _Field:
     check: Callable[[Any], bool]
 
 
+VERIFY = ("full", "drafted")
+"""Width of the target's call: the drafter's, or the narrowest compiled one that holds what was
+drafted."""
+
+
+def fitting_widths(drafter: Drafter) -> tuple[int, ...]:
+    """1, 3, 7, 15 and so on up to and with the drafter's width: calls feed 2, 4, 8, 16 tokens.
+
+    0 too for drafters that may propose nothing at all.
+    """
+    widths = [] if isinstance(drafter, Neural) and drafter.confidence is None else [0]
+    step = 1
+    while step < drafter.width:
+        widths.append(step)
+        step = 2 * step + 1
+    return (*widths, drafter.width)
+
+
 _POSITIVE = _Field(int, "an integer of at least 1", lambda x: x >= 1)
 _UNIT = _Field(float, "a number in (0, 1]", lambda x: 0.0 < x <= 1.0)
 _NAME = _Field(str, "a name", bool)
+_TIME = _Field(float, "a number of at least 0", lambda x: 0.0 <= x < float("inf"))
+
+
+def _choice(*known: str) -> _Field:
+    return _Field(str, f"one of {', '.join(known)}", known.__contains__)
+
 
 _FIELDS: dict[str, _Field] = {
     "drafter": _NAME,
@@ -99,13 +126,19 @@ _FIELDS: dict[str, _Field] = {
     ),
     "top_k": _Field(int, "0 (off) or a positive integer", lambda x: x >= 0),
     "top_p": _UNIT,
+    "adapt": _choice(FIXED, ACCEPTANCE, BREAK_EVEN),
+    running.COST: _TIME,
+    running.VERIFICATION: _TIME,
+    running.OVERHEAD: _TIME,
+    running.ACCEPTANCE: _Field(float, "a number in (0, 1)", lambda x: 0.0 < x < 1.0),
+    "verify": _choice(*VERIFY),
 }
 
-_ALWAYS = ("drafter", "rule", "temperature", "top_k", "top_p")
+_ALWAYS = ("drafter", "rule", "temperature", "top_k", "top_p", "verify")
 
 _DRAFTERS: dict[str, tuple[Callable[..., Drafter], tuple[str, ...]]] = {
     "none": (Nothing, ()),
-    "neural": (Neural, ("model", "length", "confidence")),
+    "neural": (Neural, ("model", "length", "confidence", "adapt", *running.DEFAULTS)),
     "blockwise": (Blockwise, ("model", "length")),
     "unigram": (lambda **f: NGram(order=1, **f), ("length", "table")),
     "bigram": (NGram, ("length", "table")),
@@ -126,6 +159,8 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 
 _THRESHOLDS = ("confidence", "lenience")
 """Fields whose value is traced; the drafter or rule holds only the option's name."""
+
+_TRACED = (*_THRESHOLDS, *running.DEFAULTS)
 
 
 def from_config(name: str, spec: Mapping[str, Any], vocab_size: int) -> Strategy:
@@ -150,15 +185,24 @@ def from_config(name: str, spec: Mapping[str, Any], vocab_size: int) -> Strategy
     for field in (*(("length",) if "length" in drafter_fields else ()), *rule_fields):
         if field not in values:
             raise UserError(f"{where}.{field} is missing; it must be {_FIELDS[field].allowed}")
-    given = {f: values[f] for f in drafter_fields if f in values and f not in _THRESHOLDS}
+    if values.get("adapt", FIXED) == FIXED:
+        for field in running.DEFAULTS:
+            if field in values:
+                raise UserError(
+                    f"{where}.{field} needs {where}.adapt to be {ACCEPTANCE!r} or {BREAK_EVEN!r}"
+                )
+    given = {f: values[f] for f in drafter_fields if f in values and f not in _TRACED}
     given |= {f: f for f in drafter_fields if f in values and f in _THRESHOLDS}
     if drafter == "uniform":
         given["vocab_size"] = vocab_size
     try:
+        made = build(**_DEFAULTS.get(drafter, {}) | given)
+        fitting = values.get("verify", VERIFY[0]) != VERIFY[0]
         return Strategy(
-            drafter=build(**_DEFAULTS.get(drafter, {}) | given),
+            drafter=made,
             rule=make_rule(),
-            numbers=tuple((f, values[f]) for f in _THRESHOLDS if f in values),
+            numbers=tuple((f, values[f]) for f in _TRACED if f in values),
+            widths=fitting_widths(made) if fitting else (),
             **{f: values[f] for f in ("temperature", "top_k", "top_p") if f in values},
         )
     except ValueError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 
 import jax
@@ -22,6 +23,7 @@ class Statistics:
     tested: int  # positions that an acceptance test looked at
     overlap: float  # sum of min(p, q) over them
     calls: dict[str, int]  # model runs, summed over rows
+    widths: dict[int, int]  # rounds by the drafted tokens that the target call had room for
 
     @property
     def acceptance_rate(self) -> float:
@@ -43,6 +45,7 @@ def summarise(decoder: Decoder, generations: Sequence[tuple[Generation, int]]) -
     totals = dict.fromkeys(("tokens", "rounds", "drafted", "accepted", "tested"), 0)
     calls = dict.fromkeys(decoder.used, 0)
     overlap = 0.0
+    widths: Counter[int] = Counter()
     for generation, rows in generations:
         trace = jax.device_get(generation.trace)
         totals["tokens"] += int(trace.committed[:rows].sum())
@@ -53,4 +56,6 @@ def summarise(decoder: Decoder, generations: Sequence[tuple[Generation, int]]) -
         overlap += float(np.sum(trace.overlap[:rows], dtype=np.float64))
         for name in calls:
             calls[name] += int(trace.calls[name][:rows].sum())
-    return Statistics(**totals, overlap=overlap, calls=calls)
+        ran = trace.committed[:rows] > 0
+        widths.update(trace.width[:rows][ran].tolist())
+    return Statistics(**totals, overlap=overlap, calls=calls, widths=dict(sorted(widths.items())))

@@ -118,12 +118,13 @@ def openings(drafters: Iterable[Drafter]) -> set[Call]:
     return found
 
 
-def needed(drafters: Sequence[Drafter], target: str) -> list[Call]:
+def needed(drafters: Sequence[Drafter], target: str, widths: Iterable[int]) -> list[Call]:
     """The calls whose cost the figures of drafters rest on, one for each model and width.
 
-    Of every model the one-token call too: c and v are ratios to it.
+    `widths` are the drafted tokens that the target's calls have room for. Of every model the
+    one-token call too: c and v are ratios to it.
     """
-    calls = [Call(target, drafter.width + 1, drafter.width + 1) for drafter in drafters]
+    calls = [Call(target, width + 1, width + 1) for width in widths]
     calls += [call for drafter in drafters for call in drafter.schedule]
     calls += [Call(name, 1, 1) for name in {call.model: None for call in calls}]
     # Of two calls of a width, the one that opens a draft comes last and stays.
@@ -150,9 +151,10 @@ class Costs:
             total += first * self.price(calls[0]) + (runs[name] - first) * self.price(calls[-1])
         return total
 
-    def verification_ms(self, drafter: Drafter, target: str) -> float:
-        """Milliseconds of the target call that reviews a draft."""
-        return self.step[target][drafter.width + 1]
+    def verification_ms(self, widths: Mapping[int, int], target: str) -> float:
+        """Mean milliseconds of the target's calls; `widths` counts them by drafted tokens."""
+        total = sum(count * self.step[target][width + 1] for width, count in widths.items())
+        return total / max(sum(widths.values()), 1)
 
     def predicted_speedup(self, statistics: Statistics, drafter: Drafter, target: str) -> float:
         """E[tokens per round] / (K c + v) of a strategy.
@@ -168,7 +170,7 @@ class Costs:
             improvement(
                 statistics.tokens_per_target_call,
                 drafting / statistics.rounds / step,
-                self.verification_ms(drafter, target) / step,
+                self.verification_ms(statistics.widths, target) / step,
             )
         )
 
@@ -190,14 +192,16 @@ class Costs:
         }
 
 
-def measure(watch: Stopwatch, drafters: Sequence[Drafter], target: str) -> Costs:
-    """Times the calls that the figures of drafters rest on.
+def measure(
+    watch: Stopwatch, drafters: Sequence[Drafter], target: str, widths: Iterable[int]
+) -> Costs:
+    """Times the calls that the figures of drafters rest on; `widths` as in `needed`.
 
     A call that opens a draft is timed behind a step of the target: that step has driven a small
     model's weights out of the processor's caches. Later calls of the draft find them there, as
     they do in a loop of their own.
     """
-    calls, first, step = needed(drafters, target), openings(drafters), Call(target, 1, 1)
+    calls, first, step = needed(drafters, target, widths), openings(drafters), Call(target, 1, 1)
     turns = [(step, call) if call in first else (call,) for call in calls]
     took = dict(zip(calls, watch.milliseconds(turns), strict=True))
     found: dict[str, dict[int, float]] = {}

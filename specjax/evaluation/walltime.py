@@ -26,7 +26,12 @@ def predicted(
 
 
 def time_spent(
-    costs: Costs, rounds: Rounds, decoder: Decoder, total: float, fixed: float
+    costs: Costs,
+    rounds: Rounds,
+    statistics: Statistics,
+    decoder: Decoder,
+    total: float,
+    fixed: float,
 ) -> dict[str, float]:
     """Seconds of `total` in calls of the target and of the drafter, and the remainder.
 
@@ -35,7 +40,7 @@ def time_spent(
     negative.
     """
     turns = rounds.runs[decoder.target]
-    target = turns * costs.verification_ms(decoder.drafter, decoder.target) / 1e3
+    target = turns * costs.verification_ms(statistics.widths, decoder.target) / 1e3
     drafter = costs.drafting_ms(decoder.drafter, turns, rounds.runs) / 1e3
     return {
         "total": total,

@@ -255,8 +255,9 @@ def measure_costs(job: Job, batches: list[Batch]) -> cost.Costs:
         prompt=widest,
         capacity=decoder.buffer(widest),
     )
-    drafters = [strategy.drafter for strategy in job.strategies.values()]
-    return cost.measure(watch, drafters, decoder.target)
+    decoders = [generator.decoder for generator in job.generators.values()]
+    widths = {width for each in decoders for width in each.target_widths}
+    return cost.measure(watch, [each.drafter for each in decoders], decoder.target, widths)
 
 
 def write_profiles(job: Job, folder: Path) -> None:

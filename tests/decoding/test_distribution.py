@@ -10,10 +10,10 @@ from decodes import run, texts
 from parallel_heads import random_heads
 from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_law
 
-from specjax.decoding.strategy import Strategy
+from specjax.decoding.strategy import Strategy, fitting_widths
 from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.copying import MaxGram, PromptLookup
-from specjax.drafting.neural import Neural
+from specjax.drafting.neural import ACCEPTANCE, BREAK_EVEN, FIXED, Neural
 from specjax.drafting.ngram import NGram
 from specjax.drafting.none import Nothing
 from specjax.drafting.uniform import Uniform
@@ -37,6 +37,8 @@ DRAFTERS = {
     "none": Nothing(),
     "neural": Neural("drafter", 2),
     "confidence": Neural("drafter", 3, "confidence"),
+    "acceptance": Neural("drafter", 3, adapt=ACCEPTANCE),
+    "break_even": Neural("drafter", 3, adapt=BREAK_EVEN),
     "blockwise": Blockwise("drafter", 2),
     "unigram": NGram(2, order=1),
     "bigram": NGram(2),
@@ -46,7 +48,7 @@ DRAFTERS = {
     "uniform": Uniform(2, V),
 }
 SETTINGS = {"plain": (1.0, 0, 1.0), "truncated": (0.7, 4, 0.9)}
-P_VALUE = 1e-3  # 20 fixed-seed tests: a right law fails one of them with probability 0.02
+P_VALUE = 1e-3  # 24 fixed-seed tests: a right law fails one of them with probability 0.03
 
 
 def p_value(strategy: Strategy) -> float:
@@ -57,8 +59,9 @@ def p_value(strategy: Strategy) -> float:
 
 def strategy(drafter, rule, settings) -> Strategy:
     temperature, top_k, top_p = settings
-    numbers = (("confidence", 0.45),)
-    return Strategy(drafter, rule, temperature, top_k, top_p, numbers)
+    numbers = (("confidence", 0.45), ("cost", 0.3), ("verification", 0.1))
+    widths = fitting_widths(drafter) if getattr(drafter, "adapt", FIXED) != FIXED else ()
+    return Strategy(drafter, rule, temperature, top_k, top_p, numbers, widths)
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)

@@ -24,7 +24,7 @@ from specjax.writing import replacing, write_json
 
 STATS = Statistics(
     tokens=30, rounds=10, drafted=40, accepted=20, tested=25, overlap=19.0,
-    calls={"target": 10, "drafter": 40},
+    calls={"target": 10, "drafter": 40}, widths={4: 10},
 )  # fmt: skip
 COSTS = Costs({"target": {1: 2.0, 5: 3.0}, "drafter": {1: 0.2, 2: 0.5, 5: 0.9}})
 
@@ -33,6 +33,12 @@ def test_prediction_is_tokens_per_round_over_kc_plus_v():
     # 3 tokens per round; of 4 drafter calls the first feeds two tokens; v = 3 / 2.
     found = COSTS.predicted_speedup(STATS, Neural("drafter", 4), "target")
     assert found == pytest.approx(3 / ((0.5 + 3 * 0.2) / 2.0 + 1.5))
+
+
+def test_narrow_verifications_are_priced_as_such():
+    narrow = dataclasses.replace(STATS, widths={4: 5, 0: 5})
+    found = COSTS.predicted_speedup(narrow, Neural("drafter", 4), "target")
+    assert found == pytest.approx(3 / ((0.5 + 3 * 0.2) / 2.0 + (1.5 + 1.0) / 2))
 
 
 def test_a_blockwise_drafter_is_priced_by_its_one_wide_call():
@@ -51,7 +57,7 @@ def test_theorem_3_8_has_the_paper_s_form_when_all_calls_cost_the_same():
 
 
 def test_autoregressive_decoding_is_predicted_at_one():
-    alone = Statistics(30, 30, 0, 0, 0, 0.0, {"target": 30})
+    alone = Statistics(30, 30, 0, 0, 0, 0.0, {"target": 30}, {0: 30})
     assert COSTS.predicted_speedup(alone, Nothing(), "target") == pytest.approx(1.0)
     assert COSTS.theoretical_speedup(alone, Nothing(), "target") == pytest.approx(1.0)
     assert standardized_walltime_improvement(alone, {"target": 100}, "target") == 1.0
@@ -59,7 +65,7 @@ def test_autoregressive_decoding_is_predicted_at_one():
 
 def test_every_call_that_a_prediction_prices_is_measured_once():
     drafters = [Nothing(), Neural("drafter", 4), Neural("drafter", 3), PromptLookup(4)]
-    calls = needed(drafters, "target")
+    calls = needed(drafters, "target", {0, 3, 4})
     assert [(call.model, call.tokens) for call in calls] == [
         ("target", 1), ("target", 4), ("target", 5), ("drafter", 1), ("drafter", 2),
     ]  # fmt: skip
@@ -75,7 +81,7 @@ class Scripted:
 
 
 def test_the_step_before_an_opening_call_is_not_counted():
-    costs = measure(Scripted(), [Nothing(), Neural("drafter", 2)], "target")
+    costs = measure(Scripted(), [Nothing(), Neural("drafter", 2)], "target", [0, 2])
     assert costs.step == {"target": {1: 10.0, 3: 30.0}, "drafter": {1: 1.0, 2: 2.0}}
     # Three rounds, five runs: two tokens three times, then one token twice.
     assert costs.drafting_ms(Neural("drafter", 2), 3, {"drafter": 5}) == 3 * 2.0 + 2 * 1.0

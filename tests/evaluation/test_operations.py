@@ -72,6 +72,7 @@ def rounds(calls: list[int]) -> Rounds:
     """Two rows at K = 3; the first has rounds of 4 and 2 tokens, the second one of 1."""
     return Rounds(
         begin=np.array([1, 1]),
+        width=np.array([[3, 3], [3, 0]]),
         drafted=np.array([[3, 3], [3, 0]]),
         accepted=np.array([[3, 1], [0, 0]]),
         committed=np.array([[4, 2], [1, 0]]),

@@ -22,7 +22,7 @@ from specjax.experiments.strategies import load_strategies
 from specjax.main import EXPERIMENTS
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = ("quickstart", "translate", "pair", "drafters")
+EXAMPLES = ("quickstart", "translate", "pair", "drafters", "draft_length")
 JOBS = ("ngram", "ngram_wmt", "sweep", "tokenizer")
 """Configs that decode nothing by themselves."""
 PAPERS = sorted(
