@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 from specjax.experiments.defaults import decode_config, neural
 
 LONGEST = 10
-ADAPTIVE = {"cost": 0.04, "verification": 0.02, "overhead": 0.5, "verify": "drafted"}
+ADAPTIVE = {"cost": 0.05, "verification": 0.1, "overhead": 0.33, "verify": "drafted"}
 
 
 def get_config(temperature: str = "0") -> ConfigDict:

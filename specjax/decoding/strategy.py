@@ -89,16 +89,9 @@ drafted."""
 
 
 def fitting_widths(drafter: Drafter) -> tuple[int, ...]:
-    """1, 3, 7, 15 and so on up to and with the drafter's width: calls feed 2, 4, 8, 16 tokens.
-
-    0 too for drafters that may propose nothing at all.
-    """
-    widths = [] if isinstance(drafter, Neural) and drafter.confidence is None else [0]
-    step = 1
-    while step < drafter.width:
-        widths.append(step)
-        step = 2 * step + 1
-    return (*widths, drafter.width)
+    """`running.lengths`; before them 0 for drafters that may propose nothing at all."""
+    always = isinstance(drafter, Neural) and drafter.confidence is None
+    return (*(() if always else (0,)), *running.lengths(drafter.width))
 
 
 _POSITIVE = _Field(int, "an integer of at least 1", lambda x: x >= 1)
@@ -130,7 +123,7 @@ _FIELDS: dict[str, _Field] = {
     running.COST: _TIME,
     running.VERIFICATION: _TIME,
     running.OVERHEAD: _TIME,
-    running.ACCEPTANCE: _Field(float, "a number in (0, 1)", lambda x: 0.0 < x < 1.0),
+    running.EXPECTED: _Field(float, "a number in (0, 1)", lambda x: 0.0 < x < 1.0),
     "verify": _choice(*VERIFY),
 }
 

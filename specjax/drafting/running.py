@@ -16,10 +16,10 @@ COST, VERIFICATION, OVERHEAD = "cost", "verification", "overhead"
 where a call takes as long at any width); what a round takes beyond one target step whatever it
 drafts."""
 
-ACCEPTANCE = "acceptance"
+EXPECTED = "acceptance"
 """Option: the acceptance rate before any test."""
 
-DEFAULTS = {COST: 0.05, VERIFICATION: 0.0, OVERHEAD: 0.0, ACCEPTANCE: 0.7}
+DEFAULTS = {COST: 0.05, VERIFICATION: 0.0, OVERHEAD: 0.0, EXPECTED: 0.7}
 
 TRUST = 8.0
 """Tests that the acceptance expected at first counts for."""
@@ -42,7 +42,7 @@ class Running:
 
     def acceptance(self, numbers: dict[str, jax.Array]) -> jax.Array:
         """The acceptance rate [B] to expect: what was expected at first, corrected by the tests."""
-        return (numbers[ACCEPTANCE] * TRUST + self.accepted) / (TRUST + self.tested)
+        return (numbers[EXPECTED] * TRUST + self.accepted) / (TRUST + self.tested)
 
 
 def nothing_seen(batch: int) -> Running:
@@ -54,14 +54,21 @@ def nothing_seen(batch: int) -> Running:
 def speeds(running: Running, longest: int, numbers: dict[str, jax.Array]) -> jax.Array:
     """Expected tokens per time [B, longest] of rounds that draft 1 .. longest tokens."""
     alpha = running.acceptance(numbers)[:, None]
-    lengths = jnp.arange(1, longest + 1)
-    tokens = 1.0 + jnp.cumsum(alpha**lengths, axis=1)
-    return tokens / (1.0 + numbers[OVERHEAD] + lengths * (numbers[COST] + numbers[VERIFICATION]))
+    drafted = jnp.arange(1, longest + 1)
+    tokens = 1.0 + jnp.cumsum(alpha**drafted, axis=1)
+    return tokens / (1.0 + numbers[OVERHEAD] + drafted * (numbers[COST] + numbers[VERIFICATION]))
+
+
+def lengths(longest: int) -> tuple[int, ...]:
+    """1, 3, 7, 15 and so on up to and with `longest`: the target is fed 2, 4, 8, 16 tokens."""
+    doubling = (2**power - 1 for power in range(1, longest.bit_length() + 1))
+    return (*(length for length in doubling if length < longest), longest)
 
 
 def best_length(running: Running, longest: int, numbers: dict[str, jax.Array]) -> jax.Array:
-    """The draft length [B] of 1 .. longest that promises the most speed."""
-    return jnp.argmax(speeds(running, longest, numbers), axis=1).astype(jnp.int32) + 1
+    """The draft length [B], one of `lengths`, that promises the most speed."""
+    known = jnp.array(lengths(longest), jnp.int32)
+    return known[jnp.argmax(speeds(running, longest, numbers)[:, known - 1], axis=1)]
 
 
 def least_chance(running: Running, longest: int, numbers: dict[str, jax.Array]) -> jax.Array:

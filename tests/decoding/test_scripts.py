@@ -100,14 +100,14 @@ def test_a_drafter_without_confidence_leaves_the_target_alone():
 
 
 def test_the_running_acceptance_decides_the_draft_length():
-    # Every draft stands or none does: the best length goes from the expected one's to an end.
-    numbers = (("cost", 0.1), ("acceptance", 0.5))
+    # Every draft stands or none does: from the length for acceptance 0.7 it goes to an end.
+    numbers = (("cost", 0.2), ("acceptance", 0.7))
     strategy = Strategy(Neural("drafter", 6, adapt=ACCEPTANCE), numbers=numbers)
     right, script = ScriptModel(TARGET * 8), ScriptModel(TARGET * 8)
     drafted = rounds(decode(right, script, strategy, 60), "drafted")
-    assert drafted[:-1] == sorted(drafted[:-1]) and drafted[0] == 2 and max(drafted) == 6
+    assert drafted[:-1] == sorted(drafted[:-1]) and drafted[0] == 3 and max(drafted) == 6
     wrong = decode(right, ScriptModel((9,) * 64), strategy, 60)
-    assert rounds(wrong, "drafted")[0] == 2 and rounds(wrong, "drafted")[-2] == 1
+    assert rounds(wrong, "drafted")[0] == 3 and rounds(wrong, "drafted")[-2] == 1
     assert texts(wrong) == [list((TARGET * 8)[:60])]
 
 
