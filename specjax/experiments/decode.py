@@ -244,8 +244,11 @@ def timed(
     return time.perf_counter() - start, rows, generation
 
 
-def measure_costs(job: Job, batches: list[Batch]) -> cost.Costs:
-    """Times the model calls that the predictions need, at the shapes of this run."""
+def measure_costs(job: Job, batches: list[Batch], *, sparse: bool = False) -> cost.Costs:
+    """Times the model calls that the predictions need, at the shapes of this run.
+
+    `sparse` leaves out some of the widths, for predictions that choose what to run.
+    """
     decoder = job.generators[BASELINE].decoder
     widest = sorted(batch.tokens.shape[1] for batch in batches)[len(batches) // 2]
     watch = cost.Stopwatch(
@@ -256,7 +259,7 @@ def measure_costs(job: Job, batches: list[Batch]) -> cost.Costs:
         capacity=decoder.buffer(widest),
     )
     drafters = [strategy.drafter for strategy in job.strategies.values()]
-    return cost.measure(watch, drafters, decoder.target)
+    return cost.measure(watch, drafters, decoder.target, sparse=sparse)
 
 
 def write_profiles(job: Job, folder: Path) -> None:
