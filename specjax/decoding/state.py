@@ -112,11 +112,6 @@ class Decoder:
         return self.used + self.drafter.tables
 
     @property
-    def target_widths(self) -> tuple[int, ...]:
-        """Drafted tokens that a target call may have room for."""
-        return self.widths or (self.drafter.width,)
-
-    @property
     def target_model(self) -> LanguageModel:
         return lookup(self.models, self.target)
 

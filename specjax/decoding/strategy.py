@@ -53,6 +53,11 @@ class Strategy:
         return self.drafter.width == 0
 
     @property
+    def target_widths(self) -> tuple[int, ...]:
+        """Drafted tokens that a target call may have room for."""
+        return self.widths or (self.drafter.width,)
+
+    @property
     def settings(self) -> tuple[float, int, float]:
         """What a baseline must share: temperature, top-k and top-p."""
         return self.temperature, self.top_k, self.top_p

@@ -140,7 +140,18 @@ class Costs:
     step: dict[str, dict[int, float]]
 
     def price(self, call: Call) -> float:
-        return self.step[call.model][call.tokens]
+        return self.milliseconds(call.model, call.tokens)
+
+    def milliseconds(self, model: str, width: int) -> float:
+        """Of a call that feeds `width` tokens, on a line between the nearest measured widths.
+
+        Raises:
+          KeyError: outside the widths that were measured.
+        """
+        widths = sorted(self.step[model])
+        if not widths[0] <= width <= widths[-1]:
+            raise KeyError(width)
+        return float(np.interp(width, widths, [self.step[model][each] for each in widths]))
 
     def drafting_ms(self, drafter: Drafter, rounds: int, runs: Mapping[str, int]) -> float:
         """Milliseconds of `runs` of the drafter's models in `rounds` rounds."""
@@ -153,7 +164,7 @@ class Costs:
 
     def verification_ms(self, widths: Mapping[int, int], target: str) -> float:
         """Mean milliseconds of the target's calls; `widths` counts them by drafted tokens."""
-        total = sum(count * self.step[target][width + 1] for width, count in widths.items())
+        total = sum(count * self.milliseconds(target, width + 1) for width, count in widths.items())
         return total / max(sum(widths.values()), 1)
 
     def predicted_speedup(self, statistics: Statistics, drafter: Drafter, target: str) -> float:
@@ -192,16 +203,37 @@ class Costs:
         }
 
 
+def doubling(calls: Sequence[Call]) -> list[Call]:
+    """Of each model the narrowest and the widest call, and between them widths that double."""
+    kept = []
+    for model in dict.fromkeys(call.model for call in calls):
+        own = sorted((c for c in calls if c.model == model), key=lambda call: call.tokens)
+        last = 0
+        for call in own:
+            if call.tokens >= 2 * last or call is own[-1]:
+                kept.append(call)
+                last = call.tokens
+    return kept
+
+
 def measure(
-    watch: Stopwatch, drafters: Sequence[Drafter], target: str, widths: Iterable[int]
+    watch: Stopwatch,
+    drafters: Sequence[Drafter],
+    target: str,
+    widths: Iterable[int],
+    *,
+    sparse: bool = False,
 ) -> Costs:
     """Times the calls that the figures of drafters rest on; `widths` as in `needed`.
 
+    `sparse`: their `doubling` widths only.
+
     A call that opens a draft is timed behind a step of the target: that step has driven a small
     model's weights out of the processor's caches. Later calls of the draft find them there, as
-    they do in a loop of their own.
+    they do in a loop of their own. Every width is a program to compile.
     """
     calls, first, step = needed(drafters, target, widths), openings(drafters), Call(target, 1, 1)
+    calls = doubling(calls) if sparse else calls
     turns = [(step, call) if call in first else (call,) for call in calls]
     took = dict(zip(calls, watch.milliseconds(turns), strict=True))
     found: dict[str, dict[int, float]] = {}

@@ -244,8 +244,11 @@ def timed(
     return time.perf_counter() - start, rows, generation
 
 
-def measure_costs(job: Job, batches: list[Batch]) -> cost.Costs:
-    """Times the model calls that the predictions need, at the shapes of this run."""
+def measure_costs(job: Job, batches: list[Batch], *, sparse: bool = False) -> cost.Costs:
+    """Times the model calls that the predictions need, at the shapes of this run.
+
+    `sparse` leaves out some of the widths, for predictions that choose what to run.
+    """
     decoder = job.generators[BASELINE].decoder
     widest = sorted(batch.tokens.shape[1] for batch in batches)[len(batches) // 2]
     watch = cost.Stopwatch(
@@ -255,9 +258,9 @@ def measure_costs(job: Job, batches: list[Batch]) -> cost.Costs:
         prompt=widest,
         capacity=decoder.buffer(widest),
     )
-    decoders = [generator.decoder for generator in job.generators.values()]
-    widths = {width for each in decoders for width in each.target_widths}
-    return cost.measure(watch, [each.drafter for each in decoders], decoder.target, widths)
+    widths = {width for each in job.strategies.values() for width in each.target_widths}
+    drafters = [strategy.drafter for strategy in job.strategies.values()]
+    return cost.measure(watch, drafters, decoder.target, widths, sparse=sparse)
 
 
 def write_profiles(job: Job, folder: Path) -> None:

@@ -14,6 +14,7 @@ from specjax.drafting.neural import Neural
 from specjax.drafting.none import Nothing
 from specjax.evaluation.cost import (
     Costs,
+    doubling,
     measure,
     needed,
     openings,
@@ -85,6 +86,27 @@ def test_the_step_before_an_opening_call_is_not_counted():
     assert costs.step == {"target": {1: 10.0, 3: 30.0}, "drafter": {1: 1.0, 2: 2.0}}
     # Three rounds, five runs: two tokens three times, then one token twice.
     assert costs.drafting_ms(Neural("drafter", 2), 3, {"drafter": 5}) == 3 * 2.0 + 2 * 1.0
+
+
+def test_widths_between_measured_ones_cost_in_proportion():
+    assert COSTS.milliseconds("target", 4) == pytest.approx(2.75)
+    assert COSTS.milliseconds("drafter", 2) == 0.5
+    with pytest.raises(KeyError):
+        COSTS.milliseconds("target", 6)
+
+
+def test_sparse_costs_time_widths_that_double_and_the_widest():
+    drafters = [Neural("drafter", length) for length in range(1, 11)]
+    widths = range(11)
+    kept = doubling(needed(drafters, "target", widths))
+    assert [call.tokens for call in kept if call.model == "target"] == [1, 2, 4, 8, 11]
+    sparse = measure(Scripted(), drafters, "target", widths, sparse=True)
+    whole = measure(Scripted(), drafters, "target", widths)
+    assert sparse.step["target"].keys() == {1, 2, 4, 8, 11}
+    assert sparse.step["drafter"] == whole.step["drafter"]
+    assert [sparse.verification_ms({width: 1}, "target") for width in widths] == pytest.approx(
+        [whole.verification_ms({width: 1}, "target") for width in widths]
+    )
 
 
 def test_costs_are_told_as_ratios_to_the_one_token_steps():

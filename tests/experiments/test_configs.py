@@ -23,7 +23,7 @@ from specjax.main import EXPERIMENTS
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ("quickstart", "translate", "pair", "drafters", "draft_length")
-JOBS = ("ngram", "ngram_wmt", "sweep", "tokenizer")
+JOBS = ("ngram", "ngram_wmt", "sweep", "tokenizer", "tune")
 """Configs that decode nothing by themselves."""
 PAPERS = sorted(
     file.stem for file in (ROOT / "configs").glob("*.py") if file.stem not in (*EXAMPLES, *JOBS)
@@ -79,7 +79,7 @@ def test_a_job_gives_command_runtime_and_result(name: str) -> None:
 
 def test_a_jobs_name_is_one_that_main_knows() -> None:
     found = {get_config(name).experiment for name in JOBS}
-    assert found == {"ngram", "sweep", "tokenizer"} <= {*EXPERIMENTS}
+    assert found == {"ngram", "sweep", "tokenizer", "tune"} <= {*EXPERIMENTS}
 
 
 def test_the_table_of_wmt_is_planned_without_a_network(capsys) -> None:
