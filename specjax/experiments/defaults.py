@@ -232,10 +232,10 @@ def tune_config(
     config.strategy = ""  # of the base; empty: the first with a neural drafter
     config.space = ConfigDict({field: tuple(values) for field, values in space.items()})
     config.budget_seconds = 300.0  # of the whole search, loading and compiling included
-    config.probe_examples = 10  # decoded to predict candidates of all draft lengths
-    config.margin = 0.15  # candidates predicted to be slower than the best by more are not run
-    config.contenders = 4  # candidates that are run at most
-    config.first_examples = 10  # of the first round; each later one has twice as many
+    config.probe_examples = 32  # decoded to predict candidates of all draft lengths
+    config.margin = 0.2  # candidates predicted to be slower than the best by more are not run
+    config.contenders = 6  # candidates that are run at most
+    config.first_examples = 16  # of the first round; each later one has twice as many
     config.quality_loss = 0.5  # allowed points of the metric, where outputs change
     config.quality_examples = 50  # of the first round at least, where outputs change
     config.update(changes)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
 import numpy as np
-from tqdm import tqdm
 
 from specjax.data.batching import Batch
 from specjax.drafting.base import Drafter
@@ -14,9 +12,19 @@ from specjax.evaluation.cost import Costs
 from specjax.evaluation.traces import Rounds, rounds_of
 from specjax.experiments import decode
 from specjax.experiments.decode import Job
+from specjax.experiments.results import loop_seconds_per_token
 from specjax.experiments.tune_budget import Budget
 from specjax.experiments.tune_space import Candidate, Space
 from specjax.theory.speculative import improvement
+
+
+@dataclasses.dataclass(frozen=True)
+class Probe:
+    """A decode with the longest drafts of some candidates."""
+
+    drafter: Drafter
+    rounds: Rounds
+    speedup: float  # of the decode loop, over the target alone
 
 
 def predict(
@@ -29,46 +37,76 @@ def predict(
     Raises:
       OutOfTime: when the budget ends before all of it is known.
     """
-    rounds = {}
-    for others, candidate in tqdm(space.probes.items(), desc="acceptance", unit="probe"):
+    probes = {}
+    for others, candidate in space.probes.items():
         budget.check()
-        rounds[others] = probe(job, candidate, batches)
+        probes[others] = probe(job, space, candidate, batches)
     budget.check()
     drafting = dataclasses.replace(job, strategies={c.name: c.strategy for c in space.candidates})
     costs = decode.measure_costs(drafting, batches, sparse=True)
-    target = next(iter(job.generators.values())).decoder.target
+    target = job.generators[space.baseline].decoder.target
     found = {
-        each.name: predicted_speedup(costs, rounds[each.others], each.strategy.drafter, target)
+        each.name: predicted_speedup(costs, probes[each.others], each.strategy.drafter, target)
         for each in space.candidates
     }
     return found, costs
 
 
-def probe(job: Job, candidate: Candidate, batches: list[Batch]) -> Rounds:
-    """The rounds of a candidate on batches."""
-    generator = job.generators[candidate.name]
-    made = [
-        (jax.device_get(generator.run(batch, generator.keys(batch, job.config.seed))), batch.rows)
-        for batch in batches
-    ]
-    return rounds_of(made)
+def probe(job: Job, space: Space, candidate: Candidate, batches: list[Batch]) -> Probe:
+    """Decodes batches once by a candidate, and by the target alone."""
+    config = job.config.copy_and_resolve_references()
+    config.repeats = 1
+    generators = {name: job.generators[name] for name in (space.baseline, candidate.name)}
+    measured = decode.measure(
+        dataclasses.replace(job, config=config, generators=generators), batches
+    )
+    alone, own = (loop_seconds_per_token(measured[name]) for name in generators)
+    rounds = rounds_of(measured[candidate.name].traces)
+    return Probe(candidate.strategy.drafter, rounds, alone / own)
 
 
-def predicted_speedup(costs: Costs, rounds: Rounds, drafter: Drafter, target: str) -> float:
-    """E[tokens per round] / (K c + v) of `drafter`, from rounds of drafts at least as long as its.
+def predicted_speedup(costs: Costs, probe: Probe, drafter: Drafter, target: str) -> float:
+    """E[tokens per round] / (K c + v + K r) of a drafter whose drafts are at most the probe's.
 
-    A round that got as far as token j of a longer draft gets as far with a draft of j: its tokens
-    are the smaller of what it gave and K + 1. Their mean is `expected_tokens_by_position` of the
-    measured acceptance by position, the ends of texts included. Drafter calls are cut likewise; a
-    draft that stopped early ran once for the token that it did not propose.
+    r, the loop's own work for a drafted token in target steps, is what the costs of calls leave
+    unexplained of the probe's measured speedup.
     """
-    tokens = np.minimum(rounds.committed[rounds.ran], drafter.width + 1)
-    tried = rounds.drafted[rounds.ran] + 1
+    rounds = probe.rounds
+    measured = tokens_per_round(rounds, probe.drafter) / probe.speedup
+    unexplained = max(measured - sum(call_steps(costs, rounds, probe.drafter, target)), 0.0)
+    own_work = unexplained * drafts(rounds, drafter) / drafts(rounds, probe.drafter)
+    drafting, verification = call_steps(costs, rounds, drafter, target)
+    tokens = tokens_per_round(rounds, drafter)
+    return float(improvement(tokens, drafting + own_work, verification))
+
+
+def tokens_per_round(rounds: Rounds, drafter: Drafter) -> float:
+    """Mean tokens of a round of `drafter`, from rounds of drafts at least as long as its.
+
+    A round that got as far as token j of a longer draft gets as far with a draft of j. So this is
+    `expected_tokens_by_position` of the acceptance measured by position, ends of texts included.
+    """
+    return float(np.minimum(rounds.committed[rounds.ran], drafter.width + 1).mean())
+
+
+def drafts(rounds: Rounds, drafter: Drafter, most: int | None = None) -> float:
+    """Mean tokens that a round of `drafter` tries to draft, from rounds like those above.
+
+    A draft that stopped early tried one token more than it proposed. `most`: instead of its width.
+    """
+    width = drafter.width if most is None else most
+    return float(np.minimum(rounds.drafted[rounds.ran] + 1, width).mean())
+
+
+def call_steps(costs: Costs, rounds: Rounds, drafter: Drafter, target: str) -> tuple[float, float]:
+    """K c and v of a round of `drafter`: its calls in steps of the target."""
+    count = int(rounds.ran.sum())
     runs = {
-        name: int(np.minimum(tried, sum(call.model == name for call in drafter.schedule)).sum())
+        name: round(
+            count * drafts(rounds, drafter, sum(call.model == name for call in drafter.schedule))
+        )
         for name in drafter.models
     }
     step = costs.milliseconds(target, 1)
-    drafting = costs.drafting_ms(drafter, tokens.size, runs) / tokens.size
-    verification = costs.verification_ms({drafter.width: 1}, target)
-    return float(improvement(tokens.mean(), drafting / step, verification / step))
+    drafting = costs.drafting_ms(drafter, count, runs) / count
+    return drafting / step, costs.verification_ms({drafter.width: 1}, target) / step

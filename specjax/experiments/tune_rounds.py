@@ -52,7 +52,7 @@ def halve(
         decode_more(job, space, search, batches[: -(-size // job.config.batch_size)], budget, stage)
         if space.judged:
             judge(job, search, batches, config.quality_loss, stage)
-        keep = 1 if number == len(sizes) else -(-len(search.alive) // 2)
+        keep = 1 if number == len(sizes) else max(1, len(search.alive) // 2)
         drop_slower(search.alive, keep, stage)
         search.rounds = number
         release_programs()

@@ -204,5 +204,5 @@ def round_sizes(first: int, available: int, contenders: int) -> list[int]:
         sizes.append(size)
         if size == available:
             break
-        contenders = -(-contenders // 2)
+        contenders //= 2
     return sizes

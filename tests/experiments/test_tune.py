@@ -26,7 +26,7 @@ from specjax.experiments import decode, tune
 from specjax.experiments.config_file import read_config
 from specjax.experiments.defaults import AUTOREGRESSIVE, decode_config, neural, tune_config
 from specjax.experiments.tune_budget import Budget, OutOfTime
-from specjax.experiments.tune_predict import predicted_speedup
+from specjax.experiments.tune_predict import Probe, predicted_speedup
 from specjax.experiments.tune_rounds import by_width, judge
 from specjax.experiments.tune_space import round_sizes, space_of
 from specjax.experiments.tune_trials import Search, Trial, drop_by_prediction
@@ -67,7 +67,7 @@ def base(pair: Path, **changes) -> ConfigDict:
 
 def config_of(pair: Path, space=None, **changes) -> ConfigDict:
     space = {"length": (1, 2, 3, 4, 5)} if space is None else space
-    settings = {"first_examples": 3, "margin": 0.5, "quality_examples": 3}
+    settings = {"contenders": 4, "first_examples": 3, "margin": 0.5, "quality_examples": 3}
     return tune_config(base(pair), space, **settings | changes)
 
 
@@ -111,6 +111,14 @@ def rounds(committed, drafted) -> Rounds:
 # --- The closed form ------------------------------------------------------------------------------
 
 COSTS = Costs({"target": {1: 2.0, 2: 2.2, 5: 4.0}, "drafter": {1: 0.2, 2: 0.3, 5: 0.8}})
+UNBOUNDED = 1e9
+"""Speedup of a probe that leaves nothing unexplained."""
+
+
+def kc_and_v(length: int, calls: float | None = None) -> tuple[float, float]:
+    """Of neural drafts that take so many calls, on average; `length` when not given."""
+    drafting = (0.3 + ((calls or length) - 1) * 0.2) / 2.0
+    return drafting, COSTS.milliseconds("target", length + 1) / 2.0
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4])
@@ -118,26 +126,34 @@ def test_every_length_is_predicted_from_rounds_of_the_longest(length):
     """E[tokens] from acceptance by position, over K c + v: methods.md 1.3 with measured c and v."""
     seen = rounds([1, 3, 5, 2, 5, 1, 1, 4], [4] * 8)
     alphas = [entry["rate"] for entry in by_position(seen)][:length]
-    drafting = (0.3 + (length - 1) * 0.2) / 2.0
-    verification = COSTS.milliseconds("target", length + 1) / 2.0
-    expected = improvement(expected_tokens_by_position(alphas), drafting, verification)
-    found = predicted_speedup(COSTS, seen, Neural("drafter", length), "target")
+    expected = improvement(expected_tokens_by_position(alphas), *kc_and_v(length))
+    probe = Probe(Neural("drafter", 4), seen, UNBOUNDED)
+    found = predicted_speedup(COSTS, probe, Neural("drafter", length), "target")
     assert found == pytest.approx(float(expected))
+
+
+def test_what_calls_do_not_explain_of_the_probe_is_shared_by_drafted_tokens():
+    longest, seen = Neural("drafter", 4), rounds([2, 4], [4, 4])
+    probe = Probe(longest, seen, speedup=1.0)  # a round of 3 tokens took 3 target steps
+    assert predicted_speedup(COSTS, probe, longest, "target") == pytest.approx(1.0)
+    each = (3.0 - sum(kc_and_v(4))) / 4
+    found = predicted_speedup(COSTS, probe, Neural("drafter", 1), "target")
+    assert found == pytest.approx(2.0 / (sum(kc_and_v(1)) + each))
 
 
 def test_a_stopped_draft_is_priced_by_the_calls_it_made():
     """Drafts of 0, 1 and 4 tokens: 1, 2 and 4 calls, of which at most K at length K."""
-    seen = rounds([1, 2, 5], [0, 1, 4])
+    probe = Probe(Neural("drafter", 4, "confidence"), rounds([1, 2, 5], [0, 1, 4]), UNBOUNDED)
     for length, calls in ((4, 7), (2, 5), (1, 3)):
         tokens = np.minimum([1, 2, 5], length + 1).mean()
-        drafting = (3 * 0.3 + (calls - 3) * 0.2) / 3 / 2.0
-        expected = tokens / (drafting + COSTS.milliseconds("target", length + 1) / 2.0)
-        found = predicted_speedup(COSTS, seen, Neural("drafter", length, "confidence"), "target")
-        assert found == pytest.approx(expected)
+        found = predicted_speedup(COSTS, probe, Neural("drafter", length, "confidence"), "target")
+        assert found == pytest.approx(tokens / sum(kc_and_v(length, calls / 3)))
 
 
 def test_parallel_heads_are_priced_by_one_call_a_round():
-    found = predicted_speedup(COSTS, rounds([1, 3], [4, 4]), Blockwise("drafter", 4), "target")
+    heads = Blockwise("drafter", 4)
+    probe = Probe(heads, rounds([1, 3], [4, 4]), UNBOUNDED)
+    found = predicted_speedup(COSTS, probe, heads, "target")
     assert found == pytest.approx(2.0 / (0.8 / 2.0 + 4.0 / 2.0))
 
 
@@ -219,7 +235,8 @@ def test_the_prediction_keeps_the_best_few_within_a_margin():
 
 def test_rounds_double_until_one_candidate_or_no_example_is_left():
     assert round_sizes(10, 200, contenders=4) == [10, 20]
-    assert round_sizes(10, 200, contenders=5) == [10, 20, 40]
+    assert round_sizes(10, 200, contenders=7) == [10, 20]
+    assert round_sizes(10, 200, contenders=8) == [10, 20, 40]
     assert round_sizes(10, 15, contenders=8) == [10, 15]
     assert round_sizes(10, 200, contenders=1) == [10]
 
@@ -395,7 +412,7 @@ def test_the_dry_run_of_the_config_in_the_box_prints_candidates_and_work(capsys)
     assert "speculative_3: 6 candidates" in printed
     assert "confidence 0.2, length 6" in printed
     assert "calls of target timed with 1, 2, 7 tokens" in printed
-    assert "at most 4 run, in rounds of 10, 20 examples of 200" in printed
+    assert "at most 6 run, in rounds of 16, 32 examples of 200" in printed
 
 
 def test_a_space_that_cannot_be_read_is_one_sentence():
