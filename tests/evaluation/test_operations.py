@@ -124,7 +124,7 @@ def test_parallel_heads_cost_one_wide_call_and_their_networks():
 
 def test_decoding_alone_has_one_call_per_token():
     alone = dataclasses.replace(
-        rounds([0, 0]), committed=np.ones((2, 2), int), drafted=np.zeros((2, 2), int)
+        rounds([0, 0]), committed=np.ones((2, 2), int), width=np.zeros((2, 2), int)
     )
     found = operations(alone, PROMPTS, Nothing(), {"target": PAIR["target"]}, {}, "target")
     calls = decoder_call(
