@@ -3,110 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from tqdm import tqdm
 
 from specjax.decoding.summary import Statistics
 from specjax.drafting.base import Call, Drafter
-from specjax.models.base import LanguageModel, Params
-from specjax.sampling import argmax
+from specjax.evaluation.stopwatch import Stopwatch, Timing
 from specjax.theory import cascade
 from specjax.theory.speculative import expected_tokens, improvement
 
-STEPS = 32
 TRIALS = 5
+"""Trials at least; the median counts."""
 
 SHORTEST = 1e-6
 """Milliseconds of a call too short to measure: ratios of costs must exist."""
-
-
-@functools.partial(jax.jit, static_argnames=("models", "calls", "capacity"))
-def _call_often(
-    models: tuple[LanguageModel, ...],
-    params: tuple[Params, ...],
-    prompt: jax.Array,
-    length: jax.Array,
-    calls: tuple[tuple[int, int], ...],
-    capacity: int,
-    steps: jax.Array,
-) -> jax.Array:
-    """`steps` turns in one program; in a turn models[i] makes calls[i], each after the one before.
-
-    `calls` are pairs of fed tokens and of the last of them whose logits are computed.
-    """
-    caches = tuple(
-        model.start(weights, prompt, length, capacity)
-        for model, weights in zip(models, params, strict=True)
-    )
-    batch = prompt.shape[0]
-
-    def turn(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        index, token, caches = carry
-        after = []
-        for model, weights, cache, (width, logits) in zip(
-            models, params, caches, calls, strict=True
-        ):
-            at = jnp.broadcast_to(jnp.arange(width - logits, width), (batch, logits))
-            fed = jnp.broadcast_to(token, (batch, width))
-            output, cache = model.extend(weights, fed, cache, at=None if logits == width else at)
-            token = jnp.max(argmax(output.logits), axis=1, keepdims=True)
-            # Stay inside the buffer; where exactly does not change the cost of masked attention.
-            pointer = jnp.minimum(cache.length, capacity - 2 * width)
-            after.append(cache.replace(length=pointer))
-        return index + 1, token, tuple(after)
-
-    token = jnp.zeros((batch, 1), jnp.int32)
-    return jax.lax.while_loop(lambda c: c[0] < steps, turn, (0, token, caches))[1]
-
-
-@dataclasses.dataclass(frozen=True)
-class Stopwatch:
-    """Times calls of named models at one shape of batch, prompt and cache."""
-
-    models: dict[str, LanguageModel]
-    params: dict[str, Params]
-    batch: int = 1
-    prompt: int = 16
-    capacity: int = 96
-
-    def milliseconds(self, turns: Sequence[tuple[Call, ...]]) -> list[float]:
-        """Milliseconds of each turn of calls for `batch` rows, argmax included.
-
-        The difference of two run lengths of one jitted loop, so that neither dispatch nor the
-        prompt counts; the best of a few trials, which take turns so that a machine that slows down
-        does not change the ratios.
-        """
-        runs = [self._looped(turn) for turn in tqdm(turns, desc="call costs", unit="program")]
-        lengths = (0, STEPS)
-        best = np.min([[[_seconds(r, n) for n in lengths] for r in runs] for _ in range(TRIALS)], 0)
-        return (np.maximum(best[:, 1] - best[:, 0], 0.0) / STEPS * 1e3).tolist()
-
-    def _looped(self, turn: tuple[Call, ...]) -> Callable[[jax.Array], jax.Array]:
-        """The compiled loop of a turn, as a function of how often it is taken."""
-        run = functools.partial(
-            _call_often,
-            tuple(self.models[call.model] for call in turn),
-            tuple(self.params[call.model] for call in turn),
-            jnp.zeros((self.batch, self.prompt), jnp.int32),
-            jnp.full(self.batch, self.prompt, jnp.int32),
-            tuple((call.tokens, call.logits) for call in turn),
-            max(self.capacity, 3 * max(call.tokens for call in turn)),
-        )
-        run(jnp.int32(1)).block_until_ready()
-        return run
-
-
-def _seconds(run: Callable[[jax.Array], jax.Array], steps: int) -> float:
-    start = time.perf_counter()
-    run(jnp.int32(steps)).block_until_ready()
-    return time.perf_counter() - start
 
 
 def openings(drafters: Iterable[Drafter]) -> set[Call]:
@@ -216,31 +128,53 @@ def doubling(calls: Sequence[Call]) -> list[Call]:
     return kept
 
 
-def measure(
+@dataclasses.dataclass(frozen=True)
+class CallTimes:
+    """The calls that the figures of drafters rest on, timed trial by trial.
+
+    A call that opens a draft is timed behind a step of the target: that step has driven a small
+    model's weights out of the processor's caches. Later calls of the draft find them there, as
+    they do in a loop of their own.
+    """
+
+    calls: Sequence[Call]
+    first: set[Call]  # that open a draft
+    step: Call  # of the target
+    timing: Timing
+
+    def take(self) -> None:
+        """One more trial of every call."""
+        self.timing.take()
+
+    def costs(self) -> Costs:
+        """From the medians of all trials, `TRIALS` at least."""
+        while len(self.timing.trials) < TRIALS:
+            self.take()
+        took = self.timing.milliseconds()
+        before = took[:, [self.calls.index(self.step)]]
+        opens = np.array([call in self.first for call in self.calls])
+        found: dict[str, dict[int, float]] = {}
+        for call, ms in zip(self.calls, np.median(took - before * opens, axis=0), strict=True):
+            found.setdefault(call.model, {})[call.tokens] = max(float(ms), SHORTEST)
+        return Costs(found)
+
+
+def call_times(
     watch: Stopwatch,
     drafters: Sequence[Drafter],
     target: str,
     widths: Iterable[int],
     *,
     sparse: bool = False,
-) -> Costs:
-    """Times the calls that the figures of drafters rest on; `widths` as in `needed`.
+) -> CallTimes:
+    """Compiles a program for each call; `widths` as in `needed`.
 
     `sparse`: their `doubling` widths only.
-
-    A call that opens a draft is timed behind a step of the target: that step has driven a small
-    model's weights out of the processor's caches. Later calls of the draft find them there, as
-    they do in a loop of their own. Every width is a program to compile.
     """
     calls, first, step = needed(drafters, target, widths), openings(drafters), Call(target, 1, 1)
     calls = doubling(calls) if sparse else calls
     turns = [(step, call) if call in first else (call,) for call in calls]
-    took = dict(zip(calls, watch.milliseconds(turns), strict=True))
-    found: dict[str, dict[int, float]] = {}
-    for call, ms in took.items():
-        alone = ms - took[step] if call in first else ms
-        found.setdefault(call.model, {})[call.tokens] = max(alone, SHORTEST)
-    return Costs(found)
+    return CallTimes(calls, first, step, watch.timing(turns))
 
 
 def standardized_walltime_improvement(

@@ -43,7 +43,7 @@ def predict(
         probes[others] = probe(job, space, candidate, batches)
     budget.check()
     drafting = dataclasses.replace(job, strategies={c.name: c.strategy for c in space.candidates})
-    costs = decode.measure_costs(drafting, batches, sparse=True)
+    costs = decode.call_times(drafting, batches, sparse=True).costs()
     target = job.generators[space.baseline].decoder.target
     found = {
         each.name: predicted_speedup(costs, probes[each.others], each.strategy.drafter, target)

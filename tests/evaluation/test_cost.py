@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from specjax.decoding.summary import Statistics
@@ -13,9 +14,10 @@ from specjax.drafting.copying import PromptLookup
 from specjax.drafting.neural import Neural
 from specjax.drafting.none import Nothing
 from specjax.evaluation.cost import (
+    TRIALS,
     Costs,
+    call_times,
     doubling,
-    measure,
     needed,
     openings,
     standardized_walltime_improvement,
@@ -74,16 +76,40 @@ def test_every_call_that_a_prediction_prices_is_measured_once():
 
 
 class Scripted:
-    """A stopwatch on which a call takes a millisecond per token, the target's ten times that."""
+    """A stopwatch on which a call takes a millisecond per token, the target's ten times that.
 
-    def milliseconds(self, turns):
-        price = {"target": 10.0, "drafter": 1.0}
-        return [sum(price[call.model] * call.tokens for call in turn) for turn in turns]
+    From trial to trial the machine slows down by a tenth.
+    """
+
+    def timing(self, turns):
+        self.trials, self.turns = [], turns
+        return self
+
+    def take(self):
+        slower = 1 + len(self.trials) / 10
+        price = {"target": 10.0 * slower, "drafter": 1.0 * slower}
+        self.trials.append(
+            [sum(price[call.model] * call.tokens for call in turn) for turn in self.turns]
+        )
+
+    def milliseconds(self):
+        return np.array(self.trials)
 
 
-def test_the_step_before_an_opening_call_is_not_counted():
-    costs = measure(Scripted(), [Nothing(), Neural("drafter", 2)], "target", [0, 2])
-    assert costs.step == {"target": {1: 10.0, 3: 30.0}, "drafter": {1: 1.0, 2: 2.0}}
+def measure(drafters, widths, **sparse):
+    return call_times(Scripted(), drafters, "target", widths, **sparse).costs()
+
+
+def test_the_step_before_an_opening_call_is_not_counted_and_the_median_trial_counts():
+    costs = measure([Nothing(), Neural("drafter", 2)], [0, 2])
+    median = 1 + (TRIALS - 1) / 2 / 10
+    found = {name: {n: ms / median for n, ms in row.items()} for name, row in costs.step.items()}
+    assert found["target"] == pytest.approx({1: 10.0, 3: 30.0})
+    assert found["drafter"] == pytest.approx({1: 1.0, 2: 2.0})
+
+
+def test_later_calls_of_a_draft_cost_less_than_the_one_that_opens_it():
+    costs = Costs({"target": {1: 10.0, 3: 30.0}, "drafter": {1: 1.0, 2: 2.0}})
     # Three rounds, five runs: two tokens three times, then one token twice.
     assert costs.drafting_ms(Neural("drafter", 2), 3, {"drafter": 5}) == 3 * 2.0 + 2 * 1.0
 
@@ -100,10 +126,10 @@ def test_sparse_costs_time_widths_that_double_and_the_widest():
     widths = range(11)
     kept = doubling(needed(drafters, "target", widths))
     assert [call.tokens for call in kept if call.model == "target"] == [1, 2, 4, 8, 11]
-    sparse = measure(Scripted(), drafters, "target", widths, sparse=True)
-    whole = measure(Scripted(), drafters, "target", widths)
+    sparse = measure(drafters, widths, sparse=True)
+    whole = measure(drafters, widths)
     assert sparse.step["target"].keys() == {1, 2, 4, 8, 11}
-    assert sparse.step["drafter"] == whole.step["drafter"]
+    assert sparse.step["drafter"] == pytest.approx(whole.step["drafter"])
     assert [sparse.verification_ms({width: 1}, "target") for width in widths] == pytest.approx(
         [whole.verification_ms({width: 1}, "target") for width in widths]
     )
