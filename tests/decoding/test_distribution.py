@@ -128,6 +128,15 @@ def test_the_seed_decides_the_output():
     assert first != other
 
 
+def test_the_width_of_verification_changes_no_sampled_token():
+    whole = strategy(Neural("drafter", 3), SpeculativeSampling(), SETTINGS["plain"])
+    fitting = dataclasses.replace(whole, widths=(1, 3))
+    # Alone, so that a call is as narrow as the row's own draft.
+    for seed in range(20):
+        one, other = (run(MODELS, PARAMS, s, [SOURCE], LENGTH, seed=seed) for s in (whole, fitting))
+        assert texts(one) == texts(other)
+
+
 def test_a_traced_temperature_does_not_recompile():
     from specjax.decoding.loop import generate
 
