@@ -22,6 +22,9 @@ from specjax.verification.base import Rule
 from specjax.verification.exact import SpeculativeSampling
 from specjax.verification.lenient import Lenient
 
+Settings = tuple[float, int, float]
+"""Temperature, top-k and top-p."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Strategy:
@@ -58,8 +61,8 @@ class Strategy:
         return self.widths or (self.drafter.width,)
 
     @property
-    def settings(self) -> tuple[float, int, float]:
-        """What a baseline must share: temperature, top-k and top-p."""
+    def settings(self) -> Settings:
+        """What a baseline must share."""
         return self.temperature, self.top_k, self.top_p
 
     def options(self) -> Options:

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
-from specjax.drafting.base import Call
+from specjax.drafting.base import Call, fold
 from specjax.models.base import LanguageModel, Params
-from specjax.sampling import argmax
+from specjax.sampling import Sampling, adjust, argmax, draw
 
 STEPS = 32
 """Turns of a timed loop."""
@@ -29,6 +29,7 @@ def _call_often(
     length: jax.Array,
     calls: tuple[tuple[int, int], ...],
     capacity: int,
+    settings: Sampling,
     steps: jax.Array,
 ) -> jax.Array:
     """`steps` turns in one program; in a turn models[i] makes calls[i], each after the one before.
@@ -40,6 +41,7 @@ def _call_often(
         for model, weights in zip(models, params, strict=True)
     )
     batch = prompt.shape[0]
+    keys = jax.random.split(jax.random.key(0), batch)
 
     def turn(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         index, token, caches = carry
@@ -50,7 +52,7 @@ def _call_often(
             at = jnp.broadcast_to(jnp.arange(width - logits, width), (batch, logits))
             fed = jnp.broadcast_to(token, (batch, width))
             output, cache = model.extend(weights, fed, cache, at=None if logits == width else at)
-            token = jnp.max(argmax(output.logits), axis=1, keepdims=True)
+            token = _chosen(output.logits, settings, fold(keys, index))
             # Stay inside the buffer; where exactly does not change the cost of masked attention.
             pointer = jnp.minimum(cache.length, capacity - 2 * width)
             after.append(cache.replace(length=pointer))
@@ -60,15 +62,26 @@ def _call_often(
     return jax.lax.while_loop(lambda c: c[0] < steps, turn, (0, token, caches))[1]
 
 
+def _chosen(logits: jax.Array, settings: Sampling, keys: jax.Array) -> jax.Array:
+    """A token [B, 1] that needs the argmax, or the law, of every position of logits [B, A, V]."""
+    if settings.greedy:
+        return jnp.max(argmax(logits), axis=1, keepdims=True)
+    return draw(keys, jnp.mean(adjust(logits, settings), axis=1))[:, None]
+
+
 @dataclasses.dataclass(frozen=True)
 class Stopwatch:
-    """Times calls of named models at one shape of batch, prompt and cache."""
+    """Times calls of named models at one shape of batch, prompt and cache.
+
+    A call chooses one token as `sampling` says, from the laws of all its positions.
+    """
 
     models: dict[str, LanguageModel]
     params: dict[str, Params]
     batch: int = 1
     prompt: int = 16
     capacity: int = 96
+    sampling: Sampling = dataclasses.field(default_factory=lambda: Sampling(greedy=True))
 
     def timing(self, turns: Sequence[tuple[Call, ...]]) -> Timing:
         """Compiles the loop of every turn of calls."""
@@ -85,6 +98,7 @@ class Stopwatch:
             jnp.full(self.batch, self.prompt, jnp.int32),
             tuple((call.tokens, call.logits) for call in turn),
             max(self.capacity, 3 * max(call.tokens for call in turn)),
+            self.sampling,
         )
         run(jnp.int32(1)).block_until_ready()
         return run
@@ -108,7 +122,7 @@ class Timing:
         self.trials.append([_milliseconds(run) for run in self.runs])
 
     def milliseconds(self) -> np.ndarray:
-        """Of each turn in each trial [trials, turns], argmax included."""
+        """Of each turn in each trial [trials, turns], the choice of a token included."""
         return np.array(self.trials)
 
 
