@@ -22,8 +22,8 @@ from specjax.decoding.state import (
     empty_trace,
 )
 from specjax.drafting.base import Caches, Context, Draft, Options, fold, last_token, until_eos
+from specjax.drafting.rows import append, cut, rewind
 from specjax.drafting.running import nothing_seen
-from specjax.models.base import Cache
 from specjax.verification.base import Verdict, tested
 
 DRAFT, VERIFY = 0, 1
@@ -138,16 +138,11 @@ def round_(decoder: Decoder, params: dict[str, Any], state: State) -> State:
 
 
 def draft_tokens(decoder: Decoder, params: dict[str, Any], state: State) -> tuple[Draft, Caches]:
-    """The drafter's proposal, cut at its first EOS and at the row's budget.
-
-    Whether a position is drafted then depends on earlier tokens only, so lossless rules stay so.
-    """
+    """The drafter's proposal, cut at its first EOS and at the row's budget."""
     context = state.context
     keys = fold(fold(state.keys, context.length), DRAFT)
     draft, caches = decoder.drafter.draft(decoder.models, params, state.caches, context, keys)
-    length = jnp.minimum(draft.length, context.budget)
-    length = jnp.minimum(length, until_eos(draft.tokens, decoder.target_model.eos))
-    return draft.replace(length=length), caches
+    return cut(draft, context.budget, decoder.target_model.eos), caches
 
 
 def verify(
@@ -161,7 +156,7 @@ def verify(
     fed = jnp.concatenate([last_token(context)[:, None], draft.tokens], axis=1)
     output, cache = decoder.target_model.extend(params[target], fed, caches[target])
     keys = fold(fold(state.keys, context.length), VERIFY)
-    verdict = decoder.rule.verify(draft, output.logits, context.options, keys)
+    verdict = decoder.rule.verify(draft, output.logits, context.options, keys).replace(probs=None)
     return verdict, {**caches, target: cache}, jnp.int32(draft.tokens.shape[1])
 
 
@@ -197,8 +192,9 @@ def verify_fitting(
 def narrow(draft: Draft, width: int) -> Draft:
     """A draft of which no row is longer than `width`, without the columns beyond."""
     probs = None if draft.probs is None else draft.probs[:, :width]
+    score = None if draft.score is None else draft.score[:, :width]
     return draft.replace(
-        tokens=draft.tokens[:, :width], probs=probs, source=draft.source[:, :width]
+        tokens=draft.tokens[:, :width], probs=probs, source=draft.source[:, :width], score=score
     )
 
 
@@ -238,28 +234,6 @@ def commit(
         keys=state.keys,
         trace=record(state, draft, verdict, count, writer, width, decoder.target),
     )
-
-
-def append(buffer: jax.Array, start: jax.Array, values: jax.Array, count: jax.Array) -> jax.Array:
-    """Writes the first `count` of values [B, N] at each row's `start` in buffer [B, L]."""
-    step = jnp.arange(values.shape[1])
-    slots = jnp.where(step < count[:, None], start[:, None] + step, buffer.shape[1])
-    rows = jnp.arange(buffer.shape[0])[:, None]
-    return buffer.at[rows, slots].set(values.astype(buffer.dtype), mode="drop")
-
-
-def rewind(caches: Caches, before: Caches, length: jax.Array, active: jax.Array) -> Caches:
-    """Trusts no cache beyond the token before the pending one.
-
-    A minimum, never an assignment: a lagging model has not filled those slots. A row that was not
-    active leaves with the pointer it came with.
-    """
-
-    def one(cache: Cache, old: Cache) -> Cache:
-        trusted = jnp.minimum(cache.length, length - 1)
-        return cache.replace(length=jnp.where(active, trusted, old.length))
-
-    return {name: one(cache, before[name]) for name, cache in caches.items()}
 
 
 def record(

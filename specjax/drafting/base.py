@@ -69,6 +69,9 @@ class Draft:
     source: jax.Array  # [B, K] int32: index into the drafter's `writers`
     calls: dict[str, jax.Array]  # model runs per row, [B] int32 by model name
     stop_reason: jax.Array  # [B] int32
+    # [B, K] the proposer's own probability of each token at temperature 1, for inner lenience;
+    # infinity, or None for all: reviewed without lenience.
+    score: jax.Array | None = None
 
 
 @dataclasses.dataclass(frozen=True)
