@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from specjax.drafting import running
 from specjax.drafting.base import Drafter, Options
 from specjax.drafting.blockwise import Blockwise
+from specjax.drafting.cascade import GREEDY, SAMPLED, cascade
 from specjax.drafting.copying import MaxGram, PromptLookup
 from specjax.drafting.neural import ACCEPTANCE, BREAK_EVEN, FIXED, Neural
 from specjax.drafting.ngram import NGram
@@ -106,6 +107,8 @@ _POSITIVE = _Field(int, "an integer of at least 1", lambda x: x >= 1)
 _UNIT = _Field(float, "a number in (0, 1]", lambda x: 0.0 < x <= 1.0)
 _NAME = _Field(str, "a name", bool)
 _TIME = _Field(float, "a number of at least 0", lambda x: 0.0 <= x < float("inf"))
+_NAMES = _Field(tuple, "a list of names", lambda x: all(isinstance(name, str) for name in x))
+_ROWS = _Field(tuple, "a list of rows", lambda x: all(isinstance(row, tuple) for row in x))
 
 
 def _choice(*known: str) -> _Field:
@@ -133,6 +136,9 @@ _FIELDS: dict[str, _Field] = {
     running.OVERHEAD: _TIME,
     running.EXPECTED: _Field(float, "a number in (0, 1)", lambda x: 0.0 < x < 1.0),
     "verify": _choice(*VERIFY),
+    "drafters": _NAMES,
+    "matrix": _ROWS,
+    "reviewers": _choice(SAMPLED, GREEDY),
 }
 
 _ALWAYS = ("drafter", "rule", "temperature", "top_k", "top_p", "verify")
@@ -146,6 +152,7 @@ _DRAFTERS: dict[str, tuple[Callable[..., Drafter], tuple[str, ...]]] = {
     "prompt_lookup": (PromptLookup, ("length", "shortest", "longest")),
     "max_gram": (MaxGram, ("length", "table", "longest")),
     "uniform": (Uniform, ("length",)),
+    "cascade": (cascade, ("drafters", "matrix", "lenience", "reviewers")),
 }
 
 _RULES: dict[str, tuple[Callable[[], Rule], tuple[str, ...]]] = {
@@ -157,6 +164,9 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "neural": {"model": "drafter"},
     "blockwise": {"model": "drafter"},
 }
+
+_REQUIRED = ("length", "drafters", "matrix")
+"""Fields that drafters which have them cannot do without."""
 
 _THRESHOLDS = ("confidence", "lenience")
 """Fields whose value is traced; the drafter or rule holds only the option's name."""
@@ -183,7 +193,7 @@ def from_config(name: str, spec: Mapping[str, Any], vocab_size: int) -> Strategy
                 f"{where}.{field} does not apply to drafter {drafter!r} with rule {rule!r}; "
                 f"allowed are {', '.join(allowed)}"
             )
-    for field in (*(("length",) if "length" in drafter_fields else ()), *rule_fields):
+    for field in (*(each for each in _REQUIRED if each in drafter_fields), *rule_fields):
         if field not in values:
             raise UserError(f"{where}.{field} is missing; it must be {_FIELDS[field].allowed}")
     if values.get("adapt", FIXED) == FIXED:
@@ -213,11 +223,16 @@ def from_config(name: str, spec: Mapping[str, Any], vocab_size: int) -> Strategy
 def _value(where: str, field: str, value: Any) -> Any:
     if field not in _FIELDS:
         raise UserError(f"{where} is not a field of a strategy; allowed are {', '.join(_FIELDS)}")
-    known = _FIELDS[field]
+    known, value = _FIELDS[field], _hashable(value)
     fits = isinstance(value, (int, float) if known.kind is float else known.kind)
     if not fits or isinstance(value, bool) or not known.check(value):
         raise UserError(f"{where} is {value!r}; it must be {known.allowed}")
     return known.kind(value)
+
+
+def _hashable(value: Any) -> Any:
+    """The value with all its lists as tuples."""
+    return tuple(map(_hashable, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _chosen(where: str, field: str, value: str, table: Mapping[str, Any]) -> str:
