@@ -178,12 +178,12 @@ def call_times(
 
 
 def standardized_walltime_improvement(
-    statistics: Statistics, parameters: dict[str, int], target: str
+    statistics: Statistics, prices: Mapping[str, float], target: str
 ) -> float:
-    """Tokens per cost of all calls, each call priced by its model's size (methods.md 3.5)."""
+    """Tokens per cost of all calls, each call at its model's price (methods.md 3.5)."""
     if not statistics.rounds:
         return 0.0
-    costs = cascade.relative_costs(parameters, target)
+    costs = cascade.relative_costs(prices, target)
     calls = statistics.calls
     return float(
         cascade.standardized_walltime_improvement(

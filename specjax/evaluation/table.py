@@ -13,6 +13,7 @@ COLUMNS: tuple[tuple[str, str, str], ...] = (
     ("fixed ms", "fixed_ms", ".1f"),
     ("accepted", "acceptance_rate", ".3f"),
     ("tok/call", "tokens_per_target_call", ".2f"),
+    ("SWI", "standardized_walltime_improvement", ".2f"),
     ("identical", "identical_to_target", ".3f"),
     ("tokens", "tokens", "d"),
 )

@@ -22,6 +22,8 @@ def decode_config(**changes: Any) -> ConfigDict:
     config.heads = ""  # file of the parallel heads of blockwise drafters; empty: none
     config.dtype = "float32"  # bfloat16 on TPU and GPU
     config.mesh = ConfigDict({"data": 1, "model": 1})  # devices that split batch and weights
+    config.prices = ConfigDict()  # of a call by model, for the standardised walltime improvement;
+    # empty: numbers of parameters
     config.split_drafters = False  # False: every device holds the drafters whole
 
     config.update(data_fields())
@@ -246,6 +248,14 @@ def neural(model: str, length: int, temperature: float = 0.0, **fields: Any) -> 
     """A strategy that drafts `length` tokens with `model` under the lossless rule."""
     found = {"drafter": "neural", "model": model, "length": length, **fields}
     return found | ({"temperature": temperature} if temperature else {})
+
+
+def cascade(
+    drafters: Sequence[str], matrix: Sequence[Sequence[int]], **fields: Any
+) -> dict[str, Any]:
+    """A strategy whose drafters review each other, the largest first, by a matrix K."""
+    rows = [list(row) for row in matrix]
+    return {"drafter": "cascade", "drafters": list(drafters), "matrix": rows, **fields}
 
 
 AUTOREGRESSIVE = {"drafter": "none"}

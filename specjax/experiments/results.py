@@ -149,7 +149,10 @@ def strategy_entry(
         "fallback_percent": 100 * fallbacks / tokens,
         "rollback_percent": 100 * rollbacks(entry) / tokens,
         "standardized_walltime_improvement": standardized_walltime_improvement(
-            stats, sizes, decoder.target
+            stats, job.config.prices.to_dict() or sizes, decoder.target
+        ),
+        "standardized_walltime_improvement_measured": standardized_walltime_improvement(
+            stats, {key: step[1] for key, step in costs.step.items()}, decoder.target
         ),
         "identical_to_target": identical(entry, base) if strategy.greedy else None,
         "lossless": strategy.lossless,
