@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from specjax.drafting import running
 from specjax.drafting.base import Drafter, Options
 from specjax.drafting.blockwise import Blockwise
-from specjax.drafting.cascade import GREEDY, SAMPLED, cascade
 from specjax.drafting.copying import MaxGram, PromptLookup
+from specjax.drafting.matrix import GREEDY, SAMPLED, cascade
 from specjax.drafting.neural import ACCEPTANCE, BREAK_EVEN, FIXED, Neural
 from specjax.drafting.ngram import NGram
 from specjax.drafting.none import Nothing

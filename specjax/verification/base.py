@@ -56,3 +56,8 @@ def pick(values: jax.Array, index: jax.Array) -> jax.Array:
 def of_tokens(values: jax.Array, tokens: jax.Array) -> jax.Array:
     """values[b, k, tokens[b, k]] for values [B, K, V]."""
     return jnp.take_along_axis(values, tokens[..., None], axis=-1, mode="clip")[..., 0]
+
+
+def probability(logits: jax.Array, tokens: jax.Array) -> jax.Array:
+    """Plain (temperature 1) probability [B, K] of tokens [B, K] under logits [B, K, V]."""
+    return jnp.exp(of_tokens(logits, tokens) - jax.nn.logsumexp(logits, axis=-1))

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.sampling import adjust, argmax
-from specjax.verification.base import Verdict, leading_run, of_tokens, pick
+from specjax.verification.base import Verdict, leading_run, of_tokens, pick, probability
 from specjax.verification.exact import NO_RESIDUAL, sampled_match
 
 
@@ -53,8 +53,7 @@ def near_best(draft, logits: jax.Array, lenience: jax.Array) -> jax.Array:
 
 def near_proposer(draft, logits: jax.Array, lenience: jax.Array) -> jax.Array:
     """Whether [B, K] p(x) > lenience * q(x), from logits [B, K, V]; q is the draft's score."""
-    p = jnp.exp(of_tokens(logits, draft.tokens) - jax.nn.logsumexp(logits, axis=-1))
-    return p > lenience * scores(draft)
+    return probability(logits, draft.tokens) > lenience * scores(draft)
 
 
 def greedy_lenient(draft, logits: jax.Array, near: jax.Array) -> Verdict:

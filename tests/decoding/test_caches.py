@@ -20,8 +20,8 @@ from specjax.decoding.strategy import Strategy
 from specjax.drafting import cascade as cascades
 from specjax.drafting.base import Context, Options
 from specjax.drafting.blockwise import Blockwise
-from specjax.drafting.cascade import cascade
 from specjax.drafting.copying import MaxGram, PromptLookup
+from specjax.drafting.matrix import cascade
 from specjax.drafting.neural import BREAK_EVEN, Neural
 from specjax.drafting.ngram import NGram
 from specjax.drafting.none import Nothing

@@ -17,8 +17,9 @@ from scripted import (
     sequence_law,
 )
 
-from specjax.decoding.strategy import Strategy
-from specjax.drafting.cascade import GREEDY, LAST, SAMPLED, Horizontal, Reviewed, cascade
+from specjax.decoding.strategy import Strategy, fitting_widths
+from specjax.drafting.cascade import Horizontal, Reviewed
+from specjax.drafting.matrix import GREEDY, LAST, SAMPLED, cascade
 from specjax.training.ngram import fit
 from specjax.verification.exact import SpeculativeSampling
 from specjax.verification.lenient import Lenient
@@ -73,6 +74,13 @@ def alone():
 def test_a_greedy_cascade_says_what_the_target_says(seed, alone):
     drafter, lenience = random_cascade(seed)
     strategy = Strategy(drafter, numbers=(("lenience", lenience),))
+    assert texts(run(MODELS, PARAMS, strategy, PROMPTS, LIMIT)) == alone
+
+
+@pytest.mark.slow
+def test_the_target_may_look_no_further_than_the_draft(alone):
+    drafter = cascade(("large", "small"), ((2, 0), (0, 2)), "lenience")
+    strategy = Strategy(drafter, numbers=(("lenience", 0.2),), widths=fitting_widths(drafter))
     assert texts(run(MODELS, PARAMS, strategy, PROMPTS, LIMIT)) == alone
 
 

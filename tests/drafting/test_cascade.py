@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from specjax.decoding.strategy import from_config
-from specjax.drafting.cascade import Horizontal, Reviewed, Stage, cascade
+from specjax.drafting.cascade import Horizontal, Reviewed, Stage
 from specjax.drafting.copying import MaxGram
+from specjax.drafting.matrix import cascade
 from specjax.drafting.none import Nothing
 from specjax.errors import UserError
 from specjax.verification.lenient import Lenient
