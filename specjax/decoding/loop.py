@@ -21,6 +21,7 @@ from specjax.decoding.state import (
     Trace,
     empty_trace,
 )
+from specjax.decoding.turns import when
 from specjax.drafting.base import Caches, Context, Draft, Options, fold, last_token, until_eos
 from specjax.drafting.running import nothing_seen
 from specjax.models.base import Cache
@@ -159,46 +160,51 @@ def verify(
     """
     context, target = state.context, decoder.target
     fed = jnp.concatenate([last_token(context)[:, None], draft.tokens], axis=1)
-    output, cache = decoder.target_model.extend(params[target], fed, caches[target])
+    layers = None
+    if decoder.calm:
+        logits, layers, cache = decoder.calm.extend(
+            decoder.target_model, params[target], fed, caches[target], context
+        )
+    else:
+        output, cache = decoder.target_model.extend(
+            params[target], fed, caches[target], resume=draft.resume, resume_from=draft.resume_from
+        )
+        logits = output.logits
     keys = fold(fold(state.keys, context.length), VERIFY)
-    verdict = decoder.rule.verify(draft, output.logits, context.options, keys)
+    verdict = decoder.rule.verify(draft, logits, context.options, keys).replace(layers=layers)
     return verdict, {**caches, target: cache}, jnp.int32(draft.tokens.shape[1])
 
 
 def verify_fitting(
     decoder: Decoder, params: dict[str, Any], state: State, draft: Draft, caches: Caches
 ) -> tuple[Verdict, Caches, jax.Array]:
-    """`verify` at the narrowest of the decoder's widths that holds the draft of every row.
-
-    A loop of at most one turn for each width: unlike branches, loops leave the cache where it is.
-    """
+    """`verify` at the narrowest of the decoder's widths that holds the draft of every row."""
     longest = jnp.max(jnp.where(state.context.active, draft.length, 0))
     choice = jnp.argmax(jnp.array(decoder.widths) >= longest)
     judge = functools.partial(verify, decoder, params, state)
     shapes, *_ = jax.eval_shape(judge, draft, caches)
     verdict = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    carry = verdict, caches[decoder.target], jnp.bool_(True)
+    carry = verdict, caches[decoder.target]
 
     for index, width in enumerate(decoder.widths):
-
-        def waiting(carry: tuple, index: int = index) -> jax.Array:
-            return carry[2] & (choice == index)
 
         def turn(carry: tuple, width: int = width) -> tuple:
             held = {**caches, decoder.target: carry[1]}
             verdict, after, _ = judge(narrow(draft, width), held)
-            return verdict, after[decoder.target], jnp.bool_(False)
+            return verdict, after[decoder.target]
 
-        carry = jax.lax.while_loop(waiting, turn, carry)
-    verdict, cache, _ = carry
+        carry = when(choice == index, turn, carry)
+    verdict, cache = carry
     return verdict, {**caches, decoder.target: cache}, jnp.array(decoder.widths)[choice]
 
 
 def narrow(draft: Draft, width: int) -> Draft:
     """A draft of which no row is longer than `width`, without the columns beyond."""
-    probs = None if draft.probs is None else draft.probs[:, :width]
     return draft.replace(
-        tokens=draft.tokens[:, :width], probs=probs, source=draft.source[:, :width]
+        tokens=draft.tokens[:, :width],
+        probs=None if draft.probs is None else draft.probs[:, :width],
+        source=draft.source[:, :width],
+        resume=None if draft.resume is None else draft.resume[:, : width + 1],
     )
 
 
@@ -294,5 +300,6 @@ def record(
         stops=trace.stops + reason * active[:, None],
         tested=trace.tested + tested(verdict.accepted, draft.length) * active,
         width=put(trace.width, width * active),
+        layers=None if trace.layers is None else put(trace.layers, verdict.layers * active),
         writer=append(trace.writer, context.length, writer, count),
     )

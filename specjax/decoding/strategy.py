@@ -8,6 +8,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from specjax.decoding.calm import PAPER, SATURATION, TAU, THRESHOLD, Calm
 from specjax.drafting import running
 from specjax.drafting.base import Drafter, Options
 from specjax.drafting.blockwise import Blockwise
@@ -34,6 +35,7 @@ class Strategy:
     top_p: float = 1.0
     numbers: tuple[tuple[str, float], ...] = ()
     widths: tuple[int, ...] = ()  # of `Decoder`
+    calm: Calm | None = None  # of `Decoder`
 
     def __post_init__(self) -> None:
         sampling(self.temperature, self.top_k, self.top_p)
@@ -41,7 +43,7 @@ class Strategy:
     @property
     def lossless(self) -> bool:
         """Whether the outputs keep the target's law."""
-        return self.rule.lossless
+        return self.rule.lossless and not self.calm
 
     @property
     def greedy(self) -> bool:
@@ -49,8 +51,8 @@ class Strategy:
 
     @property
     def autoregressive(self) -> bool:
-        """Whether the target decodes alone."""
-        return self.drafter.width == 0
+        """Whether the target decodes alone, with all its layers."""
+        return self.drafter.width == 0 and not self.calm
 
     @property
     def target_widths(self) -> tuple[int, ...]:
@@ -77,6 +79,32 @@ def autoregressive(**settings: Any) -> Strategy:
 def speculative(length: int = 4, model: str = "drafter", **settings: Any) -> Strategy:
     """A neural drafter of fixed draft length under the lossless rule."""
     return Strategy(drafter=Neural(model, length), **settings)
+
+
+def early_exit(exit: int, length: int = 4, **settings: Any) -> Strategy:
+    """The target's first `exit` decoder layers draft under the lossless rule."""
+    return Strategy(drafter=Neural("target", length, exit=exit), **settings)
+
+
+def calm(
+    threshold: float,
+    tau: float = 0.0,
+    *,
+    measure: str = SATURATION,
+    decay: str = PAPER,
+    **settings: Any,
+) -> Strategy:
+    """CALM (Schuster et al. 2022): each token leaves the target where a layer is sure enough.
+
+    Raises:
+      ValueError: when a setting is out of range.
+    """
+    if not 0.0 <= threshold <= 1.0:
+        raise ValueError(f"{THRESHOLD} is {threshold!r}; it must be in [0, 1]")
+    if not 0.0 <= tau < float("inf"):
+        raise ValueError(f"{TAU} is {tau!r}; it must be at least 0")
+    numbers = ((THRESHOLD, float(threshold)), (TAU, float(tau)))
+    return Strategy(calm=Calm(measure, decay), numbers=numbers, **settings)
 
 
 @dataclasses.dataclass(frozen=True)

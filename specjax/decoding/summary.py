@@ -22,7 +22,7 @@ class Statistics:
     accepted: int
     tested: int  # positions that an acceptance test looked at
     overlap: float  # sum of min(p, q) over them
-    calls: dict[str, int]  # model runs, summed over rows
+    calls: dict[str, int]  # runs by `Call.part`, summed over rows
     widths: dict[int, int]  # rounds by the drafted tokens that the target call had room for
 
     @property
@@ -43,7 +43,7 @@ class Statistics:
 def summarise(decoder: Decoder, generations: Sequence[tuple[Generation, int]]) -> Statistics:
     """Totals over the first `rows` rows of every (generation, rows)."""
     totals = dict.fromkeys(("tokens", "rounds", "drafted", "accepted", "tested"), 0)
-    calls = dict.fromkeys(decoder.used, 0)
+    calls = dict.fromkeys(decoder.parts, 0)
     overlap = 0.0
     widths: Counter[int] = Counter()
     for generation, rows in generations:

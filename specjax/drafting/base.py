@@ -67,8 +67,12 @@ class Draft:
     length: jax.Array  # [B] int32
     probs: jax.Array | None  # [B, K, V] the law each token was drawn from; None: one-hot
     source: jax.Array  # [B, K] int32: index into the drafter's `writers`
-    calls: dict[str, jax.Array]  # model runs per row, [B] int32 by model name
+    calls: dict[str, jax.Array]  # runs per row, [B] int32 by `Call.part`
     stop_reason: jax.Array  # [B] int32
+    # [B, K + 1, D] states of the pending and the drafted tokens after the target's own first
+    # `resume_from` layers, when those were the drafter: the target goes on from them.
+    resume: jax.Array | None = None
+    resume_from: int = struct.field(pytree_node=False, default=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +82,16 @@ class Call:
     model: str
     tokens: int  # fed
     logits: int  # fed tokens whose next-token logits are computed
+    exit: int | None = None  # decoder layers after which it ends; None: all
+    resume_from: int = 0  # decoder layers that an earlier call ran
+
+    @property
+    def part(self) -> str:
+        """The name of the model, with the layers that run if not all do."""
+        if self.exit is None and not self.resume_from:
+            return self.model
+        layers = f"{self.model}[{self.resume_from or ''}:{self.exit or ''}]"
+        return layers if self.logits else f"{layers} states"
 
 
 class Drafter(Protocol):
@@ -132,6 +146,20 @@ class Modelless:
     @property
     def width(self) -> int:
         return self.length
+
+
+def parts(drafter: Drafter) -> tuple[str, ...]:
+    """What of which models a drafter runs (`Call.part`)."""
+    return tuple(dict.fromkeys(call.part for call in drafter.schedule))
+
+
+def review_call(drafter: Drafter, target: str, drafted: int) -> Call:
+    """The target's call on the pending token and `drafted` others.
+
+    Layers that drafted them are not run again.
+    """
+    ran = (call.exit or 0 for call in drafter.schedule if call.model == target)
+    return Call(target, drafted + 1, drafted + 1, resume_from=max(ran, default=0))
 
 
 def lookup(models: Models, name: str) -> LanguageModel:

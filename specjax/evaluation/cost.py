@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from specjax.decoding.summary import Statistics
-from specjax.drafting.base import Call, Drafter
+from specjax.drafting.base import Call, Drafter, parts, review_call
 from specjax.evaluation.stopwatch import Stopwatch, Timing
 from specjax.theory import cascade
 from specjax.theory.speculative import expected_tokens, improvement
@@ -22,61 +22,64 @@ SHORTEST = 1e-6
 
 
 def openings(drafters: Iterable[Drafter]) -> set[Call]:
-    """The first call of each model in a draft."""
+    """The first call of each model in a draft; the calls of an early exit are all alike."""
     found = set()
     for drafter in drafters:
-        for name in drafter.models:
-            found.add(next(call for call in drafter.schedule if call.model == name))
+        whole = (call for call in reversed(drafter.schedule) if call.exit is None)
+        found |= set({call.model: call for call in whole}.values())
     return found
 
 
 def needed(drafters: Sequence[Drafter], target: str, widths: Iterable[int]) -> list[Call]:
-    """The calls whose cost the figures of drafters rest on, one for each model and width.
+    """The calls whose cost the figures of drafters rest on, one for each `Call.part` and width.
 
-    `widths` are the drafted tokens that the target's calls have room for. Of every model the
+    `widths` are the drafted tokens that the target's calls have room for. Of every part the
     one-token call too: c and v are ratios to it.
     """
-    calls = [Call(target, width + 1, width + 1) for width in widths]
+    pairs = [(each, width) for each in drafters for width in widths if width <= each.width]
+    calls = [review_call(drafter, target, width) for drafter, width in pairs]
     calls += [call for drafter in drafters for call in drafter.schedule]
-    calls += [Call(name, 1, 1) for name in {call.model: None for call in calls}]
+    calls += [dataclasses.replace(call, tokens=1, logits=min(call.logits, 1)) for call in calls]
+    calls.append(Call(target, 1, 1))
     # Of two calls of a width, the one that opens a draft comes last and stays.
     first = openings(drafters)
-    kept = {(call.model, call.tokens): call for call in sorted(calls, key=first.__contains__)}
-    return sorted(kept.values(), key=lambda call: (call.model != target, call.model, call.tokens))
+    kept = {(call.part, call.tokens): call for call in sorted(calls, key=first.__contains__)}
+    return sorted(kept.values(), key=lambda call: (call.model != target, call.part, call.tokens))
 
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """Measured call costs in milliseconds, by model and number of fed tokens."""
+    """Measured call costs in milliseconds, by `Call.part` and number of fed tokens."""
 
     step: dict[str, dict[int, float]]
 
     def price(self, call: Call) -> float:
-        return self.milliseconds(call.model, call.tokens)
+        return self.milliseconds(call.part, call.tokens)
 
-    def milliseconds(self, model: str, width: int) -> float:
+    def milliseconds(self, part: str, width: int) -> float:
         """Of a call that feeds `width` tokens, on a line between the nearest measured widths.
 
         Raises:
           KeyError: outside the widths that were measured.
         """
-        widths = sorted(self.step[model])
+        widths = sorted(self.step[part])
         if not widths[0] <= width <= widths[-1]:
             raise KeyError(width)
-        return float(np.interp(width, widths, [self.step[model][each] for each in widths]))
+        return float(np.interp(width, widths, [self.step[part][each] for each in widths]))
 
     def drafting_ms(self, drafter: Drafter, rounds: int, runs: Mapping[str, int]) -> float:
-        """Milliseconds of `runs` of the drafter's models in `rounds` rounds."""
+        """Milliseconds of `runs` of the drafter's parts in `rounds` rounds."""
         total = 0.0
-        for name in drafter.models:
-            calls = [call for call in drafter.schedule if call.model == name]
-            first = min(rounds, runs[name])
-            total += first * self.price(calls[0]) + (runs[name] - first) * self.price(calls[-1])
+        for part in parts(drafter):
+            calls = [call for call in drafter.schedule if call.part == part]
+            first = min(rounds, runs[part])
+            total += first * self.price(calls[0]) + (runs[part] - first) * self.price(calls[-1])
         return total
 
-    def verification_ms(self, widths: Mapping[int, int], target: str) -> float:
+    def verification_ms(self, widths: Mapping[int, int], drafter: Drafter, target: str) -> float:
         """Mean milliseconds of the target's calls; `widths` counts them by drafted tokens."""
-        total = sum(count * self.milliseconds(target, width + 1) for width, count in widths.items())
+        prices = {width: self.price(review_call(drafter, target, width)) for width in widths}
+        total = sum(count * prices[width] for width, count in widths.items())
         return total / max(sum(widths.values()), 1)
 
     def predicted_speedup(self, statistics: Statistics, drafter: Drafter, target: str) -> float:
@@ -93,7 +96,7 @@ class Costs:
             improvement(
                 statistics.tokens_per_target_call,
                 drafting / statistics.rounds / step,
-                self.verification_ms(statistics.widths, target) / step,
+                self.verification_ms(statistics.widths, drafter, target) / step,
             )
         )
 
@@ -104,7 +107,7 @@ class Costs:
         return float(improvement(tokens, drafting))
 
     def entries(self, target: str) -> dict[str, Any]:
-        """By model: milliseconds per call, c, and v, by number of fed tokens."""
+        """By `Call.part`: milliseconds per call, c, and v, by number of fed tokens."""
         return {
             name: {
                 "step_ms": {str(width): ms for width, ms in widths.items()},
@@ -116,10 +119,10 @@ class Costs:
 
 
 def doubling(calls: Sequence[Call]) -> list[Call]:
-    """Of each model the narrowest and the widest call, and between them widths that double."""
+    """Of each part the narrowest and the widest call, and between them widths that double."""
     kept = []
-    for model in dict.fromkeys(call.model for call in calls):
-        own = sorted((c for c in calls if c.model == model), key=lambda call: call.tokens)
+    for part in dict.fromkeys(call.part for call in calls):
+        own = sorted((c for c in calls if c.part == part), key=lambda call: call.tokens)
         last = 0
         for call in own:
             if call.tokens >= 2 * last or call is own[-1]:
@@ -155,7 +158,7 @@ class CallTimes:
         opens = np.array([call in self.first for call in self.calls])
         found: dict[str, dict[int, float]] = {}
         for call, ms in zip(self.calls, np.median(took - before * opens, axis=0), strict=True):
-            found.setdefault(call.model, {})[call.tokens] = max(float(ms), SHORTEST)
+            found.setdefault(call.part, {})[call.tokens] = max(float(ms), SHORTEST)
         return Costs(found)
 
 
@@ -180,7 +183,7 @@ def call_times(
 def standardized_walltime_improvement(
     statistics: Statistics, parameters: dict[str, int], target: str
 ) -> float:
-    """Tokens per cost of all calls, each call priced by its model's size (methods.md 3.5)."""
+    """Tokens per cost of all calls, each priced by its part's `parameters` (methods.md 3.5)."""
     if not statistics.rounds:
         return 0.0
     costs = cascade.relative_costs(parameters, target)

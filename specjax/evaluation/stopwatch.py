@@ -14,7 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 from specjax.drafting.base import Call
-from specjax.models.base import LanguageModel, Params
+from specjax.models.base import Cache, LanguageModel, Params
 from specjax.sampling import argmax
 
 STEPS = 32
@@ -27,37 +27,54 @@ def _call_often(
     params: tuple[Params, ...],
     prompt: jax.Array,
     length: jax.Array,
-    calls: tuple[tuple[int, int], ...],
+    calls: tuple[Call, ...],
     capacity: int,
     steps: jax.Array,
 ) -> jax.Array:
     """`steps` turns in one program; in a turn models[i] makes calls[i], each after the one before.
 
-    `calls` are pairs of fed tokens and of the last of them whose logits are computed.
+    Logits are those of the last tokens fed.
     """
     caches = tuple(
         model.start(weights, prompt, length, capacity)
         for model, weights in zip(models, params, strict=True)
     )
-    batch = prompt.shape[0]
 
     def turn(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         index, token, caches = carry
         after = []
-        for model, weights, cache, (width, logits) in zip(
-            models, params, caches, calls, strict=True
-        ):
-            at = jnp.broadcast_to(jnp.arange(width - logits, width), (batch, logits))
-            fed = jnp.broadcast_to(token, (batch, width))
-            output, cache = model.extend(weights, fed, cache, at=None if logits == width else at)
-            token = jnp.max(argmax(output.logits), axis=1, keepdims=True)
+        for model, weights, cache, call in zip(models, params, caches, calls, strict=True):
+            token, cache = _call(model, weights, cache, call, token)
             # Stay inside the buffer; where exactly does not change the cost of masked attention.
-            pointer = jnp.minimum(cache.length, capacity - 2 * width)
+            pointer = jnp.minimum(cache.length, capacity - 2 * call.tokens)
             after.append(cache.replace(length=pointer))
         return index + 1, token, tuple(after)
 
-    token = jnp.zeros((batch, 1), jnp.int32)
+    token = jnp.zeros((prompt.shape[0], 1), jnp.int32)
     return jax.lax.while_loop(lambda c: c[0] < steps, turn, (0, token, caches))[1]
+
+
+def _call(
+    model: LanguageModel, weights: Params, cache: Cache, call: Call, token: jax.Array
+) -> tuple[jax.Array, Cache]:
+    """A call fed copies of token [B, 1]; the token [B, 1] that it gives, for the next one."""
+    batch, width = token.shape[0], call.tokens
+    at = jnp.broadcast_to(jnp.arange(width - call.logits, width), (batch, call.logits))
+    resume = None
+    if call.resume_from:
+        shape = batch, width, model.config.d_model
+        resume = jnp.broadcast_to(token[..., None], shape).astype(model.config.dtype)
+    output, cache = model.extend(
+        weights,
+        jnp.broadcast_to(token, (batch, width)),
+        cache,
+        at=None if call.logits == width else at,
+        exit=call.exit,
+        resume=resume,
+        resume_from=call.resume_from,
+    )
+    found = argmax(output.logits if call.logits else output.hidden)
+    return jnp.max(found, axis=1, keepdims=True), cache
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +100,7 @@ class Stopwatch:
             tuple(self.params[call.model] for call in turn),
             jnp.zeros((self.batch, self.prompt), jnp.int32),
             jnp.full(self.batch, self.prompt, jnp.int32),
-            tuple((call.tokens, call.logits) for call in turn),
+            turn,
             max(self.capacity, 3 * max(call.tokens for call in turn)),
         )
         run(jnp.int32(1)).block_until_ready()

@@ -62,8 +62,9 @@ def predictions(strategies: Mapping[str, Mapping[str, Any]]) -> str:
     return aligned(head, rows)
 
 
-def _percent(time: Mapping[str, float], share: str) -> float | None:
-    return 100 * time[share] / time["total"] if time["total"] else None
+def _percent(time: Mapping[str, float | None], share: str) -> float | None:
+    known = time["total"] and time[share] is not None
+    return 100 * time[share] / time["total"] if known else None
 
 
 def _interval(acceptance: Mapping[str, Any]) -> str:

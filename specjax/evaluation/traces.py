@@ -31,9 +31,10 @@ class Rounds:
     accepted: np.ndarray  # [N, R]
     committed: np.ndarray  # [N, R]
     overlap: np.ndarray  # [N, R] sum of min(p, q) over the tested positions
-    calls: dict[str, np.ndarray]  # [N] runs by model
-    runs: dict[str, int]  # by model, each once for its whole batch
+    calls: dict[str, np.ndarray]  # [N] runs by `Call.part`
+    runs: dict[str, int]  # by `Call.part`, each once for its whole batch
     stops: dict[str, int]  # rounds by why their draft ended
+    layers: np.ndarray | None = None  # [N, R] decoder layers that the token ran, under CALM
 
     @property
     def tested(self) -> np.ndarray:
@@ -53,6 +54,13 @@ class Rounds:
     @property
     def tokens(self) -> int:
         return int(self.committed.sum())
+
+    @property
+    def layers_per_token(self) -> float | None:
+        """Mean decoder layers that a token ran; None when all ran all, or nothing was decoded."""
+        if self.layers is None or not self.tokens:
+            return None
+        return float(self.layers[self.ran].mean())
 
 
 def rounds_of(generations: Sequence[tuple[Generation, int]]) -> Rounds:
@@ -76,6 +84,7 @@ def rounds_of(generations: Sequence[tuple[Generation, int]]) -> Rounds:
         },
         runs={name: sum(int(g.trace.runs[name]) for g, _ in generations) for name in names},
         stops={reason: int(n) for reason, n in zip(STOP_REASONS, stops, strict=True) if n},
+        layers=None if generations[0][0].trace.layers is None else joined("layers"),
     )
 
 

@@ -12,9 +12,10 @@ import numpy as np
 from specjax.decoding.state import Trace
 from specjax.decoding.strategy import Strategy
 from specjax.decoding.summary import summarise
+from specjax.drafting.base import Drafter
 from specjax.evaluation.cost import Costs, standardized_walltime_improvement
 from specjax.evaluation.environment import environment
-from specjax.evaluation.operations import operations
+from specjax.evaluation.operations import operations, shape_of
 from specjax.evaluation.quality import METRICS, signature
 from specjax.evaluation.report import write_report
 from specjax.evaluation.roofline import copy_bandwidth, roofline, step_bytes
@@ -77,6 +78,17 @@ def parameters(params: Any) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
+def part_sizes(job: Job, drafter: Drafter) -> dict[str, int]:
+    """Parameters of the models, and of a drafter's early exits: without the layers above."""
+    sizes = {name: parameters(entry.params) for name, entry in job.models.items()}
+    for call in drafter.schedule:
+        if call.exit is not None:
+            shape = shape_of(job.models[call.model].model)
+            above = (shape.layers - call.exit) * shape.decoder_weights // shape.layers
+            sizes[call.part] = sizes[call.model] - above
+    return sizes
+
+
 def baseline_of(strategy: Strategy, strategies: dict[str, Strategy]) -> str:
     """The strategy that drafts nothing under the same sampling, else the greedy one."""
     for name, other in strategies.items():
@@ -101,7 +113,7 @@ def strategy_entry(
     rounds = rounds_of(entry.traces)
     loop_speedup = loop_seconds_per_token(base) / loop_seconds_per_token(entry)
     prediction = predicted(costs, stats, decoder, loop_speedup)
-    sizes = {key: parameters(model.params) for key, model in job.models.items()}
+    sizes = part_sizes(job, strategy.drafter)
     fallbacks = int(sum(trace_of(g).stops[:rows, 2].sum() for g, rows in entry.traces))
     return {
         "tokens": stats.tokens,
@@ -110,12 +122,15 @@ def strategy_entry(
         "ms_per_token_median": median_ms_per_token(entry),
         "speedup": seconds_per_token(base) / seconds_per_token(entry),
         "speedup_predicted": prediction["with_v"],
-        "engine_efficiency": loop_speedup / prediction["with_v"] if stats.rounds else None,
+        "engine_efficiency": (
+            loop_speedup / prediction["with_v"] if prediction["with_v"] else None
+        ),
         "fixed_ms": float(np.median(entry.fixed) * 1e3),
         "compile_seconds": entry.compile_seconds,
         "acceptance_rate": stats.acceptance_rate,
         "tokens_per_target_call": stats.tokens_per_target_call,
         "calls": stats.calls,
+        "layers_per_token": rounds.layers_per_token,
         "fallback_percent": 100 * fallbacks / tokens,
         "rollback_percent": 100 * rollbacks(entry) / tokens,
         "standardized_walltime_improvement": standardized_walltime_improvement(
@@ -135,6 +150,7 @@ def strategy_entry(
             {key: job.models[key].model for key in decoder.used},
             job.generators[name].params,
             decoder.target,
+            strategy.calm,
         ),
     }
 
@@ -163,6 +179,7 @@ def rooflines(job: Job, alone: Rounds, costs: Costs) -> dict[str, Any] | None:
             step[1],
         )
         for name, step in costs.step.items()
+        if name in job.models
     }
 
 

@@ -33,6 +33,7 @@ _FIGURES = (
     "speedup_predicted",
     "acceptance_rate",
     "tokens_per_target_call",
+    "layers_per_token",
     "identical_to_target",
     "lossless",
     "quality",

@@ -50,7 +50,7 @@ class PrefixModel:
         source = jnp.sum(params["embedding"][prompt] * inside[..., None], axis=1)
         return Cache({"tokens": tokens, "source": source}, jnp.zeros_like(prompt_length))
 
-    def extend(self, params, tokens, cache, *, at=None):
+    def extend(self, params, tokens, cache, *, at=None, **whole):
         position = cache.length[:, None] + jnp.arange(tokens.shape[1])
         rows = jnp.arange(tokens.shape[0])[:, None]
         held = cache.data["tokens"].at[rows, position].set(tokens, mode="drop")
@@ -102,7 +102,7 @@ class ScriptModel:
     def start(self, params, prompt, prompt_length, capacity):
         return Cache({}, jnp.zeros_like(prompt_length))
 
-    def extend(self, params, tokens, cache, *, at=None):
+    def extend(self, params, tokens, cache, *, at=None, **whole):
         position = cache.length[:, None] + jnp.arange(tokens.shape[1])
         script = jnp.array(self.script + (2,) * POSITIONS)
         peaks = jnp.array(self.peaks + (self.peak,) * POSITIONS)
