@@ -6,7 +6,7 @@ import os
 os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
 
 from specjax.api import Generator, LoadedModel, Result, load
-from specjax.decoding.strategy import Strategy, autoregressive, speculative
+from specjax.decoding.strategy import Strategy, autoregressive, calm, early_exit, speculative
 from specjax.errors import UserError
 from specjax.parallel.mesh import make_mesh
 from specjax.profiling import profile
@@ -20,6 +20,8 @@ __all__ = [
     "Strategy",
     "UserError",
     "autoregressive",
+    "calm",
+    "early_exit",
     "load",
     "make_mesh",
     "profile",

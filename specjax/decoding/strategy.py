@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax.numpy as jnp
 
-from specjax.decoding.calm import PAPER, SATURATION, TAU, THRESHOLD, Calm
+from specjax.decoding.calm import DECAYS, MEASURES, PAPER, SATURATION, TAU, THRESHOLD, Calm
 from specjax.drafting import running
 from specjax.drafting.base import Drafter, Options
 from specjax.drafting.blockwise import Blockwise
@@ -158,13 +159,23 @@ _FIELDS: dict[str, _Field] = {
     running.OVERHEAD: _TIME,
     running.EXPECTED: _Field(float, "a number in (0, 1)", lambda x: 0.0 < x < 1.0),
     "verify": _choice(*VERIFY),
+    "exit": _POSITIVE,
+    THRESHOLD: _Field(float, "a number in [0, 1]", lambda x: 0.0 <= x <= 1.0),
+    TAU: _TIME,
+    "measure": _choice(*MEASURES),
+    "decay": _choice(*DECAYS),
 }
 
-_ALWAYS = ("drafter", "rule", "temperature", "top_k", "top_p", "verify")
+_SETTINGS = ("temperature", "top_k", "top_p")
+_ALWAYS = ("drafter", "rule", *_SETTINGS, "verify")
 
 _DRAFTERS: dict[str, tuple[Callable[..., Drafter], tuple[str, ...]]] = {
     "none": (Nothing, ()),
     "neural": (Neural, ("model", "length", "confidence", "adapt", *running.DEFAULTS)),
+    "early_exit": (
+        functools.partial(Neural, "target"),
+        ("exit", "length", "confidence", "adapt", *running.DEFAULTS),
+    ),
     "blockwise": (Blockwise, ("model", "length")),
     "unigram": (lambda **f: NGram(order=1, **f), ("length", "table")),
     "bigram": (NGram, ("length", "table")),
@@ -172,6 +183,11 @@ _DRAFTERS: dict[str, tuple[Callable[..., Drafter], tuple[str, ...]]] = {
     "max_gram": (MaxGram, ("length", "table", "longest")),
     "uniform": (Uniform, ("length",)),
 }
+
+_METHODS: dict[str, tuple[Callable[..., Strategy], tuple[str, ...], tuple[str, ...]]] = {
+    "calm": (calm, (THRESHOLD,), (TAU, "measure", "decay", *_SETTINGS)),
+}
+"""Drafters that come with their own rule: the strategy, fields it needs, fields it may have."""
 
 _RULES: dict[str, tuple[Callable[[], Rule], tuple[str, ...]]] = {
     "lossless": (SpeculativeSampling, ()),
@@ -197,7 +213,9 @@ def from_config(name: str, spec: Mapping[str, Any], vocab_size: int) -> Strategy
     """
     where = f"strategies.{name}"
     values = {field: _value(f"{where}.{field}", field, spec[field]) for field in spec}
-    drafter = _chosen(where, "drafter", values.get("drafter", "none"), _DRAFTERS)
+    drafter = _chosen(where, "drafter", values.get("drafter", "none"), _DRAFTERS | _METHODS)
+    if drafter in _METHODS:
+        return _whole(where, drafter, values)
     rule = _chosen(where, "rule", values.get("rule", "lossless"), _RULES)
     build, drafter_fields = _DRAFTERS[drafter]
     make_rule, rule_fields = _RULES[rule]
@@ -208,7 +226,8 @@ def from_config(name: str, spec: Mapping[str, Any], vocab_size: int) -> Strategy
                 f"{where}.{field} does not apply to drafter {drafter!r} with rule {rule!r}; "
                 f"allowed are {', '.join(allowed)}"
             )
-    for field in (*(("length",) if "length" in drafter_fields else ()), *rule_fields):
+    needed = [field for field in ("exit", "length") if field in drafter_fields]
+    for field in (*needed, *rule_fields):
         if field not in values:
             raise UserError(f"{where}.{field} is missing; it must be {_FIELDS[field].allowed}")
     if values.get("adapt", FIXED) == FIXED:
@@ -231,6 +250,25 @@ def from_config(name: str, spec: Mapping[str, Any], vocab_size: int) -> Strategy
             widths=fitting_widths(made) if fitting else (),
             **{f: values[f] for f in ("temperature", "top_k", "top_p") if f in values},
         )
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from None
+
+
+def _whole(where: str, method: str, values: dict[str, Any]) -> Strategy:
+    """The strategy of a method that comes with its own rule."""
+    build, needed, optional = _METHODS[method]
+    given = {field: value for field, value in values.items() if field != "drafter"}
+    for field in given:
+        if field not in (*needed, *optional):
+            allowed = ", ".join(("drafter", *needed, *optional))
+            raise UserError(
+                f"{where}.{field} does not apply to drafter {method!r}; allowed are {allowed}"
+            )
+    for field in needed:
+        if field not in given:
+            raise UserError(f"{where}.{field} is missing; it must be {_FIELDS[field].allowed}")
+    try:
+        return build(**given)
     except ValueError as error:
         raise UserError(f"{where}: {error}") from None
 

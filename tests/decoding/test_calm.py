@@ -39,10 +39,10 @@ class Place:
     [
         # t = 0, 5 and 19 of N = 20.
         ("paper", 0.8, 0.0, [0.82, 0.82, 0.82]),
-        ("paper", 0.8, 4.0, [0.82, 0.756788, 0.722371]),
+        ("paper", 0.8, 4.0, [0.82, 0.756788, 0.722237]),
         ("paper", 1.0, 4.0, [1.0, 0.936788, 0.902237]),
         (PUBLIC, 0.8, 0.0, [0.8, 0.8, 0.8]),
-        (PUBLIC, 0.8, 4.0, [0.8, 0.749430, 0.721897]),
+        (PUBLIC, 0.8, 4.0, [0.8, 0.749430, 0.721790]),
     ],
 )
 def test_the_threshold_decays_with_the_place_in_the_text(decay, threshold, tau, expected):

@@ -75,6 +75,25 @@ def test_every_call_that_a_prediction_prices_is_measured_once():
     assert openings(drafters) == {Call("drafter", 2, 1)}
 
 
+def test_an_early_exit_is_timed_by_the_layers_that_run():
+    drafters = [Nothing(), Neural("target", 3, exit=1)]
+    calls = needed(drafters, "target", {0, 3})
+    assert [(call.part, call.tokens) for call in calls] == [
+        ("target", 1), ("target[1:]", 1), ("target[1:]", 4),
+        ("target[:1]", 1), ("target[:1] states", 1),
+    ]  # fmt: skip
+    assert openings(drafters) == set()
+
+
+def test_an_early_exit_is_priced_by_its_calls_and_the_target_by_the_rest():
+    exits = Neural("target", 4, exit=1)
+    parts = {"target[1:]": {1: 1.5, 5: 2.4}, "target[:1]": {1: 0.6}, "target[:1] states": {1: 0.3}}
+    costs = Costs({"target": {1: 2.0}, **parts})
+    calls = {"target": 10, "target[:1]": 40, "target[:1] states": 9}
+    found = costs.predicted_speedup(dataclasses.replace(STATS, calls=calls), exits, "target")
+    assert found == pytest.approx(3 / ((4 * 0.6 + 0.9 * 0.3 + 2.4) / 2.0))
+
+
 class Scripted:
     """A stopwatch on which a call takes a millisecond per token, the target's ten times that.
 
