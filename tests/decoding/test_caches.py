@@ -62,6 +62,13 @@ STRATEGIES = {
     "break_even": Strategy(
         Neural("drafter", 4, adapt=BREAK_EVEN), numbers=(("cost", 0.2),), widths=(1, 2, 4)
     ),
+    "exit": Strategy(Neural("target", 3, exit=1)),
+    "exit_drafted": Strategy(
+        Neural("target", 4, "confidence", exit=1),
+        temperature=1.0,
+        numbers=(("confidence", 0.3),),
+        widths=(0, 1, 3, 4),
+    ),
     "sampled": Strategy(Neural("drafter", 3), temperature=1.0),
     # Lenient enough for most drafts to stand: the trunk is then as far behind as it ever is.
     "blockwise": Strategy(

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decodes import decoder, first_state, inputs, one_round, run, texts
-from exits import DEPTH, MODELS, PARAMS, PROMPTS, Uncached, decode, sixteen_prompts
+from exits import BOTH, DEPTH, MODELS, PARAMS, PROMPTS, Uncached, decode, sixteen_prompts
 
 from specjax.decoding.calm import PUBLIC, SATURATION, SOFTMAX, Calm
 from specjax.decoding.loop import generate
@@ -52,8 +52,7 @@ def test_the_threshold_decays_with_the_place_in_the_text(decay, threshold, tau, 
     np.testing.assert_allclose(Calm(decay=decay).least_confidence(place), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.parametrize("measure", SOME)
+@pytest.mark.parametrize(("kind", "measure"), [("t5", SATURATION), ("llama", SOFTMAX)])
 def test_without_exits_the_tokens_are_those_of_the_uncached_model(kind, measure):
     generation = decode(kind, calm(1.0, measure=measure))
     assert texts(generation) == [Uncached(kind).greedy(prompt, LIMIT) for prompt in PROMPTS]
@@ -63,7 +62,6 @@ def test_without_exits_the_tokens_are_those_of_the_uncached_model(kind, measure)
 
 def test_at_threshold_zero_every_token_leaves_at_its_first_chance():
     for measure, first in {SATURATION: 2, SOFTMAX: 1}.items():
-        # The decaying part of the paper's form is a tenth at first.
         trace = decode("t5", calm(0.0, 1e6, measure=measure, decay=PUBLIC)).trace
         layers = np.asarray(trace.layers)[np.asarray(trace.committed) > 0]
         if measure == SATURATION:
@@ -126,7 +124,7 @@ class Direct:
         return made, layers, cache
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", BOTH)
 @pytest.mark.parametrize("measure", SOME)
 def test_tokens_layers_and_caches_are_those_of_a_direct_computation(kind, measure):
     threshold = SOME[measure]
@@ -153,6 +151,7 @@ def test_tokens_layers_and_caches_are_those_of_a_direct_computation(kind, measur
     assert {2, DEPTH} <= seen  # rows left at different layers of the same call
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_a_row_does_not_depend_on_its_batch(temperature):
     prompts = sixteen_prompts()
@@ -189,9 +188,9 @@ def test_layers_that_every_row_left_do_not_run():
     model = Counted(MODELS["t5"])
     strategy = calm(SOME[SATURATION], 2.0)
     models, params = (("target", model),), {"target": PARAMS["t5"]}
-    trace = run(models, params, strategy, PROMPTS, LIMIT).trace
+    trace = run(models, params, strategy, PROMPTS[:1], LIMIT).trace
     jax.effects_barrier()
-    layers = np.asarray(trace.layers).max(axis=0)  # of the row that stays longest
+    layers = np.asarray(trace.layers)[0]
     assert len(set(layers[layers > 0])) > 1
     for layer in range(1, DEPTH + 1):
         assert model.ran.count(layer) == (layers >= layer).sum()

@@ -54,9 +54,8 @@ def test_what_does_not_fit_is_refused(change, sentence):
 
 
 def test_an_early_exit_and_calm_are_spelled_by_their_fields():
-    assert from_config(
-        "mine", {"drafter": "early_exit", "exit": 2, "length": 3}, 100
-    ) == early_exit(2, 3)
+    spec = {"drafter": "early_exit", "exit": 2, "length": 3}
+    assert from_config("mine", spec, 100) == early_exit(2, 3)
     spec = {"drafter": "calm", "threshold": 0.8, "tau": 4.0, "measure": "softmax"}
     made = from_config("mine", spec, 100)
     assert made == calm(0.8, 4.0, measure="softmax")

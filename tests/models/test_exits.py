@@ -65,17 +65,6 @@ def test_an_exit_reads_its_state_out_and_leaves_the_layers_above_alone(kind):
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_layers_may_run_one_by_one(kind):
-    params, cache = PARAMS[kind], started(kind)
-    output, _ = extend(kind, exit=2)(params, FED, cache)
-    first, one_by_one = extend(kind, exit=1)(params, FED, cache)
-    second, _ = jax.jit(functools.partial(MODELS[kind].extend, exit=2, resume_from=1))(
-        params, FED, one_by_one.replace(length=cache.length), resume=first.hidden
-    )
-    np.testing.assert_allclose(second.hidden, output.hidden, atol=2e-5)
-
-
-@pytest.mark.parametrize("kind", MODELS)
 def test_a_skipped_layer_keeps_what_it_would_have_made_of_the_state(kind):
     params, cache, model = PARAMS[kind], started(kind), MODELS[kind]
     state = extend(kind, exit=1)(params, FED, cache)[0].hidden

@@ -8,6 +8,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from decodes import run
 
 from specjax.models.causal import Causal, CausalConfig
@@ -34,6 +35,9 @@ PARAMS = {
     kind: jax.tree.map(lambda x: x * 1.3, jax.jit(model.init)(jax.random.key(5)))
     for kind, model in MODELS.items()
 }
+BOTH = ["t5", pytest.param("llama", marks=pytest.mark.slow)]
+"""For tests that compile whole decodes: the second one shows the same of the other family."""
+
 PROMPTS = [[3, 4, 5, 1], [6, 2], [7, 8, 9, 2, 3, 4, 2], [2, 2, 2, 5]]
 
 

@@ -32,12 +32,16 @@ def prefix_params(vocab_size: int, seed: int, scale: float = 1.5) -> dict[str, j
 
 @dataclasses.dataclass(frozen=True)
 class PrefixModel:
-    """Logits are a fixed random function of the source and of every token so far."""
+    """Logits are a fixed random function of the source and of every token so far.
+
+    Its layers are one: an early exit is the whole, and nothing is left to resume.
+    """
 
     vocab_size: int
     eos: tuple[int, ...] = ()
     start_token: int | None = 0
     pad: int = 0
+    depth: int = 2
 
     def start(self, params, prompt, prompt_length, capacity):
         batch = prompt.shape[0]
