@@ -6,7 +6,7 @@ import os
 os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
 
 from specjax.api import Generator, LoadedModel, Result, load
-from specjax.decoding.strategy import Strategy, autoregressive, speculative
+from specjax.decoding.strategy import Strategy, autoregressive, bild, speculative
 from specjax.errors import UserError
 from specjax.parallel.mesh import make_mesh
 from specjax.profiling import profile
@@ -20,6 +20,7 @@ __all__ = [
     "Strategy",
     "UserError",
     "autoregressive",
+    "bild",
     "load",
     "make_mesh",
     "profile",

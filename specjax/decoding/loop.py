@@ -100,6 +100,7 @@ def _first_context(
         limit=length + limit,
         active=limit > 0,
         options=options,
+        rejected=jnp.zeros((batch,), bool),
     )
 
 
@@ -130,21 +131,50 @@ def finish(state: State) -> Generation:
 def round_(decoder: Decoder, params: dict[str, Any], state: State) -> State:
     """One round: draft, verify, commit."""
     draft, caches = draft_tokens(decoder, params, state)
-    verdict, caches = verify(decoder, params, state, draft, caches)
+    verdict, caches = review(decoder, params, state, draft, caches)
     return commit(decoder, state, draft, verdict, caches)
 
 
 def draft_tokens(decoder: Decoder, params: dict[str, Any], state: State) -> tuple[Draft, Caches]:
-    """The drafter's proposal, cut at its first EOS and at the row's budget.
+    """The drafter's proposal, cut at its first EOS and at the row's budget (or room, see `Draft`).
 
     Whether a position is drafted then depends on earlier tokens only, so lossless rules stay so.
     """
     context = state.context
     keys = fold(fold(state.keys, context.length), DRAFT)
     draft, caches = decoder.drafter.draft(decoder.models, params, state.caches, context, keys)
-    length = jnp.minimum(draft.length, context.budget)
+    room = context.budget if draft.final is None else context.room
+    length = jnp.minimum(draft.length, room)
     length = jnp.minimum(length, until_eos(draft.tokens, decoder.target_model.eos))
     return draft.replace(length=length), caches
+
+
+def review(
+    decoder: Decoder, params: dict[str, Any], state: State, draft: Draft, caches: Caches
+) -> tuple[Verdict, Caches]:
+    """`verify`, but for rows whose draft is final: it stands, and ends them.
+
+    The target does not run when no other row is active.
+    """
+    if draft.final is None:
+        return verify(decoder, params, state, draft, caches)
+    if decoder.rule.lossless:
+        raise ValueError(f"{decoder.drafter} ends rows without review: {decoder.rule} needs one")
+    target = decoder.target
+
+    def judged() -> tuple[Verdict, Cache]:
+        verdict, after = verify(decoder, params, state, draft, caches)
+        return verdict, after[target]
+
+    def skipped() -> tuple[Verdict, Cache]:
+        none = jax.tree.map(jnp.zeros_like, jax.eval_shape(judged)[0])
+        return none, caches[target]
+
+    wanted = jnp.any(state.context.active & ~draft.final)
+    verdict, cache = jax.lax.cond(wanted, judged, skipped)
+    accepted = jnp.where(draft.final, draft.length, verdict.accepted)
+    adds = ~draft.final if verdict.adds is None else verdict.adds & ~draft.final
+    return verdict.replace(accepted=accepted, adds=adds), {**caches, target: cache}
 
 
 def verify(
@@ -167,11 +197,13 @@ def commit(decoder: Decoder, state: State, draft: Draft, verdict: Verdict, cache
     accepted = verdict.accepted[:, None]
     drafted = jnp.pad(draft.tokens, ((0, 0), (0, 1)))
     emitted = jnp.where(step < accepted, drafted, verdict.next_token[:, None])
-    count = jnp.minimum(verdict.accepted + 1, context.limit - context.length)
+    added = 1 if verdict.adds is None else verdict.adds
+    count = jnp.minimum(verdict.accepted + added, context.limit - context.length)
     count = jnp.where(context.active, jnp.minimum(count, until_eos(emitted, eos)), 0)
     last = jnp.take_along_axis(emitted, jnp.maximum(count - 1, 0)[:, None], axis=1)[:, 0]
     length = context.length + count
     ended = jnp.isin(last, jnp.array(eos)) | (length >= context.limit)
+    ended = ended if draft.final is None else ended | draft.final
     drafter = jnp.pad(draft.source, ((0, 0), (0, 1))) + FIRST_DRAFTER
     writer = jnp.where(step < accepted, drafter, TARGET)
     return State(
@@ -179,6 +211,7 @@ def commit(decoder: Decoder, state: State, draft: Draft, verdict: Verdict, cache
             tokens=append(context.tokens, context.length, emitted, count),
             length=length,
             active=context.active & ~ended,
+            rejected=verdict.accepted < draft.length,
         ),
         caches=rewind(caches, state.caches, length, context.active),
         keys=state.keys,
@@ -219,7 +252,8 @@ def record(
     """The trace with this round added; finished rows add nothing."""
     trace, context = state.trace, state.context
     active = context.active.astype(jnp.int32)
-    calls = {target: active, **{name: n * active for name, n in draft.calls.items()}}
+    reviewed = active if draft.final is None else active * ~draft.final
+    calls = {target: reviewed, **{name: n * active for name, n in draft.calls.items()}}
 
     def put(rows: jax.Array, value: jax.Array) -> jax.Array:
         update = value[:, None].astype(rows.dtype)
@@ -231,12 +265,13 @@ def record(
         drafted=put(trace.drafted, draft.length * active),
         accepted=put(trace.accepted, jnp.minimum(verdict.accepted, count)),
         committed=put(trace.committed, count),
-        overlap=put(trace.overlap, verdict.overlap * active),
+        reviewed=put(trace.reviewed, reviewed),
+        overlap=put(trace.overlap, verdict.overlap * reviewed),
         proposed=put(trace.proposed, draft.tokens),
         proposer=put(trace.proposer, draft.source),
         calls={name: total + calls.get(name, 0) for name, total in trace.calls.items()},
         runs={name: total + jnp.max(calls.get(name, 0)) for name, total in trace.runs.items()},
         stops=trace.stops + reason * active[:, None],
-        tested=trace.tested + tested(verdict.accepted, draft.length) * active,
+        tested=trace.tested + tested(verdict.accepted, draft.length) * reviewed,
         writer=append(trace.writer, context.length, writer, count),
     )

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from specjax.drafting.base import Drafter, Options
 from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.copying import MaxGram, PromptLookup
+from specjax.drafting.little import Little
 from specjax.drafting.neural import Neural
 from specjax.drafting.ngram import NGram
 from specjax.drafting.none import Nothing
@@ -18,8 +19,18 @@ from specjax.drafting.uniform import Uniform
 from specjax.errors import UserError
 from specjax.sampling import sampling
 from specjax.verification.base import Rule
+from specjax.verification.distances import DISTANCES
 from specjax.verification.exact import SpeculativeSampling
 from specjax.verification.lenient import Lenient
+from specjax.verification.oracle import Oracle
+from specjax.verification.rollback import Rollback
+
+WINDOW = 10
+"""Drafted tokens at which BiLD hands over (W of Kim et al., 2023)."""
+
+OFFICIAL = "official"
+COMPAT = ("paper", OFFICIAL)
+"""Whose BiLD: the paper's, or the published code's without its bugs (methods.md 2.3)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +82,58 @@ def speculative(length: int = 4, model: str = "drafter", **settings: Any) -> Str
     return Strategy(drafter=Neural(model, length), **settings)
 
 
+def bild(
+    fallback: float,
+    rollback: float,
+    *,
+    model: str = "drafter",
+    length: int = WINDOW,
+    distance: str = "cross_entropy",
+    verify_eos: bool = False,
+    compat: str = "paper",
+    equal_argmax: bool = True,
+    **settings: Any,
+) -> Strategy:
+    """Big Little Decoder (Kim et al., 2023): `model` hands over below the fallback threshold.
+
+    The target drops drafts whose `distance` exceeds the rollback threshold. Fallback 0 never hands
+    over before the window of `length` tokens is full, above 1 always; rollback infinity drops
+    nothing.
+
+    Raises:
+      ValueError: when a setting is of no use.
+    """
+    for name, value in (("fallback", fallback), ("rollback", rollback)):
+        if not value >= 0:
+            raise ValueError(f"{name} is {value!r}; it must be at least 0")
+    if compat not in COMPAT:
+        raise ValueError(f"compat is {compat!r}; it must be one of {', '.join(COMPAT)}")
+    official = compat == OFFICIAL
+    rule = Rollback(distance, equal_argmax=equal_argmax, official=official)
+    little = Little(
+        model,
+        length,
+        confidence="fallback",
+        keep_logits=rule.compares_laws,
+        verify_eos=verify_eos,
+        official=official,
+    )
+    numbers = (("fallback", float(fallback)), ("rollback", float(rollback)))
+    made = Strategy(little, rule, numbers=numbers, **settings)
+    if official and not made.greedy:
+        raise ValueError(f"compat is {compat!r}; it must be 'paper' at a temperature above 0")
+    return made
+
+
+def oracle(engage: float, model: str = "drafter") -> Strategy:
+    """`model` writes, the target whatever it would write with a probability below `engage`.
+
+    Both see every prefix, greedily (Kim et al., 2023, Figure 2): no way to be fast, but the least
+    engagement of the target that a quality needs.
+    """
+    return Strategy(Little(model, 1, verify_eos=True), Oracle(), numbers=(("engage", engage),))
+
+
 @dataclasses.dataclass(frozen=True)
 class _Field:
     """A field of a strategy in a config."""
@@ -83,6 +146,8 @@ class _Field:
 _POSITIVE = _Field(int, "an integer of at least 1", lambda x: x >= 1)
 _UNIT = _Field(float, "a number in (0, 1]", lambda x: 0.0 < x <= 1.0)
 _NAME = _Field(str, "a name", bool)
+_FLAG = _Field(bool, "True or False", lambda x: True)
+_THRESHOLD = _Field(float, "a number of at least 0, or 'inf'", lambda x: x >= 0)
 
 _FIELDS: dict[str, _Field] = {
     "drafter": _NAME,
@@ -94,6 +159,13 @@ _FIELDS: dict[str, _Field] = {
     "longest": _POSITIVE,
     "confidence": _Field(float, "a number in [0, 1]", lambda x: 0.0 <= x <= 1.0),
     "lenience": _UNIT,
+    "fallback": _THRESHOLD,
+    "rollback": _THRESHOLD,
+    "distance": _Field(str, f"one of {', '.join(DISTANCES)}", DISTANCES.__contains__),
+    "verify_eos": _FLAG,
+    "equal_argmax": _FLAG,
+    "compat": _Field(str, f"one of {', '.join(COMPAT)}", COMPAT.__contains__),
+    "engage": _THRESHOLD,
     "temperature": _Field(
         float, "0 (greedy) or a positive number", lambda x: 0 <= x < float("inf")
     ),
@@ -101,7 +173,8 @@ _FIELDS: dict[str, _Field] = {
     "top_p": _UNIT,
 }
 
-_ALWAYS = ("drafter", "rule", "temperature", "top_k", "top_p")
+_SETTINGS = ("temperature", "top_k", "top_p")
+_ALWAYS = ("drafter", "rule", *_SETTINGS)
 
 _DRAFTERS: dict[str, tuple[Callable[..., Drafter], tuple[str, ...]]] = {
     "none": (Nothing, ()),
@@ -113,6 +186,16 @@ _DRAFTERS: dict[str, tuple[Callable[..., Drafter], tuple[str, ...]]] = {
     "max_gram": (MaxGram, ("length", "table", "longest")),
     "uniform": (Uniform, ("length",)),
 }
+
+_METHODS: dict[str, tuple[Callable[..., Strategy], tuple[str, ...], tuple[str, ...]]] = {
+    "bild": (
+        bild,
+        ("fallback", "rollback"),
+        ("model", "length", "distance", "verify_eos", "compat", "equal_argmax", *_SETTINGS),
+    ),
+    "oracle": (oracle, ("engage",), ("model",)),
+}
+"""Drafters that come with their own rule: the strategy, fields it needs, fields it may have."""
 
 _RULES: dict[str, tuple[Callable[[], Rule], tuple[str, ...]]] = {
     "lossless": (SpeculativeSampling, ()),
@@ -136,7 +219,9 @@ def from_config(name: str, spec: Mapping[str, Any], vocab_size: int) -> Strategy
     """
     where = f"strategies.{name}"
     values = {field: _value(f"{where}.{field}", field, spec[field]) for field in spec}
-    drafter = _chosen(where, "drafter", values.get("drafter", "none"), _DRAFTERS)
+    drafter = _chosen(where, "drafter", values.get("drafter", "none"), _DRAFTERS | _METHODS)
+    if drafter in _METHODS:
+        return _whole(where, drafter, values)
     rule = _chosen(where, "rule", values.get("rule", "lossless"), _RULES)
     build, drafter_fields = _DRAFTERS[drafter]
     make_rule, rule_fields = _RULES[rule]
@@ -165,12 +250,34 @@ def from_config(name: str, spec: Mapping[str, Any], vocab_size: int) -> Strategy
         raise UserError(f"{where}: {error}") from None
 
 
+def _whole(where: str, method: str, values: dict[str, Any]) -> Strategy:
+    """The strategy of a method that comes with its own rule."""
+    build, needed, optional = _METHODS[method]
+    given = {field: value for field, value in values.items() if field != "drafter"}
+    for field in given:
+        if field not in (*needed, *optional):
+            allowed = ", ".join(("drafter", *needed, *optional))
+            raise UserError(
+                f"{where}.{field} does not apply to drafter {method!r}; allowed are {allowed}"
+            )
+    for field in needed:
+        if field not in given:
+            raise UserError(f"{where}.{field} is missing; it must be {_FIELDS[field].allowed}")
+    try:
+        return build(**given)
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from None
+
+
 def _value(where: str, field: str, value: Any) -> Any:
     if field not in _FIELDS:
         raise UserError(f"{where} is not a field of a strategy; allowed are {', '.join(_FIELDS)}")
     known = _FIELDS[field]
+    if known is _THRESHOLD and value == "inf":  # JSON has no number for it
+        return float("inf")
     fits = isinstance(value, (int, float) if known.kind is float else known.kind)
-    if not fits or isinstance(value, bool) or not known.check(value):
+    fits &= isinstance(value, bool) == (known.kind is bool)
+    if not (fits and known.check(value)):
         raise UserError(f"{where} is {value!r}; it must be {known.allowed}")
     return known.kind(value)
 

@@ -18,10 +18,11 @@ class Statistics:
     tokens: int
     rounds: int  # rounds summed over rows
     drafted: int
-    accepted: int
+    accepted: int  # tested drafts that stood
     tested: int  # positions that an acceptance test looked at
     overlap: float  # sum of min(p, q) over them
     calls: dict[str, int]  # model runs, summed over rows
+    reviews: int  # of them the target's
 
     @property
     def acceptance_rate(self) -> float:
@@ -30,8 +31,8 @@ class Statistics:
 
     @property
     def tokens_per_target_call(self) -> float:
-        """Block efficiency: tokens per round."""
-        return self.tokens / self.rounds if self.rounds else 0.0
+        """Block efficiency: tokens per run of the target; 0 when it never ran."""
+        return self.tokens / self.reviews if self.reviews else 0.0
 
     @property
     def drafted_per_round(self) -> float:
@@ -40,7 +41,7 @@ class Statistics:
 
 def summarise(decoder: Decoder, generations: Sequence[tuple[Generation, int]]) -> Statistics:
     """Totals over the first `rows` rows of every (generation, rows)."""
-    totals = dict.fromkeys(("tokens", "rounds", "drafted", "accepted", "tested"), 0)
+    totals = dict.fromkeys(("tokens", "rounds", "drafted", "accepted", "tested", "reviews"), 0)
     calls = dict.fromkeys(decoder.used, 0)
     overlap = 0.0
     for generation, rows in generations:
@@ -48,8 +49,9 @@ def summarise(decoder: Decoder, generations: Sequence[tuple[Generation, int]]) -
         totals["tokens"] += int(trace.committed[:rows].sum())
         totals["rounds"] += int((trace.committed[:rows] > 0).sum())
         totals["drafted"] += int(trace.drafted[:rows].sum())
-        totals["accepted"] += int(trace.accepted[:rows].sum())
+        totals["accepted"] += int((trace.accepted[:rows] * trace.reviewed[:rows]).sum())
         totals["tested"] += int(trace.tested[:rows].sum())
+        totals["reviews"] += int(trace.reviewed[:rows].sum())
         overlap += float(np.sum(trace.overlap[:rows], dtype=np.float64))
         for name in calls:
             calls[name] += int(trace.calls[name][:rows].sum())

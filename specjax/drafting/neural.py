@@ -40,6 +40,7 @@ class _Progress:
     step: jax.Array  # []
     tokens: jax.Array  # [B, K]
     probs: jax.Array | None  # [B, K, V]
+    logits: jax.Array | None  # [B, K, V]
     length: jax.Array  # [B]
     going: jax.Array  # [B]
     stopped: jax.Array  # [B] the predicate ended the draft
@@ -52,12 +53,13 @@ class Neural:
     """Drafts up to `length` tokens with the model called `model`.
 
     `confidence` names a traced option: a row stops before the first token whose largest plain
-    probability is below it.
+    probability is below it. `keep_logits` hands its logits to rules that compare laws.
     """
 
     model: str
     length: int
     confidence: str | None = None
+    keep_logits: bool = False
 
     @property
     def width(self) -> int:
@@ -83,6 +85,10 @@ class Neural:
     def schedule(self) -> tuple[Call, ...]:
         return Call(self.model, LAG, 1), *(Call(self.model, 1, 1),) * (self.length - 1)
 
+    def room(self, context: Context) -> jax.Array:
+        """Most tokens [B] that a draft may have."""
+        return context.budget
+
     def draft(
         self,
         models: Models,
@@ -95,7 +101,7 @@ class Neural:
         cache = catch_up(model, weights, caches[self.model], context, LAG)
         logits, cache = feed_last(model, weights, cache, context, LAG)
         progress = self._extend(self._empty(context, cache, logits), logits, model, context, keys)
-        wanted = jnp.minimum(self.length, context.budget)
+        wanted = jnp.minimum(self.length, self.room(context))
 
         def more(p: _Progress) -> jax.Array:
             return jnp.any(p.going & (p.length < wanted))
@@ -111,18 +117,21 @@ class Neural:
             source=jnp.zeros_like(progress.tokens),
             calls={self.model: progress.calls},
             stop_reason=jnp.where(progress.stopped, STOPPED, LENGTH),
+            logits=progress.logits,
         )
         return draft, {**caches, self.model: progress.cache}
 
     def _empty(self, context: Context, cache: Cache, logits: jax.Array) -> _Progress:
         batch, vocabulary = logits.shape
         greedy = context.options.sampling.greedy
+        laws = jnp.zeros((batch, self.length, vocabulary), jnp.float32)
         return _Progress(
             step=jnp.int32(0),
             tokens=jnp.zeros((batch, self.length), jnp.int32),
-            probs=None if greedy else jnp.zeros((batch, self.length, vocabulary), jnp.float32),
+            probs=None if greedy else laws,
+            logits=laws if self.keep_logits else None,
             length=jnp.zeros((batch,), jnp.int32),
-            going=context.budget > 0,
+            going=self.room(context) > 0,
             stopped=jnp.zeros((batch,), bool),
             calls=context.active.astype(jnp.int32),
             cache=cache,
@@ -157,15 +166,19 @@ class Neural:
         if self.confidence is not None:
             going &= confidence(logits) >= context.options.numbers[self.confidence]
         token, law = propose(logits, context.options.sampling, fold(keys, p.step))
-        probs = None
-        if law is not None:
-            probs = jax.lax.dynamic_update_slice_in_dim(p.probs, law[:, None], p.step, axis=1)
+        probs = None if law is None else _put(p.probs, law, p.step)
         ended = jnp.isin(token, jnp.array(model.eos))
         return p.replace(
             step=p.step + 1,
-            tokens=jax.lax.dynamic_update_slice_in_dim(p.tokens, token[:, None], p.step, axis=1),
+            tokens=_put(p.tokens, token, p.step),
             probs=probs,
+            logits=_put(p.logits, logits, p.step) if self.keep_logits else None,
             length=p.length + going,
             going=going & ~ended,
             stopped=p.stopped | (p.going & ~going),
         )
+
+
+def _put(rows: jax.Array, value: jax.Array, step: jax.Array) -> jax.Array:
+    """rows [B, K, ...] with value [B, ...] at position `step`."""
+    return jax.lax.dynamic_update_slice_in_dim(rows, value[:, None], step, axis=1)

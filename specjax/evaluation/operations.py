@@ -41,8 +41,8 @@ def target_calls(
 
     `prompt` [N] is the length of each row's prompt. Rejected tokens count like accepted ones.
     """
-    rows, _ = np.nonzero(rounds.ran)
-    cached = rounds.begin[rows] + rounds.started[rounds.ran] - 1
+    rows, _ = np.nonzero(rounds.reviewed)
+    cached = rounds.begin[rows] + rounds.started[rounds.reviewed] - 1
     return decoder_call(shape, width + 1, cached, _source(shape, prompt[rows])).total()
 
 

@@ -34,9 +34,9 @@ def time_spent(
     the drafter's own work, the rule, the bookkeeping, and the error of the costs: it can be
     negative.
     """
-    turns = rounds.runs[decoder.target]
-    target = turns * costs.verification_ms(decoder.drafter, decoder.target) / 1e3
-    drafter = costs.drafting_ms(decoder.drafter, turns, rounds.runs) / 1e3
+    review = costs.verification_ms(decoder.drafter, decoder.target)
+    target = rounds.runs[decoder.target] * review / 1e3
+    drafter = costs.drafting_ms(decoder.drafter, rounds.turns, rounds.runs) / 1e3
     return {
         "total": total,
         "target": target,

@@ -14,11 +14,12 @@ from specjax.decoding.strategy import Strategy
 from specjax.decoding.summary import summarise
 from specjax.evaluation.cost import Costs, standardized_walltime_improvement
 from specjax.evaluation.environment import environment
+from specjax.evaluation.handovers import handovers, replaced_tokens
 from specjax.evaluation.operations import operations
 from specjax.evaluation.quality import METRICS, signature
 from specjax.evaluation.report import write_report
 from specjax.evaluation.roofline import copy_bandwidth, roofline, step_bytes
-from specjax.evaluation.table import predictions, table
+from specjax.evaluation.table import handed_over, predictions, table
 from specjax.evaluation.text import rounds_of_text
 from specjax.evaluation.traces import Rounds, acceptance, round_figures, rounds_of
 from specjax.evaluation.walltime import predicted, time_spent
@@ -54,7 +55,8 @@ def write(job: Job, measured: dict[str, Measured], costs: Costs, workdir: Path) 
     write_trace(workdir / "trace.npz", measured)
     write_report(content, workdir)
     write_json(workdir / "results.json", content)
-    print(table(content["strategies"]), predictions(content["strategies"]), sep="\n\n")
+    for made in (table, predictions, handed_over):
+        print(made(content["strategies"]), end="\n\n")
     if job.metric != "none":
         print(f"metric: {content['environment']['metric']}")
     print(f"results in {workdir}")
@@ -102,7 +104,7 @@ def strategy_entry(
     loop_speedup = loop_seconds_per_token(base) / loop_seconds_per_token(entry)
     prediction = predicted(costs, stats, decoder, loop_speedup)
     sizes = {key: parameters(model.params) for key, model in job.models.items()}
-    fallbacks = int(sum(trace_of(g).stops[:rows, 2].sum() for g, rows in entry.traces))
+    counters = handovers(rounds, replaced_tokens(entry.traces), decoder.target)
     return {
         "tokens": stats.tokens,
         "seconds": seconds,
@@ -116,8 +118,9 @@ def strategy_entry(
         "acceptance_rate": stats.acceptance_rate,
         "tokens_per_target_call": stats.tokens_per_target_call,
         "calls": stats.calls,
-        "fallback_percent": 100 * fallbacks / tokens,
-        "rollback_percent": 100 * rollbacks(entry) / tokens,
+        "fallback_percent": counters["fallback_percent"],
+        "rollback_percent": counters["rollback_percent"],
+        "handovers": counters,
         "standardized_walltime_improvement": standardized_walltime_improvement(
             stats, sizes, decoder.target
         ),
@@ -214,12 +217,6 @@ def median_ms_per_token(entry: Measured) -> float:
 
 def trace_of(generation: Any) -> Trace:
     return generation.trace
-
-
-def rollbacks(entry: Measured) -> int:
-    """Rounds in which a drafted token was rejected."""
-    pairs = ((trace_of(g), rows) for g, rows in entry.traces)
-    return sum(int((t.accepted[:rows] < t.drafted[:rows]).sum()) for t, rows in pairs)
 
 
 def identical(entry: Measured, base: Measured) -> float:

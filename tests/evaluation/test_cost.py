@@ -24,7 +24,7 @@ from specjax.writing import replacing, write_json
 
 STATS = Statistics(
     tokens=30, rounds=10, drafted=40, accepted=20, tested=25, overlap=19.0,
-    calls={"target": 10, "drafter": 40},
+    calls={"target": 10, "drafter": 40}, reviews=10,
 )  # fmt: skip
 COSTS = Costs({"target": {1: 2.0, 5: 3.0}, "drafter": {1: 0.2, 2: 0.5, 5: 0.9}})
 
@@ -51,7 +51,7 @@ def test_theorem_3_8_has_the_paper_s_form_when_all_calls_cost_the_same():
 
 
 def test_autoregressive_decoding_is_predicted_at_one():
-    alone = Statistics(30, 30, 0, 0, 0, 0.0, {"target": 30})
+    alone = Statistics(30, 30, 0, 0, 0, 0.0, {"target": 30}, 30)
     assert COSTS.predicted_speedup(alone, Nothing(), "target") == pytest.approx(1.0)
     assert COSTS.theoretical_speedup(alone, Nothing(), "target") == pytest.approx(1.0)
     assert standardized_walltime_improvement(alone, {"target": 100}, "target") == 1.0

@@ -75,15 +75,26 @@ def rounds(calls: list[int]) -> Rounds:
         drafted=np.array([[3, 3], [3, 0]]),
         accepted=np.array([[3, 1], [0, 0]]),
         committed=np.array([[4, 2], [1, 0]]),
+        reviewed=np.array([[True, True], [True, False]]),
         overlap=np.zeros((2, 2)),
         calls={"target": np.array([2, 1]), "drafter": np.array(calls)},
         runs={"target": 3, "drafter": sum(calls)},
+        turns=3,
         stops={},
     )
 
 
 PROMPTS = np.array([7, 5])
+
+
 PAIR = {"target": MODELS["t5"], "drafter": MODELS["t5, two matrices"]}
+
+
+def test_a_round_without_review_costs_the_target_nothing():
+    ended = dataclasses.replace(rounds([6, 3]), reviewed=np.array([[True, False], [True, False]]))
+    found = operations(ended, PROMPTS, Neural("drafter", 3), PAIR, {}, "target")
+    calls = decoder_call(shape_of(PAIR["target"]), 4, np.array([0, 0]), np.array([7, 5]))
+    assert found["target"]["flops"] == pytest.approx(calls.flops.sum() / 7)
 
 
 def test_the_target_pays_for_rejected_tokens_and_reads_its_weights_once_a_call():
