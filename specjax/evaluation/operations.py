@@ -117,11 +117,11 @@ def sum_of(parts: Mapping[str, Operations]) -> Operations:
 
 
 def entry(total: Operations, tokens: int) -> dict[str, float]:
-    """Operations per token and their intensity."""
+    """Operations per token and their intensity, 0 without any."""
     return {
         "flops": float(total.flops) / max(tokens, 1),
         "memory_operations": float(total.memory) / max(tokens, 1),
-        "intensity": float(total.intensity),
+        "intensity": float(total.intensity) if total.memory else 0.0,
     }
 
 

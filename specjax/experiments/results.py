@@ -96,7 +96,8 @@ def strategy_entry(
 ) -> dict[str, Any]:
     """One entry of `strategies` in results.json (architecture.md)."""
     strategy, entry = job.strategies[name], measured[name]
-    base = measured[baseline_of(strategy, job.strategies)]
+    baseline = baseline_of(strategy, job.strategies)
+    base = measured[baseline]
     decoder = job.generators[name].decoder
     stats = summarise(decoder, entry.traces)
     seconds, tokens = float(entry.batch_seconds.sum()), max(stats.tokens, 1)
@@ -126,6 +127,7 @@ def strategy_entry(
         ),
         "identical_to_target": identical(entry, base) if strategy.greedy else None,
         "lossless": strategy.lossless,
+        "baseline": baseline,
         "quality": quality(job, outputs),
         "acceptance": acceptance(rounds),
         "rounds": round_figures(rounds),
