@@ -292,6 +292,38 @@ def test_without_reviewed_ends_only_ends_differ_from_the_large_model(large):
         assert row[:kept] == own[:kept]
 
 
+def test_a_row_that_ends_without_review_leaves_the_others_as_they_are():
+    """Every record of a row in a batch is the one that it has alone."""
+    strategy, width = bild(0.4, 2.0, length=3), max(map(len, PROMPTS))
+    prompts = [[*prompt, *[5] * (width - len(prompt))] for prompt in PROMPTS]
+    together = jax.device_get(run(PAIR, WEIGHTS, strategy, prompts, LIMIT))
+    ends = np.asarray(together.trace.committed > 0).sum(axis=1)
+    reviewed = np.asarray(together.trace.reviewed)
+    assert len(set(ends)) > 2 and 0 < (reviewed.sum(axis=1) < ends).sum() < len(prompts)
+    fields = (
+        "drafted",
+        "accepted",
+        "committed",
+        "reviewed",
+        "overlap",
+        "stops",
+        "tested",
+        "writer",
+    )
+    key = jax.random.key(0)
+    made = decoder(PAIR, strategy, LIMIT)
+    for row in range(8):
+        prompt, length, _, limit = inputs([prompts[row]], LIMIT)
+        keys = jax.random.fold_in(key, row)[None]
+        own = generate(made, WEIGHTS, prompt, length, keys, limit, strategy.options())
+        assert texts(own) == [texts(together)[row]]
+        for field in fields:
+            alone, among = (getattr(g.trace, field) for g in (own, together))
+            np.testing.assert_array_equal(alone[0], among[row], err_msg=field)
+        for name in ("target", "drafter"):
+            assert own.trace.calls[name][0] == together.trace.calls[name][row]
+
+
 def test_thresholds_are_traced():
     first = [bild(f, r, length=3) for f, r in ((0.0, math.inf), (0.4, 2.0), (math.inf, 0.0))]
     run(PAIR, WEIGHTS, first[0], PROMPTS, LIMIT)
