@@ -104,6 +104,7 @@ class Generator:
                 self.strategy.rule,
                 max_new_tokens,
                 layout=_layout(loaded),
+                widths=self.strategy.widths,
             )
         except ValueError as error:
             raise UserError(f"strategy: {error}") from None

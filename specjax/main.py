@@ -15,7 +15,7 @@ from ml_collections import ConfigDict, config_flags
 from specjax.errors import UserError
 from specjax.experiments.config_file import read_config
 
-EXPERIMENTS = ("decode", "engagement", "ngram", "quickstart", "sweep", "tokenizer", "train")
+EXPERIMENTS = ("decode", "engagement", "ngram", "quickstart", "sweep", "tokenizer", "train", "tune")
 DEFAULT_CONFIG = Path(__file__).parent.parent / "configs" / "quickstart.py"
 CACHE = "SPECJAX_COMPILATION_CACHE"
 """Environment variable with the folder of compiled programs; empty turns the cache off."""
@@ -69,7 +69,7 @@ def _parse(argv: list[str]) -> None:
     try:
         rest = FLAGS(argv)
     except flags.Error as error:
-        raise UserError(str(error).splitlines()[0]) from None
+        raise UserError(_refusal(error).splitlines()[0]) from None
     except FileNotFoundError as error:
         raise UserError(f"--config file {error.filename!r} does not exist") from None
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -81,6 +81,15 @@ def _parse(argv: list[str]) -> None:
             f"--config is {config_flags.get_config_filename(FLAGS['config'])!r}; it must be a file"
             " whose get_config() returns a ConfigDict"
         )
+
+
+def _refusal(error: BaseException) -> str:
+    """What went wrong; the sentence of a config file is below a traceback in the flag's error."""
+    found, inner = str(error), error.__context__
+    while inner is not None:
+        found = str(inner) if isinstance(inner, UserError) else found
+        inner = inner.__context__
+    return found
 
 
 def _bad_override(argv: list[str], error: Exception) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+from types import SimpleNamespace
 
 import pytest
 from tiny import corpus, write_pair
 
 import specjax
+from specjax.experiments import decode
 
 
 @pytest.fixture(scope="module")
@@ -30,3 +32,13 @@ def test_a_profile_holds_the_rounds_asked_for_or_all_there_are(
     (file,) = tmp_path.rglob("*.trace.json.gz")
     events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
     assert sum(event.get("name") == "round" for event in events) == expected
+
+
+def test_the_main_job_profiles_every_strategy(generator, tmp_path):
+    job = SimpleNamespace(
+        config=SimpleNamespace(batch_size=1, profile_rounds=1, seed=0),
+        prompts=generator.encode([corpus()[0].source]),
+        generators={"once": generator, "again": generator},
+    )
+    decode.write_profiles(job, tmp_path)
+    assert {file.parts[-5] for file in tmp_path.rglob("*.trace.json.gz")} == {"once", "again"}

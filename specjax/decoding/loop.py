@@ -22,6 +22,7 @@ from specjax.decoding.state import (
     empty_trace,
 )
 from specjax.drafting.base import Caches, Context, Draft, Options, fold, last_token, until_eos
+from specjax.drafting.running import nothing_seen
 from specjax.models.base import Cache
 from specjax.verification.base import Verdict, tested
 
@@ -99,6 +100,7 @@ def _first_context(
         begin=length,
         limit=length + limit,
         active=limit > 0,
+        running=nothing_seen(batch),
         options=options,
         rejected=jnp.zeros((batch,), bool),
     )
@@ -131,8 +133,8 @@ def finish(state: State) -> Generation:
 def round_(decoder: Decoder, params: dict[str, Any], state: State) -> State:
     """One round: draft, verify, commit."""
     draft, caches = draft_tokens(decoder, params, state)
-    verdict, caches = review(decoder, params, state, draft, caches)
-    return commit(decoder, state, draft, verdict, caches)
+    verdict, caches, width = review(decoder, params, state, draft, caches)
+    return commit(decoder, state, draft, verdict, caches, width)
 
 
 def draft_tokens(decoder: Decoder, params: dict[str, Any], state: State) -> tuple[Draft, Caches]:
@@ -151,45 +153,85 @@ def draft_tokens(decoder: Decoder, params: dict[str, Any], state: State) -> tupl
 
 def review(
     decoder: Decoder, params: dict[str, Any], state: State, draft: Draft, caches: Caches
-) -> tuple[Verdict, Caches]:
-    """`verify`, but for rows whose draft is final: it stands, and ends them.
-
-    The target does not run when no other row is active.
-    """
+) -> tuple[Verdict, Caches, jax.Array]:
+    """`verify`, but for rows whose draft is final: it stands, and ends them."""
     if draft.final is None:
-        return verify(decoder, params, state, draft, caches)
+        check = verify_fitting if decoder.widths else verify
+        return check(decoder, params, state, draft, caches)
     if decoder.rule.lossless:
         raise ValueError(f"{decoder.drafter} ends rows without review: {decoder.rule} needs one")
-    target = decoder.target
-
-    def judged() -> tuple[Verdict, Cache]:
-        verdict, after = verify(decoder, params, state, draft, caches)
-        return verdict, after[target]
-
-    def skipped() -> tuple[Verdict, Cache]:
-        none = jax.tree.map(jnp.zeros_like, jax.eval_shape(judged)[0])
-        return none, caches[target]
-
-    wanted = jnp.any(state.context.active & ~draft.final)
-    verdict, cache = jax.lax.cond(wanted, judged, skipped)
+    verdict, caches, width = verify_fitting(decoder, params, state, draft, caches)
     accepted = jnp.where(draft.final, draft.length, verdict.accepted)
     adds = ~draft.final if verdict.adds is None else verdict.adds & ~draft.final
-    return verdict.replace(accepted=accepted, adds=adds), {**caches, target: cache}
+    return verdict.replace(accepted=accepted, adds=adds), caches, width
 
 
 def verify(
     decoder: Decoder, params: dict[str, Any], state: State, draft: Draft, caches: Caches
-) -> tuple[Verdict, Caches]:
-    """One parallel pass of the target over the pending token and the draft, then the rule."""
+) -> tuple[Verdict, Caches, jax.Array]:
+    """One parallel pass of the target over the pending token and the draft, then the rule.
+
+    Returns the width of the draft too: the drafted tokens that the pass had room for.
+    """
     context, target = state.context, decoder.target
     fed = jnp.concatenate([last_token(context)[:, None], draft.tokens], axis=1)
     output, cache = decoder.target_model.extend(params[target], fed, caches[target])
     keys = fold(fold(state.keys, context.length), VERIFY)
     verdict = decoder.rule.verify(draft, output.logits, context.options, keys)
-    return verdict, {**caches, target: cache}
+    return verdict, {**caches, target: cache}, jnp.int32(draft.tokens.shape[1])
 
 
-def commit(decoder: Decoder, state: State, draft: Draft, verdict: Verdict, caches: Caches) -> State:
+def verify_fitting(
+    decoder: Decoder, params: dict[str, Any], state: State, draft: Draft, caches: Caches
+) -> tuple[Verdict, Caches, jax.Array]:
+    """`verify` at the narrowest of the decoder's widths that holds every draft to be reviewed.
+
+    A loop of at most one turn for each width: unlike branches, loops leave the cache where it is.
+    None turns, and the target does not run, when there is no such draft.
+    """
+    widths = decoder.widths or (decoder.drafter.width,)
+    reviewed = reviewed_rows(draft, state.context)
+    longest = jnp.max(jnp.where(reviewed, draft.length, 0))
+    choice = jnp.argmax(jnp.array(widths) >= longest)
+    judge = functools.partial(verify, decoder, params, state)
+    shapes, *_ = jax.eval_shape(judge, draft, caches)
+    verdict = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    carry = verdict, caches[decoder.target], jnp.any(reviewed)
+
+    for index, width in enumerate(widths):
+
+        def waiting(carry: tuple, index: int = index) -> jax.Array:
+            return carry[2] & (choice == index)
+
+        def turn(carry: tuple, width: int = width) -> tuple:
+            held = {**caches, decoder.target: carry[1]}
+            verdict, after, _ = judge(narrow(draft, width), held)
+            return verdict, after[decoder.target], jnp.bool_(False)
+
+        carry = jax.lax.while_loop(waiting, turn, carry)
+    verdict, cache, _ = carry
+    return verdict, {**caches, decoder.target: cache}, jnp.array(widths)[choice]
+
+
+def reviewed_rows(draft: Draft, context: Context) -> jax.Array:
+    """Rows [B] that the target judges: the active ones whose draft is not final."""
+    return context.active if draft.final is None else context.active & ~draft.final
+
+
+def narrow(draft: Draft, width: int) -> Draft:
+    """The draft's first `width` columns, which hold all that is reviewed."""
+    columns = {name: getattr(draft, name) for name in ("tokens", "probs", "source", "logits")}
+    return draft.replace(**jax.tree.map(lambda column: column[:, :width], columns))
+
+
+def commit(
+    decoder: Decoder,
+    state: State,
+    draft: Draft,
+    verdict: Verdict,
+    caches: Caches,
+    width: jax.Array,
+) -> State:
     """Appends what stands to each row, rewinds the caches, freezes the rows that ended."""
     context = state.context
     eos = decoder.target_model.eos
@@ -211,11 +253,15 @@ def commit(decoder: Decoder, state: State, draft: Draft, verdict: Verdict, cache
             tokens=append(context.tokens, context.length, emitted, count),
             length=length,
             active=context.active & ~ended,
+            running=context.running.after(
+                jnp.minimum(verdict.accepted, count),
+                tested(verdict.accepted, draft.length) * context.active,
+            ),
             rejected=verdict.accepted < draft.length,
         ),
         caches=rewind(caches, state.caches, length, context.active),
         keys=state.keys,
-        trace=record(state, draft, verdict, count, writer, decoder.target),
+        trace=record(state, draft, verdict, count, writer, width, decoder.target),
     )
 
 
@@ -247,12 +293,13 @@ def record(
     verdict: Verdict,
     count: jax.Array,
     writer: jax.Array,
+    width: jax.Array,
     target: str,
 ) -> Trace:
     """The trace with this round added; finished rows add nothing."""
     trace, context = state.trace, state.context
     active = context.active.astype(jnp.int32)
-    reviewed = active if draft.final is None else active * ~draft.final
+    reviewed = reviewed_rows(draft, context)
     calls = {target: reviewed, **{name: n * active for name, n in draft.calls.items()}}
 
     def put(rows: jax.Array, value: jax.Array) -> jax.Array:
@@ -273,5 +320,6 @@ def record(
         runs={name: total + jnp.max(calls.get(name, 0)) for name, total in trace.runs.items()},
         stops=trace.stops + reason * active[:, None],
         tested=trace.tested + tested(verdict.accepted, draft.length) * reviewed,
+        width=put(trace.width, width * reviewed),
         writer=append(trace.writer, context.length, writer, count),
     )

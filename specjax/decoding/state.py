@@ -37,6 +37,7 @@ class Trace:
     runs: dict[str, jax.Array]  # [] int32 runs per model of the batch: the busiest row of a round
     stops: jax.Array  # [B, len(STOP_REASONS)] int32: rounds by reason why drafting stopped
     tested: jax.Array  # [B] int32: positions that an acceptance test looked at
+    width: jax.Array  # [B, R] int32: drafted tokens that the target call had room for
     writer: jax.Array  # [B, L] int8: who wrote each token
 
 
@@ -62,7 +63,11 @@ class Generation:
 
 @dataclasses.dataclass(frozen=True)
 class Decoder:
-    """A (drafter, rule) pair with its models: everything static of a decode."""
+    """A (drafter, rule) pair with its models: everything static of a decode.
+
+    `widths` are the numbers of drafted tokens, in rising order up to the drafter's width, that a
+    target call is compiled for: it takes the narrowest that holds the drafts of all rows.
+    """
 
     models: Models
     drafter: Drafter
@@ -70,6 +75,7 @@ class Decoder:
     max_new_tokens: int
     target: str = "target"
     layout: Layout | None = None  # None: everything on one device
+    widths: tuple[int, ...] = ()  # empty: the drafter's alone
 
     def __post_init__(self) -> None:
         known = dict(self.models)
@@ -89,6 +95,12 @@ class Decoder:
                 )
         if self.max_new_tokens < 1:
             raise ValueError(f"max_new_tokens is {self.max_new_tokens}; it must be at least 1")
+        if self.widths and (
+            list(self.widths) != sorted(set(self.widths)) or self.widths[-1] != self.drafter.width
+        ):
+            raise ValueError(
+                f"widths are {self.widths}; they must rise to the drafter's, {self.drafter.width}"
+            )
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -136,5 +148,6 @@ def empty_trace(decoder: Decoder, batch: int, buffer: int) -> Trace:
         runs=dict.fromkeys(decoder.used, jnp.int32(0)),
         stops=jnp.zeros((batch, len(STOP_REASONS)), jnp.int32),
         tested=zero,
+        width=per_round,
         writer=jnp.zeros((batch, buffer), jnp.int8),
     )

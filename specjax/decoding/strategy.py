@@ -8,11 +8,12 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from specjax.drafting import running
 from specjax.drafting.base import Drafter, Options
 from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.copying import MaxGram, PromptLookup
 from specjax.drafting.little import Little
-from specjax.drafting.neural import Neural
+from specjax.drafting.neural import ACCEPTANCE, BREAK_EVEN, FIXED, Neural
 from specjax.drafting.ngram import NGram
 from specjax.drafting.none import Nothing
 from specjax.drafting.uniform import Uniform
@@ -32,6 +33,10 @@ OFFICIAL = "official"
 COMPAT = ("paper", OFFICIAL)
 """Whose BiLD: the paper's, or the published code's without its bugs (methods.md 2.3)."""
 
+WHOLE, DRAFTED = VERIFY = ("full", "drafted")
+"""Width of the target's call: the drafter's, or the narrowest compiled one that holds what was
+drafted."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Strategy:
@@ -43,6 +48,7 @@ class Strategy:
     top_k: int = 0
     top_p: float = 1.0
     numbers: tuple[tuple[str, float], ...] = ()
+    widths: tuple[int, ...] = ()  # of `Decoder`
 
     def __post_init__(self) -> None:
         sampling(self.temperature, self.top_k, self.top_p)
@@ -62,13 +68,19 @@ class Strategy:
         return self.drafter.width == 0
 
     @property
+    def target_widths(self) -> tuple[int, ...]:
+        """Drafted tokens that a target call may have room for."""
+        return self.widths or (self.drafter.width,)
+
+    @property
     def settings(self) -> tuple[float, int, float]:
         """What a baseline must share: temperature, top-k and top-p."""
         return self.temperature, self.top_k, self.top_p
 
     def options(self) -> Options:
         """The traced side of the strategy."""
-        numbers = {name: jnp.float32(value) for name, value in self.numbers}
+        values = running.DEFAULTS | dict(self.numbers)
+        numbers = {name: jnp.float32(value) for name, value in values.items()}
         return Options(sampling(*self.settings), numbers)
 
 
@@ -92,6 +104,7 @@ def bild(
     verify_eos: bool = False,
     compat: str = "paper",
     equal_argmax: bool = True,
+    verify: str = WHOLE,
     **settings: Any,
 ) -> Strategy:
     """Big Little Decoder (Kim et al., 2023): `model` hands over below the fallback threshold.
@@ -119,7 +132,7 @@ def bild(
         official=official,
     )
     numbers = (("fallback", float(fallback)), ("rollback", float(rollback)))
-    made = Strategy(little, rule, numbers=numbers, **settings)
+    made = Strategy(little, rule, numbers=numbers, widths=_widths(little, verify), **settings)
     if official and not made.greedy:
         raise ValueError(f"compat is {compat!r}; it must be 'paper' at a temperature above 0")
     return made
@@ -143,11 +156,28 @@ class _Field:
     check: Callable[[Any], bool]
 
 
+def fitting_widths(drafter: Drafter) -> tuple[int, ...]:
+    """`running.lengths`; before them 0 for drafters that may propose nothing at all."""
+    always = isinstance(drafter, Neural) and drafter.confidence is None
+    return (*(() if always else (0,)), *running.lengths(drafter.width))
+
+
+def _widths(drafter: Drafter, verify: str) -> tuple[int, ...]:
+    """`Strategy.widths` for a choice of `VERIFY`."""
+    return fitting_widths(drafter) if verify == DRAFTED else ()
+
+
 _POSITIVE = _Field(int, "an integer of at least 1", lambda x: x >= 1)
 _UNIT = _Field(float, "a number in (0, 1]", lambda x: 0.0 < x <= 1.0)
 _NAME = _Field(str, "a name", bool)
+_TIME = _Field(float, "a number of at least 0", lambda x: 0.0 <= x < float("inf"))
 _FLAG = _Field(bool, "True or False", lambda x: True)
 _THRESHOLD = _Field(float, "a number of at least 0, or 'inf'", lambda x: x >= 0)
+
+
+def _choice(*known: str) -> _Field:
+    return _Field(str, f"one of {', '.join(known)}", known.__contains__)
+
 
 _FIELDS: dict[str, _Field] = {
     "drafter": _NAME,
@@ -171,14 +201,20 @@ _FIELDS: dict[str, _Field] = {
     ),
     "top_k": _Field(int, "0 (off) or a positive integer", lambda x: x >= 0),
     "top_p": _UNIT,
+    "adapt": _choice(FIXED, ACCEPTANCE, BREAK_EVEN),
+    running.COST: _TIME,
+    running.VERIFICATION: _TIME,
+    running.OVERHEAD: _TIME,
+    running.EXPECTED: _Field(float, "a number in (0, 1)", lambda x: 0.0 < x < 1.0),
+    "verify": _choice(*VERIFY),
 }
 
 _SETTINGS = ("temperature", "top_k", "top_p")
-_ALWAYS = ("drafter", "rule", *_SETTINGS)
+_ALWAYS = ("drafter", "rule", "verify", *_SETTINGS)
 
 _DRAFTERS: dict[str, tuple[Callable[..., Drafter], tuple[str, ...]]] = {
     "none": (Nothing, ()),
-    "neural": (Neural, ("model", "length", "confidence")),
+    "neural": (Neural, ("model", "length", "confidence", "adapt", *running.DEFAULTS)),
     "blockwise": (Blockwise, ("model", "length")),
     "unigram": (lambda **f: NGram(order=1, **f), ("length", "table")),
     "bigram": (NGram, ("length", "table")),
@@ -191,7 +227,16 @@ _METHODS: dict[str, tuple[Callable[..., Strategy], tuple[str, ...], tuple[str, .
     "bild": (
         bild,
         ("fallback", "rollback"),
-        ("model", "length", "distance", "verify_eos", "compat", "equal_argmax", *_SETTINGS),
+        (
+            "model",
+            "length",
+            "distance",
+            "verify_eos",
+            "compat",
+            "equal_argmax",
+            "verify",
+            *_SETTINGS,
+        ),
     ),
     "oracle": (oracle, ("engage",), ("model",)),
 }
@@ -209,6 +254,8 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 
 _THRESHOLDS = ("confidence", "lenience")
 """Fields whose value is traced; the drafter or rule holds only the option's name."""
+
+_TRACED = (*_THRESHOLDS, *running.DEFAULTS)
 
 
 def from_config(name: str, spec: Mapping[str, Any], vocab_size: int) -> Strategy:
@@ -235,15 +282,23 @@ def from_config(name: str, spec: Mapping[str, Any], vocab_size: int) -> Strategy
     for field in (*(("length",) if "length" in drafter_fields else ()), *rule_fields):
         if field not in values:
             raise UserError(f"{where}.{field} is missing; it must be {_FIELDS[field].allowed}")
-    given = {f: values[f] for f in drafter_fields if f in values and f not in _THRESHOLDS}
+    if values.get("adapt", FIXED) == FIXED:
+        for field in running.DEFAULTS:
+            if field in values:
+                raise UserError(
+                    f"{where}.{field} needs {where}.adapt to be {ACCEPTANCE!r} or {BREAK_EVEN!r}"
+                )
+    given = {f: values[f] for f in drafter_fields if f in values and f not in _TRACED}
     given |= {f: f for f in drafter_fields if f in values and f in _THRESHOLDS}
     if drafter == "uniform":
         given["vocab_size"] = vocab_size
     try:
+        made = build(**_DEFAULTS.get(drafter, {}) | given)
         return Strategy(
-            drafter=build(**_DEFAULTS.get(drafter, {}) | given),
+            drafter=made,
             rule=make_rule(),
-            numbers=tuple((f, values[f]) for f in _THRESHOLDS if f in values),
+            numbers=tuple((f, values[f]) for f in _TRACED if f in values),
+            widths=_widths(made, values.get("verify", WHOLE)),
             **{f: values[f] for f in ("temperature", "top_k", "top_p") if f in values},
         )
     except ValueError as error:

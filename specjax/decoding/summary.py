@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 
 import jax
@@ -22,7 +23,12 @@ class Statistics:
     tested: int  # positions that an acceptance test looked at
     overlap: float  # sum of min(p, q) over them
     calls: dict[str, int]  # model runs, summed over rows
-    reviews: int  # of them the target's
+    widths: dict[int, int]  # target calls by the drafted tokens that they had room for
+
+    @property
+    def reviews(self) -> int:
+        """Runs of the target, summed over rows."""
+        return sum(self.widths.values())
 
     @property
     def acceptance_rate(self) -> float:
@@ -41,18 +47,20 @@ class Statistics:
 
 def summarise(decoder: Decoder, generations: Sequence[tuple[Generation, int]]) -> Statistics:
     """Totals over the first `rows` rows of every (generation, rows)."""
-    totals = dict.fromkeys(("tokens", "rounds", "drafted", "accepted", "tested", "reviews"), 0)
+    totals = dict.fromkeys(("tokens", "rounds", "drafted", "accepted", "tested"), 0)
     calls = dict.fromkeys(decoder.used, 0)
     overlap = 0.0
+    widths: Counter[int] = Counter()
     for generation, rows in generations:
         trace = jax.device_get(generation.trace)
         totals["tokens"] += int(trace.committed[:rows].sum())
         totals["rounds"] += int((trace.committed[:rows] > 0).sum())
         totals["drafted"] += int(trace.drafted[:rows].sum())
-        totals["accepted"] += int((trace.accepted[:rows] * trace.reviewed[:rows]).sum())
+        reviewed = trace.reviewed[:rows]
+        totals["accepted"] += int(trace.accepted[:rows][reviewed].sum())
         totals["tested"] += int(trace.tested[:rows].sum())
-        totals["reviews"] += int(trace.reviewed[:rows].sum())
         overlap += float(np.sum(trace.overlap[:rows], dtype=np.float64))
         for name in calls:
             calls[name] += int(trace.calls[name][:rows].sum())
-    return Statistics(**totals, overlap=overlap, calls=calls)
+        widths.update(trace.width[:rows][reviewed].tolist())
+    return Statistics(**totals, overlap=overlap, calls=calls, widths=dict(sorted(widths.items())))

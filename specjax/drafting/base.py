@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from specjax.drafting.running import Running
 from specjax.models.base import Cache, LanguageModel
 from specjax.sampling import Sampling, adjust, argmax, draw
 
@@ -50,6 +51,7 @@ class Context:
     begin: jax.Array  # [B] int32
     limit: jax.Array  # [B] int32: the length at which a row ends
     active: jax.Array  # [B] bool
+    running: Running
     options: Options
     rejected: jax.Array | None = None  # [B] bool: the round before rejected a drafted token
 

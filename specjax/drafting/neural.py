@@ -25,12 +25,17 @@ from specjax.drafting.base import (
     lookup,
     propose,
 )
+from specjax.drafting.running import best_length, least_chance
 from specjax.drafting.sync import catch_up, feed_last
 from specjax.models.base import Cache, LanguageModel, Params
 from specjax.sampling import confidence
 
 LAG = 2
 """Tokens fed first: after a fully accepted draft the model has not seen its own last token."""
+
+
+FIXED, ACCEPTANCE, BREAK_EVEN = "fixed", "acceptance", "break_even"
+"""How long a draft gets."""
 
 
 @struct.dataclass
@@ -44,6 +49,7 @@ class _Progress:
     length: jax.Array  # [B]
     going: jax.Array  # [B]
     stopped: jax.Array  # [B] the predicate ended the draft
+    chance: jax.Array  # [B] float32: that all drafted tokens stand, by the drafter's confidence
     calls: jax.Array  # [B]
     cache: Cache
 
@@ -53,12 +59,16 @@ class Neural:
     """Drafts up to `length` tokens with the model called `model`.
 
     `confidence` names a traced option: a row stops before the first token whose largest plain
-    probability is below it. `keep_logits` hands its logits to rules that compare laws.
+    probability is below it. `adapt` shortens drafts by what `drafting.running` expects of the row:
+    `ACCEPTANCE` to the best length for the acceptance seen so far, `BREAK_EVEN` after the token
+    from which the product of the draft's largest plain probabilities no longer pays for another.
+    `keep_logits` hands its logits to rules that compare laws.
     """
 
     model: str
     length: int
     confidence: str | None = None
+    adapt: str = FIXED
     keep_logits: bool = False
 
     @property
@@ -101,7 +111,7 @@ class Neural:
         cache = catch_up(model, weights, caches[self.model], context, LAG)
         logits, cache = feed_last(model, weights, cache, context, LAG)
         progress = self._extend(self._empty(context, cache, logits), logits, model, context, keys)
-        wanted = jnp.minimum(self.length, self.room(context))
+        wanted = jnp.minimum(self._longest(context), self.room(context))
 
         def more(p: _Progress) -> jax.Array:
             return jnp.any(p.going & (p.length < wanted))
@@ -133,6 +143,7 @@ class Neural:
             length=jnp.zeros((batch,), jnp.int32),
             going=self.room(context) > 0,
             stopped=jnp.zeros((batch,), bool),
+            chance=jnp.ones((batch,), jnp.float32),
             calls=context.active.astype(jnp.int32),
             cache=cache,
         )
@@ -168,6 +179,13 @@ class Neural:
         token, law = propose(logits, context.options.sampling, fold(keys, p.step))
         probs = None if law is None else _put(p.probs, law, p.step)
         ended = jnp.isin(token, jnp.array(model.eos))
+        stopped = p.stopped | (p.going & ~going)
+        chance = p.chance
+        if self.adapt == BREAK_EVEN:
+            chance *= confidence(logits)
+            given_up = chance < least_chance(context.running, self.length, context.options.numbers)
+            stopped |= going & given_up & ~ended & (p.step + 1 < self.length)
+            ended |= given_up
         return p.replace(
             step=p.step + 1,
             tokens=_put(p.tokens, token, p.step),
@@ -175,8 +193,15 @@ class Neural:
             logits=_put(p.logits, logits, p.step) if self.keep_logits else None,
             length=p.length + going,
             going=going & ~ended,
-            stopped=p.stopped | (p.going & ~going),
+            stopped=stopped,
+            chance=chance,
         )
+
+    def _longest(self, context: Context) -> jax.Array | int:
+        """The most tokens [B] that a row drafts."""
+        if self.adapt == ACCEPTANCE:
+            return best_length(context.running, self.length, context.options.numbers)
+        return self.length
 
 
 def _put(rows: jax.Array, value: jax.Array, step: jax.Array) -> jax.Array:

@@ -3,110 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from tqdm import tqdm
 
 from specjax.decoding.summary import Statistics
 from specjax.drafting.base import Call, Drafter
-from specjax.models.base import LanguageModel, Params
-from specjax.sampling import argmax
+from specjax.evaluation.stopwatch import Stopwatch, Timing
 from specjax.theory import cascade
 from specjax.theory.speculative import expected_tokens, improvement
 
-STEPS = 32
 TRIALS = 5
+"""Trials at least; the median counts."""
 
 SHORTEST = 1e-6
 """Milliseconds of a call too short to measure: ratios of costs must exist."""
-
-
-@functools.partial(jax.jit, static_argnames=("models", "calls", "capacity"))
-def _call_often(
-    models: tuple[LanguageModel, ...],
-    params: tuple[Params, ...],
-    prompt: jax.Array,
-    length: jax.Array,
-    calls: tuple[tuple[int, int], ...],
-    capacity: int,
-    steps: jax.Array,
-) -> jax.Array:
-    """`steps` turns in one program; in a turn models[i] makes calls[i], each after the one before.
-
-    `calls` are pairs of fed tokens and of the last of them whose logits are computed.
-    """
-    caches = tuple(
-        model.start(weights, prompt, length, capacity)
-        for model, weights in zip(models, params, strict=True)
-    )
-    batch = prompt.shape[0]
-
-    def turn(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        index, token, caches = carry
-        after = []
-        for model, weights, cache, (width, logits) in zip(
-            models, params, caches, calls, strict=True
-        ):
-            at = jnp.broadcast_to(jnp.arange(width - logits, width), (batch, logits))
-            fed = jnp.broadcast_to(token, (batch, width))
-            output, cache = model.extend(weights, fed, cache, at=None if logits == width else at)
-            token = jnp.max(argmax(output.logits), axis=1, keepdims=True)
-            # Stay inside the buffer; where exactly does not change the cost of masked attention.
-            pointer = jnp.minimum(cache.length, capacity - 2 * width)
-            after.append(cache.replace(length=pointer))
-        return index + 1, token, tuple(after)
-
-    token = jnp.zeros((batch, 1), jnp.int32)
-    return jax.lax.while_loop(lambda c: c[0] < steps, turn, (0, token, caches))[1]
-
-
-@dataclasses.dataclass(frozen=True)
-class Stopwatch:
-    """Times calls of named models at one shape of batch, prompt and cache."""
-
-    models: dict[str, LanguageModel]
-    params: dict[str, Params]
-    batch: int = 1
-    prompt: int = 16
-    capacity: int = 96
-
-    def milliseconds(self, turns: Sequence[tuple[Call, ...]]) -> list[float]:
-        """Milliseconds of each turn of calls for `batch` rows, argmax included.
-
-        The difference of two run lengths of one jitted loop, so that neither dispatch nor the
-        prompt counts; the best of a few trials, which take turns so that a machine that slows down
-        does not change the ratios.
-        """
-        runs = [self._looped(turn) for turn in tqdm(turns, desc="call costs", unit="program")]
-        lengths = (0, STEPS)
-        best = np.min([[[_seconds(r, n) for n in lengths] for r in runs] for _ in range(TRIALS)], 0)
-        return (np.maximum(best[:, 1] - best[:, 0], 0.0) / STEPS * 1e3).tolist()
-
-    def _looped(self, turn: tuple[Call, ...]) -> Callable[[jax.Array], jax.Array]:
-        """The compiled loop of a turn, as a function of how often it is taken."""
-        run = functools.partial(
-            _call_often,
-            tuple(self.models[call.model] for call in turn),
-            tuple(self.params[call.model] for call in turn),
-            jnp.zeros((self.batch, self.prompt), jnp.int32),
-            jnp.full(self.batch, self.prompt, jnp.int32),
-            tuple((call.tokens, call.logits) for call in turn),
-            max(self.capacity, 3 * max(call.tokens for call in turn)),
-        )
-        run(jnp.int32(1)).block_until_ready()
-        return run
-
-
-def _seconds(run: Callable[[jax.Array], jax.Array], steps: int) -> float:
-    start = time.perf_counter()
-    run(jnp.int32(steps)).block_until_ready()
-    return time.perf_counter() - start
 
 
 def openings(drafters: Iterable[Drafter]) -> set[Call]:
@@ -118,12 +30,13 @@ def openings(drafters: Iterable[Drafter]) -> set[Call]:
     return found
 
 
-def needed(drafters: Sequence[Drafter], target: str) -> list[Call]:
+def needed(drafters: Sequence[Drafter], target: str, widths: Iterable[int]) -> list[Call]:
     """The calls whose cost the figures of drafters rest on, one for each model and width.
 
-    Of every model the one-token call too: c and v are ratios to it.
+    `widths` are the drafted tokens that the target's calls have room for. Of every model the
+    one-token call too: c and v are ratios to it.
     """
-    calls = [Call(target, drafter.width + 1, drafter.width + 1) for drafter in drafters]
+    calls = [Call(target, width + 1, width + 1) for width in widths]
     calls += [call for drafter in drafters for call in drafter.schedule]
     calls += [Call(name, 1, 1) for name in {call.model: None for call in calls}]
     # Of two calls of a width, the one that opens a draft comes last and stays.
@@ -139,7 +52,18 @@ class Costs:
     step: dict[str, dict[int, float]]
 
     def price(self, call: Call) -> float:
-        return self.step[call.model][call.tokens]
+        return self.milliseconds(call.model, call.tokens)
+
+    def milliseconds(self, model: str, width: int) -> float:
+        """Of a call that feeds `width` tokens, on a line between the nearest measured widths.
+
+        Raises:
+          KeyError: outside the widths that were measured.
+        """
+        widths = sorted(self.step[model])
+        if not widths[0] <= width <= widths[-1]:
+            raise KeyError(width)
+        return float(np.interp(width, widths, [self.step[model][each] for each in widths]))
 
     def drafting_ms(self, drafter: Drafter, rounds: int, runs: Mapping[str, int]) -> float:
         """Milliseconds of `runs` of the drafter's models in `rounds` rounds."""
@@ -150,9 +74,10 @@ class Costs:
             total += first * self.price(calls[0]) + (runs[name] - first) * self.price(calls[-1])
         return total
 
-    def verification_ms(self, drafter: Drafter, target: str) -> float:
-        """Milliseconds of the target call that reviews a draft."""
-        return self.step[target][drafter.width + 1]
+    def verification_ms(self, widths: Mapping[int, int], target: str) -> float:
+        """Mean milliseconds of the target's calls; `widths` counts them by drafted tokens."""
+        total = sum(count * self.milliseconds(target, width + 1) for width, count in widths.items())
+        return total / max(sum(widths.values()), 1)
 
     def predicted_speedup(self, statistics: Statistics, drafter: Drafter, target: str) -> float:
         """E[tokens per round] / (K c + v) of a strategy.
@@ -164,7 +89,7 @@ class Costs:
             return 0.0
         step = self.step[target][1]
         drafting = self.drafting_ms(drafter, statistics.rounds, statistics.calls)
-        verifying = statistics.reviews * self.verification_ms(drafter, target)
+        verifying = statistics.reviews * self.verification_ms(statistics.widths, target)
         return float(improvement(statistics.tokens, drafting / step, verifying / step))
 
     def theoretical_speedup(self, statistics: Statistics, drafter: Drafter, target: str) -> float:
@@ -185,21 +110,66 @@ class Costs:
         }
 
 
-def measure(watch: Stopwatch, drafters: Sequence[Drafter], target: str) -> Costs:
-    """Times the calls that the figures of drafters rest on.
+def doubling(calls: Sequence[Call]) -> list[Call]:
+    """Of each model the narrowest and the widest call, and between them widths that double."""
+    kept = []
+    for model in dict.fromkeys(call.model for call in calls):
+        own = sorted((c for c in calls if c.model == model), key=lambda call: call.tokens)
+        last = 0
+        for call in own:
+            if call.tokens >= 2 * last or call is own[-1]:
+                kept.append(call)
+                last = call.tokens
+    return kept
+
+
+@dataclasses.dataclass(frozen=True)
+class CallTimes:
+    """The calls that the figures of drafters rest on, timed trial by trial.
 
     A call that opens a draft is timed behind a step of the target: that step has driven a small
     model's weights out of the processor's caches. Later calls of the draft find them there, as
     they do in a loop of their own.
     """
-    calls, first, step = needed(drafters, target), openings(drafters), Call(target, 1, 1)
+
+    calls: Sequence[Call]
+    first: set[Call]  # that open a draft
+    step: Call  # of the target
+    timing: Timing
+
+    def take(self) -> None:
+        """One more trial of every call."""
+        self.timing.take()
+
+    def costs(self) -> Costs:
+        """From the medians of all trials, `TRIALS` at least."""
+        while len(self.timing.trials) < TRIALS:
+            self.take()
+        took = self.timing.milliseconds()
+        before = took[:, [self.calls.index(self.step)]]
+        opens = np.array([call in self.first for call in self.calls])
+        found: dict[str, dict[int, float]] = {}
+        for call, ms in zip(self.calls, np.median(took - before * opens, axis=0), strict=True):
+            found.setdefault(call.model, {})[call.tokens] = max(float(ms), SHORTEST)
+        return Costs(found)
+
+
+def call_times(
+    watch: Stopwatch,
+    drafters: Sequence[Drafter],
+    target: str,
+    widths: Iterable[int],
+    *,
+    sparse: bool = False,
+) -> CallTimes:
+    """Compiles a program for each call; `widths` as in `needed`.
+
+    `sparse`: their `doubling` widths only.
+    """
+    calls, first, step = needed(drafters, target, widths), openings(drafters), Call(target, 1, 1)
+    calls = doubling(calls) if sparse else calls
     turns = [(step, call) if call in first else (call,) for call in calls]
-    took = dict(zip(calls, watch.milliseconds(turns), strict=True))
-    found: dict[str, dict[int, float]] = {}
-    for call, ms in took.items():
-        alone = ms - took[step] if call in first else ms
-        found.setdefault(call.model, {})[call.tokens] = max(alone, SHORTEST)
-    return Costs(found)
+    return CallTimes(calls, first, step, watch.timing(turns))
 
 
 def standardized_walltime_improvement(

@@ -34,16 +34,16 @@ def shape_of(model: LanguageModel) -> TransformerShape:
     return TransformerShape(layers=c.num_layers, d_head=c.d_head, kv_heads=c.num_kv_heads, **common)
 
 
-def target_calls(
-    shape: TransformerShape, rounds: Rounds, prompt: np.ndarray, width: int
-) -> Operations:
-    """Operations of the target's calls, each on the pending token and `width` drafted ones.
+def target_calls(shape: TransformerShape, rounds: Rounds, prompt: np.ndarray) -> Operations:
+    """Operations of the target's calls, each on the pending token and those it had room for.
 
     `prompt` [N] is the length of each row's prompt. Rejected tokens count like accepted ones.
     """
     rows, _ = np.nonzero(rounds.reviewed)
     cached = rounds.begin[rows] + rounds.started[rounds.reviewed] - 1
-    return decoder_call(shape, width + 1, cached, _source(shape, prompt[rows])).total()
+    return decoder_call(
+        shape, rounds.width[rounds.reviewed] + 1, cached, _source(shape, prompt[rows])
+    ).total()
 
 
 def drafter_calls(
@@ -99,7 +99,7 @@ def operations(
         shape = shape_of(model)
         reading[name] = start(shape, prompt).total()
         if name == target:
-            decoding[name] = target_calls(shape, rounds, prompt, drafter.width)
+            decoding[name] = target_calls(shape, rounds, prompt)
         else:
             decoding[name] = drafter_calls(shape, rounds, prompt, drafter, name)
     if drafter.models:

@@ -26,6 +26,7 @@ class Rounds:
     """Per-round and per-row records of all examples; 0 in rounds that a row did not have."""
 
     begin: np.ndarray  # [N] first generated position
+    width: np.ndarray  # [N, R] drafted tokens that the target call had room for
     drafted: np.ndarray  # [N, R]
     accepted: np.ndarray  # [N, R]
     committed: np.ndarray  # [N, R]
@@ -71,6 +72,7 @@ def rounds_of(generations: Sequence[tuple[Generation, int]]) -> Rounds:
     stops = joined("stops").sum(axis=0)
     return Rounds(
         begin=np.concatenate([np.asarray(g.begin)[:n] for g, n in generations]),
+        width=joined("width"),
         drafted=joined("drafted"),
         accepted=joined("accepted"),
         committed=joined("committed"),

@@ -26,7 +26,12 @@ def predicted(
 
 
 def time_spent(
-    costs: Costs, rounds: Rounds, decoder: Decoder, total: float, fixed: float
+    costs: Costs,
+    rounds: Rounds,
+    statistics: Statistics,
+    decoder: Decoder,
+    total: float,
+    fixed: float,
 ) -> dict[str, float]:
     """Seconds of `total` in calls of the target and of the drafter, and the remainder.
 
@@ -34,7 +39,7 @@ def time_spent(
     the drafter's own work, the rule, the bookkeeping, and the error of the costs: it can be
     negative.
     """
-    review = costs.verification_ms(decoder.drafter, decoder.target)
+    review = costs.verification_ms(statistics.widths, decoder.target)
     target = rounds.runs[decoder.target] * review / 1e3
     drafter = costs.drafting_ms(decoder.drafter, rounds.turns, rounds.runs) / 1e3
     return {

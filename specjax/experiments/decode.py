@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from specjax.data.text import Example, read_lines
 from specjax.decoding.strategy import Strategy
 from specjax.errors import UserError
 from specjax.evaluation import cost
+from specjax.evaluation.stopwatch import Stopwatch
 from specjax.experiments import plan as planning
 from specjax.experiments import results
 from specjax.experiments.data import load_data
@@ -99,8 +102,9 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
 def finish(job: Job, workdir: Path) -> dict[str, Any]:
     """Decodes, measures and writes results; returns the content of results.json."""
     batches = job.batches()
-    measured = measure(job, batches)
-    costs = measure_costs(job, batches)
+    calls = call_times(job, batches)
+    measured = measure(job, batches, calls.take)
+    costs = calls.costs()
     if job.config.profile_rounds:
         write_profiles(job, workdir / PROFILE)
     return results.write(job, measured, costs, workdir)
@@ -186,12 +190,17 @@ def output_texts(example: Example, target: LanguageModel) -> list[str]:
     return found if target.start_token is not None else [example.source, *found]
 
 
-def measure(job: Job, batches: list[Batch]) -> dict[str, Measured]:
+def measure(
+    job: Job, batches: list[Batch], between: Callable[[], None] | None = None
+) -> dict[str, Measured]:
     """Decodes all batches by all strategies in alternation, `repeats` times, shape after shape.
 
-    Programs of a shape may be dropped after it (`release_programs`).
+    `between` is called about `cost.TRIALS` times, spread over the decodes. Programs of a shape may
+    be dropped after it (`release_programs`).
     """
     repeats = job.config.repeats
+    every = max(repeats * len(batches) // cost.TRIALS, 1)
+    done = itertools.count(1)
     found = {name: Measured.empty(repeats, len(batches)) for name in job.generators}
     shapes: dict[tuple[int, ...], list[int]] = {}
     for index, batch in enumerate(batches):
@@ -205,6 +214,8 @@ def measure(job: Job, batches: list[Batch]) -> dict[str, Measured]:
                 for index in indices:
                     measure_batch(job, batches[index], found, repeat, index)
                     bar.update()
+                    if next(done) % every == 0 and between:
+                        between()
             release_programs()
     return found
 
@@ -244,19 +255,23 @@ def timed(
     return time.perf_counter() - start, rows, generation
 
 
-def measure_costs(job: Job, batches: list[Batch]) -> cost.Costs:
-    """Times the model calls that the predictions need, at the shapes of this run."""
+def call_times(job: Job, batches: list[Batch], *, sparse: bool = False) -> cost.CallTimes:
+    """Readies the timing of the model calls that the predictions need, at the shapes of this run.
+
+    `sparse` leaves out some of the widths, for predictions that choose what to run.
+    """
     decoder = job.generators[BASELINE].decoder
     widest = sorted(batch.tokens.shape[1] for batch in batches)[len(batches) // 2]
-    watch = cost.Stopwatch(
+    watch = Stopwatch(
         {name: entry.model for name, entry in job.models.items()},
         {name: entry.params for name, entry in job.models.items()},
         batch=job.config.batch_size,
         prompt=widest,
         capacity=decoder.buffer(widest),
     )
+    widths = {width for each in job.strategies.values() for width in each.target_widths}
     drafters = [strategy.drafter for strategy in job.strategies.values()]
-    return cost.measure(watch, drafters, decoder.target)
+    return cost.call_times(watch, drafters, decoder.target, widths, sparse=sparse)
 
 
 def write_profiles(job: Job, folder: Path) -> None:

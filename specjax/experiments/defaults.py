@@ -231,6 +231,30 @@ def sweep_config(
     return config
 
 
+def tune_config(
+    base: str | ConfigDict, space: Mapping[str, Sequence[Any]], **changes: Any
+) -> ConfigDict:
+    """A search for the best setting of a strategy of a decode config, or of a file's.
+
+    The space gives values by field of the strategy; empty: its draft length and, where it has one,
+    its confidence stop.
+    """
+    config = ConfigDict()
+    config.experiment = "tune"
+    config.base = read_config(base) if isinstance(base, str) else base
+    config.strategy = ""  # of the base; empty: the first with a neural drafter
+    config.space = ConfigDict({field: tuple(values) for field, values in space.items()})
+    config.budget_seconds = 300.0  # of the whole search, loading and compiling included
+    config.probe_examples = 32  # decoded to predict candidates of all draft lengths
+    config.margin = 0.2  # candidates predicted to be slower than the best by more are not run
+    config.contenders = 6  # candidates that are run at most
+    config.first_examples = 16  # of the first round; each later one has twice as many
+    config.quality_loss = 0.5  # allowed points of the metric, where outputs change
+    config.quality_examples = 50  # of the first round at least, where outputs change
+    config.update(changes)
+    return config
+
+
 def neural(model: str, length: int, temperature: float = 0.0, **fields: Any) -> dict[str, Any]:
     """A strategy that drafts `length` tokens with `model` under the lossless rule."""
     found = {"drafter": "neural", "model": model, "length": length, **fields}

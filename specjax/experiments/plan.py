@@ -149,7 +149,13 @@ def trace(
     """The shapes of a whole decode; raises where the strategy does not fit the models."""
     models = tuple(narrowed(dict(whole)).items())
     try:
-        decoder = Decoder(models, strategy.drafter, strategy.rule, config.max_new_tokens)
+        decoder = Decoder(
+            models,
+            strategy.drafter,
+            strategy.rule,
+            config.max_new_tokens,
+            widths=strategy.widths,
+        )
     except ValueError as error:
         raise UserError(f"strategy: {error}") from None
     dtype = checkpoint_dtype(config)

@@ -131,7 +131,7 @@ def strategy_entry(
         "quality": quality(job, outputs),
         "acceptance": acceptance(rounds),
         "rounds": round_figures(rounds),
-        "time": time_spent(costs, rounds, decoder, seconds, fixed_seconds(entry)),
+        "time": time_spent(costs, rounds, stats, decoder, seconds, fixed_seconds(entry)),
         "predicted": prediction,
         "operations": operations(
             rounds,

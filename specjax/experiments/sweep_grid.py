@@ -144,7 +144,7 @@ def flat_grid(grid: ConfigDict) -> dict[str, tuple[Any, ...]]:
 
 
 def parse_grid(words: Sequence[str]) -> dict[str, tuple[Any, ...]]:
-    """The grid that `field=value,value` spells; values are JSON, else words.
+    """Values by field, from words `field=value,value`; values are JSON, else words.
 
     Raises:
       UserError: when there is no field or no value.
@@ -153,7 +153,9 @@ def parse_grid(words: Sequence[str]) -> dict[str, tuple[Any, ...]]:
     for each in words:
         field, equals, values = each.partition("=")
         if not (field and equals and values):
-            raise UserError(f"the grid has {each!r}; it must be field=value,value")
+            raise UserError(
+                f"{each!r} behind the base config is not a field; it must be field=value,value"
+            )
         found[field.strip()] = tuple(_parsed(value.strip()) for value in values.split(","))
     return found
 

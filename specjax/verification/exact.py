@@ -50,7 +50,7 @@ def sampled_match(draft, p: jax.Array, lenience: jax.Array | float, keys: jax.Ar
     accept_keys, draw_keys = _split(keys)
     p_drafted = _at(p[:, :-1], draft.tokens)
     q_drafted = 1.0 if draft.probs is None else _at(draft.probs, draft.tokens)
-    uniform = jax.vmap(lambda key: jax.random.uniform(key, draft.tokens.shape[1:]))(accept_keys)
+    uniform = _uniform(accept_keys, draft.tokens.shape[1])
     passed = uniform * lenience * q_drafted < p_drafted
     accepted = leading_run(passed, draft.length)
     next_token = draw(draw_keys, residual(draft, p, accepted))
@@ -83,6 +83,15 @@ def overlap(draft, p: jax.Array, p_drafted: jax.Array, accepted: jax.Array) -> j
 
 def _at(probs: jax.Array, tokens: jax.Array) -> jax.Array:
     return jnp.take_along_axis(probs, tokens[..., None], axis=-1, mode="clip")[..., 0]
+
+
+def _uniform(keys: jax.Array, count: int) -> jax.Array:
+    """Uniform numbers [B, count], the first of which do not depend on `count`."""
+
+    def one(key: jax.Array, position: jax.Array) -> jax.Array:
+        return jax.random.uniform(jax.random.fold_in(key, position))
+
+    return jax.vmap(jax.vmap(one, (None, 0)), (0, None))(keys, jnp.arange(count))
 
 
 def _split(keys: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -147,10 +147,11 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("widths", [(), (0, 1, 3)], ids=["full", "drafted"])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_every_branch_has_its_rounds_tokens_and_calls(case):
+def test_every_branch_has_its_rounds_tokens_and_calls(case, widths):
     strategy, pair, expected, tokens, counts = case
-    out = decoded(pair, strategy)
+    out = decoded(pair, dataclasses.replace(strategy, widths=widths))
     assert rounds(out) == expected
     assert texts(out) == [list(tokens)]
     assert calls(out) == counts
@@ -158,6 +159,10 @@ def test_every_branch_has_its_rounds_tokens_and_calls(case):
         writer
         for _, accepted, committed, _ in expected
         for writer in [SMALL] * accepted + [LARGE] * (committed - accepted)
+    ]
+    assert out.trace.width[0, : len(expected)].tolist() == [
+        min(width for width in widths or (3,) if width >= drafted) * ran
+        for drafted, _, _, ran in expected
     ]
 
 
@@ -370,12 +375,14 @@ def test_a_config_spells_all_of_it():
     spec = {
         "drafter": "bild", "model": "aligned", "fallback": 0.6, "rollback": "inf", "length": 5,
         "distance": "kl", "verify_eos": True, "temperature": 1.0, "top_p": 0.8,
+        "verify": "drafted",
     }  # fmt: skip
     made = from_config("mine", spec, V)
     same = bild(
         0.6, math.inf, model="aligned", length=5, distance="kl", verify_eos=True,
-        temperature=1.0, top_p=0.8,
+        temperature=1.0, top_p=0.8, verify="drafted",
     )  # fmt: skip
+    assert made.target_widths == (0, 1, 3, 5)
     assert made == same and made.drafter.keep_logits and not made.lossless
     short = from_config("short", {"drafter": "bild", "fallback": 0, "rollback": 3}, V)
     assert short == bild(0.0, 3.0) and short.drafter.width == 10

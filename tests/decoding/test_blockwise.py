@@ -17,6 +17,7 @@ from specjax.decoding.strategy import Strategy, from_config
 from specjax.drafting.base import Context, Options
 from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.neural import Neural
+from specjax.drafting.running import nothing_seen
 from specjax.errors import UserError
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
@@ -80,6 +81,7 @@ def context_of(settings) -> Context:
         begin=jnp.ones(len(TEXTS), jnp.int32),
         limit=jnp.array(LIMITS, jnp.int32),
         active=jnp.array(ACTIVE),
+        running=nothing_seen(len(TEXTS)),
         options=Options(sampling(*settings), {}),
     )
 

@@ -20,9 +20,10 @@ from specjax.decoding.strategy import Strategy, bild
 from specjax.drafting.base import Context, Options
 from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.copying import MaxGram, PromptLookup
-from specjax.drafting.neural import Neural
+from specjax.drafting.neural import BREAK_EVEN, Neural
 from specjax.drafting.ngram import NGram
 from specjax.drafting.none import Nothing
+from specjax.drafting.running import nothing_seen
 from specjax.drafting.sync import catch_up
 from specjax.drafting.uniform import Uniform
 from specjax.models.t5 import T5, T5Config
@@ -58,6 +59,9 @@ STRATEGIES = {
     "neural": Strategy(Neural("drafter", 3)),
     "hot": Strategy(Neural("drafter", 2), temperature=1.5),
     "confidence": Strategy(Neural("drafter", 4, "confidence"), numbers=(("confidence", 0.3),)),
+    "break_even": Strategy(
+        Neural("drafter", 4, adapt=BREAK_EVEN), numbers=(("cost", 0.2),), widths=(1, 2, 4)
+    ),
     "sampled": Strategy(Neural("drafter", 3), temperature=1.0),
     # Lenient enough for most drafts to stand: the trunk is then as far behind as it ever is.
     "blockwise": Strategy(
@@ -160,8 +164,10 @@ def test_a_model_that_lags_far_behind_catches_up():
     pointer = jnp.array([0, 3, 16, 9])
     active = jnp.array([True, True, True, False])
     options = Options(sampling(0.0), {})
+    first = jnp.ones(4, jnp.int32)
+    seen = nothing_seen(4)
     context = Context(
-        prompt, length, tokens, committed, jnp.ones(4, jnp.int32), committed + 5, active, options
+        prompt, length, tokens, committed, first, committed + 5, active, seen, options
     )
     # A cache that is right below each pointer and junk above it.
     cache = fresh(PARAMS, prompt, length, tokens)["target"].replace(length=pointer)

@@ -19,10 +19,10 @@ from scripted import (
     sequence_law,
 )
 
-from specjax.decoding.strategy import Strategy, bild
+from specjax.decoding.strategy import Strategy, bild, fitting_widths
 from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.copying import MaxGram, PromptLookup
-from specjax.drafting.neural import Neural
+from specjax.drafting.neural import ACCEPTANCE, BREAK_EVEN, FIXED, Neural
 from specjax.drafting.ngram import NGram
 from specjax.drafting.none import Nothing
 from specjax.drafting.uniform import Uniform
@@ -46,6 +46,8 @@ DRAFTERS = {
     "none": Nothing(),
     "neural": Neural("drafter", 2),
     "confidence": Neural("drafter", 3, "confidence"),
+    "acceptance": Neural("drafter", 3, adapt=ACCEPTANCE),
+    "break_even": Neural("drafter", 3, adapt=BREAK_EVEN),
     "blockwise": Blockwise("drafter", 2),
     "unigram": NGram(2, order=1),
     "bigram": NGram(2),
@@ -55,7 +57,7 @@ DRAFTERS = {
     "uniform": Uniform(2, V),
 }
 SETTINGS = {"plain": (1.0, 0, 1.0), "truncated": (0.7, 4, 0.9)}
-P_VALUE = 1e-3  # 20 fixed-seed tests: a right law fails one of them with probability 0.02
+P_VALUE = 1e-3  # 24 fixed-seed tests: a right law fails one of them with probability 0.03
 
 
 def p_value(strategy: Strategy) -> float:
@@ -66,8 +68,9 @@ def p_value(strategy: Strategy) -> float:
 
 def strategy(drafter, rule, settings) -> Strategy:
     temperature, top_k, top_p = settings
-    numbers = (("confidence", 0.45),)
-    return Strategy(drafter, rule, temperature, top_k, top_p, numbers)
+    numbers = (("confidence", 0.45), ("cost", 0.3), ("verification", 0.1))
+    widths = fitting_widths(drafter) if getattr(drafter, "adapt", FIXED) != FIXED else ()
+    return Strategy(drafter, rule, temperature, top_k, top_p, numbers, widths)
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
@@ -178,6 +181,15 @@ def test_the_seed_decides_the_output():
     )
     assert first == again
     assert first != other
+
+
+def test_the_width_of_verification_changes_no_sampled_token():
+    whole = strategy(Neural("drafter", 3), SpeculativeSampling(), SETTINGS["plain"])
+    fitting = dataclasses.replace(whole, widths=(1, 3))
+    # Alone, so that a call is as narrow as the row's own draft.
+    for seed in range(20):
+        one, other = (run(MODELS, PARAMS, s, [SOURCE], LENGTH, seed=seed) for s in (whole, fitting))
+        assert texts(one) == texts(other)
 
 
 def test_a_traced_temperature_does_not_recompile():

@@ -8,7 +8,7 @@ from decodes import run, texts
 from scripted import ScriptModel
 
 from specjax.decoding.strategy import Strategy
-from specjax.drafting.neural import Neural
+from specjax.drafting.neural import ACCEPTANCE, BREAK_EVEN, Neural
 from specjax.drafting.none import Nothing
 
 TARGET = (5, 6, 7, 8, 5, 6, 7, 8)
@@ -97,6 +97,47 @@ def test_a_drafter_without_confidence_leaves_the_target_alone():
     out = decode(ScriptModel(TARGET), drafter, strategy, 4)
     assert texts(out) == [list(TARGET[:4])]
     assert rounds(out, "drafted") == [0, 0, 0, 0]
+
+
+def test_the_running_acceptance_decides_the_draft_length():
+    # Every draft stands or none does: from the length for acceptance 0.7 it goes to an end.
+    numbers = (("cost", 0.2), ("acceptance", 0.7))
+    strategy = Strategy(Neural("drafter", 6, adapt=ACCEPTANCE), numbers=numbers)
+    right, script = ScriptModel(TARGET * 8), ScriptModel(TARGET * 8)
+    drafted = rounds(decode(right, script, strategy, 60), "drafted")
+    assert drafted[:-1] == sorted(drafted[:-1]) and drafted[0] == 3 and max(drafted) == 6
+    wrong = decode(right, ScriptModel((9,) * 64), strategy, 60)
+    assert rounds(wrong, "drafted")[0] == 3 and rounds(wrong, "drafted")[-2] == 1
+    assert texts(wrong) == [list((TARGET * 8)[:60])]
+
+
+def test_a_draft_ends_where_its_chance_no_longer_pays_for_another_token():
+    # At acceptance 0.5 and c = 0.2 a round gives at best 1.5 / 1.2 tokens per target step, so a
+    # draft goes on while its chance is at least 1.25 * 0.2 / 0.5 = 0.5.
+    numbers = (("cost", 0.2), ("acceptance", 0.5))
+    strategy = Strategy(Neural("drafter", 5, adapt=BREAK_EVEN), numbers=numbers)
+    drafter = ScriptModel(TARGET, peaks=(9.0, 9.0, 0.1))
+    out = decode(ScriptModel(TARGET), drafter, strategy, 8)
+    assert texts(out) == [list(TARGET)]
+    assert rounds(out, "drafted")[0] == 3  # the doubtful token is drafted, none after it
+    assert out.trace.stops[0].tolist()[2] == 1
+
+
+@pytest.mark.parametrize("limit", [1, 4, 8])
+def test_the_target_looks_no_further_than_the_longest_draft(limit):
+    script = (*TARGET[:2], 9, *TARGET[3:])
+    strategy = Strategy(Neural("drafter", 4), widths=(0, 1, 4))
+    whole = Strategy(Neural("drafter", 4))
+    out = decode(ScriptModel(TARGET), ScriptModel(script), strategy, limit)
+    assert texts(out) == texts(decode(ScriptModel(TARGET), ScriptModel(script), whole, limit))
+    drafted = np.array(rounds(out, "drafted"))
+    assert rounds(out, "width") == np.select([drafted < 1, drafted < 2], [0, 1], 4).tolist()
+
+
+def test_widths_must_rise_to_the_drafters():
+    strategy = Strategy(Neural("drafter", 4), widths=(1, 2))
+    with pytest.raises(ValueError, match="they must rise to the drafter's, 4"):
+        decode(ScriptModel(TARGET), ScriptModel(TARGET), strategy, 2)
 
 
 def test_a_row_with_no_budget_decodes_nothing():

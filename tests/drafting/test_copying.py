@@ -9,6 +9,7 @@ import pytest
 
 from specjax.drafting.base import Context, Options
 from specjax.drafting.copying import MaxGram, PromptLookup, longest_match, text
+from specjax.drafting.running import nothing_seen
 from specjax.sampling import sampling
 
 LONGEST = 6
@@ -61,6 +62,7 @@ def context(sources, outputs, encoder: bool) -> Context:
         begin=begin,
         limit=begin + 30,
         active=jnp.ones(batch, bool),
+        running=nothing_seen(batch),
         options=Options(sampling(0.0), {}),
     )
 

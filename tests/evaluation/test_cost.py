@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from specjax.decoding.summary import Statistics
@@ -13,8 +14,10 @@ from specjax.drafting.copying import PromptLookup
 from specjax.drafting.neural import Neural
 from specjax.drafting.none import Nothing
 from specjax.evaluation.cost import (
+    TRIALS,
     Costs,
-    measure,
+    call_times,
+    doubling,
     needed,
     openings,
     standardized_walltime_improvement,
@@ -24,7 +27,7 @@ from specjax.writing import replacing, write_json
 
 STATS = Statistics(
     tokens=30, rounds=10, drafted=40, accepted=20, tested=25, overlap=19.0,
-    calls={"target": 10, "drafter": 40}, reviews=10,
+    calls={"target": 10, "drafter": 40}, widths={4: 10},
 )  # fmt: skip
 COSTS = Costs({"target": {1: 2.0, 5: 3.0}, "drafter": {1: 0.2, 2: 0.5, 5: 0.9}})
 
@@ -33,6 +36,12 @@ def test_prediction_is_tokens_per_round_over_kc_plus_v():
     # 3 tokens per round; of 4 drafter calls the first feeds two tokens; v = 3 / 2.
     found = COSTS.predicted_speedup(STATS, Neural("drafter", 4), "target")
     assert found == pytest.approx(3 / ((0.5 + 3 * 0.2) / 2.0 + 1.5))
+
+
+def test_narrow_verifications_are_priced_as_such():
+    narrow = dataclasses.replace(STATS, widths={4: 5, 0: 5})
+    found = COSTS.predicted_speedup(narrow, Neural("drafter", 4), "target")
+    assert found == pytest.approx(3 / ((0.5 + 3 * 0.2) / 2.0 + (1.5 + 1.0) / 2))
 
 
 def test_a_blockwise_drafter_is_priced_by_its_one_wide_call():
@@ -51,7 +60,7 @@ def test_theorem_3_8_has_the_paper_s_form_when_all_calls_cost_the_same():
 
 
 def test_autoregressive_decoding_is_predicted_at_one():
-    alone = Statistics(30, 30, 0, 0, 0, 0.0, {"target": 30}, 30)
+    alone = Statistics(30, 30, 0, 0, 0, 0.0, {"target": 30}, {0: 30})
     assert COSTS.predicted_speedup(alone, Nothing(), "target") == pytest.approx(1.0)
     assert COSTS.theoretical_speedup(alone, Nothing(), "target") == pytest.approx(1.0)
     assert standardized_walltime_improvement(alone, {"target": 100}, "target") == 1.0
@@ -59,7 +68,7 @@ def test_autoregressive_decoding_is_predicted_at_one():
 
 def test_every_call_that_a_prediction_prices_is_measured_once():
     drafters = [Nothing(), Neural("drafter", 4), Neural("drafter", 3), PromptLookup(4)]
-    calls = needed(drafters, "target")
+    calls = needed(drafters, "target", {0, 3, 4})
     assert [(call.model, call.tokens) for call in calls] == [
         ("target", 1), ("target", 4), ("target", 5), ("drafter", 1), ("drafter", 2),
     ]  # fmt: skip
@@ -67,18 +76,63 @@ def test_every_call_that_a_prediction_prices_is_measured_once():
 
 
 class Scripted:
-    """A stopwatch on which a call takes a millisecond per token, the target's ten times that."""
+    """A stopwatch on which a call takes a millisecond per token, the target's ten times that.
 
-    def milliseconds(self, turns):
-        price = {"target": 10.0, "drafter": 1.0}
-        return [sum(price[call.model] * call.tokens for call in turn) for turn in turns]
+    From trial to trial the machine slows down by a tenth.
+    """
+
+    def timing(self, turns):
+        self.trials, self.turns = [], turns
+        return self
+
+    def take(self):
+        slower = 1 + len(self.trials) / 10
+        price = {"target": 10.0 * slower, "drafter": 1.0 * slower}
+        self.trials.append(
+            [sum(price[call.model] * call.tokens for call in turn) for turn in self.turns]
+        )
+
+    def milliseconds(self):
+        return np.array(self.trials)
 
 
-def test_the_step_before_an_opening_call_is_not_counted():
-    costs = measure(Scripted(), [Nothing(), Neural("drafter", 2)], "target")
-    assert costs.step == {"target": {1: 10.0, 3: 30.0}, "drafter": {1: 1.0, 2: 2.0}}
+def measure(drafters, widths, **sparse):
+    return call_times(Scripted(), drafters, "target", widths, **sparse).costs()
+
+
+def test_the_step_before_an_opening_call_is_not_counted_and_the_median_trial_counts():
+    costs = measure([Nothing(), Neural("drafter", 2)], [0, 2])
+    median = 1 + (TRIALS - 1) / 2 / 10
+    found = {name: {n: ms / median for n, ms in row.items()} for name, row in costs.step.items()}
+    assert found["target"] == pytest.approx({1: 10.0, 3: 30.0})
+    assert found["drafter"] == pytest.approx({1: 1.0, 2: 2.0})
+
+
+def test_later_calls_of_a_draft_cost_less_than_the_one_that_opens_it():
+    costs = Costs({"target": {1: 10.0, 3: 30.0}, "drafter": {1: 1.0, 2: 2.0}})
     # Three rounds, five runs: two tokens three times, then one token twice.
     assert costs.drafting_ms(Neural("drafter", 2), 3, {"drafter": 5}) == 3 * 2.0 + 2 * 1.0
+
+
+def test_widths_between_measured_ones_cost_in_proportion():
+    assert COSTS.milliseconds("target", 4) == pytest.approx(2.75)
+    assert COSTS.milliseconds("drafter", 2) == 0.5
+    with pytest.raises(KeyError):
+        COSTS.milliseconds("target", 6)
+
+
+def test_sparse_costs_time_widths_that_double_and_the_widest():
+    drafters = [Neural("drafter", length) for length in range(1, 11)]
+    widths = range(11)
+    kept = doubling(needed(drafters, "target", widths))
+    assert [call.tokens for call in kept if call.model == "target"] == [1, 2, 4, 8, 11]
+    sparse = measure(drafters, widths, sparse=True)
+    whole = measure(drafters, widths)
+    assert sparse.step["target"].keys() == {1, 2, 4, 8, 11}
+    assert sparse.step["drafter"] == pytest.approx(whole.step["drafter"])
+    assert [sparse.verification_ms({width: 1}, "target") for width in widths] == pytest.approx(
+        [whole.verification_ms({width: 1}, "target") for width in widths]
+    )
 
 
 def test_costs_are_told_as_ratios_to_the_one_token_steps():

@@ -72,6 +72,7 @@ def rounds(calls: list[int]) -> Rounds:
     """Two rows at K = 3; the first has rounds of 4 and 2 tokens, the second one of 1."""
     return Rounds(
         begin=np.array([1, 1]),
+        width=np.array([[3, 3], [3, 0]]),
         drafted=np.array([[3, 3], [3, 0]]),
         accepted=np.array([[3, 1], [0, 0]]),
         committed=np.array([[4, 2], [1, 0]]),
@@ -85,8 +86,6 @@ def rounds(calls: list[int]) -> Rounds:
 
 
 PROMPTS = np.array([7, 5])
-
-
 PAIR = {"target": MODELS["t5"], "drafter": MODELS["t5, two matrices"]}
 
 
@@ -134,7 +133,10 @@ def test_parallel_heads_cost_one_wide_call_and_their_networks():
 
 def test_decoding_alone_has_one_call_per_token():
     alone = dataclasses.replace(
-        rounds([0, 0]), committed=np.ones((2, 2), int), drafted=np.zeros((2, 2), int)
+        rounds([0, 0]),
+        committed=np.ones((2, 2), int),
+        reviewed=np.ones((2, 2), bool),
+        width=np.zeros((2, 2), int),
     )
     found = operations(alone, PROMPTS, Nothing(), {"target": PAIR["target"]}, {}, "target")
     calls = decoder_call(

@@ -17,6 +17,7 @@ from specjax.evaluation.traces import Rounds, acceptance, round_figures, rounds_
 # Two rows, K = 2: rounds (drafted, accepted) of (2, 2), (2, 0), (1, 1) and of (2, 1).
 MADE = Rounds(
     begin=np.array([1, 1]),
+    width=np.array([[2, 2, 2], [2, 0, 0]]),
     drafted=np.array([[2, 2, 1], [2, 0, 0]]),
     accepted=np.array([[2, 0, 1], [1, 0, 0]]),
     committed=np.array([[3, 1, 2], [2, 0, 0]]),

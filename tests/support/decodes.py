@@ -26,7 +26,7 @@ def inputs(prompts: Sequence[Sequence[int]], limit: int, seed: int = 0):
 
 def decoder(models, strategy: Strategy, max_new_tokens: int) -> Decoder:
     """The static side of a decode."""
-    return Decoder(models, strategy.drafter, strategy.rule, max_new_tokens)
+    return Decoder(models, strategy.drafter, strategy.rule, max_new_tokens, widths=strategy.widths)
 
 
 def run(models, params, strategy: Strategy, prompts, limit: int, seed: int = 0) -> Generation:

@@ -1,0 +1,36 @@
+"""Every draft length from 1 to 10 and both adaptive ones: predicted against measured speedup.
+
+    python -m specjax.main --config=configs/draft_length.py:0 --workdir=runs/lengths \
+      --config.target=DIR_OR_HUB_ID --config.drafter=DIR_OR_HUB_ID \
+      --config.source_file=test.en.gz --config.prefix='translate English to German: ' \
+      --config.strategies.acceptance.cost=0.1 --config.strategies.acceptance.verification=0
+
+Behind the colon is the temperature. docs/draft_length.md has the figures, and says what the numbers
+of adaptive drafters are. Thirteen strategies take four minutes on two CPU cores, half of it
+compilation.
+"""
+
+from ml_collections import ConfigDict
+
+from specjax.experiments.defaults import decode_config, neural
+
+LONGEST = 10
+ADAPTIVE = {"cost": 0.05, "verification": 0.1, "overhead": 0.33, "verify": "drafted"}
+
+
+def get_config(temperature: str = "0") -> ConfigDict:
+    """The experiment; every field can be set by a flag."""
+    heat = float(temperature)
+    lengths = range(1, LONGEST + 1)
+    return decode_config(
+        name="draft lengths",
+        examples=60,
+        bucket=32,
+        strategies={
+            "autoregressive": {"drafter": "none"},
+            **({"sampled": {"drafter": "none", "temperature": heat}} if heat else {}),
+            **{f"speculative_{length}": neural("drafter", length, heat) for length in lengths},
+            "acceptance": neural("drafter", 7, heat, adapt="acceptance", **ADAPTIVE),
+            "break_even": neural("drafter", 7, heat, adapt="break_even", **ADAPTIVE),
+        },
+    )

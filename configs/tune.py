@@ -1,0 +1,26 @@
+"""The best draft length, and thresholds, of a strategy for a pair and a data set.
+
+    python -m specjax.main --config=configs/tune.py:configs/translate.py --workdir=runs/tune \
+      --config.base.target=DIR_OR_HUB_ID --config.base.drafter=DIR_OR_HUB_ID \
+      --config.base.source_file=test.en.gz --config.strategy=speculative_3
+
+Behind the colon is the base config, then, if wanted, what to search in place of draft lengths 1 to
+10, a semicolon before each field of the strategy:
+
+    --config='configs/tune.py:configs/translate.py;length=2,3,4,6;confidence=0.2,0.4'
+
+`--dry_run` prints the candidates and what would be run. Expected: a table of all candidates, the
+flags that set the best one, and tune.json; docs/tuning.md has figures and the run time on two CPU
+cores.
+"""
+
+from ml_collections import ConfigDict
+
+from specjax.experiments.defaults import tune_config
+from specjax.experiments.sweep_grid import parse_grid
+
+
+def get_config(words: str = "configs/translate.py") -> ConfigDict:
+    """The search of `BASE` or `BASE;field=value,value;field=value`."""
+    base, *fields = words.split(";")
+    return tune_config(base=base, space=parse_grid(fields))

@@ -1,0 +1,112 @@
+"""The closed form of a search: every candidate's speedup from a few decodes and timed calls."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from specjax.data.batching import Batch
+from specjax.drafting.base import Drafter
+from specjax.evaluation.cost import Costs
+from specjax.evaluation.traces import Rounds, rounds_of
+from specjax.experiments import decode
+from specjax.experiments.decode import Job
+from specjax.experiments.results import loop_seconds_per_token
+from specjax.experiments.tune_budget import Budget
+from specjax.experiments.tune_space import Candidate, Space
+from specjax.theory.speculative import improvement
+
+
+@dataclasses.dataclass(frozen=True)
+class Probe:
+    """A decode with the longest drafts of some candidates."""
+
+    drafter: Drafter
+    rounds: Rounds
+    speedup: float  # of the decode loop, over the target alone
+
+
+def predict(
+    job: Job, space: Space, batches: list[Batch], budget: Budget
+) -> tuple[dict[str, float], Costs]:
+    """Predicted speedup of every candidate by its name, and the call costs they rest on.
+
+    Candidates that differ in draft length share one decode of `batches`, with the longest.
+
+    Raises:
+      OutOfTime: when the budget ends before all of it is known.
+    """
+    probes = {}
+    for others, candidate in space.probes.items():
+        budget.check()
+        probes[others] = probe(job, space, candidate, batches)
+    budget.check()
+    drafting = dataclasses.replace(job, strategies={c.name: c.strategy for c in space.candidates})
+    costs = decode.call_times(drafting, batches, sparse=True).costs()
+    target = job.generators[space.baseline].decoder.target
+    found = {
+        each.name: predicted_speedup(costs, probes[each.others], each.strategy.drafter, target)
+        for each in space.candidates
+    }
+    return found, costs
+
+
+def probe(job: Job, space: Space, candidate: Candidate, batches: list[Batch]) -> Probe:
+    """Decodes batches once by a candidate, and by the target alone."""
+    config = job.config.copy_and_resolve_references()
+    config.repeats = 1
+    generators = {name: job.generators[name] for name in (space.baseline, candidate.name)}
+    measured = decode.measure(
+        dataclasses.replace(job, config=config, generators=generators), batches
+    )
+    alone, own = (loop_seconds_per_token(measured[name]) for name in generators)
+    rounds = rounds_of(measured[candidate.name].traces)
+    return Probe(candidate.strategy.drafter, rounds, alone / own)
+
+
+def predicted_speedup(costs: Costs, probe: Probe, drafter: Drafter, target: str) -> float:
+    """E[tokens per round] / (K c + v + K r) of a drafter whose drafts are at most the probe's.
+
+    r, the loop's own work for a drafted token in target steps, is what the costs of calls leave
+    unexplained of the probe's measured speedup.
+    """
+    rounds = probe.rounds
+    measured = tokens_per_round(rounds, probe.drafter) / probe.speedup
+    unexplained = max(measured - sum(call_steps(costs, rounds, probe.drafter, target)), 0.0)
+    own_work = unexplained * drafts(rounds, drafter) / drafts(rounds, probe.drafter)
+    drafting, verification = call_steps(costs, rounds, drafter, target)
+    tokens = tokens_per_round(rounds, drafter)
+    return float(improvement(tokens, drafting + own_work, verification))
+
+
+def tokens_per_round(rounds: Rounds, drafter: Drafter) -> float:
+    """Mean tokens of a round of `drafter`, from rounds of drafts at least as long as its.
+
+    A round that got as far as token j of a longer draft gets as far with a draft of j. So this is
+    `expected_tokens_by_position` of the acceptance measured by position, ends of texts included.
+    """
+    return float(np.minimum(rounds.committed[rounds.ran], drafter.width + 1).mean())
+
+
+def drafts(rounds: Rounds, drafter: Drafter, most: int | None = None) -> float:
+    """Mean tokens that a round of `drafter` tries to draft, from rounds like those above.
+
+    A draft that stopped early tried one token more than it proposed. `most`: instead of its width.
+    """
+    width = drafter.width if most is None else most
+    return float(np.minimum(rounds.drafted[rounds.ran] + 1, width).mean())
+
+
+def call_steps(costs: Costs, rounds: Rounds, drafter: Drafter, target: str) -> tuple[float, float]:
+    """K c and v of a round of `drafter`: its calls in steps of the target."""
+    count = int(rounds.ran.sum())
+    runs = {
+        name: round(
+            count * drafts(rounds, drafter, sum(call.model == name for call in drafter.schedule))
+        )
+        for name in drafter.models
+    }
+    step = costs.milliseconds(target, 1)
+    drafting = costs.drafting_ms(drafter, count, runs) / count
+    return drafting / step, costs.verification_ms({drafter.width: 1}, target) / step

@@ -1,0 +1,123 @@
+"""What a search knows of its candidates, kept between the calls of an interrupted one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+PREDICTION, END = "prediction", "end"
+"""Stages at which a candidate drops out, beside `round 1`, `round 2`, ..."""
+
+
+@dataclasses.dataclass
+class Trial:
+    """One candidate, or the target alone."""
+
+    fields: dict[str, Any]
+    lossless: bool = True
+    predicted: float | None = None
+    seconds: list[float] = dataclasses.field(default_factory=list)  # by batch: median of repeats
+    tokens: list[int] = dataclasses.field(default_factory=list)  # by batch
+    examples: int = 0  # decoded
+    outputs: list[str] = dataclasses.field(default_factory=list)  # by example, where they matter
+    quality: dict[str, float] = dataclasses.field(default_factory=dict)
+    loss: float | None = None  # the largest drop of a score against the target alone, in points
+    dropped: str = ""  # the stage; empty: still in
+    reason: str = ""
+
+    def drop(self, stage: str, reason: str) -> None:
+        self.dropped, self.reason = stage, reason
+
+    @property
+    def seconds_per_token(self) -> float | None:
+        """Over the batches decoded so far; None before the first."""
+        return sum(self.seconds) / max(sum(self.tokens), 1) if self.seconds else None
+
+    def may_be_chosen(self, allowed: float | None) -> bool:
+        """Whether its outputs are known to be good enough; `allowed` None: they are not judged."""
+        unchanged = allowed is None or self.lossless
+        return unchanged or (self.loss is not None and self.loss <= allowed)
+
+
+@dataclasses.dataclass
+class Search:
+    """All that has been measured."""
+
+    alone: Trial
+    trials: dict[str, Trial]  # by name of the candidate
+    rounds: int = 0  # finished
+    seconds: float = 0.0  # of this call and those before
+    costs: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def alive(self) -> dict[str, Trial]:
+        return {name: trial for name, trial in self.trials.items() if not trial.dropped}
+
+    @property
+    def contenders(self) -> int:
+        """Candidates that the prediction kept."""
+        return sum(trial.dropped != PREDICTION for trial in self.trials.values())
+
+    @property
+    def predicted(self) -> bool:
+        return all(trial.predicted is not None for trial in self.trials.values())
+
+    def speedup(self, trial: Trial) -> float | None:
+        """Over the target alone on the same batches; None before the first."""
+        count = len(trial.seconds)
+        if not count:
+            return None
+        alone = sum(self.alone.seconds[:count]) / max(sum(self.alone.tokens[:count]), 1)
+        return alone / trial.seconds_per_token
+
+    def entry(self) -> dict[str, Any]:
+        """As JSON; `search_of` reads it."""
+        return dataclasses.asdict(self)
+
+
+def search_of(entry: Mapping[str, Any]) -> Search:
+    """The search that `Search.entry` wrote."""
+    trials = {name: Trial(**fields) for name, fields in entry["trials"].items()}
+    return Search(**{**entry, "alone": Trial(**entry["alone"]), "trials": trials})
+
+
+def drop_by_prediction(groups: Iterable[list[Trial]], margin: float, most: int) -> None:
+    """Keeps of each group the best predicted, at most `most`, within `margin` of its best."""
+    for group in groups:
+        ordered = sorted(group, key=lambda trial: -trial.predicted)
+        for place, trial in enumerate(ordered):
+            below = 1 - trial.predicted / ordered[0].predicted
+            if below > margin:
+                trial.drop(PREDICTION, f"predicted {100 * below:.0f}% below the best")
+            elif place >= most:
+                trial.drop(PREDICTION, f"{most} are predicted to be faster")
+
+
+def drop_slower(alive: Mapping[str, Trial], keep: int, stage: str) -> None:
+    """Keeps the `keep` fastest by measured time per token."""
+    ordered = sorted(alive.values(), key=lambda trial: trial.seconds_per_token)
+    for trial in ordered[keep:]:
+        behind = trial.seconds_per_token / ordered[0].seconds_per_token - 1
+        trial.drop(stage, f"{100 * behind:.1f}% slower than the fastest")
+
+
+def conclude(search: Search, allowed: float | None) -> str | None:
+    """The best candidate that is still in: the fastest, or before any ran the best predicted.
+
+    The others drop out. None when nothing is known, or no outputs are good enough.
+    """
+    for trial in search.alive.values():
+        if not trial.may_be_chosen(allowed):
+            trial.drop(END, "out of time before its outputs were judged")
+    known = {n: t for n, t in search.alive.items() if t.seconds or t.predicted is not None}
+
+    def rank(name: str) -> tuple[bool, float]:
+        trial = known[name]
+        return not trial.seconds, trial.seconds_per_token or -trial.predicted
+
+    chosen = min(known, key=rank, default=None)
+    for name, trial in search.alive.items():
+        if name != chosen:
+            trial.drop(END, "out of time")
+    return chosen

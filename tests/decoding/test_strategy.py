@@ -1,0 +1,53 @@
+"""Strategies as a config spells them: adaptive draft lengths and verification widths."""
+
+from __future__ import annotations
+
+import pytest
+
+from specjax.decoding.strategy import from_config
+from specjax.drafting import running
+from specjax.drafting.neural import BREAK_EVEN, Neural
+from specjax.errors import UserError
+
+NEURAL = {"drafter": "neural", "length": 6}
+
+
+def test_an_adaptive_drafter_has_its_numbers_traced():
+    spec = {**NEURAL, "adapt": "break_even", "cost": 0.1, "overhead": 0.3}
+    made = from_config("mine", spec, 100)
+    assert made.drafter == Neural("drafter", 6, adapt=BREAK_EVEN)
+    numbers = made.options().numbers
+    assert float(numbers["cost"]) == pytest.approx(0.1)
+    assert float(numbers["verification"]) == running.DEFAULTS["verification"]
+    assert made.widths == ()
+
+
+@pytest.mark.parametrize(
+    "spec, widths",
+    [
+        (NEURAL, (1, 3, 6)),
+        ({**NEURAL, "confidence": 0.5}, (0, 1, 3, 6)),
+        ({"drafter": "prompt_lookup", "length": 7}, (0, 1, 3, 7)),
+        ({"drafter": "neural", "length": 1}, (1,)),
+    ],
+)
+def test_a_fitting_verification_feeds_powers_of_two(spec, widths):
+    assert from_config("mine", {**spec, "verify": "drafted"}, 100).widths == widths
+
+
+@pytest.mark.parametrize(
+    "change, sentence",
+    [
+        (
+            {"adapt": "sometimes"},
+            "adapt is 'sometimes'; it must be one of fixed, acceptance",
+        ),
+        ({"cost": 0.1}, "strategies.mine.cost needs strategies.mine.adapt to be 'acceptance' or"),
+        ({"adapt": "acceptance", "cost": -1.0}, "cost is -1.0; it must be a number of at least 0"),
+        ({"adapt": "acceptance", "acceptance": 1.0}, "acceptance is 1.0; it must be a number in"),
+        ({"verify": "all"}, "verify is 'all'; it must be one of full, drafted"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change, sentence):
+    with pytest.raises(UserError, match=sentence):
+        from_config("mine", {**NEURAL, **change}, 100)
