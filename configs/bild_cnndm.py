@@ -27,7 +27,7 @@ def get_config() -> ConfigDict:
         task="cnn_dailymail",
         target="google-t5/t5-large",
         drafter="google-t5/t5-small",
-        drafters={"aligned": "google-t5/t5-small"},
+        aligned="google-t5/t5-small",
         dtype="bfloat16",
         max_prompt_tokens=1024,
         max_new_tokens=128,

@@ -28,7 +28,7 @@ def get_config() -> ConfigDict:
         task="iwslt17_deen",
         target="google/mt5-large",
         drafter="google/mt5-small",
-        drafters={"aligned": "google/mt5-small"},
+        aligned="google/mt5-small",
         dtype="bfloat16",
         max_prompt_tokens=256,
         max_new_tokens=128,

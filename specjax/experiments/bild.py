@@ -12,35 +12,39 @@ from specjax.experiments.defaults import AUTOREGRESSIVE, bild, decode_config, ne
 NUCLEUS = {"temperature": 1.0, "top_p": 0.8}
 """Sampling of Table 5."""
 
-WINDOWS = (3, 5, 7, 10)
+WINDOWS = (3, 5, 7, 9)
 """Draft lengths of the baselines without a fallback."""
 
 
-def bild_config(fallback: Sequence[float], rollback: Sequence[float], **changes: Any) -> ConfigDict:
-    """BiLD with an unaligned and an aligned drafter, its ablations and baselines, and their sweep.
+def bild_config(
+    fallback: Sequence[float], rollback: Sequence[float], aligned: str = "", **changes: Any
+) -> ConfigDict:
+    """BiLD and lossless decoding with each drafter, and BiLD's ablations, and their sweep.
 
-    Decodes at the middle of the thresholds; `configs/sweep.py` takes all of them.
+    `aligned` is the directory or hub id of a drafter that was trained on the target's outputs;
+    empty: the other one alone. Ablations and sampling take it if there is one. Decodes at the
+    middle of the thresholds; `configs/sweep.py` takes all of them.
     """
     middle = fallback[len(fallback) // 2], rollback[len(rollback) // 2]
     thresholds = {"fallback": tuple(fallback), "rollback": tuple(rollback)}
-    strategies = {
-        "autoregressive": AUTOREGRESSIVE,
-        "bild": bild(*middle, model="drafter"),
-        "bild_aligned": bild(*middle, model="aligned"),
-        "no_rollback": bild(middle[0], "inf", model="drafter"),
-        "no_fallback": bild(0.0, middle[1], model="drafter", length=5),
-        "speculative": neural("drafter", 3),
-        "speculative_aligned": neural("aligned", 3),
+    strategies: dict[str, Any] = {"autoregressive": AUTOREGRESSIVE}
+    sweep: dict[str, Any] = {}
+    models = {"": "drafter"} | ({"_aligned": "aligned"} if aligned else {})
+    for ending, model in models.items():
+        strategies[f"bild{ending}"] = bild(*middle, model=model)
+        strategies[f"speculative{ending}"] = neural(model, WINDOWS[0])
+        sweep[f"bild{ending}"] = thresholds
+        sweep[f"speculative{ending}"] = {"length": WINDOWS}
+    strategies |= {
+        "no_rollback": bild(middle[0], "inf", model=model),
+        "no_fallback": bild(0.0, middle[1], model=model, length=WINDOWS[1]),
         "nucleus": {"drafter": "none", **NUCLEUS},
-        "bild_nucleus": bild(*middle, model="aligned", **NUCLEUS),
-        "speculative_nucleus": neural("aligned", 3, **NUCLEUS),
+        "bild_nucleus": bild(*middle, model=model, **NUCLEUS),
+        "speculative_nucleus": neural(model, WINDOWS[0], **NUCLEUS),
     }
-    sweep = {
-        "bild": thresholds,
-        "bild_aligned": thresholds,
+    sweep |= {
         "no_rollback": {"fallback": tuple(fallback)},
         "no_fallback": {"length": WINDOWS, "rollback": tuple(rollback)},
-        "speculative": {"length": WINDOWS},
-        "speculative_aligned": {"length": WINDOWS},
     }
-    return decode_config(strategies=strategies, sweep=sweep, **changes)
+    drafters = {"aligned": aligned} if aligned else {}
+    return decode_config(strategies=strategies, sweep=sweep, drafters=drafters, **changes)

@@ -23,14 +23,23 @@ from specjax.experiments.sweep_grid import points
 CONFIGS = Path(__file__).parents[2] / "configs"
 
 
-def multi30k() -> ConfigDict:
-    config = read_config(f"{CONFIGS / 'sweep.py'}:{CONFIGS / 'bild_multi30k.py'}")
-    config.base.update(target="t", drafter="d", aligned="a")
+def multi30k(aligned: str = ":a") -> ConfigDict:
+    config = read_config(f"{CONFIGS / 'sweep.py'}:{CONFIGS / 'bild_multi30k.py'}{aligned}")
+    config.base.update(target="t", drafter="d")
     return config
 
 
-def test_one_flag_names_the_aligned_drafter():
+def test_one_word_behind_the_file_names_the_aligned_drafter():
     assert model_names(multi30k().base) == {"target": "t", "drafter": "d", "aligned": "a"}
+
+
+def test_one_drafter_is_enough():
+    config = multi30k(aligned="")
+    assert model_names(config.base) == {"target": "t", "drafter": "d"}
+    assert not any("aligned" in name for name in config.base.strategies)
+    assert {name for point in points(config) for name in point.config.strategies} == {
+        "autoregressive", "bild", "speculative", "no_rollback", "no_fallback",
+    }  # fmt: skip
 
 
 def test_the_box_s_sweep_takes_every_strategy_by_itself():
