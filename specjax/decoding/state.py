@@ -39,6 +39,7 @@ class Trace:
     drafted: jax.Array  # [B, R] int32: tokens put before the target
     accepted: jax.Array  # [B, R] int32: of those, how many stood
     committed: jax.Array  # [B, R] int32: tokens the round added, 0 for a finished row
+    reviewed: jax.Array  # [B, R] bool: the target ran for the row
     overlap: jax.Array  # [B, R] float32: sum of min(p, q) over the tested positions
     proposed: jax.Array  # [B, R, K] int32: drafted tokens, rejected ones too; see `drafted`
     proposer: jax.Array  # [B, R, K] int8: index of who drafted them into the drafter's `writers`
@@ -175,6 +176,7 @@ def empty_trace(decoder: Decoder, batch: int, buffer: int) -> Trace:
         drafted=per_round,
         accepted=per_round,
         committed=per_round,
+        reviewed=per_round.astype(bool),
         overlap=per_round.astype(jnp.float32),
         proposed=per_draft,
         proposer=per_draft.astype(jnp.int8),

@@ -14,6 +14,7 @@ from specjax.drafting import running
 from specjax.drafting.base import Drafter, Options
 from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.copying import MaxGram, PromptLookup
+from specjax.drafting.little import Little
 from specjax.drafting.neural import ACCEPTANCE, BREAK_EVEN, FIXED, Neural
 from specjax.drafting.ngram import NGram
 from specjax.drafting.none import Nothing
@@ -21,8 +22,22 @@ from specjax.drafting.uniform import Uniform
 from specjax.errors import UserError
 from specjax.sampling import sampling
 from specjax.verification.base import Rule
+from specjax.verification.distances import DISTANCES
 from specjax.verification.exact import SpeculativeSampling
 from specjax.verification.lenient import Lenient
+from specjax.verification.oracle import Oracle
+from specjax.verification.rollback import Rollback
+
+WINDOW = 10
+"""Drafted tokens at which BiLD hands over (W of Kim et al., 2023)."""
+
+OFFICIAL = "official"
+COMPAT = ("paper", OFFICIAL)
+"""Whose BiLD: the paper's, or the published code's without its bugs (methods.md 2.3)."""
+
+WHOLE, DRAFTED = VERIFY = ("full", "drafted")
+"""Width of the target's call: the drafter's, or the narrowest compiled one that holds what was
+drafted."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,6 +123,62 @@ def calm(
     return Strategy(calm=Calm(measure, decay), numbers=numbers, **settings)
 
 
+def bild(
+    fallback: float,
+    rollback: float,
+    *,
+    model: str = "",
+    exit: int | None = None,
+    length: int = WINDOW,
+    distance: str = "cross_entropy",
+    verify_eos: bool = False,
+    compat: str = "paper",
+    equal_argmax: bool = True,
+    verify: str = WHOLE,
+    **settings: Any,
+) -> Strategy:
+    """Big Little Decoder (Kim et al., 2023): `model` hands over below the fallback threshold.
+
+    It is the model called "drafter", or with `exit` so many of the target's first decoder layers.
+    The target drops drafts whose `distance` exceeds the rollback threshold. Fallback 0 never hands
+    over before the window of `length` tokens is full, above 1 always; rollback infinity drops
+    nothing.
+
+    Raises:
+      ValueError: when a setting is of no use.
+    """
+    for name, value in (("fallback", fallback), ("rollback", rollback)):
+        if not value >= 0:
+            raise ValueError(f"{name} is {value!r}; it must be at least 0")
+    if compat not in COMPAT:
+        raise ValueError(f"compat is {compat!r}; it must be one of {', '.join(COMPAT)}")
+    official = compat == OFFICIAL
+    rule = Rollback(distance, equal_argmax=equal_argmax, official=official)
+    little = Little(
+        model or ("drafter" if exit is None else "target"),
+        length,
+        confidence="fallback",
+        exit=exit,
+        keep_logits=rule.compares_laws,
+        verify_eos=verify_eos,
+        official=official,
+    )
+    numbers = (("fallback", float(fallback)), ("rollback", float(rollback)))
+    made = Strategy(little, rule, numbers=numbers, widths=_widths(little, verify), **settings)
+    if official and not made.greedy:
+        raise ValueError(f"compat is {compat!r}; it must be 'paper' at a temperature above 0")
+    return made
+
+
+def oracle(engage: float, model: str = "drafter") -> Strategy:
+    """`model` writes, the target whatever it would write with a probability below `engage`.
+
+    Both see every prefix, greedily (Kim et al., 2023, Figure 2): no way to be fast, but the least
+    engagement of the target that a quality needs.
+    """
+    return Strategy(Little(model, 1, verify_eos=True), Oracle(), numbers=(("engage", engage),))
+
+
 @dataclasses.dataclass(frozen=True)
 class _Field:
     """A field of a strategy in a config."""
@@ -117,21 +188,23 @@ class _Field:
     check: Callable[[Any], bool]
 
 
-VERIFY = ("full", "drafted")
-"""Width of the target's call: the drafter's, or the narrowest compiled one that holds what was
-drafted."""
-
-
 def fitting_widths(drafter: Drafter) -> tuple[int, ...]:
     """`running.lengths`; before them 0 for drafters that may propose nothing at all."""
     always = isinstance(drafter, Neural) and drafter.confidence is None
     return (*(() if always else (0,)), *running.lengths(drafter.width))
 
 
+def _widths(drafter: Drafter, verify: str) -> tuple[int, ...]:
+    """`Strategy.widths` for a choice of `VERIFY`."""
+    return fitting_widths(drafter) if verify == DRAFTED else ()
+
+
 _POSITIVE = _Field(int, "an integer of at least 1", lambda x: x >= 1)
 _UNIT = _Field(float, "a number in (0, 1]", lambda x: 0.0 < x <= 1.0)
 _NAME = _Field(str, "a name", bool)
 _TIME = _Field(float, "a number of at least 0", lambda x: 0.0 <= x < float("inf"))
+_FLAG = _Field(bool, "True or False", lambda x: True)
+_THRESHOLD = _Field(float, "a number of at least 0, or 'inf'", lambda x: x >= 0)
 
 
 def _choice(*known: str) -> _Field:
@@ -148,6 +221,13 @@ _FIELDS: dict[str, _Field] = {
     "longest": _POSITIVE,
     "confidence": _Field(float, "a number in [0, 1]", lambda x: 0.0 <= x <= 1.0),
     "lenience": _UNIT,
+    "fallback": _THRESHOLD,
+    "rollback": _THRESHOLD,
+    "distance": _Field(str, f"one of {', '.join(DISTANCES)}", DISTANCES.__contains__),
+    "verify_eos": _FLAG,
+    "equal_argmax": _FLAG,
+    "compat": _Field(str, f"one of {', '.join(COMPAT)}", COMPAT.__contains__),
+    "engage": _THRESHOLD,
     "temperature": _Field(
         float, "0 (greedy) or a positive number", lambda x: 0 <= x < float("inf")
     ),
@@ -167,7 +247,7 @@ _FIELDS: dict[str, _Field] = {
 }
 
 _SETTINGS = ("temperature", "top_k", "top_p")
-_ALWAYS = ("drafter", "rule", *_SETTINGS, "verify")
+_ALWAYS = ("drafter", "rule", "verify", *_SETTINGS)
 
 _DRAFTERS: dict[str, tuple[Callable[..., Drafter], tuple[str, ...]]] = {
     "none": (Nothing, ()),
@@ -185,6 +265,22 @@ _DRAFTERS: dict[str, tuple[Callable[..., Drafter], tuple[str, ...]]] = {
 }
 
 _METHODS: dict[str, tuple[Callable[..., Strategy], tuple[str, ...], tuple[str, ...]]] = {
+    "bild": (
+        bild,
+        ("fallback", "rollback"),
+        (
+            "model",
+            "exit",
+            "length",
+            "distance",
+            "verify_eos",
+            "compat",
+            "equal_argmax",
+            "verify",
+            *_SETTINGS,
+        ),
+    ),
+    "oracle": (oracle, ("engage",), ("model",)),
     "calm": (calm, (THRESHOLD,), (TAU, "measure", "decay", *_SETTINGS)),
 }
 """Drafters that come with their own rule: the strategy, fields it needs, fields it may have."""
@@ -242,12 +338,11 @@ def from_config(name: str, spec: Mapping[str, Any], vocab_size: int) -> Strategy
         given["vocab_size"] = vocab_size
     try:
         made = build(**_DEFAULTS.get(drafter, {}) | given)
-        fitting = values.get("verify", VERIFY[0]) != VERIFY[0]
         return Strategy(
             drafter=made,
             rule=make_rule(),
             numbers=tuple((f, values[f]) for f in _TRACED if f in values),
-            widths=fitting_widths(made) if fitting else (),
+            widths=_widths(made, values.get("verify", WHOLE)),
             **{f: values[f] for f in ("temperature", "top_k", "top_p") if f in values},
         )
     except ValueError as error:
@@ -277,8 +372,11 @@ def _value(where: str, field: str, value: Any) -> Any:
     if field not in _FIELDS:
         raise UserError(f"{where} is not a field of a strategy; allowed are {', '.join(_FIELDS)}")
     known = _FIELDS[field]
+    if known is _THRESHOLD and value == "inf":  # JSON has no number for it
+        return float("inf")
     fits = isinstance(value, (int, float) if known.kind is float else known.kind)
-    if not fits or isinstance(value, bool) or not known.check(value):
+    fits &= isinstance(value, bool) == (known.kind is bool)
+    if not (fits and known.check(value)):
         raise UserError(f"{where} is {value!r}; it must be {known.allowed}")
     return known.kind(value)
 

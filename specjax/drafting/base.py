@@ -20,10 +20,11 @@ from specjax.sampling import Sampling, adjust, argmax, draw
 Models = tuple[tuple[str, LanguageModel], ...]
 Caches = dict[str, Cache]
 
-GOING, LENGTH, STOPPED, NO_MATCH = 0, 1, 2, 3
-"""Stop reasons of a draft: unused, all K proposed or budget reached, predicate, nothing to copy."""
+GOING, LENGTH, STOPPED, NO_MATCH, ENDED, HELD = range(6)
+"""Stop reasons of a draft: unused, all K proposed or budget reached, predicate, nothing to copy,
+the draft ends the text, the drafter was not asked."""
 
-STOP_REASONS = ("going", "length", "stopped", "no_match")
+STOP_REASONS = ("going", "length", "stopped", "no_match", "ended", "held")
 """Their names, for tables."""
 
 
@@ -52,11 +53,17 @@ class Context:
     active: jax.Array  # [B] bool
     running: Running
     options: Options
+    rejected: jax.Array | None = None  # [B] bool: the round before rejected a drafted token
 
     @property
     def budget(self) -> jax.Array:
         """How many drafted tokens can still stand [B]: one place is the verifier's own token's."""
         return jnp.where(self.active, jnp.maximum(self.limit - self.length - 1, 0), 0)
+
+    @property
+    def room(self) -> jax.Array:
+        """How many tokens still fit into the row [B]."""
+        return jnp.where(self.active, self.limit - self.length, 0)
 
 
 @struct.dataclass
@@ -69,10 +76,18 @@ class Draft:
     source: jax.Array  # [B, K] int32: index into the drafter's `writers`
     calls: dict[str, jax.Array]  # runs per row, [B] int32 by `Call.part`
     stop_reason: jax.Array  # [B] int32
+    # [B] bool: rows that end with this draft, unreviewed. When it is given (only false, perhaps) a
+    # draft may fill its row and leaves no place for the verifier's own token.
+    final: jax.Array | None = None
+    logits: jax.Array | None = None  # [B, K, V] of the proposer, when its rule compares laws
     # [B, K + 1, D] states of the pending and the drafted tokens after the target's own first
     # `resume_from` layers, when those were the drafter: the target goes on from them.
     resume: jax.Array | None = None
     resume_from: int = struct.field(pytree_node=False, default=0)
+
+
+STATES = " states"
+"""Ending of a `Call.part` that computes no logits."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +106,7 @@ class Call:
         if self.exit is None and not self.resume_from:
             return self.model
         layers = f"{self.model}[{self.resume_from or ''}:{self.exit or ''}]"
-        return layers if self.logits else f"{layers} states"
+        return layers if self.logits else layers + STATES
 
 
 class Drafter(Protocol):

@@ -47,6 +47,7 @@ class _Progress:
     step: jax.Array  # []
     tokens: jax.Array  # [B, K]
     probs: jax.Array | None  # [B, K, V]
+    logits: jax.Array | None  # [B, K, V]
     length: jax.Array  # [B]
     going: jax.Array  # [B]
     stopped: jax.Array  # [B] the predicate ended the draft
@@ -64,6 +65,7 @@ class Neural:
     probability is below it. `adapt` shortens drafts by what `drafting.running` expects of the row:
     `ACCEPTANCE` to the best length for the acceptance seen so far, `BREAK_EVEN` after the token
     from which the product of the draft's largest plain probabilities no longer pays for another.
+    `keep_logits` hands its logits to rules that compare laws.
 
     `exit` drafts with the first so many decoder layers of `model`, which must then be the target
     itself: it verifies on their states, and they never run twice on a token.
@@ -73,6 +75,7 @@ class Neural:
     length: int
     confidence: str | None = None
     adapt: str = FIXED
+    keep_logits: bool = False
     exit: int | None = None
 
     @property
@@ -104,6 +107,10 @@ class Neural:
     def _exit_call(self, logits: int) -> Call:
         return Call(self.model, 1, logits, self.exit)
 
+    def room(self, context: Context) -> jax.Array:
+        """Most tokens [B] that a draft may have."""
+        return context.budget
+
     def draft(
         self,
         models: Models,
@@ -115,7 +122,7 @@ class Neural:
         model, weights = lookup(models, self.model), params[self.model]
         logits, progress = self._open(model, weights, caches[self.model], context)
         progress = self._extend(progress, logits, model, context, keys)
-        wanted = jnp.minimum(self._longest(context), context.budget)
+        wanted = jnp.minimum(self._longest(context), self.room(context))
 
         def more(p: _Progress) -> jax.Array:
             return jnp.any(p.going & (p.length < wanted))
@@ -131,6 +138,7 @@ class Neural:
             source=jnp.zeros_like(progress.tokens),
             calls={self.schedule[0].part: progress.calls},
             stop_reason=jnp.where(progress.stopped, STOPPED, LENGTH),
+            logits=progress.logits,
         )
         if self.exit is None:
             return draft, {**caches, self.model: progress.cache}
@@ -178,12 +186,14 @@ class Neural:
     ) -> _Progress:
         batch, vocabulary = logits.shape[0], logits.shape[-1]
         greedy = context.options.sampling.greedy
+        laws = jnp.zeros((batch, self.length, vocabulary), jnp.float32)
         return _Progress(
             step=jnp.int32(0),
             tokens=jnp.zeros((batch, self.length), jnp.int32),
-            probs=None if greedy else jnp.zeros((batch, self.length, vocabulary), jnp.float32),
+            probs=None if greedy else laws,
+            logits=laws if self.keep_logits else None,
             length=jnp.zeros((batch,), jnp.int32),
-            going=context.budget > 0,
+            going=self.room(context) > 0,
             stopped=jnp.zeros((batch,), bool),
             chance=jnp.ones((batch,), jnp.float32),
             calls=context.active.astype(jnp.int32),
@@ -229,9 +239,7 @@ class Neural:
         if self.confidence is not None:
             going &= confidence(logits) >= context.options.numbers[self.confidence]
         token, law = propose(logits, context.options.sampling, fold(keys, p.step))
-        probs = None
-        if law is not None:
-            probs = jax.lax.dynamic_update_slice_in_dim(p.probs, law[:, None], p.step, axis=1)
+        probs = None if law is None else _put(p.probs, law, p.step)
         ended = jnp.isin(token, jnp.array(model.eos))
         stopped = p.stopped | (p.going & ~going)
         chance = p.chance
@@ -242,8 +250,9 @@ class Neural:
             ended |= given_up
         return p.replace(
             step=p.step + 1,
-            tokens=jax.lax.dynamic_update_slice_in_dim(p.tokens, token[:, None], p.step, axis=1),
+            tokens=_put(p.tokens, token, p.step),
             probs=probs,
+            logits=_put(p.logits, logits, p.step) if self.keep_logits else None,
             length=p.length + going,
             going=going & ~ended,
             stopped=stopped,
@@ -255,3 +264,8 @@ class Neural:
         if self.adapt == ACCEPTANCE:
             return best_length(context.running, self.length, context.options.numbers)
         return self.length
+
+
+def _put(rows: jax.Array, value: jax.Array, step: jax.Array) -> jax.Array:
+    """rows [B, K, ...] with value [B, ...] at position `step`."""
+    return jax.lax.dynamic_update_slice_in_dim(rows, value[:, None], step, axis=1)

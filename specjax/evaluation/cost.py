@@ -86,19 +86,15 @@ class Costs:
         """E[tokens per round] / (K c + v) of a strategy.
 
         K c is the cost of the drafter calls that a round measurably has relative to a target step,
-        v the cost of the verification relative to it.
+        v the cost of the verification relative to it, in the rounds that have one.
         """
         if not statistics.rounds:
             return 0.0
         step = self.step[target][1]
         drafting = self.drafting_ms(drafter, statistics.rounds, statistics.calls)
-        return float(
-            improvement(
-                statistics.tokens_per_target_call,
-                drafting / statistics.rounds / step,
-                self.verification_ms(statistics.widths, drafter, target) / step,
-            )
-        )
+        review = self.verification_ms(statistics.widths, drafter, target)
+        verifying = statistics.reviews * review
+        return float(improvement(statistics.tokens, drafting / step, verifying / step))
 
     def theoretical_speedup(self, statistics: Statistics, drafter: Drafter, target: str) -> float:
         """Theorem 3.8: independent acceptance at the measured rate, drafts of full width, v = 1."""

@@ -54,10 +54,10 @@ def target_calls(shape: TransformerShape, rounds: Rounds, prompt: np.ndarray) ->
 
     `prompt` [N] is the length of each row's prompt. Rejected tokens count like accepted ones.
     """
-    rows, _ = np.nonzero(rounds.ran)
-    cached = rounds.begin[rows] + rounds.started[rounds.ran] - 1
+    rows, _ = np.nonzero(rounds.reviewed)
+    cached = rounds.begin[rows] + rounds.started[rounds.reviewed] - 1
     return decoder_call(
-        shape, rounds.width[rounds.ran] + 1, cached, _source(shape, prompt[rows])
+        shape, rounds.width[rounds.reviewed] + 1, cached, _source(shape, prompt[rows])
     ).total()
 
 
@@ -164,11 +164,11 @@ def sum_of(parts: Mapping[str, Operations]) -> Operations:
 
 
 def entry(total: Operations, tokens: int) -> dict[str, float]:
-    """Operations per token and their intensity."""
+    """Operations per token and their intensity, 0 without any."""
     return {
         "flops": float(total.flops) / max(tokens, 1),
         "memory_operations": float(total.memory) / max(tokens, 1),
-        "intensity": float(total.intensity),
+        "intensity": float(total.intensity) if total.memory else 0.0,
     }
 
 

@@ -42,10 +42,9 @@ def time_spent(
     the drafter's own work, the rule, the bookkeeping, and the error of the costs: it can be
     negative. Under CALM the target's calls have no price (None), and the rest is all of the loop.
     """
-    turns = rounds.runs[decoder.target]
     review = costs.verification_ms(statistics.widths, decoder.drafter, decoder.target)
-    target = turns * review / 1e3
-    drafter = costs.drafting_ms(decoder.drafter, turns, rounds.runs) / 1e3
+    target = rounds.runs[decoder.target] * review / 1e3
+    drafter = costs.drafting_ms(decoder.drafter, rounds.turns, rounds.runs) / 1e3
     return {
         "total": total,
         "target": None if decoder.calm else target,

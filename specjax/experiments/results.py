@@ -15,11 +15,12 @@ from specjax.decoding.summary import summarise
 from specjax.drafting.base import Drafter
 from specjax.evaluation.cost import Costs, standardized_walltime_improvement
 from specjax.evaluation.environment import environment
+from specjax.evaluation.handovers import handovers, replaced_tokens
 from specjax.evaluation.operations import operations, shape_of
 from specjax.evaluation.quality import METRICS, signature
 from specjax.evaluation.report import write_report
 from specjax.evaluation.roofline import copy_bandwidth, roofline, step_bytes
-from specjax.evaluation.table import predictions, table
+from specjax.evaluation.table import handed_over, predictions, table
 from specjax.evaluation.text import rounds_of_text
 from specjax.evaluation.traces import Rounds, acceptance, round_figures, rounds_of
 from specjax.evaluation.walltime import predicted, time_spent
@@ -55,7 +56,8 @@ def write(job: Job, measured: dict[str, Measured], costs: Costs, workdir: Path) 
     write_trace(workdir / "trace.npz", measured)
     write_report(content, workdir)
     write_json(workdir / "results.json", content)
-    print(table(content["strategies"]), predictions(content["strategies"]), sep="\n\n")
+    for made in (table, predictions, handed_over):
+        print(made(content["strategies"]), end="\n\n")
     if job.metric != "none":
         print(f"metric: {content['environment']['metric']}")
     print(f"results in {workdir}")
@@ -106,7 +108,8 @@ def strategy_entry(
 ) -> dict[str, Any]:
     """One entry of `strategies` in results.json (architecture.md)."""
     strategy, entry = job.strategies[name], measured[name]
-    base = measured[baseline_of(strategy, job.strategies)]
+    baseline = baseline_of(strategy, job.strategies)
+    base = measured[baseline]
     decoder = job.generators[name].decoder
     stats = summarise(decoder, entry.traces)
     seconds, tokens = float(entry.batch_seconds.sum()), max(stats.tokens, 1)
@@ -114,7 +117,7 @@ def strategy_entry(
     loop_speedup = loop_seconds_per_token(base) / loop_seconds_per_token(entry)
     prediction = predicted(costs, stats, decoder, loop_speedup)
     sizes = part_sizes(job, strategy.drafter)
-    fallbacks = int(sum(trace_of(g).stops[:rows, 2].sum() for g, rows in entry.traces))
+    counters = handovers(rounds, replaced_tokens(entry.traces), decoder.target)
     return {
         "tokens": stats.tokens,
         "seconds": seconds,
@@ -131,13 +134,15 @@ def strategy_entry(
         "tokens_per_target_call": stats.tokens_per_target_call,
         "calls": stats.calls,
         "layers_per_token": rounds.layers_per_token,
-        "fallback_percent": 100 * fallbacks / tokens,
-        "rollback_percent": 100 * rollbacks(entry) / tokens,
+        "fallback_percent": counters["fallback_percent"],
+        "rollback_percent": counters["rollback_percent"],
+        "handovers": counters,
         "standardized_walltime_improvement": standardized_walltime_improvement(
             stats, sizes, decoder.target
         ),
         "identical_to_target": identical(entry, base) if strategy.greedy else None,
         "lossless": strategy.lossless,
+        "baseline": baseline,
         "quality": quality(job, outputs),
         "acceptance": acceptance(rounds),
         "rounds": round_figures(rounds),
@@ -231,12 +236,6 @@ def median_ms_per_token(entry: Measured) -> float:
 
 def trace_of(generation: Any) -> Trace:
     return generation.trace
-
-
-def rollbacks(entry: Measured) -> int:
-    """Rounds in which a drafted token was rejected."""
-    pairs = ((trace_of(g), rows) for g, rows in entry.traces)
-    return sum(int((t.accepted[:rows] < t.drafted[:rows]).sum()) for t, rows in pairs)
 
 
 def identical(entry: Measured, base: Measured) -> float:

@@ -115,15 +115,24 @@ def rounds(calls: list[int]) -> Rounds:
         drafted=np.array([[3, 3], [3, 0]]),
         accepted=np.array([[3, 1], [0, 0]]),
         committed=np.array([[4, 2], [1, 0]]),
+        reviewed=np.array([[True, True], [True, False]]),
         overlap=np.zeros((2, 2)),
         calls={"target": np.array([2, 1]), "drafter": np.array(calls)},
         runs={"target": 3, "drafter": sum(calls)},
+        turns=3,
         stops={},
     )
 
 
 PROMPTS = np.array([7, 5])
 PAIR = {"target": MODELS["t5"], "drafter": MODELS["t5, two matrices"]}
+
+
+def test_a_round_without_review_costs_the_target_nothing():
+    ended = dataclasses.replace(rounds([6, 3]), reviewed=np.array([[True, False], [True, False]]))
+    found = operations(ended, PROMPTS, Neural("drafter", 3), PAIR, {}, "target")
+    calls = decoder_call(shape_of(PAIR["target"]), 4, np.array([0, 0]), np.array([7, 5]))
+    assert found["target"]["flops"] == pytest.approx(calls.flops.sum() / 7)
 
 
 def test_the_target_pays_for_rejected_tokens_and_reads_its_weights_once_a_call():
@@ -163,7 +172,10 @@ def test_parallel_heads_cost_one_wide_call_and_their_networks():
 
 def test_decoding_alone_has_one_call_per_token():
     alone = dataclasses.replace(
-        rounds([0, 0]), committed=np.ones((2, 2), int), width=np.zeros((2, 2), int)
+        rounds([0, 0]),
+        committed=np.ones((2, 2), int),
+        reviewed=np.ones((2, 2), bool),
+        width=np.zeros((2, 2), int),
     )
     found = operations(alone, PROMPTS, Nothing(), {"target": PAIR["target"]}, {}, "target")
     calls = decoder_call(

@@ -116,6 +116,21 @@ class ScriptModel:
         return Output(logits), Cache(cache.data, cache.length + tokens.shape[1])
 
 
+@dataclasses.dataclass(frozen=True)
+class TracedScript(ScriptModel):
+    """A `ScriptModel` whose script and peaks are its parameters: one program serves all."""
+
+    script: tuple[int, ...] = ()
+
+    def extend(self, params, tokens, cache, *, at=None):
+        position = cache.length[:, None] + jnp.arange(tokens.shape[1])
+        chosen = jax.nn.one_hot(params["script"][position], self.vocab_size)
+        logits = chosen * params["peaks"][position][..., None]
+        if at is not None:
+            logits = jnp.take_along_axis(logits, at[..., None], axis=1)
+        return Output(logits), Cache(cache.data, cache.length + tokens.shape[1])
+
+
 def adjusted(logits: np.ndarray, temperature: float, top_k: int, top_p: float) -> np.ndarray:
     """methods.md 1.1 written out once more, in float64, for one law."""
     logits = np.asarray(logits, np.float64) / temperature

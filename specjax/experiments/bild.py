@@ -1,0 +1,50 @@
+"""What all configs of the Big Little Decoder decode and sweep (Kim et al. 2023, section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from specjax.experiments.defaults import AUTOREGRESSIVE, bild, decode_config, neural
+
+NUCLEUS = {"temperature": 1.0, "top_p": 0.8}
+"""Sampling of Table 5."""
+
+WINDOWS = (3, 5, 7, 9)
+"""Draft lengths of the baselines without a fallback."""
+
+
+def bild_config(
+    fallback: Sequence[float], rollback: Sequence[float], aligned: str = "", **changes: Any
+) -> ConfigDict:
+    """BiLD and lossless decoding with each drafter, and BiLD's ablations, and their sweep.
+
+    `aligned` is the directory or hub id of a drafter that was trained on the target's outputs;
+    empty: the other one alone. Ablations and sampling take it if there is one. Decodes at the
+    middle of the thresholds; `configs/sweep.py` takes all of them.
+    """
+    middle = fallback[len(fallback) // 2], rollback[len(rollback) // 2]
+    thresholds = {"fallback": tuple(fallback), "rollback": tuple(rollback)}
+    strategies: dict[str, Any] = {"autoregressive": AUTOREGRESSIVE}
+    sweep: dict[str, Any] = {}
+    models = {"": "drafter"} | ({"_aligned": "aligned"} if aligned else {})
+    for ending, model in models.items():
+        strategies[f"bild{ending}"] = bild(*middle, model=model)
+        strategies[f"speculative{ending}"] = neural(model, WINDOWS[0])
+        sweep[f"bild{ending}"] = thresholds
+        sweep[f"speculative{ending}"] = {"length": WINDOWS}
+    strategies |= {
+        "no_rollback": bild(middle[0], "inf", model=model),
+        "no_fallback": bild(0.0, middle[1], model=model, length=WINDOWS[1]),
+        "nucleus": {"drafter": "none", **NUCLEUS},
+        "bild_nucleus": bild(*middle, model=model, **NUCLEUS),
+        "speculative_nucleus": neural(model, WINDOWS[0], **NUCLEUS),
+    }
+    sweep |= {
+        "no_rollback": {"fallback": tuple(fallback)},
+        "no_fallback": {"length": WINDOWS, "rollback": tuple(rollback)},
+    }
+    drafters = {"aligned": aligned} if aligned else {}
+    return decode_config(strategies=strategies, sweep=sweep, drafters=drafters, **changes)
