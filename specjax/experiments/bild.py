@@ -7,6 +7,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from specjax.errors import UserError
 from specjax.experiments.defaults import AUTOREGRESSIVE, bild, decode_config, neural
 
 NUCLEUS = {"temperature": 1.0, "top_p": 0.8}
@@ -48,3 +49,36 @@ def bild_config(
     }
     drafters = {"aligned": aligned} if aligned else {}
     return decode_config(strategies=strategies, sweep=sweep, drafters=drafters, **changes)
+
+
+def early_exit_config(
+    method: str,
+    *,
+    fallback: Sequence[float],
+    rollback: Sequence[float],
+    threshold: Sequence[float],
+    tau: Sequence[float],
+    **changes: Any,
+) -> ConfigDict:
+    """The target's first layer drafting for BiLD and for lossless decoding, or CALM; their sweep.
+
+    `method` is "bild" or "calm": each needs a target trained for it.
+
+    Raises:
+      UserError: when it is another.
+    """
+    strategies: dict[str, Any] = {"autoregressive": AUTOREGRESSIVE}
+    sweep: dict[str, Any] = {}
+    if method == "bild":
+        middle = fallback[len(fallback) // 2], rollback[len(rollback) // 2]
+        strategies["bild"] = bild(*middle, exit=1)
+        strategies["speculative"] = {"drafter": "early_exit", "exit": 1, "length": WINDOWS[0]}
+        sweep["bild"] = {"fallback": tuple(fallback), "rollback": tuple(rollback)}
+        sweep["speculative"] = {"length": WINDOWS}
+    elif method == "calm":
+        middle = {"threshold": threshold[len(threshold) // 2], "tau": tau[len(tau) // 2]}
+        strategies["calm"] = {"drafter": "calm", **middle}
+        sweep["calm"] = {"threshold": tuple(threshold), "tau": tuple(tau)}
+    else:
+        raise UserError(f"the config's method is {method!r}; it must be 'bild' or 'calm'")
+    return decode_config(strategies=strategies, sweep=sweep, **changes)

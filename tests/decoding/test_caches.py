@@ -81,6 +81,7 @@ STRATEGIES = {
     "uniform": Strategy(Uniform(2, V), temperature=1.0),
     "bild": bild(fallback=0.3, rollback=1.5, length=3),
     "bild_official": bild(fallback=0.3, rollback=1.5, length=3, compat="official"),
+    "bild_exit": bild(fallback=0.3, rollback=1.5, length=3, exit=1, compat="official"),
     "bild_reviewed_nucleus": bild(
         0.2, 2.0, length=4, distance="kl", verify_eos=True, temperature=1.0, top_p=0.8
     ),

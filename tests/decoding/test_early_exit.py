@@ -11,7 +11,7 @@ from exits import BOTH, DEPTH, MODELS, PARAMS, PROMPTS, Uncached, decode, sixtee
 from scripted import chi_square, counted, sequence_law
 
 from specjax.decoding.state import Decoder
-from specjax.decoding.strategy import Strategy, early_exit
+from specjax.decoding.strategy import Strategy, bild, early_exit
 from specjax.drafting.neural import BREAK_EVEN, Neural
 from specjax.verification.exact import SpeculativeSampling
 
@@ -24,6 +24,8 @@ STRATEGIES = {
     "drafted": Strategy(
         Neural("target", 4, adapt=BREAK_EVEN, exit=1), numbers=(("cost", 0.2),), widths=(1, 3, 4)
     ),
+    # Every token that is not the target's own is dropped.
+    "bild": bild(0.3, 0.0, exit=1, length=4, verify_eos=True),
 }
 
 
@@ -38,6 +40,14 @@ def test_greedy_tokens_are_those_of_the_uncached_model(kind, name, expected):
     generation = decode(kind, STRATEGIES[name])
     assert texts(generation) == expected[kind]
     assert 0 < np.sum(generation.trace.accepted) < np.sum(generation.trace.drafted)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_without_fallback_and_rollback_bild_writes_what_its_first_layer_would(kind):
+    generation = decode(kind, bild(0.0, np.inf, exit=1, length=LIMIT))
+    small = Uncached(kind, exit=1)
+    assert texts(generation) == [small.greedy(prompt, LIMIT) for prompt in PROMPTS]
+    assert np.sum(generation.trace.calls["target"]) == 0
 
 
 @pytest.mark.parametrize("kind", BOTH)

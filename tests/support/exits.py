@@ -41,16 +41,17 @@ BOTH = ["t5", pytest.param("llama", marks=pytest.mark.slow)]
 PROMPTS = [[3, 4, 5, 1], [6, 2], [7, 8, 9, 2, 3, 4, 2], [2, 2, 2, 5]]
 
 
-@functools.partial(jax.jit, static_argnames="model")
-def teach(model, params, batch):
-    return model.teach(params, batch)[0]
+@functools.partial(jax.jit, static_argnames=("model", "exit"))
+def teach(model, params, batch, exit):
+    return model.teach(params, batch, exits=(exit,))[0]
 
 
 @dataclasses.dataclass(frozen=True)
 class Uncached:
-    """The whole model on the whole text, without any cache; `scripted.sequence_law` reads it."""
+    """The first `exit` layers on the whole text, without any cache, for `sequence_law`."""
 
     kind: str
+    exit: int = DEPTH
     eos: tuple[int, ...] = (EOS,)
     room: int = 24
 
@@ -60,7 +61,7 @@ class Uncached:
         batch = {"inputs": jnp.array([fed]), "length": jnp.array([len(prefix)])}
         if source:
             batch |= {"prompt": jnp.array([source]), "prompt_length": jnp.array([len(source)])}
-        logits = teach(MODELS[self.kind], params, batch)[0, len(prefix) - 1]
+        logits = teach(MODELS[self.kind], params, batch, self.exit)[0, len(prefix) - 1]
         return np.asarray(logits, np.float64)
 
     def greedy(self, prompt: list[int], limit: int) -> list[int]:
