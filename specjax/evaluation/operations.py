@@ -159,8 +159,8 @@ def operations(
     }
 
 
-def sum_of(parts: Mapping[str, Operations]) -> Operations:
-    return sum(parts.values(), start=NONE)
+def sum_of(found: Mapping[str, Operations]) -> Operations:
+    return sum(found.values(), start=NONE)
 
 
 def entry(total: Operations, tokens: int) -> dict[str, float]:
