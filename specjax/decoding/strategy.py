@@ -39,6 +39,9 @@ WHOLE, DRAFTED = VERIFY = ("full", "drafted")
 """Width of the target's call: the drafter's, or the narrowest compiled one that holds what was
 drafted."""
 
+Settings = tuple[float, int, float]
+"""Temperature, top-k and top-p."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Strategy:
@@ -76,8 +79,8 @@ class Strategy:
         return self.widths or (self.drafter.width,)
 
     @property
-    def settings(self) -> tuple[float, int, float]:
-        """What a baseline must share: temperature, top-k and top-p."""
+    def settings(self) -> Settings:
+        """What a baseline must share."""
         return self.temperature, self.top_k, self.top_p
 
     def options(self) -> Options:

@@ -275,16 +275,21 @@ def _models_table(models: Mapping[str, Any]) -> str:
 
 def _costs_table(results: Results) -> str:
     """c of every model and v of every width that was timed."""
-    costs = results.get("costs") or {}
-    widths = sorted({int(width) for each in costs.values() for width in each.get("v") or {}})
+    found = [
+        (sampling, name, each)
+        for sampling, models in (results.get("costs") or {}).items()
+        for name, each in models.items()
+    ]
+    widths = sorted({int(width) for *_, each in found for width in each.get("v") or {}})
     rows = [
         [
+            sampling,
             name,
             cell(each.get("c"), ".3f"),
             *(cell((each.get("v") or {}).get(str(width)), ".2f") for width in widths),
         ]
-        for name, each in costs.items()
+        for sampling, name, each in found
     ]
-    head = ["model", "c", *(f"v of {width}" for width in widths)]
+    head = ["sampling", "model", "c", *(f"v of {width}" for width in widths)]
     caption = "Cost coefficient c (step over target step) and cost v of calls of several tokens"
     return page.table(caption, head, rows) if rows else ""

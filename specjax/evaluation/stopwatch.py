@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
-from specjax.drafting.base import Call
+from specjax.drafting.base import Call, fold
 from specjax.models.base import Cache, LanguageModel, Params
-from specjax.sampling import argmax
+from specjax.sampling import Sampling, adjust, argmax, draw
 
 STEPS = 32
 """Turns of a timed loop."""
@@ -29,6 +29,7 @@ def _call_often(
     length: jax.Array,
     calls: tuple[Call, ...],
     capacity: int,
+    settings: Sampling,
     steps: jax.Array,
 ) -> jax.Array:
     """`steps` turns in one program; in a turn models[i] makes calls[i], each after the one before.
@@ -39,12 +40,14 @@ def _call_often(
         model.start(weights, prompt, length, capacity)
         for model, weights in zip(models, params, strict=True)
     )
+    keys = jax.random.split(jax.random.key(0), prompt.shape[0])
 
     def turn(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         index, token, caches = carry
         after = []
         for model, weights, cache, call in zip(models, params, caches, calls, strict=True):
-            token, cache = _call(model, weights, cache, call, token)
+            found, cache = _call(model, weights, cache, call, token)
+            token = _chosen(found, settings, fold(keys, index))
             # Stay inside the buffer; where exactly does not change the cost of masked attention.
             pointer = jnp.minimum(cache.length, capacity - 2 * call.tokens)
             after.append(cache.replace(length=pointer))
@@ -57,7 +60,7 @@ def _call_often(
 def _call(
     model: LanguageModel, weights: Params, cache: Cache, call: Call, token: jax.Array
 ) -> tuple[jax.Array, Cache]:
-    """A call fed copies of token [B, 1]; the token [B, 1] that it gives, for the next one."""
+    """A call fed copies of token [B, 1]; its logits [B, A, V], or states when it computes none."""
     batch, width = token.shape[0], call.tokens
     at = jnp.broadcast_to(jnp.arange(width - call.logits, width), (batch, call.logits))
     resume = None
@@ -73,19 +76,29 @@ def _call(
         resume=resume,
         resume_from=call.resume_from,
     )
-    found = argmax(output.logits if call.logits else output.hidden)
-    return jnp.max(found, axis=1, keepdims=True), cache
+    return output.logits if call.logits else output.hidden, cache
+
+
+def _chosen(logits: jax.Array, settings: Sampling, keys: jax.Array) -> jax.Array:
+    """A token [B, 1] that needs the argmax, or the law, of every position of logits [B, A, V]."""
+    if settings.greedy:
+        return jnp.max(argmax(logits), axis=1, keepdims=True)
+    return draw(keys, jnp.mean(adjust(logits, settings), axis=1))[:, None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Stopwatch:
-    """Times calls of named models at one shape of batch, prompt and cache."""
+    """Times calls of named models at one shape of batch, prompt and cache.
+
+    A call chooses one token as `sampling` says, from the laws of all its positions.
+    """
 
     models: dict[str, LanguageModel]
     params: dict[str, Params]
     batch: int = 1
     prompt: int = 16
     capacity: int = 96
+    sampling: Sampling = dataclasses.field(default_factory=lambda: Sampling(greedy=True))
 
     def timing(self, turns: Sequence[tuple[Call, ...]]) -> Timing:
         """Compiles the loop of every turn of calls."""
@@ -102,6 +115,7 @@ class Stopwatch:
             jnp.full(self.batch, self.prompt, jnp.int32),
             turn,
             max(self.capacity, 3 * max(call.tokens for call in turn)),
+            self.sampling,
         )
         run(jnp.int32(1)).block_until_ready()
         return run
@@ -125,7 +139,7 @@ class Timing:
         self.trials.append([_milliseconds(run) for run in self.runs])
 
     def milliseconds(self) -> np.ndarray:
-        """Of each turn in each trial [trials, turns], argmax included."""
+        """Of each turn in each trial [trials, turns], the choice of a token included."""
         return np.array(self.trials)
 
 

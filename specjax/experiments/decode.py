@@ -19,7 +19,7 @@ from specjax.checkpoints import heads
 from specjax.checkpoints.tokenizer import token_ids
 from specjax.data.batching import Batch
 from specjax.data.text import Example, read_lines
-from specjax.decoding.strategy import Strategy
+from specjax.decoding.strategy import Settings, Strategy
 from specjax.errors import UserError
 from specjax.evaluation import cost
 from specjax.evaluation.stopwatch import Stopwatch
@@ -38,6 +38,7 @@ from specjax.experiments.strategies import BASELINE, load_strategies
 from specjax.models.base import LanguageModel
 from specjax.parallel.mesh import mesh_of
 from specjax.profiling import profile
+from specjax.sampling import sampling
 from specjax.training import ngram
 
 PROFILE = "profile"
@@ -103,8 +104,8 @@ def finish(job: Job, workdir: Path) -> dict[str, Any]:
     """Decodes, measures and writes results; returns the content of results.json."""
     batches = job.batches()
     calls = call_times(job, batches)
-    measured = measure(job, batches, calls.take)
-    costs = calls.costs()
+    measured = measure(job, batches, lambda: [each.take() for each in calls.values()])
+    costs = {settings: each.costs() for settings, each in calls.items()}
     if job.config.profile_rounds:
         write_profiles(job, workdir / PROFILE)
     return results.write(job, measured, costs, workdir)
@@ -255,11 +256,27 @@ def timed(
     return time.perf_counter() - start, rows, generation
 
 
-def call_times(job: Job, batches: list[Batch], *, sparse: bool = False) -> cost.CallTimes:
+def call_times(
+    job: Job, batches: list[Batch], *, sparse: bool = False
+) -> dict[Settings, cost.CallTimes]:
     """Readies the timing of the model calls that the predictions need, at the shapes of this run.
 
-    `sparse` leaves out some of the widths, for predictions that choose what to run.
+    By the sampling settings of the strategies, because drawing a token takes longer than finding
+    the largest. `sparse` leaves out some of the widths, for predictions that choose what to run.
     """
+    groups: dict[Settings, list[Strategy]] = {}
+    for strategy in job.strategies.values():
+        groups.setdefault(strategy.settings, []).append(strategy)
+    return {
+        settings: _group_times(job, batches, settings, group, sparse)
+        for settings, group in groups.items()
+    }
+
+
+def _group_times(
+    job: Job, batches: list[Batch], settings: Settings, group: list[Strategy], sparse: bool
+) -> cost.CallTimes:
+    """The timing of the calls of strategies with the same sampling settings."""
     decoder = job.generators[BASELINE].decoder
     widest = sorted(batch.tokens.shape[1] for batch in batches)[len(batches) // 2]
     watch = Stopwatch(
@@ -268,9 +285,10 @@ def call_times(job: Job, batches: list[Batch], *, sparse: bool = False) -> cost.
         batch=job.config.batch_size,
         prompt=widest,
         capacity=decoder.buffer(widest),
+        sampling=sampling(*settings),
     )
-    widths = {width for each in job.strategies.values() for width in each.target_widths}
-    drafters = [strategy.drafter for strategy in job.strategies.values()]
+    widths = {width for each in group for width in each.target_widths}
+    drafters = [strategy.drafter for strategy in group]
     return cost.call_times(watch, drafters, decoder.target, widths, sparse=sparse)
 
 

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from specjax.decoding.state import Trace
-from specjax.decoding.strategy import Strategy
+from specjax.decoding.strategy import Settings, Strategy
 from specjax.decoding.summary import summarise
 from specjax.drafting.base import Drafter
 from specjax.evaluation.cost import Costs, standardized_walltime_improvement
@@ -34,8 +34,15 @@ TEXTS = 5
 """Texts kept round by round, for the coloured figure."""
 
 
-def write(job: Job, measured: dict[str, Measured], costs: Costs, workdir: Path) -> dict[str, Any]:
-    """Writes results.json, outputs.jsonl, trace.npz and report.html; prints the table."""
+def write(
+    job: Job, measured: dict[str, Measured], costs: dict[Settings, Costs], workdir: Path
+) -> dict[str, Any]:
+    """Writes results.json, outputs.jsonl, trace.npz and report.html; prints the table.
+
+    `costs` of the calls under the sampling settings of every strategy.
+    """
+    target = job.generators[BASELINE].decoder.target
+    steps = one_token_steps(costs)
     outputs = {name: job.generators[name].decode(entry.tokens) for name, entry in measured.items()}
     content = {
         "environment": {**environment(), "metric": signature(job.metric) or job.metric},
@@ -44,12 +51,15 @@ def write(job: Job, measured: dict[str, Measured], costs: Costs, workdir: Path) 
             "name": job.config.name or job.config.task,
             "examples": len(job.examples),
         },
-        "models": models(job, costs),
+        "models": models(job, steps),
         "strategies": {
-            name: strategy_entry(job, name, measured, costs, outputs[name]) for name in measured
+            name: strategy_entry(
+                job, name, measured, costs[job.strategies[name].settings], outputs[name]
+            )
+            for name in measured
         },
-        "costs": costs.entries(job.generators[BASELINE].decoder.target),
-        "roofline": rooflines(job, rounds_of(measured[BASELINE].traces), costs),
+        "costs": cost_entries(costs, target),
+        "roofline": rooflines(job, rounds_of(measured[BASELINE].traces), steps),
         "texts": texts(job, measured),
     }
     write_jsonl(workdir / "outputs.jsonl", output_rows(job, measured, outputs))
@@ -64,12 +74,32 @@ def write(job: Job, measured: dict[str, Measured], costs: Costs, workdir: Path) 
     return content
 
 
-def models(job: Job, costs: Costs) -> dict[str, Any]:
+def cost_entries(costs: dict[Settings, Costs], target: str) -> dict[str, Any]:
+    """What was measured, by sampling settings and model."""
+    return {label(settings): each.entries(target) for settings, each in costs.items()}
+
+
+def label(settings: Settings) -> str:
+    """Sampling settings in words: `greedy`, or `T=0.7, top-k 40`."""
+    temperature, top_k, top_p = settings
+    if temperature == 0:
+        return "greedy"
+    cuts = [f"top-k {top_k}"] * (top_k > 0) + [f"top-p {top_p:g}"] * (top_p < 1)
+    return ", ".join([f"T={temperature:g}", *cuts])
+
+
+def one_token_steps(costs: dict[Settings, Costs]) -> dict[str, float]:
+    """Milliseconds of every model's one-token call, greedy wherever that was timed."""
+    sampled_first = sorted(costs, reverse=True)
+    return {name: ms[1] for each in sampled_first for name, ms in costs[each].step.items()}
+
+
+def models(job: Job, steps: dict[str, float]) -> dict[str, Any]:
     """Size and measured one-token cost of each model."""
     return {
         name: {
             "parameters": parameters(entry.params),
-            "step_ms": costs.step[name][1] if name in costs.step else 0.0,
+            "step_ms": steps.get(name, 0.0),
         }
         for name, entry in job.models.items()
     }
@@ -165,7 +195,7 @@ def prompt_lengths(job: Job) -> np.ndarray:
     return np.array([len(prompt) for prompt in job.prompts])
 
 
-def rooflines(job: Job, alone: Rounds, costs: Costs) -> dict[str, Any] | None:
+def rooflines(job: Job, alone: Rounds, steps: dict[str, float]) -> dict[str, Any] | None:
     """The bound of memory on the one-token step of each model that ran.
 
     At the mean cache length of the target decoding `alone`. None on a mesh, where a device holds
@@ -181,9 +211,9 @@ def rooflines(job: Job, alone: Rounds, costs: Costs) -> dict[str, Any] | None:
         name: roofline(
             step_bytes(job.models[name].model, job.config.batch_size, cached, source),
             bandwidth,
-            step[1],
+            step,
         )
-        for name, step in costs.step.items()
+        for name, step in steps.items()
         if name in job.models
     }
 

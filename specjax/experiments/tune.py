@@ -79,7 +79,7 @@ def work(config: ConfigDict, space: Space, search: Search, budget: Budget, workd
         found, costs = predict(job, space, few, budget)
         for name, speedup in found.items():
             search.trials[name].predicted = speedup
-        search.costs = costs.entries(TARGET)
+        search.costs = costs
         drop_by_prediction(groups(space, search), config.margin, most_of_a_group(config, space))
         save()
     print(f"{len(search.alive)} of {len(search.trials)} candidates are run")

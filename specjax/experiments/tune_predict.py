@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from specjax.evaluation.cost import Costs
 from specjax.evaluation.traces import Rounds, rounds_of
 from specjax.experiments import decode
 from specjax.experiments.decode import Job
-from specjax.experiments.results import loop_seconds_per_token
+from specjax.experiments.results import cost_entries, loop_seconds_per_token
 from specjax.experiments.tune_budget import Budget
 from specjax.experiments.tune_space import Candidate, Space
 from specjax.theory.speculative import improvement
@@ -29,7 +30,7 @@ class Probe:
 
 def predict(
     job: Job, space: Space, batches: list[Batch], budget: Budget
-) -> tuple[dict[str, float], Costs]:
+) -> tuple[dict[str, float], dict[str, Any]]:
     """Predicted speedup of every candidate by its name, and the call costs they rest on.
 
     Candidates that differ in draft length share one decode of `batches`, with the longest.
@@ -43,13 +44,16 @@ def predict(
         probes[others] = probe(job, space, candidate, batches)
     budget.check()
     drafting = dataclasses.replace(job, strategies={c.name: c.strategy for c in space.candidates})
-    costs = decode.call_times(drafting, batches, sparse=True).costs()
+    calls = decode.call_times(drafting, batches, sparse=True)
+    costs = {settings: each.costs() for settings, each in calls.items()}
     target = job.generators[space.baseline].decoder.target
     found = {
-        each.name: predicted_speedup(costs, probes[each.others], each.strategy.drafter, target)
+        each.name: predicted_speedup(
+            costs[each.strategy.settings], probes[each.others], each.strategy.drafter, target
+        )
         for each in space.candidates
     }
-    return found, costs
+    return found, cost_entries(costs, target)
 
 
 def probe(job: Job, space: Space, candidate: Candidate, batches: list[Batch]) -> Probe:

@@ -95,7 +95,7 @@ def test_the_parts_of_a_strategy_s_figures_agree(finished):
 
 def test_costs_and_rooflines_cover_every_model_and_width(finished):
     results = json.loads((finished[1] / "results.json").read_text())
-    costs = results["costs"]
+    costs = results["costs"]["greedy"]
     assert costs["target"]["c"] == 1.0 and set(costs["drafter"]["v"]) == {"1", "2"}
     widths = {str(spec.get("length", 0) + 1) for spec in results["config"]["strategies"].values()}
     assert set(costs["target"]["step_ms"]) == widths

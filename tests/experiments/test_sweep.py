@@ -106,6 +106,15 @@ def _drafters(pair: Path) -> tuple[str, ...]:
     return str(pair / "drafter"), str(pair / "nowhere")
 
 
+def test_calls_are_timed_under_the_sampling_of_their_strategies(swept):
+    found = json.loads(next(swept[1].rglob("results.json")).read_text())
+    assert {name: set(each) for name, each in found["costs"].items()} == {
+        "greedy": {"target"}, "T=1": {"target", "drafter"},
+    }  # fmt: skip
+    sampled = found["costs"]["T=1"]["drafter"]["step_ms"]["1"]
+    assert found["models"]["drafter"]["step_ms"] == sampled > 0
+
+
 def test_an_interrupted_point_runs_again_and_finished_ones_do_not(swept):
     _, _, seen = swept
     assert [row["point"] for row in seen["interrupted"]] == seen["first"][:2]

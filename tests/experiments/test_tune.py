@@ -387,7 +387,7 @@ def test_a_search_runs_to_its_end(pair, tmp_path):
     content = tune.run(config_of(pair, {"length": (1, 2)}, margin=1.0), tmp_path)
     assert content["status"] == "finished"
     assert all(line["predicted"] > 0 and line["speedup"] > 0 for line in content["table"])
-    assert content["search"]["costs"]["target"]["step_ms"].keys() == {"1", "2", "3"}
+    assert content["search"]["costs"]["greedy"]["target"]["step_ms"].keys() == {"1", "2", "3"}
     assert content["search"]["rounds"] == 1
     tokens = {tuple(t["tokens"][:3]) for t in content["search"]["trials"].values()}
     assert tokens == {tuple(content["search"]["alone"]["tokens"][:3])}  # lossless

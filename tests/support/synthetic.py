@@ -156,13 +156,13 @@ def results() -> dict[str, Any]:
             "drafter": {"parameters": 2_428_640, "step_ms": STEP * C},
         },
         "strategies": {name: entry(*settings) for name, settings in STRATEGIES.items()},
-        "costs": {
+        "costs": {"greedy": {
             "target": {
                 "step_ms": {str(w): STEP * v(w) for w in widths}, "c": 1.0,
                 "v": {str(w): v(w) for w in widths},
             },
             "drafter": {"step_ms": {"1": STEP * C}, "c": C, "v": {"1": 1.0}},
-        },
+        }},
         "roofline": {"target": roof(4 * 29e6, STEP), "drafter": roof(4 * 2.6e6, STEP * C)},
         "texts": texts(),
     }  # fmt: skip

@@ -176,11 +176,11 @@ def test_a_run_killed_at_random_moments_ends_bit_identical(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     start = time.perf_counter()
     assert in_a_process(whole, 0.0, "never") == 0
-    process_seconds = time.perf_counter() - start
     step_seconds = float((whole / "seconds").read_text("utf-8"))
+    start_seconds = time.perf_counter() - start - step_seconds
     rng = random.Random(1)
     for kill in range(KILLS):
-        when, most = ("start", process_seconds / 2) if kill % 4 == 2 else (
+        when, most = ("start", start_seconds) if kill % 4 == 2 else (
             "steps", step_seconds / KILLS
         )  # fmt: skip
         assert in_a_process(killed, rng.uniform(0.0, most), when) == -signal.SIGKILL
