@@ -126,6 +126,21 @@ def test_it_runs_to_the_end_on_stand_ins(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_calm_runs_to_the_end_on_stand_ins(tmp_path: Path) -> None:
+    config = stand_in(module("bild_early_exit").get_config("calm"), tmp_path)
+    content = decode.run(config, tmp_path / "out")
+    entry = content["strategies"]["calm"]
+    assert 1 <= entry["layers_per_token"] <= 2 and not entry["lossless"]
+    assert entry["predicted"]["with_v"] is None and entry["time"]["target"] is None
+    assert content["strategies"]["autoregressive"]["layers_per_token"] is None
+
+
+def test_a_method_for_early_exits_that_is_none_is_refused() -> None:
+    with pytest.raises(UserError, match="'luck'; it must be 'bild' or 'calm'"):
+        module("bild_early_exit").get_config("luck")
+
+
+@pytest.mark.slow
 def test_the_dry_run_of_t5_xxl_is_quick_and_small() -> None:
     """Under 2 GB, and not by far more than the 15 to 23 seconds it takes on two cores."""
     code = (
