@@ -21,30 +21,33 @@ SHORTEST = 1e-6
 """Milliseconds of a call too short to measure: ratios of costs must exist."""
 
 
-def openings(drafters: Iterable[Drafter]) -> set[Call]:
-    """The first call of each model in a draft; the calls of an early exit are all alike."""
-    found = set()
-    for drafter in drafters:
-        whole = (call for call in reversed(drafter.schedule) if call.exit is None)
-        found |= set({call.model: call for call in whole}.values())
-    return found
+def draft_calls(drafter: Drafter, drafted: int) -> tuple[Call, ...]:
+    """The calls of a draft of `drafted` tokens, at most the drafter's width."""
+    if drafter.schedule and drafted < drafter.width:
+        return dataclasses.replace(drafter, length=drafted).schedule
+    return drafter.schedule
 
 
-def needed(drafters: Sequence[Drafter], target: str, widths: Iterable[int]) -> list[Call]:
-    """The calls whose cost the figures of drafters rest on, one for each `Call.part` and width.
+def needed(
+    drafters: Sequence[Drafter], target: str, widths: Iterable[int]
+) -> dict[Call, tuple[Call, ...]]:
+    """The calls whose cost the figures of drafters rest on.
 
-    `widths` are the drafted tokens that the target's calls have room for. Of every part the
-    one-token call too: c and v are ratios to it.
+    Each with the calls that it follows in a round: the target's with the draft that it verifies,
+    that of the first of the drafters where several want the same call. `widths` are the drafted
+    tokens that the target's calls have room for. Of every part the one-token call too: c and v are
+    ratios to it.
     """
-    pairs = [(each, width) for each in drafters for width in widths if width <= each.width]
-    calls = [review_call(drafter, target, width) for drafter, width in pairs]
-    calls += [call for drafter in drafters for call in drafter.schedule]
-    calls += [dataclasses.replace(call, tokens=1, logits=min(call.logits, 1)) for call in calls]
-    calls.append(Call(target, 1, 1))
-    # Of two calls of a width, the one that opens a draft comes last and stays.
-    first = openings(drafters)
-    kept = {(call.part, call.tokens): call for call in sorted(calls, key=first.__contains__)}
-    return sorted(kept.values(), key=lambda call: (call.model != target, call.part, call.tokens))
+    found: dict[Call, tuple[Call, ...]] = {Call(target, 1, 1): ()}
+    for drafter in drafters:
+        for width in sorted({0, *widths} & set(range(drafter.width + 1))):
+            before = draft_calls(drafter, width) if width else ()
+            found.setdefault(review_call(drafter, target, width), before)
+            found.update({call: () for call in before})
+    for call in list(found):
+        found.setdefault(dataclasses.replace(call, tokens=1, logits=min(call.logits, 1)), ())
+    order = sorted(found, key=lambda call: (call.model != target, call.part, call.tokens))
+    return {call: found[call] for call in order}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,31 +117,32 @@ class Costs:
         }
 
 
-def doubling(calls: Sequence[Call]) -> list[Call]:
-    """Of each part the narrowest and the widest call, and between them widths that double."""
-    kept = []
+def doubling(calls: Mapping[Call, tuple[Call, ...]]) -> dict[Call, tuple[Call, ...]]:
+    """Of each part the narrowest and the widest call, and between them widths that double.
+
+    And all that these follow.
+    """
+    kept = set()
     for part in dict.fromkeys(call.part for call in calls):
         own = sorted((c for c in calls if c.part == part), key=lambda call: call.tokens)
         last = 0
         for call in own:
             if call.tokens >= 2 * last or call is own[-1]:
-                kept.append(call)
+                kept |= {call, *calls[call]}
                 last = call.tokens
-    return kept
+    return {call: before for call, before in calls.items() if call in kept}
 
 
 @dataclasses.dataclass(frozen=True)
 class CallTimes:
     """The calls that the figures of drafters rest on, timed trial by trial.
 
-    A call that opens a draft is timed behind a step of the target: that step has driven a small
-    model's weights out of the processor's caches. Later calls of the draft find them there, as
-    they do in a loop of their own.
+    A call that follows others in a round is timed with them and costs what they, each in a loop of
+    its own, leave over: where two models drive each other's weights out of the processor's caches,
+    the target's call bears it.
     """
 
-    calls: Sequence[Call]
-    first: set[Call]  # that open a draft
-    step: Call  # of the target
+    calls: Mapping[Call, tuple[Call, ...]]  # as `needed` gives them
     timing: Timing
 
     def take(self) -> None:
@@ -149,12 +153,11 @@ class CallTimes:
         """From the medians of all trials, `TRIALS` at least."""
         while len(self.timing.trials) < TRIALS:
             self.take()
-        took = self.timing.milliseconds()
-        before = took[:, [self.calls.index(self.step)]]
-        opens = np.array([call in self.first for call in self.calls])
+        took = dict(zip(self.calls, np.median(self.timing.milliseconds(), axis=0), strict=True))
         found: dict[str, dict[int, float]] = {}
-        for call, ms in zip(self.calls, np.median(took - before * opens, axis=0), strict=True):
-            found.setdefault(call.part, {})[call.tokens] = max(float(ms), SHORTEST)
+        for call, before in self.calls.items():
+            ms = took[call] - sum(took[each] for each in before)
+            found.setdefault(call.part, {}).setdefault(call.tokens, max(float(ms), SHORTEST))
         return Costs(found)
 
 
@@ -170,10 +173,9 @@ def call_times(
 
     `sparse`: their `doubling` widths only.
     """
-    calls, first, step = needed(drafters, target, widths), openings(drafters), Call(target, 1, 1)
+    calls = needed(drafters, target, widths)
     calls = doubling(calls) if sparse else calls
-    turns = [(step, call) if call in first else (call,) for call in calls]
-    return CallTimes(calls, first, step, watch.timing(turns))
+    return CallTimes(calls, watch.timing([(*before, call) for call, before in calls.items()]))
 
 
 def standardized_walltime_improvement(

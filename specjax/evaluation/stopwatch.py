@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,8 +24,8 @@ STEPS = 32
 
 @functools.partial(jax.jit, static_argnames=("models", "calls", "capacity"))
 def _call_often(
-    models: tuple[LanguageModel, ...],
-    params: tuple[Params, ...],
+    models: tuple[tuple[str, LanguageModel], ...],
+    params: dict[str, Params],
     prompt: jax.Array,
     length: jax.Array,
     calls: tuple[Call, ...],
@@ -32,26 +33,30 @@ def _call_often(
     settings: Sampling,
     steps: jax.Array,
 ) -> jax.Array:
-    """`steps` turns in one program; in a turn models[i] makes calls[i], each after the one before.
+    """`steps` turns in one program; in a turn the calls are made one after another.
 
     Logits are those of the last tokens fed.
     """
-    caches = tuple(
-        model.start(weights, prompt, length, capacity)
-        for model, weights in zip(models, params, strict=True)
-    )
+    caches = {name: model.start(params[name], prompt, length, capacity) for name, model in models}
     keys = jax.random.split(jax.random.key(0), prompt.shape[0])
 
+    def make(call: Call, index: jax.Array, carry: tuple[Any, ...]) -> tuple[Any, ...]:
+        token, caches = carry
+        model = dict(models)[call.model]
+        found, cache = _call(model, params[call.model], caches[call.model], call, token)
+        # Stay inside the buffer; where exactly does not change the cost of masked attention.
+        cache = cache.replace(length=jnp.minimum(cache.length, capacity - 2 * call.tokens))
+        return _chosen(found, settings, fold(keys, index)), {**caches, call.model: cache}
+
     def turn(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        index, token, caches = carry
-        after = []
-        for model, weights, cache, call in zip(models, params, caches, calls, strict=True):
-            found, cache = _call(model, weights, cache, call, token)
-            token = _chosen(found, settings, fold(keys, index))
-            # Stay inside the buffer; where exactly does not change the cost of masked attention.
-            pointer = jnp.minimum(cache.length, capacity - 2 * call.tokens)
-            after.append(cache.replace(length=pointer))
-        return index + 1, token, tuple(after)
+        index, *rest = carry
+        for call, alike in itertools.groupby(calls):
+            again, times = functools.partial(make, call), len(list(alike))
+            if times == 1:
+                rest = again(index, rest)
+            else:
+                rest = jax.lax.fori_loop(index, index + times, again, tuple(rest))
+        return index + 1, *rest
 
     token = jnp.zeros((prompt.shape[0], 1), jnp.int32)
     return jax.lax.while_loop(lambda c: c[0] < steps, turn, (0, token, caches))[1]
@@ -107,10 +112,11 @@ class Stopwatch:
 
     def _looped(self, turn: tuple[Call, ...]) -> Callable[[jax.Array], jax.Array]:
         """The compiled loop of a turn, as a function of how often it is taken."""
+        names = dict.fromkeys(call.model for call in turn)
         run = functools.partial(
             _call_often,
-            tuple(self.models[call.model] for call in turn),
-            tuple(self.params[call.model] for call in turn),
+            tuple((name, self.models[name]) for name in names),
+            {name: self.params[name] for name in names},
             jnp.zeros((self.batch, self.prompt), jnp.int32),
             jnp.full(self.batch, self.prompt, jnp.int32),
             turn,

@@ -18,8 +18,8 @@ from specjax.evaluation.cost import (
     Costs,
     call_times,
     doubling,
+    draft_calls,
     needed,
-    openings,
     standardized_walltime_improvement,
 )
 from specjax.theory.speculative import walltime_improvement
@@ -72,17 +72,21 @@ def test_every_call_that_a_prediction_prices_is_measured_once():
     assert [(call.model, call.tokens) for call in calls] == [
         ("target", 1), ("target", 4), ("target", 5), ("drafter", 1), ("drafter", 2),
     ]  # fmt: skip
-    assert openings(drafters) == {Call("drafter", 2, 1)}
+    before = {call.tokens: turn for call, turn in calls.items() if call.model == "target"}
+    opening, later = Call("drafter", 2, 1), Call("drafter", 1, 1)
+    assert before == {1: (), 4: (opening, later, later), 5: (opening, *[later] * 3)}
+    assert not any(turn for call, turn in calls.items() if call.model == "drafter")
 
 
 def test_an_early_exit_is_timed_by_the_layers_that_run():
     drafters = [Nothing(), Neural("target", 3, exit=1)]
+    states = Call("target", 1, 0, exit=1)
     calls = needed(drafters, "target", {0, 3})
     assert [(call.part, call.tokens) for call in calls] == [
         ("target", 1), ("target[1:]", 1), ("target[1:]", 4),
         ("target[:1]", 1), ("target[:1] states", 1),
     ]  # fmt: skip
-    assert openings(drafters) == set()
+    assert draft_calls(drafters[1], 2) == (*[Call("target", 1, 1, exit=1)] * 2, states)
 
 
 def test_an_early_exit_is_priced_by_its_calls_and_the_target_by_the_rest():
@@ -119,7 +123,7 @@ def measure(drafters, widths, **sparse):
     return call_times(Scripted(), drafters, "target", widths, **sparse).costs()
 
 
-def test_the_step_before_an_opening_call_is_not_counted_and_the_median_trial_counts():
+def test_the_draft_before_a_target_call_is_not_counted_and_the_median_trial_counts():
     costs = measure([Nothing(), Neural("drafter", 2)], [0, 2])
     median = 1 + (TRIALS - 1) / 2 / 10
     found = {name: {n: ms / median for n, ms in row.items()} for name, row in costs.step.items()}
