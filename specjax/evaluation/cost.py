@@ -14,7 +14,7 @@ from specjax.evaluation.stopwatch import Stopwatch, Timing
 from specjax.theory import cascade
 from specjax.theory.speculative import expected_tokens, improvement
 
-TRIALS = 5
+TRIALS = 25
 """Trials at least; the median counts."""
 
 SHORTEST = 1e-6

@@ -18,8 +18,8 @@ from specjax.drafting.base import Call, fold
 from specjax.models.base import Cache, LanguageModel, Params
 from specjax.sampling import Sampling, adjust, argmax, draw
 
-STEPS = 32
-"""Turns of a timed loop."""
+STEPS = 8
+"""Turns of a timed loop: many short trials meet more moments of a machine than few long ones."""
 
 
 @functools.partial(jax.jit, static_argnames=("models", "calls", "capacity"))
