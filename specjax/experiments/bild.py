@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ def bild_config(
     thresholds = {"fallback": tuple(fallback), "rollback": tuple(rollback)}
     strategies: dict[str, Any] = {"autoregressive": AUTOREGRESSIVE}
     sweep: dict[str, Any] = {}
-    models = {"": "drafter"} | ({"_aligned": "aligned"} if aligned else {})
+    models = _models(aligned)
     for ending, model in models.items():
         strategies[f"bild{ending}"] = bild(*middle, model=model)
         strategies[f"speculative{ending}"] = neural(model, WINDOWS[0])
@@ -47,8 +48,42 @@ def bild_config(
         "no_rollback": {"fallback": tuple(fallback)},
         "no_fallback": {"length": WINDOWS, "rollback": tuple(rollback)},
     }
-    drafters = {"aligned": aligned} if aligned else {}
-    return decode_config(strategies=strategies, sweep=sweep, drafters=drafters, **changes)
+    return decode_config(strategies=strategies, sweep=sweep, drafters=_others(aligned), **changes)
+
+
+def side_by_side_config(
+    fallback: Sequence[float],
+    rollback: Sequence[float],
+    window: int,
+    aligned: str = "",
+    **changes: Any,
+) -> ConfigDict:
+    """Every point of the same families as a strategy of its own, in one decode.
+
+    BiLD drafts up to `window` tokens. Names say the fallback in percent and the rollback.
+    """
+    strategies: dict[str, Any] = {"autoregressive": AUTOREGRESSIVE}
+    models = _models(aligned)
+    for ending, model in models.items():
+        common = {"model": model, "length": window}
+        for length in WINDOWS:
+            strategies[f"speculative{ending}_{length}"] = neural(model, length)
+        for low, high in itertools.product(fallback, rollback):
+            strategies[f"bild{ending}_{low * 100:g}_{high:g}"] = bild(low, high, **common)
+    for low in fallback:
+        strategies[f"no_rollback_{low * 100:g}"] = bild(low, "inf", **common)
+    for length, high in itertools.product(WINDOWS[:-1], rollback):
+        strategies[f"no_fallback_{length}_{high:g}"] = bild(0.0, high, model=model, length=length)
+    return decode_config(strategies=strategies, drafters=_others(aligned), **changes)
+
+
+def _models(aligned: str) -> dict[str, str]:
+    """Names of the drafters, by the ending of their strategies' names."""
+    return {"": "drafter"} | ({"_aligned": "aligned"} if aligned else {})
+
+
+def _others(aligned: str) -> dict[str, str]:
+    return {"aligned": aligned} if aligned else {}
 
 
 def early_exit_config(

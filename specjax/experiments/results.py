@@ -66,7 +66,8 @@ def write(
     write_trace(workdir / "trace.npz", measured)
     write_report(content, workdir)
     write_json(workdir / "results.json", content)
-    for made in (table, predictions, handed_over):
+    lossy = any(not entry["lossless"] for entry in content["strategies"].values())
+    for made in (table, predictions, *[handed_over] * lossy):
         print(made(content["strategies"]), end="\n\n")
     if job.metric != "none":
         print(f"metric: {content['environment']['metric']}")

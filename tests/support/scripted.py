@@ -122,7 +122,7 @@ class TracedScript(ScriptModel):
 
     script: tuple[int, ...] = ()
 
-    def extend(self, params, tokens, cache, *, at=None):
+    def extend(self, params, tokens, cache, *, at=None, **whole):
         position = cache.length[:, None] + jnp.arange(tokens.shape[1])
         chosen = jax.nn.one_hot(params["script"][position], self.vocab_size)
         logits = chosen * params["peaks"][position][..., None]
