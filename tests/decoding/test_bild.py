@@ -147,7 +147,10 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("widths", [(), (0, 1, 3)], ids=["full", "drafted"])
+@pytest.mark.parametrize(
+    "widths",
+    [pytest.param((), id="full"), pytest.param((0, 1, 3), id="drafted", marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_every_branch_has_its_rounds_tokens_and_calls(case, widths):
     strategy, pair, expected, tokens, counts = case

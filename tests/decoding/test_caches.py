@@ -125,7 +125,17 @@ def audited_rounds(strategy: Strategy, seed: int = 0):
         yield before, state
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+QUICK = ("none", "neural", "sampled", "blockwise", "exit_drafted", "max_gram", "bild")
+EVERY_STRATEGY = pytest.mark.parametrize(
+    "strategy",
+    [
+        pytest.param(strategy, id=name, marks=[] if name in QUICK else pytest.mark.slow)
+        for name, strategy in STRATEGIES.items()
+    ],
+)
+
+
+@EVERY_STRATEGY
 def test_after_every_round_the_trusted_slots_are_fresh(strategy):
     rounds = 0
     for before, state in audited_rounds(strategy):
@@ -193,7 +203,7 @@ def test_a_model_that_lags_far_behind_catches_up():
     assert wrong_slots(Held, "target") == []
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+@EVERY_STRATEGY
 def test_rows_do_not_depend_on_who_shares_the_batch(strategy):
     model = PrefixModel(V, eos=(EOS,))
     models = (("target", model), ("drafter", model))
