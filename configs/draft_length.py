@@ -15,12 +15,15 @@ from ml_collections import ConfigDict
 from specjax.experiments.defaults import decode_config, neural
 
 LONGEST = 10
-ADAPTIVE = {"cost": 0.05, "verification": 0.1, "overhead": 0.33, "verify": "drafted"}
+ADAPTIVE = {"verification": 0.1, "overhead": 0.33, "verify": "drafted"}
+COST = {"greedy": 0.05, "sampled": 0.1}
+"""Of a drafter step, over one of the target: drawing from a law makes it dearer."""
 
 
 def get_config(temperature: str = "0") -> ConfigDict:
     """The experiment; every field can be set by a flag."""
     heat = float(temperature)
+    adaptive = {**ADAPTIVE, "cost": COST["sampled" if heat else "greedy"]}
     lengths = range(1, LONGEST + 1)
     return decode_config(
         name="draft lengths",
@@ -30,7 +33,7 @@ def get_config(temperature: str = "0") -> ConfigDict:
             "autoregressive": {"drafter": "none"},
             **({"sampled": {"drafter": "none", "temperature": heat}} if heat else {}),
             **{f"speculative_{length}": neural("drafter", length, heat) for length in lengths},
-            "acceptance": neural("drafter", 7, heat, adapt="acceptance", **ADAPTIVE),
-            "break_even": neural("drafter", 7, heat, adapt="break_even", **ADAPTIVE),
+            "acceptance": neural("drafter", 7, heat, adapt="acceptance", **adaptive),
+            "break_even": neural("drafter", 7, heat, adapt="break_even", **adaptive),
         },
     )

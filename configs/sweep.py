@@ -9,14 +9,17 @@ semicolon before each field:
 
     --config='configs/sweep.py:configs/pair.py;strategies.speculative_3.length=1,2,3,5;seed=0,1'
 
+A base that brings its own grid, as `bild_multi30k.py`, is swept over that, each strategy by itself.
+
 `--dry_run` prints the points. Expected: lenience below 1 is faster and costs BLEU; docs/sweeps.md
 has the figures and the run time on two CPU cores.
 """
 
 from ml_collections import ConfigDict
 
+from specjax.experiments.config_file import read_config
 from specjax.experiments.defaults import sweep_config
-from specjax.experiments.sweep_grid import parse_grid
+from specjax.experiments.sweep_grid import parse_grid, proposed_grid
 
 GRID = {
     "strategies.lenient.length": (3, 5),
@@ -27,8 +30,10 @@ GRID = {
 def get_config(words: str = "configs/translate.py") -> ConfigDict:
     """The sweep of `BASE` or `BASE;field=value,value;field=value`."""
     base, *fields = words.split(";")
-    return sweep_config(
-        base=base,
-        grid=parse_grid(fields) if fields else GRID,
-        strategies=() if fields else ("lenient",),
-    )
+    if fields:
+        return sweep_config(base, parse_grid(fields))
+    made = read_config(base)
+    own = proposed_grid(made)
+    if own:
+        return sweep_config(made, own, apart=True)
+    return sweep_config(made, GRID, strategies=("lenient",))

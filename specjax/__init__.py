@@ -6,7 +6,14 @@ import os
 os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
 
 from specjax.api import Generator, LoadedModel, Result, load
-from specjax.decoding.strategy import Strategy, autoregressive, speculative
+from specjax.decoding.strategy import (
+    Strategy,
+    autoregressive,
+    bild,
+    calm,
+    early_exit,
+    speculative,
+)
 from specjax.errors import UserError
 from specjax.parallel.mesh import make_mesh
 from specjax.profiling import profile
@@ -20,6 +27,9 @@ __all__ = [
     "Strategy",
     "UserError",
     "autoregressive",
+    "bild",
+    "calm",
+    "early_exit",
     "load",
     "make_mesh",
     "profile",

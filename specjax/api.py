@@ -105,6 +105,7 @@ class Generator:
                 max_new_tokens,
                 layout=_layout(loaded),
                 widths=self.strategy.widths,
+                calm=self.strategy.calm,
             )
         except ValueError as error:
             raise UserError(f"strategy: {error}") from None

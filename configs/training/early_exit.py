@@ -7,6 +7,7 @@
 
 The loss is the mean of those after the first and the last decoder layer. For CALM set
 `--config.objective.exits=all --config.objective.exit_weights=linear`.
+`configs/bild_early_exit_multi30k.py` decodes with both.
 """
 
 from ml_collections import ConfigDict

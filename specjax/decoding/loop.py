@@ -21,6 +21,7 @@ from specjax.decoding.state import (
     Trace,
     empty_trace,
 )
+from specjax.decoding.turns import when
 from specjax.drafting.base import Caches, Context, Draft, Options, fold, last_token, until_eos
 from specjax.drafting.rows import append, cut, rewind
 from specjax.drafting.running import nothing_seen
@@ -102,6 +103,7 @@ def _first_context(
         active=limit > 0,
         running=nothing_seen(batch),
         options=options,
+        rejected=jnp.zeros((batch,), bool),
     )
 
 
@@ -132,17 +134,32 @@ def finish(state: State) -> Generation:
 def round_(decoder: Decoder, params: dict[str, Any], state: State) -> State:
     """One round: draft, verify, commit."""
     draft, caches = draft_tokens(decoder, params, state)
-    check = verify_fitting if decoder.widths else verify
-    verdict, caches, width = check(decoder, params, state, draft, caches)
+    verdict, caches, width = review(decoder, params, state, draft, caches)
     return commit(decoder, state, draft, verdict, caches, width)
 
 
 def draft_tokens(decoder: Decoder, params: dict[str, Any], state: State) -> tuple[Draft, Caches]:
-    """The drafter's proposal, cut at its first EOS and at the row's budget."""
+    """The drafter's proposal, cut at its first EOS and the row's budget, or room (see `Draft`)."""
     context = state.context
     keys = fold(fold(state.keys, context.length), DRAFT)
     draft, caches = decoder.drafter.draft(decoder.models, params, state.caches, context, keys)
-    return cut(draft, context.budget, decoder.target_model.eos), caches
+    room = context.budget if draft.final is None else context.room
+    return cut(draft, room, decoder.target_model.eos), caches
+
+
+def review(
+    decoder: Decoder, params: dict[str, Any], state: State, draft: Draft, caches: Caches
+) -> tuple[Verdict, Caches, jax.Array]:
+    """`verify`, but for rows whose draft is final: it stands, and ends them."""
+    if draft.final is None:
+        check = verify_fitting if decoder.widths else verify
+        return check(decoder, params, state, draft, caches)
+    if decoder.rule.lossless:
+        raise ValueError(f"{decoder.drafter} ends rows without review: {decoder.rule} needs one")
+    verdict, caches, width = verify_fitting(decoder, params, state, draft, caches)
+    accepted = jnp.where(draft.final, draft.length, verdict.accepted)
+    adds = ~draft.final if verdict.adds is None else verdict.adds & ~draft.final
+    return verdict.replace(accepted=accepted, adds=adds), caches, width
 
 
 def verify(
@@ -154,48 +171,62 @@ def verify(
     """
     context, target = state.context, decoder.target
     fed = jnp.concatenate([last_token(context)[:, None], draft.tokens], axis=1)
-    output, cache = decoder.target_model.extend(params[target], fed, caches[target])
+    layers = None
+    if decoder.calm:
+        logits, layers, cache = decoder.calm.extend(
+            decoder.target_model, params[target], fed, caches[target], context
+        )
+    else:
+        output, cache = decoder.target_model.extend(
+            params[target], fed, caches[target], resume=draft.resume, resume_from=draft.resume_from
+        )
+        logits = output.logits
     keys = fold(fold(state.keys, context.length), VERIFY)
-    verdict = decoder.rule.verify(draft, output.logits, context.options, keys).replace(probs=None)
+    verdict = decoder.rule.verify(draft, logits, context.options, keys)
+    verdict = verdict.replace(probs=None, layers=layers)
     return verdict, {**caches, target: cache}, jnp.int32(draft.tokens.shape[1])
 
 
 def verify_fitting(
     decoder: Decoder, params: dict[str, Any], state: State, draft: Draft, caches: Caches
 ) -> tuple[Verdict, Caches, jax.Array]:
-    """`verify` at the narrowest of the decoder's widths that holds the draft of every row.
+    """`verify` at the narrowest of the decoder's widths that holds every draft to be reviewed.
 
-    A loop of at most one turn for each width: unlike branches, loops leave the cache where it is.
+    The target does not run when there is no such draft.
     """
-    longest = jnp.max(jnp.where(state.context.active, draft.length, 0))
-    choice = jnp.argmax(jnp.array(decoder.widths) >= longest)
+    widths = decoder.widths or (decoder.drafter.width,)
+    reviewed = reviewed_rows(draft, state.context)
+    longest = jnp.max(jnp.where(reviewed, draft.length, 0))
+    choice = jnp.argmax(jnp.array(widths) >= longest)
     judge = functools.partial(verify, decoder, params, state)
     shapes, *_ = jax.eval_shape(judge, draft, caches)
     verdict = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    carry = verdict, caches[decoder.target], jnp.bool_(True)
+    carry = verdict, caches[decoder.target]
 
-    for index, width in enumerate(decoder.widths):
-
-        def waiting(carry: tuple, index: int = index) -> jax.Array:
-            return carry[2] & (choice == index)
+    for index, width in enumerate(widths):
 
         def turn(carry: tuple, width: int = width) -> tuple:
             held = {**caches, decoder.target: carry[1]}
             verdict, after, _ = judge(narrow(draft, width), held)
-            return verdict, after[decoder.target], jnp.bool_(False)
+            return verdict, after[decoder.target]
 
-        carry = jax.lax.while_loop(waiting, turn, carry)
-    verdict, cache, _ = carry
-    return verdict, {**caches, decoder.target: cache}, jnp.array(decoder.widths)[choice]
+        carry = when(jnp.any(reviewed) & (choice == index), turn, carry)
+    verdict, cache = carry
+    return verdict, {**caches, decoder.target: cache}, jnp.array(widths)[choice]
+
+
+def reviewed_rows(draft: Draft, context: Context) -> jax.Array:
+    """Rows [B] that the target judges: the active ones whose draft is not final."""
+    return context.active if draft.final is None else context.active & ~draft.final
 
 
 def narrow(draft: Draft, width: int) -> Draft:
-    """A draft of which no row is longer than `width`, without the columns beyond."""
-    probs = None if draft.probs is None else draft.probs[:, :width]
-    score = None if draft.score is None else draft.score[:, :width]
-    return draft.replace(
-        tokens=draft.tokens[:, :width], probs=probs, source=draft.source[:, :width], score=score
-    )
+    """The draft's first `width` columns, which hold all that is reviewed."""
+    names = "tokens", "probs", "source", "score", "logits"
+    columns = {name: getattr(draft, name) for name in names}
+    columns = jax.tree.map(lambda column: column[:, :width], columns)
+    resume = None if draft.resume is None else draft.resume[:, : width + 1]
+    return draft.replace(**columns, resume=resume)
 
 
 def commit(
@@ -213,11 +244,13 @@ def commit(
     accepted = verdict.accepted[:, None]
     drafted = jnp.pad(draft.tokens, ((0, 0), (0, 1)))
     emitted = jnp.where(step < accepted, drafted, verdict.next_token[:, None])
-    count = jnp.minimum(verdict.accepted + 1, context.limit - context.length)
+    added = 1 if verdict.adds is None else verdict.adds
+    count = jnp.minimum(verdict.accepted + added, context.limit - context.length)
     count = jnp.where(context.active, jnp.minimum(count, until_eos(emitted, eos)), 0)
     last = jnp.take_along_axis(emitted, jnp.maximum(count - 1, 0)[:, None], axis=1)[:, 0]
     length = context.length + count
     ended = jnp.isin(last, jnp.array(eos)) | (length >= context.limit)
+    ended = ended if draft.final is None else ended | draft.final
     drafter = jnp.pad(draft.source, ((0, 0), (0, 1))) + FIRST_DRAFTER
     writer = jnp.where(step < accepted, drafter, TARGET)
     return State(
@@ -229,6 +262,7 @@ def commit(
                 jnp.minimum(verdict.accepted, count),
                 tested(verdict.accepted, draft.length) * context.active,
             ),
+            rejected=verdict.accepted < draft.length,
         ),
         caches=rewind(caches, state.caches, length, context.active),
         keys=state.keys,
@@ -248,7 +282,8 @@ def record(
     """The trace with this round added; finished rows add nothing."""
     trace, context = state.trace, state.context
     active = context.active.astype(jnp.int32)
-    calls = {target: active, **{name: n * active for name, n in draft.calls.items()}}
+    reviewed = reviewed_rows(draft, context)
+    calls = {target: reviewed, **{name: n * active for name, n in draft.calls.items()}}
 
     def put(rows: jax.Array, value: jax.Array) -> jax.Array:
         update = value[:, None].astype(rows.dtype)
@@ -260,13 +295,15 @@ def record(
         drafted=put(trace.drafted, draft.length * active),
         accepted=put(trace.accepted, jnp.minimum(verdict.accepted, count)),
         committed=put(trace.committed, count),
-        overlap=put(trace.overlap, verdict.overlap * active),
+        reviewed=put(trace.reviewed, reviewed),
+        overlap=put(trace.overlap, verdict.overlap * reviewed),
         proposed=put(trace.proposed, draft.tokens),
         proposer=put(trace.proposer, draft.source),
         calls={name: total + calls.get(name, 0) for name, total in trace.calls.items()},
         runs={name: total + jnp.max(calls.get(name, 0)) for name, total in trace.runs.items()},
         stops=trace.stops + reason * active[:, None],
-        tested=trace.tested + tested(verdict.accepted, draft.length) * active,
-        width=put(trace.width, width * active),
+        tested=trace.tested + tested(verdict.accepted, draft.length) * reviewed,
+        width=put(trace.width, width * reviewed),
+        layers=None if trace.layers is None else put(trace.layers, verdict.layers * active),
         writer=append(trace.writer, context.length, writer, count),
     )

@@ -8,7 +8,17 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.drafting.base import STOP_REASONS, Caches, Context, Drafter, Models, lookup
+from specjax.decoding.calm import Calm
+from specjax.drafting.base import (
+    STOP_REASONS,
+    Caches,
+    Call,
+    Context,
+    Drafter,
+    Models,
+    lookup,
+    parts,
+)
 from specjax.models.base import LanguageModel
 from specjax.parallel.sharding import Layout
 from specjax.verification.base import Rule
@@ -29,14 +39,16 @@ class Trace:
     drafted: jax.Array  # [B, R] int32: tokens put before the target
     accepted: jax.Array  # [B, R] int32: of those, how many stood
     committed: jax.Array  # [B, R] int32: tokens the round added, 0 for a finished row
+    reviewed: jax.Array  # [B, R] bool: the target ran for the row
     overlap: jax.Array  # [B, R] float32: sum of min(p, q) over the tested positions
     proposed: jax.Array  # [B, R, K] int32: drafted tokens, rejected ones too; see `drafted`
     proposer: jax.Array  # [B, R, K] int8: index of who drafted them into the drafter's `writers`
-    calls: dict[str, jax.Array]  # [B] int32 runs per model while the row was active
-    runs: dict[str, jax.Array]  # [] int32 runs per model of the batch: the busiest row of a round
+    calls: dict[str, jax.Array]  # [B] int32 runs by `Call.part` while the row was active
+    runs: dict[str, jax.Array]  # [] int32 runs of the batch: the busiest row of a round
     stops: jax.Array  # [B, len(STOP_REASONS)] int32: rounds by reason why drafting stopped
     tested: jax.Array  # [B] int32: positions that an acceptance test looked at
     width: jax.Array  # [B, R] int32: drafted tokens that the target call had room for
+    layers: jax.Array | None  # [B, R] int32: decoder layers that the token ran, under CALM
     writer: jax.Array  # [B, L] int8: who wrote each token
 
 
@@ -75,17 +87,17 @@ class Decoder:
     target: str = "target"
     layout: Layout | None = None  # None: everything on one device
     widths: tuple[int, ...] = ()  # empty: the drafter's alone
+    calm: Calm | None = None  # None: every token runs all of the target's layers
 
     def __post_init__(self) -> None:
         known = dict(self.models)
         for name in (self.target, *self.drafter.models):
             if name not in known:
                 raise ValueError(f"model {name!r} is not among {', '.join(map(repr, known))}")
-        if self.target in self.drafter.models:
-            raise ValueError(
-                f"the drafter's model is {self.target!r}, whose cache the verification needs as it"
-                " was; it must be another one"
-            )
+        for call in self.drafter.schedule:
+            self._check_exit(call)
+        if self.calm and self.drafter.width:
+            raise ValueError(f"CALM decodes alone, without drafts; the drafter is {self.drafter}")
         for name in self.used:
             if (known[name].start_token is None) != (self.target_model.start_token is None):
                 raise ValueError(
@@ -101,10 +113,35 @@ class Decoder:
                 f"widths are {self.widths}; they must rise to the drafter's, {self.drafter.width}"
             )
 
+    def _check_exit(self, call: Call) -> None:
+        """The drafter runs other models whole, and of the target only first layers."""
+        own = call.model == self.target
+        if own and call.exit is None:
+            raise ValueError(
+                f"the drafter's model is {self.target!r}, whose cache the verification needs as it"
+                " was; it must be another one, or an early exit"
+            )
+        if call.exit is not None and not own:
+            raise ValueError(
+                f"exit is {call.exit} of model {call.model!r}; only {self.target!r} may draft with"
+                " its first layers"
+            )
+        if own and not 1 <= call.exit < self.target_model.depth:
+            depth = self.target_model.depth
+            raise ValueError(
+                f"exit is {call.exit}; it must be from 1 to {depth - 1}, below the {depth} decoder"
+                f" layers of {self.target!r}"
+            )
+
     @property
     def used(self) -> tuple[str, ...]:
         """Names of the models that run, the target first."""
         return tuple(dict.fromkeys((self.target, *self.drafter.models)))
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What runs are counted of: the models, and early exits apart from the whole target."""
+        return tuple(dict.fromkeys((*self.used, *parts(self.drafter))))
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -139,13 +176,15 @@ def empty_trace(decoder: Decoder, batch: int, buffer: int) -> Trace:
         drafted=per_round,
         accepted=per_round,
         committed=per_round,
+        reviewed=per_round.astype(bool),
         overlap=per_round.astype(jnp.float32),
         proposed=per_draft,
         proposer=per_draft.astype(jnp.int8),
-        calls=dict.fromkeys(decoder.used, zero),
-        runs=dict.fromkeys(decoder.used, jnp.int32(0)),
+        calls=dict.fromkeys(decoder.parts, zero),
+        runs=dict.fromkeys(decoder.parts, jnp.int32(0)),
         stops=jnp.zeros((batch, len(STOP_REASONS)), jnp.int32),
         tested=zero,
         width=per_round,
+        layers=per_round if decoder.calm else None,
         writer=jnp.zeros((batch, buffer), jnp.int8),
     )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax.numpy as jnp
 
+from specjax.decoding.calm import DECAYS, MEASURES, PAPER, SATURATION, TAU, THRESHOLD, Calm
 from specjax.drafting import running
 from specjax.drafting.base import Drafter, Options
 from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.copying import MaxGram, PromptLookup
+from specjax.drafting.little import Little
 from specjax.drafting.matrix import GREEDY, SAMPLED, cascade
 from specjax.drafting.neural import ACCEPTANCE, BREAK_EVEN, FIXED, Neural
 from specjax.drafting.ngram import NGram
@@ -20,8 +23,22 @@ from specjax.drafting.uniform import Uniform
 from specjax.errors import UserError
 from specjax.sampling import sampling
 from specjax.verification.base import Rule
+from specjax.verification.distances import DISTANCES
 from specjax.verification.exact import SpeculativeSampling
 from specjax.verification.lenient import Lenient
+from specjax.verification.oracle import Oracle
+from specjax.verification.rollback import Rollback
+
+WINDOW = 10
+"""Drafted tokens at which BiLD hands over (W of Kim et al., 2023)."""
+
+OFFICIAL = "official"
+COMPAT = ("paper", OFFICIAL)
+"""Whose BiLD: the paper's, or the published code's without its bugs (methods.md 2.3)."""
+
+WHOLE, DRAFTED = VERIFY = ("full", "drafted")
+"""Width of the target's call: the drafter's, or the narrowest compiled one that holds what was
+drafted."""
 
 Settings = tuple[float, int, float]
 """Temperature, top-k and top-p."""
@@ -38,6 +55,7 @@ class Strategy:
     top_p: float = 1.0
     numbers: tuple[tuple[str, float], ...] = ()
     widths: tuple[int, ...] = ()  # of `Decoder`
+    calm: Calm | None = None  # of `Decoder`
 
     def __post_init__(self) -> None:
         sampling(self.temperature, self.top_k, self.top_p)
@@ -45,7 +63,7 @@ class Strategy:
     @property
     def lossless(self) -> bool:
         """Whether the outputs keep the target's law."""
-        return self.rule.lossless
+        return self.rule.lossless and not self.calm
 
     @property
     def greedy(self) -> bool:
@@ -53,8 +71,8 @@ class Strategy:
 
     @property
     def autoregressive(self) -> bool:
-        """Whether the target decodes alone."""
-        return self.drafter.width == 0
+        """Whether the target decodes alone, with all its layers."""
+        return self.drafter.width == 0 and not self.calm
 
     @property
     def target_widths(self) -> tuple[int, ...]:
@@ -83,6 +101,88 @@ def speculative(length: int = 4, model: str = "drafter", **settings: Any) -> Str
     return Strategy(drafter=Neural(model, length), **settings)
 
 
+def early_exit(exit: int, length: int = 4, **settings: Any) -> Strategy:
+    """The target's first `exit` decoder layers draft under the lossless rule."""
+    return Strategy(drafter=Neural("target", length, exit=exit), **settings)
+
+
+def calm(
+    threshold: float,
+    tau: float = 0.0,
+    *,
+    measure: str = SATURATION,
+    decay: str = PAPER,
+    **settings: Any,
+) -> Strategy:
+    """CALM (Schuster et al. 2022): each token leaves the target where a layer is sure enough.
+
+    Raises:
+      ValueError: when a setting is out of range.
+    """
+    if not 0.0 <= threshold <= 1.0:
+        raise ValueError(f"{THRESHOLD} is {threshold!r}; it must be in [0, 1]")
+    if not 0.0 <= tau < float("inf"):
+        raise ValueError(f"{TAU} is {tau!r}; it must be at least 0")
+    numbers = ((THRESHOLD, float(threshold)), (TAU, float(tau)))
+    return Strategy(calm=Calm(measure, decay), numbers=numbers, **settings)
+
+
+def bild(
+    fallback: float,
+    rollback: float,
+    *,
+    model: str = "",
+    exit: int | None = None,
+    length: int = WINDOW,
+    distance: str = "cross_entropy",
+    verify_eos: bool = False,
+    compat: str = "paper",
+    equal_argmax: bool = True,
+    verify: str = WHOLE,
+    **settings: Any,
+) -> Strategy:
+    """Big Little Decoder (Kim et al., 2023): `model` hands over below the fallback threshold.
+
+    It is the model called "drafter", or with `exit` so many of the target's first decoder layers.
+    The target drops drafts whose `distance` exceeds the rollback threshold. Fallback 0 never hands
+    over before the window of `length` tokens is full, above 1 always; rollback infinity drops
+    nothing.
+
+    Raises:
+      ValueError: when a setting is of no use.
+    """
+    for name, value in (("fallback", fallback), ("rollback", rollback)):
+        if not value >= 0:
+            raise ValueError(f"{name} is {value!r}; it must be at least 0")
+    if compat not in COMPAT:
+        raise ValueError(f"compat is {compat!r}; it must be one of {', '.join(COMPAT)}")
+    official = compat == OFFICIAL
+    rule = Rollback(distance, equal_argmax=equal_argmax, official=official)
+    little = Little(
+        model or ("drafter" if exit is None else "target"),
+        length,
+        confidence="fallback",
+        exit=exit,
+        keep_logits=rule.compares_laws,
+        verify_eos=verify_eos,
+        official=official,
+    )
+    numbers = (("fallback", float(fallback)), ("rollback", float(rollback)))
+    made = Strategy(little, rule, numbers=numbers, widths=_widths(little, verify), **settings)
+    if official and not made.greedy:
+        raise ValueError(f"compat is {compat!r}; it must be 'paper' at a temperature above 0")
+    return made
+
+
+def oracle(engage: float, model: str = "drafter") -> Strategy:
+    """`model` writes, the target whatever it would write with a probability below `engage`.
+
+    Both see every prefix, greedily (Kim et al., 2023, Figure 2): no way to be fast, but the least
+    engagement of the target that a quality needs.
+    """
+    return Strategy(Little(model, 1, verify_eos=True), Oracle(), numbers=(("engage", engage),))
+
+
 @dataclasses.dataclass(frozen=True)
 class _Field:
     """A field of a strategy in a config."""
@@ -92,21 +192,23 @@ class _Field:
     check: Callable[[Any], bool]
 
 
-VERIFY = ("full", "drafted")
-"""Width of the target's call: the drafter's, or the narrowest compiled one that holds what was
-drafted."""
-
-
 def fitting_widths(drafter: Drafter) -> tuple[int, ...]:
     """`running.lengths`; before them 0 for drafters that may propose nothing at all."""
     always = isinstance(drafter, Neural) and drafter.confidence is None
     return (*(() if always else (0,)), *running.lengths(drafter.width))
 
 
+def _widths(drafter: Drafter, verify: str) -> tuple[int, ...]:
+    """`Strategy.widths` for a choice of `VERIFY`."""
+    return fitting_widths(drafter) if verify == DRAFTED else ()
+
+
 _POSITIVE = _Field(int, "an integer of at least 1", lambda x: x >= 1)
 _UNIT = _Field(float, "a number in (0, 1]", lambda x: 0.0 < x <= 1.0)
 _NAME = _Field(str, "a name", bool)
 _TIME = _Field(float, "a number of at least 0", lambda x: 0.0 <= x < float("inf"))
+_FLAG = _Field(bool, "True or False", lambda x: True)
+_THRESHOLD = _Field(float, "a number of at least 0, or 'inf'", lambda x: x >= 0)
 _NAMES = _Field(tuple, "a list of names", lambda x: all(isinstance(name, str) for name in x))
 _ROWS = _Field(tuple, "a list of rows", lambda x: all(isinstance(row, tuple) for row in x))
 
@@ -125,6 +227,13 @@ _FIELDS: dict[str, _Field] = {
     "longest": _POSITIVE,
     "confidence": _Field(float, "a number in [0, 1]", lambda x: 0.0 <= x <= 1.0),
     "lenience": _UNIT,
+    "fallback": _THRESHOLD,
+    "rollback": _THRESHOLD,
+    "distance": _Field(str, f"one of {', '.join(DISTANCES)}", DISTANCES.__contains__),
+    "verify_eos": _FLAG,
+    "equal_argmax": _FLAG,
+    "compat": _Field(str, f"one of {', '.join(COMPAT)}", COMPAT.__contains__),
+    "engage": _THRESHOLD,
     "temperature": _Field(
         float, "0 (greedy) or a positive number", lambda x: 0 <= x < float("inf")
     ),
@@ -136,16 +245,26 @@ _FIELDS: dict[str, _Field] = {
     running.OVERHEAD: _TIME,
     running.EXPECTED: _Field(float, "a number in (0, 1)", lambda x: 0.0 < x < 1.0),
     "verify": _choice(*VERIFY),
+    "exit": _POSITIVE,
+    THRESHOLD: _Field(float, "a number in [0, 1]", lambda x: 0.0 <= x <= 1.0),
+    TAU: _TIME,
+    "measure": _choice(*MEASURES),
+    "decay": _choice(*DECAYS),
     "drafters": _NAMES,
     "matrix": _ROWS,
     "reviewers": _choice(SAMPLED, GREEDY),
 }
 
-_ALWAYS = ("drafter", "rule", "temperature", "top_k", "top_p", "verify")
+_SETTINGS = ("temperature", "top_k", "top_p")
+_ALWAYS = ("drafter", "rule", "verify", *_SETTINGS)
 
 _DRAFTERS: dict[str, tuple[Callable[..., Drafter], tuple[str, ...]]] = {
     "none": (Nothing, ()),
     "neural": (Neural, ("model", "length", "confidence", "adapt", *running.DEFAULTS)),
+    "early_exit": (
+        functools.partial(Neural, "target"),
+        ("exit", "length", "confidence", "adapt", *running.DEFAULTS),
+    ),
     "blockwise": (Blockwise, ("model", "length")),
     "unigram": (lambda **f: NGram(order=1, **f), ("length", "table")),
     "bigram": (NGram, ("length", "table")),
@@ -154,6 +273,27 @@ _DRAFTERS: dict[str, tuple[Callable[..., Drafter], tuple[str, ...]]] = {
     "uniform": (Uniform, ("length",)),
     "cascade": (cascade, ("drafters", "matrix", "lenience", "reviewers")),
 }
+
+_METHODS: dict[str, tuple[Callable[..., Strategy], tuple[str, ...], tuple[str, ...]]] = {
+    "bild": (
+        bild,
+        ("fallback", "rollback"),
+        (
+            "model",
+            "exit",
+            "length",
+            "distance",
+            "verify_eos",
+            "compat",
+            "equal_argmax",
+            "verify",
+            *_SETTINGS,
+        ),
+    ),
+    "oracle": (oracle, ("engage",), ("model",)),
+    "calm": (calm, (THRESHOLD,), (TAU, "measure", "decay", *_SETTINGS)),
+}
+"""Drafters that come with their own rule: the strategy, fields it needs, fields it may have."""
 
 _RULES: dict[str, tuple[Callable[[], Rule], tuple[str, ...]]] = {
     "lossless": (SpeculativeSampling, ()),
@@ -165,7 +305,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "blockwise": {"model": "drafter"},
 }
 
-_REQUIRED = ("length", "drafters", "matrix")
+_REQUIRED = ("exit", "length", "drafters", "matrix")
 """Fields that drafters which have them cannot do without."""
 
 _THRESHOLDS = ("confidence", "lenience")
@@ -182,7 +322,9 @@ def from_config(name: str, spec: Mapping[str, Any], vocab_size: int) -> Strategy
     """
     where = f"strategies.{name}"
     values = {field: _value(f"{where}.{field}", field, spec[field]) for field in spec}
-    drafter = _chosen(where, "drafter", values.get("drafter", "none"), _DRAFTERS)
+    drafter = _chosen(where, "drafter", values.get("drafter", "none"), _DRAFTERS | _METHODS)
+    if drafter in _METHODS:
+        return _whole(where, drafter, values)
     rule = _chosen(where, "rule", values.get("rule", "lossless"), _RULES)
     build, drafter_fields = _DRAFTERS[drafter]
     make_rule, rule_fields = _RULES[rule]
@@ -208,14 +350,32 @@ def from_config(name: str, spec: Mapping[str, Any], vocab_size: int) -> Strategy
         given["vocab_size"] = vocab_size
     try:
         made = build(**_DEFAULTS.get(drafter, {}) | given)
-        fitting = values.get("verify", VERIFY[0]) != VERIFY[0]
         return Strategy(
             drafter=made,
             rule=make_rule(),
             numbers=tuple((f, values[f]) for f in _TRACED if f in values),
-            widths=fitting_widths(made) if fitting else (),
+            widths=_widths(made, values.get("verify", WHOLE)),
             **{f: values[f] for f in ("temperature", "top_k", "top_p") if f in values},
         )
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from None
+
+
+def _whole(where: str, method: str, values: dict[str, Any]) -> Strategy:
+    """The strategy of a method that comes with its own rule."""
+    build, needed, optional = _METHODS[method]
+    given = {field: value for field, value in values.items() if field != "drafter"}
+    for field in given:
+        if field not in (*needed, *optional):
+            allowed = ", ".join(("drafter", *needed, *optional))
+            raise UserError(
+                f"{where}.{field} does not apply to drafter {method!r}; allowed are {allowed}"
+            )
+    for field in needed:
+        if field not in given:
+            raise UserError(f"{where}.{field} is missing; it must be {_FIELDS[field].allowed}")
+    try:
+        return build(**given)
     except ValueError as error:
         raise UserError(f"{where}: {error}") from None
 
@@ -224,8 +384,11 @@ def _value(where: str, field: str, value: Any) -> Any:
     if field not in _FIELDS:
         raise UserError(f"{where} is not a field of a strategy; allowed are {', '.join(_FIELDS)}")
     known, value = _FIELDS[field], _hashable(value)
+    if known is _THRESHOLD and value == "inf":  # JSON has no number for it
+        return float("inf")
     fits = isinstance(value, (int, float) if known.kind is float else known.kind)
-    if not fits or isinstance(value, bool) or not known.check(value):
+    fits &= isinstance(value, bool) == (known.kind is bool)
+    if not (fits and known.check(value)):
         raise UserError(f"{where} is {value!r}; it must be {known.allowed}")
     return known.kind(value)
 

@@ -19,11 +19,16 @@ class Statistics:
     tokens: int
     rounds: int  # rounds summed over rows
     drafted: int
-    accepted: int
+    accepted: int  # tested drafts that stood
     tested: int  # positions that an acceptance test looked at
     overlap: float  # sum of min(p, q) over them
-    calls: dict[str, int]  # model runs, summed over rows
-    widths: dict[int, int]  # rounds by the drafted tokens that the target call had room for
+    calls: dict[str, int]  # runs by `Call.part`, summed over rows
+    widths: dict[int, int]  # target calls by the drafted tokens that they had room for
+
+    @property
+    def reviews(self) -> int:
+        """Runs of the target, summed over rows."""
+        return sum(self.widths.values())
 
     @property
     def acceptance_rate(self) -> float:
@@ -32,8 +37,8 @@ class Statistics:
 
     @property
     def tokens_per_target_call(self) -> float:
-        """Block efficiency: tokens per round."""
-        return self.tokens / self.rounds if self.rounds else 0.0
+        """Block efficiency: tokens per run of the target; 0 when it never ran."""
+        return self.tokens / self.reviews if self.reviews else 0.0
 
     @property
     def drafted_per_round(self) -> float:
@@ -43,7 +48,7 @@ class Statistics:
 def summarise(decoder: Decoder, generations: Sequence[tuple[Generation, int]]) -> Statistics:
     """Totals over the first `rows` rows of every (generation, rows)."""
     totals = dict.fromkeys(("tokens", "rounds", "drafted", "accepted", "tested"), 0)
-    calls = dict.fromkeys(decoder.used, 0)
+    calls = dict.fromkeys(decoder.parts, 0)
     overlap = 0.0
     widths: Counter[int] = Counter()
     for generation, rows in generations:
@@ -51,11 +56,11 @@ def summarise(decoder: Decoder, generations: Sequence[tuple[Generation, int]]) -
         totals["tokens"] += int(trace.committed[:rows].sum())
         totals["rounds"] += int((trace.committed[:rows] > 0).sum())
         totals["drafted"] += int(trace.drafted[:rows].sum())
-        totals["accepted"] += int(trace.accepted[:rows].sum())
+        reviewed = trace.reviewed[:rows]
+        totals["accepted"] += int(trace.accepted[:rows][reviewed].sum())
         totals["tested"] += int(trace.tested[:rows].sum())
         overlap += float(np.sum(trace.overlap[:rows], dtype=np.float64))
         for name in calls:
             calls[name] += int(trace.calls[name][:rows].sum())
-        ran = trace.committed[:rows] > 0
-        widths.update(trace.width[:rows][ran].tolist())
+        widths.update(trace.width[:rows][reviewed].tolist())
     return Statistics(**totals, overlap=overlap, calls=calls, widths=dict(sorted(widths.items())))

@@ -20,10 +20,11 @@ from specjax.sampling import Sampling, adjust, argmax, draw
 Models = tuple[tuple[str, LanguageModel], ...]
 Caches = dict[str, Cache]
 
-GOING, LENGTH, STOPPED, NO_MATCH = 0, 1, 2, 3
-"""Stop reasons of a draft: unused, all K proposed or budget reached, predicate, nothing to copy."""
+GOING, LENGTH, STOPPED, NO_MATCH, ENDED, HELD = range(6)
+"""Stop reasons of a draft: unused, all K proposed or budget reached, predicate, nothing to copy,
+the draft ends the text, the drafter was not asked."""
 
-STOP_REASONS = ("going", "length", "stopped", "no_match")
+STOP_REASONS = ("going", "length", "stopped", "no_match", "ended", "held")
 """Their names, for tables."""
 
 
@@ -52,11 +53,17 @@ class Context:
     active: jax.Array  # [B] bool
     running: Running
     options: Options
+    rejected: jax.Array | None = None  # [B] bool: the round before rejected a drafted token
 
     @property
     def budget(self) -> jax.Array:
         """How many drafted tokens can still stand [B]: one place is the verifier's own token's."""
         return jnp.where(self.active, jnp.maximum(self.limit - self.length - 1, 0), 0)
+
+    @property
+    def room(self) -> jax.Array:
+        """How many tokens still fit into the row [B]."""
+        return jnp.where(self.active, self.limit - self.length, 0)
 
 
 @struct.dataclass
@@ -67,11 +74,23 @@ class Draft:
     length: jax.Array  # [B] int32
     probs: jax.Array | None  # [B, K, V] the law each token was drawn from; None: one-hot
     source: jax.Array  # [B, K] int32: index into the drafter's `writers`
-    calls: dict[str, jax.Array]  # model runs per row, [B] int32 by model name
+    calls: dict[str, jax.Array]  # runs per row, [B] int32 by `Call.part`
     stop_reason: jax.Array  # [B] int32
     # [B, K] the proposer's own probability of each token at temperature 1, for inner lenience;
     # infinity, or None for all: reviewed without lenience.
     score: jax.Array | None = None
+    # [B] bool: rows that end with this draft, unreviewed. When it is given (only false, perhaps) a
+    # draft may fill its row and leaves no place for the verifier's own token.
+    final: jax.Array | None = None
+    logits: jax.Array | None = None  # [B, K, V] of the proposer, when its rule compares laws
+    # [B, K + 1, D] states of the pending and the drafted tokens after the target's own first
+    # `resume_from` layers, when those were the drafter: the target goes on from them.
+    resume: jax.Array | None = None
+    resume_from: int = struct.field(pytree_node=False, default=0)
+
+
+STATES = " states"
+"""Ending of a `Call.part` that computes no logits."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +100,16 @@ class Call:
     model: str
     tokens: int  # fed
     logits: int  # fed tokens whose next-token logits are computed
+    exit: int | None = None  # decoder layers after which it ends; None: all
+    resume_from: int = 0  # decoder layers that an earlier call ran
+
+    @property
+    def part(self) -> str:
+        """The name of the model, with the layers that run if not all do."""
+        if self.exit is None and not self.resume_from:
+            return self.model
+        layers = f"{self.model}[{self.resume_from or ''}:{self.exit or ''}]"
+        return layers if self.logits else layers + STATES
 
 
 class Drafter(Protocol):
@@ -135,6 +164,20 @@ class Modelless:
     @property
     def width(self) -> int:
         return self.length
+
+
+def parts(drafter: Drafter) -> tuple[str, ...]:
+    """What of which models a drafter runs (`Call.part`)."""
+    return tuple(dict.fromkeys(call.part for call in drafter.schedule))
+
+
+def review_call(drafter: Drafter, target: str, drafted: int) -> Call:
+    """The target's call on the pending token and `drafted` others.
+
+    Layers that drafted them are not run again.
+    """
+    ran = (call.exit or 0 for call in drafter.schedule if call.model == target)
+    return Call(target, drafted + 1, drafted + 1, resume_from=max(ran, default=0))
 
 
 def lookup(models: Models, name: str) -> LanguageModel:

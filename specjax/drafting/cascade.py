@@ -26,6 +26,7 @@ from specjax.drafting.base import (
     Models,
     fold,
     lookup,
+    parts,
     until_eos,
 )
 from specjax.drafting.rows import append, cut, rewind
@@ -255,7 +256,7 @@ class Horizontal:
             probs=probs,
             score=jnp.zeros(drafted, jnp.float32) if self.scored else None,
             source=jnp.zeros(drafted, jnp.int32),
-            calls={name: jnp.zeros((rows,), jnp.int32) for name in self.models},
+            calls={part: jnp.zeros((rows,), jnp.int32) for part in parts(self)},
             caches={name: caches[name] for name in self.models},
         )
 
@@ -278,7 +279,7 @@ class Horizontal:
             length=length,
             ended=p.ended | ((count > 0) & jnp.isin(last, jnp.array(eos, jnp.int32))),
             source=append(p.source, place, writer[draft.source], count),
-            calls={name: n + draft.calls.get(name, 0) for name, n in p.calls.items()},
+            calls={part: n + draft.calls.get(part, 0) for part, n in p.calls.items()},
             caches=rewind(after, p.caches, length, p.going),
         )
         if p.probs is not None:

@@ -9,93 +9,98 @@ from typing import Any
 import numpy as np
 
 from specjax.decoding.summary import Statistics
-from specjax.drafting.base import Call, Drafter
+from specjax.drafting.base import Call, Drafter, parts, review_call
 from specjax.evaluation.stopwatch import Stopwatch, Timing
 from specjax.theory import cascade
 from specjax.theory.speculative import expected_tokens, improvement
 
-TRIALS = 5
+TRIALS = 25
 """Trials at least; the median counts."""
 
 SHORTEST = 1e-6
 """Milliseconds of a call too short to measure: ratios of costs must exist."""
 
 
-def openings(drafters: Iterable[Drafter]) -> set[Call]:
-    """The first call of each model in a draft."""
-    found = set()
-    for drafter in drafters:
-        for name in drafter.models:
-            found.add(next(call for call in drafter.schedule if call.model == name))
-    return found
+def draft_calls(drafter: Drafter, drafted: int) -> tuple[Call, ...]:
+    """The calls of a draft of `drafted` tokens, at most the drafter's width.
 
-
-def needed(drafters: Sequence[Drafter], target: str, widths: Iterable[int]) -> list[Call]:
-    """The calls whose cost the figures of drafters rest on, one for each model and width.
-
-    `widths` are the drafted tokens that the target's calls have room for. Of every model the
-    one-token call too: c and v are ratios to it.
+    Cascades have no `length` that could be set to it: theirs are those of a full draft.
     """
-    calls = [Call(target, width + 1, width + 1) for width in widths]
-    calls += [call for drafter in drafters for call in drafter.schedule]
-    calls += [Call(name, 1, 1) for name in {call.model: None for call in calls}]
-    # Of two calls of a width, the one that opens a draft comes last and stays.
-    first = openings(drafters)
-    kept = {(call.model, call.tokens): call for call in sorted(calls, key=first.__contains__)}
-    return sorted(kept.values(), key=lambda call: (call.model != target, call.model, call.tokens))
+    if drafted < getattr(drafter, "length", 0):
+        return dataclasses.replace(drafter, length=drafted).schedule
+    return drafter.schedule
+
+
+def needed(
+    drafters: Sequence[Drafter], target: str, widths: Iterable[int]
+) -> dict[Call, tuple[Call, ...]]:
+    """The calls whose cost the figures of drafters rest on.
+
+    Each with the calls that it follows in a round: the target's with the draft that it verifies,
+    that of the first of the drafters where several want the same call. `widths` are the drafted
+    tokens that the target's calls have room for. Of every part the one-token call too: c and v are
+    ratios to it.
+    """
+    found: dict[Call, tuple[Call, ...]] = {Call(target, 1, 1): ()}
+    for drafter in drafters:
+        for width in sorted({0, *widths} & set(range(drafter.width + 1))):
+            before = draft_calls(drafter, width) if width else ()
+            found.setdefault(review_call(drafter, target, width), before)
+            found.update({call: () for call in before})
+    for call in list(found):
+        found.setdefault(dataclasses.replace(call, tokens=1, logits=min(call.logits, 1)), ())
+    order = sorted(found, key=lambda call: (call.model != target, call.part, call.tokens))
+    return {call: found[call] for call in order}
 
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """Measured call costs in milliseconds, by model and number of fed tokens."""
+    """Measured call costs in milliseconds, by `Call.part` and number of fed tokens."""
 
     step: dict[str, dict[int, float]]
 
     def price(self, call: Call) -> float:
-        return self.milliseconds(call.model, call.tokens)
+        return self.milliseconds(call.part, call.tokens)
 
-    def milliseconds(self, model: str, width: int) -> float:
+    def milliseconds(self, part: str, width: int) -> float:
         """Of a call that feeds `width` tokens, on a line between the nearest measured widths.
 
         Raises:
           KeyError: outside the widths that were measured.
         """
-        widths = sorted(self.step[model])
+        widths = sorted(self.step[part])
         if not widths[0] <= width <= widths[-1]:
             raise KeyError(width)
-        return float(np.interp(width, widths, [self.step[model][each] for each in widths]))
+        return float(np.interp(width, widths, [self.step[part][each] for each in widths]))
 
     def drafting_ms(self, drafter: Drafter, rounds: int, runs: Mapping[str, int]) -> float:
-        """Milliseconds of `runs` of the drafter's models in `rounds` rounds."""
+        """Milliseconds of `runs` of the drafter's parts in `rounds` rounds."""
         total = 0.0
-        for name in drafter.models:
-            calls = [call for call in drafter.schedule if call.model == name]
-            first = min(rounds, runs[name])
-            total += first * self.price(calls[0]) + (runs[name] - first) * self.price(calls[-1])
+        for part in parts(drafter):
+            calls = [call for call in drafter.schedule if call.part == part]
+            first = min(rounds, runs[part])
+            total += first * self.price(calls[0]) + (runs[part] - first) * self.price(calls[-1])
         return total
 
-    def verification_ms(self, widths: Mapping[int, int], target: str) -> float:
+    def verification_ms(self, widths: Mapping[int, int], drafter: Drafter, target: str) -> float:
         """Mean milliseconds of the target's calls; `widths` counts them by drafted tokens."""
-        total = sum(count * self.milliseconds(target, width + 1) for width, count in widths.items())
+        prices = {width: self.price(review_call(drafter, target, width)) for width in widths}
+        total = sum(count * prices[width] for width, count in widths.items())
         return total / max(sum(widths.values()), 1)
 
     def predicted_speedup(self, statistics: Statistics, drafter: Drafter, target: str) -> float:
         """E[tokens per round] / (K c + v) of a strategy.
 
         K c is the cost of the drafter calls that a round measurably has relative to a target step,
-        v the cost of the verification relative to it.
+        v the cost of the verification relative to it, in the rounds that have one.
         """
         if not statistics.rounds:
             return 0.0
         step = self.step[target][1]
         drafting = self.drafting_ms(drafter, statistics.rounds, statistics.calls)
-        return float(
-            improvement(
-                statistics.tokens_per_target_call,
-                drafting / statistics.rounds / step,
-                self.verification_ms(statistics.widths, target) / step,
-            )
-        )
+        review = self.verification_ms(statistics.widths, drafter, target)
+        verifying = statistics.reviews * review
+        return float(improvement(statistics.tokens, drafting / step, verifying / step))
 
     def theoretical_speedup(self, statistics: Statistics, drafter: Drafter, target: str) -> float:
         """Theorem 3.8: independent acceptance at the measured rate, drafts of full width, v = 1."""
@@ -104,7 +109,7 @@ class Costs:
         return float(improvement(tokens, drafting))
 
     def entries(self, target: str) -> dict[str, Any]:
-        """By model: milliseconds per call, c, and v, by number of fed tokens."""
+        """By `Call.part`: milliseconds per call, c, and v, by number of fed tokens."""
         return {
             name: {
                 "step_ms": {str(width): ms for width, ms in widths.items()},
@@ -115,31 +120,32 @@ class Costs:
         }
 
 
-def doubling(calls: Sequence[Call]) -> list[Call]:
-    """Of each model the narrowest and the widest call, and between them widths that double."""
-    kept = []
-    for model in dict.fromkeys(call.model for call in calls):
-        own = sorted((c for c in calls if c.model == model), key=lambda call: call.tokens)
+def doubling(calls: Mapping[Call, tuple[Call, ...]]) -> dict[Call, tuple[Call, ...]]:
+    """Of each part the narrowest and the widest call, and between them widths that double.
+
+    And all that these follow.
+    """
+    kept = set()
+    for part in dict.fromkeys(call.part for call in calls):
+        own = sorted((c for c in calls if c.part == part), key=lambda call: call.tokens)
         last = 0
         for call in own:
             if call.tokens >= 2 * last or call is own[-1]:
-                kept.append(call)
+                kept |= {call, *calls[call]}
                 last = call.tokens
-    return kept
+    return {call: before for call, before in calls.items() if call in kept}
 
 
 @dataclasses.dataclass(frozen=True)
 class CallTimes:
     """The calls that the figures of drafters rest on, timed trial by trial.
 
-    A call that opens a draft is timed behind a step of the target: that step has driven a small
-    model's weights out of the processor's caches. Later calls of the draft find them there, as
-    they do in a loop of their own.
+    A call that follows others in a round is timed with them and costs what they, each in a loop of
+    its own, leave over: where two models drive each other's weights out of the processor's caches,
+    the target's call bears it.
     """
 
-    calls: Sequence[Call]
-    first: set[Call]  # that open a draft
-    step: Call  # of the target
+    calls: Mapping[Call, tuple[Call, ...]]  # as `needed` gives them
     timing: Timing
 
     def take(self) -> None:
@@ -150,12 +156,11 @@ class CallTimes:
         """From the medians of all trials, `TRIALS` at least."""
         while len(self.timing.trials) < TRIALS:
             self.take()
-        took = self.timing.milliseconds()
-        before = took[:, [self.calls.index(self.step)]]
-        opens = np.array([call in self.first for call in self.calls])
+        took = dict(zip(self.calls, np.median(self.timing.milliseconds(), axis=0), strict=True))
         found: dict[str, dict[int, float]] = {}
-        for call, ms in zip(self.calls, np.median(took - before * opens, axis=0), strict=True):
-            found.setdefault(call.model, {})[call.tokens] = max(float(ms), SHORTEST)
+        for call, before in self.calls.items():
+            ms = took[call] - sum(took[each] for each in before)
+            found.setdefault(call.part, {}).setdefault(call.tokens, max(float(ms), SHORTEST))
         return Costs(found)
 
 
@@ -171,16 +176,15 @@ def call_times(
 
     `sparse`: their `doubling` widths only.
     """
-    calls, first, step = needed(drafters, target, widths), openings(drafters), Call(target, 1, 1)
+    calls = needed(drafters, target, widths)
     calls = doubling(calls) if sparse else calls
-    turns = [(step, call) if call in first else (call,) for call in calls]
-    return CallTimes(calls, first, step, watch.timing(turns))
+    return CallTimes(calls, watch.timing([(*before, call) for call, before in calls.items()]))
 
 
 def standardized_walltime_improvement(
     statistics: Statistics, prices: Mapping[str, float], target: str
 ) -> float:
-    """Tokens per cost of all calls, each call at its model's price (methods.md 3.5)."""
+    """Tokens per cost of all calls, each at the price of its part (methods.md 3.5)."""
     if not statistics.rounds:
         return 0.0
     costs = cascade.relative_costs(prices, target)

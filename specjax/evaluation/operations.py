@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from specjax.drafting.base import Drafter
+from specjax.decoding.calm import SOFTMAX, Calm
+from specjax.drafting.base import Call, Drafter, parts, review_call
 from specjax.evaluation.traces import Rounds
 from specjax.models.base import LanguageModel
 from specjax.models.heads import LoadedHeads
 from specjax.models.t5 import T5Config
-from specjax.theory.operations import Operations, TransformerShape, decoder_call, start
+from specjax.theory.operations import (
+    Operations,
+    TransformerShape,
+    decoder_call,
+    output_layer,
+    propagation,
+    start,
+)
 
 NONE = Operations(np.float64(0), np.float64(0))
 
@@ -34,35 +43,72 @@ def shape_of(model: LanguageModel) -> TransformerShape:
     return TransformerShape(layers=c.num_layers, d_head=c.d_head, kv_heads=c.num_kv_heads, **common)
 
 
+def part_shape(model: LanguageModel, call: Call) -> TransformerShape:
+    """The shape of what runs of a model in a call: only some layers, perhaps."""
+    shape = shape_of(model)
+    return dataclasses.replace(shape, layers=(call.exit or shape.layers) - call.resume_from)
+
+
 def target_calls(shape: TransformerShape, rounds: Rounds, prompt: np.ndarray) -> Operations:
     """Operations of the target's calls, each on the pending token and those it had room for.
 
     `prompt` [N] is the length of each row's prompt. Rejected tokens count like accepted ones.
     """
-    rows, _ = np.nonzero(rounds.ran)
-    cached = rounds.begin[rows] + rounds.started[rounds.ran] - 1
+    rows, _ = np.nonzero(rounds.reviewed)
+    cached = rounds.begin[rows] + rounds.started[rounds.reviewed] - 1
     return decoder_call(
-        shape, rounds.width[rounds.ran] + 1, cached, _source(shape, prompt[rows])
+        shape, rounds.width[rounds.reviewed] + 1, cached, _source(shape, prompt[rows])
     ).total()
 
 
-def drafter_calls(
-    shape: TransformerShape, rounds: Rounds, prompt: np.ndarray, drafter: Drafter, name: str
+def calm_calls(
+    shape: TransformerShape, rounds: Rounds, prompt: np.ndarray, calm: Calm
 ) -> Operations:
-    """Operations of the calls of the drafter's model `name`.
+    """Operations of tokens that left the decoder at their own layers.
+
+    The layers above made keys and values of the exit state. By `SOFTMAX` the output layer ran
+    after each layer but the last, to see how sure it is, and once for the token.
+    """
+    heads = calm.measure == SOFTMAX
+    rows, _ = np.nonzero(rounds.ran)
+    cached = rounds.begin[rows] + rounds.started[rounds.ran] - 1
+    layers, total = rounds.layers[rounds.ran], NONE
+    for ran in np.unique(layers).tolist():
+        here = layers == ran
+        source = _source(shape, prompt[rows[here]])
+        part = dataclasses.replace(shape, layers=ran)
+        calls = decoder_call(part, 1, cached[here], source)
+        looks = min(ran, shape.layers - 1) * heads
+        above = propagation(shape) * (shape.layers - ran)
+        total += calls.total() + (output_layer(shape, 1) * looks + above) * here.sum()
+    return total
+
+
+def drafter_calls(
+    models: Mapping[str, LanguageModel],
+    rounds: Rounds,
+    prompt: np.ndarray,
+    drafter: Drafter,
+    part: str,
+) -> Operations:
+    """Operations of the calls of one of the drafter's `parts`.
 
     A trace knows how many calls of a row were not the first of their rounds, not of which rounds:
-    they are counted at the row's mean cache length, on which their operations depend linearly.
+    they are counted at the row's mean cache length, on which their operations depend linearly. A
+    part with fewer calls than rounds has a share of one in each.
     """
-    calls = [call for call in drafter.schedule if call.model == name]
+    calls = [call for call in drafter.schedule if call.part == part]
     first, later = calls[0], calls[-1]
+    shape = part_shape(models[first.model], first)
     rows, _ = np.nonzero(rounds.ran)
     length = rounds.begin[rows] + rounds.started[rounds.ran]
     cached = np.maximum(length - first.tokens, 0)
     source = _source(shape, prompt)
-    opening = decoder_call(shape, first.tokens, cached, source[rows], first.logits).total()
     count = np.bincount(rows, minlength=len(prompt))
-    more = np.maximum(rounds.calls[name] - count, 0)
+    share = np.minimum(rounds.calls[part] / np.maximum(count, 1), 1)[rows]
+    opening = decoder_call(shape, first.tokens, cached, source[rows], first.logits)
+    opening = (opening * share).total()
+    more = np.maximum(rounds.calls[part] - count, 0)
     if not more.any():
         return opening
     per_row = np.bincount(rows, weights=length, minlength=len(prompt)) / np.maximum(count, 1)
@@ -88,20 +134,21 @@ def operations(
     models: Mapping[str, LanguageModel],
     params: Mapping[str, Any],
     target: str,
+    calm: Calm | None = None,
 ) -> dict[str, Any]:
-    """Operations per generated token by model and in total, with and without reading prompts.
+    """Operations per generated token by part and in total, with and without reading prompts.
 
+    Parts are the models and early exits (`Call.part`); an early exit reads no prompt of its own.
     `models` and `params` by name hold what the strategy uses, the target first; `prompt` [N] the
     lengths of the prompts. Counted as at batch size 1: every row reads the weights for itself.
     """
-    decoding, reading = {}, {}
-    for name, model in models.items():
-        shape = shape_of(model)
-        reading[name] = start(shape, prompt).total()
-        if name == target:
-            decoding[name] = target_calls(shape, rounds, prompt)
-        else:
-            decoding[name] = drafter_calls(shape, rounds, prompt, drafter, name)
+    shape = part_shape(models[target], review_call(drafter, target, 0))
+    alone = calm_calls(shape, rounds, prompt, calm) if calm else None
+    decoding = {target: alone or target_calls(shape, rounds, prompt)}
+    for part in parts(drafter):
+        decoding[part] = drafter_calls(models, rounds, prompt, drafter, part)
+    reading = dict.fromkeys(decoding, NONE)
+    reading |= {name: start(shape_of(model), prompt).total() for name, model in models.items()}
     if drafter.models:
         decoding[drafter.models[0]] += head_calls(drafter, params, rounds)
     decoding["total"], reading["total"] = sum_of(decoding), sum_of(reading)
@@ -112,16 +159,16 @@ def operations(
     }
 
 
-def sum_of(parts: Mapping[str, Operations]) -> Operations:
-    return sum(parts.values(), start=NONE)
+def sum_of(found: Mapping[str, Operations]) -> Operations:
+    return sum(found.values(), start=NONE)
 
 
 def entry(total: Operations, tokens: int) -> dict[str, float]:
-    """Operations per token and their intensity."""
+    """Operations per token and their intensity, 0 without any."""
     return {
         "flops": float(total.flops) / max(tokens, 1),
         "memory_operations": float(total.memory) / max(tokens, 1),
-        "intensity": float(total.intensity),
+        "intensity": float(total.intensity) if total.memory else 0.0,
     }
 
 

@@ -6,6 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 
+def fastest(speed: ArrayLike, quality: ArrayLike, least: float) -> int | None:
+    """Index of the fastest of n points with a quality of at least `least`, None without one."""
+    speed, quality = np.asarray(speed, np.float64), np.asarray(quality, np.float64)
+    good = np.flatnonzero(quality >= least)
+    return int(good[np.argmax(speed[good])]) if len(good) else None
+
+
 def front(first: ArrayLike, second: ArrayLike) -> np.ndarray:
     """Whether each of n points is on the Pareto front, bool [n]; larger is better in both [n].
 

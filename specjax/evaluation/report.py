@@ -15,7 +15,7 @@ from specjax.evaluation.coloured import as_html
 from specjax.evaluation.page import Section
 from specjax.evaluation.plots import acceptance, operations, speed, style
 from specjax.evaluation.plots.text import coloured_text
-from specjax.evaluation.table import COLUMNS, cell
+from specjax.evaluation.table import COLUMNS, HANDOVERS, cell
 from specjax.writing import replacing
 
 PLOTS = "plots"
@@ -106,6 +106,7 @@ def _sections(results: Results, folder: Path) -> Iterator[Section]:
         )
         + _rounds_table(strategies),
     )
+    yield Section("handovers", "Calls, fallbacks and rollbacks", _handovers_table(strategies))
     yield Section("tokens", "Who wrote each token", _coloured(results, folder))
     yield Section(
         "time",
@@ -220,6 +221,12 @@ def _rounds_table(strategies: Mapping[str, Any]) -> str:
     ]
     head = ["strategy", "rounds", *(f"stopped: {reason}" for reason in reasons)]
     return page.table("Rounds, and why drafts ended", head, rows) if rows else ""
+
+
+def _handovers_table(strategies: Mapping[str, Any]) -> str:
+    columns = list(HANDOVERS)
+    caption = "Fallbacks are calls of the large model; percentages are of generated tokens"
+    return _table(caption, columns, _rows(strategies, columns, "handovers"))
 
 
 def _coloured(results: Results, folder: Path) -> str:

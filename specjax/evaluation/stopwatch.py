@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,52 +15,73 @@ import numpy as np
 from tqdm import tqdm
 
 from specjax.drafting.base import Call, fold
-from specjax.models.base import LanguageModel, Params
+from specjax.models.base import Cache, LanguageModel, Params
 from specjax.sampling import Sampling, adjust, argmax, draw
 
-STEPS = 32
-"""Turns of a timed loop."""
+STEPS = 8
+"""Turns of a timed loop: many short trials meet more moments of a machine than few long ones."""
 
 
 @functools.partial(jax.jit, static_argnames=("models", "calls", "capacity"))
 def _call_often(
-    models: tuple[LanguageModel, ...],
-    params: tuple[Params, ...],
+    models: tuple[tuple[str, LanguageModel], ...],
+    params: dict[str, Params],
     prompt: jax.Array,
     length: jax.Array,
-    calls: tuple[tuple[int, int], ...],
+    calls: tuple[Call, ...],
     capacity: int,
     settings: Sampling,
     steps: jax.Array,
 ) -> jax.Array:
-    """`steps` turns in one program; in a turn models[i] makes calls[i], each after the one before.
+    """`steps` turns in one program; in a turn the calls are made one after another.
 
-    `calls` are pairs of fed tokens and of the last of them whose logits are computed.
+    Logits are those of the last tokens fed.
     """
-    caches = tuple(
-        model.start(weights, prompt, length, capacity)
-        for model, weights in zip(models, params, strict=True)
-    )
-    batch = prompt.shape[0]
-    keys = jax.random.split(jax.random.key(0), batch)
+    caches = {name: model.start(params[name], prompt, length, capacity) for name, model in models}
+    keys = jax.random.split(jax.random.key(0), prompt.shape[0])
+
+    def make(call: Call, index: jax.Array, carry: tuple[Any, ...]) -> tuple[Any, ...]:
+        token, caches = carry
+        model = dict(models)[call.model]
+        found, cache = _call(model, params[call.model], caches[call.model], call, token)
+        # Stay inside the buffer; where exactly does not change the cost of masked attention.
+        cache = cache.replace(length=jnp.minimum(cache.length, capacity - 2 * call.tokens))
+        return _chosen(found, settings, fold(keys, index)), {**caches, call.model: cache}
 
     def turn(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        index, token, caches = carry
-        after = []
-        for model, weights, cache, (width, logits) in zip(
-            models, params, caches, calls, strict=True
-        ):
-            at = jnp.broadcast_to(jnp.arange(width - logits, width), (batch, logits))
-            fed = jnp.broadcast_to(token, (batch, width))
-            output, cache = model.extend(weights, fed, cache, at=None if logits == width else at)
-            token = _chosen(output.logits, settings, fold(keys, index))
-            # Stay inside the buffer; where exactly does not change the cost of masked attention.
-            pointer = jnp.minimum(cache.length, capacity - 2 * width)
-            after.append(cache.replace(length=pointer))
-        return index + 1, token, tuple(after)
+        index, *rest = carry
+        for call, alike in itertools.groupby(calls):
+            again, times = functools.partial(make, call), len(list(alike))
+            if times == 1:
+                rest = again(index, rest)
+            else:
+                rest = jax.lax.fori_loop(index, index + times, again, tuple(rest))
+        return index + 1, *rest
 
-    token = jnp.zeros((batch, 1), jnp.int32)
+    token = jnp.zeros((prompt.shape[0], 1), jnp.int32)
     return jax.lax.while_loop(lambda c: c[0] < steps, turn, (0, token, caches))[1]
+
+
+def _call(
+    model: LanguageModel, weights: Params, cache: Cache, call: Call, token: jax.Array
+) -> tuple[jax.Array, Cache]:
+    """A call fed copies of token [B, 1]; its logits [B, A, V], or states when it computes none."""
+    batch, width = token.shape[0], call.tokens
+    at = jnp.broadcast_to(jnp.arange(width - call.logits, width), (batch, call.logits))
+    resume = None
+    if call.resume_from:
+        shape = batch, width, model.config.d_model
+        resume = jnp.broadcast_to(token[..., None], shape).astype(model.config.dtype)
+    output, cache = model.extend(
+        weights,
+        jnp.broadcast_to(token, (batch, width)),
+        cache,
+        at=None if call.logits == width else at,
+        exit=call.exit,
+        resume=resume,
+        resume_from=call.resume_from,
+    )
+    return output.logits if call.logits else output.hidden, cache
 
 
 def _chosen(logits: jax.Array, settings: Sampling, keys: jax.Array) -> jax.Array:
@@ -90,13 +112,14 @@ class Stopwatch:
 
     def _looped(self, turn: tuple[Call, ...]) -> Callable[[jax.Array], jax.Array]:
         """The compiled loop of a turn, as a function of how often it is taken."""
+        names = dict.fromkeys(call.model for call in turn)
         run = functools.partial(
             _call_often,
-            tuple(self.models[call.model] for call in turn),
-            tuple(self.params[call.model] for call in turn),
+            tuple((name, self.models[name]) for name in names),
+            {name: self.params[name] for name in names},
             jnp.zeros((self.batch, self.prompt), jnp.int32),
             jnp.full(self.batch, self.prompt, jnp.int32),
-            tuple((call.tokens, call.logits) for call in turn),
+            turn,
             max(self.capacity, 3 * max(call.tokens for call in turn)),
             self.sampling,
         )

@@ -28,6 +28,22 @@ PREDICTED: tuple[tuple[str, str, str], ...] = (
 )
 """Heading, field of a strategy's `predicted`, format."""
 
+HANDOVERS: tuple[tuple[str, str, str], ...] = (
+    ("large calls", "large_calls", "d"),
+    ("small calls", "small_calls", "d"),
+    ("unsure", "confidence_handovers", "d"),
+    ("window", "window_handovers", "d"),
+    ("unreviewed", "unreviewed_ends", "d"),
+    ("rollbacks", "rollbacks", "d"),
+    ("dropped", "dropped", "d"),
+    ("fallback %", "fallback_percent", ".2f"),
+    ("rollback %", "rollback_percent", ".2f"),
+    ("fallback/small %", "fallback_per_small_percent", ".2f"),
+    ("rollback/small %", "rollback_per_small_percent", ".2f"),
+    ("dropped/small %", "dropped_per_small_percent", ".2f"),
+)
+"""Heading, field of a strategy's `handovers`, format."""
+
 SHARES: tuple[str, ...] = ("target", "drafter", "rest", "fixed")
 """Fields of a strategy's `time`, shown as percent of the total."""
 
@@ -63,8 +79,18 @@ def predictions(strategies: Mapping[str, Mapping[str, Any]]) -> str:
     return aligned(head, rows)
 
 
-def _percent(time: Mapping[str, float], share: str) -> float | None:
-    return 100 * time[share] / time["total"] if time["total"] else None
+def handed_over(strategies: Mapping[str, Mapping[str, Any]]) -> str:
+    """Calls of large and small models, rollbacks and dropped drafts (methods.md 2.6)."""
+    rows = [
+        [name, *(cell(entry["handovers"][field], form) for _, field, form in HANDOVERS)]
+        for name, entry in strategies.items()
+    ]
+    return aligned(["strategy", *(title for title, _, _ in HANDOVERS)], rows)
+
+
+def _percent(time: Mapping[str, float | None], share: str) -> float | None:
+    known = time["total"] and time[share] is not None
+    return 100 * time[share] / time["total"] if known else None
 
 
 def _interval(acceptance: Mapping[str, Any]) -> str:

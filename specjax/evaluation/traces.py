@@ -30,15 +30,23 @@ class Rounds:
     drafted: np.ndarray  # [N, R]
     accepted: np.ndarray  # [N, R]
     committed: np.ndarray  # [N, R]
+    reviewed: np.ndarray  # [N, R] bool: the target ran for the row
     overlap: np.ndarray  # [N, R] sum of min(p, q) over the tested positions
-    calls: dict[str, np.ndarray]  # [N] runs by model
-    runs: dict[str, int]  # by model, each once for its whole batch
+    calls: dict[str, np.ndarray]  # [N] runs by `Call.part`
+    runs: dict[str, int]  # by `Call.part`, each once for its whole batch
+    turns: int  # rounds, each once for its whole batch
     stops: dict[str, int]  # rounds by why their draft ended
+    layers: np.ndarray | None = None  # [N, R] decoder layers that the token ran, under CALM
 
     @property
     def tested(self) -> np.ndarray:
         """Positions [N, R] put to the test: the accepted ones and any first rejected one."""
-        return np.minimum(self.accepted + 1, self.drafted)
+        return np.minimum(self.accepted + 1, self.drafted) * self.reviewed
+
+    @property
+    def passed(self) -> np.ndarray:
+        """Positions [N, R] that stood a test."""
+        return self.accepted * self.reviewed
 
     @property
     def started(self) -> np.ndarray:
@@ -53,6 +61,13 @@ class Rounds:
     @property
     def tokens(self) -> int:
         return int(self.committed.sum())
+
+    @property
+    def layers_per_token(self) -> float | None:
+        """Mean decoder layers that a token ran; None when all ran all, or nothing was decoded."""
+        if self.layers is None or not self.tokens:
+            return None
+        return float(self.layers[self.ran].mean())
 
 
 def rounds_of(generations: Sequence[tuple[Generation, int]]) -> Rounds:
@@ -69,13 +84,16 @@ def rounds_of(generations: Sequence[tuple[Generation, int]]) -> Rounds:
         drafted=joined("drafted"),
         accepted=joined("accepted"),
         committed=joined("committed"),
+        reviewed=joined("reviewed"),
         overlap=joined("overlap").astype(np.float64),
         calls={
             name: np.concatenate([np.asarray(g.trace.calls[name])[:n] for g, n in generations])
             for name in names
         },
         runs={name: sum(int(g.trace.runs[name]) for g, _ in generations) for name in names},
+        turns=sum(int(g.trace.rounds) for g, _ in generations),
         stops={reason: int(n) for reason, n in zip(STOP_REASONS, stops, strict=True) if n},
+        layers=None if generations[0][0].trace.layers is None else joined("layers"),
     )
 
 
@@ -104,7 +122,7 @@ def acceptance(rounds: Rounds) -> dict[str, Any]:
     """The acceptance rate (methods.md 1.4), by position in the draft, and along the text."""
     tested = int(rounds.tested.sum())
     return {
-        **proportion(int(rounds.accepted.sum()), tested),
+        **proportion(int(rounds.passed.sum()), tested),
         "tested": tested,
         "analytic": float(rounds.overlap.sum()) / tested if tested else None,
         "by_position": by_position(rounds),
@@ -117,7 +135,7 @@ def by_position(rounds: Rounds) -> list[dict[str, Any]]:
     entries = []
     for position in range(1, int(rounds.tested.max(initial=0)) + 1):
         tested = int((rounds.tested >= position).sum())
-        accepted = int((rounds.accepted >= position).sum())
+        accepted = int((rounds.passed >= position).sum())
         counts = {"position": position, "tested": tested, "accepted": accepted}
         entries.append(counts | proportion(accepted, tested))
     return entries

@@ -14,8 +14,11 @@ def predicted(
     """Two predictions beside the measured speedup of the decode loop.
 
     The formulas know rounds only, so `measured` must leave out what every text costs once, prompt
-    reading and dispatch.
+    reading and dispatch. What a token costs under CALM is known only when it has left the decoder:
+    nothing is predicted then.
     """
+    if decoder.calm:
+        return dict.fromkeys(("theorem_3_8", "with_v", "error_percent")) | {"measured": measured}
     with_v = costs.predicted_speedup(statistics, decoder.drafter, decoder.target)
     return {
         "theorem_3_8": costs.theoretical_speedup(statistics, decoder.drafter, decoder.target),
@@ -32,20 +35,20 @@ def time_spent(
     decoder: Decoder,
     total: float,
     fixed: float,
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     """Seconds of `total` in calls of the target and of the drafter, and the remainder.
 
     Calls of each width times their measured cost; `fixed` is what the texts cost once. The rest is
     the drafter's own work, the rule, the bookkeeping, and the error of the costs: it can be
-    negative.
+    negative. Under CALM the target's calls have no price (None), and the rest is all of the loop.
     """
-    turns = rounds.runs[decoder.target]
-    target = turns * costs.verification_ms(statistics.widths, decoder.target) / 1e3
-    drafter = costs.drafting_ms(decoder.drafter, turns, rounds.runs) / 1e3
+    review = costs.verification_ms(statistics.widths, decoder.drafter, decoder.target)
+    target = rounds.runs[decoder.target] * review / 1e3
+    drafter = costs.drafting_ms(decoder.drafter, rounds.turns, rounds.runs) / 1e3
     return {
         "total": total,
-        "target": target,
+        "target": None if decoder.calm else target,
         "drafter": drafter,
-        "rest": total - fixed - target - drafter,
+        "rest": total - fixed - (0.0 if decoder.calm else target) - drafter,
         "fixed": fixed,
     }

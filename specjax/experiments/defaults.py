@@ -41,8 +41,20 @@ def decode_config(**changes: Any) -> ConfigDict:
     config.profile_rounds = 0  # of every strategy, for TensorBoard or Perfetto; 0: no profile
 
     config.strategies = ConfigDict()
+    config.sweep = ConfigDict()  # of configs/sweep.py when it is given no grid: strategy -> fields
     for field, value in changes.items():
         config[field] = ConfigDict(value) if isinstance(value, dict) else value
+    return config
+
+
+def engagement_config(**changes: Any) -> ConfigDict:
+    """How seldom the target must step in: every drafter under an oracle, at several thresholds."""
+    config = decode_config(repeats=1)
+    del config.strategies, config.sweep  # it makes its own
+    config.experiment = "engagement"
+    # The target writes where it gives the drafter's token a probability below the threshold.
+    config.thresholds = (0.0, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.1)
+    config.update(changes)
     return config
 
 
@@ -216,6 +228,7 @@ def sweep_config(
         node[last] = tuple(values)
     config.grid = ConfigDict(nested)
     config.strategies = ()  # of the base, decoded beside its baselines; empty: all
+    config.apart = False  # True: fields of different strategies are not crossed, each runs alone
     config.update(changes)
     return config
 
@@ -248,6 +261,11 @@ def neural(model: str, length: int, temperature: float = 0.0, **fields: Any) -> 
     """A strategy that drafts `length` tokens with `model` under the lossless rule."""
     found = {"drafter": "neural", "model": model, "length": length, **fields}
     return found | ({"temperature": temperature} if temperature else {})
+
+
+def bild(fallback: float, rollback: float | str, **fields: Any) -> dict[str, Any]:
+    """A strategy of the Big Little Decoder; `rollback` "inf" drops nothing."""
+    return {"drafter": "bild", "fallback": fallback, "rollback": rollback, **fields}
 
 
 def cascade(

@@ -155,6 +155,7 @@ def trace(
             strategy.rule,
             config.max_new_tokens,
             widths=strategy.widths,
+            calm=strategy.calm,
         )
     except ValueError as error:
         raise UserError(f"strategy: {error}") from None

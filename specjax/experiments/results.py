@@ -12,13 +12,15 @@ import numpy as np
 from specjax.decoding.state import Trace
 from specjax.decoding.strategy import Settings, Strategy
 from specjax.decoding.summary import summarise
+from specjax.drafting.base import Drafter
 from specjax.evaluation.cost import Costs, standardized_walltime_improvement
 from specjax.evaluation.environment import environment
-from specjax.evaluation.operations import operations
+from specjax.evaluation.handovers import handovers, replaced_tokens
+from specjax.evaluation.operations import operations, shape_of
 from specjax.evaluation.quality import METRICS, signature
 from specjax.evaluation.report import write_report
 from specjax.evaluation.roofline import copy_bandwidth, roofline, step_bytes
-from specjax.evaluation.table import predictions, table
+from specjax.evaluation.table import handed_over, predictions, table
 from specjax.evaluation.text import rounds_of_text
 from specjax.evaluation.traces import Rounds, acceptance, round_figures, rounds_of
 from specjax.evaluation.walltime import predicted, time_spent
@@ -64,7 +66,9 @@ def write(
     write_trace(workdir / "trace.npz", measured)
     write_report(content, workdir)
     write_json(workdir / "results.json", content)
-    print(table(content["strategies"]), predictions(content["strategies"]), sep="\n\n")
+    lossy = any(not entry["lossless"] for entry in content["strategies"].values())
+    for made in (table, predictions, *[handed_over] * lossy):
+        print(made(content["strategies"]), end="\n\n")
     if job.metric != "none":
         print(f"metric: {content['environment']['metric']}")
     print(f"results in {workdir}")
@@ -107,6 +111,21 @@ def parameters(params: Any) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
+def part_prices(job: Job, drafter: Drafter) -> dict[str, float]:
+    """What a call of a model counts for: `config.prices`, or its number of parameters.
+
+    A drafter's early exits count for the share of parameters that is not in the layers above.
+    """
+    sizes = {name: parameters(entry.params) for name, entry in job.models.items()}
+    prices = job.config.prices.to_dict() or dict(sizes)
+    for call in drafter.schedule:
+        if call.exit is not None:
+            shape = shape_of(job.models[call.model].model)
+            above = (shape.layers - call.exit) * shape.decoder_weights // shape.layers
+            prices[call.part] = prices[call.model] * (1 - above / sizes[call.model])
+    return prices
+
+
 def baseline_of(strategy: Strategy, strategies: dict[str, Strategy]) -> str:
     """The strategy that drafts nothing under the same sampling, else the greedy one."""
     for name, other in strategies.items():
@@ -124,15 +143,15 @@ def strategy_entry(
 ) -> dict[str, Any]:
     """One entry of `strategies` in results.json (architecture.md)."""
     strategy, entry = job.strategies[name], measured[name]
-    base = measured[baseline_of(strategy, job.strategies)]
+    baseline = baseline_of(strategy, job.strategies)
+    base = measured[baseline]
     decoder = job.generators[name].decoder
     stats = summarise(decoder, entry.traces)
     seconds, tokens = float(entry.batch_seconds.sum()), max(stats.tokens, 1)
     rounds = rounds_of(entry.traces)
     loop_speedup = loop_seconds_per_token(base) / loop_seconds_per_token(entry)
     prediction = predicted(costs, stats, decoder, loop_speedup)
-    sizes = {key: parameters(model.params) for key, model in job.models.items()}
-    fallbacks = int(sum(trace_of(g).stops[:rows, 2].sum() for g, rows in entry.traces))
+    counters = handovers(rounds, replaced_tokens(entry.traces), decoder.target)
     return {
         "tokens": stats.tokens,
         "seconds": seconds,
@@ -140,22 +159,27 @@ def strategy_entry(
         "ms_per_token_median": median_ms_per_token(entry),
         "speedup": seconds_per_token(base) / seconds_per_token(entry),
         "speedup_predicted": prediction["with_v"],
-        "engine_efficiency": loop_speedup / prediction["with_v"] if stats.rounds else None,
+        "engine_efficiency": (
+            loop_speedup / prediction["with_v"] if prediction["with_v"] else None
+        ),
         "fixed_ms": float(np.median(entry.fixed) * 1e3),
         "compile_seconds": entry.compile_seconds,
         "acceptance_rate": stats.acceptance_rate,
         "tokens_per_target_call": stats.tokens_per_target_call,
         "calls": stats.calls,
-        "fallback_percent": 100 * fallbacks / tokens,
-        "rollback_percent": 100 * rollbacks(entry) / tokens,
+        "layers_per_token": rounds.layers_per_token,
+        "fallback_percent": counters["fallback_percent"],
+        "rollback_percent": counters["rollback_percent"],
+        "handovers": counters,
         "standardized_walltime_improvement": standardized_walltime_improvement(
-            stats, job.config.prices.to_dict() or sizes, decoder.target
+            stats, part_prices(job, strategy.drafter), decoder.target
         ),
         "standardized_walltime_improvement_measured": standardized_walltime_improvement(
             stats, {key: step[1] for key, step in costs.step.items()}, decoder.target
         ),
         "identical_to_target": identical(entry, base) if strategy.greedy else None,
         "lossless": strategy.lossless,
+        "baseline": baseline,
         "quality": quality(job, outputs),
         "acceptance": acceptance(rounds),
         "rounds": round_figures(rounds),
@@ -168,6 +192,7 @@ def strategy_entry(
             {key: job.models[key].model for key in decoder.used},
             job.generators[name].params,
             decoder.target,
+            strategy.calm,
         ),
     }
 
@@ -196,6 +221,7 @@ def rooflines(job: Job, alone: Rounds, steps: dict[str, float]) -> dict[str, Any
             step,
         )
         for name, step in steps.items()
+        if name in job.models
     }
 
 
@@ -247,12 +273,6 @@ def median_ms_per_token(entry: Measured) -> float:
 
 def trace_of(generation: Any) -> Trace:
     return generation.trace
-
-
-def rollbacks(entry: Measured) -> int:
-    """Rounds in which a drafted token was rejected."""
-    pairs = ((trace_of(g), rows) for g, rows in entry.traces)
-    return sum(int((t.accepted[:rows] < t.drafted[:rows]).sum()) for t, rows in pairs)
 
 
 def identical(entry: Measured, base: Measured) -> float:

@@ -20,11 +20,13 @@ from specjax.evaluation.plots.pareto import quality_against_speed
 from specjax.evaluation.report import PLOTS
 from specjax.evaluation.table import aligned, cell
 from specjax.experiments import decode
+from specjax.experiments.sweep_best import best, best_table
 from specjax.experiments.sweep_grid import Point, points
 from specjax.writing import replacing, write_jsonl
 
-ROWS, TABLE, RUNS = "sweep.jsonl", "sweep.csv", "runs"
-"""In the workdir: one line for each run, one for each run and strategy, folders of the runs."""
+ROWS, TABLE, BEST, RUNS = "sweep.jsonl", "sweep.csv", "best.csv", "runs"
+"""In the workdir: one line for each run, one for each run and strategy, the fastest point of each
+strategy at a given quality, folders of the runs."""
 
 _FIGURES = (
     "tokens",
@@ -33,8 +35,10 @@ _FIGURES = (
     "speedup_predicted",
     "acceptance_rate",
     "tokens_per_target_call",
+    "layers_per_token",
     "identical_to_target",
     "lossless",
+    "baseline",
     "quality",
 )
 """Fields of a strategy in results.json that a row keeps."""
@@ -91,9 +95,18 @@ def plan(config: ConfigDict) -> None:
     found = points(config)
     sets = list(dict.fromkeys(point.models for point in found))
     print(f"{len(found)} runs; models are loaded {len(sets)} time(s)")
-    lines = [[p.name, *map(repr, p.fields.values()), str(sets.index(p.models) + 1)] for p in found]
-    print(aligned(["folder in runs/", *found[0].fields, "models"], lines))
-    print(f"strategies: {', '.join(found[0].config.strategies)}")
+    fields = list(dict.fromkeys(field for point in found for field in point.fields))
+    lines = [
+        [
+            point.name,
+            *(repr(point.fields[field]) if field in point.fields else "-" for field in fields),
+            str(sets.index(point.models) + 1),
+        ]
+        for point in found
+    ]
+    print(aligned(["folder in runs/", *fields, "models"], lines))
+    names = dict.fromkeys(name for point in found for name in point.config.strategies)
+    print(f"strategies: {', '.join(names)}")
 
 
 def finished(point: Point, folder: Path) -> dict[str, Any] | None:
@@ -150,8 +163,13 @@ def write_summary(rows: Sequence[Row], found: Sequence[Point], workdir: Path) ->
         axes = words, f"{metric} (points of 100)"
         figure = quality_against_speed(speeds, qualities, series, labels, axes)
         style.save(figure, workdir / PLOTS, f"pareto_{metric}")
+    choices = best(lines, speed, metrics[0]) if metrics else []
+    if choices:
+        write_csv(workdir / BEST, choices)
     write_csv(workdir / TABLE, [{k: x for k, x in line.items() if k != "label"} for line in lines])
     print_table(lines, metrics)
+    if choices:
+        print(best_table(choices, words, metrics[0]))
 
 
 def speed_axis(found: Sequence[Point]) -> tuple[Callable[[Row], float], str]:
@@ -159,7 +177,7 @@ def speed_axis(found: Sequence[Point]) -> tuple[Callable[[Row], float], str]:
 
     Speedups of different models, data or batch sizes are against different baselines.
     """
-    if all(field.startswith("strategies.") for field in found[0].fields):
+    if all(field.startswith("strategies.") for point in found for field in point.fields):
         return (lambda line: line["speedup"]), "speedup over autoregressive decoding (times)"
     return (lambda line: 1e3 / line["ms_per_token"]), "speed (tokens per second)"
 

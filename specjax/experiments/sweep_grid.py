@@ -55,17 +55,52 @@ def points(config: ConfigDict) -> list[Point]:
     grid = flat_grid(config.grid)
     for field, values in grid.items():
         check_values(base, field, values)
-    combinations = itertools.product(*grid.values())
-    changes = [dict(zip(grid, values, strict=True)) for values in combinations]
-    names = folder_names(changes)
+    changes = combinations(grid, config.strategies, config.get("apart", False))
+    names = folder_names([fields for fields, _ in changes])
     found = [
-        Point(name, fields, changed(base, fields, config.strategies))
-        for name, fields in zip(names, changes, strict=True)
+        Point(name, fields, changed(base, fields, strategies))
+        for name, (fields, strategies) in zip(names, changes, strict=True)
     ]
     for point in found:
         check_point(point)
     order = {point.models: index for index, point in reversed(list(enumerate(found)))}
     return sorted(found, key=lambda point: order[point.models])
+
+
+def combinations(
+    grid: Mapping[str, Sequence[Any]], strategies: Sequence[str], apart: bool
+) -> list[tuple[dict[str, Any], Sequence[str]]]:
+    """Every combination of the grid's values, and the strategies to decode with it.
+
+    `apart` crosses the fields of one strategy only, and decodes no other with them.
+    """
+    names = dict.fromkeys(_strategy_of(field) for field in grid) if apart else {}
+    groups = [(name,) for name in names if name] or [tuple(strategies)]
+    found = []
+    for group in groups:
+        own = {
+            field: values
+            for field, values in grid.items()
+            if not apart or _strategy_of(field) in (None, *group)
+        }
+        for values in itertools.product(*own.values()):
+            found.append((dict(zip(own, values, strict=True)), group))
+    return found
+
+
+def _strategy_of(field: str) -> str | None:
+    """The strategy whose field it is."""
+    first, *rest = field.split(".")
+    return rest[0] if first == _STRATEGIES and rest else None
+
+
+def proposed_grid(base: ConfigDict) -> dict[str, tuple[Any, ...]]:
+    """The grid that a decode config brings along in `sweep`, to be swept apart."""
+    return {
+        f"{_STRATEGIES}.{name}.{field}": tuple(values)
+        for name, fields in base.get("sweep", {}).items()
+        for field, values in fields.items()
+    }
 
 
 def base_config(config: ConfigDict) -> ConfigDict:
@@ -169,6 +204,7 @@ def changed(base: ConfigDict, fields: Mapping[str, Any], strategies: Sequence[st
       UserError: when the base has no such strategy.
     """
     made = base.copy_and_resolve_references()
+    made.sweep = ConfigDict()  # a grid that grows must leave finished points finished
     with made.unlocked(), made.ignore_type():
         for field, value in fields.items():
             *path, last = field.split(".")

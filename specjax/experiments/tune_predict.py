@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from specjax.data.batching import Batch
-from specjax.drafting.base import Drafter
+from specjax.drafting.base import Drafter, parts
 from specjax.evaluation.cost import Costs
 from specjax.evaluation.traces import Rounds, rounds_of
 from specjax.experiments import decode
@@ -106,11 +106,11 @@ def call_steps(costs: Costs, rounds: Rounds, drafter: Drafter, target: str) -> t
     """K c and v of a round of `drafter`: its calls in steps of the target."""
     count = int(rounds.ran.sum())
     runs = {
-        name: round(
-            count * drafts(rounds, drafter, sum(call.model == name for call in drafter.schedule))
+        part: round(
+            count * drafts(rounds, drafter, sum(call.part == part for call in drafter.schedule))
         )
-        for name in drafter.models
+        for part in parts(drafter)
     }
     step = costs.milliseconds(target, 1)
     drafting = costs.drafting_ms(drafter, count, runs) / count
-    return drafting / step, costs.verification_ms({drafter.width: 1}, target) / step
+    return drafting / step, costs.verification_ms({drafter.width: 1}, drafter, target) / step

@@ -52,6 +52,10 @@ class LanguageModel(Protocol):
         """Decoder start token of an encoder-decoder model; None for a decoder-only one."""
 
     @property
+    def depth(self) -> int:
+        """Decoder layers."""
+
+    @property
     def max_positions(self) -> int | None:
         """Most tokens a row of the decoder may hold; None when there is no such limit."""
 
@@ -101,10 +105,32 @@ class LanguageModel(Protocol):
         """
 
     def extend(
-        self, params: Params, tokens: jax.Array, cache: Cache, *, at: jax.Array | None = None
+        self,
+        params: Params,
+        tokens: jax.Array,
+        cache: Cache,
+        *,
+        at: jax.Array | None = None,
+        exit: int | None = None,
+        resume: jax.Array | None = None,
+        resume_from: int = 0,
     ) -> tuple[Output, Cache]:
         """Feeds tokens [B, T] to positions `cache.length ..` and moves the pointer by T.
 
         `at` [B, A] picks the fed tokens whose next-token logits are wanted (all T by default):
         the head over a large vocabulary is often the dearest part of a small drafter.
+
+        `exit` runs the first so many decoder layers only, then final norm and head. `resume`
+        [B, T, D] are the fed tokens' residual states after `resume_from` layers, as an earlier
+        call's `Output.hidden` gave them: only the layers above run. The cache of layers that do not
+        run stays as it was, while the one pointer moves for all.
+        """
+
+    def propagate(
+        self, params: Params, hidden: jax.Array, cache: Cache, layers: tuple[int, int]
+    ) -> Cache:
+        """Writes what decoder layers `layers` (from, to) would remember of states [B, T, D].
+
+        Their own keys and values of the normed states (Schuster et al. 2022, section 3.2), at
+        positions `cache.length ..`; the layers do not run and the pointer stays.
         """

@@ -15,10 +15,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from specjax.models.base import Cache, Output, Params
+from specjax.models.base import Cache, Params
 from specjax.models.layers import (
     Dense,
     FeedForward,
+    KeysValues,
     LayerNorm,
     RMSNorm,
     apply,
@@ -26,9 +27,9 @@ from specjax.models.layers import (
     causal_mask,
     merge_heads,
     rematerialised,
+    remembered,
     split_heads,
     tied_logits,
-    write,
 )
 from specjax.models.linen import LinenModel
 from specjax.models.rope import Rope, rotate
@@ -79,9 +80,6 @@ class CausalConfig:
 
 def _norm(config: CausalConfig) -> nn.Module:
     return RMSNorm(config.eps) if config.rms_norm else LayerNorm(config.eps)
-
-
-KeysValues = tuple[jax.Array, jax.Array]
 
 
 class Attention(nn.Module):
@@ -135,12 +133,18 @@ class Layer(nn.Module):
         deterministic: bool = True,
     ) -> tuple[jax.Array, KeysValues]:
         """One layer on x [B, T, D]; without a cache `own` it attends among the T tokens."""
-        q, k, v = self.attention.queries_keys_values(self.attention_norm(x), angles)
-        if own is not None:
-            k, v = write(own[0], k, start), write(own[1], v, start)
+        q, *made = self.attention.queries_keys_values(self.attention_norm(x), angles)
+        k, v = made if own is None else remembered(own, made, start)
         x = x + self.drop(self.attention(q, k, v, mask), deterministic=deterministic)
         h = self.ff(self.ff_norm(x), deterministic)
         return x + self.drop(h, deterministic=deterministic), (k, v)
+
+    def remember(
+        self, x: jax.Array, own: KeysValues, start: jax.Array, angles: jax.Array | None
+    ) -> KeysValues:
+        """The cache `own` with keys and values of x [B, T, D] from `start` on."""
+        _, *made = self.attention.queries_keys_values(self.attention_norm(x), angles)
+        return remembered(own, made, start)
 
 
 class CausalModule(nn.Module):
@@ -207,18 +211,35 @@ class CausalModule(nn.Module):
         return states, made
 
     def decode_step(
-        self, tokens: jax.Array, own: list[KeysValues], start: jax.Array, at: jax.Array | None
+        self,
+        tokens: jax.Array,
+        data: dict[str, Any],
+        start: jax.Array,
+        at: jax.Array | None,
+        resume: jax.Array | None,
+        layers: tuple[int, int],
     ) -> tuple[jax.Array, jax.Array, list[KeysValues]]:
+        """Logits, states and the own caches, with those of `layers` (from, to) extended."""
         position = start[:, None] + jnp.arange(tokens.shape[1])
         angles = self.angles(position, position + 1)
-        x = self.embed(tokens, position)
+        x = self.embed(tokens, position) if resume is None else resume
+        own = list(data["own"])
         masks = self.masks(position, own[0][0].shape[2])
-        made = []
-        for layer, cache, mask in zip(self.layers, own, masks, strict=True):
-            x, cache = layer(x, cache, start, angles, mask)
-            made.append(cache)
+        for i in range(*layers):
+            x, own[i] = self.layers[i](x, own[i], start, angles, masks[i])
         wanted = x if at is None else jnp.take_along_axis(x, at[..., None], axis=1, mode="clip")
-        return self.head_logits(wanted), x, made
+        return self.head_logits(wanted), x, own
+
+    def propagate(
+        self, x: jax.Array, own: list[KeysValues], start: jax.Array, layers: tuple[int, int]
+    ) -> list[KeysValues]:
+        """The own caches, with those of `layers` (from, to) holding what x [B, T, D] gives."""
+        position = start[:, None] + jnp.arange(x.shape[1])
+        angles = self.angles(position, position + 1)
+        own = list(own)
+        for i in range(*layers):
+            own[i] = self.layers[i].remember(x, own[i], start, angles)
+        return own
 
     def states(
         self, tokens: jax.Array, length: jax.Array, deterministic: bool, exits: tuple[int, ...]
@@ -280,12 +301,4 @@ class Causal(LinenModel):
         _, own = apply(self.module, "run", params, prompt, prompt_length)
         room = ((0, 0), (0, 0), (0, capacity - prompt.shape[1]), (0, 0))
         own = jax.tree.map(lambda x: jnp.pad(x, room), own)
-        return Cache(own, prompt_length - 1)
-
-    def extend(
-        self, params: Params, tokens: jax.Array, cache: Cache, *, at: jax.Array | None = None
-    ) -> tuple[Output, Cache]:
-        logits, hidden, own = apply(
-            self.module, "decode_step", params, tokens, cache.data, cache.length, at
-        )
-        return Output(logits, hidden), Cache(own, cache.length + tokens.shape[1])
+        return Cache({"own": own}, prompt_length - 1)

@@ -14,6 +14,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+KeysValues = tuple[jax.Array, jax.Array]
+"""Keys and values of one layer, head-major."""
+
 MASKED = -1e9
 """Added to the score of a position that must not be attended; finite, so that no row is NaN."""
 
@@ -114,13 +117,20 @@ class FeedForward(nn.Module):
         return dense(x.shape[-1], name="down")(hidden)
 
 
-@functools.partial(jax.jit, static_argnames=("module", "method"), inline=True)
-def apply(module: nn.Module, method: str, params: Any, *args: Any) -> Any:
+@functools.partial(jax.jit, static_argnames=("module", "method", "layers"), inline=True)
+def apply(
+    module: nn.Module,
+    method: str,
+    params: Any,
+    *args: Any,
+    layers: tuple[int, int] | None = None,
+) -> Any:
     """`module.method(*args)`, traced once per shape however many programs it becomes part of.
 
-    Inlined, so the programs are those of a direct call.
+    Inlined, so the programs are those of a direct call. `layers` is handed on where it is given.
     """
-    return module.apply({"params": params}, *args, method=method)
+    which = {} if layers is None else {"layers": layers}
+    return module.apply({"params": params}, *args, method=method, **which)
 
 
 def rematerialised(call: Callable[..., Any], on: bool) -> Callable[..., Any]:
@@ -178,6 +188,11 @@ def write(cache: jax.Array, new: jax.Array, start: jax.Array) -> jax.Array:
     slots = start[:, None] + jnp.arange(new.shape[2])
     # Advanced indices around a slice put their own axes first: the update is [B, T, H, d].
     return cache.at[rows, :, slots].set(new.swapaxes(1, 2).astype(cache.dtype), mode="drop")
+
+
+def remembered(own: KeysValues, new: KeysValues, start: jax.Array) -> KeysValues:
+    """A layer's key and value cache with `new` ones written from `start` [B] on."""
+    return write(own[0], new[0], start), write(own[1], new[1], start)
 
 
 def causal_mask(position: jax.Array, size: int, window: int = 0) -> jax.Array:

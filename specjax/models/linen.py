@@ -8,7 +8,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 
-from specjax.models.base import Params
+from specjax.models.base import Cache, Output, Params
 from specjax.models.layers import apply
 
 
@@ -16,7 +16,8 @@ class LinenModel:
     """The part of the model contract that follows from `config`, `module`, `depth` and `taught`.
 
     The module has `states`, `teach` and `head_logits`; the first two take what `taught` gives, then
-    whether dropout is off, then the decoder layers (1-based) whose states or logits are wanted.
+    whether dropout is off, then the decoder layers (1-based) whose states or logits are wanted. Its
+    `decode_step` and `propagate` work on a cache whose data hold the layers' caches as `own`.
     """
 
     config: Any
@@ -53,6 +54,30 @@ class LinenModel:
 
     def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
         return apply(self.module, "head_logits", params, hidden)
+
+    def extend(
+        self,
+        params: Params,
+        tokens: jax.Array,
+        cache: Cache,
+        *,
+        at: jax.Array | None = None,
+        exit: int | None = None,
+        resume: jax.Array | None = None,
+        resume_from: int = 0,
+    ) -> tuple[Output, Cache]:
+        step = (tokens, cache.data, cache.length, at, resume)
+        layers = (resume_from, exit or self.depth)
+        logits, hidden, own = apply(self.module, "decode_step", params, *step, layers=layers)
+        data = {**cache.data, "own": own}
+        return Output(logits, hidden), Cache(data, cache.length + tokens.shape[1])
+
+    def propagate(
+        self, params: Params, hidden: jax.Array, cache: Cache, layers: tuple[int, int]
+    ) -> Cache:
+        step = (hidden, cache.data["own"], cache.length)
+        own = apply(self.module, "propagate", params, *step, layers=layers)
+        return cache.replace(data={**cache.data, "own": own})
 
     def _forced(
         self,

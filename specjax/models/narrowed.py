@@ -30,6 +30,10 @@ class Narrowed:
         return self.model.start_token
 
     @property
+    def depth(self) -> int:
+        return self.model.depth
+
+    @property
     def max_positions(self) -> int | None:
         return self.model.max_positions
 
@@ -50,10 +54,15 @@ class Narrowed:
         return self.model.start(params, prompt, prompt_length, capacity)
 
     def extend(
-        self, params: Params, tokens: jax.Array, cache: Cache, *, at: jax.Array | None = None
+        self, params: Params, tokens: jax.Array, cache: Cache, **how: Any
     ) -> tuple[Output, Cache]:
-        output, cache = self.model.extend(params, tokens, cache, at=at)
+        output, cache = self.model.extend(params, tokens, cache, **how)
         return output.replace(logits=output.logits[..., : self.vocab_size]), cache
+
+    def propagate(
+        self, params: Params, hidden: jax.Array, cache: Cache, layers: tuple[int, int]
+    ) -> Cache:
+        return self.model.propagate(params, hidden, cache, layers)
 
 
 def narrowed(models: dict[str, LanguageModel]) -> dict[str, LanguageModel]:

@@ -17,20 +17,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.models.base import Cache, Output, Params
+from specjax.models.base import Cache, Params
 from specjax.models.layers import (
     MASKED,
     Dense,
     FeedForward,
+    KeysValues,
     RMSNorm,
     apply,
     attend,
     key_mask,
     merge_heads,
     rematerialised,
+    remembered,
     split_heads,
     tied_logits,
-    write,
 )
 from specjax.models.linen import LinenModel
 
@@ -100,7 +101,7 @@ class Attention(nn.Module):
     def queries(self, x: jax.Array) -> jax.Array:
         return split_heads(self.q(x), self.config.num_heads)
 
-    def keys_values(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def keys_values(self, x: jax.Array) -> KeysValues:
         heads = self.config.num_heads
         return split_heads(self.k(x), heads), split_heads(self.v(x), heads)
 
@@ -155,25 +156,28 @@ class DecoderLayer(nn.Module):
         self.ff = FeedForward(c.d_ff, c.activation, c.gated, c.dtype, c.dropout)
         self.drop = nn.Dropout(c.dropout)
 
-    def cross_keys_values(self, encoded: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def cross_keys_values(self, encoded: jax.Array) -> KeysValues:
         return self.cross_attention.keys_values(encoded)
+
+    def remember(self, x: jax.Array, own: KeysValues | None, start: jax.Array | None) -> KeysValues:
+        """Keys and values of x [B, T, D], in the cache `own` from `start` on if there is one."""
+        made = self.self_attention.keys_values(self.self_norm(x))
+        return made if own is None else remembered(own, made, start)
 
     def __call__(
         self,
         x: jax.Array,
-        own: tuple[jax.Array, jax.Array] | None,
+        own: KeysValues | None,
         start: jax.Array | None,
-        cross: tuple[jax.Array, jax.Array],
+        cross: KeysValues,
         self_bias: jax.Array,
         cross_bias: jax.Array,
         deterministic: bool = True,
-    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    ) -> tuple[jax.Array, KeysValues]:
         """One layer on x [B, T, D]; `own` is its key and value cache, None when training."""
-        h = self.self_norm(x)
-        k, v = self.self_attention.keys_values(h)
-        if own is not None:
-            k, v = write(own[0], k, start), write(own[1], v, start)
-        h = self.self_attention(self.self_attention.queries(h), k, v, self_bias)
+        k, v = self.remember(x, own, start)
+        h = self.self_attention.queries(self.self_norm(x))
+        h = self.self_attention(h, k, v, self_bias)
         x = x + self.drop(h, deterministic=deterministic)
         h = self.cross_attention.queries(self.cross_norm(x))
         h = self.cross_attention(h, *cross, cross_bias)
@@ -242,16 +246,32 @@ class T5Module(nn.Module):
         return self.decoder_bias(distance) + np.where(distance > 0, MASKED, 0.0)
 
     def decode_step(
-        self, tokens: jax.Array, data: dict[str, Any], start: jax.Array, at: jax.Array | None
-    ) -> tuple[jax.Array, jax.Array, list[tuple[jax.Array, jax.Array]]]:
-        x = self.embed(tokens)
+        self,
+        tokens: jax.Array,
+        data: dict[str, Any],
+        start: jax.Array,
+        at: jax.Array | None,
+        resume: jax.Array | None,
+        layers: tuple[int, int],
+    ) -> tuple[jax.Array, jax.Array, list[KeysValues]]:
+        """Logits, states and the own caches, with those of `layers` (from, to) extended."""
+        x = self.embed(tokens) if resume is None else resume
         bias = bias_rows(data["bias"], start, tokens.shape[1])
-        own = []
-        for layer, cache, cross in zip(self.decoder, data["own"], data["cross"], strict=True):
-            x, cache = layer(x, cache, start, cross, bias, data["cross_bias"])
-            own.append(cache)
+        own = list(data["own"])
+        for i in range(*layers):
+            cross = data["cross"][i]
+            x, own[i] = self.decoder[i](x, own[i], start, cross, bias, data["cross_bias"])
         wanted = x if at is None else jnp.take_along_axis(x, at[..., None], axis=1, mode="clip")
         return self.head_logits(wanted), x, own
+
+    def propagate(
+        self, x: jax.Array, own: list[KeysValues], start: jax.Array, layers: tuple[int, int]
+    ) -> list[KeysValues]:
+        """The own caches, with those of `layers` (from, to) holding what x [B, T, D] gives."""
+        own = list(own)
+        for i in range(*layers):
+            own[i] = self.decoder[i].remember(x, own[i], start)
+        return own
 
     def states(
         self,
@@ -358,12 +378,3 @@ class T5(LinenModel):
             "bias": self.module.apply(variables, capacity, method="reversed_bias"),
         }
         return Cache(data, jnp.zeros_like(prompt_length))
-
-    def extend(
-        self, params: Params, tokens: jax.Array, cache: Cache, *, at: jax.Array | None = None
-    ) -> tuple[Output, Cache]:
-        logits, hidden, own = apply(
-            self.module, "decode_step", params, tokens, cache.data, cache.length, at
-        )
-        data = {**cache.data, "own": own}
-        return Output(logits, hidden), Cache(data, cache.length + tokens.shape[1])

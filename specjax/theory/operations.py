@@ -91,6 +91,9 @@ class Operations:
     def __add__(self, other: Operations) -> Operations:
         return Operations(self.flops + other.flops, self.memory + other.memory)
 
+    def __mul__(self, times: ArrayLike) -> Operations:
+        return Operations(self.flops * times, self.memory * times)
+
     def total(self) -> Operations:
         """The sum over all calls."""
         return Operations(np.sum(self.flops), np.sum(self.memory))
@@ -117,9 +120,24 @@ def decoder_call(
     cross = Operations(
         shape.layers * 4 * shape.width * n * s, shape.layers * 2 * shape.kv_width * s
     )
-    m = n if logits is None else count("logits", logits, least=1)
-    head = Operations(2 * m * shape.d_model * shape.vocab, (shape.d_model + m) * shape.vocab)
-    return own + cross + head
+    return own + cross + output_layer(shape, n if logits is None else logits)
+
+
+def output_layer(shape: TransformerShape, logits: ArrayLike) -> Operations:
+    """Operations [...] of one run of the output layer for `logits` tokens."""
+    m = count("logits", logits)
+    return Operations(
+        2 * m * shape.d_model * shape.vocab, (shape.d_model * (m > 0) + m) * shape.vocab
+    )
+
+
+def propagation(shape: TransformerShape) -> Operations:
+    """Operations of the keys and values of one state in a decoder layer that does not run.
+
+    Schuster et al. (2022), section 3.2.
+    """
+    weights = 2 * shape.d_model * shape.kv_width
+    return Operations(2 * weights, weights + shape.d_model + 2 * shape.kv_width)
 
 
 def start(shape: TransformerShape, prompt: ArrayLike) -> Operations:

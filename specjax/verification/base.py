@@ -16,6 +16,8 @@ class Verdict:
     accepted: jax.Array  # [B] int32: length of the leading run of drafted tokens that stand
     next_token: jax.Array  # [B] int32: correction or bonus token
     overlap: jax.Array  # [B] float32: sum of min(p, q) over the tested positions
+    adds: jax.Array | None = None  # [B] bool: whether `next_token` is committed; None: always
+    layers: jax.Array | None = None  # [B] int32: decoder layers that gave the logits, under CALM
     # [B, K+1, V]: the law of every token that the rule lets through, corrections included, for
     # nestable rules (methods.md 3.3); None when they are deterministic.
     probs: jax.Array | None = None

@@ -5,12 +5,21 @@ from __future__ import annotations
 import dataclasses
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from decodes import run, texts
 from parallel_heads import random_heads
-from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_law
+from scripted import (
+    WIDTH,
+    PrefixModel,
+    adjusted,
+    chi_square,
+    counted,
+    prefix_params,
+    sequence_law,
+)
 
-from specjax.decoding.strategy import Strategy, fitting_widths
+from specjax.decoding.strategy import Strategy, bild, fitting_widths
 from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.copying import MaxGram, PromptLookup
 from specjax.drafting.neural import ACCEPTANCE, BREAK_EVEN, FIXED, Neural
@@ -117,6 +126,52 @@ class LawsOfOtherHeads(Blockwise):
 def test_laws_that_tokens_were_not_drawn_from_fail_the_same_test():
     made = strategy(LawsOfOtherHeads("drafter", 2), SpeculativeSampling(), SETTINGS["plain"])
     assert p_value(made) < 1e-6
+
+
+def bild_law(settings, fallback: float, rollback: float, text=()) -> dict[tuple, float]:
+    """Law of BiLD's outputs behind `text` for a window of one token, by methods.md 2.2 and 2.5."""
+    if text[-1:] == (EOS,) or len(text) == LENGTH:
+        return {text: 1.0}
+    laws: dict[tuple, float] = {}
+
+    def reach(law: dict[tuple, float], mass: float) -> None:
+        for output, p in law.items():
+            laws[output] = laws.get(output, 0.0) + mass * p
+
+    def write(name: str, behind: tuple) -> list[tuple[int, float]]:
+        logits = MODEL.logits(PARAMS[name], SOURCE, (0, *behind))
+        return [(t, p) for t, p in enumerate(adjusted(logits, *settings)) if p]
+
+    def plain(name: str) -> np.ndarray:
+        return adjusted(MODEL.logits(PARAMS[name], SOURCE, (0, *text)), 1.0, 0, 1.0)
+
+    def large(behind: tuple, mass: float) -> None:
+        for token, p in write("target", behind):
+            reach(bild_law(settings, fallback, rollback, (*behind, token)), mass * p)
+
+    if plain("drafter").max() < fallback:
+        large(text, 1.0)
+        return laws
+    for token, q in write("drafter", text):
+        if token == EOS or len(text) + 1 == LENGTH:
+            reach({(*text, token): 1.0}, q)
+        elif -np.log(plain("target")[token]) <= rollback:
+            large((*text, token), q)
+        else:
+            large(text, q)
+    return laws
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_bild_has_the_law_of_its_definition_and_not_the_targets(settings):
+    fallback, rollback = 0.45, 1.2
+    temperature, top_k, top_p = settings
+    made = bild(fallback, rollback, length=1, temperature=temperature, top_k=top_k, top_p=top_p)
+    seen = counted(texts(run(MODELS, PARAMS, made, [SOURCE] * ROWS, LENGTH, seed=7)))
+    assert chi_square(seen, bild_law(settings, fallback, rollback)) > P_VALUE
+    law = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, settings)
+    assert chi_square(seen, law) < 1e-6
+    assert chi_square(seen, bild_law(settings, fallback, np.inf)) < 1e-6
 
 
 def test_the_seed_decides_the_output():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specjax.decoding.strategy import from_config
+from specjax.decoding.strategy import calm, early_exit, from_config
 from specjax.drafting import running
 from specjax.drafting.neural import BREAK_EVEN, Neural
 from specjax.errors import UserError
@@ -51,3 +51,35 @@ def test_a_fitting_verification_feeds_powers_of_two(spec, widths):
 def test_what_does_not_fit_is_refused(change, sentence):
     with pytest.raises(UserError, match=sentence):
         from_config("mine", {**NEURAL, **change}, 100)
+
+
+def test_an_early_exit_and_calm_are_spelled_by_their_fields():
+    spec = {"drafter": "early_exit", "exit": 2, "length": 3}
+    assert from_config("mine", spec, 100) == early_exit(2, 3)
+    spec = {"drafter": "calm", "threshold": 0.8, "tau": 4.0, "measure": "softmax"}
+    made = from_config("mine", spec, 100)
+    assert made == calm(0.8, 4.0, measure="softmax")
+    assert float(made.options().numbers["tau"]) == 4.0
+
+
+@pytest.mark.parametrize(
+    "spec, sentence",
+    [
+        ({"drafter": "early_exit", "length": 3}, "mine.exit is missing"),
+        ({"drafter": "early_exit", "length": 3, "exit": 0}, "mine.exit is 0; it must be"),
+        (
+            {"drafter": "early_exit", "length": 3, "exit": 1, "model": "drafter"},
+            "mine.model does not apply to drafter 'early_exit'",
+        ),
+        ({"drafter": "calm"}, "mine.threshold is missing; it must be a number in"),
+        ({"drafter": "calm", "threshold": 2.0}, "mine.threshold is 2.0; it must be"),
+        (
+            {"drafter": "calm", "threshold": 0.9, "length": 3},
+            "mine.length does not apply to drafter 'calm'",
+        ),
+        ({"drafter": "calm", "threshold": 0.9, "rule": "lossless"}, "mine.rule does not apply"),
+    ],
+)
+def test_fields_of_no_use_to_exits_are_refused(spec, sentence):
+    with pytest.raises(UserError, match=sentence):
+        from_config("mine", spec, 100)

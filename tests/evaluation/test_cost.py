@@ -11,6 +11,7 @@ from specjax.decoding.summary import Statistics
 from specjax.drafting.base import Call
 from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.copying import PromptLookup
+from specjax.drafting.matrix import cascade
 from specjax.drafting.neural import Neural
 from specjax.drafting.none import Nothing
 from specjax.evaluation.cost import (
@@ -18,8 +19,8 @@ from specjax.evaluation.cost import (
     Costs,
     call_times,
     doubling,
+    draft_calls,
     needed,
-    openings,
     standardized_walltime_improvement,
 )
 from specjax.theory.speculative import walltime_improvement
@@ -72,7 +73,40 @@ def test_every_call_that_a_prediction_prices_is_measured_once():
     assert [(call.model, call.tokens) for call in calls] == [
         ("target", 1), ("target", 4), ("target", 5), ("drafter", 1), ("drafter", 2),
     ]  # fmt: skip
-    assert openings(drafters) == {Call("drafter", 2, 1)}
+    before = {call.tokens: turn for call, turn in calls.items() if call.model == "target"}
+    opening, later = Call("drafter", 2, 1), Call("drafter", 1, 1)
+    assert before == {1: (), 4: (opening, later, later), 5: (opening, *[later] * 3)}
+    assert not any(turn for call, turn in calls.items() if call.model == "drafter")
+
+
+def test_a_whole_cascade_precedes_the_target_call_of_any_width():
+    made = cascade(("base", "small", "max_gram"), ((2, 2, 2), (0, 1, 1), (0, 0, 2)))
+    calls = needed([Neural("small", 1), made], "target", {0, 1, 3, made.width})
+    before = {call.tokens: turn for call, turn in calls.items() if call.model == "target"}
+    whole = Call("small", 4, 3), Call("base", 5, 4)  # behind drafts of 2 and 3, 2 tokens fed twice
+    assert made.schedule == whole
+    assert before == {1: (), 2: (Call("small", 2, 1),), 4: whole, made.width + 1: whole}
+    assert {call.tokens for call in calls if call.model == "base"} == {1, 5}
+
+
+def test_an_early_exit_is_timed_by_the_layers_that_run():
+    drafters = [Nothing(), Neural("target", 3, exit=1)]
+    states = Call("target", 1, 0, exit=1)
+    calls = needed(drafters, "target", {0, 3})
+    assert [(call.part, call.tokens) for call in calls] == [
+        ("target", 1), ("target[1:]", 1), ("target[1:]", 4),
+        ("target[:1]", 1), ("target[:1] states", 1),
+    ]  # fmt: skip
+    assert draft_calls(drafters[1], 2) == (*[Call("target", 1, 1, exit=1)] * 2, states)
+
+
+def test_an_early_exit_is_priced_by_its_calls_and_the_target_by_the_rest():
+    exits = Neural("target", 4, exit=1)
+    parts = {"target[1:]": {1: 1.5, 5: 2.4}, "target[:1]": {1: 0.6}, "target[:1] states": {1: 0.3}}
+    costs = Costs({"target": {1: 2.0}, **parts})
+    calls = {"target": 10, "target[:1]": 40, "target[:1] states": 9}
+    found = costs.predicted_speedup(dataclasses.replace(STATS, calls=calls), exits, "target")
+    assert found == pytest.approx(3 / ((4 * 0.6 + 0.9 * 0.3 + 2.4) / 2.0))
 
 
 class Scripted:
@@ -100,7 +134,7 @@ def measure(drafters, widths, **sparse):
     return call_times(Scripted(), drafters, "target", widths, **sparse).costs()
 
 
-def test_the_step_before_an_opening_call_is_not_counted_and_the_median_trial_counts():
+def test_the_draft_before_a_target_call_is_not_counted_and_the_median_trial_counts():
     costs = measure([Nothing(), Neural("drafter", 2)], [0, 2])
     median = 1 + (TRIALS - 1) / 2 / 10
     found = {name: {n: ms / median for n, ms in row.items()} for name, row in costs.step.items()}
@@ -126,13 +160,14 @@ def test_sparse_costs_time_widths_that_double_and_the_widest():
     widths = range(11)
     kept = doubling(needed(drafters, "target", widths))
     assert [call.tokens for call in kept if call.model == "target"] == [1, 2, 4, 8, 11]
+    wide = drafters[-1]
     sparse = measure(drafters, widths, sparse=True)
     whole = measure(drafters, widths)
     assert sparse.step["target"].keys() == {1, 2, 4, 8, 11}
     assert sparse.step["drafter"] == pytest.approx(whole.step["drafter"])
-    assert [sparse.verification_ms({width: 1}, "target") for width in widths] == pytest.approx(
-        [whole.verification_ms({width: 1}, "target") for width in widths]
-    )
+    assert [
+        sparse.verification_ms({width: 1}, wide, "target") for width in widths
+    ] == pytest.approx([whole.verification_ms({width: 1}, wide, "target") for width in widths])
 
 
 def test_costs_are_told_as_ratios_to_the_one_token_steps():

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from parallel_heads import random_heads
 
+from specjax.decoding.calm import SATURATION, SOFTMAX, Calm
+from specjax.drafting.base import review_call
 from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.neural import Neural
 from specjax.drafting.none import Nothing
-from specjax.evaluation.operations import operations, shape_of
+from specjax.evaluation.operations import operations, part_shape, shape_of
 from specjax.evaluation.roofline import copy_bandwidth, roofline, step_bytes
 from specjax.evaluation.traces import Rounds
 from specjax.models.causal import Causal, CausalConfig
@@ -68,6 +70,43 @@ def test_a_compiled_verification_has_the_counted_flops(kind, logits):
     assert cost(compiled)["flops"] == pytest.approx(counted.flops, rel=ELEMENTWISE)
 
 
+SIX = T5(
+    T5Config(
+        vocab_size=8000, d_model=384, d_kv=64, d_ff=1024, num_heads=6, num_layers=6,
+        num_decoder_layers=6, tied=True,
+    )
+)  # fmt: skip
+
+
+def compiled_flops(model, fed: int, resume_from: int) -> float:
+    """XLA's count of feeding tokens, or their states after some layers."""
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    text, size = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((1, PROMPT), (1,)))
+    cache = jax.eval_shape(functools.partial(model.start, capacity=CAPACITY), params, text, size)
+    tokens = jax.ShapeDtypeStruct((1, fed), jnp.int32)
+    states = jax.ShapeDtypeStruct((1, fed, model.config.d_model), jnp.float32)
+    call = functools.partial(model.extend, resume_from=resume_from)
+    how = {"resume": states} if resume_from else {}
+    return cost(jax.jit(call).lower(params, tokens, cache, **how).compile())["flops"]
+
+
+@pytest.fixture(scope="module")
+def recomputing() -> float:
+    return compiled_flops(SIX, FED, 0)
+
+
+@pytest.mark.parametrize(("exit", "expected"), [(1, 0.134), (2, 0.269)])
+def test_verifying_on_states_spares_the_layers_that_drafted(exit, expected, recomputing):
+    """Each of six layers has 2.06M weights that a call uses, the output layer 3.07M."""
+    drafter = Neural("target", FED - 1, exit=exit)
+    whole = decoder_call(shape_of(SIX), FED, 20, PROMPT)
+    part = part_shape(SIX, review_call(drafter, "target", FED - 1))
+    saved = 1 - decoder_call(part, FED, 20, PROMPT).flops / whole.flops
+    assert saved == pytest.approx(expected, abs=0.002)
+    measured = 1 - compiled_flops(SIX, FED, exit) / recomputing
+    assert measured == pytest.approx(saved, rel=0.05)
+
+
 def rounds(calls: list[int]) -> Rounds:
     """Two rows at K = 3; the first has rounds of 4 and 2 tokens, the second one of 1."""
     return Rounds(
@@ -76,15 +115,24 @@ def rounds(calls: list[int]) -> Rounds:
         drafted=np.array([[3, 3], [3, 0]]),
         accepted=np.array([[3, 1], [0, 0]]),
         committed=np.array([[4, 2], [1, 0]]),
+        reviewed=np.array([[True, True], [True, False]]),
         overlap=np.zeros((2, 2)),
         calls={"target": np.array([2, 1]), "drafter": np.array(calls)},
         runs={"target": 3, "drafter": sum(calls)},
+        turns=3,
         stops={},
     )
 
 
 PROMPTS = np.array([7, 5])
 PAIR = {"target": MODELS["t5"], "drafter": MODELS["t5, two matrices"]}
+
+
+def test_a_round_without_review_costs_the_target_nothing():
+    ended = dataclasses.replace(rounds([6, 3]), reviewed=np.array([[True, False], [True, False]]))
+    found = operations(ended, PROMPTS, Neural("drafter", 3), PAIR, {}, "target")
+    calls = decoder_call(shape_of(PAIR["target"]), 4, np.array([0, 0]), np.array([7, 5]))
+    assert found["target"]["flops"] == pytest.approx(calls.flops.sum() / 7)
 
 
 def test_the_target_pays_for_rejected_tokens_and_reads_its_weights_once_a_call():
@@ -124,7 +172,10 @@ def test_parallel_heads_cost_one_wide_call_and_their_networks():
 
 def test_decoding_alone_has_one_call_per_token():
     alone = dataclasses.replace(
-        rounds([0, 0]), committed=np.ones((2, 2), int), width=np.zeros((2, 2), int)
+        rounds([0, 0]),
+        committed=np.ones((2, 2), int),
+        reviewed=np.ones((2, 2), bool),
+        width=np.zeros((2, 2), int),
     )
     found = operations(alone, PROMPTS, Nothing(), {"target": PAIR["target"]}, {}, "target")
     calls = decoder_call(
@@ -132,6 +183,49 @@ def test_decoding_alone_has_one_call_per_token():
     )
     assert found["target"]["flops"] == pytest.approx(calls.flops.mean())
     assert set(found) == {"target", "total"}
+
+
+def test_an_early_exit_pays_for_its_layers_and_the_target_for_the_others():
+    once = rounds([0, 0])
+    calls = {"target": [2, 1], "target[:1]": [6, 3], "target[:1] states": [2, 0]}
+    once = dataclasses.replace(once, calls={k: np.array(v) for k, v in calls.items()})
+    drafter = Neural("target", 3, exit=1)
+    model, lengths = PAIR["target"], np.array([7, 7, 5])
+    found = operations(once, PROMPTS, drafter, {"target": model}, {}, "target")
+    # Of two layers one drafts and one reviews.
+    one = dataclasses.replace(shape_of(model), layers=1)
+    review = decoder_call(one, 4, np.array([0, 4, 0]), lengths)
+    assert found["target"]["flops"] == pytest.approx(review.flops.sum() / 7)
+    opening = decoder_call(one, 1, np.array([0, 4, 0]), lengths)
+    later = decoder_call(one, 1, np.array([1, 2, 5, 6, 1, 2]), np.array([7] * 4 + [5] * 2))
+    drafting = (opening.flops.sum() + later.flops.sum()) / 7
+    assert found["target[:1]"]["flops"] == pytest.approx(drafting, rel=1e-3)
+    last = decoder_call(one, 1, np.array([0, 4]), 7, 0)  # no output layer
+    assert found["target[:1] states"]["flops"] == pytest.approx(last.flops.sum() / 7)
+    parts = sum(found[name]["flops"] for name in calls)
+    assert found["total"]["flops"] == pytest.approx(parts)
+    # The prompt is read once, by the target.
+    assert found["target[:1]"]["with_prompt"]["flops"] == found["target[:1]"]["flops"]
+    assert found["target"]["with_prompt"]["flops"] > found["target"]["flops"]
+
+
+@pytest.mark.parametrize("measure", [SATURATION, SOFTMAX])
+def test_calm_pays_for_the_layers_that_ran_and_for_what_the_others_remember(measure):
+    alone = dataclasses.replace(
+        rounds([0, 0]),
+        committed=np.array([[1, 1], [1, 0]]),
+        width=np.zeros((2, 2), int),
+        layers=np.array([[1, 2], [2, 0]]),
+    )
+    model = PAIR["target"]
+    found = operations(alone, PROMPTS, Nothing(), {"target": model}, {}, "target", Calm(measure))
+    shape = shape_of(model)
+    short = decoder_call(dataclasses.replace(shape, layers=1), 1, 0, 7)
+    whole = decoder_call(shape, 1, np.array([1, 0]), np.array([7, 5])).total()
+    remembered = 2 * 128 * 2 * 96  # keys and values of one state in the second layer
+    looks = 3 * 2 * 128 * 500 if measure == SOFTMAX else 0  # the output layer after layer one
+    expected = short.flops + whole.flops + remembered + looks
+    assert found["target"]["flops"] == pytest.approx(expected / 3)
 
 
 @pytest.mark.parametrize("kind", MODELS)

@@ -21,9 +21,11 @@ MADE = Rounds(
     drafted=np.array([[2, 2, 1], [2, 0, 0]]),
     accepted=np.array([[2, 0, 1], [1, 0, 0]]),
     committed=np.array([[3, 1, 2], [2, 0, 0]]),
+    reviewed=np.array([[3, 1, 2], [2, 0, 0]]) > 0,
     overlap=np.array([[1.8, 0.3, 0.6], [1.0, 0.0, 0.0]]),
     calls={},
     runs={},
+    turns=3,
     stops={"length": 4},
 )
 

@@ -25,6 +25,7 @@ from specjax.main import EXPERIMENTS
 ROOT = Path(__file__).parents[2]
 EXAMPLES = (
     "quickstart", "translate", "pair", "drafters", "draft_length",
+    "bild_early_exit_multi30k", "bild_multi30k", "engagement",
     "cascade_pair", "cascade_multi30k",
 )  # fmt: skip
 JOBS = ("ngram", "ngram_wmt", "sweep", "tokenizer", "tune", "tune_cascade")
@@ -61,7 +62,7 @@ def test_a_config_builds_and_its_strategies_resolve(name: str) -> None:
     strategies = load_strategies(config, 32_000)
     models = model_names(config)
     used = {model for strategy in strategies.values() for model in strategy.drafter.models}
-    assert used == models.keys() - {"target"}
+    assert used - {"target"} == models.keys() - {"target"}
     assert config.task in TASKS
 
 
@@ -115,9 +116,24 @@ def test_it_runs_to_the_end_on_stand_ins(name: str, tmp_path: Path) -> None:
     assert content["strategies"].keys() == {"autoregressive", *config.strategies}
     for strategy, entry in content["strategies"].items():
         assert entry["tokens"] > 0, strategy
-        if entry["identical_to_target"] is not None:
+        if entry["lossless"] and entry["identical_to_target"] is not None:
             assert entry["identical_to_target"] == 1.0, strategy
     assert json.loads((tmp_path / "out" / "results.json").read_text()) == content
+
+
+@pytest.mark.slow
+def test_calm_runs_to_the_end_on_stand_ins(tmp_path: Path) -> None:
+    config = stand_in(module("bild_early_exit").get_config("calm"), tmp_path)
+    content = decode.run(config, tmp_path / "out")
+    entry = content["strategies"]["calm"]
+    assert 1 <= entry["layers_per_token"] <= 2 and not entry["lossless"]
+    assert entry["predicted"]["with_v"] is None and entry["time"]["target"] is None
+    assert content["strategies"]["autoregressive"]["layers_per_token"] is None
+
+
+def test_a_method_for_early_exits_that_is_none_is_refused() -> None:
+    with pytest.raises(UserError, match="'luck'; it must be 'bild' or 'calm'"):
+        module("bild_early_exit").get_config("luck")
 
 
 @pytest.mark.slow

@@ -103,9 +103,18 @@ def table(content) -> dict[int, dict]:
 def rounds(committed, drafted) -> Rounds:
     """One row whose rounds accepted all they committed but the target's own token."""
     committed, drafted = np.array([committed]), np.array([drafted])
-    width = np.full_like(drafted, drafted.max())
     return Rounds(
-        np.zeros(1, int), width, drafted, committed - 1, committed, drafted * 0.0, {}, {}, {}
+        begin=np.zeros(1, int),
+        width=np.full_like(drafted, drafted.max()),
+        drafted=drafted,
+        accepted=committed - 1,
+        committed=committed,
+        reviewed=committed > 0,
+        overlap=drafted * 0.0,
+        calls={},
+        runs={},
+        turns=committed.size,
+        stops={},
     )
 
 

@@ -26,7 +26,14 @@ def inputs(prompts: Sequence[Sequence[int]], limit: int, seed: int = 0):
 
 def decoder(models, strategy: Strategy, max_new_tokens: int) -> Decoder:
     """The static side of a decode."""
-    return Decoder(models, strategy.drafter, strategy.rule, max_new_tokens, widths=strategy.widths)
+    return Decoder(
+        models,
+        strategy.drafter,
+        strategy.rule,
+        max_new_tokens,
+        widths=strategy.widths,
+        calm=strategy.calm,
+    )
 
 
 def run(models, params, strategy: Strategy, prompts, limit: int, seed: int = 0) -> Generation:

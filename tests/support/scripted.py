@@ -32,12 +32,16 @@ def prefix_params(vocab_size: int, seed: int, scale: float = 1.5) -> dict[str, j
 
 @dataclasses.dataclass(frozen=True)
 class PrefixModel:
-    """Logits are a fixed random function of the source and of every token so far."""
+    """Logits are a fixed random function of the source and of every token so far.
+
+    Its layers are one: an early exit is the whole, and nothing is left to resume.
+    """
 
     vocab_size: int
     eos: tuple[int, ...] = ()
     start_token: int | None = 0
     pad: int = 0
+    depth: int = 2
 
     def start(self, params, prompt, prompt_length, capacity):
         batch = prompt.shape[0]
@@ -50,7 +54,7 @@ class PrefixModel:
         source = jnp.sum(params["embedding"][prompt] * inside[..., None], axis=1)
         return Cache({"tokens": tokens, "source": source}, jnp.zeros_like(prompt_length))
 
-    def extend(self, params, tokens, cache, *, at=None):
+    def extend(self, params, tokens, cache, *, at=None, **whole):
         position = cache.length[:, None] + jnp.arange(tokens.shape[1])
         rows = jnp.arange(tokens.shape[0])[:, None]
         held = cache.data["tokens"].at[rows, position].set(tokens, mode="drop")
@@ -102,11 +106,26 @@ class ScriptModel:
     def start(self, params, prompt, prompt_length, capacity):
         return Cache({}, jnp.zeros_like(prompt_length))
 
-    def extend(self, params, tokens, cache, *, at=None):
+    def extend(self, params, tokens, cache, *, at=None, **whole):
         position = cache.length[:, None] + jnp.arange(tokens.shape[1])
         script = jnp.array(self.script + (2,) * POSITIONS)
         peaks = jnp.array(self.peaks + (self.peak,) * POSITIONS)
         logits = jax.nn.one_hot(script[position], self.vocab_size) * peaks[position][..., None]
+        if at is not None:
+            logits = jnp.take_along_axis(logits, at[..., None], axis=1)
+        return Output(logits), Cache(cache.data, cache.length + tokens.shape[1])
+
+
+@dataclasses.dataclass(frozen=True)
+class TracedScript(ScriptModel):
+    """A `ScriptModel` whose script and peaks are its parameters: one program serves all."""
+
+    script: tuple[int, ...] = ()
+
+    def extend(self, params, tokens, cache, *, at=None, **whole):
+        position = cache.length[:, None] + jnp.arange(tokens.shape[1])
+        chosen = jax.nn.one_hot(params["script"][position], self.vocab_size)
+        logits = chosen * params["peaks"][position][..., None]
         if at is not None:
             logits = jnp.take_along_axis(logits, at[..., None], axis=1)
         return Output(logits), Cache(cache.data, cache.length + tokens.shape[1])

@@ -43,7 +43,7 @@ class LawModel:
     def start(self, params, prompt, prompt_length, capacity):
         return Cache({}, jnp.zeros_like(prompt_length))
 
-    def extend(self, params, tokens, cache, *, at=None):
+    def extend(self, params, tokens, cache, *, at=None, **whole):
         position = cache.length[:, None] + jnp.arange(tokens.shape[1])
         probs = params[position % len(params)]
         token = (jnp.arange(self.vocab_size) + position[..., None]) % self.vocab_size

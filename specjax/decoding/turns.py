@@ -1,0 +1,23 @@
+"""Work that a jitted loop does only sometimes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+
+T = TypeVar("T")
+
+
+def when(wanted: jax.Array, turn: Callable[[T], T], carry: T) -> T:
+    """`turn(carry)` where wanted [] holds, else the carry itself.
+
+    A loop of at most one turn: unlike branches, loops leave caches where they are.
+    """
+
+    def once(loop: tuple[jax.Array, T]) -> tuple[jax.Array, T]:
+        return jnp.bool_(False), turn(loop[1])
+
+    return jax.lax.while_loop(lambda loop: loop[0], once, (wanted, carry))[1]

@@ -1,0 +1,113 @@
+"""The engagement experiment: quality against how often the target steps in (methods.md 2.7).
+
+Kim et al., "Speculative Decoding with Big Little Decoder" (2023), Figure 2: a small model that the
+large one corrects at a fifth of its tokens writes as well as the large one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from specjax.errors import UserError
+from specjax.evaluation.plots import style
+from specjax.evaluation.plots.engagement import quality_against_engagement
+from specjax.evaluation.report import PLOTS
+from specjax.evaluation.table import aligned, cell
+from specjax.experiments import decode
+from specjax.experiments.fields import model_names
+from specjax.experiments.strategies import BASELINE
+from specjax.experiments.sweep import write_csv
+
+TABLE = "engagement.csv"
+"""In the workdir, beside what a decode experiment leaves."""
+
+
+def run(config: ConfigDict, workdir: Path) -> list[dict[str, Any]]:
+    """Decodes with every drafter at every threshold; writes and returns the table, draws the plot.
+
+    Raises:
+      UserError: when the config cannot be used.
+    """
+    content = decode.run(as_decode(config), workdir)
+    found = rows(config, content["strategies"])
+    write_csv(workdir / TABLE, found)
+    figure = quality_against_engagement(found, content["strategies"][BASELINE]["quality"])
+    if figure:
+        style.save(figure, workdir / PLOTS, "engagement")
+    print(table(found))
+    return found
+
+
+def plan(config: ConfigDict) -> None:
+    """Prints what the experiment would need."""
+    decode.plan(as_decode(config))
+
+
+def as_decode(config: ConfigDict) -> ConfigDict:
+    """The decode experiment with one strategy for each drafter and threshold."""
+    names = _drafters(config)
+    for value in config.thresholds:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+            raise UserError(f"config.thresholds has {value!r}; it must be a number of at least 0")
+    if not config.thresholds or len(set(config.thresholds)) < len(config.thresholds):
+        raise UserError(
+            f"config.thresholds is {tuple(config.thresholds)!r}; it must hold different numbers"
+        )
+    made = config.copy_and_resolve_references()
+    with made.unlocked():
+        made.experiment = "decode"
+        made.strategies = ConfigDict(
+            {
+                strategy(name, value): {"drafter": "oracle", "model": name, "engage": float(value)}
+                for name in names
+                for value in config.thresholds
+            }
+        )
+    return made
+
+
+def _drafters(config: ConfigDict) -> list[str]:
+    names = [name for name in model_names(config) if name != "target"]
+    if not names:
+        raise UserError("config.drafter is empty; it must be a model directory or hub id")
+    return names
+
+
+def strategy(name: str, threshold: float) -> str:
+    """The name of a drafter's strategy."""
+    return f"{name}_{threshold:g}".replace(".", "_")
+
+
+def rows(config: ConfigDict, strategies: dict[str, Any]) -> list[dict[str, Any]]:
+    """One row for each drafter and threshold.
+
+    `engaged_percent` of the tokens are the target's; at `changed_percent` of them it wrote another
+    token than the drafter would have.
+    """
+    found = []
+    for name in _drafters(config):
+        for threshold in config.thresholds:
+            entry = strategies[strategy(name, threshold)]
+            counters, tokens = entry["handovers"], max(entry["tokens"], 1)
+            found.append(
+                {
+                    "model": name,
+                    "threshold": float(threshold),
+                    "tokens": entry["tokens"],
+                    "engaged_percent": 100 * counters["rollbacks"] / tokens,
+                    "changed_percent": 100 * counters["replaced"] / tokens,
+                    **entry["quality"],
+                }
+            )
+    return found
+
+
+def table(found: list[dict[str, Any]]) -> str:
+    """The rows for the terminal."""
+    head = list(found[0])
+    return aligned(
+        head, [[row["model"], *(cell(row[field], ".4g") for field in head[1:])] for row in found]
+    )

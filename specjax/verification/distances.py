@@ -1,0 +1,60 @@
+"""How far a drafted token is from the target's law, for rules with a threshold (methods.md 2.2).
+
+All on plain laws (temperature 1, not truncated): a truncated law would make every token outside of
+it infinitely far. Each maps a draft and the target's logits [B, K, V] at its positions to [B, K].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+
+def cross_entropy(draft, logits: jax.Array) -> jax.Array:
+    """-log p(x) in nats: the hard label of the drafter against the target's law."""
+    return jax.nn.logsumexp(logits, axis=-1) - _drafted(draft, logits)
+
+
+def kl(draft, logits: jax.Array) -> jax.Array:
+    """KL(q || p) in nats; the cross-entropy is its form for a one-hot q."""
+    q = jax.nn.log_softmax(_proposed(draft), axis=-1)
+    p = jax.nn.log_softmax(logits, axis=-1)
+    weight = jnp.exp(q)
+    return jnp.sum(jnp.where(weight > 0, weight * (q - p), 0.0), axis=-1)
+
+
+def total_variation(draft, logits: jax.Array) -> jax.Array:
+    """Half the sum of |p - q|, in [0, 1]."""
+    q = jax.nn.softmax(_proposed(draft), axis=-1)
+    return 0.5 * jnp.sum(jnp.abs(jax.nn.softmax(logits, axis=-1) - q), axis=-1)
+
+
+def rank(draft, logits: jax.Array) -> jax.Array:
+    """How many tokens the target prefers to the drafted one; ties go to the lower id."""
+    drafted = _drafted(draft, logits)[..., None]
+    lower = jnp.arange(logits.shape[-1]) < draft.tokens[..., None]
+    return jnp.sum((logits > drafted) | ((logits == drafted) & lower), axis=-1)
+
+
+DISTANCES: dict[str, Callable[..., jax.Array]] = {
+    "cross_entropy": cross_entropy,
+    "kl": kl,
+    "total_variation": total_variation,
+    "rank": rank,
+}
+
+OF_LAWS = ("kl", "total_variation")
+"""Distances that need the proposer's logits in the draft."""
+
+
+def _drafted(draft, logits: jax.Array) -> jax.Array:
+    """Logits [B, K] of the drafted tokens."""
+    return jnp.take_along_axis(logits, draft.tokens[..., None], axis=-1, mode="clip")[..., 0]
+
+
+def _proposed(draft) -> jax.Array:
+    if draft.logits is None:
+        raise ValueError("this distance compares laws; the drafter must keep its logits")
+    return draft.logits

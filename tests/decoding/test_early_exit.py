@@ -1,0 +1,98 @@
+"""Drafting with the target's own first layers: exact outputs, batches, counts and refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+from decodes import texts
+from exits import BOTH, DEPTH, MODELS, PARAMS, PROMPTS, Uncached, decode, sixteen_prompts
+from scripted import chi_square, counted, sequence_law
+
+from specjax.decoding.state import Decoder
+from specjax.decoding.strategy import Strategy, bild, early_exit
+from specjax.drafting.neural import BREAK_EVEN, Neural
+from specjax.verification.exact import SpeculativeSampling
+
+LIMIT = 14
+STRATEGIES = {
+    "fixed": early_exit(2, 3),
+    "confidence": Strategy(
+        Neural("target", 4, "confidence", exit=1), numbers=(("confidence", 0.3),)
+    ),
+    "drafted": Strategy(
+        Neural("target", 4, adapt=BREAK_EVEN, exit=1), numbers=(("cost", 0.2),), widths=(1, 3, 4)
+    ),
+    # Every token that is not the target's own is dropped.
+    "bild": bild(0.3, 0.0, exit=1, length=4, verify_eos=True),
+}
+
+
+@functools.cache
+def uncached(kind: str) -> list[list[int]]:
+    """Greedy tokens of the whole model."""
+    return [Uncached(kind).greedy(prompt, LIMIT) for prompt in PROMPTS]
+
+
+@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_greedy_tokens_are_those_of_the_uncached_model(kind, name):
+    generation = decode(kind, STRATEGIES[name])
+    assert texts(generation) == uncached(kind)
+    assert 0 < np.sum(generation.trace.accepted) < np.sum(generation.trace.drafted)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_without_fallback_and_rollback_bild_writes_what_its_first_layer_would(kind):
+    generation = decode(kind, bild(0.0, np.inf, exit=1, length=LIMIT))
+    small = Uncached(kind, exit=1)
+    assert texts(generation) == [small.greedy(prompt, LIMIT) for prompt in PROMPTS]
+    assert np.sum(generation.trace.calls["target"]) == 0
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_sampled_tokens_keep_the_law_of_the_uncached_model(kind):
+    prompt, settings = [3, 4, 5], (1.2, 0, 1.0)
+    source, head = (prompt, (0,)) if kind == "t5" else ((), tuple(prompt))
+    law = sequence_law(Uncached(kind), PARAMS[kind], source, head, 2, settings)
+    strategy = dataclasses.replace(early_exit(1, 2), temperature=1.2)
+    found = texts(decode(kind, strategy, [prompt] * 20_000, limit=3))
+    assert chi_square(counted([row[:2] for row in found]), law) > 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_a_row_does_not_depend_on_its_batch(temperature):
+    prompts = sixteen_prompts()
+    strategy = dataclasses.replace(early_exit(1, 3), temperature=temperature)
+    together = texts(decode("t5", strategy, prompts))
+    for count in (1, 4):
+        assert texts(decode("t5", strategy, prompts[:count])) == together[:count]
+
+
+@pytest.mark.parametrize(("name", "part"), [("fixed", "target[:2]"), ("confidence", "target[:1]")])
+def test_the_exit_runs_once_on_every_token_that_the_target_reviews(name, part):
+    trace = decode("t5", STRATEGIES[name]).trace
+    exits, states = trace.calls[part], trace.calls[f"{part} states"]
+    rounds, drafted = (np.asarray(trace.committed) > 0).sum(axis=1), trace.drafted.sum(axis=1)
+    np.testing.assert_array_equal(trace.calls["target"], rounds)
+    # The pending token and the drafts, but for a token after which the row's budget was spent.
+    np.testing.assert_array_equal(exits + states, rounds + drafted)
+    assert np.all(np.asarray(states) <= rounds) and np.sum(states) > 0
+
+
+@pytest.mark.parametrize(
+    ("drafter", "named"),
+    [
+        (Neural("target", 2, exit=DEPTH), "exit is 3; it must be from 1 to 2, below the 3 decoder"),
+        (Neural("target", 2, exit=0), "exit is 0; it must be from 1 to 2"),
+        (Neural("drafter", 2, exit=1), "exit is 1 of model 'drafter'; only 'target'"),
+        (Neural("target", 2), "the drafter's model is 'target'"),
+    ],
+)
+def test_exits_that_cannot_be_are_refused(drafter, named):
+    models = (("target", MODELS["t5"]), ("drafter", MODELS["t5"]))
+    with pytest.raises(ValueError, match=named):
+        Decoder(models, drafter, SpeculativeSampling(), 4)
