@@ -60,6 +60,7 @@ class Reviewed:
             raise ValueError(f"{self.rule} cannot review inside a cascade")
         if self.model in self.inner.models:
             raise ValueError(f"{self.model!r} reviews its own drafts; a cascade names each once")
+        _check_whole(self.inner)
 
     @property
     def width(self) -> int:
@@ -130,6 +131,9 @@ class Stage:
 
     drafter: Drafter
     until: int
+
+    def __post_init__(self) -> None:
+        _check_whole(self.drafter)
 
 
 @struct.dataclass
@@ -298,6 +302,12 @@ def _open(p: _Progress, context: Context, stage: Stage) -> jax.Array:
     """Rows [B] that a stage may still extend."""
     room = p.length < context.limit - 1
     return context.active & ~p.ended & room & (p.length - context.length < stage.until)
+
+
+def _check_whole(drafter: Drafter) -> None:
+    """Refuses early exits: they draft on the target's cache, which has no tentative tokens."""
+    if any(call.exit is not None for call in drafter.schedule):
+        raise ValueError(f"{drafter} is an early exit, which cannot draft inside a cascade")
 
 
 def _padded(drafted: jax.Array) -> jax.Array:

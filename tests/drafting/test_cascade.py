@@ -8,6 +8,7 @@ from specjax.decoding.strategy import from_config
 from specjax.drafting.cascade import Horizontal, Reviewed, Stage
 from specjax.drafting.copying import MaxGram
 from specjax.drafting.matrix import cascade
+from specjax.drafting.neural import Neural
 from specjax.drafting.none import Nothing
 from specjax.errors import UserError
 from specjax.verification.lenient import Lenient
@@ -83,3 +84,9 @@ def test_a_rule_that_cannot_say_its_law_reviews_nothing():
 def test_a_model_does_not_review_itself():
     with pytest.raises(ValueError, match="'small' reviews its own drafts"):
         Reviewed("small", Reviewed("small", Nothing()))
+
+
+@pytest.mark.parametrize("place", [lambda d: Stage(d, 2), lambda d: Reviewed("small", d)])
+def test_an_early_exit_does_not_draft_inside_a_cascade(place):
+    with pytest.raises(ValueError, match="is an early exit, which cannot draft inside a cascade"):
+        place(Neural("target", 2, exit=1))
