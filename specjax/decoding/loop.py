@@ -23,7 +23,7 @@ from specjax.decoding.state import (
 )
 from specjax.decoding.turns import when
 from specjax.drafting.base import Caches, Context, Draft, Options, fold, last_token, until_eos
-from specjax.drafting.rows import append, cut, rewind
+from specjax.drafting.rows import append, cut, ends_text, rewind
 from specjax.drafting.running import nothing_seen
 from specjax.verification.base import Verdict, tested
 
@@ -247,9 +247,8 @@ def commit(
     added = 1 if verdict.adds is None else verdict.adds
     count = jnp.minimum(verdict.accepted + added, context.limit - context.length)
     count = jnp.where(context.active, jnp.minimum(count, until_eos(emitted, eos)), 0)
-    last = jnp.take_along_axis(emitted, jnp.maximum(count - 1, 0)[:, None], axis=1)[:, 0]
     length = context.length + count
-    ended = jnp.isin(last, jnp.array(eos)) | (length >= context.limit)
+    ended = ends_text(emitted, count, eos) | (length >= context.limit)
     ended = ended if draft.final is None else ended | draft.final
     drafter = jnp.pad(draft.source, ((0, 0), (0, 1))) + FIRST_DRAFTER
     writer = jnp.where(step < accepted, drafter, TARGET)

@@ -29,7 +29,7 @@ from specjax.drafting.base import (
     parts,
     until_eos,
 )
-from specjax.drafting.rows import append, cut, rewind
+from specjax.drafting.rows import append, cut, ends_text, rewind
 from specjax.drafting.sync import catch_up, catch_up_runs, feed_drafted, window
 from specjax.sampling import Sampling
 from specjax.verification.base import Rule, probability
@@ -277,11 +277,10 @@ class Horizontal:
         count, place = draft.length, p.length - context.length
         length = p.length + count
         writer = jnp.array([self.writers.index(name) for name in stage.drafter.writers])
-        last = jnp.take_along_axis(draft.tokens, jnp.maximum(count - 1, 0)[:, None], axis=1)[:, 0]
         extended = p.replace(
             tokens=append(p.tokens, p.length, draft.tokens, count),
             length=length,
-            ended=p.ended | ((count > 0) & jnp.isin(last, jnp.array(eos, jnp.int32))),
+            ended=p.ended | ends_text(draft.tokens, count, eos),
             source=append(p.source, place, writer[draft.source], count),
             calls={part: n + draft.calls.get(part, 0) for part, n in p.calls.items()},
             caches=rewind(after, p.caches, length, p.going),

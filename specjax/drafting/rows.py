@@ -18,6 +18,12 @@ def cut(draft: Draft, room: jax.Array, eos: tuple[int, ...]) -> Draft:
     return draft.replace(length=jnp.minimum(length, until_eos(draft.tokens, eos)))
 
 
+def ends_text(tokens: jax.Array, count: jax.Array, eos: tuple[int, ...]) -> jax.Array:
+    """Whether [B] the last of each row's first `count` tokens [B, N] is an EOS."""
+    last = jnp.take_along_axis(tokens, jnp.maximum(count - 1, 0)[:, None], axis=1)[:, 0]
+    return (count > 0) & jnp.isin(last, jnp.array(eos, jnp.int32))
+
+
 def append(buffer: jax.Array, start: jax.Array, values: jax.Array, count: jax.Array) -> jax.Array:
     """Writes the first `count` of values [B, N, ...] at each row's `start` in [B, L, ...]."""
     step = jnp.arange(values.shape[1])
