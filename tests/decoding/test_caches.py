@@ -125,7 +125,7 @@ def audited_rounds(strategy: Strategy, seed: int = 0):
         yield before, state
 
 
-QUICK = ("none", "neural", "sampled", "blockwise", "exit_drafted", "max_gram", "bild")
+QUICK = ("none", "neural", "sampled", "blockwise", "exit", "max_gram", "bild")
 EVERY_STRATEGY = pytest.mark.parametrize(
     "strategy",
     [
