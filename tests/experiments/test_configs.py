@@ -38,8 +38,8 @@ JOBS = ("ngram", "ngram_wmt", "sweep", "tokenizer", "tune")
 PAPERS = sorted(
     file.stem for file in (ROOT / "configs").glob("*.py") if file.stem not in (*EXAMPLES, *JOBS)
 )
-ALIKE = ("bild_wmt", "bild_xsum")
-"""Other data and thresholds than `bild_iwslt` and `bild_cnndm`, the same strategies."""
+ALIKE = ("bild_wmt", "bild_xsum", "mt5_wmt_deen", "t5large_cnndm")
+"""Strategies of `bild_iwslt`, `bild_cnndm`, `mt5_iwslt_deen` and `t5large_xsum`, other data."""
 
 PARAMETERS = {
     # As published: billions of T5 v1.1 XXL, and the millions that the papers give.
