@@ -7,7 +7,6 @@
 The points of a sweep run one after another, and a machine changes by more than they differ. ALIGNED
 is the directory of the aligned drafter (`configs/training/align.py`); without it and its colon the
 other one runs alone. The report's plot of quality against latency is the Pareto plot.
-docs/bild.md has the figures.
 """
 
 from ml_collections import ConfigDict

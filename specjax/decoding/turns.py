@@ -14,7 +14,8 @@ T = TypeVar("T")
 def when(wanted: jax.Array, turn: Callable[[T], T], carry: T) -> T:
     """`turn(carry)` where wanted [] holds, else the carry itself.
 
-    A loop of at most one turn: unlike branches, loops leave caches where they are.
+    A loop of at most one turn. One of them leaves a cache in the carry where it is; of several in a
+    row, as of branches, the compiled program has copies of it.
     """
 
     def once(loop: tuple[jax.Array, T]) -> tuple[jax.Array, T]:

@@ -36,13 +36,13 @@ def needed(
 ) -> dict[Call, tuple[Call, ...]]:
     """The calls whose cost the figures of drafters rest on.
 
-    Each with the calls that it follows in a round: the target's with the draft that it verifies,
-    that of the first of the drafters where several want the same call. `widths` are the drafted
-    tokens that the target's calls have room for. Of every part the one-token call too: c and v are
-    ratios to it.
+    Each with the calls that it follows in a round: the target's with the draft that it verifies.
+    Where several want the same call, the first drafter that runs a model counts. `widths` are the
+    drafted tokens that the target's calls have room for. Of every part the one-token call too: c
+    and v are ratios to it.
     """
     found: dict[Call, tuple[Call, ...]] = {Call(target, 1, 1): ()}
-    for drafter in drafters:
+    for drafter in sorted(drafters, key=lambda drafter: not drafter.models):
         for width in sorted({0, *widths} & set(range(drafter.width + 1))):
             before = draft_calls(drafter, width) if width else ()
             found.setdefault(review_call(drafter, target, width), before)

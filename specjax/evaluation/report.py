@@ -225,7 +225,10 @@ def _rounds_table(strategies: Mapping[str, Any]) -> str:
 
 def _handovers_table(strategies: Mapping[str, Any]) -> str:
     columns = list(HANDOVERS)
-    caption = "Fallbacks are calls of the large model; percentages are of generated tokens"
+    caption = (
+        "Calls of the large model (L) after an unsure or a full draft, and of the small one (S);"
+        " texts that ended unreviewed; rollbacks (rb) and dropped tokens; shares of them"
+    )
     return _table(caption, columns, _rows(strategies, columns, "handovers"))
 
 

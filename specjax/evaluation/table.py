@@ -29,18 +29,18 @@ PREDICTED: tuple[tuple[str, str, str], ...] = (
 """Heading, field of a strategy's `predicted`, format."""
 
 HANDOVERS: tuple[tuple[str, str, str], ...] = (
-    ("large calls", "large_calls", "d"),
-    ("small calls", "small_calls", "d"),
+    ("large", "large_calls", "d"),
+    ("small", "small_calls", "d"),
     ("unsure", "confidence_handovers", "d"),
-    ("window", "window_handovers", "d"),
-    ("unreviewed", "unreviewed_ends", "d"),
+    ("full", "window_handovers", "d"),
+    ("ended", "unreviewed_ends", "d"),
     ("rollbacks", "rollbacks", "d"),
     ("dropped", "dropped", "d"),
-    ("fallback %", "fallback_percent", ".2f"),
-    ("rollback %", "rollback_percent", ".2f"),
-    ("fallback/small %", "fallback_per_small_percent", ".2f"),
-    ("rollback/small %", "rollback_per_small_percent", ".2f"),
-    ("dropped/small %", "dropped_per_small_percent", ".2f"),
+    ("L/out %", "fallback_percent", ".2f"),
+    ("rb/out %", "rollback_percent", ".2f"),
+    ("L/S %", "fallback_per_small_percent", ".2f"),
+    ("rb/S %", "rollback_per_small_percent", ".2f"),
+    ("drop/S %", "dropped_per_small_percent", ".2f"),
 )
 """Heading, field of a strategy's `handovers`, format."""
 

@@ -37,6 +37,7 @@ def bild_config(
         strategies[f"speculative{ending}"] = neural(model, WINDOWS[0])
         sweep[f"bild{ending}"] = thresholds
         sweep[f"speculative{ending}"] = {"length": WINDOWS}
+    model = _best(models)
     strategies |= {
         "no_rollback": bild(middle[0], "inf", model=model),
         "no_fallback": bild(0.0, middle[1], model=model, length=WINDOWS[1]),
@@ -65,13 +66,15 @@ def side_by_side_config(
     strategies: dict[str, Any] = {"autoregressive": AUTOREGRESSIVE}
     models = _models(aligned)
     for ending, model in models.items():
-        common = {"model": model, "length": window}
         for length in WINDOWS:
             strategies[f"speculative{ending}_{length}"] = neural(model, length)
         for low, high in itertools.product(fallback, rollback):
-            strategies[f"bild{ending}_{low * 100:g}_{high:g}"] = bild(low, high, **common)
+            strategies[f"bild{ending}_{low * 100:g}_{high:g}"] = bild(
+                low, high, model=model, length=window
+            )
+    model = _best(models)
     for low in fallback:
-        strategies[f"no_rollback_{low * 100:g}"] = bild(low, "inf", **common)
+        strategies[f"no_rollback_{low * 100:g}"] = bild(low, "inf", model=model, length=window)
     for length, high in itertools.product(WINDOWS[:-1], rollback):
         strategies[f"no_fallback_{length}_{high:g}"] = bild(0.0, high, model=model, length=length)
     return decode_config(strategies=strategies, drafters=_others(aligned), **changes)
@@ -80,6 +83,11 @@ def side_by_side_config(
 def _models(aligned: str) -> dict[str, str]:
     """Names of the drafters, by the ending of their strategies' names."""
     return {"": "drafter"} | ({"_aligned": "aligned"} if aligned else {})
+
+
+def _best(models: dict[str, str]) -> str:
+    """The drafter of ablations: the aligned one if there is one."""
+    return models.get("_aligned", models[""])
 
 
 def _others(aligned: str) -> dict[str, str]:

@@ -159,10 +159,9 @@ class DecoderLayer(nn.Module):
     def cross_keys_values(self, encoded: jax.Array) -> KeysValues:
         return self.cross_attention.keys_values(encoded)
 
-    def remember(self, x: jax.Array, own: KeysValues | None, start: jax.Array | None) -> KeysValues:
-        """Keys and values of x [B, T, D], in the cache `own` from `start` on if there is one."""
-        made = self.self_attention.keys_values(self.self_norm(x))
-        return made if own is None else remembered(own, made, start)
+    def remember(self, x: jax.Array, own: KeysValues, start: jax.Array) -> KeysValues:
+        """The cache `own` with keys and values of x [B, T, D] from `start` on."""
+        return remembered(own, self.self_attention.keys_values(self.self_norm(x)), start)
 
     def __call__(
         self,
@@ -175,9 +174,10 @@ class DecoderLayer(nn.Module):
         deterministic: bool = True,
     ) -> tuple[jax.Array, KeysValues]:
         """One layer on x [B, T, D]; `own` is its key and value cache, None when training."""
-        k, v = self.remember(x, own, start)
-        h = self.self_attention.queries(self.self_norm(x))
-        h = self.self_attention(h, k, v, self_bias)
+        h = self.self_norm(x)
+        made = self.self_attention.keys_values(h)
+        k, v = made if own is None else remembered(own, made, start)
+        h = self.self_attention(self.self_attention.queries(h), k, v, self_bias)
         x = x + self.drop(h, deterministic=deterministic)
         h = self.cross_attention.queries(self.cross_norm(x))
         h = self.cross_attention(h, *cross, cross_bias)

@@ -137,7 +137,7 @@ def audited_rounds(strategy: Strategy, models=THREE, params=PARAMS):
         yield before, state
 
 
-QUICK = ("none", "neural", "sampled", "blockwise", "exit_drafted", "max_gram", "bild", "cascade")
+QUICK = ("none", "neural", "sampled", "blockwise", "exit", "max_gram", "bild", "cascade")
 EVERY_STRATEGY = pytest.mark.parametrize(
     "strategy",
     [

@@ -68,7 +68,7 @@ def test_autoregressive_decoding_is_predicted_at_one():
 
 
 def test_every_call_that_a_prediction_prices_is_measured_once():
-    drafters = [Nothing(), Neural("drafter", 4), Neural("drafter", 3), PromptLookup(4)]
+    drafters = [Nothing(), PromptLookup(4), Neural("drafter", 4), Neural("drafter", 3)]
     calls = needed(drafters, "target", {0, 3, 4})
     assert [(call.model, call.tokens) for call in calls] == [
         ("target", 1), ("target", 4), ("target", 5), ("drafter", 1), ("drafter", 2),

@@ -21,8 +21,8 @@ from specjax.evaluation.plots.text import coloured_text
 from specjax.evaluation.report import write_report
 
 SECTIONS = (
-    "speed", "quality", "prediction", "acceptance", "rounds", "tokens", "time", "operations",
-    "roofline", "models", "settings",
+    "speed", "quality", "prediction", "acceptance", "rounds", "handovers", "tokens", "time",
+    "operations", "roofline", "models", "settings",
 )  # fmt: skip
 PLOTS = (
     "quality", "prediction", "acceptance", "along_text", "rounds", "tokens", "time", "operations",
@@ -228,6 +228,7 @@ document.title = JSON.stringify([
   document.documentElement.scrollWidth,
   images.every(image => image.complete && image.naturalWidth > 0),
   images.every(image => box(image).width === image.naturalWidth),
+  [...document.querySelectorAll("table")].every(table => box(table).right <= 1280),
   parts.every((part, i) => i === 0 || box(parts[i - 1]).bottom <= box(part).top),
   getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]);
 </script>"""
@@ -247,8 +248,8 @@ def test_a_browser_shows_it_legibly_at_1280_pixels(text, tmp_path):
     )
     measured = re.search(r"<title>(.*?)</title>", done.stdout)[1]
     dark, light = '"rgb(26, 26, 26)"', '"rgb(255, 255, 255)"'
-    # No wider than the window, images there and unscaled, sections below each other.
-    assert measured == f"[1280,true,true,true,{dark},{light}]"
+    # No wider than the window, images there and unscaled, no table cut, sections in a column.
+    assert measured == f"[1280,true,true,true,true,{dark},{light}]"
     subprocess.run(
         [*command, f"--screenshot={shot}", place], capture_output=True, timeout=120, check=True
     )

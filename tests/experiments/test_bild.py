@@ -73,6 +73,18 @@ def test_the_ablations_are_those_of_the_paper():
     assert found["bild_aligned"].drafter.model == "aligned"
 
 
+def test_side_by_side_every_point_is_a_strategy():
+    config = read_config(f"{CONFIGS / 'bild_side_by_side.py'}:a")
+    config.update(target="t", drafter="d")
+    found = load_strategies(config, 100)
+    assert len(found) == 1 + 2 * (4 + 9) + 3 + 9
+    point = found["bild_aligned_50_2"]
+    assert dict(point.numbers) == {"fallback": 0.5, "rollback": 2.0}
+    assert (point.drafter.model, point.drafter.length) == ("aligned", 7)
+    assert dict(found["no_rollback_30"].numbers)["rollback"] == math.inf
+    assert found["no_fallback_5_1"].drafter.model == "aligned"
+
+
 def test_fields_of_other_kinds_are_crossed_with_every_strategy():
     grid = {"strategies.a.fallback": (0.1, 0.2), "strategies.b.fallback": (0.3,), "seed": (0, 1)}
     base = decode_config(
