@@ -122,6 +122,7 @@ TASKS: dict[str, Task] = {
         _translation("wmt14_ende", "ende", _WMT14),
         _translation("iwslt17_deen", "deen", _IWSLT17),
         _translation("iwslt17_ende", "ende", _IWSLT17),
+        _translation("multi30k_deen", "deen", _MULTI30K),
         _translation("multi30k_ende", "ende", _MULTI30K),
         Task(
             name="xsum",
