@@ -18,12 +18,13 @@ Context-aware assistant selection, experiments 1 and 4, on models that run here.
 from ml_collections import ConfigDict
 
 from specjax.experiments.defaults import select_data_config
-from specjax.experiments.recipes import offline_split, selection_arms
+from specjax.experiments.selection_recipes import offline_split, spelled_arms
 
 
 def get_config(split: str = "train") -> ConfigDict:
     """The data of a split: `train`, `test` or `test_sampled`."""
     name, temperature, changes = offline_split(split)
+    drafters, arms = spelled_arms("none,ende=,deen=", temperature)
     count = {"examples": 100 if changes else 1600, "data": {"split": name}}
     return select_data_config(
         tasks={
@@ -31,8 +32,8 @@ def get_config(split: str = "train") -> ConfigDict:
             "deen": {"task": "multi30k_deen", **count},
             "gsm8k": {"task": "gsm8k_qa", **count},
         },
-        drafters={"ende": "", "deen": ""},
-        strategies=selection_arms("ende", "deen", temperature=temperature),
+        drafters=drafters,
+        strategies=arms,
         bucket=16,
         **changes,
     )

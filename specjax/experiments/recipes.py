@@ -123,34 +123,3 @@ def small_cascades(matrix: tuple[tuple[int, int], tuple[int, int]]) -> dict[str,
         "horizontal": cascade(drafters, ((k_11, k_12), (0, 0))),
         "both": cascade(drafters, matrix),
     }
-
-
-PAPER_LENGTH = 7
-"""Draft length of all experiments of context-aware assistant selection."""
-
-SPLITS = {
-    "train": ("train", 0.0, {}),
-    "test": ("test", 0.0, {"repeats": 3}),
-    "test_sampled": ("test", 1.0, {"repeats": 3}),
-}
-"""Of offline data: split of the source, temperature of the arms, changed fields."""
-
-
-def offline_split(name: str) -> tuple[str, float, dict[str, Any]]:
-    """An entry of `SPLITS`.
-
-    Raises:
-      UserError: when there is no such split.
-    """
-    if name not in SPLITS:
-        raise UserError(f"the split is {name!r}; it must be one of {', '.join(SPLITS)}")
-    return SPLITS[name]
-
-
-def selection_arms(*models: str, temperature: float, length: int = PAPER_LENGTH) -> dict[str, Any]:
-    """The target alone, and each model as its drafter, under one kind of sampling."""
-    alone = AUTOREGRESSIVE | ({"temperature": temperature} if temperature else {})
-    return {
-        "autoregressive": alone,
-        **{name: neural(name, length, temperature) for name in models},
-    }

@@ -1,7 +1,8 @@
 """Training a policy that chooses a drafter, from offline data (methods.md 4.2).
 
 Leaves the policy's folder for decodes, and results.json: what its choices are worth on queries that
-it was not trained on, beside every single arm, the best choice and chance.
+it was not trained on, beside every single arm, the best choice and chance. Where the queries to
+judge by were timed, `oracle.json` lists the fastest arm of each, for decodes of the same queries.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from specjax.selection.reward import Reward
 from specjax.selection.scores import ALL, probabilities, scores
 from specjax.writing import write_json
 
-POLICY = "policy"
-"""Folder of the policy in the workdir."""
+POLICY, ORACLE = "policy", "oracle.json"
+"""In the workdir: folder of the policy; the fastest arm of every query of `config.test`."""
 
 _HELD_OUT = (0.01, 0.9)
 
@@ -62,6 +63,9 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     params = trained(made, settings, split.train, config.seed)
     seconds = time.perf_counter() - start
     policy.save(workdir / POLICY, made, params)
+    if config.test and split.test.times is not None:
+        fastest = np.argmax(split.test.times.speedups, axis=1)
+        write_json(workdir / ORACLE, [made.arms[arm] for arm in fastest])
     content = {
         "environment": environment(),
         "config": config.to_dict(),

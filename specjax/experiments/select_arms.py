@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 
 import jax
@@ -68,6 +69,7 @@ def writers_of(arms: Mapping[str, Arm], target: LanguageModel) -> list[Writer]:
     return list(dict.fromkeys([Writer(TARGET, target, TARGET), *others]))
 
 
+@functools.cache
 def parameters_of(model: LanguageModel) -> int:
     """Numbers in a model's parameters."""
     shapes = jax.eval_shape(model.init, jax.random.key(0))

@@ -53,7 +53,8 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
       UserError: when a field, a model or the data cannot be used.
     """
     check(config)
-    check_settings(config, workdir)
+    # Times may be asked for afterwards: what is generated does not depend on them.
+    check_settings(config, workdir, free=("repeats",))
     job = select_parts.prepare(config)
     timed = select_parts.arm_generators(job)
     writers = select_parts.writer_generators(job)

@@ -14,6 +14,7 @@ from tqdm import tqdm
 from specjax.api import Generator, LoadedModel
 from specjax.checkpoints.trees import load_tree, save_tree
 from specjax.data.batching import make_batch
+from specjax.data.text import Reference
 from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.errors import UserError
 from specjax.experiments.data import stream
@@ -39,6 +40,7 @@ class Query:
     id: str  # its task and its place there
     task: str
     text: str
+    reference: Reference | None
     ids: list[int]
 
 
@@ -91,11 +93,11 @@ def prepare(config: ConfigDict) -> Job:
 
 
 def _queries(name: str, task: ConfigDict, tokenizer: Any) -> list[Query]:
-    texts = [example.source for example in stream(task)]
-    rows = tokenizer(texts).input_ids if texts else []
+    examples = list(stream(task))
+    rows = tokenizer([example.source for example in examples]).input_ids if examples else []
     return [
-        Query(f"{name}/{place}", name, text, list(ids))
-        for place, (text, ids) in enumerate(zip(texts, rows, strict=True))
+        Query(f"{name}/{place}", name, example.source, example.reference, list(ids))
+        for place, (example, ids) in enumerate(zip(examples, rows, strict=True))
     ]
 
 
@@ -182,6 +184,7 @@ def rows(
     found = []
     for index, query in enumerate(tqdm(job.queries, desc="agreement", unit="query")):
         row = {"id": query.id, "task": query.task, "text": query.text}
+        row["reference"] = query.reference
         row["outputs"] = {name: texts[name][index] for name in plain}
         row[ROUGE_L], row[TOKEN_LCS] = {}, {}
         for arm, each in job.arms.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,15 @@ def settings_of(config: ConfigDict) -> dict[str, Any]:
     return json.loads(json.dumps(config.to_dict()))
 
 
-def check_settings(config: ConfigDict, workdir: Path) -> None:
-    """Refuses a workdir that holds a run of another config."""
+def check_settings(config: ConfigDict, workdir: Path, free: Sequence[str] = ()) -> None:
+    """Refuses a workdir that holds a run of another config, but for its `free` fields."""
     file = workdir / SETTINGS
     before = json.loads(file.read_text("utf-8")) if file.exists() else settings_of(config)
-    for field, (old, new) in differences(before, settings_of(config)):
+    sides = (
+        {field: value for field, value in side.items() if field not in free}
+        for side in (before, settings_of(config))
+    )
+    for field, (old, new) in differences(*sides):
         raise UserError(
             f"{str(workdir)!r} holds a run with {field} {old!r}, this config has {new!r}; give"
             " another --workdir, or remove that one"

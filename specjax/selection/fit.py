@@ -86,7 +86,6 @@ def sampled(
     return jnp.take_along_axis(jax.nn.log_softmax(scores), arm, axis=1)[:, 0] * advantage
 
 
-@functools.partial(jax.jit, static_argnames=("policy", "settings"))
 def fit(
     policy: Policy, settings: Fit, embeddings: jax.Array, rewards: jax.Array, key: jax.Array
 ) -> Params:
@@ -95,7 +94,18 @@ def fit(
     The order of the queries is drawn anew for each epoch. One compiled program for each N.
     """
     first, order, draws = jax.random.split(key, 3)
-    params = policy.init(first)
+    return _train(settings, policy.init(first), embeddings, rewards, order, draws)
+
+
+@functools.partial(jax.jit, static_argnames="settings")
+def _train(
+    settings: Fit,
+    params: Params,
+    embeddings: jax.Array,
+    rewards: jax.Array,
+    order: jax.Array,
+    draws: jax.Array,
+) -> Params:
     optimizer = optax.adamw(
         settings.learning_rate,
         settings.b1,

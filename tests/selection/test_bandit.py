@@ -12,7 +12,7 @@ import pytest
 from specjax.selection import bandit as bandits
 from specjax.selection.bandit import Bandit, context, estimates, projection, update
 
-ARMS, WIDTH, ROUNDS, NOISE = 3, 5, 1500, 0.1
+ARMS, WIDTH, ROUNDS, NOISE = 3, 5, 1000, 0.1
 
 
 @functools.partial(jax.jit, static_argnames="made")
@@ -48,9 +48,9 @@ def test_regret_ends_and_stays_far_below_that_of_chance(kind, toy):
         made = Bandit(ARMS, WIDTH, kind, spread=NOISE)
         state, (regret, *_) = play(made, truth, contexts, jax.random.key(seed))
         assert regret.sum() < 0.05 * chance
-        assert regret[-500:].mean() < 0.05 * regret[:50].mean()
-        guessed = jnp.stack([estimates(state, x)[0] for x in contexts[:20]])
-        assert float(jnp.mean(jnp.argmax(guessed, 1) == jnp.argmax(means[:20], 1))) >= 0.9
+        assert regret[-300:].mean() < 0.05 * regret[:50].mean()
+        guessed = jnp.stack([estimates(state, x)[0] for x in contexts[:10]])
+        assert float(jnp.mean(jnp.argmax(guessed, 1) == jnp.argmax(means[:10], 1))) >= 0.9
 
 
 def test_without_spread_the_bandit_can_stay_with_a_worse_arm():
