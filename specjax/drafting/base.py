@@ -185,8 +185,10 @@ def parts(drafter: Drafter) -> tuple[str, ...]:
 def review_call(drafter: Drafter, target: str, drafted: int) -> Call:
     """The target's call on the pending token and `drafted` others.
 
-    Layers that drafted them are not run again.
+    Layers that drafted them are not run again, but behind drafters that are `reviewed_whole`.
     """
+    if getattr(drafter, "reviewed_whole", False):
+        return Call(target, drafted + 1, drafted + 1)
     ran = (call.exit or 0 for call in drafter.schedule if call.model == target)
     return Call(target, drafted + 1, drafted + 1, resume_from=max(ran, default=0))
 

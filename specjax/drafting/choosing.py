@@ -16,6 +16,16 @@ import jax.numpy as jnp
 
 from specjax.drafting.base import Options
 
+GREEDY, DYNAMIC, RANDOM, FIXED, ONLINE = MODES = (
+    "greedy",
+    "dynamic",
+    "random",
+    "fixed",
+    "online",
+)
+"""How an arm is chosen: a policy's likeliest, drawn from its law, any, as the caller says, or by a
+bandit that learns from the texts before."""
+
 POLICY = "policy"
 """Name of the parameter tree that choosers read by default."""
 

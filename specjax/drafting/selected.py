@@ -8,7 +8,7 @@ same committed tokens; one that was not asked lags behind and catches up (`draft
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -104,9 +104,14 @@ class Only:
 
 @dataclasses.dataclass(frozen=True)
 class Arms:
-    """What all have in common that draft with one of `arms`; a token's `source` is as in theirs."""
+    """What all have in common that draft with one of `arms`.
+
+    Side by side, drafts of early exits are reviewed by the whole target: the rows of other arms
+    need its first layers anyway.
+    """
 
     arms: tuple[Arm, ...]
+    reviewed_whole: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         names = self.names
@@ -314,6 +319,11 @@ class Switched(Arms):
         inside = context.replace(limit=jnp.minimum(context.limit, context.length + length + 1))
         draft, caches = self._side_by_side(models, params, caches, inside, keys, arm)
         return draft.replace(length=jnp.minimum(draft.length, inside.budget)), caches
+
+
+def members(drafter: Drafter) -> tuple[Drafter, ...]:
+    """The drafters that one of them is chosen from, or the only one."""
+    return drafter.drafters if isinstance(drafter, Arms) else (drafter,)
 
 
 def _merged(draft: Draft, made: Draft, mine: jax.Array) -> Draft:

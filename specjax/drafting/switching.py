@@ -18,6 +18,9 @@ import jax.numpy as jnp
 
 from specjax.drafting.running import EXPECTED, OVERHEAD, VERIFICATION, Running
 
+UCB, THOMPSON = KINDS = ("ucb", "thompson")
+"""Forms of optimism: a bonus, or noise."""
+
 COSTS = "costs"
 """Option, [A]: time of each arm's drafter step in target steps (c)."""
 

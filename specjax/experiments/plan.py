@@ -32,6 +32,7 @@ from specjax.experiments.fields import (
     heads_file,
     model_names,
 )
+from specjax.experiments.selecting import arms_are_given, selection_trees
 from specjax.experiments.strategies import load_strategies
 from specjax.models.base import LanguageModel
 from specjax.models.narrowed import narrowed
@@ -162,6 +163,7 @@ def trace(
     dtype = checkpoint_dtype(config)
     params = {name: abstract_params(whole[name], dtype) for name in decoder.used}
     params |= dict.fromkeys(decoder.drafter.tables, table_shapes(width))
+    params |= selection_trees({"": strategy}, whole["target"])
     if HEADS in params:
         params[HEADS] = heads.shapes(heads_file(config), dtype)
     check_heads(decoder, params)
@@ -169,7 +171,9 @@ def trace(
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), config.batch_size))
     limit = jax.ShapeDtypeStruct(rows, jnp.int32)
     decode = lambda *args: generate(decoder, *args)  # noqa: E731
-    return jax.eval_shape(decode, params, *abstract_prompt(config), keys, limit, strategy.options())
+    options = strategy.options()
+    options = options.replace(arms=limit) if arms_are_given(strategy) else options
+    return jax.eval_shape(decode, params, *abstract_prompt(config), keys, limit, options)
 
 
 def show(
