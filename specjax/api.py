@@ -27,7 +27,7 @@ from specjax.decoding.state import Decoder, Generation
 from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.decoding.summary import Statistics, summarise
 from specjax.drafting.blockwise import Blockwise
-from specjax.drafting.selected import members
+from specjax.drafting.selected import arms_are_given, members
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
 from specjax.models.narrowed import narrowed
@@ -225,7 +225,12 @@ class Generator:
 
         `limit` [B] overrides the batch's, `trees` parameter trees; `arms` [B] are those of a
         strategy that does not choose them itself.
+
+        Raises:
+          UserError: when such a strategy is not told.
         """
+        if arms is None and arms_are_given(self.decoder.drafter):
+            raise UserError("arms is None; the strategy needs the arm of each row, by its index")
         return generate(
             self.decoder,
             self.params | dict(trees or {}),

@@ -29,7 +29,7 @@ from specjax.drafting.base import (
     fold,
     parts,
 )
-from specjax.drafting.choosing import POLICY, Chooser, Logits
+from specjax.drafting.choosing import POLICY, Chooser, Given, Logits
 from specjax.drafting.running import Running
 from specjax.drafting.turns import when
 from specjax.models.base import Cache
@@ -170,9 +170,7 @@ class Arms:
             if not drafter.width:
                 continue
             alone = self.only(index)
-            mine = context.active & (arm == index)
-
-            inside = context.replace(active=mine)
+            inside = context.replace(active=context.active & (arm == index))
 
             def turn(
                 carry: tuple[Draft, Caches], alone: Only = alone, inside: Context = inside
@@ -182,7 +180,7 @@ class Arms:
                 return _merged(draft, made, inside.active), _advanced(own, after, inside.active)
 
             own = {name: caches[name] for name in drafter.models}
-            draft, own = when(jnp.any(mine), turn, (draft, own))
+            draft, own = when(jnp.any(inside.active), turn, (draft, own))
             caches = {**caches, **own}
         return draft, caches
 
@@ -324,6 +322,11 @@ class Switched(Arms):
 def members(drafter: Drafter) -> tuple[Drafter, ...]:
     """The drafters that one of them is chosen from, or the only one."""
     return drafter.drafters if isinstance(drafter, Arms) else (drafter,)
+
+
+def arms_are_given(drafter: Drafter) -> bool:
+    """Whether the caller must say the arm of every row, as `Options.arms`."""
+    return isinstance(drafter, Selected) and isinstance(drafter.chooser, Given)
 
 
 def _merged(draft: Draft, made: Draft, mine: jax.Array) -> Draft:

@@ -16,9 +16,8 @@ from specjax.data.batching import Batch
 from specjax.decoding.state import Generation
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.choosing import ByRule
-from specjax.drafting.selected import Selected
+from specjax.drafting.selected import Selected, arms_are_given
 from specjax.errors import UserError
-from specjax.experiments.selecting import arms_are_given
 from specjax.models.base import Params
 from specjax.selection import bandit
 
@@ -102,7 +101,7 @@ def guide(
       UserError: when given arms do not fit.
     """
     drafter = strategy.drafter
-    if arms_are_given(strategy):
+    if arms_are_given(drafter):
         where = f"strategies.{name}.choices"
         return Fixed(given_arms(where, spec.choices, drafter.names, examples))
     if isinstance(drafter, Selected) and isinstance(drafter.chooser, ByRule):

@@ -24,6 +24,7 @@ from specjax.checkpoints.tensors import flat_shapes
 from specjax.decoding.loop import generate
 from specjax.decoding.state import Decoder
 from specjax.decoding.strategy import Strategy
+from specjax.drafting.selected import arms_are_given
 from specjax.errors import UserError
 from specjax.experiments.fields import (
     HEADS,
@@ -32,7 +33,7 @@ from specjax.experiments.fields import (
     heads_file,
     model_names,
 )
-from specjax.experiments.selecting import arms_are_given, selection_trees
+from specjax.experiments.selecting import selection_trees
 from specjax.experiments.strategies import load_strategies
 from specjax.models.base import LanguageModel
 from specjax.models.narrowed import narrowed
@@ -172,7 +173,7 @@ def trace(
     limit = jax.ShapeDtypeStruct(rows, jnp.int32)
     decode = lambda *args: generate(decoder, *args)  # noqa: E731
     options = strategy.options()
-    options = options.replace(arms=limit) if arms_are_given(strategy) else options
+    options = options.replace(arms=limit) if arms_are_given(decoder.drafter) else options
     return jax.eval_shape(decode, params, *abstract_prompt(config), keys, limit, options)
 
 

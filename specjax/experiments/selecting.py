@@ -24,7 +24,7 @@ from specjax.drafting.choosing import (
     Chooser,
     Given,
 )
-from specjax.drafting.selected import Arms, Selected
+from specjax.drafting.selected import Arms
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
 from specjax.selection import bandit as bandits
@@ -63,6 +63,17 @@ class Learned:
         """The tree before any reward, for embeddings of `width`."""
         matrix = bandits.projection(jax.random.key(SEED), width, self.bandit.width)
         return {"matrix": matrix, "state": self.bandit.start()}
+
+
+def arms_named(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """The strategies that the strategy of a config's spec chooses among; none for others."""
+    if spec.get("drafter") not in CHOOSING:
+        return ()
+    return tuple(spec.get("arms", ())) or _arms_of(spec.get("policy", ""))
+
+
+def _arms_of(folder: str) -> tuple[str, ...]:
+    return policies.load(folder)[0].arms if folder else ()
 
 
 def methods(name: str, strategies: Mapping[str, Strategy]) -> dict[str, Method]:
@@ -136,7 +147,7 @@ def _members(
     strategies: Mapping[str, Strategy], arms: tuple[str, ...], folder: str
 ) -> dict[str, Strategy]:
     """The arms by name, in the order of the policy if there is one."""
-    known = policies.load(folder)[0].arms if folder else ()
+    known = _arms_of(folder)
     if arms and known and arms != known:
         raise ValueError(
             f"arms is {', '.join(arms)}; the policy chooses among {', '.join(known)}, in this order"
@@ -150,16 +161,6 @@ def _members(
                 f"arm {arm!r} is not a strategy of the config; allowed are {', '.join(strategies)}"
             )
     return {arm: strategies[arm] for arm in arms}
-
-
-def selection_tables(strategies: Mapping[str, Strategy]) -> set[str]:
-    """Names of the parameter trees that choosing reads."""
-    return {
-        table
-        for strategy in strategies.values()
-        for table in strategy.drafter.tables
-        if table.startswith((_OF_POLICY, _OF_BANDIT))
-    }
 
 
 def selection_trees(strategies: Mapping[str, Strategy], target: LanguageModel) -> dict[str, Params]:
@@ -183,9 +184,3 @@ def selection_trees(strategies: Mapping[str, Strategy], target: LanguageModel) -
             if table.startswith(_OF_BANDIT):
                 found[table] = strategy.drafter.chooser.rule.start(width)
     return found
-
-
-def arms_are_given(strategy: Strategy) -> bool:
-    """Whether the strategy must be told the arm of every row."""
-    drafter = strategy.drafter
-    return isinstance(drafter, Selected) and isinstance(drafter.chooser, Given)

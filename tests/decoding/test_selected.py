@@ -17,6 +17,8 @@ from exits import PARAMS as WEIGHTS
 from exits import PROMPTS as EXIT_PROMPTS
 from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_law
 
+from specjax.api import Generator, LoadedModel
+from specjax.decoding.arms import selected as selected_of
 from specjax.decoding.loop import advance_jitted, begin_jitted, finish, generate
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.base import Options
@@ -25,6 +27,8 @@ from specjax.drafting.copying import PromptLookup
 from specjax.drafting.neural import Neural
 from specjax.drafting.none import Nothing
 from specjax.drafting.selected import Arm, Selected
+from specjax.errors import UserError
+from specjax.models.t5 import T5, T5Config
 from specjax.sampling import sampling
 
 V, LIMIT, EOS = 7, 12, 1
@@ -222,6 +226,20 @@ def test_dynamic_and_random_choices_have_their_laws():
 def test_given_arms_must_be_given():
     with pytest.raises(ValueError, match=r"options\.arms is None"):
         choose(Given(), {}, TARGET["embedding"])
+
+
+def test_a_generator_that_is_not_told_the_arms_says_so():
+    model = T5(
+        T5Config(
+            vocab_size=9, d_model=8, d_kv=4, d_ff=8, num_heads=2, num_layers=1,
+            num_decoder_layers=1,
+        )
+    )  # fmt: skip
+    loaded = LoadedModel(model, model.init(jax.random.key(0)))
+    arms = {"none": Strategy(), "copy": Strategy(PromptLookup(2))}
+    generator = Generator(loaded, strategy=selected_of(arms, Given()), max_new_tokens=2)
+    with pytest.raises(UserError, match="arms is None; the strategy needs the arm of each row"):
+        generator([[3, 4]])
 
 
 def above(tree, embedding, keys):

@@ -21,6 +21,7 @@ from specjax.experiments.defaults import decode_config
 from specjax.experiments.guides import Online, given_arms, guide
 from specjax.experiments.selecting import selection_trees
 from specjax.experiments.strategies import load_strategies
+from specjax.experiments.sweep_grid import kept
 from specjax.models.t5 import T5, T5Config
 from specjax.selection import policy
 
@@ -114,6 +115,12 @@ def test_a_mistake_is_named_in_one_sentence(folder, spec, message):
 def small(width: int = WIDTH) -> T5:
     shape = {"d_kv": 4, "d_ff": 16, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
     return T5(T5Config(vocab_size=11, d_model=width, **shape))
+
+
+def test_a_sweep_of_a_choice_keeps_its_arms(folder):
+    chosen = {"drafter": "selected", "policy": str(folder / "policy")}
+    specs = ConfigDict({**PLAIN, "chosen": chosen})
+    assert set(kept(specs, ["chosen"])) == {"chosen", *ARMS}
 
 
 def test_a_policy_for_another_target_is_refused(folder):
