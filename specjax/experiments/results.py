@@ -13,6 +13,7 @@ from specjax.decoding.state import Trace
 from specjax.decoding.strategy import Settings, Strategy
 from specjax.decoding.summary import summarise
 from specjax.drafting.base import Drafter
+from specjax.evaluation.arms import arm_figures, arm_table, arms_of_texts
 from specjax.evaluation.cost import Costs, standardized_walltime_improvement
 from specjax.evaluation.environment import environment
 from specjax.evaluation.handovers import handovers, replaced_tokens
@@ -69,6 +70,8 @@ def write(
     lossy = any(not entry["lossless"] for entry in content["strategies"].values())
     for made in (table, predictions, *[handed_over] * lossy):
         print(made(content["strategies"]), end="\n\n")
+    if any(entry["arms"] for entry in content["strategies"].values()):
+        print(arm_table(content["strategies"]), end="\n\n")
     if job.metric != "none":
         print(f"metric: {content['environment']['metric']}")
     print(f"results in {workdir}")
@@ -182,6 +185,7 @@ def strategy_entry(
         "baseline": baseline,
         "quality": quality(job, outputs),
         "acceptance": acceptance(rounds),
+        "arms": None if rounds.arm is None else arm_figures(rounds, strategy.drafter.names),
         "rounds": round_figures(rounds),
         "time": time_spent(costs, rounds, stats, decoder, seconds, fixed_seconds(entry)),
         "predicted": prediction,
@@ -290,6 +294,7 @@ def output_rows(
     job: Job, measured: dict[str, Measured], outputs: dict[str, list[str]]
 ) -> list[dict[str, Any]]:
     """One row per example and strategy."""
+    arms = {name: arms_of(job, name, entry) for name, entry in measured.items()}
     return [
         {
             "example": index,
@@ -298,10 +303,19 @@ def output_rows(
             "reference": example.reference,
             "output": outputs[name][index],
             "tokens": entry.tokens[index],
+            **({"arms": arms[name][index]} if arms[name] else {}),
         }
         for index, example in enumerate(job.examples)
         for name, entry in measured.items()
     ]
+
+
+def arms_of(job: Job, name: str, entry: Measured) -> list[dict[str, int]] | None:
+    """Of every example the rounds of each arm; None for a strategy that chooses none."""
+    rounds = rounds_of(entry.traces)
+    if rounds.arm is None:
+        return None
+    return arms_of_texts(rounds, job.strategies[name].drafter.names)
 
 
 def write_trace(file: Path, measured: dict[str, Measured]) -> None:
