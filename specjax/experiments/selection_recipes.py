@@ -53,7 +53,7 @@ def spelled_arms(words: str, temperature: float = 0.0, length: int = LENGTH) -> 
             arms[NONE] = undrafted(temperature)
         elif name == "exit" and value.isdigit():
             arms[f"exit_{value}"] = early_exit(int(value), temperature, length)
-        elif name and equals:
+        elif name not in ("", "exit") and equals:
             drafters[name] = value
             arms[name] = neural(name, length, temperature)
         else:

@@ -16,9 +16,10 @@ from tiny import write_pair
 
 from specjax.api import Generator, load
 from specjax.errors import UserError
-from specjax.experiments import select, select_curve, select_data
+from specjax.experiments import decode, select, select_curve, select_data
 from specjax.experiments.defaults import (
     AUTOREGRESSIVE,
+    decode_config,
     neural,
     select_config,
     select_curve_config,
@@ -26,6 +27,7 @@ from specjax.experiments.defaults import (
 )
 from specjax.experiments.select_parts import prepare
 from specjax.experiments.select_times import measured
+from specjax.experiments.selection_recipes import choices
 from specjax.models.base import LanguageModel
 from specjax.selection import data, features, policy
 from specjax.selection.reward import rouge_l, token_lcs
@@ -320,6 +322,31 @@ def test_curves_have_a_row_for_every_size_weight_and_seed(timed, tmp_path):
     row = content["align_weight"][0]
     assert sum(row[f"share_{arm}"] for arm in ARMS) == pytest.approx(1)
     assert 0 <= row["agreement"] <= 1 and 0 <= row["cheapness"] < 1 and row["speedup"] > 0
+
+
+@pytest.mark.slow
+def test_a_decode_of_the_test_queries_takes_the_arms_that_were_chosen(timed, pair, tmp_path):
+    """The policy as it was judged, the oracle as its file says, and the target's own tokens."""
+    config = select_config(data=str(timed), test=str(timed), hidden=8, fit={"epochs": 30})
+    config.update(arms=("none", "small"), reward={"kind": "speedup"})
+    content = select.run(config, tmp_path / "run")
+    places = (str(tmp_path / "run" / name) for name in (select.POLICY, select.ORACLE))
+    strategies = choices({arm: ARMS[arm] for arm in config.arms}, *places)
+    config = decode_config(
+        target=str(pair / "target"), drafter=str(pair / "drafter"), examples=0, repeats=1,
+        source_file=str(timed / data.ROWS), source_field="text", bucket=64,
+        max_new_tokens=LIMIT, max_prompt_tokens=64,
+        strategies={n: strategies[n] for n in (*config.arms, "policy_greedy", "oracle")},
+    )  # fmt: skip
+    found = decode.run(config, tmp_path / "decode")["strategies"]
+    texts = {
+        way: {arm: figures["texts"] for arm, figures in found[way]["arms"].items()}
+        for way in ("policy_greedy", "oracle")
+    }
+    shares = content["test"]["all"]["shares"]
+    assert texts["policy_greedy"] == {arm: round(10 * share) for arm, share in shares.items()}
+    assert texts["oracle"] == {"none": 6, "small": 4}
+    assert all(entry["identical_to_target"] == 1 for entry in found.values())
 
 
 FIT_MISTAKES = {

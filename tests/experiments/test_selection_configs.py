@@ -47,12 +47,13 @@ def get_config(name: str, words: str = "") -> ConfigDict:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_docstring_gives_the_command(name):
     words = " ".join(module(name).__doc__.split())
-    assert "python -m specjax.main" in words and f"--config=configs/selection/{name}.py" in words
+    assert "python -m specjax.main" in words and f"configs/selection/{name}.py" in words
     if name in PAPERS:
         assert f"--config=configs/selection/{name}.py --dry_run" in words
         assert "Resources" in words and "Not run here" in words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in PAPERS if name.startswith("data_")])
 def test_offline_data_are_planned_at_full_size(name, capsys):
     words, count, sizes = DATA[name]
