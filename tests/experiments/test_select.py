@@ -194,6 +194,8 @@ def test_arms_are_timed_on_what_the_target_says(pair, tmp_path):
         assert row["seconds"]["none"] == row["seconds"][data.ALONE]
         assert row["rouge_l"]["lookup"] is None
     assert data.load(tmp_path / "run").times.speedups.shape == (10, 4)
+    select_data.run(config_of(pair, repeats=2, strategies=strategies), tmp_path / "run")
+    assert rows_of(tmp_path / "run") == rows  # more repeats are no other data: what is there stays
 
 
 def test_a_workdir_of_other_settings_is_refused(made, pair):
