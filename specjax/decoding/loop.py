@@ -163,7 +163,10 @@ def advance(decoder: Decoder, params: dict[str, Any], state: State, rounds: int 
             active = jnp.any(state.context.active) & mine
             return active if last is None else active & (state.trace.rounds < last)
 
-        return jax.lax.while_loop(unfinished, functools.partial(round_, decoder, params), state)
+        turn = functools.partial(round_, decoder, params)
+        used = {name: state.caches[name] for name in decoder.used}
+        after = jax.lax.while_loop(unfinished, turn, state.replace(caches=used))
+        return after.replace(caches={**state.caches, **after.caches})
 
     context = state.context
     if not isinstance(decoder.drafter, Selected) or context.length.shape[0] > 1:

@@ -27,7 +27,15 @@ from specjax.drafting.running import Running
 from specjax.drafting.selected import Arm, Switched
 from specjax.theory.speculative import expected_tokens
 
-NUMBERS = {"acceptance": 0.6, "verification": 0.05, "overhead": 0.3} | switching.DEFAULTS
+NUMBERS = {
+    "acceptance": 0.6,
+    "trust": 2.0,
+    "discount": 0.8,
+    "explore": 1.0,
+    "prior": 4.0,
+    "verification": 0.05,
+    "overhead": 0.3,
+}
 
 
 def numbers(**changes):
@@ -93,7 +101,7 @@ def scripts(**texts: tuple[int, ...]):
 
 
 def switched(lengths=(1, 3), **changes) -> Strategy:
-    values = {"acceptance": 0.6, "costs": (0.0, 0.1, 0.1), **switching.DEFAULTS, **changes}
+    values = {"costs": (0.0, 0.1, 0.1), **switching.DEFAULTS, **changes}
     return Strategy(Switched(ARMS, lengths), numbers=tuple(values.items()), widths=(0, 1, 3))
 
 

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 from tiny import write_pair
 
 from specjax.data.batching import make_batch
+from specjax.drafting import switching
 from specjax.drafting.choosing import ByChance, ByPolicy, ByRule, Given
 from specjax.errors import UserError
 from specjax.experiments import decode, plan
@@ -80,7 +81,7 @@ def test_switched_has_the_numbers_of_its_fields(folder):
     assert made.drafter.choices == ((0, 0), (1, 2), (2, 2))
     numbers = made.options().numbers
     assert numbers["costs"].tolist() == pytest.approx(COSTS)
-    assert (numbers["discount"], numbers["trust"]) == (0.5, 2.0)
+    assert (numbers["discount"], numbers["trust"]) == (0.5, switching.DEFAULTS["trust"])
 
 
 @pytest.mark.parametrize(
