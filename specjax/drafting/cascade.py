@@ -194,10 +194,12 @@ class Horizontal:
 
     @property
     def schedule(self) -> tuple[Call, ...]:
-        """Of a draft whose calls are all full."""
+        """Of a draft whose calls are all full, and of models that only shorter ones need a call."""
         calls, length = [], 0
         for stage in self.stages:
             count = -(-max(stage.until - length, 0) // stage.drafter.width)
+            if not {call.model for call in stage.drafter.schedule} <= {c.model for c in calls}:
+                count = max(count, 1)
             calls += stage.drafter.schedule * count
             length += stage.drafter.width * count
         return tuple(calls)
