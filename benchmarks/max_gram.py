@@ -28,6 +28,7 @@ from specjax.sampling import sampling
 from specjax.training import ngram
 
 VOCABULARY, PERIOD, DRAFTS = 8192, 200, 100
+KEY = jax.random.key(0)
 
 
 def parse() -> argparse.Namespace:
@@ -67,14 +68,12 @@ def draft_often(drafter: MaxGram, table: dict, tokens: jax.Array, length: jax.Ar
     return jax.lax.fori_loop(0, DRAFTS, again, jnp.zeros(1, jnp.int32))
 
 
-KEY = jax.random.key(0)
-
-
 def target() -> Causal:
+    """The shape of the model that the drafts are compared with."""
     return Causal(
         CausalConfig(
             family="llama", vocab_size=VOCABULARY, d_model=768, d_ff=3072, num_layers=12,
-            num_heads=12, num_kv_heads=12, d_head=64, max_positions=1 << 16, rope=Rope(10_000.0),
+            num_heads=12, num_kv_heads=12, d_head=64, max_positions=1 << 16, rope=Rope(64),
             gated=False, tied=True, eos=(1,),
         )
     )  # fmt: skip

@@ -84,10 +84,11 @@ def test_a_whole_cascade_precedes_the_target_call_of_any_width():
     wider = cascade(("base", "small"), ((9, 0), (0, 2)))
     calls = needed([wider, made, Neural("small", 1)], "target", {0, 1, 3, made.width})
     before = {call.tokens: turn for call, turn in calls.items() if call.model == "target"}
-    whole = Call("small", 4, 3), Call("base", 5, 4)  # behind drafts of 2 and 3, 2 tokens fed twice
+    # Behind drafts of 2 and 3 are fed again: 2 tokens, and by base the 2 that small adds.
+    whole = Call("small", 4, 3), Call("base", 7, 4)
     assert made.schedule == whole
     assert before == {1: (), 2: (Call("small", 2, 1),), 4: whole, made.width + 1: whole}
-    assert {call.tokens for call in calls if call.model == "base"} == {1, 4, 5}
+    assert {call.tokens for call in calls if call.model == "base"} == {1, 4, 7}
 
 
 def test_an_early_exit_is_timed_by_the_layers_that_run():

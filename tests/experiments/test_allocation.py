@@ -42,15 +42,16 @@ def trial(models, split: tuple[int, int]) -> Trial:
 
 @pytest.mark.slow
 def test_the_search_finds_the_allocation_of_theorem_4_4(models):
-    """By SWI at given acceptance and prices, over all splits of up to LONGEST tokens."""
+    """By SWI at measured acceptance and given prices, over all splits of up to LONGEST tokens."""
     splits = [(i, n - i) for n in range(1, LONGEST + 1) for i in range(n + 1)]
     trials = {str(split): trial(models, split) for split in splits}
     drop_worse(trials, SWI, 1, "round 1")
     (found,) = (each for each in trials.values() if not each.dropped)
-    best, value = optimal_horizontal(tuple(ALPHAS.values()), COSTS, LONGEST)
+    said = dict(models)
+    alphas = [np.mean(np.equal(said[name].script, said["target"].script)) for name in ALPHAS]
+    best, value = optimal_horizontal(alphas, COSTS, LONGEST)
     assert all(best)  # a case in which both drafters have a place
-    alphas = tuple(ALPHAS.values())
-    assert horizontal_ewif(alphas, COSTS, found.fields["split"]) > 0.98 * value
+    assert horizontal_ewif(alphas, COSTS, found.fields["split"]) > 0.99 * value
     for each in trials.values():
         expected = float(horizontal_ewif(alphas, COSTS, each.fields["split"]))
-        assert each.swi == pytest.approx(expected, rel=0.05)
+        assert each.swi == pytest.approx(expected, rel=0.03)
