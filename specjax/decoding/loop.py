@@ -23,8 +23,8 @@ from specjax.decoding.state import (
 )
 from specjax.decoding.turns import when
 from specjax.drafting.base import Caches, Context, Draft, Options, fold, last_token, until_eos
+from specjax.drafting.rows import append, cut, ends_text, rewind
 from specjax.drafting.running import nothing_seen
-from specjax.models.base import Cache
 from specjax.verification.base import Verdict, tested
 
 DRAFT, VERIFY = 0, 1
@@ -139,17 +139,12 @@ def round_(decoder: Decoder, params: dict[str, Any], state: State) -> State:
 
 
 def draft_tokens(decoder: Decoder, params: dict[str, Any], state: State) -> tuple[Draft, Caches]:
-    """The drafter's proposal, cut at its first EOS and at the row's budget (or room, see `Draft`).
-
-    Whether a position is drafted then depends on earlier tokens only, so lossless rules stay so.
-    """
+    """The drafter's proposal, cut at its first EOS and the row's budget, or room (see `Draft`)."""
     context = state.context
     keys = fold(fold(state.keys, context.length), DRAFT)
     draft, caches = decoder.drafter.draft(decoder.models, params, state.caches, context, keys)
     room = context.budget if draft.final is None else context.room
-    length = jnp.minimum(draft.length, room)
-    length = jnp.minimum(length, until_eos(draft.tokens, decoder.target_model.eos))
-    return draft.replace(length=length), caches
+    return cut(draft, room, decoder.target_model.eos), caches
 
 
 def review(
@@ -187,7 +182,8 @@ def verify(
         )
         logits = output.logits
     keys = fold(fold(state.keys, context.length), VERIFY)
-    verdict = decoder.rule.verify(draft, logits, context.options, keys).replace(layers=layers)
+    verdict = decoder.rule.verify(draft, logits, context.options, keys)
+    verdict = verdict.replace(probs=None, layers=layers)
     return verdict, {**caches, target: cache}, jnp.int32(draft.tokens.shape[1])
 
 
@@ -226,7 +222,8 @@ def reviewed_rows(draft: Draft, context: Context) -> jax.Array:
 
 def narrow(draft: Draft, width: int) -> Draft:
     """The draft's first `width` columns, which hold all that is reviewed."""
-    columns = {name: getattr(draft, name) for name in ("tokens", "probs", "source", "logits")}
+    names = "tokens", "probs", "source", "score", "logits"
+    columns = {name: getattr(draft, name) for name in names}
     columns = jax.tree.map(lambda column: column[:, :width], columns)
     resume = None if draft.resume is None else draft.resume[:, : width + 1]
     return draft.replace(**columns, resume=resume)
@@ -250,9 +247,8 @@ def commit(
     added = 1 if verdict.adds is None else verdict.adds
     count = jnp.minimum(verdict.accepted + added, context.limit - context.length)
     count = jnp.where(context.active, jnp.minimum(count, until_eos(emitted, eos)), 0)
-    last = jnp.take_along_axis(emitted, jnp.maximum(count - 1, 0)[:, None], axis=1)[:, 0]
     length = context.length + count
-    ended = jnp.isin(last, jnp.array(eos)) | (length >= context.limit)
+    ended = ends_text(emitted, count, eos) | (length >= context.limit)
     ended = ended if draft.final is None else ended | draft.final
     drafter = jnp.pad(draft.source, ((0, 0), (0, 1))) + FIRST_DRAFTER
     writer = jnp.where(step < accepted, drafter, TARGET)
@@ -271,28 +267,6 @@ def commit(
         keys=state.keys,
         trace=record(state, draft, verdict, count, writer, width, decoder.target),
     )
-
-
-def append(buffer: jax.Array, start: jax.Array, values: jax.Array, count: jax.Array) -> jax.Array:
-    """Writes the first `count` of values [B, N] at each row's `start` in buffer [B, L]."""
-    step = jnp.arange(values.shape[1])
-    slots = jnp.where(step < count[:, None], start[:, None] + step, buffer.shape[1])
-    rows = jnp.arange(buffer.shape[0])[:, None]
-    return buffer.at[rows, slots].set(values.astype(buffer.dtype), mode="drop")
-
-
-def rewind(caches: Caches, before: Caches, length: jax.Array, active: jax.Array) -> Caches:
-    """Trusts no cache beyond the token before the pending one.
-
-    A minimum, never an assignment: a lagging model has not filled those slots. A row that was not
-    active leaves with the pointer it came with.
-    """
-
-    def one(cache: Cache, old: Cache) -> Cache:
-        trusted = jnp.minimum(cache.length, length - 1)
-        return cache.replace(length=jnp.where(active, trusted, old.length))
-
-    return {name: one(cache, before[name]) for name, cache in caches.items()}
 
 
 def record(

@@ -15,6 +15,7 @@ from specjax.drafting.base import Drafter, Options
 from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.copying import MaxGram, PromptLookup
 from specjax.drafting.little import Little
+from specjax.drafting.matrix import GREEDY, SAMPLED, cascade
 from specjax.drafting.neural import ACCEPTANCE, BREAK_EVEN, FIXED, Neural
 from specjax.drafting.ngram import NGram
 from specjax.drafting.none import Nothing
@@ -208,6 +209,8 @@ _NAME = _Field(str, "a name", bool)
 _TIME = _Field(float, "a number of at least 0", lambda x: 0.0 <= x < float("inf"))
 _FLAG = _Field(bool, "True or False", lambda x: True)
 _THRESHOLD = _Field(float, "a number of at least 0, or 'inf'", lambda x: x >= 0)
+_NAMES = _Field(tuple, "a list of names", lambda x: all(isinstance(name, str) for name in x))
+_ROWS = _Field(tuple, "a list of rows", lambda x: all(isinstance(row, tuple) for row in x))
 
 
 def _choice(*known: str) -> _Field:
@@ -247,6 +250,9 @@ _FIELDS: dict[str, _Field] = {
     TAU: _TIME,
     "measure": _choice(*MEASURES),
     "decay": _choice(*DECAYS),
+    "drafters": _NAMES,
+    "matrix": _ROWS,
+    "reviewers": _choice(SAMPLED, GREEDY),
 }
 
 _SETTINGS = ("temperature", "top_k", "top_p")
@@ -265,6 +271,7 @@ _DRAFTERS: dict[str, tuple[Callable[..., Drafter], tuple[str, ...]]] = {
     "prompt_lookup": (PromptLookup, ("length", "shortest", "longest")),
     "max_gram": (MaxGram, ("length", "table", "longest")),
     "uniform": (Uniform, ("length",)),
+    "cascade": (cascade, ("drafters", "matrix", "lenience", "reviewers")),
 }
 
 _METHODS: dict[str, tuple[Callable[..., Strategy], tuple[str, ...], tuple[str, ...]]] = {
@@ -298,6 +305,9 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "blockwise": {"model": "drafter"},
 }
 
+_REQUIRED = ("exit", "length", "drafters", "matrix")
+"""Fields that drafters which have them cannot do without."""
+
 _THRESHOLDS = ("confidence", "lenience")
 """Fields whose value is traced; the drafter or rule holds only the option's name."""
 
@@ -325,8 +335,7 @@ def from_config(name: str, spec: Mapping[str, Any], vocab_size: int) -> Strategy
                 f"{where}.{field} does not apply to drafter {drafter!r} with rule {rule!r}; "
                 f"allowed are {', '.join(allowed)}"
             )
-    needed = [field for field in ("exit", "length") if field in drafter_fields]
-    for field in (*needed, *rule_fields):
+    for field in (*(each for each in _REQUIRED if each in drafter_fields), *rule_fields):
         if field not in values:
             raise UserError(f"{where}.{field} is missing; it must be {_FIELDS[field].allowed}")
     if values.get("adapt", FIXED) == FIXED:
@@ -374,7 +383,7 @@ def _whole(where: str, method: str, values: dict[str, Any]) -> Strategy:
 def _value(where: str, field: str, value: Any) -> Any:
     if field not in _FIELDS:
         raise UserError(f"{where} is not a field of a strategy; allowed are {', '.join(_FIELDS)}")
-    known = _FIELDS[field]
+    known, value = _FIELDS[field], _hashable(value)
     if known is _THRESHOLD and value == "inf":  # JSON has no number for it
         return float("inf")
     fits = isinstance(value, (int, float) if known.kind is float else known.kind)
@@ -382,6 +391,11 @@ def _value(where: str, field: str, value: Any) -> Any:
     if not (fits and known.check(value)):
         raise UserError(f"{where} is {value!r}; it must be {known.allowed}")
     return known.kind(value)
+
+
+def _hashable(value: Any) -> Any:
+    """The value with all its lists as tuples."""
+    return tuple(map(_hashable, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _chosen(where: str, field: str, value: str, table: Mapping[str, Any]) -> str:

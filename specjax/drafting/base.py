@@ -76,6 +76,9 @@ class Draft:
     source: jax.Array  # [B, K] int32: index into the drafter's `writers`
     calls: dict[str, jax.Array]  # runs per row, [B] int32 by `Call.part`
     stop_reason: jax.Array  # [B] int32
+    # [B, K] the proposer's own probability of each token at temperature 1, for inner lenience;
+    # infinity, or None for all: reviewed without lenience.
+    score: jax.Array | None = None
     # [B] bool: rows that end with this draft, unreviewed. When it is given (only false, perhaps) a
     # draft may fill its row and leaves no place for the verifier's own token.
     final: jax.Array | None = None

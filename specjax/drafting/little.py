@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from specjax.drafting.base import ENDED, HELD, Caches, Context, Draft, Models, lookup
 from specjax.drafting.neural import Neural
+from specjax.drafting.rows import ends_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +59,5 @@ class Little(Neural):
 
     def _ends(self, draft: Draft, context: Context, eos: tuple[int, ...]) -> jax.Array:
         """Rows [B] whose draft ends the text."""
-        place = jnp.maximum(draft.length - 1, 0)[:, None]
-        last = jnp.take_along_axis(draft.tokens, place, axis=1)[:, 0]
-        full = draft.length >= context.room
-        return (draft.length > 0) & (full | jnp.isin(last, jnp.array(eos)))
+        full = (draft.length > 0) & (draft.length >= context.room)
+        return full | ends_text(draft.tokens, draft.length, eos)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.drafting.base import Context
+from specjax.drafting.rows import append
 from specjax.models.base import Cache, LanguageModel, Output, Params
 
 CHUNK = 8
@@ -33,6 +34,12 @@ def catch_up(
     return jax.lax.while_loop(lambda c: jnp.any(behind(c.length)), feed, cache)
 
 
+def catch_up_runs(cache: Cache, context: Context, lag: int) -> jax.Array:
+    """Model runs [B] that `catch_up` takes for each row."""
+    missing = jnp.maximum(context.length - lag - cache.length, 0)
+    return jnp.where(context.active, -(-missing // CHUNK), 0)
+
+
 def feed_last(
     model: LanguageModel, params: Params, cache: Cache, context: Context, lag: int
 ) -> tuple[jax.Array, Cache]:
@@ -42,6 +49,22 @@ def feed_last(
     """
     output, _, cache = _feed_tail(model, params, cache, context, lag)
     return output.logits[:, 0], cache
+
+
+def feed_drafted(
+    model: LanguageModel,
+    params: Params,
+    cache: Cache,
+    context: Context,
+    drafted: jax.Array,
+    lag: int,
+) -> tuple[jax.Array, Cache]:
+    """Feeds the last `lag` tokens and drafted ones [B, K]; returns logits [B, K + 1, V]."""
+    count = drafted.shape[1]
+    whole = jnp.full_like(context.length, count)
+    context = context.replace(tokens=append(context.tokens, context.length, drafted, whole))
+    output, _, cache = _feed_tail(model, params, cache, context, lag, count)
+    return output.logits, cache
 
 
 def last_hidden(
@@ -54,17 +77,18 @@ def last_hidden(
 
 
 def _feed_tail(
-    model: LanguageModel, params: Params, cache: Cache, context: Context, lag: int
+    model: LanguageModel, params: Params, cache: Cache, context: Context, lag: int, more: int = 0
 ) -> tuple[Output, jax.Array, Cache]:
-    """The call behind both, and where in it the pending token was [B, 1].
+    """The call behind them, on `more` tokens than are committed.
 
-    Whichever of its outputs is not used costs nothing: XLA drops it.
+    Returns where in it the pending token and those after it were [B, more + 1] and its output
+    there. Whichever of the outputs is not used costs nothing: XLA drops it.
     """
     begin = jnp.maximum(context.length - lag, 0)
-    tokens = window(context.tokens, begin, lag)
-    last = (context.length - 1 - begin)[:, None]
+    tokens = window(context.tokens, begin, lag + more)
+    last = (context.length - 1 - begin)[:, None] + jnp.arange(more + 1)
     output, cache = model.extend(params, tokens, cache.replace(length=begin), at=last)
-    return output, last, cache.replace(length=context.length)
+    return output, last, cache.replace(length=context.length + more)
 
 
 def window(tokens: jax.Array, begin: jax.Array, size: int) -> jax.Array:

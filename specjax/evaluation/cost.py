@@ -22,10 +22,21 @@ SHORTEST = 1e-6
 
 
 def draft_calls(drafter: Drafter, drafted: int) -> tuple[Call, ...]:
-    """The calls of a draft of `drafted` tokens, at most the drafter's width."""
-    if drafter.schedule and drafted < drafter.width:
+    """The calls of a draft of `drafted` tokens, at most the drafter's width.
+
+    Cascades have no `length` that could be set to it: theirs are those of a full draft.
+    """
+    if drafted < getattr(drafter, "length", 0):
         return dataclasses.replace(drafter, length=drafted).schedule
     return drafter.schedule
+
+
+def pricing_order(drafter: Drafter) -> tuple[bool, int]:
+    """Drafters that run a model come first, of them those whose drafts can have any length.
+
+    Then cascades, whose draft is whole before a call of any width, the narrowest first.
+    """
+    return not drafter.models, 0 if hasattr(drafter, "length") else drafter.width
 
 
 def needed(
@@ -34,12 +45,12 @@ def needed(
     """The calls whose cost the figures of drafters rest on.
 
     Each with the calls that it follows in a round: the target's with the draft that it verifies.
-    Where several want the same call, the first drafter that runs a model counts. `widths` are the
-    drafted tokens that the target's calls have room for. Of every part the one-token call too: c
-    and v are ratios to it.
+    Where several want the same call, the first by `pricing_order` counts. `widths` are the drafted
+    tokens that the target's calls have room for. Of every part the one-token call too: c and v are
+    ratios to it.
     """
     found: dict[Call, tuple[Call, ...]] = {Call(target, 1, 1): ()}
-    for drafter in sorted(drafters, key=lambda drafter: not drafter.models):
+    for drafter in sorted(drafters, key=pricing_order):
         for width in sorted({0, *widths} & set(range(drafter.width + 1))):
             before = draft_calls(drafter, width) if width else ()
             found.setdefault(review_call(drafter, target, width), before)
@@ -55,6 +66,11 @@ class Costs:
     """Measured call costs in milliseconds, by `Call.part` and number of fed tokens."""
 
     step: dict[str, dict[int, float]]
+
+    @property
+    def one_token(self) -> dict[str, float]:
+        """Milliseconds of a call that feeds one token, by `Call.part`."""
+        return {part: steps[1] for part, steps in self.step.items()}
 
     def price(self, call: Call) -> float:
         return self.milliseconds(call.part, call.tokens)
@@ -179,15 +195,17 @@ def call_times(
 
 
 def standardized_walltime_improvement(
-    statistics: Statistics, parameters: dict[str, int], target: str
+    tokens: int, calls: Mapping[str, int], prices: Mapping[str, float], target: str
 ) -> float:
-    """Tokens per cost of all calls, each priced by its part's `parameters` (methods.md 3.5)."""
-    if not statistics.rounds:
+    """Tokens over the cost of calls, counted and priced by part (methods.md 3.5).
+
+    0 when nothing ran.
+    """
+    if not any(calls.values()):
         return 0.0
-    costs = cascade.relative_costs(parameters, target)
-    calls = statistics.calls
+    costs = cascade.relative_costs(prices, target)
     return float(
         cascade.standardized_walltime_improvement(
-            statistics.tokens, list(calls.values()), [costs[name] for name in calls]
+            tokens, list(calls.values()), [costs[part] for part in calls]
         )
     )

@@ -27,6 +27,12 @@ PREDICTED: tuple[tuple[str, str, str], ...] = (
 )
 """Heading, field of a strategy's `predicted`, format."""
 
+IMPROVEMENTS: tuple[tuple[str, str, str], ...] = (
+    ("SWI", "standardized_walltime_improvement", ".2f"),
+    ("SWI measured", "standardized_walltime_improvement_measured", ".2f"),
+)
+"""Heading, field of a strategy, format: tokens over the price of all calls."""
+
 HANDOVERS: tuple[tuple[str, str, str], ...] = (
     ("large", "large_calls", "d"),
     ("small", "small_calls", "d"),
@@ -63,13 +69,14 @@ def table(strategies: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def predictions(strategies: Mapping[str, Mapping[str, Any]]) -> str:
-    """Predicted against measured speedup of the decode loop, and where the time went."""
-    titles = [title for title, _, _ in PREDICTED]
+    """Predicted against measured speedup of the decode loop, SWI, and where the time went."""
+    titles = [title for title, _, _ in (*PREDICTED, *IMPROVEMENTS)]
     head = ["strategy", *titles, *(f"{share} %" for share in SHARES), "accepted, 95%"]
     rows = [
         [
             name,
             *(cell(entry["predicted"][field], form) for _, field, form in PREDICTED),
+            *(cell(entry[field], form) for _, field, form in IMPROVEMENTS),
             *(cell(_percent(entry["time"], share), ".0f") for share in SHARES),
             _interval(entry["acceptance"]),
         ]

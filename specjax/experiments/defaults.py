@@ -22,6 +22,8 @@ def decode_config(**changes: Any) -> ConfigDict:
     config.heads = ""  # file of the parallel heads of blockwise drafters; empty: none
     config.dtype = "float32"  # bfloat16 on TPU and GPU
     config.mesh = ConfigDict({"data": 1, "model": 1})  # devices that split batch and weights
+    config.prices = ConfigDict()  # of a call by model, for the standardised walltime improvement;
+    # empty: numbers of parameters
     config.split_drafters = False  # False: every device holds the drafters whole
 
     config.update(data_fields())
@@ -244,6 +246,7 @@ def tune_config(
     config.base = read_config(base) if isinstance(base, str) else base
     config.strategy = ""  # of the base; empty: the first with a neural drafter
     config.space = ConfigDict({field: tuple(values) for field, values in space.items()})
+    config.objective = "time"  # or "swi": the price of all calls, for all candidates
     config.budget_seconds = 300.0  # of the whole search, loading and compiling included
     config.probe_examples = 32  # decoded to predict candidates of all draft lengths
     config.margin = 0.2  # candidates predicted to be slower than the best by more are not run
@@ -264,6 +267,14 @@ def neural(model: str, length: int, temperature: float = 0.0, **fields: Any) -> 
 def bild(fallback: float, rollback: float | str, **fields: Any) -> dict[str, Any]:
     """A strategy of the Big Little Decoder; `rollback` "inf" drops nothing."""
     return {"drafter": "bild", "fallback": fallback, "rollback": rollback, **fields}
+
+
+def cascade(
+    drafters: Sequence[str], matrix: Sequence[Sequence[int]], **fields: Any
+) -> dict[str, Any]:
+    """A strategy whose drafters review each other, the largest first, by a matrix K."""
+    rows = tuple(map(tuple, matrix))  # tuples: flags set no lists
+    return {"drafter": "cascade", "drafters": tuple(drafters), "matrix": rows, **fields}
 
 
 AUTOREGRESSIVE = {"drafter": "none"}

@@ -44,6 +44,26 @@ def check_fields(config: ConfigDict) -> None:
     if not config.strategies:
         raise UserError("config.strategies is empty; it must name at least one strategy")
     check_rows_per_device(config, "batch_size")
+    check_prices(config)
+
+
+def check_prices(config: ConfigDict) -> None:
+    """Refuses prices that are no positive numbers, or not those of all models.
+
+    Raises:
+      UserError: naming the field, the value and what is allowed.
+    """
+    if not config.prices:
+        return
+    for name, price in config.prices.items():
+        if not isinstance(price, (int, float)) or not 0 < price < float("inf"):
+            raise UserError(f"config.prices.{name} is {price!r}; it must be a positive number")
+    names = model_names(config)
+    if set(config.prices) != set(names):
+        raise UserError(
+            f"config.prices has {', '.join(config.prices)}; it must have the models of the config,"
+            f" {', '.join(names)}"
+        )
 
 
 def field_value(config: ConfigDict, field: str) -> Any:

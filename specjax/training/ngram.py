@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from safetensors.numpy import load_file, save_file
 from specjax.errors import UserError
 
 SUCCESSORS = 64
+SMOOTHING = 1e-3
 FIELDS = ("unigram", "best", "ids", "counts", "smoothing")
 
 
@@ -43,7 +45,7 @@ def fit(
     *,
     start_token: int | None = None,
     successors: int = SUCCESSORS,
-    smoothing: float = 1e-3,
+    smoothing: float = SMOOTHING,
 ) -> dict[str, jnp.ndarray]:
     """Counts tokens and pairs of sequences; the tree that `drafting.ngram` reads.
 
@@ -126,7 +128,7 @@ def _merge(runs: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, n
 
 
 def tabulate(
-    counts: Counts, *, successors: int = SUCCESSORS, smoothing: float = 1e-3
+    counts: Counts, *, successors: int = SUCCESSORS, smoothing: float = SMOOTHING
 ) -> dict[str, jnp.ndarray]:
     """The tree that `drafting.ngram` reads.
 
@@ -186,11 +188,13 @@ def save(table: dict[str, jnp.ndarray], file: str | Path) -> None:
 
 
 def load(file: str | Path, vocab_size: int) -> dict[str, jnp.ndarray]:
-    """Reads a table written by `save`.
+    """Reads a table written by `save`, or a JSON file for `load_greedy`.
 
     Raises:
       UserError: when the file is missing, damaged, or made for another vocabulary.
     """
+    if str(file).endswith(".json"):
+        return load_greedy(file, vocab_size)
     try:
         table = load_file(file)
     except (OSError, SafetensorError) as error:
@@ -204,6 +208,39 @@ def load(file: str | Path, vocab_size: int) -> dict[str, jnp.ndarray]:
             f"the target has {vocab_size}"
         )
     return {name: jnp.asarray(table[name]) for name in FIELDS}
+
+
+def load_greedy(file: str | Path, vocab_size: int) -> dict[str, jnp.ndarray]:
+    """Reads a list of the likeliest successor of every id, as Chen et al. (2024) publish them.
+
+    The table is as if every pair had been seen once and all ids equally often. Ids beyond the list
+    are followed by 0, as unseen ones are in the published lists.
+
+    Raises:
+      UserError: when the file cannot be read or is no such list.
+    """
+    try:
+        listed = json.loads(Path(file).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"n-gram table {str(file)!r} cannot be read: {error}") from None
+    known = isinstance(listed, list) and all(
+        isinstance(each, int) and 0 <= each < vocab_size for each in listed
+    )
+    if not known or len(listed) > vocab_size:
+        raise UserError(
+            f"n-gram table {str(file)!r} is no list of at most {vocab_size} ids from 0 to"
+            f" {vocab_size - 1}, the target's vocabulary"
+        )
+    seen = np.arange(vocab_size) < len(listed)
+    best = np.zeros(vocab_size, np.int64)
+    best[seen] = listed
+    return {
+        "unigram": jnp.full(vocab_size, -np.log(vocab_size), jnp.float32),
+        "best": jnp.asarray(best, jnp.int32),
+        "ids": jnp.asarray(np.where(seen, best, vocab_size)[:, None], jnp.int32),
+        "counts": jnp.asarray(seen[:, None], jnp.float32),
+        "smoothing": jnp.float32(SMOOTHING),
+    }
 
 
 def narrow(table: dict[str, jnp.ndarray], vocab_size: int) -> dict[str, jnp.ndarray]:

@@ -18,6 +18,9 @@ class Verdict:
     overlap: jax.Array  # [B] float32: sum of min(p, q) over the tested positions
     adds: jax.Array | None = None  # [B] bool: whether `next_token` is committed; None: always
     layers: jax.Array | None = None  # [B] int32: decoder layers that gave the logits, under CALM
+    # [B, K+1, V]: the law of every token that the rule lets through, corrections included, for
+    # nestable rules (methods.md 3.3); None when they are deterministic.
+    probs: jax.Array | None = None
 
 
 class Rule(Protocol):
@@ -29,7 +32,7 @@ class Rule(Protocol):
 
     @property
     def nestable(self) -> bool:
-        """Whether the rule may review inside another drafter."""
+        """Whether the rule may review inside a cascade: it then says `Verdict.probs`."""
 
     def verify(self, draft, logits: jax.Array, options, keys: jax.Array) -> Verdict:
         """Judges a `Draft` by the target's logits [B, K+1, V]; consumes `keys` [B]."""
@@ -50,3 +53,13 @@ def pick(values: jax.Array, index: jax.Array) -> jax.Array:
     """values[b, index[b]] for values [B, N, ...]."""
     index = index.reshape(index.shape + (1,) * (values.ndim - 1))
     return jnp.take_along_axis(values, index, axis=1, mode="clip")[:, 0]
+
+
+def of_tokens(values: jax.Array, tokens: jax.Array) -> jax.Array:
+    """values[b, k, tokens[b, k]] for values [B, K, V]."""
+    return jnp.take_along_axis(values, tokens[..., None], axis=-1, mode="clip")[..., 0]
+
+
+def probability(logits: jax.Array, tokens: jax.Array) -> jax.Array:
+    """Plain (temperature 1) probability [B, K] of tokens [B, K] under logits [B, K, V]."""
+    return jnp.exp(of_tokens(logits, tokens) - jax.nn.logsumexp(logits, axis=-1))

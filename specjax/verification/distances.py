@@ -11,10 +11,12 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from specjax.verification.base import of_tokens
+
 
 def cross_entropy(draft, logits: jax.Array) -> jax.Array:
     """-log p(x) in nats: the hard label of the drafter against the target's law."""
-    return jax.nn.logsumexp(logits, axis=-1) - _drafted(draft, logits)
+    return jax.nn.logsumexp(logits, axis=-1) - of_tokens(logits, draft.tokens)
 
 
 def kl(draft, logits: jax.Array) -> jax.Array:
@@ -33,7 +35,7 @@ def total_variation(draft, logits: jax.Array) -> jax.Array:
 
 def rank(draft, logits: jax.Array) -> jax.Array:
     """How many tokens the target prefers to the drafted one; ties go to the lower id."""
-    drafted = _drafted(draft, logits)[..., None]
+    drafted = of_tokens(logits, draft.tokens)[..., None]
     lower = jnp.arange(logits.shape[-1]) < draft.tokens[..., None]
     return jnp.sum((logits > drafted) | ((logits == drafted) & lower), axis=-1)
 
@@ -47,11 +49,6 @@ DISTANCES: dict[str, Callable[..., jax.Array]] = {
 
 OF_LAWS = ("kl", "total_variation")
 """Distances that need the proposer's logits in the draft."""
-
-
-def _drafted(draft, logits: jax.Array) -> jax.Array:
-    """Logits [B, K] of the drafted tokens."""
-    return jnp.take_along_axis(logits, draft.tokens[..., None], axis=-1, mode="clip")[..., 0]
 
 
 def _proposed(draft) -> jax.Array:

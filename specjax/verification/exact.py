@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.sampling import adjust, argmax, draw
-from specjax.verification.base import Verdict, leading_run, pick, tested
+from specjax.verification.base import Verdict, leading_run, of_tokens, pick, tested
 
 NO_RESIDUAL = 1e-12
 """A residual this small is rounding of p = q; the correction is then drawn from p itself."""
@@ -45,16 +45,17 @@ def greedy_match(draft, logits: jax.Array) -> Verdict:
 def sampled_match(draft, p: jax.Array, lenience: jax.Array | float, keys: jax.Array) -> Verdict:
     """Speculative sampling against laws p [B, K+1, V]; lenience 1 is exact (methods.md 1.6).
 
-    Accepts iff `r * lenience * q(x) < p(x)`: division-free, q <= p always passes, p = 0 never.
+    `lenience` is one number or [B, K]. Accepts iff `r * lenience * q(x) < p(x)`: division-free,
+    q <= p always passes, p = 0 never.
     """
     accept_keys, draw_keys = _split(keys)
-    p_drafted = _at(p[:, :-1], draft.tokens)
-    q_drafted = 1.0 if draft.probs is None else _at(draft.probs, draft.tokens)
+    p_drafted = of_tokens(p[:, :-1], draft.tokens)
+    q_drafted = 1.0 if draft.probs is None else of_tokens(draft.probs, draft.tokens)
     uniform = _uniform(accept_keys, draft.tokens.shape[1])
     passed = uniform * lenience * q_drafted < p_drafted
     accepted = leading_run(passed, draft.length)
     next_token = draw(draw_keys, residual(draft, p, accepted))
-    return Verdict(accepted, next_token, overlap(draft, p, p_drafted, accepted))
+    return Verdict(accepted, next_token, overlap(draft, p, p_drafted, accepted), probs=p)
 
 
 def residual(draft, p: jax.Array, accepted: jax.Array) -> jax.Array:
@@ -79,10 +80,6 @@ def overlap(draft, p: jax.Array, p_drafted: jax.Array, accepted: jax.Array) -> j
         beta = jnp.sum(jnp.minimum(p[:, :-1], draft.probs), axis=-1)
     inside = jnp.arange(beta.shape[1]) < tested(accepted, draft.length)[:, None]
     return jnp.sum(jnp.where(inside, beta, 0.0), axis=1)
-
-
-def _at(probs: jax.Array, tokens: jax.Array) -> jax.Array:
-    return jnp.take_along_axis(probs, tokens[..., None], axis=-1, mode="clip")[..., 0]
 
 
 def _uniform(keys: jax.Array, count: int) -> jax.Array:

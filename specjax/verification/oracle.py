@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.sampling import argmax
-from specjax.verification.base import Verdict, leading_run, pick
-from specjax.verification.distances import cross_entropy
+from specjax.verification.base import Verdict, leading_run, pick, probability
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +29,8 @@ class Oracle:
     nestable: ClassVar[bool] = False
 
     def verify(self, draft, logits: jax.Array, options, keys: jax.Array) -> Verdict:
-        probability = jnp.exp(-cross_entropy(draft, logits[:, :-1]))
-        accepted = leading_run(probability >= options.numbers[self.engage], draft.length)
+        likely = probability(logits[:, :-1], draft.tokens) >= options.numbers[self.engage]
+        accepted = leading_run(likely, draft.length)
         adds = (accepted < draft.length) | (draft.length == 0)
         next_token = pick(argmax(logits), accepted)
         return Verdict(accepted, next_token, accepted.astype(jnp.float32), adds)

@@ -17,9 +17,11 @@ from parallel_heads import random_heads
 from scripted import WIDTH, PrefixModel, prefix_params
 
 from specjax.decoding.strategy import Strategy, bild
+from specjax.drafting import cascade as cascades
 from specjax.drafting.base import Context, Options
 from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.copying import MaxGram, PromptLookup
+from specjax.drafting.matrix import cascade
 from specjax.drafting.neural import BREAK_EVEN, Neural
 from specjax.drafting.ngram import NGram
 from specjax.drafting.none import Nothing
@@ -39,6 +41,8 @@ CONFIG = T5Config(
 TARGET = T5(CONFIG)
 SMALL = T5(dataclasses.replace(CONFIG, d_model=12, num_decoder_layers=1, gated=False))
 MODELS = (("target", TARGET), ("drafter", SMALL))
+LITTLE = T5(dataclasses.replace(CONFIG, d_model=8, num_decoder_layers=1))
+THREE = (*MODELS, ("little", LITTLE))
 PROMPTS = [[3, 4, 5, 1], [6, 1], [7, 8, 9, 2, 3, 4, 1], [2, 2, 2, 1]]
 LIMIT = 14
 
@@ -51,6 +55,7 @@ def scaled(params, factor: float):
 PARAMS = {
     "target": scaled(TARGET.init(jax.random.key(3)), 1.3),
     "drafter": scaled(SMALL.init(jax.random.key(4)), 1.3),
+    "little": scaled(LITTLE.init(jax.random.key(5)), 1.3),
     "ngram": fit([[3, 4, 5, 6, 1], [7, 8, 9, 1], [2, 3, 2, 3]], V, start_token=0),
     "heads": random_heads(3, SMALL.config.d_model, seed=0),
 }
@@ -85,14 +90,21 @@ STRATEGIES = {
     "bild_reviewed_nucleus": bild(
         0.2, 2.0, length=4, distance="kl", verify_eos=True, temperature=1.0, top_p=0.8
     ),
+    "vertical": Strategy(cascade(("drafter", "little"), ((3, 0), (0, 2))), temperature=1.0),
+    "horizontal": Strategy(cascade(("drafter", "little"), ((1, 2), (0, 0)))),
+    "cascade": Strategy(
+        cascade(("drafter", "little", "max_gram"), ((2, 2, 2), (0, 1, 1), (0, 0, 2)), "lenience"),
+        temperature=1.0,
+        numbers=(("lenience", 0.2),),
+    ),
 }
 
 
 @jax.jit
 def fresh(params, source, source_length, tokens):
-    """Caches of both models after feeding all tokens at once."""
+    """Caches of all models after feeding all tokens at once."""
     caches = {}
-    for name, model in MODELS:
+    for name, model in THREE:
         cache = model.start(params[name], source, source_length, tokens.shape[1])
         caches[name] = model.extend(params[name], tokens, cache)[1]
     return caches
@@ -113,11 +125,11 @@ def wrong_slots(state, name: str) -> list[tuple[int, int]]:
     return list(zip(*np.nonzero(bad & below), strict=True))
 
 
-def audited_rounds(strategy: Strategy, seed: int = 0):
+def audited_rounds(strategy: Strategy, models=THREE, params=PARAMS):
     """Every state after a round, with the state before it."""
-    made = decoder(MODELS, strategy, LIMIT)
-    params = {name: PARAMS[name] for name in made.inputs}
-    prompt, length, keys, limit = inputs(PROMPTS, LIMIT, seed)
+    made = decoder(models, strategy, LIMIT)
+    params = {name: params[name] for name in made.inputs}
+    prompt, length, keys, limit = inputs(PROMPTS, LIMIT)
     limit = limit - jnp.array([0, 3, 9, 1])  # rows end at different rounds
     state = first_state(made, params, prompt, length, keys, limit, strategy.options())
     while bool(state.context.active.any()):
@@ -125,7 +137,7 @@ def audited_rounds(strategy: Strategy, seed: int = 0):
         yield before, state
 
 
-QUICK = ("none", "neural", "sampled", "blockwise", "exit", "max_gram", "bild")
+QUICK = ("none", "neural", "sampled", "blockwise", "exit", "max_gram", "bild", "vertical")
 EVERY_STRATEGY = pytest.mark.parametrize(
     "strategy",
     [
@@ -175,6 +187,19 @@ def test_the_audit_sees_a_pointer_beyond_what_was_fed():
     assert wrong_slots(state.replace(caches=caches), "target") != []
 
 
+def test_the_audit_sees_a_cascade_that_does_not_rewind(monkeypatch):
+    def keeps(caches, before, length, active):
+        return caches
+
+    monkeypatch.setattr(cascades, "rewind", keeps)
+    # The reviewer is the target itself: all it hands on stands, and what it rejected stays trusted.
+    models = (("target", TARGET), ("drafter", TARGET), ("little", LITTLE))
+    params = {**PARAMS, "drafter": PARAMS["target"]}
+    strategy = Strategy(cascade(("drafter", "little"), ((4, 0), (0, 3))))
+    rounds = audited_rounds(strategy, models, params)
+    assert any(wrong_slots(after, "little") for _, after in rounds)
+
+
 def test_a_model_that_lags_far_behind_catches_up():
     prompt, length, _, _ = inputs(PROMPTS, LIMIT)
     tokens = jax.random.randint(jax.random.key(0), (4, 40), 2, V)
@@ -206,10 +231,11 @@ def test_a_model_that_lags_far_behind_catches_up():
 @EVERY_STRATEGY
 def test_rows_do_not_depend_on_who_shares_the_batch(strategy):
     model = PrefixModel(V, eos=(EOS,))
-    models = (("target", model), ("drafter", model))
+    models = tuple((name, model) for name, _ in THREE)
     params = {
         "target": prefix_params(V, 1),
         "drafter": prefix_params(V, 2),
+        "little": prefix_params(V, 3),
         "ngram": PARAMS["ngram"],
         "heads": random_heads(3, WIDTH, seed=0),
     }

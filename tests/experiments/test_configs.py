@@ -19,21 +19,16 @@ from specjax.experiments.data import kind_of, source_of
 from specjax.experiments.defaults import decode_config
 from specjax.experiments.fields import check_fields, model_names
 from specjax.experiments.strategies import load_strategies
+from specjax.experiments.tune_space import space_of
 from specjax.main import EXPERIMENTS
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = (
-    "quickstart",
-    "translate",
-    "pair",
-    "drafters",
-    "draft_length",
-    "bild_early_exit_multi30k",
-    "bild_multi30k",
-    "bild_side_by_side",
-    "engagement",
-)
-JOBS = ("ngram", "ngram_wmt", "sweep", "tokenizer", "tune")
+    "quickstart", "translate", "pair", "drafters", "draft_length",
+    "bild_early_exit_multi30k", "bild_multi30k", "bild_side_by_side", "engagement",
+    "cascade_pair", "cascade_multi30k",
+)  # fmt: skip
+JOBS = ("ngram", "ngram_wmt", "sweep", "tokenizer", "tune", "tune_cascade", "tune_horizontal")
 """Configs that decode nothing by themselves."""
 PAPERS = sorted(
     file.stem for file in (ROOT / "configs").glob("*.py") if file.stem not in (*EXAMPLES, *JOBS)
@@ -218,6 +213,8 @@ def test_a_plan_refuses_models_of_different_kinds() -> None:
         ({"mesh": {"data": 2}, "batch_size": 3}, "config.batch_size is 3"),
         ({"drafters": {"target": "x"}}, "config.drafters.target"),
         ({"target": ""}, "config.target"),
+        ({"prices": {"target": 0}}, "config.prices.target is 0; it must be a positive number"),
+        ({"prices": {"base": 1}}, "config.prices has base; it must have .*, target"),
     ],
 )
 def test_a_mistake_is_named_before_anything_is_loaded(changes: dict, named: str) -> None:
@@ -239,3 +236,29 @@ def test_drafters_are_named_behind_the_colon() -> None:
     assert strategies["small_sampled"].settings == strategies["sampled"].settings
     with pytest.raises(UserError, match="drafters are name=directory"):
         module("drafters").get_config("small")
+
+
+@pytest.mark.parametrize("name", ["cascade_gsm8k", "cascade_mmlu"])
+def test_the_cascades_of_table_2_are_priced_as_the_colon_says(name: str) -> None:
+    sizes, earlier = (module(name).get_config(prices) for prices in ("ms", "pw"))
+    assert sizes.prices.to_dict() == {"target": 11_300, "base": 220, "small": 60}
+    assert earlier.prices.to_dict() == {"target": 1.0, "base": 0.04, "small": 0.02}
+    assert sizes.strategies.cascade.matrix[2] == (0, 0, 10)
+    with pytest.raises(UserError, match="prices are 'seconds'; they must be one of ms, pw"):
+        module(name).get_config("seconds")
+
+
+def test_a_search_for_cascades_names_matrices_that_fit() -> None:
+    config = get_config("tune_cascade")
+    config.base.update(target="t", drafters={"middle": "m", "small": "s"})
+    space = space_of(config)
+    assert len(space.candidates) > 8
+    assert {each.strategy.drafter.models for each in space.candidates} == {("middle", "small")}
+
+
+def test_a_horizontal_search_tries_every_split_once() -> None:
+    config = module("tune_horizontal").get_config("3")
+    config.base.update(target="t", drafters={"middle": "m", "small": "s"})
+    candidates = space_of(config).candidates
+    assert {each.strategy.drafter.width for each in candidates} == {1, 2, 3}
+    assert len(candidates) == 9

@@ -111,3 +111,25 @@ def test_a_table_of_another_vocabulary_is_refused(tmp_path):
         ngram.load(tmp_path / "table.safetensors", 9)
     with pytest.raises(UserError, match="cannot be read"):
         ngram.load(tmp_path / "nothing.safetensors", 9)
+
+
+def test_a_published_list_of_successors_is_a_table(tmp_path):
+    file = tmp_path / "greedy.json"
+    file.write_text("[3, 0, 4, 2]")  # the target's last two ids are padding
+    table = ngram.load(file, V)
+    assert table["best"].tolist() == [3, 0, 4, 2, 0, 0]
+    assert {name: (leaf.shape, leaf.dtype) for name, leaf in table.items()} == {
+        name: (leaf.shape, leaf.dtype) for name, leaf in ngram.shapes(V, 1).items()
+    }
+    law = np.exp(bigram_logits(table, jnp.array([2, 5])))
+    assert law[0].argmax() == 4 and law[0, 4] > 0.99
+    np.testing.assert_allclose(law[1], 1 / V, rtol=1e-6)
+    assert ngram.narrow(table, 5)["best"].tolist() == [3, 0, 4, 2, 0]
+
+
+@pytest.mark.parametrize("content", ["[6]", "[-1]", "[0, 0, 0, 0, 0, 0, 0]", "{}", "[1.5]", "["])
+def test_a_list_of_something_else_is_refused(content, tmp_path):
+    file = tmp_path / "greedy.json"
+    file.write_text(content)
+    with pytest.raises(UserError, match="greedy.json' (is no list of at most 6 ids|cannot be)"):
+        ngram.load(file, V)

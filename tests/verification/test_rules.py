@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +12,13 @@ import pytest
 from specjax.drafting.base import Draft, Options
 from specjax.sampling import sampling
 from specjax.verification.exact import SpeculativeSampling, greedy_match, residual, sampled_match
-from specjax.verification.lenient import Lenient, greedy_lenient
+from specjax.verification.lenient import (
+    Lenient,
+    greedy_lenient,
+    induced_law,
+    near_best,
+    near_proposer,
+)
 
 P = np.array([0.5, 0.3, 0.15, 0.05], np.float32)
 Q = np.array([0.1, 0.3, 0.1, 0.5], np.float32)
@@ -116,7 +124,8 @@ def test_drafts_beyond_the_length_are_ignored():
 @pytest.mark.parametrize(("lenience", "accepted"), [(1.0, 0), (0.51, 0), (0.49, 1), (0.05, 2)])
 def test_argmax_lenience_accepts_from_that_fraction_of_the_best(lenience, accepted):
     logits = jnp.log(jnp.array([[[0.6, 0.3, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]]]))
-    verdict = greedy_lenient(draft([[1, 2]]), logits, jnp.float32(lenience))
+    made = draft([[1, 2]])
+    verdict = greedy_lenient(made, logits, near_best(made, logits[:, :-1], jnp.float32(lenience)))
     assert int(verdict.accepted[0]) == accepted
     assert int(verdict.next_token[0]) == [0, 1, 2][accepted]
 
@@ -129,3 +138,44 @@ def test_lenience_one_is_the_strict_rule():
     lenient = Lenient().verify(made, logits, options, keys(0, 500))
     assert strict.accepted.tolist() == lenient.accepted.tolist()
     assert strict.next_token.tolist() == lenient.next_token.tolist()
+
+
+@pytest.mark.parametrize("stochastic", [True, False])
+@pytest.mark.parametrize("lenience", [1.0, 0.4])
+def test_the_induced_law_is_the_formula_where_a_token_was_drafted(lenience, stochastic):
+    q = Q if stochastic else np.eye(4, dtype=np.float32)[3]
+    probs = jnp.broadcast_to(Q, (1, 3, 4)) if stochastic else None
+    made = draft([[3, 3, 3]], probs, length=[2])
+    p = jnp.broadcast_to(P, (1, 4, 4))
+    law = np.asarray(induced_law(made, p, jnp.full((1, 3), lenience)))[0]
+    expected = lenient_law(q, lenience)
+    np.testing.assert_allclose(law, [expected, expected, P, P], atol=1e-6)
+
+
+def test_lenience_relative_to_the_proposer_needs_its_score():
+    logits = jnp.log(jnp.array([[[0.6, 0.3, 0.1]] * 4]))
+    scores = jnp.array([[0.5, 0.61, jnp.inf]])  # 0.3 > 0.5 q: yes, no, never
+    made = draft([[1, 1, 1]]).replace(score=scores)
+    near = near_proposer(made, logits[:, :-1], jnp.float32(0.5))
+    assert near.tolist() == [[True, False, False]]
+    unscored = draft([[1, 1, 1]])
+    assert not near_proposer(unscored, logits[:, :-1], jnp.float32(0.01)).any()
+
+
+def test_drafts_without_a_score_are_sampled_without_lenience():
+    logits = jax.random.normal(jax.random.key(0), (500, 3, 6))
+    tokens = jax.random.randint(jax.random.key(1), (500, 2), 0, 6)
+    options = Options(sampling(1.0), {"lenience": jnp.float32(0.01)})
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def judged(rule, score=None):
+        made = draft(tokens).replace(score=score)
+        return rule.verify(made, logits, options, keys(0, 500))
+
+    strict = judged(SpeculativeSampling())
+    relative = judged(Lenient(relative=True))
+    assert strict.accepted.tolist() == relative.accepted.tolist()
+    np.testing.assert_allclose(strict.probs, relative.probs, atol=1e-6)
+    scored = judged(Lenient(relative=True), jnp.full((500, 2), 0.1))
+    assert scored.accepted.tolist() == judged(Lenient()).accepted.tolist()
+    assert scored.accepted.tolist() != strict.accepted.tolist()

@@ -1,0 +1,99 @@
+"""What a cascade is made of, how long its drafts get, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from specjax.decoding.strategy import from_config
+from specjax.drafting.base import Call
+from specjax.drafting.cascade import Horizontal, Reviewed, Stage
+from specjax.drafting.copying import MaxGram
+from specjax.drafting.matrix import cascade
+from specjax.drafting.neural import Neural
+from specjax.drafting.none import Nothing
+from specjax.errors import UserError
+from specjax.verification.lenient import Lenient
+
+PAPER = ((5, 14, 10), (0, 1, 10), (0, 0, 10))
+SPEC = {
+    "drafter": "cascade",
+    "drafters": ["base", "small", "max_gram"],
+    "matrix": [list(row) for row in PAPER],
+}
+
+
+def test_drafts_have_the_bounds_of_the_paper():
+    # methods.md 3.2: with the target's own token small returns at most 11, base 21, target 39.
+    made = cascade(("base", "small", "max_gram"), PAPER)
+    base, small, last = (stage.drafter for stage in made.stages)
+    assert (small.width, base.width, made.width + 1) == (11, 21, 39)
+    assert last == MaxGram(10)
+    assert [stage.until for stage in made.stages] == [5, 19, 29]
+
+
+def test_a_model_alone_in_its_row_decodes_token_by_token():
+    made = cascade(("small",), ((3,),))
+    assert made == Horizontal((Stage(Reviewed("small", Nothing()), 3),))
+    assert made.width == 3
+
+
+def test_a_model_that_only_short_drafts_need_has_a_call_in_the_schedule():
+    # base hands on up to 4 tokens, after which small, who drafts until there are 2, is not needed.
+    made = cascade(("base", "small", "prompt_lookup"), ((1, 1, 0), (0, 0, 3), (0, 0, 0)))
+    assert made.schedule == (Call("base", 6, 4), Call("small", 2, 1))
+
+
+def test_a_config_spells_a_cascade():
+    made = from_config("mine", {**SPEC, "lenience": 0.5}, 100)
+    assert made.drafter == cascade(("base", "small", "max_gram"), PAPER, "lenience")
+    assert made.drafter.stages[0].drafter.rule == Lenient(relative=True)
+    assert float(made.options().numbers["lenience"]) == 0.5
+    assert made.lossless
+    assert made.drafter.models == ("base", "small")
+    assert made.drafter.tables == ("ngram",)
+
+
+@pytest.mark.parametrize(
+    "change, sentence",
+    [
+        ({"drafters": []}, r"drafters is \(\); it must name different models"),
+        ({"drafters": ["base", "base", "max_gram"]}, "drafters is .*; it must name different"),
+        ({"drafters": ["max_gram", "base", "small"]}, "the last may be one of max_gram"),
+        ({"drafters": "base"}, "drafters is 'base'; it must be a list of names"),
+        ({"matrix": [[5]]}, r"matrix is \(\(5,\),\); for 3 drafters it must be 3 rows"),
+        ({"matrix": [[1, 1, 1], [1, 1, 1], [0, 0, 1]]}, "those left of the diagonal 0"),
+        ({"matrix": [[0] * 3] * 3}, "its first row must have an entry above 0"),
+        ({"matrix": [[1.5, 0, 0], [0, 1, 0], [0, 0, 1]]}, "3 integers of at least 0"),
+        ({"matrix": 5}, "matrix is 5; it must be a list of rows"),
+        ({"lenience": 0.0}, "lenience is 0.0; it must be a number in"),
+        ({"reviewers": "kind"}, "reviewers is 'kind'; it must be one of sampled, greedy"),
+        ({"length": 3}, "length does not apply to drafter 'cascade'"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change, sentence):
+    with pytest.raises(UserError, match=sentence):
+        from_config("mine", {**SPEC, **change}, 100)
+
+
+def test_a_cascade_needs_its_matrix():
+    with pytest.raises(UserError, match="strategies.mine.matrix is missing; it must be a list of"):
+        from_config("mine", {k: v for k, v in SPEC.items() if k != "matrix"}, 100)
+
+
+def test_a_rule_that_cannot_say_its_law_reviews_nothing():
+    class Blind(Lenient):
+        nestable = False
+
+    with pytest.raises(ValueError, match="cannot review inside a cascade"):
+        Reviewed("small", Nothing(), Blind())
+
+
+def test_a_model_does_not_review_itself():
+    with pytest.raises(ValueError, match="'small' reviews its own drafts"):
+        Reviewed("small", Reviewed("small", Nothing()))
+
+
+@pytest.mark.parametrize("place", [lambda d: Stage(d, 2), lambda d: Reviewed("small", d)])
+def test_an_early_exit_does_not_draft_inside_a_cascade(place):
+    with pytest.raises(ValueError, match="is an early exit, which cannot draft inside a cascade"):
+        place(Neural("target", 2, exit=1))

@@ -1,0 +1,36 @@
+"""What calls count for in the standardised walltime improvement."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+import jax
+import pytest
+
+from specjax.drafting.neural import Neural
+from specjax.experiments.defaults import decode_config
+from specjax.experiments.results import parameters, part_prices
+from specjax.models.t5 import T5, T5Config
+
+CONFIG = T5Config(
+    vocab_size=50, d_model=32, d_kv=8, d_ff=64, num_heads=2, num_layers=1, num_decoder_layers=3
+)
+
+
+def size(config: T5Config) -> int:
+    return parameters(T5(config).init(jax.random.key(0)))
+
+
+@pytest.mark.parametrize("named", [{}, {"target": 100.0}])
+def test_an_early_exit_counts_for_the_layers_that_run(named):
+    whole = size(CONFIG)
+    unit = named.get("target", whole)
+    model = T5(CONFIG)
+    loaded = SimpleNamespace(model=model, params=model.init(jax.random.key(0)))
+    job = SimpleNamespace(config=decode_config(prices=named), models={"target": loaded})
+    prices = part_prices(job, Neural("target", 2, exit=1))
+    alone = size(dataclasses.replace(CONFIG, num_decoder_layers=1)) / whole
+    assert prices["target"] == unit
+    assert prices["target[:1]"] / unit == pytest.approx(alone, rel=0.01)  # but for norms
+    assert prices["target[:1] states"] == prices["target[:1]"]
