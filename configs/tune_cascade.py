@@ -1,4 +1,4 @@
-"""The best matrix and lenience of a cascade of two models and Max-Gram, by measured time.
+"""The best matrix and lenience of a cascade of two models and Max-Gram, by measured time or SWI.
 
     python -m specjax.main --config=configs/tune_cascade.py --workdir=runs/tune_cascade \
       --config.base.target=DIR_OR_HUB_ID --config.base.drafters.middle=DIR \
@@ -6,7 +6,8 @@
       --config.base.reference_file=test.de.gz --config.base.ngram_file=train.de.gz \
       --config.base.prefix='translate English to German: '
 
-k_11, k_12 and k_22 of Chen et al. (2024); Max-Gram proposes two tokens everywhere. Each candidate
+k_11, k_12 and k_22 of Chen et al. (2024); Max-Gram proposes two tokens everywhere.
+`--config.objective=swi` ranks by the price of calls (docs/tuning.md). Each candidate
 compiles a program of its own, for 10 to 20 seconds on two CPU cores. Expected: a table of all
 candidates and tune.json. Not run here to its end.
 """

@@ -37,8 +37,8 @@ from specjax.verification.base import Rule, probability
 from specjax.verification.exact import SpeculativeSampling
 
 LAG = 2
-"""Tokens fed before a draft: after its whole draft stood a reviewer has not seen its own last one,
-nor the one that followed."""
+"""Tokens a reviewer is fed before a draft at least: after its whole draft stood it has not seen its
+own last one, nor the one that followed."""
 
 INNER, REVIEW = 0, 1
 """Each folds its own number into a reviewer's keys."""
@@ -49,12 +49,14 @@ class Reviewed:
     """The drafts of `inner`, reviewed by the model called `model`.
 
     A draft is what stands and the model's own next token, drawn by the law that `rule` induces; at
-    temperature 0 the model's argmax. Around `Nothing` it is one autoregressive step.
+    temperature 0 the model's argmax. Around `Nothing` it is one autoregressive step. `lag` tokens
+    are fed before the inner draft; what else the model has not seen takes calls of its own.
     """
 
     model: str
     inner: Drafter
     rule: Rule = SpeculativeSampling()
+    lag: int = LAG
 
     def __post_init__(self) -> None:
         if not self.rule.nestable:
@@ -69,7 +71,7 @@ class Reviewed:
 
     @property
     def reach(self) -> int:
-        return max(self.inner.reach, self.inner.width + LAG)
+        return max(self.inner.reach, self.inner.width + self.lag)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -85,7 +87,7 @@ class Reviewed:
 
     @property
     def schedule(self) -> tuple[Call, ...]:
-        fed = self.inner.width + LAG
+        fed = self.inner.width + self.lag
         return (*self.inner.schedule, Call(self.model, fed, self.inner.width + 1))
 
     @property
@@ -105,9 +107,9 @@ class Reviewed:
         inside = context.replace(limit=context.limit - 1)  # one place is the model's own token's
         draft, after = self.inner.draft(models, params, caches, inside, fold(keys, INNER))
         draft = cut(draft, inside.budget, model.eos)
-        runs = catch_up_runs(caches[self.model], context, LAG) + 1
-        cache = catch_up(model, weights, caches[self.model], context, LAG)
-        logits, cache = feed_drafted(model, weights, cache, context, draft.tokens, LAG)
+        runs = catch_up_runs(caches[self.model], context, self.lag) + 1
+        cache = catch_up(model, weights, caches[self.model], context, self.lag)
+        logits, cache = feed_drafted(model, weights, cache, context, draft.tokens, self.lag)
         verdict = self.rule.verify(draft, logits, context.options, fold(keys, REVIEW))
         stands = jnp.arange(self.width) < verdict.accepted[:, None]
         tokens = jnp.where(stands, _padded(draft.tokens), verdict.next_token[:, None])
@@ -195,10 +197,12 @@ class Horizontal:
 
     @property
     def schedule(self) -> tuple[Call, ...]:
-        """Of a draft whose calls are all full."""
+        """Of a draft whose calls are all full, and of models that only shorter ones need a call."""
         calls, length = [], 0
         for stage in self.stages:
             count = -(-max(stage.until - length, 0) // stage.drafter.width)
+            if not {call.model for call in stage.drafter.schedule} <= {c.model for c in calls}:
+                count = max(count, 1)
             calls += stage.drafter.schedule * count
             length += stage.drafter.width * count
         return tuple(calls)

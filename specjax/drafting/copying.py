@@ -22,6 +22,7 @@ from specjax.drafting.base import (
     Models,
     last_token,
 )
+from specjax.drafting.rows import append
 from specjax.drafting.sync import window
 
 NOT_A_TOKEN = -1
@@ -189,11 +190,7 @@ class MaxGram(Modelless):
             begin, size = longest_match(joined, end, pattern + copied, self.longest)
             going &= size > 0
             count = jnp.minimum(end - begin, self.length - copied) * going
-            step = jnp.arange(self.length)
-            slots = jnp.where(step < count[:, None], end[:, None] + step, joined.shape[1])
-            rows = jnp.arange(joined.shape[0])[:, None]
-            found = window(joined, begin, self.length)
-            joined = joined.at[rows, slots].set(found, mode="drop")
+            joined = append(joined, end, window(joined, begin, self.length), count)
             copied += count
             return joined, copied, going & (copied < self.length)
 

@@ -7,10 +7,11 @@ import functools
 from collections.abc import Callable, Sequence
 
 from specjax.drafting.base import Drafter
-from specjax.drafting.cascade import Horizontal, Reviewed, Stage
+from specjax.drafting.cascade import LAG, Horizontal, Reviewed, Stage
 from specjax.drafting.copying import MaxGram, PromptLookup
 from specjax.drafting.ngram import NGram
 from specjax.drafting.none import Nothing
+from specjax.drafting.sync import CHUNK
 from specjax.verification.exact import SpeculativeSampling
 from specjax.verification.lenient import Lenient
 
@@ -61,7 +62,13 @@ def cascade(
         name = drafters[column]
         if name in LAST:
             return LAST[name](length=tokens)
-        return Reviewed(name, draft_for(column + 1), rule)
+        return Reviewed(name, draft_for(column + 1), rule, lag(column))
+
+    def lag(column: int) -> int:
+        """With the tokens that later models add in the same row, as far as a catch-up feeds."""
+        models = [j for j in range(column + 1, len(drafters)) if drafters[j] not in LAST]
+        added = [sum(row[j] for j in models) for row in matrix[: column + 1] if row[column]]
+        return min(LAG + max(added, default=0), CHUNK)
 
     return dataclasses.replace(draft_for(0), greedy=reviewers == GREEDY)
 

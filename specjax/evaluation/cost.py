@@ -32,20 +32,26 @@ def draft_calls(drafter: Drafter, drafted: int) -> tuple[Call, ...]:
     return drafter.schedule
 
 
+def pricing_order(drafter: Drafter) -> tuple[bool, int]:
+    """Drafters that run a model come first, of them those whose drafts can have any length.
+
+    Then cascades, whose draft is whole before a call of any width, the narrowest first.
+    """
+    return not drafter.models, 0 if hasattr(drafter, "length") else drafter.width
+
+
 def needed(
     drafters: Sequence[Drafter], target: str, widths: Iterable[int]
 ) -> dict[Call, tuple[Call, ...]]:
     """The calls whose cost the figures of drafters rest on.
 
     Each with the calls that it follows in a round: the target's with the draft that it verifies.
-    Where several want the same call, the first drafter that runs a model counts; where one is
-    chosen, each of them is. `widths` are the
-    drafted tokens that the target's calls have room for. Of every part the one-token call too: c
-    and v are ratios to it.
+    Where several want the same call, the first by `pricing_order` counts; of a drafter that
+    chooses, those that it chooses among. `widths` are the drafted tokens that the target's calls
+    have room for. Of every part the one-token call too: c and v are ratios to it.
     """
     found: dict[Call, tuple[Call, ...]] = {Call(target, 1, 1): ()}
-    plain = distinct(map(members, drafters))
-    for drafter in sorted(plain, key=lambda drafter: not drafter.models):
+    for drafter in sorted(distinct(map(members, drafters)), key=pricing_order):
         for width in sorted({0, *widths} & set(range(drafter.width + 1))):
             before = draft_calls(drafter, width) if width else ()
             found.setdefault(review_call(drafter, target, width), before)
@@ -61,6 +67,11 @@ class Costs:
     """Measured call costs in milliseconds, by `Call.part` and number of fed tokens."""
 
     step: dict[str, dict[int, float]]
+
+    @property
+    def one_token(self) -> dict[str, float]:
+        """Milliseconds of a call that feeds one token, by `Call.part`."""
+        return {part: steps[1] for part, steps in self.step.items()}
 
     def price(self, call: Call) -> float:
         return self.milliseconds(call.part, call.tokens)
@@ -185,15 +196,17 @@ def call_times(
 
 
 def standardized_walltime_improvement(
-    statistics: Statistics, prices: Mapping[str, float], target: str
+    tokens: int, calls: Mapping[str, int], prices: Mapping[str, float], target: str
 ) -> float:
-    """Tokens per cost of all calls, each at the price of its part (methods.md 3.5)."""
-    if not statistics.rounds:
+    """Tokens over the cost of calls, counted and priced by part (methods.md 3.5).
+
+    0 when nothing ran.
+    """
+    if not any(calls.values()):
         return 0.0
     costs = cascade.relative_costs(prices, target)
-    calls = statistics.calls
     return float(
         cascade.standardized_walltime_improvement(
-            statistics.tokens, list(calls.values()), [costs[name] for name in calls]
+            tokens, list(calls.values()), [costs[part] for part in calls]
         )
     )

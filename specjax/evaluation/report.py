@@ -15,7 +15,7 @@ from specjax.evaluation.coloured import as_html
 from specjax.evaluation.page import Section
 from specjax.evaluation.plots import acceptance, operations, speed, style
 from specjax.evaluation.plots.text import coloured_text
-from specjax.evaluation.table import COLUMNS, HANDOVERS, cell
+from specjax.evaluation.table import COLUMNS, HANDOVERS, IMPROVEMENTS, cell
 from specjax.writing import replacing
 
 PLOTS = "plots"
@@ -75,7 +75,8 @@ def _sections(results: Results, folder: Path) -> Iterator[Section]:
             "Predictions are E[tokens per round] / (K c + v) from separately timed model calls,"
             " without the fixed cost per batch; Theorem 3.8 of Leviathan et al. takes v as 1.",
         )
-        + _prediction_table(strategies),
+        + _prediction_table(strategies)
+        + _improvement_table(strategies),
     )
     yield Section(
         "acceptance",
@@ -192,6 +193,12 @@ def _prediction_table(strategies: Mapping[str, Any]) -> str:
         ("error of with v, %", "error_percent", "+.1f"),
     ]
     return _table("Speedups", columns, _rows(strategies, columns, "predicted"))
+
+
+def _improvement_table(strategies: Mapping[str, Any]) -> str:
+    columns = list(IMPROVEMENTS)
+    caption = "Standardised walltime improvement (SWI): tokens over the price of all calls"
+    return _table(caption, columns, _rows(strategies, columns))
 
 
 def _acceptance_table(strategies: Mapping[str, Any]) -> str:

@@ -13,7 +13,6 @@ COLUMNS: tuple[tuple[str, str, str], ...] = (
     ("fixed ms", "fixed_ms", ".1f"),
     ("accepted", "acceptance_rate", ".3f"),
     ("tok/call", "tokens_per_target_call", ".2f"),
-    ("SWI", "standardized_walltime_improvement", ".2f"),
     ("identical", "identical_to_target", ".3f"),
     ("tokens", "tokens", "d"),
 )
@@ -27,6 +26,12 @@ PREDICTED: tuple[tuple[str, str, str], ...] = (
     ("error %", "error_percent", "+.1f"),
 )
 """Heading, field of a strategy's `predicted`, format."""
+
+IMPROVEMENTS: tuple[tuple[str, str, str], ...] = (
+    ("SWI", "standardized_walltime_improvement", ".2f"),
+    ("SWI measured", "standardized_walltime_improvement_measured", ".2f"),
+)
+"""Heading, field of a strategy, format: tokens over the price of all calls."""
 
 HANDOVERS: tuple[tuple[str, str, str], ...] = (
     ("large", "large_calls", "d"),
@@ -64,13 +69,14 @@ def table(strategies: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def predictions(strategies: Mapping[str, Mapping[str, Any]]) -> str:
-    """Predicted against measured speedup of the decode loop, and where the time went."""
-    titles = [title for title, _, _ in PREDICTED]
+    """Predicted against measured speedup of the decode loop, SWI, and where the time went."""
+    titles = [title for title, _, _ in (*PREDICTED, *IMPROVEMENTS)]
     head = ["strategy", *titles, *(f"{share} %" for share in SHARES), "accepted, 95%"]
     rows = [
         [
             name,
             *(cell(entry["predicted"][field], form) for _, field, form in PREDICTED),
+            *(cell(entry[field], form) for _, field, form in IMPROVEMENTS),
             *(cell(_percent(entry["time"], share), ".0f") for share in SHARES),
             _interval(entry["acceptance"]),
         ]

@@ -57,26 +57,29 @@ def side_by_side_config(
     rollback: Sequence[float],
     window: int,
     aligned: str = "",
+    verify_eos: bool = False,
     **changes: Any,
 ) -> ConfigDict:
     """Every point of the same families as a strategy of its own, in one decode.
 
     BiLD drafts up to `window` tokens. Names say the fallback in percent and the rollback.
     """
-    strategies: dict[str, Any] = {"autoregressive": AUTOREGRESSIVE}
     models = _models(aligned)
+    common = {"length": window, "verify_eos": verify_eos}
+    points = [(f"{low * 100:g}_{high:g}", low, high) for low in fallback for high in rollback]
+    strategies: dict[str, Any] = {"autoregressive": AUTOREGRESSIVE}
     for ending, model in models.items():
         for length in WINDOWS:
             strategies[f"speculative{ending}_{length}"] = neural(model, length)
-        for low, high in itertools.product(fallback, rollback):
-            strategies[f"bild{ending}_{low * 100:g}_{high:g}"] = bild(
-                low, high, model=model, length=window
-            )
-    model = _best(models)
+        for name, *thresholds in points:
+            strategies[f"bild{ending}_{name}"] = bild(*thresholds, model=model, **common)
+    common["model"] = _best(models)
     for low in fallback:
-        strategies[f"no_rollback_{low * 100:g}"] = bild(low, "inf", model=model, length=window)
-    for length, high in itertools.product(WINDOWS[:-1], rollback):
-        strategies[f"no_fallback_{length}_{high:g}"] = bild(0.0, high, model=model, length=length)
+        strategies[f"no_rollback_{low * 100:g}"] = bild(low, "inf", **common)
+    for length, high in itertools.product((*WINDOWS[1:-1], window), rollback):
+        strategies[f"no_fallback_{length}_{high:g}"] = bild(
+            0.0, high, **(common | {"length": length})
+        )
     return decode_config(strategies=strategies, drafters=_others(aligned), **changes)
 
 

@@ -323,6 +323,7 @@ def tune_config(
     config.base = read_config(base) if isinstance(base, str) else base
     config.strategy = ""  # of the base; empty: the first with a neural drafter
     config.space = ConfigDict({field: tuple(values) for field, values in space.items()})
+    config.objective = "time"  # or "swi": the price of all calls, for all candidates
     config.budget_seconds = 300.0  # of the whole search, loading and compiling included
     config.probe_examples = 32  # decoded to predict candidates of all draft lengths
     config.margin = 0.2  # candidates predicted to be slower than the best by more are not run
@@ -349,8 +350,8 @@ def cascade(
     drafters: Sequence[str], matrix: Sequence[Sequence[int]], **fields: Any
 ) -> dict[str, Any]:
     """A strategy whose drafters review each other, the largest first, by a matrix K."""
-    rows = [list(row) for row in matrix]
-    return {"drafter": "cascade", "drafters": list(drafters), "matrix": rows, **fields}
+    rows = tuple(map(tuple, matrix))  # tuples: flags set no lists
+    return {"drafter": "cascade", "drafters": tuple(drafters), "matrix": rows, **fields}
 
 
 AUTOREGRESSIVE = {"drafter": "none"}

@@ -95,7 +95,7 @@ def label(settings: Settings) -> str:
 def one_token_steps(costs: dict[Settings, Costs]) -> dict[str, float]:
     """Milliseconds of every model's one-token call, greedy wherever that was timed."""
     sampled_first = sorted(costs, reverse=True)
-    return {name: ms[1] for each in sampled_first for name, ms in costs[each].step.items()}
+    return {part: ms for each in sampled_first for part, ms in costs[each].one_token.items()}
 
 
 def models(job: Job, steps: dict[str, float]) -> dict[str, Any]:
@@ -175,10 +175,10 @@ def strategy_entry(
         "rollback_percent": counters["rollback_percent"],
         "handovers": counters,
         "standardized_walltime_improvement": standardized_walltime_improvement(
-            stats, part_prices(job, strategy.drafter), decoder.target
+            stats.tokens, stats.calls, part_prices(job, strategy.drafter), decoder.target
         ),
         "standardized_walltime_improvement_measured": standardized_walltime_improvement(
-            stats, {key: step[1] for key, step in costs.step.items()}, decoder.target
+            stats.tokens, stats.calls, costs.one_token, decoder.target
         ),
         "identical_to_target": identical(entry, base) if strategy.greedy else None,
         "lossless": strategy.lossless,

@@ -1,7 +1,7 @@
 """The tune experiment: draft length and thresholds of a strategy for a pair and a data set.
 
 The closed form predicts every candidate, successive halving runs the best of them, within a budget
-of seconds.
+of seconds. By the price of calls instead of time, it runs all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from specjax.experiments.tune_budget import Budget, OutOfTime
 from specjax.experiments.tune_predict import predict
 from specjax.experiments.tune_rounds import by_width, halve
 from specjax.experiments.tune_space import Space, round_sizes, space_of
-from specjax.experiments.tune_trials import Search, Trial, conclude, drop_by_prediction
+from specjax.experiments.tune_trials import TIME, Search, Trial, conclude, drop_by_prediction
 
 TARGET = "target"
 
@@ -37,7 +37,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     """
     space = space_of(config)
     workdir.mkdir(parents=True, exist_ok=True)
-    search, finished = tune_report.resumed(workdir, config) or (fresh(space), False)
+    search, finished = tune_report.resumed(workdir, config) or (fresh(config, space), False)
     status = tune_report.FINISHED
     if not finished:
         budget = Budget(config.budget_seconds, search.seconds)
@@ -53,10 +53,10 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     return content
 
 
-def fresh(space: Space) -> Search:
+def fresh(config: ConfigDict, space: Space) -> Search:
     """A search that has not begun."""
     trials = {each.name: Trial(dict(each.fields), each.lossless) for each in space.candidates}
-    return Search(Trial({}), trials)
+    return Search(Trial({}), trials, config.objective)
 
 
 def work(config: ConfigDict, space: Space, search: Search, budget: Budget, workdir: Path) -> None:
@@ -74,7 +74,7 @@ def work(config: ConfigDict, space: Space, search: Search, budget: Budget, workd
     job = decode.prepare(space.decode, decode.load_models(space.decode))
     check_metric(job, space)
     batches = by_width(job.batches())
-    if not search.predicted:
+    if config.objective == TIME and not search.predicted:
         few = batches[: -(-config.probe_examples // job.config.batch_size)]
         found, costs = predict(job, space, few, budget)
         for name, speedup in found.items():
@@ -126,6 +126,21 @@ def plan(config: ConfigDict) -> None:
     print(f"{space.strategy}: {len(space.candidates)} candidates")
     fields = list(space.candidates[0].fields)
     print(aligned(fields, [[str(x) for x in each.fields.values()] for each in space.candidates]))
+    most = len(space.candidates)
+    if config.objective == TIME:
+        plan_prediction(config, space)
+        groups = len(space.probes) if space.judged else 1
+        most = min(most, most_of_a_group(config, space) * groups)
+    available = space.decode.examples or "all"
+    sizes = round_sizes(space.first_examples(config), space.decode.examples or 10**9, most)
+    print(f"at most {most} run, in rounds of {', '.join(map(str, sizes))} examples of {available}")
+    if space.judged:
+        print(f"outputs are judged: at most {config.quality_loss:g} points below the target's")
+    print(f"budget: {config.budget_seconds:g} s")
+
+
+def plan_prediction(config: ConfigDict, space: Space) -> None:
+    """Prints what the closed form rests on."""
     print(f"first {config.probe_examples} examples decoded for acceptance with:")
     for each in space.probes.values():
         print(f"  {each.label}")
@@ -135,11 +150,3 @@ def plan(config: ConfigDict) -> None:
     calls = doubling(needed(drafters, TARGET, widths))
     for model, own in itertools.groupby(calls, key=lambda call: call.model):
         print(f"calls of {model} timed with {', '.join(str(call.tokens) for call in own)} tokens")
-    most = most_of_a_group(config, space) * (len(space.probes) if space.judged else 1)
-    most = min(most, len(space.candidates))
-    available = space.decode.examples or "all"
-    sizes = round_sizes(space.first_examples(config), space.decode.examples or 10**9, most)
-    print(f"at most {most} run, in rounds of {', '.join(map(str, sizes))} examples of {available}")
-    if space.judged:
-        print(f"outputs are judged: at most {config.quality_loss:g} points below the target's")
-    print(f"budget: {config.budget_seconds:g} s")

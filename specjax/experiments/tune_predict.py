@@ -77,9 +77,9 @@ def predicted_speedup(costs: Costs, probe: Probe, drafter: Drafter, target: str)
     """
     rounds = probe.rounds
     measured = tokens_per_round(rounds, probe.drafter) / probe.speedup
-    unexplained = max(measured - sum(call_steps(costs, rounds, probe.drafter, target)), 0.0)
+    unexplained = max(measured - sum(call_steps(costs, probe, probe.drafter, target)), 0.0)
     own_work = unexplained * drafts(rounds, drafter) / drafts(rounds, probe.drafter)
-    drafting, verification = call_steps(costs, rounds, drafter, target)
+    drafting, verification = call_steps(costs, probe, drafter, target)
     tokens = tokens_per_round(rounds, drafter)
     return float(improvement(tokens, drafting + own_work, verification))
 
@@ -102,15 +102,19 @@ def drafts(rounds: Rounds, drafter: Drafter, most: int | None = None) -> float:
     return float(np.minimum(rounds.drafted[rounds.ran] + 1, width).mean())
 
 
-def call_steps(costs: Costs, rounds: Rounds, drafter: Drafter, target: str) -> tuple[float, float]:
-    """K c and v of a round of `drafter`: its calls in steps of the target."""
-    count = int(rounds.ran.sum())
+def call_steps(costs: Costs, probe: Probe, drafter: Drafter, target: str) -> tuple[float, float]:
+    """K c and v of a round of `drafter`: its calls in steps of the target.
+
+    The runs that the probe counted, of shorter drafts in proportion to the calls that they try.
+    """
+    rounds, step = probe.rounds, costs.milliseconds(target, 1)
+
+    def tried(part: str, drafter: Drafter) -> float:
+        return drafts(rounds, drafter, sum(call.part == part for call in drafter.schedule))
+
     runs = {
-        part: round(
-            count * drafts(rounds, drafter, sum(call.part == part for call in drafter.schedule))
-        )
+        part: round(rounds.runs[part] * tried(part, drafter) / tried(part, probe.drafter))
         for part in parts(drafter)
     }
-    step = costs.milliseconds(target, 1)
-    drafting = costs.drafting_ms(drafter, count, runs) / count
+    drafting = costs.drafting_ms(drafter, rounds.turns, runs) / rounds.turns
     return drafting / step, costs.verification_ms({drafter.width: 1}, drafter, target) / step

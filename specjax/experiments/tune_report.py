@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from ml_collections import ConfigDict
 from specjax.evaluation.environment import environment
 from specjax.evaluation.table import aligned, cell
 from specjax.experiments.tune_space import Space, flags
-from specjax.experiments.tune_trials import END, Search, Trial, search_of
+from specjax.experiments.tune_trials import END, SWI, Search, Trial, search_of
 from specjax.writing import write_json
 
 FILE = "tune.json"
@@ -75,6 +76,7 @@ def line(search: Search, trial: Trial) -> dict[str, Any]:
         "fields": trial.fields,
         "predicted": trial.predicted,
         "speedup": search.speedup(trial),
+        "swi": trial.swi,
         "ms_per_token": None if each is None else 1e3 * each,
         "examples": trial.examples,
         "quality": trial.quality,
@@ -86,11 +88,12 @@ def line(search: Search, trial: Trial) -> dict[str, Any]:
 def show(config: ConfigDict, space: Space, content: dict[str, Any]) -> None:
     """Prints the table of all candidates and what was chosen."""
     metrics = list(content["search"]["alone"]["quality"])
-    head = ["candidate", "predicted", "measured", "ms/token", "examples", *metrics, "out in", "why"]
+    score = "swi" if config.objective == SWI else "predicted"
+    head = ["candidate", score, "measured", "ms/token", "examples", *metrics, "out in", "why"]
     alone = Trial(**content["search"]["alone"])
     named = [("target alone", line(search_of(content["search"]), alone))]
     named += zip((each.label for each in space.candidates), content["table"], strict=True)
-    print(aligned(head, [table_row(name, each, metrics) for name, each in named]))
+    print(aligned(head, [table_row(name, each, score, metrics) for name, each in named]))
     seconds = content["search"]["seconds"]
     if content["status"] == OUT_OF_TIME:
         print(
@@ -101,10 +104,10 @@ def show(config: ConfigDict, space: Space, content: dict[str, Any]) -> None:
     print(f"{seconds:.0f} s")
 
 
-def table_row(name: str, each: dict[str, Any], metrics: list[str]) -> list[str]:
+def table_row(name: str, each: dict[str, Any], score: str, metrics: list[str]) -> list[str]:
     return [
         name,
-        cell(each["predicted"], ".2f"),
+        cell(each[score], ".2f"),
         cell(each["speedup"], ".2f"),
         cell(each["ms_per_token"], ".3f"),
         str(each["examples"]),
@@ -114,17 +117,25 @@ def table_row(name: str, each: dict[str, Any], metrics: list[str]) -> list[str]:
     ]
 
 
+def worth(chosen: dict[str, Any]) -> str:
+    """How good the chosen setting is by what was searched for."""
+    if chosen["swi"] is not None:
+        gain = chosen["swi"]
+        words = f"standardised walltime improvement {gain:.2f}"
+    elif chosen["speedup"] is not None:
+        gain = chosen["speedup"]
+        words = f"{gain:.2f} times as fast as the target alone"
+    else:
+        return f"predicted {chosen['predicted']:.2f} times as fast as the target alone, not run"
+    return words if gain > 1 else f"{words}: decode without a drafter"
+
+
 def chosen_words(space: Space, chosen: dict[str, Any] | None) -> str:
-    """What was chosen, how fast it is, and the flags that set it."""
+    """What was chosen, how good it is, and the flags that set it."""
     if chosen is None:
         return f"{space.strategy}: no candidate can be chosen"
     fields = ", ".join(f"{field} {value}" for field, value in chosen["fields"].items())
-    if chosen["speedup"] is None:
-        speed = f"predicted {chosen['predicted']:.2f} times as fast as the target alone, not run"
-    else:
-        speed = f"{chosen['speedup']:.2f} times as fast as the target alone"
-        speed += "" if chosen["speedup"] > 1 else ": decode without a drafter"
-    words = [f"{space.strategy}: {fields}, {speed}", *chosen["flags"]]
+    words = [f"{space.strategy}: {fields}, {worth(chosen)}", *map(shlex.quote, chosen["flags"])]
     if chosen["not_in_config"]:
         missing = ", ".join(f"{f}={value}" for f, value in chosen["not_in_config"].items())
         words.append(f"no flag can set what the config does not spell; add to it: {missing}")

@@ -1,26 +1,30 @@
-"""Successive halving: candidates decode the same growing number of examples, the slower half drops.
+"""Successive halving: candidates decode the same growing number of examples, the worse half drops.
 
 Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization"
-(2016), with time per token as the loss.
+(2016), with time per token, or the price of its calls, as the loss.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
 from specjax.data.batching import Batch
+from specjax.decoding.summary import summarise
+from specjax.evaluation.cost import standardized_walltime_improvement
 from specjax.evaluation.quality import METRICS
 from specjax.experiments import decode
 from specjax.experiments.decode import Job
 from specjax.experiments.programs import release_programs
+from specjax.experiments.results import part_prices
 from specjax.experiments.tune_budget import Budget
 from specjax.experiments.tune_space import Space, round_sizes
-from specjax.experiments.tune_trials import Search, Trial, drop_slower
+from specjax.experiments.tune_trials import SWI, Search, Trial, drop_worse
 
 
 def by_width(batches: Iterable[Batch]) -> list[Batch]:
@@ -53,7 +57,7 @@ def halve(
         if space.judged:
             judge(job, search, batches, config.quality_loss, stage)
         keep = 1 if number == len(sizes) else max(1, len(search.alive) // 2)
-        drop_slower(search.alive, keep, stage)
+        drop_worse(search.alive, search.objective, keep, stage)
         search.rounds = number
         release_programs()
         save()
@@ -62,7 +66,11 @@ def halve(
 def decode_more(
     job: Job, space: Space, search: Search, batches: list[Batch], budget: Budget, stage: str
 ) -> None:
-    """Decodes those of batches that have not been yet by all candidates and by the target alone."""
+    """Decodes those of batches that have not been yet by all candidates and by the target alone.
+
+    Times are medians of `repeats`; the calls that SWI prices are the same in every one.
+    """
+    repeats = 1 if search.objective == SWI else job.config.repeats
     trials = {space.baseline: search.alone, **search.alive}
     compiled = set()
     todo = batches[len(search.alone.seconds) :]
@@ -74,23 +82,29 @@ def decode_more(
                 decode.timed(job.generators[name], batch, job.config.seed)
                 compiled.add(program)
         budget.check()
-        seconds, rows = in_turns(job, list(trials), batch)
+        seconds, last = in_turns(job, list(trials), batch, repeats)
         for name, trial in trials.items():
-            add_batch(job, trial, seconds[name], rows[name], texts=space.judged)
+            rows, generation = last[name]
+            add_batch(job, trial, seconds[name], rows, texts=space.judged)
+            if search.objective == SWI:
+                add_calls(job, name, trial, generation, len(rows))
 
 
 def in_turns(
-    job: Job, names: Sequence[str], batch: Batch
-) -> tuple[dict[str, float], dict[str, list[list[int]]]]:
-    """Median seconds of a batch by strategy over the repeats, every other one backwards; rows."""
+    job: Job, names: Sequence[str], batch: Batch, repeats: int
+) -> tuple[dict[str, float], dict[str, tuple[list[list[int]], Any]]]:
+    """Median seconds of a batch by strategy over the repeats, every other one backwards.
+
+    And of the last one the rows and the generation.
+    """
     took: dict[str, list[float]] = {name: [] for name in names}
-    rows = {}
-    for repeat in range(job.config.repeats):
+    last = {}
+    for repeat in range(repeats):
         for name in names[:: 1 if repeat % 2 == 0 else -1]:
-            seconds, found, _ = decode.timed(job.generators[name], batch, job.config.seed)
+            seconds, rows, generation = decode.timed(job.generators[name], batch, job.config.seed)
             took[name].append(seconds)
-            rows[name] = found[: batch.rows]
-    return {name: float(np.median(each)) for name, each in took.items()}, rows
+            last[name] = rows[: batch.rows], generation
+    return {name: float(np.median(each)) for name, each in took.items()}, last
 
 
 def add_batch(
@@ -101,6 +115,16 @@ def add_batch(
     trial.examples += len(rows)
     if texts:
         trial.outputs += job.generators[decode.BASELINE].decode(rows)
+
+
+def add_calls(job: Job, name: str, trial: Trial, generation: Any, rows: int) -> None:
+    """Adds the calls of the first `rows` rows and prices all of the trial's (methods.md 3.5)."""
+    decoder = job.generators[name].decoder
+    for part, count in summarise(decoder, [(generation, rows)]).calls.items():
+        trial.calls[part] = trial.calls.get(part, 0) + count
+    trial.swi = standardized_walltime_improvement(
+        sum(trial.tokens), trial.calls, part_prices(job, decoder.drafter), decoder.target
+    )
 
 
 def judge(job: Job, search: Search, batches: list[Batch], allowed: float, stage: str) -> None:

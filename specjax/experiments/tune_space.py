@@ -16,6 +16,7 @@ from specjax.errors import UserError
 from specjax.experiments.fields import check_fields, check_integers, check_numbers, model_names
 from specjax.experiments.strategies import BASELINE
 from specjax.experiments.sweep_grid import base_config
+from specjax.experiments.tune_trials import OBJECTIVES
 
 CANDIDATES: dict[str, tuple[Any, ...]] = {
     "length": tuple(range(1, 11)),
@@ -111,7 +112,10 @@ def space_of(config: ConfigDict) -> Space:
 
 
 def check_tune_fields(config: ConfigDict) -> None:
-    """Refuses numbers out of range; the base has fields and checks of its own."""
+    """Refuses what is out of range; the base has fields and checks of its own."""
+    if config.objective not in OBJECTIVES:
+        allowed = ", ".join(OBJECTIVES)
+        raise UserError(f"config.objective is {config.objective!r}; it must be one of {allowed}")
     check_integers(config, _AT_LEAST)
     for field in ("budget_seconds", "quality_loss", "margin"):
         if not isinstance(config[field], (int, float)) or isinstance(config[field], bool):

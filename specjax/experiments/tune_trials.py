@@ -9,6 +9,9 @@ from typing import Any
 PREDICTION, END = "prediction", "end"
 """Stages at which a candidate drops out, beside `round 1`, `round 2`, ..."""
 
+TIME, SWI = OBJECTIVES = "time", "swi"
+"""What candidates are ranked by: measured time, or the standardised walltime improvement."""
+
 
 @dataclasses.dataclass
 class Trial:
@@ -19,6 +22,8 @@ class Trial:
     predicted: float | None = None
     seconds: list[float] = dataclasses.field(default_factory=list)  # by batch: median of repeats
     tokens: list[int] = dataclasses.field(default_factory=list)  # by batch
+    calls: dict[str, int] = dataclasses.field(default_factory=dict)  # by `Call.part`, under SWI
+    swi: float | None = None  # of those calls
     examples: int = 0  # decoded
     outputs: list[str] = dataclasses.field(default_factory=list)  # by example, where they matter
     quality: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -34,6 +39,12 @@ class Trial:
         """Over the batches decoded so far; None before the first."""
         return sum(self.seconds) / max(sum(self.tokens), 1) if self.seconds else None
 
+    def cost(self, objective: str) -> float | None:
+        """Of a token: seconds, or the price of its calls; None before the first batch."""
+        if objective == SWI:
+            return 1 / self.swi if self.swi else None
+        return self.seconds_per_token
+
     def may_be_chosen(self, allowed: float | None) -> bool:
         """Whether its outputs are known to be good enough; `allowed` None: they are not judged."""
         unchanged = allowed is None or self.lossless
@@ -46,6 +57,7 @@ class Search:
 
     alone: Trial
     trials: dict[str, Trial]  # by name of the candidate
+    objective: str = TIME
     rounds: int = 0  # finished
     seconds: float = 0.0  # of this call and those before
     costs: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -94,16 +106,17 @@ def drop_by_prediction(groups: Iterable[list[Trial]], margin: float, most: int) 
                 trial.drop(PREDICTION, f"{most} are predicted to be faster")
 
 
-def drop_slower(alive: Mapping[str, Trial], keep: int, stage: str) -> None:
-    """Keeps the `keep` fastest by measured time per token."""
-    ordered = sorted(alive.values(), key=lambda trial: trial.seconds_per_token)
+def drop_worse(alive: Mapping[str, Trial], objective: str, keep: int, stage: str) -> None:
+    """Keeps the `keep` cheapest per token."""
+    ordered = sorted(alive.values(), key=lambda trial: trial.cost(objective))
+    words = "slower than the fastest" if objective == TIME else "dearer than the cheapest"
     for trial in ordered[keep:]:
-        behind = trial.seconds_per_token / ordered[0].seconds_per_token - 1
-        trial.drop(stage, f"{100 * behind:.1f}% slower than the fastest")
+        behind = trial.cost(objective) / ordered[0].cost(objective) - 1
+        trial.drop(stage, f"{100 * behind:.1f}% {words}")
 
 
 def conclude(search: Search, allowed: float | None) -> str | None:
-    """The best candidate that is still in: the fastest, or before any ran the best predicted.
+    """The best candidate that is still in: the cheapest, or before any ran the best predicted.
 
     The others drop out. None when nothing is known, or no outputs are good enough.
     """
@@ -114,7 +127,7 @@ def conclude(search: Search, allowed: float | None) -> str | None:
 
     def rank(name: str) -> tuple[bool, float]:
         trial = known[name]
-        return not trial.seconds, trial.seconds_per_token or -trial.predicted
+        return not trial.seconds, trial.cost(search.objective) or -trial.predicted
 
     chosen = min(known, key=rank, default=None)
     for name, trial in search.alive.items():

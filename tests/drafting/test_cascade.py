@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specjax.decoding.strategy import from_config
+from specjax.drafting.base import Call
 from specjax.drafting.cascade import Horizontal, Reviewed, Stage
 from specjax.drafting.copying import MaxGram
 from specjax.drafting.matrix import cascade
@@ -34,6 +35,12 @@ def test_a_model_alone_in_its_row_decodes_token_by_token():
     made = cascade(("small",), ((3,),))
     assert made == Horizontal((Stage(Reviewed("small", Nothing()), 3),))
     assert made.width == 3
+
+
+def test_a_model_that_only_short_drafts_need_has_a_call_in_the_schedule():
+    # base hands on up to 4 tokens, after which small, who drafts until there are 2, is not needed.
+    made = cascade(("base", "small", "prompt_lookup"), ((1, 1, 0), (0, 0, 3), (0, 0, 0)))
+    assert made.schedule == (Call("base", 6, 4), Call("small", 2, 1))
 
 
 def test_a_config_spells_a_cascade():

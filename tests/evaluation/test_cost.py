@@ -64,7 +64,7 @@ def test_autoregressive_decoding_is_predicted_at_one():
     alone = Statistics(30, 30, 0, 0, 0, 0.0, {"target": 30}, {0: 30})
     assert COSTS.predicted_speedup(alone, Nothing(), "target") == pytest.approx(1.0)
     assert COSTS.theoretical_speedup(alone, Nothing(), "target") == pytest.approx(1.0)
-    assert standardized_walltime_improvement(alone, {"target": 100}, "target") == 1.0
+    assert standardized_walltime_improvement(30, alone.calls, {"target": 100}, "target") == 1.0
 
 
 def test_every_call_that_a_prediction_prices_is_measured_once():
@@ -81,12 +81,14 @@ def test_every_call_that_a_prediction_prices_is_measured_once():
 
 def test_a_whole_cascade_precedes_the_target_call_of_any_width():
     made = cascade(("base", "small", "max_gram"), ((2, 2, 2), (0, 1, 1), (0, 0, 2)))
-    calls = needed([Neural("small", 1), made], "target", {0, 1, 3, made.width})
+    wider = cascade(("base", "small"), ((9, 0), (0, 2)))
+    calls = needed([wider, made, Neural("small", 1)], "target", {0, 1, 3, made.width})
     before = {call.tokens: turn for call, turn in calls.items() if call.model == "target"}
-    whole = Call("small", 4, 3), Call("base", 5, 4)  # behind drafts of 2 and 3, 2 tokens fed twice
+    # Behind drafts of 2 and 3 are fed again: 2 tokens, and by base the 2 that small adds.
+    whole = Call("small", 4, 3), Call("base", 7, 4)
     assert made.schedule == whole
     assert before == {1: (), 2: (Call("small", 2, 1),), 4: whole, made.width + 1: whole}
-    assert {call.tokens for call in calls if call.model == "base"} == {1, 5}
+    assert {call.tokens for call in calls if call.model == "base"} == {1, 4, 7}
 
 
 def test_an_early_exit_is_timed_by_the_layers_that_run():
@@ -179,8 +181,9 @@ def test_costs_are_told_as_ratios_to_the_one_token_steps():
 
 def test_walltime_improvement_prices_calls_by_parameters():
     sizes = {"target": 100, "drafter": 10}
-    value = standardized_walltime_improvement(STATS, sizes, "target")
+    value = standardized_walltime_improvement(STATS.tokens, STATS.calls, sizes, "target")
     assert value == pytest.approx(30 / (10 + 40 * 0.1))
+    assert standardized_walltime_improvement(0, {"target": 0}, sizes, "target") == 0.0
 
 
 def test_rates_are_ratios_of_totals():

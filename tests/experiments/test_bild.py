@@ -73,16 +73,24 @@ def test_the_ablations_are_those_of_the_paper():
     assert found["bild_aligned"].drafter.model == "aligned"
 
 
-def test_side_by_side_every_point_is_a_strategy():
-    config = read_config(f"{CONFIGS / 'bild_side_by_side.py'}:a")
+@pytest.mark.parametrize(("ending", "reviewed"), [("", False), (";reviewed", True)])
+def test_side_by_side_every_point_is_a_strategy(ending, reviewed):
+    config = read_config(f"{CONFIGS / 'bild_side_by_side.py'}:a{ending}")
     config.update(target="t", drafter="d")
     found = load_strategies(config, 100)
-    assert len(found) == 1 + 2 * (4 + 9) + 3 + 9
+    assert len(found) == 1 + 2 * (4 + 6) + 2 + 9
     point = found["bild_aligned_50_2"]
     assert dict(point.numbers) == {"fallback": 0.5, "rollback": 2.0}
-    assert (point.drafter.model, point.drafter.length) == ("aligned", 7)
+    assert (point.drafter.model, point.drafter.length) == ("aligned", 10)
+    assert point.drafter.verify_eos is reviewed
     assert dict(found["no_rollback_30"].numbers)["rollback"] == math.inf
-    assert found["no_fallback_5_1"].drafter.model == "aligned"
+    fixed = found["no_fallback_5_1"].drafter
+    assert (fixed.model, fixed.length, fixed.verify_eos) == ("aligned", 5, reviewed)
+
+
+def test_side_by_side_refuses_other_endings():
+    with pytest.raises(UserError, match="ending is 'eos'; it must be 'reviewed' or nothing"):
+        read_config(f"{CONFIGS / 'bild_side_by_side.py'}:a;eos")
 
 
 def test_fields_of_other_kinds_are_crossed_with_every_strategy():

@@ -28,7 +28,7 @@ EXAMPLES = (
     "bild_early_exit_multi30k", "bild_multi30k", "bild_side_by_side", "engagement",
     "cascade_pair", "cascade_multi30k",
 )  # fmt: skip
-JOBS = ("ngram", "ngram_wmt", "sweep", "tokenizer", "tune", "tune_cascade")
+JOBS = ("ngram", "ngram_wmt", "sweep", "tokenizer", "tune", "tune_cascade", "tune_horizontal")
 """Configs that decode nothing by themselves."""
 PAPERS = sorted(
     file.stem for file in (ROOT / "configs").glob("*.py") if file.stem not in (*EXAMPLES, *JOBS)
@@ -243,7 +243,7 @@ def test_the_cascades_of_table_2_are_priced_as_the_colon_says(name: str) -> None
     sizes, earlier = (module(name).get_config(prices) for prices in ("ms", "pw"))
     assert sizes.prices.to_dict() == {"target": 11_300, "base": 220, "small": 60}
     assert earlier.prices.to_dict() == {"target": 1.0, "base": 0.04, "small": 0.02}
-    assert sizes.strategies.cascade.matrix[2] == [0, 0, 10]
+    assert sizes.strategies.cascade.matrix[2] == (0, 0, 10)
     with pytest.raises(UserError, match="prices are 'seconds'; they must be one of ms, pw"):
         module(name).get_config("seconds")
 
@@ -254,3 +254,11 @@ def test_a_search_for_cascades_names_matrices_that_fit() -> None:
     space = space_of(config)
     assert len(space.candidates) > 8
     assert {each.strategy.drafter.models for each in space.candidates} == {("middle", "small")}
+
+
+def test_a_horizontal_search_tries_every_split_once() -> None:
+    config = module("tune_horizontal").get_config("3")
+    config.base.update(target="t", drafters={"middle": "m", "small": "s"})
+    candidates = space_of(config).candidates
+    assert {each.strategy.drafter.width for each in candidates} == {1, 2, 3}
+    assert len(candidates) == 9

@@ -17,6 +17,7 @@ from tiny import write_pair
 from specjax.data.batching import Batch
 from specjax.data.text import Example
 from specjax.drafting.blockwise import Blockwise
+from specjax.drafting.matrix import cascade
 from specjax.drafting.neural import Neural
 from specjax.errors import UserError
 from specjax.evaluation.cost import Costs
@@ -29,7 +30,7 @@ from specjax.experiments.tune_budget import Budget, OutOfTime
 from specjax.experiments.tune_predict import Probe, predicted_speedup
 from specjax.experiments.tune_rounds import by_width, judge
 from specjax.experiments.tune_space import round_sizes, space_of
-from specjax.experiments.tune_trials import Search, Trial, drop_by_prediction
+from specjax.experiments.tune_trials import Search, Trial, drop_by_prediction, drop_worse
 from specjax.theory.speculative import expected_tokens_by_position, improvement
 
 ROOT = Path(__file__).parents[2]
@@ -100,8 +101,11 @@ def table(content) -> dict[int, dict]:
     return {line["fields"]["length"]: line for line in content["table"]}
 
 
-def rounds(committed, drafted) -> Rounds:
-    """One row whose rounds accepted all they committed but the target's own token."""
+def rounds(committed, drafted, calls) -> Rounds:
+    """One row whose rounds accepted all they committed but the target's own token.
+
+    `calls` are the drafter's.
+    """
     committed, drafted = np.array([committed]), np.array([drafted])
     return Rounds(
         begin=np.zeros(1, int),
@@ -112,7 +116,7 @@ def rounds(committed, drafted) -> Rounds:
         reviewed=committed > 0,
         overlap=drafted * 0.0,
         calls={},
-        runs={},
+        runs={"drafter": calls},
         turns=committed.size,
         stops={},
     )
@@ -134,7 +138,7 @@ def kc_and_v(length: int, calls: float | None = None) -> tuple[float, float]:
 @pytest.mark.parametrize("length", [1, 2, 3, 4])
 def test_every_length_is_predicted_from_rounds_of_the_longest(length):
     """E[tokens] from acceptance by position, over K c + v: methods.md 1.3 with measured c and v."""
-    seen = rounds([1, 3, 5, 2, 5, 1, 1, 4], [4] * 8)
+    seen = rounds([1, 3, 5, 2, 5, 1, 1, 4], [4] * 8, calls=8 * 4)
     alphas = [entry["rate"] for entry in by_position(seen)][:length]
     expected = improvement(expected_tokens_by_position(alphas), *kc_and_v(length))
     probe = Probe(Neural("drafter", 4), seen, UNBOUNDED)
@@ -143,7 +147,7 @@ def test_every_length_is_predicted_from_rounds_of_the_longest(length):
 
 
 def test_what_calls_do_not_explain_of_the_probe_is_shared_by_drafted_tokens():
-    longest, seen = Neural("drafter", 4), rounds([2, 4], [4, 4])
+    longest, seen = Neural("drafter", 4), rounds([2, 4], [4, 4], calls=8)
     probe = Probe(longest, seen, speedup=1.0)  # a round of 3 tokens took 3 target steps
     assert predicted_speedup(COSTS, probe, longest, "target") == pytest.approx(1.0)
     each = (3.0 - sum(kc_and_v(4))) / 4
@@ -153,7 +157,8 @@ def test_what_calls_do_not_explain_of_the_probe_is_shared_by_drafted_tokens():
 
 def test_a_stopped_draft_is_priced_by_the_calls_it_made():
     """Drafts of 0, 1 and 4 tokens: 1, 2 and 4 calls, of which at most K at length K."""
-    probe = Probe(Neural("drafter", 4, "confidence"), rounds([1, 2, 5], [0, 1, 4]), UNBOUNDED)
+    seen = rounds([1, 2, 5], [0, 1, 4], calls=1 + 2 + 4)
+    probe = Probe(Neural("drafter", 4, "confidence"), seen, UNBOUNDED)
     for length, calls in ((4, 7), (2, 5), (1, 3)):
         tokens = np.minimum([1, 2, 5], length + 1).mean()
         found = predicted_speedup(COSTS, probe, Neural("drafter", length, "confidence"), "target")
@@ -162,9 +167,17 @@ def test_a_stopped_draft_is_priced_by_the_calls_it_made():
 
 def test_parallel_heads_are_priced_by_one_call_a_round():
     heads = Blockwise("drafter", 4)
-    probe = Probe(heads, rounds([1, 3], [4, 4]), UNBOUNDED)
+    probe = Probe(heads, rounds([1, 3], [4, 4], calls=2), UNBOUNDED)
     found = predicted_speedup(COSTS, probe, heads, "target")
     assert found == pytest.approx(2.0 / (0.8 / 2.0 + 4.0 / 2.0))
+
+
+def test_a_cascade_is_priced_by_the_calls_that_its_probe_counted():
+    made = cascade(("drafter", "max_gram"), ((4, 0), (0, 2)))  # two to four reviews for 4 to 6
+    probe = Probe(made, rounds([1, 5], [4, 6], calls=7), UNBOUNDED)
+    costs = Costs({"target": {1: 2.0, 7: 5.0}, "drafter": {1: 0.2, 4: 0.6}})
+    found = predicted_speedup(costs, probe, made, "target")
+    assert found == pytest.approx(3.0 / ((3.5 * 0.6 + 5.0) / 2.0))
 
 
 # --- What is searched -----------------------------------------------------------------------------
@@ -211,6 +224,7 @@ MISTAKES = {
     "a value out of range": ({"length": (0, 1)}, {}, "plain.length is 0; it must be an integer"),
     "no values": ({"length": ()}, {}, r"config.space.length is \(\); it must be a list"),
     "a value twice": ({"length": (2, 2)}, {}, r"config.space.length is \[2, 2\]; its values"),
+    "another objective": ({}, {"objective": "bleu"}, "config.objective is 'bleu'; it must be one"),
     "no time": ({}, {"budget_seconds": 0.0}, "config.budget_seconds is 0; it must be a positive"),
     "no number": ({}, {"contenders": 0}, "config.contenders is 0; it must be an integer of at"),
     "a negative loss": ({}, {"quality_loss": -1.0}, "config.quality_loss is -1.0; it must be a"),
@@ -241,6 +255,17 @@ def test_the_prediction_keeps_the_best_few_within_a_margin():
     assert [trial.dropped for trial in trials] == ["prediction", "", "prediction", "prediction", ""]
     assert trials[0].reason == "predicted 33% below the best"
     assert trials[2].reason == "2 are predicted to be faster"
+
+
+@pytest.mark.parametrize(
+    ("objective", "kept", "reason"),
+    [("time", 1, "25.0% slower than the fastest"), ("swi", 2, "50.0% dearer than the cheapest")],
+)
+def test_the_worse_half_by_the_objective_drops_out(objective, kept, reason):
+    trials = [Trial({}, seconds=[s], tokens=[4], swi=x) for s, x in ((8, 1.0), (4, 2.0), (5, 3.0))]
+    drop_worse(dict(enumerate(trials)), objective, 1, "round 3")
+    assert [trial.dropped for trial in trials].index("") == kept
+    assert {trial.reason for trial in trials} >= {reason}
 
 
 def test_rounds_double_until_one_candidate_or_no_example_is_left():
@@ -393,6 +418,24 @@ def test_a_search_runs_to_its_end(pair, tmp_path):
     assert tokens == {tuple(content["search"]["alone"]["tokens"][:3])}  # lossless
 
 
+def test_a_search_by_swi_prices_the_calls_of_every_candidate(pair, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tune, "predict", None)
+    config = config_of(pair, {"length": (1, 4)}, objective="swi")
+    with config.base.prices.unlocked():
+        config.base.prices.update(target=2.0, drafter=0.5)
+    content = tune.run(config, tmp_path)
+    trials = list(content["search"]["trials"].values())
+    found = [line["swi"] for line in content["table"]]
+    assert found == pytest.approx(
+        [sum(t["tokens"]) / (t["calls"]["target"] + t["calls"]["drafter"] / 4) for t in trials]
+    )
+    assert trials[1]["calls"]["drafter"] > trials[0]["calls"]["drafter"]
+    assert content["search"]["alone"]["swi"] == 1.0
+    assert content["chosen"]["swi"] == max(found)
+    assert all(line["predicted"] is None for line in content["table"])
+    assert f"walltime improvement {max(found):.2f}" in capsys.readouterr().out
+
+
 def test_leniency_is_searched_within_the_allowed_loss(pair, tmp_path, monkeypatch):
     """Scored against the target's own outputs, so that any change is a loss."""
     config = config_of(pair, {"lenience": (1e-6, 1.0)}, strategy="lenient", quality_loss=1.0)
@@ -423,6 +466,10 @@ def test_the_dry_run_of_the_config_in_the_box_prints_candidates_and_work(capsys)
     assert "confidence 0.2, length 6" in printed
     assert "calls of target timed with 1, 2, 7 tokens" in printed
     assert "at most 6 run, in rounds of 16, 32 examples of 200" in printed
+    config.objective = "swi"
+    tune.plan(config)
+    printed = capsys.readouterr().out
+    assert "timed" not in printed and "at most 6 run" in printed
 
 
 def test_a_space_that_cannot_be_read_is_one_sentence():

@@ -1,0 +1,28 @@
+"""How many tokens of a draft each of two models writes, by the price of calls.
+
+    python -m specjax.main --config=configs/tune_horizontal.py:6 --workdir=runs/tune_horizontal \
+      --config.base.target=DIR_OR_HUB_ID --config.base.drafters.middle=DIR \
+      --config.base.drafters.small=DIR --config.base.source_file=test.en.gz \
+      --config.base.reference_file=test.de.gz --config.base.prefix='translate English to German: '
+
+All splits of up to so many tokens as the colon says, middle's first. Theorem 4.4 of Chen et al.
+(2024) says which is the best for given acceptance rates and costs; docs/cascades.md compares.
+Each of the 27 candidates compiles a program of its own, for up to 20 seconds on two CPU cores.
+Expected: a table of all candidates and tune.json. Not run here to its end.
+"""
+
+from ml_collections import ConfigDict
+
+from specjax.experiments.defaults import tune_config
+
+
+def get_config(longest: str = "6") -> ConfigDict:
+    """The search; every field can be set by a flag."""
+    splits = [(i, n - i) for n in range(1, int(longest) + 1) for i in range(n + 1)]
+    return tune_config(
+        base="configs/cascade_multi30k.py",
+        space={"matrix": tuple((split, (0, 0)) for split in splits)},
+        strategy="middle_small",
+        objective="swi",
+        budget_seconds=3600.0,
+    )
