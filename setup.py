@@ -34,7 +34,7 @@ setup(
         "transformers>=5",
     ],
     extras_require={
-        "test": ["pytest", "ruff", "scipy"],
+        "test": ["pytest", "pytest-xdist", "ruff", "scipy"],
         "cuda12": ["jax[cuda12]"],
         "cuda13": ["jax[cuda13]"],
         "tpu": ["jax[tpu]"],

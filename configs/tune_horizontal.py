@@ -6,8 +6,9 @@
       --config.base.reference_file=test.de.gz --config.base.prefix='translate English to German: '
 
 All splits of up to so many tokens as the colon says, middle's first. Theorem 4.4 of Chen et al.
-(2024) says which is the best for given acceptance rates and costs; docs/cascades.md compares.
-Each of the 27 candidates compiles a program of its own, for up to 20 seconds on two CPU cores.
+(2024) says which is the best for given acceptance rates and costs; docs/cascades.md says how to
+compare. Each of the 27 candidates compiles a program of its own, for up to 20 seconds on two
+CPU cores.
 Expected: a table of all candidates and tune.json. Not run here to its end.
 """
 

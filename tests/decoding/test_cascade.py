@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 
 import numpy as np
 import pytest
@@ -48,6 +49,8 @@ PARAMS = {
 
 FAST = (1,)
 """Seeds that are always tried: each case compiles a program of its own, for seconds."""
+CASCADES = int(os.environ.get("SPECJAX_CASCADES", "24"))
+"""Seeds of the slow tests; all 200 take a quarter of an hour."""
 
 
 def random_cascade(seed: int) -> Horizontal:
@@ -78,7 +81,7 @@ def alone():
 
 
 @pytest.mark.parametrize(
-    "seed", [pytest.param(s, marks=() if s in FAST else pytest.mark.slow) for s in range(200)]
+    "seed", [pytest.param(s, marks=() if s in FAST else pytest.mark.slow) for s in range(CASCADES)]
 )
 def test_a_greedy_cascade_says_what_the_target_says(seed, alone):
     drafter = random_cascade(seed)

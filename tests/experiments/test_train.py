@@ -25,7 +25,7 @@ from specjax.experiments.train_plan import show_plan
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(file.stem for file in (ROOT / "configs" / "training").glob("*.py"))
 WHOLE = ("align", "distill", "early_exit", "finetune", "scratch")
-QUICK = (*WHOLE, "blockwise")
+QUICK = (*WHOLE, "blockwise", "middle")
 HERE = {"kind": "text", "split": ""}
 
 
