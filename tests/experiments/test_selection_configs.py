@@ -22,7 +22,7 @@ from specjax.selection.reward import Reward
 ROOT = Path(__file__).parents[2] / "configs" / "selection"
 NAMES = sorted(file.stem for file in ROOT.glob("*.py"))
 JOBS = ("curve", "policy")
-HERE = ("choose", "data", "data_multi30k", "multi30k", *JOBS)
+HERE = ("choose", "data", "data_multi30k", "mixed", "multi30k", *JOBS)
 PAPERS = [name for name in NAMES if name not in HERE]
 DATA = {
     # words, queries in all, parameters of arms (None: the target's)
@@ -68,13 +68,15 @@ def test_offline_data_are_planned_at_full_size(name, capsys):
 
 @pytest.mark.parametrize("name", [n for n in NAMES if not n.startswith("data") and n not in JOBS])
 def test_a_decode_has_every_arm_alone_and_every_way_of_choosing(name, tmp_path):
-    arms = {n for n, s in get_config(name).strategies.items() if s.drafter != "selected"}
+    made = get_config(name).strategies
+    arms = {name for name, spec in made.items() if spec.drafter not in ("selected", "switched")}
     names = tuple(sorted(arms - {"autoregressive"}))
-    made = policy.Policy(names, policy.ENCODER_MEAN, 4, hidden=2)
-    policy.save(tmp_path / "policy", made, made.init(jax.random.key(0)))
+    shape = policy.Policy(names, policy.ENCODER_MEAN, 4, hidden=2)
+    policy.save(tmp_path / "policy", shape, shape.init(jax.random.key(0)))
     settings = f"policy={tmp_path / 'policy'},oracle={names[0]},temperature=0.9,length=5"
     config = get_config(name, f"none,drafter=;{settings}" if name == "choose" else settings)
     ways = {"policy_greedy", "policy_dynamic", "oracle", "random", "online"}
+    ways |= {"switched"} & set(made)
     assert set(config.strategies) == {"autoregressive", *names, *ways}
     if name in PAPERS:
         check_fields(config)
