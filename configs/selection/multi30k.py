@@ -25,6 +25,7 @@ def get_config(words: str = "") -> ConfigDict:
     return decode_config(
         name="both directions and questions",
         source_field="text",
+        group_field="task",
         examples=0,
         drafters=drafters,
         bucket=16,

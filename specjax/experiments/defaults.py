@@ -86,6 +86,7 @@ def example_fields() -> ConfigDict:
     config.reference_file = ""
     config.source_field = "source"  # of JSONL
     config.reference_field = "reference"
+    config.group_field = ""  # by which decodes tell their figures apart; empty: by none
     config.prefix = ""  # put before every source
 
     config.examples = 0  # how many; 0: all

@@ -16,6 +16,7 @@ from specjax.drafting.base import Drafter
 from specjax.evaluation.arms import arm_figures, arm_table, arms_of_texts
 from specjax.evaluation.cost import Costs, standardized_walltime_improvement
 from specjax.evaluation.environment import environment
+from specjax.evaluation.groups import by_group, group_table, with_speedups
 from specjax.evaluation.handovers import handovers, replaced_tokens
 from specjax.evaluation.operations import operations, shape_of
 from specjax.evaluation.quality import METRICS, signature
@@ -62,6 +63,7 @@ def write(
         "costs": cost_entries(costs, target),
         "roofline": rooflines(job, rounds_of(measured[BASELINE].traces), steps),
         "texts": texts(job, measured),
+        "groups": groups(job, measured),
     }
     write_jsonl(workdir / "outputs.jsonl", output_rows(job, measured, outputs))
     write_trace(workdir / "trace.npz", measured)
@@ -72,6 +74,8 @@ def write(
         print(made(content["strategies"]), end="\n\n")
     if any(entry["arms"] for entry in content["strategies"].values()):
         print(arm_table(content["strategies"]), end="\n\n")
+    if content["groups"]:
+        print(group_table(content["groups"]), end="\n\n")
     if job.metric != "none":
         print(f"metric: {content['environment']['metric']}")
     print(f"results in {workdir}")
@@ -246,6 +250,20 @@ def texts(job: Job, measured: dict[str, Measured]) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def groups(job: Job, measured: dict[str, Measured]) -> dict[str, Any]:
+    """Figures of every strategy by group of examples; nothing where examples have none."""
+    names = [example.group for example in job.examples]
+    if None in names:
+        return {}
+    alone = job.config.batch_size == 1  # else rows of several groups share their seconds
+    found = {
+        name: by_group(names, rounds_of(entry.traces), entry.batch_seconds if alone else None)
+        for name, entry in measured.items()
+    }
+    bases = {name: found[baseline_of(job.strategies[name], job.strategies)] for name in measured}
+    return with_speedups(found, bases)
 
 
 def token_count(entry: Measured) -> int:

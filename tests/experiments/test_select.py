@@ -336,11 +336,16 @@ def test_a_decode_of_the_test_queries_takes_the_arms_that_were_chosen(timed, pai
     strategies = choices({arm: ARMS[arm] for arm in config.arms}, *places)
     config = decode_config(
         target=str(pair / "target"), drafter=str(pair / "drafter"), examples=0, repeats=1,
-        source_file=str(timed / data.ROWS), source_field="text", bucket=64,
+        source_file=str(timed / data.ROWS), source_field="text", group_field="task", bucket=64,
         max_new_tokens=LIMIT, max_prompt_tokens=64,
         strategies={n: strategies[n] for n in (*config.arms, "policy_greedy", "oracle")},
     )  # fmt: skip
-    found = decode.run(config, tmp_path / "decode")["strategies"]
+    written = decode.run(config, tmp_path / "decode")
+    found = written["strategies"]
+    for way, groups in written["groups"].items():
+        assert set(groups) == {"en", "de"}, way
+        assert sum(each["tokens"] for each in groups.values()) == found[way]["tokens"]
+        assert all(each["speedup"] > 0 for each in groups.values())
     texts = {
         way: {arm: figures["texts"] for arm, figures in found[way]["arms"].items()}
         for way in ("policy_greedy", "oracle")
