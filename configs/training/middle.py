@@ -6,8 +6,8 @@
       --config.validation.data.path=val.en.gz --config.validation.data.reference_path=val.de.gz
 
 One encoder and one decoder layer of a 28M target with six of each, and its embeddings: 7.2M, a
-quarter. The target decodes the training inputs first, as in align.py. With 29,000 captions 200 of
-the 600 steps took it to an acceptance of 0.74 at temperature 0, from 0.47.
+quarter. The target decodes the training inputs first, as in align.py. 600 steps on 29,000 captions
+took its acceptance from 0.47 to 0.81 at temperature 0 and to 0.66 at 1, on 128 other captions.
 """
 
 from ml_collections import ConfigDict
