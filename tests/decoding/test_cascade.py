@@ -21,6 +21,7 @@ from scripted import (
 from specjax.decoding.strategy import Strategy, fitting_widths
 from specjax.drafting.cascade import Horizontal, Reviewed
 from specjax.drafting.matrix import GREEDY, LAST, SAMPLED, cascade
+from specjax.experiments.programs import release_programs
 from specjax.training.ngram import fit
 from specjax.verification.exact import SpeculativeSampling
 from specjax.verification.lenient import Lenient
@@ -84,6 +85,7 @@ def alone():
     "seed", [pytest.param(s, marks=() if s in FAST else pytest.mark.slow) for s in range(CASCADES)]
 )
 def test_a_greedy_cascade_says_what_the_target_says(seed, alone):
+    release_programs()  # 200 of them are more than a process can hold
     drafter = random_cascade(seed)
     for each in range(4):  # the same program
         lenience, params = random_settings(4 * seed + each)
