@@ -30,6 +30,9 @@ from specjax.selection.reward import Reward
 from specjax.selection.scores import ALL, probabilities, scores
 from specjax.writing import write_json
 
+CHOICES = 200
+"""Timed choices; the median counts."""
+
 POLICY, ORACLE = "policy", "oracle.json"
 """In the workdir: folder of the policy; the fastest arm of every query of `config.test`."""
 
@@ -72,12 +75,14 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
         "arms": list(made.arms),
         "queries": {"train": len(split.train), "test": len(split.test)},
         "fit_seconds": seconds,
+        "choice_ms": choice_ms(params, split.test.embeddings[:1]),
         "train": worth(params, split.train, reward),
         "test": worth(params, split.test, reward),
     }
     write_json(workdir / "results.json", content)
     print(shares_table(content["test"], made.arms), table(content["test"]), sep="\n\n")
     print(f"{len(split.train)} queries in {seconds:.1f} s; policy in {workdir / POLICY}")
+    print(f"a choice takes {content['choice_ms']:.3f} ms")
     return content
 
 
@@ -90,6 +95,18 @@ def trained(made: Policy, settings: Fit, queries: Queries, seed: int) -> Params:
     gains = jnp.asarray(queries.rewards(made.reward), jnp.float32)
     params = fit(made, settings, jnp.asarray(queries.embeddings), gains, jax.random.key(seed))
     return jax.block_until_ready(params)
+
+
+def choice_ms(params: Params, embedding: np.ndarray) -> float:
+    """Median milliseconds of a policy's logits for one embedding [1, D], the dispatch included."""
+    forward, one = jax.jit(policy.logits), jnp.asarray(embedding)
+    jax.block_until_ready(forward(params, one))
+    taken = []
+    for _ in range(CHOICES):
+        start = time.perf_counter()
+        jax.block_until_ready(forward(params, one))
+        taken.append(time.perf_counter() - start)
+    return float(np.median(taken)) * 1e3
 
 
 def worth(params: Params, queries: Queries, reward: Reward) -> dict[str, Any]:

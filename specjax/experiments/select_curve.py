@@ -80,7 +80,8 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
         "align_weight": weights,
     }
     write_json(workdir / "results.json", content)
-    print(table(curve, "queries"), *[table(weights, "align_weight")] * bool(weights), sep="\n\n")
+    tables = {"queries": curve} | ({"align_weight": weights} if weights else {})
+    print("\n\n".join(table(rows, by) for by, rows in tables.items()))
     print(f"tables and plots in {workdir}")
     return content
 

@@ -287,6 +287,7 @@ def test_a_policy_is_left_that_fits_target_and_arms(fitted, pair):
     written = json.loads((workdir / "results.json").read_text("utf-8"))
     assert written == json.loads(json.dumps(content))  # tuples are lists there
     assert content["queries"] == {"train": 7, "test": 3}
+    assert 0 < content["choice_ms"] < 1e3 * content["fit_seconds"]
     for side in ("train", "test"):
         whole = content[side]["all"]
         assert sum(whole["shares"].values()) == pytest.approx(1)
@@ -324,6 +325,14 @@ def test_curves_have_a_row_for_every_size_weight_and_seed(timed, tmp_path):
     row = content["align_weight"][0]
     assert sum(row[f"share_{arm}"] for arm in ARMS) == pytest.approx(1)
     assert 0 <= row["agreement"] <= 1 and 0 <= row["cheapness"] < 1 and row["speedup"] > 0
+
+
+def test_measured_speedups_have_no_weight_to_vary(timed, tmp_path, capsys):
+    config = select_curve_config(data=str(timed), test=str(timed), hidden=4, seeds=1)
+    config.update(sizes=(10,), reward={"kind": "speedup"})
+    content = select_curve.run(config, tmp_path / "run")
+    assert not content["align_weight"] and "queries" in capsys.readouterr().out
+    assert not (tmp_path / "run" / "align_weight.csv").exists()
 
 
 @pytest.mark.slow
