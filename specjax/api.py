@@ -27,6 +27,7 @@ from specjax.decoding.state import Decoder, Generation
 from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.decoding.summary import Statistics, summarise
 from specjax.drafting.blockwise import Blockwise
+from specjax.drafting.selected import arms_are_given, members
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
 from specjax.models.narrowed import narrowed
@@ -211,16 +212,33 @@ class Generator:
         """One key per row, from the seed and the row's index in the data."""
         return _row_keys(jax.random.key(seed), batch.index)
 
-    def run(self, batch: Batch, keys: jax.Array, limit: np.ndarray | None = None) -> Generation:
-        """One dispatch of the jitted decode; `limit` [B] overrides the batch's."""
+    def run(
+        self,
+        batch: Batch,
+        keys: jax.Array,
+        limit: np.ndarray | None = None,
+        *,
+        arms: np.ndarray | None = None,
+        trees: Mapping[str, Params] | None = None,
+    ) -> Generation:
+        """One dispatch of the jitted decode.
+
+        `limit` [B] overrides the batch's, `trees` parameter trees; `arms` [B] are those of a
+        strategy that does not choose them itself.
+
+        Raises:
+          UserError: when such a strategy is not told.
+        """
+        if arms is None and arms_are_given(self.decoder.drafter):
+            raise UserError("arms is None; the strategy needs the arm of each row, by its index")
         return generate(
             self.decoder,
-            self.params,
+            self.params | dict(trees or {}),
             batch.tokens,
             batch.length,
             keys,
             batch.limit if limit is None else limit,
-            self.options,
+            self.options.replace(arms=arms),
         )
 
     @staticmethod
@@ -244,11 +262,12 @@ def check_heads(decoder: Decoder, params: Mapping[str, Params]) -> None:
     Raises:
       UserError: saying what does not fit.
     """
-    if isinstance(decoder.drafter, Blockwise):
-        try:
-            decoder.drafter.check(decoder.models, params)
-        except ValueError as error:
-            raise UserError(f"strategy: {error}") from None
+    for each in members(decoder.drafter):
+        if isinstance(each, Blockwise):
+            try:
+                each.check(decoder.models, params)
+            except ValueError as error:
+                raise UserError(f"strategy: {error}") from None
 
 
 def _layout(loaded: Mapping[str, LoadedModel]) -> Layout | None:

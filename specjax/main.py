@@ -15,7 +15,10 @@ from ml_collections import ConfigDict, config_flags
 from specjax.errors import UserError
 from specjax.experiments.config_file import read_config
 
-EXPERIMENTS = ("decode", "engagement", "ngram", "quickstart", "sweep", "tokenizer", "train", "tune")
+EXPERIMENTS = (
+    "decode", "engagement", "ngram", "quickstart", "select", "select_curve", "select_data",
+    "sweep", "tokenizer", "train", "tune",
+)  # fmt: skip
 DEFAULT_CONFIG = Path(__file__).parent.parent / "configs" / "quickstart.py"
 CACHE = "SPECJAX_COMPILATION_CACHE"
 """Environment variable with the folder of compiled programs; empty turns the cache off."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,18 @@ def replacing(file: Path) -> Iterator[Path]:
         os.replace(partial, file)
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def replacing_directory(path: Path) -> Iterator[Path]:
+    """A directory to write into; it takes the place of `path` when all went well."""
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
+        partial = Path(folder) / path.name
+        partial.mkdir()
+        yield partial
+        if path.exists():
+            path.rename(Path(folder) / "replaced")
+        partial.rename(path)
 
 
 def write_json(file: Path, content: Any) -> None:

@@ -8,11 +8,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import save_file
 
 from specjax.checkpoints.tensors import open_file
+from specjax.checkpoints.trees import load_tree, save_tree
 from specjax.errors import UserError
 from specjax.models.heads import Heads, LoadedHeads
 
@@ -21,13 +19,8 @@ COUNTS = ("count", "d_model", "width")
 
 def save(loaded: LoadedHeads, file: str | Path) -> None:
     """Writes heads as one safetensors file, complete or not at all."""
-    file = Path(file)
-    leaves = jax.tree_util.tree_flatten_with_path(loaded.params)[0]
-    tensors = {_tensor_name(path): np.asarray(leaf) for path, leaf in leaves}
     shape = dataclasses.asdict(loaded.heads)
-    partial = file.with_name(file.name + ".partial")
-    save_file(tensors, partial, {name: str(value) for name, value in shape.items()})
-    partial.replace(file)
+    save_tree(loaded.params, Path(file), {name: str(value) for name, value in shape.items()})
 
 
 def load(file: str | Path, dtype: Any = jnp.float32) -> LoadedHeads:
@@ -37,25 +30,7 @@ def load(file: str | Path, dtype: Any = jnp.float32) -> LoadedHeads:
       UserError: when the file is missing, damaged, or holds something else.
     """
     expected = shapes(file, dtype)
-    with open_file(Path(file)) as opened:
-        stored = set(opened.keys())
-
-        def read(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> jax.Array:
-            name = _tensor_name(path)
-            if name not in stored:
-                raise UserError(f"heads {str(file)!r} lack the tensor {name!r}")
-            try:
-                tensor = opened.get_tensor(name)
-            except SafetensorError as error:
-                raise UserError(f"heads {str(file)!r} cannot be read: {error}") from None
-            if tensor.shape != leaf.shape:
-                raise UserError(
-                    f"heads {str(file)!r} have a tensor {name!r} of shape {tensor.shape}; their"
-                    f" metadata asks for {leaf.shape}"
-                )
-            return jnp.asarray(tensor, leaf.dtype)
-
-        params = jax.tree_util.tree_map_with_path(read, expected.params)
+    params = load_tree(Path(file), expected.params, "heads", "their metadata")
     return LoadedHeads(expected.heads, params)
 
 
@@ -78,7 +53,3 @@ def shapes(file: str | Path, dtype: Any = jnp.float32) -> LoadedHeads:
     return LoadedHeads(
         heads, jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), tree)
     )
-
-
-def _tensor_name(path: tuple[Any, ...]) -> str:
-    return ".".join(key.key for key in path)

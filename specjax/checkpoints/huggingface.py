@@ -5,11 +5,9 @@ No PyTorch, no pickle, no remote code. Tensors stream one by one into the chosen
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +34,7 @@ from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
 from specjax.models.families.family import Family
 from specjax.models.registry import FAMILIES, family_of
+from specjax.writing import replacing_directory
 
 SMALL_FILES = ("*.json", "*.model", "*.txt")
 FILES = ("*.safetensors", *SMALL_FILES)
@@ -159,15 +158,3 @@ def save(path: str | Path, model: LanguageModel, params: Params, tokenizer: Any 
         save_file(tensors, partial / SINGLE, metadata={"format": "pt"})
         if tokenizer is not None:
             tokenizer.save_pretrained(partial)
-
-
-@contextlib.contextmanager
-def replacing_directory(path: Path) -> Iterator[Path]:
-    """A directory to write into; it takes the place of `path` when all went well."""
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
-        partial = Path(folder) / path.name
-        partial.mkdir()
-        yield partial
-        if path.exists():
-            path.rename(Path(folder) / "replaced")
-        partial.rename(path)

@@ -30,6 +30,7 @@ class Task:
     reference: Callable[[Row], Reference | None]
     metric: str  # a name of `evaluation.quality.METRICS`
     answer: Callable[[Row], Reference | None] = references.nothing  # to learn, if not the reference
+    group: str = ""  # field by which results are told apart, where a row has it
 
 
 def examples(task: str, source: Rows | None = None, count: int = 0) -> list[Example]:
@@ -81,7 +82,7 @@ def _usable(task: Task, source: Rows, count: int) -> Iterator[Example]:
         try:
             prompt = task.prompt(row)
             if prompt:
-                yield Example(prompt, task.reference(row), task.answer(row))
+                yield Example(prompt, task.reference(row), task.answer(row), row.get(task.group))
         except RowError as error:
             raise UserError(
                 f"{_name(source)} row {number} has {error}; it has the fields "
@@ -122,6 +123,7 @@ TASKS: dict[str, Task] = {
         _translation("wmt14_ende", "ende", _WMT14),
         _translation("iwslt17_deen", "deen", _IWSLT17),
         _translation("iwslt17_ende", "ende", _IWSLT17),
+        _translation("multi30k_deen", "deen", _MULTI30K),
         _translation("multi30k_ende", "ende", _MULTI30K),
         Task(
             name="xsum",
@@ -190,6 +192,7 @@ TASKS: dict[str, Task] = {
             prompt=prompts.first_turn,
             reference=references.nothing,
             metric="none",
+            group="category",
         ),
         Task(
             name="lm1b",

@@ -20,6 +20,7 @@ class Example:
     source: str
     reference: Reference | None = None
     answer: str | None = None  # the text to learn, where it is more than the reference
+    group: str | None = None  # what results are told apart by
 
     @property
     def output(self) -> str | None:
@@ -35,14 +36,17 @@ def read_examples(
     *,
     source_field: str = "source",
     reference_field: str = "reference",
+    group_field: str = "",
 ) -> list[Example]:
     """Examples of parallel line files, or of one JSON file that holds both sides.
+
+    `group_field` of its rows names their group; empty: they have none.
 
     Raises:
       UserError: when a file is missing, unreadable or empty, or the two sides differ in length.
     """
-    fields = {"source_field": source_field, "reference_field": reference_field}
-    found = list(stream_examples(source_file, reference_file, **fields))
+    names = source_field, reference_field, group_field
+    found = list(stream_examples(source_file, reference_file, *names))
     if not found:
         raise UserError(f"source_file {source_file!r} is empty; it must hold at least one example")
     return found
@@ -51,13 +55,13 @@ def read_examples(
 def stream_examples(
     source_file: str,
     reference_file: str = "",
-    *,
     source_field: str = "source",
     reference_field: str = "reference",
+    group_field: str = "",
 ) -> Iterator[Example]:
     """The same one after another, read when they are asked for; an empty file has none."""
     if is_json(source_file):
-        yield from _json_examples(source_file, source_field, reference_field)
+        yield from _json_examples(source_file, source_field, reference_field, group_field)
     elif reference_file:
         names = ("source_file", "reference_file")
         for pair in files.parallel(names, (source_file, reference_file)):
@@ -76,13 +80,20 @@ def read_lines(field: str, file: str) -> list[str]:
     return list(files.lines(field, file))
 
 
-def _json_examples(file: str, source_field: str, reference_field: str) -> Iterator[Example]:
+def _json_examples(
+    file: str, source_field: str, reference_field: str, group_field: str
+) -> Iterator[Example]:
+    needed = {"source": source_field} | ({"group": group_field} if group_field else {})
     for number, row in enumerate(files.json_rows("source_file", file), start=1):
-        if not isinstance(row.get(source_field), str):
-            raise UserError(
-                f"source_file {file!r} row {number} has no text in field {source_field!r}, "
-                f"only {', '.join(row) or 'nothing'}; "
-                "name the fields with source_field and reference_field"
-            )
+        for name, field in needed.items():
+            if not isinstance(row.get(field), str):
+                raise UserError(
+                    f"source_file {file!r} row {number} has no text in field {field!r}, only"
+                    f" {', '.join(row) or 'nothing'}; name the field with {name}_field"
+                )
         reference = row.get(reference_field)
-        yield Example(row[source_field], reference if isinstance(reference, str) else None)
+        yield Example(
+            row[source_field],
+            reference if isinstance(reference, str) else None,
+            group=row[group_field] if group_field else None,
+        )

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.decoding.turns import when
 from specjax.drafting.base import Context
+from specjax.drafting.turns import when
 from specjax.models.base import Cache, LanguageModel, Output, Params
 
 SATURATION, SOFTMAX = "saturation", "softmax"

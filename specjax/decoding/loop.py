@@ -7,7 +7,8 @@ that drafts nothing. One call of `generate` is one host dispatch.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,11 +22,23 @@ from specjax.decoding.state import (
     Trace,
     empty_trace,
 )
-from specjax.decoding.turns import when
-from specjax.drafting.base import Caches, Context, Draft, Options, fold, last_token, until_eos
+from specjax.drafting.base import (
+    Caches,
+    Context,
+    Draft,
+    Options,
+    fold,
+    last_token,
+    lookup,
+    until_eos,
+)
 from specjax.drafting.rows import append, cut, ends_text, rewind
 from specjax.drafting.running import nothing_seen
+from specjax.drafting.selected import Arms, Selected
+from specjax.drafting.turns import when
 from specjax.verification.base import Verdict, tested
+
+T = TypeVar("T")
 
 DRAFT, VERIFY = 0, 1
 """Phases of a round; each folds its own number into the row's key."""
@@ -62,17 +75,47 @@ def begin(
 ) -> State:
     """The state before the first round: prompts read, one pending token per row."""
     buffer = decoder.buffer(prompt.shape[1])
-    models = dict(decoder.models)
-    caches = {
-        name: models[name].start(params[name], prompt, prompt_length, buffer)
-        for name in decoder.used
-    }
     context = _first_context(decoder, prompt, prompt_length, limit, options, buffer)
+    context, caches = _read(decoder, params, context, prompt, prompt_length, keys)
     trace = empty_trace(decoder, prompt.shape[0], buffer)
     if decoder.layout:
         caches = {name: decoder.layout.cache(name, cache) for name, cache in caches.items()}
         context, keys, trace = decoder.layout.rows((context, keys, trace))
     return State(context, caches, keys, trace)
+
+
+def _read(
+    decoder: Decoder,
+    params: dict[str, Any],
+    context: Context,
+    prompt: jax.Array,
+    prompt_length: jax.Array,
+    keys: jax.Array,
+) -> tuple[Context, Caches]:
+    """Every model's cache of the prompts; arms are chosen once the target has read them.
+
+    Models of arms that no row chose read nothing.
+    """
+    read = prompt, prompt_length, context.tokens.shape[1]
+    target, drafter = decoder.target, decoder.drafter
+    chooses = isinstance(drafter, Arms)
+    if chooses:
+        cache, embedding = decoder.target_model.start_embedded(params[target], *read)
+        context = context.replace(memory=drafter.begin(params, embedding, context, keys))
+    else:
+        cache = decoder.target_model.start(params[target], *read)
+    caches = {target: cache}
+    for name in decoder.used[1:]:
+        start = functools.partial(lookup(decoder.models, name).start, params[name], *read)
+        wanted = drafter.wanted(name, context) if chooses else None
+        caches[name] = start() if wanted is None else _if(wanted, start)
+    return context, caches
+
+
+def _if(wanted: jax.Array, make: Callable[[], T]) -> T:
+    """`make()` where wanted [] holds, else zeros."""
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(make))
+    return when(wanted, lambda _: make(), zeros)
 
 
 def _first_context(
@@ -108,14 +151,29 @@ def _first_context(
 
 
 def advance(decoder: Decoder, params: dict[str, Any], state: State, rounds: int | None) -> State:
-    """Runs `rounds` rounds, or all that are needed (None), while any row is active."""
+    """Runs `rounds` rounds, or all that are needed (None), while any row is active.
+
+    A single row that has one arm for its whole text runs that arm's own loop: loops of no turns,
+    those of the other arms, cost nothing.
+    """
     last = None if rounds is None else state.trace.rounds + rounds
 
-    def unfinished(state: State) -> jax.Array:
-        active = jnp.any(state.context.active)
-        return active if last is None else active & (state.trace.rounds < last)
+    def run(decoder: Decoder, state: State, mine: jax.Array | bool = True) -> State:
+        def unfinished(state: State) -> jax.Array:
+            active = jnp.any(state.context.active) & mine
+            return active if last is None else active & (state.trace.rounds < last)
 
-    return jax.lax.while_loop(unfinished, functools.partial(round_, decoder, params), state)
+        turn = functools.partial(round_, decoder, params)
+        used = {name: state.caches[name] for name in decoder.used}
+        after = jax.lax.while_loop(unfinished, turn, state.replace(caches=used))
+        return after.replace(caches={**state.caches, **after.caches})
+
+    context = state.context
+    if not isinstance(decoder.drafter, Selected) or context.length.shape[0] > 1:
+        return run(decoder, state)
+    for arm in range(len(decoder.drafter.arms)):
+        state = run(decoder.alone(arm), state, context.memory.arm[0] == arm)
+    return state
 
 
 begin_jitted = jax.jit(begin, static_argnames="decoder")
@@ -128,7 +186,8 @@ advance_jitted = jax.jit(advance, static_argnames=("decoder", "rounds"), donate_
 def finish(state: State) -> Generation:
     """The result held in a state."""
     context = state.context
-    return Generation(context.tokens, context.begin, context.length, state.trace)
+    embedding = None if context.memory is None else context.memory.embedding
+    return Generation(context.tokens, context.begin, context.length, state.trace, embedding)
 
 
 def round_(decoder: Decoder, params: dict[str, Any], state: State) -> State:
@@ -252,16 +311,21 @@ def commit(
     ended = ended if draft.final is None else ended | draft.final
     drafter = jnp.pad(draft.source, ((0, 0), (0, 1))) + FIRST_DRAFTER
     writer = jnp.where(step < accepted, drafter, TARGET)
+    tests = (
+        jnp.minimum(verdict.accepted, count),
+        tested(verdict.accepted, draft.length) * context.active,
+    )
+    memory = context.memory
+    if memory is not None:
+        memory = decoder.drafter.after(memory, draft, *tests, context.options)
     return State(
         context=context.replace(
             tokens=append(context.tokens, context.length, emitted, count),
             length=length,
             active=context.active & ~ended,
-            running=context.running.after(
-                jnp.minimum(verdict.accepted, count),
-                tested(verdict.accepted, draft.length) * context.active,
-            ),
+            running=context.running.after(*tests),
             rejected=verdict.accepted < draft.length,
+            memory=memory,
         ),
         caches=rewind(caches, state.caches, length, context.active),
         keys=state.keys,
@@ -304,5 +368,6 @@ def record(
         tested=trace.tested + tested(verdict.accepted, draft.length) * reviewed,
         width=put(trace.width, width * reviewed),
         layers=None if trace.layers is None else put(trace.layers, verdict.layers * active),
+        arm=None if trace.arm is None else put(trace.arm, draft.arm * active),
         writer=append(trace.writer, context.length, writer, count),
     )

@@ -19,6 +19,7 @@ from specjax.drafting.base import (
     lookup,
     parts,
 )
+from specjax.drafting.selected import Arms
 from specjax.models.base import LanguageModel
 from specjax.parallel.sharding import Layout
 from specjax.verification.base import Rule
@@ -50,6 +51,7 @@ class Trace:
     width: jax.Array  # [B, R] int32: drafted tokens that the target call had room for
     layers: jax.Array | None  # [B, R] int32: decoder layers that the token ran, under CALM
     writer: jax.Array  # [B, L] int8: who wrote each token
+    arm: jax.Array | None  # [B, R] int8: which of several drafters had the round
 
 
 @struct.dataclass
@@ -70,6 +72,7 @@ class Generation:
     begin: jax.Array  # [B] int32: first generated position
     length: jax.Array  # [B] int32
     trace: Trace
+    embedding: jax.Array | None = None  # [B, D] float32 of the prompts, where arms are chosen by it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,6 +155,11 @@ class Decoder:
     def target_model(self) -> LanguageModel:
         return lookup(self.models, self.target)
 
+    def alone(self, arm: int) -> Decoder:
+        """The decode of rows that all have the same one of several drafters."""
+        widths = self.drafter.arms[arm].widths
+        return dataclasses.replace(self, drafter=self.drafter.only(arm), widths=widths)
+
     def buffer(self, prompt_width: int) -> int:
         """Slots of the token buffer and the caches.
 
@@ -187,4 +195,5 @@ def empty_trace(decoder: Decoder, batch: int, buffer: int) -> Trace:
         width=per_round,
         layers=per_round if decoder.calm else None,
         writer=jnp.zeros((batch, buffer), jnp.int8),
+        arm=per_round.astype(jnp.int8) if isinstance(decoder.drafter, Arms) else None,
     )

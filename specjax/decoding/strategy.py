@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from specjax.decoding.calm import DECAYS, MEASURES, PAPER, SATURATION, TAU, THRESHOLD, Calm
-from specjax.drafting import running
+from specjax.drafting import choosing, running, switching
 from specjax.drafting.base import Drafter, Options
 from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.copying import MaxGram, PromptLookup
@@ -53,7 +53,7 @@ class Strategy:
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
-    numbers: tuple[tuple[str, float], ...] = ()
+    numbers: tuple[tuple[str, float | tuple[float, ...]], ...] = ()  # one, or one for each arm
     widths: tuple[int, ...] = ()  # of `Decoder`
     calm: Calm | None = None  # of `Decoder`
 
@@ -209,8 +209,18 @@ _NAME = _Field(str, "a name", bool)
 _TIME = _Field(float, "a number of at least 0", lambda x: 0.0 <= x < float("inf"))
 _FLAG = _Field(bool, "True or False", lambda x: True)
 _THRESHOLD = _Field(float, "a number of at least 0, or 'inf'", lambda x: x >= 0)
+_TIMES = _Field(tuple, "a list of numbers of at least 0", lambda x: all(map(_is_time, x)))
+_LENGTHS = _Field(tuple, "a list of integers of at least 1", lambda x: all(map(_is_length, x)))
 _NAMES = _Field(tuple, "a list of names", lambda x: all(isinstance(name, str) for name in x))
 _ROWS = _Field(tuple, "a list of rows", lambda x: all(isinstance(row, tuple) for row in x))
+
+
+def _is_time(x: Any) -> bool:
+    return isinstance(x, (int, float)) and not isinstance(x, bool) and 0.0 <= x < float("inf")
+
+
+def _is_length(x: Any) -> bool:
+    return isinstance(x, int) and not isinstance(x, bool) and x >= 1
 
 
 def _choice(*known: str) -> _Field:
@@ -253,6 +263,20 @@ _FIELDS: dict[str, _Field] = {
     "drafters": _NAMES,
     "matrix": _ROWS,
     "reviewers": _choice(SAMPLED, GREEDY),
+    "arms": _NAMES,
+    "policy": _NAME,
+    "mode": _choice(*choosing.MODES),
+    "choices": _NAME,
+    "bandit": _choice(*switching.KINDS),
+    "context": _Field(int, "an integer of at least 2", lambda x: x >= 2),
+    "spread": _TIME,
+    "ridge": _Field(float, "a positive number", lambda x: 0.0 < x < float("inf")),
+    switching.COSTS: _TIMES,
+    "lengths": _LENGTHS,
+    switching.TRUST: _Field(float, "a positive number", lambda x: 0.0 < x < float("inf")),
+    switching.DISCOUNT: _Field(float, "a number in [0, 1]", lambda x: 0.0 <= x <= 1.0),
+    switching.EXPLORE: _TIME,
+    switching.PRIOR: _TIME,
 }
 
 _SETTINGS = ("temperature", "top_k", "top_p")
@@ -274,7 +298,10 @@ _DRAFTERS: dict[str, tuple[Callable[..., Drafter], tuple[str, ...]]] = {
     "cascade": (cascade, ("drafters", "matrix", "lenience", "reviewers")),
 }
 
-_METHODS: dict[str, tuple[Callable[..., Strategy], tuple[str, ...], tuple[str, ...]]] = {
+Method = tuple[Callable[..., Strategy], tuple[str, ...], tuple[str, ...]]
+"""A strategy's builder, the fields that it needs, and those that it may have."""
+
+_METHODS: dict[str, Method] = {
     "bild": (
         bild,
         ("fallback", "rollback"),
@@ -293,7 +320,7 @@ _METHODS: dict[str, tuple[Callable[..., Strategy], tuple[str, ...], tuple[str, .
     "oracle": (oracle, ("engage",), ("model",)),
     "calm": (calm, (THRESHOLD,), (TAU, "measure", "decay", *_SETTINGS)),
 }
-"""Drafters that come with their own rule: the strategy, fields it needs, fields it may have."""
+"""Drafters that come with their own rule."""
 
 _RULES: dict[str, tuple[Callable[[], Rule], tuple[str, ...]]] = {
     "lossless": (SpeculativeSampling, ()),
@@ -314,17 +341,23 @@ _THRESHOLDS = ("confidence", "lenience")
 _TRACED = (*_THRESHOLDS, *running.DEFAULTS)
 
 
-def from_config(name: str, spec: Mapping[str, Any], vocab_size: int) -> Strategy:
-    """The strategy that `config.strategies.<name>` spells.
+def from_config(
+    name: str,
+    spec: Mapping[str, Any],
+    vocab_size: int,
+    more: Mapping[str, Method] | None = None,
+) -> Strategy:
+    """The strategy that `config.strategies.<name>` spells; `more` are methods of other rooms.
 
     Raises:
       UserError: when a field is unknown, missing, out of range, or of no use to the drafter.
     """
     where = f"strategies.{name}"
     values = {field: _value(f"{where}.{field}", field, spec[field]) for field in spec}
-    drafter = _chosen(where, "drafter", values.get("drafter", "none"), _DRAFTERS | _METHODS)
-    if drafter in _METHODS:
-        return _whole(where, drafter, values)
+    methods = _METHODS | dict(more or {})
+    drafter = _chosen(where, "drafter", values.get("drafter", "none"), _DRAFTERS | methods)
+    if drafter in methods:
+        return _whole(where, drafter, values, methods[drafter])
     rule = _chosen(where, "rule", values.get("rule", "lossless"), _RULES)
     build, drafter_fields = _DRAFTERS[drafter]
     make_rule, rule_fields = _RULES[rule]
@@ -361,15 +394,15 @@ def from_config(name: str, spec: Mapping[str, Any], vocab_size: int) -> Strategy
         raise UserError(f"{where}: {error}") from None
 
 
-def _whole(where: str, method: str, values: dict[str, Any]) -> Strategy:
+def _whole(where: str, drafter: str, values: dict[str, Any], method: Method) -> Strategy:
     """The strategy of a method that comes with its own rule."""
-    build, needed, optional = _METHODS[method]
+    build, needed, optional = method
     given = {field: value for field, value in values.items() if field != "drafter"}
     for field in given:
         if field not in (*needed, *optional):
             allowed = ", ".join(("drafter", *needed, *optional))
             raise UserError(
-                f"{where}.{field} does not apply to drafter {method!r}; allowed are {allowed}"
+                f"{where}.{field} does not apply to drafter {drafter!r}; allowed are {allowed}"
             )
     for field in needed:
         if field not in given:

@@ -7,7 +7,8 @@ A drafter is a frozen, hashable dataclass. Arrays it needs (weights, n-gram tabl
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, Protocol
+from collections.abc import Iterable
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,8 @@ from specjax.sampling import Sampling, adjust, argmax, draw
 
 Models = tuple[tuple[str, LanguageModel], ...]
 Caches = dict[str, Cache]
+
+T = TypeVar("T")
 
 GOING, LENGTH, STOPPED, NO_MATCH, ENDED, HELD = range(6)
 """Stop reasons of a draft: unused, all K proposed or budget reached, predicate, nothing to copy,
@@ -34,6 +37,7 @@ class Options:
 
     sampling: Sampling
     numbers: dict[str, jax.Array]  # thresholds by name: "lenience", "confidence", ...
+    arms: jax.Array | None = None  # [B] int32: the arm of each row, where the caller gives it
 
 
 @struct.dataclass
@@ -54,6 +58,7 @@ class Context:
     running: Running
     options: Options
     rejected: jax.Array | None = None  # [B] bool: the round before rejected a drafted token
+    memory: Any = None  # of `selected.Arms`; never rewound
 
     @property
     def budget(self) -> jax.Array:
@@ -87,6 +92,7 @@ class Draft:
     # `resume_from` layers, when those were the drafter: the target goes on from them.
     resume: jax.Array | None = None
     resume_from: int = struct.field(pytree_node=False, default=0)
+    arm: jax.Array | None = None  # [B] int32: which of several drafters drafted
 
 
 STATES = " states"
@@ -166,6 +172,11 @@ class Modelless:
         return self.length
 
 
+def distinct(groups: Iterable[Iterable[T]]) -> tuple[T, ...]:
+    """What is in any of the groups, each once, in order."""
+    return tuple(dict.fromkeys(each for group in groups for each in group))
+
+
 def parts(drafter: Drafter) -> tuple[str, ...]:
     """What of which models a drafter runs (`Call.part`)."""
     return tuple(dict.fromkeys(call.part for call in drafter.schedule))
@@ -174,8 +185,10 @@ def parts(drafter: Drafter) -> tuple[str, ...]:
 def review_call(drafter: Drafter, target: str, drafted: int) -> Call:
     """The target's call on the pending token and `drafted` others.
 
-    Layers that drafted them are not run again.
+    Layers that drafted them are not run again, but behind drafters that are `reviewed_whole`.
     """
+    if getattr(drafter, "reviewed_whole", False):
+        return Call(target, drafted + 1, drafted + 1)
     ran = (call.exit or 0 for call in drafter.schedule if call.model == target)
     return Call(target, drafted + 1, drafted + 1, resume_from=max(ran, default=0))
 

@@ -24,6 +24,7 @@ from specjax.drafting.base import (
     Draft,
     Drafter,
     Models,
+    distinct,
     fold,
     lookup,
     parts,
@@ -184,15 +185,15 @@ class Horizontal:
 
     @property
     def models(self) -> tuple[str, ...]:
-        return _distinct(stage.drafter.models for stage in self.stages)
+        return distinct(stage.drafter.models for stage in self.stages)
 
     @property
     def tables(self) -> tuple[str, ...]:
-        return _distinct(stage.drafter.tables for stage in self.stages)
+        return distinct(stage.drafter.tables for stage in self.stages)
 
     @property
     def writers(self) -> tuple[str, ...]:
-        return _distinct(stage.drafter.writers for stage in self.stages)
+        return distinct(stage.drafter.writers for stage in self.stages)
 
     @property
     def schedule(self) -> tuple[Call, ...]:
@@ -223,7 +224,7 @@ class Horizontal:
             context = context.replace(
                 options=context.options.replace(sampling=Sampling(greedy=True))
             )
-        eos = _distinct(lookup(models, name).eos for name in self.models)
+        eos = distinct(lookup(models, name).eos for name in self.models)
         progress = self._empty(models, caches, context)
         for stage in self.stages:
 
@@ -316,7 +317,3 @@ def _check_whole(drafter: Drafter) -> None:
 def _padded(drafted: jax.Array) -> jax.Array:
     """Values [B, K + 1] of drafted tokens [B, K], with a place for the one that follows."""
     return jnp.pad(drafted, ((0, 0), (0, 1)))
-
-
-def _distinct(groups) -> tuple:
-    return tuple(dict.fromkeys(each for group in groups for each in group))

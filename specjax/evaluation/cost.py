@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from specjax.decoding.summary import Statistics
-from specjax.drafting.base import Call, Drafter, parts, review_call
+from specjax.drafting.base import Call, Drafter, distinct, parts, review_call
+from specjax.drafting.selected import members
 from specjax.evaluation.stopwatch import Stopwatch, Timing
 from specjax.theory import cascade
 from specjax.theory.speculative import expected_tokens, improvement
@@ -45,12 +46,12 @@ def needed(
     """The calls whose cost the figures of drafters rest on.
 
     Each with the calls that it follows in a round: the target's with the draft that it verifies.
-    Where several want the same call, the first by `pricing_order` counts. `widths` are the drafted
-    tokens that the target's calls have room for. Of every part the one-token call too: c and v are
-    ratios to it.
+    Where several want the same call, the first by `pricing_order` counts; of a drafter that
+    chooses, those that it chooses among. `widths` are the drafted tokens that the target's calls
+    have room for. Of every part the one-token call too: c and v are ratios to it.
     """
     found: dict[Call, tuple[Call, ...]] = {Call(target, 1, 1): ()}
-    for drafter in sorted(drafters, key=pricing_order):
+    for drafter in sorted(distinct(map(members, drafters)), key=pricing_order):
         for width in sorted({0, *widths} & set(range(drafter.width + 1))):
             before = draft_calls(drafter, width) if width else ()
             found.setdefault(review_call(drafter, target, width), before)

@@ -37,6 +37,7 @@ class Rounds:
     turns: int  # rounds, each once for its whole batch
     stops: dict[str, int]  # rounds by why their draft ended
     layers: np.ndarray | None = None  # [N, R] decoder layers that the token ran, under CALM
+    arm: np.ndarray | None = None  # [N, R] which of several drafters had the round
 
     @property
     def tested(self) -> np.ndarray:
@@ -94,6 +95,7 @@ def rounds_of(generations: Sequence[tuple[Generation, int]]) -> Rounds:
         turns=sum(int(g.trace.rounds) for g, _ in generations),
         stops={reason: int(n) for reason, n in zip(STOP_REASONS, stops, strict=True) if n},
         layers=None if generations[0][0].trace.layers is None else joined("layers"),
+        arm=None if generations[0][0].trace.arm is None else joined("arm"),
     )
 
 

@@ -160,4 +160,5 @@ def _files(config: ConfigDict) -> tuple[str, str]:
 
 
 def _json_fields(config: ConfigDict) -> dict[str, str]:
-    return {"source_field": config.source_field, "reference_field": config.reference_field}
+    names = ("source_field", "reference_field", "group_field")
+    return {name: config[name] for name in names}

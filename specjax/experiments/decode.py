@@ -33,7 +33,9 @@ from specjax.experiments.fields import (
     heads_file,
     model_names,
 )
+from specjax.experiments.guides import Guide, guide
 from specjax.experiments.programs import release_programs
+from specjax.experiments.selecting import selection_trees
 from specjax.experiments.strategies import BASELINE, load_strategies
 from specjax.models.base import LanguageModel
 from specjax.parallel.mesh import mesh_of
@@ -56,6 +58,7 @@ class Job:
     prompts: list[list[int]]
     strategies: dict[str, Strategy]
     generators: dict[str, Generator]
+    guides: dict[str, Guide]
 
     def batches(self) -> list[Batch]:
         """The examples in order, padded; the same for every strategy."""
@@ -134,9 +137,10 @@ def prepare(config: ConfigDict, models: dict[str, LoadedModel]) -> Job:
     width = min(entry.model.vocab_size for entry in models.values())
     strategies = load_strategies(config, width)
     tables = {table for strategy in strategies.values() for table in strategy.drafter.tables}
-    ngrams = tables - {HEADS}
+    chosen_by = selection_trees(strategies, target.model)
+    ngrams = tables - {HEADS, *chosen_by}
     data = load_data(config, more=bool(ngrams))
-    trees = fit_tables(config, ngrams, target, width, data.rest)
+    trees = chosen_by | fit_tables(config, ngrams, target, width, data.rest)
     if HEADS in tables:
         trees[HEADS] = heads.load(heads_file(config), checkpoint_dtype(config))
     generators = {
@@ -152,7 +156,11 @@ def prepare(config: ConfigDict, models: dict[str, LoadedModel]) -> Job:
         for name, strategy in strategies.items()
     }
     prompts = generators[BASELINE].encode([config.prefix + e.source for e in data.examples])
-    return Job(config, models, data.examples, data.metric, prompts, strategies, generators)
+    guides = {
+        name: guide(name, config.strategies.get(name), strategy, chosen_by, len(prompts))
+        for name, strategy in strategies.items()
+    }
+    return Job(config, models, data.examples, data.metric, prompts, strategies, generators, guides)
 
 
 def fit_tables(
@@ -225,7 +233,7 @@ def warm_up(job: Job, batch: Batch, found: dict[str, Measured], bar: tqdm) -> No
     """Compiles every strategy for the shape of a batch."""
     for name, generator in job.generators.items():
         start = time.perf_counter()
-        timed(generator, batch, job.config.seed)
+        timed(generator, batch, job.config.seed, **job.guides[name].told(0, batch))
         found[name].compile_seconds += time.perf_counter() - start
         bar.update()
 
@@ -236,22 +244,29 @@ def measure_batch(
     """Decodes a batch by all strategies, one after another, and once each without new tokens."""
     nothing = np.zeros(job.config.batch_size, np.int32)
     for name, generator in job.generators.items():
-        entry = found[name]
-        took, rows, generation = timed(generator, batch, job.config.seed)
+        entry, guide = found[name], job.guides[name]
+        told = guide.told(repeat, batch)
+        took, rows, generation = timed(generator, batch, job.config.seed, **told)
         entry.seconds[repeat, index] = took
-        entry.fixed[repeat, index] = timed(generator, batch, job.config.seed, nothing)[0]
+        entry.fixed[repeat, index] = timed(
+            generator, batch, job.config.seed, limit=nothing, **told
+        )[0]
+        guide.learn(repeat, batch, generation, took)
         if repeat == 0:
             entry.rows[index] = rows[: batch.rows]
             entry.traces[index] = (jax.device_get(generation), batch.rows)
 
 
 def timed(
-    generator: Generator, batch: Batch, seed: int, limit: np.ndarray | None = None
+    generator: Generator, batch: Batch, seed: int, **more: Any
 ) -> tuple[float, list[list[int]], Any]:
-    """Seconds from host tokens to host tokens, the rows, and the generation."""
+    """Seconds from host tokens to host tokens, the rows, and the generation.
+
+    `more` are other arguments of `Generator.run`.
+    """
     keys = generator.keys(batch, seed).block_until_ready()
     start = time.perf_counter()
-    generation = generator.run(batch, keys, limit)
+    generation = generator.run(batch, keys, **more)
     rows = generator.rows(generation)
     return time.perf_counter() - start, rows, generation
 

@@ -86,6 +86,7 @@ def example_fields() -> ConfigDict:
     config.reference_file = ""
     config.source_field = "source"  # of JSONL
     config.reference_field = "reference"
+    config.group_field = ""  # by which decodes tell their figures apart; empty: by none
     config.prefix = ""  # put before every source
 
     config.examples = 0  # how many; 0: all
@@ -103,6 +104,83 @@ def ngram_config(**changes: Any) -> ConfigDict:
     config.smoothing = 1e-3  # added to every count
     config.heldout = 1000  # rows, drawn at random, that perplexity and accuracy are measured on
     config.seed = 0  # of that draw
+    config.update(changes)
+    return config
+
+
+def select_data_config(tasks: Mapping[str, Mapping[str, Any]], **changes: Any) -> ConfigDict:
+    """Offline data for choosing a drafter; `tasks` give fields of `example_fields` by name."""
+    config = ConfigDict()
+    config.experiment = "select_data"
+    config.target = ""  # directory or hub id
+    config.drafter = ""  # directory or hub id of the model called "drafter", if there is one
+    config.drafters = ConfigDict()  # more of them: name -> directory or hub id
+    config.dtype = "float32"  # bfloat16 on TPU and GPU
+    config.mesh = ConfigDict({"data": 1, "model": 1})  # devices that split batch and weights
+    config.split_drafters = False  # False: every device holds the drafters whole
+    config.tasks = ConfigDict()  # sets of queries
+    for name, fields in tasks.items():
+        config.tasks[name] = example_fields()
+        config.tasks[name].data.split = "train"
+        config.tasks[name].update(fields)
+    config.strategies = ConfigDict()  # the arms
+    config.batch_size = 64  # of generation
+    config.repeats = 0  # timed decodes of every query by every arm; 0: nothing is timed
+    config.max_new_tokens = 64
+    config.max_prompt_tokens = 512  # longer prompts are left out
+    config.bucket = 8  # prompts are padded to multiples of it; each width compiles once
+    config.seed = 0
+    for field, value in changes.items():
+        config[field] = ConfigDict(value) if isinstance(value, dict) else value
+    return config
+
+
+def select_config(**changes: Any) -> ConfigDict:
+    """A policy that chooses a drafter; fields of groups are changed as `fit={"epochs": 10}`."""
+    config = ConfigDict()
+    config.experiment = "select"
+    config.data = ""  # folder that select_data has made
+    config.test = ""  # another one, to judge by; empty: a share of `data`
+    config.heldout = 0.1  # that share
+    config.arms = ()  # of the data, in the policy's order; empty: all
+    config.hidden = 512  # units of each hidden layer
+    config.reward = ConfigDict(
+        {
+            "kind": "alignment",  # with the target, and cheapness; or speedup, as it was measured
+            "measure": "rouge_l",  # of alignment; or token_lcs
+            "align_weight": 0.5,  # of alignment against cheapness
+            "unit": 1e9,  # parameters that cheapness counts in
+        }
+    )
+    config.fit = ConfigDict(
+        {
+            "objective": "exact",  # or reinforce
+            "baseline": False,  # of reinforce
+            "epochs": 3,
+            "batch_size": 64,
+            "learning_rate": 1e-3,
+            "weight_decay": 1e-2,
+            "b1": 0.9,
+            "b2": 0.99,
+            "eps": 1e-8,
+        }
+    )
+    config.seed = 0
+    for field, value in changes.items():
+        if isinstance(value, dict):
+            config[field].update(value)
+        else:
+            config[field] = value
+    return config
+
+
+def select_curve_config(**changes: Any) -> ConfigDict:
+    """What training queries and the weight of alignment are worth; no fields beyond these."""
+    config = select_config()
+    config.experiment = "select_curve"
+    config.sizes = ()  # training queries; empty: 10, 30, 100, ... and all
+    config.seeds = 5  # of the choice of queries and of training
+    config.align_weights = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
     config.update(changes)
     return config
 

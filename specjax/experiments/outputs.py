@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from specjax.api import Generator
 from specjax.errors import UserError
+from specjax.experiments.programs import release_programs
 
 
 def write_outputs(
@@ -21,6 +22,7 @@ def write_outputs(
     *,
     batch_size: int,
     seed: int,
+    title: str = "target outputs",
 ) -> list[list[int]]:
     """Generated ids of every prompt; decodes those that `file` does not hold yet.
 
@@ -36,7 +38,7 @@ def write_outputs(
     left = [index for index in order if index not in made]
     with (
         file.open("a", encoding="utf-8") as lines,
-        tqdm(total=len(prompts), initial=len(made), desc="target outputs", unit="example") as bar,
+        tqdm(total=len(prompts), initial=len(made), desc=title, unit="example") as bar,
     ):
         for start in range(0, len(left), batch_size):
             indices = left[start : start + batch_size]
@@ -48,6 +50,7 @@ def write_outputs(
                 lines.write(json.dumps(line, ensure_ascii=False) + "\n")
             lines.flush()
             bar.update(len(indices))
+            release_programs()
     return [made[index] for index in range(len(prompts))]
 
 
@@ -65,7 +68,7 @@ def _decode(
 
 def _checked(file: Path, prompts: Sequence[str]) -> list[dict[str, Any]]:
     """The rows that are done already."""
-    done = _whole_lines(file)
+    done = whole_lines(file)
     for row in done:
         index = row["index"]
         if index >= len(prompts) or row["source"] != prompts[index]:
@@ -76,7 +79,7 @@ def _checked(file: Path, prompts: Sequence[str]) -> list[dict[str, Any]]:
     return done
 
 
-def _whole_lines(file: Path) -> list[dict[str, Any]]:
+def whole_lines(file: Path) -> list[dict[str, Any]]:
     """The rows of a file; a last line that a kill cut off is removed."""
     if not file.exists():
         return []

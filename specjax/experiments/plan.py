@@ -24,6 +24,7 @@ from specjax.checkpoints.tensors import flat_shapes
 from specjax.decoding.loop import generate
 from specjax.decoding.state import Decoder
 from specjax.decoding.strategy import Strategy
+from specjax.drafting.selected import arms_are_given
 from specjax.errors import UserError
 from specjax.experiments.fields import (
     HEADS,
@@ -32,6 +33,7 @@ from specjax.experiments.fields import (
     heads_file,
     model_names,
 )
+from specjax.experiments.selecting import selection_trees
 from specjax.experiments.strategies import load_strategies
 from specjax.models.base import LanguageModel
 from specjax.models.narrowed import narrowed
@@ -162,6 +164,7 @@ def trace(
     dtype = checkpoint_dtype(config)
     params = {name: abstract_params(whole[name], dtype) for name in decoder.used}
     params |= dict.fromkeys(decoder.drafter.tables, table_shapes(width))
+    params |= selection_trees({"": strategy}, whole["target"])
     if HEADS in params:
         params[HEADS] = heads.shapes(heads_file(config), dtype)
     check_heads(decoder, params)
@@ -169,7 +172,9 @@ def trace(
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), config.batch_size))
     limit = jax.ShapeDtypeStruct(rows, jnp.int32)
     decode = lambda *args: generate(decoder, *args)  # noqa: E731
-    return jax.eval_shape(decode, params, *abstract_prompt(config), keys, limit, strategy.options())
+    options = strategy.options()
+    options = options.replace(arms=limit) if arms_are_given(decoder.drafter) else options
+    return jax.eval_shape(decode, params, *abstract_prompt(config), keys, limit, options)
 
 
 def show(

@@ -13,8 +13,10 @@ from specjax.decoding.state import Trace
 from specjax.decoding.strategy import Settings, Strategy
 from specjax.decoding.summary import summarise
 from specjax.drafting.base import Drafter
+from specjax.evaluation.arms import arm_figures, arm_table, arms_of_texts
 from specjax.evaluation.cost import Costs, standardized_walltime_improvement
 from specjax.evaluation.environment import environment
+from specjax.evaluation.groups import by_group, group_table, with_speedups
 from specjax.evaluation.handovers import handovers, replaced_tokens
 from specjax.evaluation.operations import operations, shape_of
 from specjax.evaluation.quality import METRICS, signature
@@ -61,6 +63,7 @@ def write(
         "costs": cost_entries(costs, target),
         "roofline": rooflines(job, rounds_of(measured[BASELINE].traces), steps),
         "texts": texts(job, measured),
+        "groups": groups(job, measured),
     }
     write_jsonl(workdir / "outputs.jsonl", output_rows(job, measured, outputs))
     write_trace(workdir / "trace.npz", measured)
@@ -69,6 +72,10 @@ def write(
     lossy = any(not entry["lossless"] for entry in content["strategies"].values())
     for made in (table, predictions, *[handed_over] * lossy):
         print(made(content["strategies"]), end="\n\n")
+    if any(entry["arms"] for entry in content["strategies"].values()):
+        print(arm_table(content["strategies"]), end="\n\n")
+    if content["groups"]:
+        print(group_table(content["groups"]), end="\n\n")
     if job.metric != "none":
         print(f"metric: {content['environment']['metric']}")
     print(f"results in {workdir}")
@@ -182,6 +189,7 @@ def strategy_entry(
         "baseline": baseline,
         "quality": quality(job, outputs),
         "acceptance": acceptance(rounds),
+        "arms": None if rounds.arm is None else arm_figures(rounds, strategy.drafter.names),
         "rounds": round_figures(rounds),
         "time": time_spent(costs, rounds, stats, decoder, seconds, fixed_seconds(entry)),
         "predicted": prediction,
@@ -244,6 +252,20 @@ def texts(job: Job, measured: dict[str, Measured]) -> list[dict[str, Any]]:
     return found
 
 
+def groups(job: Job, measured: dict[str, Measured]) -> dict[str, Any]:
+    """Figures of every strategy by group of examples; nothing where examples have none."""
+    names = [example.group for example in job.examples]
+    if None in names:
+        return {}
+    alone = job.config.batch_size == 1  # else rows of several groups share their seconds
+    found = {
+        name: by_group(names, rounds_of(entry.traces), entry.batch_seconds if alone else None)
+        for name, entry in measured.items()
+    }
+    bases = {name: found[baseline_of(job.strategies[name], job.strategies)] for name in measured}
+    return with_speedups(found, bases)
+
+
 def token_count(entry: Measured) -> int:
     """Generated tokens of all examples."""
     return sum(map(len, entry.tokens))
@@ -290,6 +312,7 @@ def output_rows(
     job: Job, measured: dict[str, Measured], outputs: dict[str, list[str]]
 ) -> list[dict[str, Any]]:
     """One row per example and strategy."""
+    arms = {name: arms_of(job, name, entry) for name, entry in measured.items()}
     return [
         {
             "example": index,
@@ -298,10 +321,19 @@ def output_rows(
             "reference": example.reference,
             "output": outputs[name][index],
             "tokens": entry.tokens[index],
+            **({"arms": arms[name][index]} if arms[name] else {}),
         }
         for index, example in enumerate(job.examples)
         for name, entry in measured.items()
     ]
+
+
+def arms_of(job: Job, name: str, entry: Measured) -> list[dict[str, int]] | None:
+    """Of every example the rounds of each arm; None for a strategy that chooses none."""
+    rounds = rounds_of(entry.traces)
+    if rounds.arm is None:
+        return None
+    return arms_of_texts(rounds, job.strategies[name].drafter.names)
 
 
 def write_trace(file: Path, measured: dict[str, Measured]) -> None:

@@ -6,13 +6,27 @@ from ml_collections import ConfigDict
 
 from specjax.decoding.strategy import Strategy, from_config
 from specjax.errors import UserError
+from specjax.experiments.selecting import CHOOSING, methods
 
 BASELINE = "autoregressive"
 
 
 def load_strategies(config: ConfigDict, vocab_size: int) -> dict[str, Strategy]:
-    """The strategies of the config, the greedy autoregressive baseline first."""
-    made = {name: from_config(name, spec, vocab_size) for name, spec in config.strategies.items()}
+    """The strategies of the config, the greedy autoregressive baseline first.
+
+    Those that choose among others come last.
+    """
+    specs = config.strategies
+    made = {
+        name: from_config(name, spec, vocab_size)
+        for name, spec in specs.items()
+        if spec.get("drafter") not in CHOOSING
+    }
+    made |= {
+        name: from_config(name, specs[name], vocab_size, methods(name, made))
+        for name in specs
+        if name not in made
+    }
     baseline = made.pop(BASELINE, Strategy())
     if not (baseline.autoregressive and baseline.greedy):
         raise UserError(f"strategies.{BASELINE} must be greedy and draft nothing")

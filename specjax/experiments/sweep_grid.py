@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 from specjax.errors import UserError
 from specjax.experiments.config_file import read_config
 from specjax.experiments.fields import check_fields, model_names
+from specjax.experiments.selecting import arms_named
 from specjax.experiments.strategies import load_strategies
 
 MODEL_FIELDS = ("target", "drafter", "drafters", "dtype", "mesh", "split_drafters")
@@ -218,14 +219,15 @@ def changed(base: ConfigDict, fields: Mapping[str, Any], strategies: Sequence[st
 
 
 def kept(specs: ConfigDict, names: Sequence[str]) -> ConfigDict:
-    """The strategies of these names, and those that draft nothing under the same sampling."""
+    """The strategies of these names, their arms, and those that draft nothing as they sample."""
     for name in names:
         if name not in specs:
             raise UserError(
                 f"config.strategies has {name!r}; it must name strategies of the base config,"
                 f" {', '.join(specs)}"
             )
-    wanted = {_sampling(specs[name]) for name in names}
+    names = {*names, *(arm for name in names for arm in arms_named(specs[name]))}
+    wanted = {_sampling(specs[name]) for name in names if name in specs}
     return ConfigDict(
         {
             name: spec

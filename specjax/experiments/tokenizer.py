@@ -10,7 +10,6 @@ from typing import Any
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
-from specjax.checkpoints.huggingface import replacing_directory
 from specjax.checkpoints.tokenizer import (
     BYTE_SPECIALS,
     BYTES,
@@ -25,6 +24,7 @@ from specjax.data.text import is_json
 from specjax.errors import UserError
 from specjax.experiments.data import check_one_place, data_words, file_words, stream
 from specjax.experiments.fields import check_choices, check_integers
+from specjax.writing import replacing_directory
 
 FOLDER = "tokenizer"
 

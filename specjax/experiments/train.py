@@ -6,7 +6,6 @@ sequences (of the data, of the target, of the model itself) and an objective.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from specjax.experiments.fields import (
     check_numbers,
     check_rows_per_device,
 )
+from specjax.experiments.settings import check_settings, write_settings
 from specjax.experiments.train_model import check_start, load_start
 from specjax.experiments.train_objective import objective_of
 from specjax.experiments.train_plan import show_plan
@@ -44,9 +44,6 @@ from specjax.training.optimizer import Optimizer
 from specjax.training.step import Task
 from specjax.training.trainer import Run, fit
 from specjax.writing import write_json
-
-SETTINGS = "settings.json"
-"""In the workdir: the config of the run that it holds."""
 
 _LEAST = {
     "optimizer.steps": 1,
@@ -90,8 +87,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     scores = scores_of(config, task, frozen, subject, target, texts, encoder)
     scores.check(config.evaluation.keep)
     # Only now: a mistake that was refused above must not claim the workdir for its config.
-    workdir.mkdir(parents=True, exist_ok=True)
-    write_json(workdir / SETTINGS, settings_of(config))
+    write_settings(config, workdir)
     batches = train_data.mixture(config, start.model, encoder, texts.train, target, workdir)
     params = fit(run_of(config, subject, task, frozen, batches, scores), workdir)
     places = subject.save(params, workdir)
@@ -138,31 +134,6 @@ def check_train_fields(config: ConfigDict) -> None:
             " config.objective.name must be distillation"
         )
     optimizer_of(config)
-
-
-def settings_of(config: ConfigDict) -> dict[str, Any]:
-    """The config as it comes back from JSON."""
-    return json.loads(json.dumps(config.to_dict()))
-
-
-def check_settings(config: ConfigDict, workdir: Path) -> None:
-    """Refuses a workdir that holds a run of another config."""
-    file = workdir / SETTINGS
-    before = json.loads(file.read_text("utf-8")) if file.exists() else settings_of(config)
-    for field, (old, new) in differences(before, settings_of(config)):
-        raise UserError(
-            f"{str(workdir)!r} holds a run with {field} {old!r}, this config has {new!r}; give"
-            " another --workdir, or remove that one"
-        )
-
-
-def differences(first: Any, second: Any, where: str = "config") -> Any:
-    """Dotted paths at which two trees differ, with both values."""
-    if isinstance(first, dict) and isinstance(second, dict):
-        for key in dict.fromkeys([*first, *second]):
-            yield from differences(first.get(key), second.get(key), f"{where}.{key}")
-    elif first != second:
-        yield where, (first, second)
 
 
 def optimizer_of(config: ConfigDict) -> Optimizer:

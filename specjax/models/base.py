@@ -104,6 +104,15 @@ class LanguageModel(Protocol):
         Decoder-only: prefills all prompt tokens but the last, length `prompt_length - 1`.
         """
 
+    def start_embedded(
+        self, params: Params, prompt: jax.Array, prompt_length: jax.Array, capacity: int
+    ) -> tuple[Cache, jax.Array]:
+        """`start`, and an embedding [B, D] float32 of each prompt from the same pass.
+
+        Encoder-decoder: the mean of the final-normed encoder states over the prompt's tokens.
+        Decoder-only: the final-normed state of the last prompt token.
+        """
+
     def extend(
         self,
         params: Params,

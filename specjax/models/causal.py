@@ -210,6 +210,12 @@ class CausalModule(nn.Module):
             made.append(keys_values)
         return states, made
 
+    def read(self, tokens: jax.Array, length: jax.Array) -> tuple[list[KeysValues], jax.Array]:
+        """Keys and values of prompts [B, T] of `length` [B], and embeddings [B, D] float32."""
+        states, made = self.run(tokens, length)
+        last = jnp.take_along_axis(states[-1], (length - 1)[:, None, None], axis=1)[:, 0]
+        return made, self.final_norm(last).astype(jnp.float32)
+
     def decode_step(
         self,
         tokens: jax.Array,
@@ -295,10 +301,10 @@ class Causal(LinenModel):
     def taught(self, batch: Mapping[str, jax.Array]) -> tuple[jax.Array, ...]:
         return batch["inputs"], batch["length"]
 
-    def start(
+    def start_embedded(
         self, params: Params, prompt: jax.Array, prompt_length: jax.Array, capacity: int
-    ) -> Cache:
-        _, own = apply(self.module, "run", params, prompt, prompt_length)
+    ) -> tuple[Cache, jax.Array]:
+        own, embedding = apply(self.module, "read", params, prompt, prompt_length)
         room = ((0, 0), (0, 0), (0, capacity - prompt.shape[1]), (0, 0))
         own = jax.tree.map(lambda x: jnp.pad(x, room), own)
-        return Cache({"own": own}, prompt_length - 1)
+        return Cache({"own": own}, prompt_length - 1), embedding

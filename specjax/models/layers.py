@@ -211,3 +211,10 @@ def key_mask(length: jax.Array, size: int) -> jax.Array:
     """Additive mask [B, 1, 1, size] that hides keys at and beyond each row's `length` [B]."""
     hidden = jnp.arange(size) >= length[:, None]
     return jnp.where(hidden, MASKED, 0.0).astype(jnp.float32)[:, None, None, :]
+
+
+def masked_mean(x: jax.Array, length: jax.Array) -> jax.Array:
+    """Float32 mean [B, D] of the first `length` [B] of the states x [B, S, D]."""
+    inside = jnp.arange(x.shape[1]) < length[:, None]
+    total = jnp.sum(jnp.where(inside[..., None], x.astype(jnp.float32), 0.0), axis=1)
+    return total / length[:, None]

@@ -13,7 +13,7 @@ from specjax.models.layers import apply
 
 
 class LinenModel:
-    """The part of the model contract that follows from `config`, `module`, `depth` and `taught`.
+    """The part of the model contract that follows from the fields below.
 
     The module has `states`, `teach` and `head_logits`; the first two take what `taught` gives, then
     whether dropout is off, then the decoder layers (1-based) whose states or logits are wanted. Its
@@ -24,6 +24,7 @@ class LinenModel:
     module: nn.Module
     depth: int  # decoder layers
     taught: Callable[[Mapping[str, jax.Array]], tuple[jax.Array, ...]]  # of a batch
+    start_embedded: Callable[..., tuple[Cache, jax.Array]]
 
     @property
     def vocab_size(self) -> int:
@@ -54,6 +55,11 @@ class LinenModel:
 
     def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
         return apply(self.module, "head_logits", params, hidden)
+
+    def start(
+        self, params: Params, prompt: jax.Array, prompt_length: jax.Array, capacity: int
+    ) -> Cache:
+        return self.start_embedded(params, prompt, prompt_length, capacity)[0]
 
     def extend(
         self,

@@ -53,6 +53,11 @@ class Narrowed:
     ) -> Cache:
         return self.model.start(params, prompt, prompt_length, capacity)
 
+    def start_embedded(
+        self, params: Params, prompt: jax.Array, prompt_length: jax.Array, capacity: int
+    ) -> tuple[Cache, jax.Array]:
+        return self.model.start_embedded(params, prompt, prompt_length, capacity)
+
     def extend(
         self, params: Params, tokens: jax.Array, cache: Cache, **how: Any
     ) -> tuple[Output, Cache]:

@@ -27,6 +27,7 @@ from specjax.models.layers import (
     apply,
     attend,
     key_mask,
+    masked_mean,
     merge_heads,
     rematerialised,
     remembered,
@@ -232,13 +233,14 @@ class T5Module(nn.Module):
             return tied_logits(x, self.embedding.astype(c.dtype), training)
         return self.head(x).astype(jnp.float32)
 
-    def read(self, source: jax.Array, length: jax.Array) -> dict[str, Any]:
-        """What cross-attention needs of source [B, S]."""
+    def read(self, source: jax.Array, length: jax.Array) -> tuple[dict[str, Any], jax.Array]:
+        """What cross-attention needs of source [B, S], and its embedding [B, D] float32."""
         encoded = self.encode(source, length)
-        return {
+        data = {
             "cross": [layer.cross_keys_values(encoded) for layer in self.decoder],
             "cross_bias": key_mask(length, source.shape[1]),
         }
+        return data, masked_mean(encoded, length)
 
     def reversed_bias(self, capacity: int) -> jax.Array:
         """Self-attention bias and causal mask by position, [H, 2 * capacity] (see `bias_rows`)."""
@@ -366,15 +368,16 @@ class T5(LinenModel):
     def taught(self, batch: Mapping[str, jax.Array]) -> tuple[jax.Array, ...]:
         return batch["prompt"], batch["prompt_length"], batch["inputs"]
 
-    def start(
+    def start_embedded(
         self, params: Params, prompt: jax.Array, prompt_length: jax.Array, capacity: int
-    ) -> Cache:
+    ) -> tuple[Cache, jax.Array]:
         c = self.config
         variables = {"params": params}
         empty = jnp.zeros((prompt.shape[0], c.num_heads, capacity, c.d_kv), c.dtype)
+        read, embedding = apply(self.module, "read", params, prompt, prompt_length)
         data = {
-            **apply(self.module, "read", params, prompt, prompt_length),
+            **read,
             "own": [(empty, empty)] * c.num_decoder_layers,
             "bias": self.module.apply(variables, capacity, method="reversed_bias"),
         }
-        return Cache(data, jnp.zeros_like(prompt_length))
+        return Cache(data, jnp.zeros_like(prompt_length)), embedding

@@ -22,6 +22,7 @@ FLICKR = "multi30k/test_2016_flickr"
 FILES = {
     "wmt14_deen": (parallel(NEWS_DE, NEWS_EN), 3003),
     "wmt14_ende": (parallel(NEWS_EN, NEWS_DE), 3003),
+    "multi30k_deen": (parallel(f"{FLICKR}.de.gz", f"{FLICKR}.en.gz"), 1000),
     "multi30k_ende": (parallel(f"{FLICKR}.en.gz", f"{FLICKR}.de.gz"), 1000),
     "iwslt17_deen": (rows("iwslt2017/test.json.gz"), 8079),
     "iwslt17_ende": (rows("iwslt2017/test.json.gz"), 8079),

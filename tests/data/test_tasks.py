@@ -34,6 +34,7 @@ CASES = {
     ],
     "iwslt17_deen": [({"translation": PAIR}, TO_EN, "Hi!")],
     "iwslt17_ende": [({"translation": PAIR}, TO_DE, "Hallo!")],
+    "multi30k_deen": [(PAIR, TO_EN, "Hi!")],
     "multi30k_ende": [(PAIR, TO_DE, "Hallo!")],
     "xsum": [({"document": "It rained.\nA lot.", "summary": "Rain."},
               "summarize: It rained.\nA lot.", "Rain.")],

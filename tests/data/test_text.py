@@ -26,6 +26,12 @@ def test_json_rows_by_the_named_fields(tmp_path, array):
     file.write_text(json.dumps(rows) if array else "\n".join(map(json.dumps, rows)))
     found = read_examples(str(file), source_field="q", reference_field="r")
     assert found == [Example("a", "A"), Example("b"), Example("c")]
+    with pytest.raises(UserError, match="row 2 has no text in field 'r', only q; .* group_field"):
+        read_examples(str(file), source_field="q", group_field="r")
+    groups = [
+        example.group for example in read_examples(str(file), source_field="q", group_field="q")
+    ]
+    assert groups == ["a", "b", "c"]
 
 
 def test_mistakes_name_the_field_of_the_config(tmp_path):
@@ -35,7 +41,7 @@ def test_mistakes_name_the_field_of_the_config(tmp_path):
     told = {
         (str(empty),): f"source_file {str(empty)!r} is empty; it must hold at least one example",
         (str(rows),): f"source_file {str(rows)!r} row 2 has no text in field 'source', only text, "
-        "id; name the fields with source_field and reference_field",
+        "id; name the field with source_field",
         ("no",): "source_file 'no' cannot be read: No such file or directory",
         (str(empty), "no"): "reference_file 'no' cannot be read: No such file or directory",
         (str(empty), str(rows)): f"source_file {str(empty)!r} has 0 lines, reference_file "

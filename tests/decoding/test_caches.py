@@ -18,14 +18,17 @@ from scripted import WIDTH, PrefixModel, prefix_params
 
 from specjax.decoding.strategy import Strategy, bild
 from specjax.drafting import cascade as cascades
+from specjax.drafting import switching
 from specjax.drafting.base import Context, Options
 from specjax.drafting.blockwise import Blockwise
+from specjax.drafting.choosing import ByChance
 from specjax.drafting.copying import MaxGram, PromptLookup
 from specjax.drafting.matrix import cascade
 from specjax.drafting.neural import BREAK_EVEN, Neural
 from specjax.drafting.ngram import NGram
 from specjax.drafting.none import Nothing
 from specjax.drafting.running import nothing_seen
+from specjax.drafting.selected import Arm, Selected, Switched
 from specjax.drafting.sync import catch_up
 from specjax.drafting.uniform import Uniform
 from specjax.models.t5 import T5, T5Config
@@ -96,6 +99,38 @@ STRATEGIES = {
         cascade(("drafter", "little", "max_gram"), ((2, 2, 2), (0, 1, 1), (0, 0, 2)), "lenience"),
         temperature=1.0,
         numbers=(("lenience", 0.2),),
+    ),
+    "selected": Strategy(
+        Selected(
+            (
+                Arm("small", Neural("drafter", 3)),
+                Arm("exit", Neural("target", 2, exit=1)),
+                Arm("tiny", Neural("little", 2)),
+            ),
+            ByChance(),
+        ),
+        widths=(2, 3),
+    ),
+    "switched": Strategy(
+        Switched(
+            (
+                Arm("none", Nothing()),
+                Arm("small", Neural("drafter", 3)),
+                Arm("exit", Neural("target", 2, exit=1)),
+                Arm("tiny", Neural("little", 2)),
+                Arm("small_confident", Neural("drafter", 2, "confidence")),
+            ),
+            (1, 3),
+            thompson=True,
+        ),
+        temperature=1.0,
+        numbers=(
+            ("confidence", 0.3),
+            ("costs", (0.0, 0.1, 0.2, 0.1, 0.1)),
+            *switching.DEFAULTS.items(),
+            ("explore", 3.0),
+        ),
+        widths=(0, 1, 2, 3),
     ),
 }
 

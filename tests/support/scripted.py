@@ -54,6 +54,10 @@ class PrefixModel:
         source = jnp.sum(params["embedding"][prompt] * inside[..., None], axis=1)
         return Cache({"tokens": tokens, "source": source}, jnp.zeros_like(prompt_length))
 
+    def start_embedded(self, params, prompt, prompt_length, capacity):
+        last = jnp.take_along_axis(prompt, prompt_length[:, None] - 1, axis=1)[:, 0]
+        return self.start(params, prompt, prompt_length, capacity), params["embedding"][last]
+
     def extend(self, params, tokens, cache, *, at=None, **whole):
         position = cache.length[:, None] + jnp.arange(tokens.shape[1])
         rows = jnp.arange(tokens.shape[0])[:, None]
@@ -105,6 +109,10 @@ class ScriptModel:
 
     def start(self, params, prompt, prompt_length, capacity):
         return Cache({}, jnp.zeros_like(prompt_length))
+
+    def start_embedded(self, params, prompt, prompt_length, capacity):
+        embedding = jax.nn.one_hot(prompt[:, 0], self.vocab_size)
+        return self.start(params, prompt, prompt_length, capacity), embedding
 
     def extend(self, params, tokens, cache, *, at=None, **whole):
         position = cache.length[:, None] + jnp.arange(tokens.shape[1])

@@ -1,0 +1,143 @@
+"""Training a policy on queries for which the reward of every arm is known (methods.md 4.2).
+
+All arms were tried on every query, so the expected reward J = mean of sum_a pi(a|q) r(q, a) is a
+sum, not a sample, and is maximised as such. REINFORCE draws one arm for each query and gives the
+same gradient on average; it is the alternative. Maximising the mean of sum_a r(q, a) log pi(a|q),
+as if logged pairs of arm and reward were labels, does neither: its optimum is pi proportional to r.
+Letters: N queries, B rows of a batch, D width of the embedding, k arms.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from specjax.models.base import Params
+from specjax.selection.policy import Policy, logits
+
+EXACT, REINFORCE = OBJECTIVES = ("exact", "reinforce")
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """How a policy is trained; the defaults are the paper's (Table 9). Hashable.
+
+    `baseline` subtracts from a reward of REINFORCE the mean of the batch's other rows.
+
+    Raises:
+      ValueError: when a setting is unknown or out of range.
+    """
+
+    objective: str = EXACT
+    baseline: bool = False
+    epochs: int = 3
+    batch_size: int = 64
+    learning_rate: float = 1e-3
+    weight_decay: float = 1e-2
+    b1: float = 0.9
+    b2: float = 0.99
+    eps: float = 1e-8
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise ValueError(
+                f"objective is {self.objective!r}; it must be one of {', '.join(OBJECTIVES)}"
+            )
+        if self.baseline and self.objective != REINFORCE:
+            raise ValueError(f"baseline is True; it needs the objective {REINFORCE!r}")
+        for field in ("epochs", "batch_size"):
+            value = getattr(self, field)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{field} is {value!r}; it must be an integer of at least 1")
+        for field, low, high in (
+            ("learning_rate", 1e-9, 1e3),
+            ("weight_decay", 0.0, 1e3),
+            ("b1", 0.0, 1 - 1e-9),
+            ("b2", 0.0, 1 - 1e-9),
+            ("eps", 1e-30, 1.0),
+        ):
+            if not low <= getattr(self, field) <= high:
+                raise ValueError(
+                    f"{field} is {getattr(self, field)!r}; it must be from {low:g} to {high:g}"
+                )
+
+
+def expected(scores: jax.Array, rewards: jax.Array) -> jax.Array:
+    """Expected reward [B] of a policy with logits `scores` [B, k]."""
+    return jnp.sum(jax.nn.softmax(scores) * rewards, axis=-1)
+
+
+def sampled(
+    scores: jax.Array, rewards: jax.Array, weight: jax.Array, key: jax.Array, baseline: bool
+) -> jax.Array:
+    """What REINFORCE differentiates [B]: log pi(a) (r(a) - b) for one arm a ~ pi of each row.
+
+    The gradient is that of `expected` on average, with any b that does not depend on the row's own
+    arm: here 0, or the mean reward of the other rows. `weight` [B] is 0 for rows that fill up.
+    """
+    arm = jax.random.categorical(key, jax.lax.stop_gradient(scores))[:, None]
+    gained = jnp.take_along_axis(rewards, arm, axis=1)[:, 0]
+    others = (jnp.sum(gained * weight) - gained) / jnp.maximum(jnp.sum(weight) - 1, 1)
+    advantage = gained - others * baseline
+    return jnp.take_along_axis(jax.nn.log_softmax(scores), arm, axis=1)[:, 0] * advantage
+
+
+def fit(
+    policy: Policy, settings: Fit, embeddings: jax.Array, rewards: jax.Array, key: jax.Array
+) -> Params:
+    """Parameters of the policy after all epochs on embeddings [N, D] with rewards [N, k] float32.
+
+    The order of the queries is drawn anew for each epoch. One compiled program for each N.
+    """
+    first, order, draws = jax.random.split(key, 3)
+    return _train(settings, policy.init(first), embeddings, rewards, order, draws)
+
+
+@functools.partial(jax.jit, static_argnames="settings")
+def _train(
+    settings: Fit,
+    params: Params,
+    embeddings: jax.Array,
+    rewards: jax.Array,
+    order: jax.Array,
+    draws: jax.Array,
+) -> Params:
+    optimizer = optax.adamw(
+        settings.learning_rate,
+        settings.b1,
+        settings.b2,
+        settings.eps,
+        weight_decay=settings.weight_decay,
+    )
+
+    def objective(params: Params, rows: jax.Array, weight: jax.Array, key: jax.Array) -> jax.Array:
+        scores, gains = logits(params, embeddings[rows]), rewards[rows]
+        if settings.objective == EXACT:
+            value = expected(scores, gains)
+        else:
+            value = sampled(scores, gains, weight, key, settings.baseline)
+        return -jnp.sum(value * weight) / jnp.sum(weight)
+
+    def step(carry: tuple, batch: tuple) -> tuple:
+        params, state = carry
+        updates, state = optimizer.update(jax.grad(objective)(params, *batch), state, params)
+        return (optax.apply_updates(params, updates), state), None
+
+    rows, weight = _batches(len(embeddings), settings, order)
+    batches = rows, weight, jax.random.split(draws, len(rows))
+    return jax.lax.scan(step, (params, optimizer.init(params)), batches)[0][0]
+
+
+def _batches(count: int, settings: Fit, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Rows [steps, B] of all batches of all epochs, and their weights; 0 for what fills up."""
+    size = min(settings.batch_size, count)
+    missing = -count % size
+    keys = jax.random.split(key, settings.epochs)
+    orders = jax.vmap(lambda each: jax.random.permutation(each, count))(keys)
+    rows = jnp.pad(orders, ((0, 0), (0, missing)))
+    weight = jnp.broadcast_to(jnp.arange(count + missing) < count, rows.shape)
+    return rows.reshape(-1, size), weight.reshape(-1, size).astype(jnp.float32)

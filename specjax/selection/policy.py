@@ -1,0 +1,125 @@
+"""The policy: a small network that reads the target's embedding of a prompt and scores the arms.
+
+Context-aware assistant selection, methods.md 4.2: D inputs, two hidden layers of tanh units, one
+logit for each arm; their softmax is the probability of choosing it. Letters: B rows, D width of the
+embedding, k arms.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+
+from specjax.checkpoints.config_json import read_json
+from specjax.checkpoints.trees import load_tree, save_tree
+from specjax.errors import UserError
+from specjax.models.base import Params
+from specjax.models.layers import product
+from specjax.selection.reward import Reward
+from specjax.writing import replacing_directory, write_json
+
+SHAPE, WEIGHTS = "policy.json", "model.safetensors"
+"""Files of a policy's folder."""
+
+ENCODER_MEAN, LAST_PROMPT_STATE = SOURCES = ("encoder_mean", "last_prompt_state")
+"""What an embedding is: `LanguageModel.start_embedded` of the two kinds of models."""
+
+LAYERS = ("first", "second", "out")
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """What a policy chooses among, what it reads, and what it was trained for.
+
+    Raises:
+      ValueError: when a setting is unknown or out of range.
+    """
+
+    arms: tuple[str, ...]  # names of strategies, in the order of the logits
+    source: str  # of the embedding, one of `SOURCES`
+    width: int  # D
+    reward: Reward = Reward()
+    hidden: int = 512
+
+    def __post_init__(self) -> None:
+        if len(self.arms) < 2 or len(set(self.arms)) < len(self.arms):
+            raise ValueError(f"arms is {self.arms!r}; it must be at least two different names")
+        if self.source not in SOURCES:
+            raise ValueError(f"source is {self.source!r}; it must be one of {', '.join(SOURCES)}")
+        for field in ("width", "hidden"):
+            if getattr(self, field) < 1:
+                raise ValueError(f"{field} is {getattr(self, field)!r}; it must be at least 1")
+
+    def init(self, key: jax.Array) -> Params:
+        """Float32 parameters, uniform in +-1/sqrt(inputs) as the common default; zero biases."""
+        sizes = (self.width, self.hidden, self.hidden, len(self.arms))
+        keys = jax.random.split(key, len(LAYERS))
+        return {
+            name: {
+                "kernel": jax.random.uniform(each, (a, b), jnp.float32, -1, 1) * a**-0.5,
+                "bias": jnp.zeros((b,)),
+            }
+            for name, each, a, b in zip(LAYERS, keys, sizes[:-1], sizes[1:], strict=True)
+        }
+
+
+def logits(params: Params, embedding: jax.Array) -> jax.Array:
+    """Logits [B, k] float32 of the arms for embeddings [B, D] float32."""
+    first, second, out = (params[name] for name in LAYERS)
+    hidden = jnp.tanh(product(embedding, first["kernel"]) + first["bias"])
+    hidden = jnp.tanh(product(hidden, second["kernel"]) + second["bias"])
+    return product(hidden, out["kernel"]) + out["bias"]
+
+
+def check(policy: Policy, arms: Sequence[str], source: str, width: int) -> None:
+    """Refuses a policy for other arms, or one that reads other embeddings.
+
+    Raises:
+      UserError: saying what does not match.
+    """
+    if tuple(arms) != policy.arms:
+        raise UserError(
+            f"arms is {', '.join(arms)}; the policy chooses among {', '.join(policy.arms)}, in"
+            " this order"
+        )
+    if (source, width) != (policy.source, policy.width):
+        raise UserError(
+            f"the target gives embeddings {source} of width {width}; the policy reads"
+            f" {policy.source} of width {policy.width}"
+        )
+
+
+def save(folder: str | Path, policy: Policy, params: Params) -> None:
+    """Writes policy.json and model.safetensors into the folder, in place of what it held."""
+    folder = Path(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with replacing_directory(folder) as partial:
+        write_json(partial / SHAPE, dataclasses.asdict(policy))
+        save_tree(params, partial / WEIGHTS)
+
+
+def load(folder: str | Path) -> tuple[Policy, Params]:
+    """Reads what `save` wrote.
+
+    Raises:
+      UserError: when the folder is not one of a policy, or is damaged.
+    """
+    folder = Path(folder)
+    if not (folder / SHAPE).is_file():
+        raise UserError(f"policy {str(folder)!r} is not a folder with {SHAPE}")
+    policy = _parsed(folder / SHAPE)
+    shapes = jax.eval_shape(policy.init, jax.random.key(0))
+    return policy, load_tree(folder / WEIGHTS, shapes, "weights", SHAPE)
+
+
+def _parsed(file: Path) -> Policy:
+    content = read_json(file)
+    try:
+        fields = {**content, "arms": tuple(content["arms"]), "reward": Reward(**content["reward"])}
+        return Policy(**fields)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{str(file)!r} describes no policy: {error}") from None

@@ -1,0 +1,91 @@
+"""How good an arm was for a query: agreement with the target, cheapness, or measured speed.
+
+Context-aware assistant selection, methods.md 4.1. Letters: N queries, k arms.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+ALIGNMENT, SPEEDUP = KINDS = ("alignment", "speedup")
+ROUGE_L, TOKEN_LCS = MEASURES = ("rouge_l", "token_lcs")
+
+
+@dataclasses.dataclass(frozen=True)
+class Reward:
+    """What a policy is trained for.
+
+    `alignment`: `align_weight * f + (1 - align_weight) * c` (Eq. 2) with the agreement f of an
+    arm's own output with the target's under `measure`, and its cheapness c with parameters counted
+    in `unit`. `speedup`: measured against the target alone.
+
+    Raises:
+      ValueError: when a setting is unknown or out of range.
+    """
+
+    kind: str = ALIGNMENT
+    measure: str = ROUGE_L
+    align_weight: float = 0.5
+    unit: float = 1e9
+
+    def __post_init__(self) -> None:
+        for field, allowed in (("kind", KINDS), ("measure", MEASURES)):
+            if getattr(self, field) not in allowed:
+                raise ValueError(
+                    f"{field} is {getattr(self, field)!r}; it must be one of {', '.join(allowed)}"
+                )
+        if not 0 <= self.align_weight <= 1:
+            raise ValueError(f"align_weight is {self.align_weight!r}; it must be in [0, 1]")
+        if not 0 < self.unit < float("inf"):
+            raise ValueError(f"unit is {self.unit!r}; it must be a positive number of parameters")
+
+
+def rouge_l(reference: str, output: str) -> float:
+    """ROUGE-L F1 in [0, 1] on lower-case alphanumeric words without stemming; 0 if one has none."""
+    return _scorer().score(reference, output)[_ROUGE].fmeasure
+
+
+def token_lcs(reference: Sequence[int], output: Sequence[int]) -> float:
+    """F1 in [0, 1] of the longest common subsequence of token ids; 0 if a side is empty."""
+    if not len(reference) or not len(output):
+        return 0.0
+    return 2 * _common(reference, output) / (len(reference) + len(output))
+
+
+def cheapness(parameters: Sequence[float], unit: float = 1e9) -> np.ndarray:
+    """Cost term c [k] of the arms offered: `1 - exp((p - p_max) / unit)` for p parameters.
+
+    0 for the largest arm, up to 1 for smaller ones: more is cheaper.
+    """
+    sizes = np.asarray(parameters, np.float64)
+    return -np.expm1((sizes - sizes.max()) / unit)
+
+
+def blend(agreement: np.ndarray, cheap: np.ndarray, align_weight: float) -> np.ndarray:
+    """Rewards [N, k] of agreement f [N, k] and cheapness c [k] (Eq. 2)."""
+    return align_weight * agreement + (1 - align_weight) * cheap
+
+
+@functools.cache
+def _scorer() -> Any:
+    from rouge_score.rouge_scorer import RougeScorer
+
+    return RougeScorer([_ROUGE], use_stemmer=False)
+
+
+_ROUGE = "rougeL"
+
+
+def _common(first: Sequence[int], second: Sequence[int]) -> int:
+    """Length of the longest common subsequence."""
+    second = np.asarray(second)
+    best = np.zeros(len(second) + 1, np.int64)  # of the rows so far and each prefix of `second`
+    for item in first:
+        longer = np.maximum(best[1:], best[:-1] + (second == item))
+        best[1:] = np.maximum.accumulate(longer)
+    return int(best[-1])
