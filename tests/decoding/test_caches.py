@@ -172,7 +172,7 @@ def audited_rounds(strategy: Strategy, models=THREE, params=PARAMS):
         yield before, state
 
 
-QUICK = ("none", "neural", "sampled", "blockwise", "exit", "max_gram", "bild", "vertical")
+QUICK = ("none", "neural", "sampled", "blockwise", "exit", "max_gram", "bild")
 EVERY_STRATEGY = pytest.mark.parametrize(
     "strategy",
     [
