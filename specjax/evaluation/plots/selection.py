@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from specjax.evaluation.plots import style
 
@@ -41,6 +42,7 @@ def learning_curve(
     ):
         axes.axhline(levels[name], linestyle=dash, color=colour, linewidth=1.2, label=label)
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.set_xlabel("training queries")
     axes.set_ylabel(LABELS[field])
     figure.legend(loc="outside right upper")
