@@ -207,11 +207,11 @@ def test_switching_keeps_the_target_law(thompson, settings):
 
 @dataclasses.dataclass(frozen=True)
 class Peeking(Switched):
-    """Wrong on purpose: drops a draft when it sees its first token."""
+    """Wrong on purpose: drops a draft when it sees that it would end the text."""
 
     def draft(self, models, params, caches, context, keys):
         draft, caches = super().draft(models, params, caches, context, keys)
-        return draft.replace(length=jnp.where(draft.tokens[:, 0] == 2, 0, draft.length)), caches
+        return draft.replace(length=jnp.where(draft.tokens[:, 0] == EOS, 0, draft.length)), caches
 
 
 @pytest.mark.slow
