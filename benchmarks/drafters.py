@@ -3,8 +3,9 @@
     python benchmarks/drafters.py --target=DIR --drafters before=DIR,aligned=runs/align/model \\
       --source_file=test.en.gz --reference_file=test.de.gz --prefix='translate English to German: '
 
-Acceptance is analytic: the mean of sum_x min(p, q) over what the target generates (methods.md 1.4);
-at temperature 0 how often the argmax agree. All drafters are measured on the same target text.
+Acceptance is analytic: the mean of sum_x min(p, q) over what the target generates
+(docs/methods/speculative_sampling.md, "Measuring acceptance"); at temperature 0 how often the
+argmax agree. All drafters are measured on the same target text.
 """
 
 from __future__ import annotations

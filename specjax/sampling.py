@@ -1,4 +1,4 @@
-"""From logits to the adjusted distribution, and draws from it (methods.md 1.1).
+"""From logits to the adjusted distribution, and draws from it (docs/methods/sampling.md).
 
 Which adjustments run is static, their numbers are traced: sweeping the temperature does not
 recompile. The order is temperature, top-k, top-p, softmax over what survives.

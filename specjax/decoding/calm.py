@@ -1,7 +1,7 @@
 """Confident adaptive language modelling: every token leaves the decoder at its own layer.
 
 Schuster et al., "Confident Adaptive Language Modeling" (2022), as the baseline of Kim et al.
-(2023); methods.md 2.11.
+(2023); docs/methods/calm.md.
 """
 
 from __future__ import annotations

@@ -34,7 +34,10 @@ WINDOW = 10
 
 OFFICIAL = "official"
 COMPAT = ("paper", OFFICIAL)
-"""Whose BiLD: the paper's, or the published code's without its bugs (methods.md 2.3)."""
+"""Whose BiLD: the paper's, or the published code's without its bugs.
+
+See docs/methods/bild.md, "The published code".
+"""
 
 WHOLE, DRAFTED = VERIFY = ("full", "drafted")
 """Width of the target's call: the drafter's, or the narrowest compiled one that holds what was

@@ -32,7 +32,10 @@ class Statistics:
 
     @property
     def acceptance_rate(self) -> float:
-        """Accepted over tested positions (methods.md 1.4b); 0 when nothing was drafted."""
+        """Accepted over tested positions; 0 when nothing was drafted.
+
+        See docs/methods/speculative_sampling.md, "Measuring acceptance".
+        """
         return self.accepted / self.tested if self.tested else 0.0
 
     @property

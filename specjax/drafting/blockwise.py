@@ -1,8 +1,8 @@
 """Blockwise parallel drafting: one model call gives the laws of all drafted tokens.
 
-Stern et al. (2018), as a drafter of speculative sampling (methods.md 1.5). Tokens are drawn
-independently given the prefix, which the lossless rules allow: they test each token against the law
-it was drawn from.
+Stern et al. (2018), as a drafter of speculative sampling (docs/methods/blockwise.md). Tokens are
+drawn independently given the prefix, which the lossless rules allow: they test each token against
+the law it was drawn from.
 """
 
 from __future__ import annotations

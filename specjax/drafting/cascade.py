@@ -1,10 +1,10 @@
 """Cascades: drafters made of drafters, for any depth.
 
 Chen et al., "Cascade Speculative Drafting for Even Faster LLM Inference" (2024), Algorithm 1
-(methods.md 3.2). `Reviewed` is its recursion: a model reviews what its inner drafter proposes and
-hands the result on as a draft. `Horizontal` is its inner loop: one drafter after another extends
-the draft. Both draft on a tentative prefix and rewind the caches of the models below them.
-`drafting/matrix.py` makes cascades of the two.
+(docs/methods/cascade.md). `Reviewed` is its recursion: a model reviews what its inner drafter
+proposes and hands the result on as a draft. `Horizontal` is its inner loop: one drafter after
+another extends the draft. Both draft on a tentative prefix and rewind the caches of the models
+below them. `drafting/matrix.py` makes cascades of the two.
 """
 
 from __future__ import annotations
@@ -168,7 +168,9 @@ class Horizontal:
 
     @property
     def width(self) -> int:
-        """The bound of methods.md 3.2, which full calls reach but never pass.
+        """Tokens of the longest draft: what full calls reach but never pass.
+
+        See docs/methods/cascade.md, "Length of a draft".
 
         A reviewer may stop one token short of its stage's end. One full draft of any other
         drafter ends its stage.

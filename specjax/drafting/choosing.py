@@ -1,8 +1,8 @@
 """Who drafts a text: choosers of an arm for every row, before its first round.
 
-Context-aware assistant selection (methods.md 4.2). A chooser is a frozen, hashable dataclass; what
-it knows comes in through `params`, as a drafter's tables do. A choice is a function of the row's
-own prompt and key, so that a row does not depend on its batch.
+Context-aware assistant selection (docs/methods/selection.md). A chooser is a frozen, hashable
+dataclass; what it knows comes in through `params`, as a drafter's tables do. A choice is a function
+of the row's own prompt and key, so that a row does not depend on its batch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The small model of the Big Little Decoder: it drafts until it is unsure, and may end a text.
 
-Kim et al., "Speculative Decoding with Big Little Decoder" (2023), section 3.2; methods.md 2.2.
+Kim et al., "Speculative Decoding with Big Little Decoder" (2023), section 3.2;
+docs/methods/bild.md, "The loop".
 """
 
 from __future__ import annotations

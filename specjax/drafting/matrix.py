@@ -1,4 +1,7 @@
-"""Cascades from names and the matrix K of Chen et al. (2024), Algorithm 1 (methods.md 3.2)."""
+"""Cascades from names and the matrix K of Chen et al. (2024), Algorithm 1.
+
+See docs/methods/cascade.md.
+"""
 
 from __future__ import annotations
 

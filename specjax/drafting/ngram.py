@@ -1,4 +1,6 @@
-"""Unigram and bigram drafters over fitted count tables (methods.md 1.5).
+"""Unigram and bigram drafters over fitted count tables.
+
+See docs/methods/drafters.md, "Unigram and bigram".
 
 A table is a tree of arrays (see `training.ngram.fit`), passed like any model's parameters:
 

@@ -1,8 +1,8 @@
 """One drafter out of several, the arms: for a whole text, or anew at every round.
 
-Context-aware assistant selection (methods.md section 4). Rows of different arms run side by side:
-each arm drafts for the rows that chose it and does not run when there are none. All arms see the
-same committed tokens; one that was not asked lags behind and catches up (`drafting/sync.py`).
+Context-aware assistant selection (docs/methods/selection.md). Rows of different arms run side by
+side: each arm drafts for the rows that chose it and does not run when there are none. All arms see
+the same committed tokens; one that was not asked lags behind and catches up (`drafting/sync.py`).
 """
 
 from __future__ import annotations

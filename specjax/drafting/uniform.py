@@ -1,6 +1,7 @@
 """The random drafter: every token equally likely.
 
-Some token has p >= 1/V, so even this improves any target slightly (methods.md 1.5).
+Some token has p >= 1/V, so even this improves any target slightly (docs/methods/drafters.md,
+"Random tokens").
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The analytic acceptance rate of a drafter (methods.md 1.4a)."""
+"""The analytic acceptance rate of a drafter.
+
+See docs/methods/speculative_sampling.md, "Measuring acceptance".
+"""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from specjax.evaluation.traces import Rounds
 def arm_figures(rounds: Rounds, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """By arm: texts that began with it, its rounds, and their tokens.
 
-    `accept_rate` is accepted over drafted tokens, those after a rejection too (methods.md 4.3);
-    None where nothing was drafted.
+    `accept_rate` is accepted over drafted tokens, those after a rejection too
+    (docs/methods/selection.md, "Accept rate"); None where nothing was drafted.
     """
     found = {}
     for arm, name in enumerate(names):

@@ -198,7 +198,9 @@ def call_times(
 def standardized_walltime_improvement(
     tokens: int, calls: Mapping[str, int], prices: Mapping[str, float], target: str
 ) -> float:
-    """Tokens over the cost of calls, counted and priced by part (methods.md 3.5).
+    """Tokens over the cost of calls, counted and priced by part.
+
+    See docs/methods/cascade.md, "Standardised walltime improvement".
 
     0 when nothing ran.
     """

@@ -27,8 +27,8 @@ Figures = dict[str, dict[str, Any]]
 def by_group(groups: Sequence[str], rounds: Rounds, seconds: np.ndarray | None) -> Figures:
     """What one strategy did by group, in the groups' first order.
 
-    `accept_rate` is accepted over drafted tokens, those after a rejection too (methods.md 4.3);
-    None where nothing was drafted.
+    `accept_rate` is accepted over drafted tokens, those after a rejection too
+    (docs/methods/selection.md, "Accept rate"); None where nothing was drafted.
 
     Args:
       groups: of the N examples.

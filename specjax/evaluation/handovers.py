@@ -1,4 +1,7 @@
-"""Who was called how often, and why: the counters of BiLD for any strategy (methods.md 2.6)."""
+"""Who was called how often, and why: the counters of BiLD for any strategy.
+
+See docs/methods/bild.md, "Counters".
+"""
 
 from __future__ import annotations
 

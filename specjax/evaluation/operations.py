@@ -1,4 +1,7 @@
-"""FLOPs and memory operations of a strategy, from the calls in its traces (methods.md 2.12)."""
+"""FLOPs and memory operations of a strategy, from the calls in its traces.
+
+See docs/methods/operations.md.
+"""
 
 from __future__ import annotations
 

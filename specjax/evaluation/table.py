@@ -86,7 +86,10 @@ def predictions(strategies: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def handed_over(strategies: Mapping[str, Mapping[str, Any]]) -> str:
-    """Calls of large and small models, rollbacks and dropped drafts (methods.md 2.6)."""
+    """Calls of large and small models, rollbacks and dropped drafts.
+
+    See docs/methods/bild.md, "Counters".
+    """
     rows = [
         [name, *(cell(entry["handovers"][field], form) for _, field, form in HANDOVERS)]
         for name, entry in strategies.items()

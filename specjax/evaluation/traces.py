@@ -121,7 +121,10 @@ def proportion(successes: int, trials: int) -> dict[str, float | None]:
 
 
 def acceptance(rounds: Rounds) -> dict[str, Any]:
-    """The acceptance rate (methods.md 1.4), by position in the draft, and along the text."""
+    """The acceptance rate, by position in the draft, and along the text.
+
+    See docs/methods/speculative_sampling.md, "Measuring acceptance".
+    """
     tested = int(rounds.tested.sum())
     return {
         **proportion(int(rounds.passed.sum()), tested),

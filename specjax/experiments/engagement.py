@@ -1,4 +1,6 @@
-"""The engagement experiment: quality against how often the target steps in (methods.md 2.7).
+"""The engagement experiment: quality against how often the target steps in.
+
+See docs/methods/bild.md, "Oracle engagement".
 
 Kim et al., "Speculative Decoding with Big Little Decoder" (2023), Figure 2: a small model that the
 large one corrects at a fifth of its tokens writes as well as the large one.

@@ -1,4 +1,6 @@
-"""Training a policy that chooses a drafter, from offline data (methods.md 4.2).
+"""Training a policy that chooses a drafter, from offline data.
+
+See docs/methods/selection.md, "Policy".
 
 Leaves the policy's folder for decodes, and results.json: what its choices are worth on queries that
 it was not trained on, beside every single arm, the best choice and chance. Where the queries to

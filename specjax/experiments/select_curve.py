@@ -1,7 +1,7 @@
 """What training queries and the weight of alignment are worth to a policy, from offline data.
 
-Context-aware assistant selection, methods.md 4.4: the learning curve (experiment 3) and the sweep
-of `align_weight` (experiment 2, Figure 2). Nothing is generated.
+Context-aware assistant selection, docs/methods/selection.md, "Experiments": the learning curve
+(experiment 3) and the sweep of `align_weight` (experiment 2, Figure 2). Nothing is generated.
 """
 
 from __future__ import annotations

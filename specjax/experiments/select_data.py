@@ -1,4 +1,6 @@
-"""Offline data for choosing a drafter: what every arm does on every query (methods.md 4.1).
+"""Offline data for choosing a drafter: what every arm does on every query.
+
+See docs/methods/selection.md, "Offline data".
 
 Context-aware assistant selection: the target's greedy output, every arm's own, the prompt's
 embedding and, when asked for, measured seconds. Every part goes on where a killed run stopped.

@@ -1,4 +1,7 @@
-"""Arms and strategies of the configs of context-aware assistant selection (methods.md 4.4)."""
+"""Arms and strategies of the configs of context-aware assistant selection.
+
+See docs/methods/selection.md, "Experiments".
+"""
 
 from __future__ import annotations
 

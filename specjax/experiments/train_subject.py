@@ -62,7 +62,7 @@ class WholeModel:
 
 @dataclasses.dataclass(frozen=True)
 class HeadsAlone:
-    """Parallel heads on a frozen trunk (methods.md 1.5)."""
+    """Parallel heads on a frozen trunk (docs/methods/blockwise.md, "Training")."""
 
     start: LoadedModel
     heads: Heads

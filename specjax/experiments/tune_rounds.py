@@ -118,7 +118,10 @@ def add_batch(
 
 
 def add_calls(job: Job, name: str, trial: Trial, generation: Any, rows: int) -> None:
-    """Adds the calls of the first `rows` rows and prices all of the trial's (methods.md 3.5)."""
+    """Adds the calls of the first `rows` rows and prices all of the trial's.
+
+    See docs/methods/cascade.md, "Standardised walltime improvement".
+    """
     decoder = job.generators[name].decoder
     for part, count in summarise(decoder, [(generation, rows)]).calls.items():
         trial.calls[part] = trial.calls.get(part, 0) + count

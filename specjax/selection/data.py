@@ -1,4 +1,6 @@
-"""Offline data: what every arm would have done on every query (methods.md 4.1).
+"""Offline data: what every arm would have done on every query.
+
+See docs/methods/selection.md, "Offline data".
 
 A folder that the job `select_data` leaves: `data.json` (arms, what embeddings are),
 `queries.jsonl` (one row for each query) and `embeddings.safetensors`. Rewards are computed from it

@@ -1,4 +1,6 @@
-"""Training a policy on queries for which the reward of every arm is known (methods.md 4.2).
+"""Training a policy on queries for which the reward of every arm is known.
+
+See docs/methods/selection.md, "Objective".
 
 All arms were tried on every query, so the expected reward J = mean of sum_a pi(a|q) r(q, a) is a
 sum, not a sample, and is maximised as such. REINFORCE draws one arm for each query and gives the

@@ -1,8 +1,8 @@
 """The policy: a small network that reads the target's embedding of a prompt and scores the arms.
 
-Context-aware assistant selection, methods.md 4.2: D inputs, two hidden layers of tanh units, one
-logit for each arm; their softmax is the probability of choosing it. Letters: B rows, D width of the
-embedding, k arms.
+Context-aware assistant selection, docs/methods/selection.md, "Policy": D inputs, two hidden layers
+of tanh units, one logit for each arm; their softmax is the probability of choosing it. Letters: B
+rows, D width of the embedding, k arms.
 """
 
 from __future__ import annotations

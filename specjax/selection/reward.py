@@ -1,6 +1,6 @@
 """How good an arm was for a query: agreement with the target, cheapness, or measured speed.
 
-Context-aware assistant selection, methods.md 4.1. Letters: N queries, k arms.
+Context-aware assistant selection, docs/methods/selection.md, "Rewards". Letters: N queries, k arms.
 """
 
 from __future__ import annotations

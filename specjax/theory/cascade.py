@@ -132,7 +132,9 @@ def relative_costs(prices: Mapping[str, float], target: str) -> dict[str, float]
 def standardized_walltime_improvement(
     tokens: ArrayLike, calls: ArrayLike, costs: ArrayLike
 ) -> np.ndarray:
-    """SWI [...]: `tokens` [...] over the cost of all model runs (methods.md 3.5).
+    """SWI [...]: `tokens` [...] over the cost of all model runs.
+
+    See docs/methods/cascade.md, "Standardised walltime improvement".
 
     `calls` and `costs` [..., M] hold runs and cost coefficients per model, the target with cost 1
     included; a run costs the same whatever its width.

@@ -1,9 +1,10 @@
 """Arithmetic operations, memory operations and arithmetic intensity of transformer calls.
 
-Kim et al., "Speculative Decoding with Big Little Decoder" (2023), Figure 8 and methods.md 2.12, at
-batch size 1. FLOPs count a multiplication and an addition as two; norms, activations and softmax
-are left out. Memory operations are elements read or written: multiply by the bytes of one.
-Weights count once per call, arithmetic once per token: that difference is all of speculation.
+Kim et al., "Speculative Decoding with Big Little Decoder" (2023), Figure 8 and
+docs/methods/operations.md, at batch size 1. FLOPs count a multiplication and an addition as two;
+norms, activations and softmax are left out. Memory operations are elements read or written:
+multiply by the bytes of one. Weights count once per call, arithmetic once per token: that
+difference is all of speculation.
 """
 
 from __future__ import annotations

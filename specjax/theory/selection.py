@@ -1,4 +1,4 @@
-"""Closed forms for the selection of drafters (methods.md 4.3)."""
+"""Closed forms for the selection of drafters (docs/methods/selection.md, "Accept rate")."""
 
 from __future__ import annotations
 

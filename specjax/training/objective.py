@@ -48,7 +48,8 @@ class CrossEntropy:
     """Cross-entropy with the labels, after the last layer or weighted over several.
 
     `exits` are 1-based decoder layers with the shared norm and head: BiLD's early exit trains the
-    first and last with equal weights (methods.md 2.10), CALM all with weights i / sum (2.11).
+    first and last with equal weights (docs/methods/early_exit.md), CALM all with weights i / sum
+    (docs/methods/calm.md).
     """
 
     smoothing: float = 0.0

@@ -16,10 +16,10 @@ DECAYS = ("constant", "linear", "cosine")
 class Optimizer:
     """How gradients become steps; hashable.
 
-    `adafactor` with decay "constant" is the papers' fine-tuning (methods.md 2.13). `relative_adam`
-    takes Adam's steps relative to each tensor's root mean square, for models from scratch: T5
-    starts its tensors at scales that differ a hundredfold, so one absolute rate is too large for
-    some and too small for others.
+    `adafactor` with decay "constant" is the papers' fine-tuning (docs/methods/alignment.md,
+    "Recipes of the papers"). `relative_adam` takes Adam's steps relative to each tensor's root mean
+    square, for models from scratch: T5 starts its tensors at scales that differ a hundredfold, so
+    one absolute rate is too large for some and too small for others.
     """
 
     steps: int

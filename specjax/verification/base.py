@@ -19,7 +19,8 @@ class Verdict:
     adds: jax.Array | None = None  # [B] bool: whether `next_token` is committed; None: always
     layers: jax.Array | None = None  # [B] int32: decoder layers that gave the logits, under CALM
     # [B, K+1, V]: the law of every token that the rule lets through, corrections included, for
-    # nestable rules (methods.md 3.3); None when they are deterministic.
+    # nestable rules (docs/methods/cascade.md, "Induced distributions"); None when they are
+    # deterministic.
     probs: jax.Array | None = None
 
 

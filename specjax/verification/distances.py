@@ -1,4 +1,6 @@
-"""How far a drafted token is from the target's law, for rules with a threshold (methods.md 2.2).
+"""How far a drafted token is from the target's law, for rules with a threshold.
+
+See docs/methods/bild.md, "Rollback".
 
 All on plain laws (temperature 1, not truncated): a truncated law would make every token outside of
 it infinitely far. Each maps a draft and the target's logits [B, K, V] at its positions to [B, K].

@@ -43,7 +43,9 @@ def greedy_match(draft, logits: jax.Array) -> Verdict:
 
 
 def sampled_match(draft, p: jax.Array, lenience: jax.Array | float, keys: jax.Array) -> Verdict:
-    """Speculative sampling against laws p [B, K+1, V]; lenience 1 is exact (methods.md 1.6).
+    """Speculative sampling against laws p [B, K+1, V]; lenience 1 is exact.
+
+    See docs/methods/lenience.md.
 
     `lenience` is one number or [B, K]. Accepts iff `r * lenience * q(x) < p(x)`: division-free,
     q <= p always passes, p = 0 never.

@@ -1,4 +1,4 @@
-"""Lenience: accept more, at a bounded distance from the target (methods.md 1.6).
+"""Lenience: accept more, at a bounded distance from the target (docs/methods/lenience.md).
 
 Leviathan et al. (2023), appendix A.5; inside a cascade Chen et al., "Cascade Speculative Drafting"
 (2024), Algorithm 1. Outputs change: never a default at the outermost level.
@@ -22,7 +22,8 @@ class Lenient:
     """Sampling: accept iff `r * l * q(x) < p(x)`. Greedy: accept iff `p(x) >= l * max p`.
 
     `relative`, for reviews inside a cascade: drafts without a finite `Draft.score` get no lenience,
-    and greedy accepts iff `p(x) > l * q(x)`, q the proposer's probability (methods.md 3.2).
+    and greedy accepts iff `p(x) > l * q(x)`, q the proposer's probability (docs/methods/cascade.md,
+    "Lenient reviews").
 
     The greedy forms compare plain temperature-1 probabilities; correction and bonus are argmax p.
     `lenience` names the traced option that holds l in (0, 1]; 1 is the strict rule.
@@ -64,7 +65,9 @@ def greedy_lenient(draft, logits: jax.Array, near: jax.Array) -> Verdict:
 
 
 def induced_law(draft, p: jax.Array, lenience: jax.Array) -> jax.Array:
-    """The law [B, K+1, V] of the tokens that a lenient review lets through (methods.md 3.3).
+    """The law [B, K+1, V] of the tokens that a lenient review lets through.
+
+    See docs/methods/cascade.md, "Induced distributions".
 
     min(q, p/l) + (1 - sum min(q, p/l)) norm([p - q]_+) where a token was drafted, else p: with
     lenience [B, K] of 1 it is p.

@@ -1,4 +1,6 @@
-"""Oracle engagement: how seldom a large model must step in (methods.md 2.7).
+"""Oracle engagement: how seldom a large model must step in.
+
+See docs/methods/bild.md, "Oracle engagement".
 
 Kim et al., "Speculative Decoding with Big Little Decoder" (2023), Figure 2.
 """

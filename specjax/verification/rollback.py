@@ -1,7 +1,7 @@
 """Rollback of the Big Little Decoder: drafted tokens stand unless the target finds them far off.
 
-Kim et al., "Speculative Decoding with Big Little Decoder" (2023), section 3.3; methods.md 2.1 and
-2.2.
+Kim et al., "Speculative Decoding with Big Little Decoder" (2023), section 3.3;
+docs/methods/bild.md, "Rollback".
 """
 
 from __future__ import annotations

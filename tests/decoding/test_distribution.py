@@ -129,7 +129,7 @@ def test_laws_that_tokens_were_not_drawn_from_fail_the_same_test():
 
 
 def bild_law(settings, fallback: float, rollback: float, text=()) -> dict[tuple, float]:
-    """Law of BiLD's outputs behind `text` for a window of one token, by methods.md 2.2 and 2.5."""
+    """Law of BiLD's outputs behind `text` for a window of one token (docs/methods/bild.md)."""
     if text[-1:] == (EOS,) or len(text) == LENGTH:
         return {text: 1.0}
     laws: dict[tuple, float] = {}

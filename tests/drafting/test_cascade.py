@@ -23,7 +23,8 @@ SPEC = {
 
 
 def test_drafts_have_the_bounds_of_the_paper():
-    # methods.md 3.2: with the target's own token small returns at most 11, base 21, target 39.
+    # docs/methods/cascade.md, "Length of a draft": with the target's own token small returns at
+    # most 11, base 21, target 39.
     made = cascade(("base", "small", "max_gram"), PAPER)
     base, small, last = (stage.drafter for stage in made.stages)
     assert (small.width, base.width, made.width + 1) == (11, 21, 39)

@@ -16,7 +16,7 @@ LONGEST = 6
 
 
 def naive_match(c: list[int], pattern: int, most: int) -> tuple[int, int]:
-    """(position after the earliest longest match, its size) by methods.md 3.1."""
+    """(position after the earliest longest match, its size) by docs/methods/max_gram.md."""
     best = (0, 0)
     for e in range(len(c) - 1):
         size = 0

@@ -137,7 +137,10 @@ def kc_and_v(length: int, calls: float | None = None) -> tuple[float, float]:
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4])
 def test_every_length_is_predicted_from_rounds_of_the_longest(length):
-    """E[tokens] from acceptance by position, over K c + v: methods.md 1.3 with measured c and v."""
+    """E[tokens] from acceptance by position, over K c + v with measured c and v.
+
+    See docs/methods/speculative_sampling.md, "Speedup".
+    """
     seen = rounds([1, 3, 5, 2, 5, 1, 1, 4], [4] * 8, calls=8 * 4)
     alphas = [entry["rate"] for entry in by_position(seen)][:length]
     expected = improvement(expected_tokens_by_position(alphas), *kc_and_v(length))

@@ -140,7 +140,7 @@ class TracedScript(ScriptModel):
 
 
 def adjusted(logits: np.ndarray, temperature: float, top_k: int, top_p: float) -> np.ndarray:
-    """methods.md 1.1 written out once more, in float64, for one law."""
+    """docs/methods/sampling.md written out once more, in float64, for one law."""
     logits = np.asarray(logits, np.float64) / temperature
     order = sorted(range(len(logits)), key=lambda i: (-logits[i], i))
     if top_k:

@@ -25,7 +25,8 @@ from specjax.theory.speculative import (
     walltime_improvement,
 )
 
-TOLERANCE = 0.01  # what the rounded inputs of Table 1 allow (methods.md 3.4)
+# What the rounded inputs of Table 1 allow (docs/methods/cascade.md, "Reference numbers").
+TOLERANCE = 0.01
 SMALL, BASE = 77 / 11_300, 250 / 11_300
 # Greedy acceptance rates of (base, small); lengths of both stages; EWIF of small, base, cascade.
 TABLE_1 = {

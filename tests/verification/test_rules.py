@@ -56,7 +56,7 @@ def one_token_law(lenience: float, stochastic: bool) -> np.ndarray:
 
 
 def lenient_law(q: np.ndarray, lenience: float) -> np.ndarray:
-    """methods.md 1.6: min(q, p/l) + (1 - alpha_l) norm([p - q]_+)."""
+    """docs/methods/lenience.md: min(q, p/l) + (1 - alpha_l) norm([p - q]_+)."""
     kept = np.minimum(P / lenience, q)
     rest = np.maximum(P - q, 0)
     return kept + (1 - kept.sum()) * rest / rest.sum()

@@ -1,7 +1,7 @@
 """Choosing a drafter: the learning curve of a policy, and its choices by the weight of alignment.
 
-Context-aware assistant selection, methods.md 4.4, experiments 2 and 3. Lines are means over seeds,
-bands reach from the lowest to the highest seed.
+Context-aware assistant selection, docs/methods/selection.md, "Experiments", 2 and 3. Lines are
+means over seeds, bands reach from the lowest to the highest seed.
 """
 
 from __future__ import annotations

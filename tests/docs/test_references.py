@@ -1,0 +1,117 @@
+"""What the repository refers to is in the repository: pages, their headings, and files."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("specjax", "tests", "configs", "docs", "benchmarks")
+
+PAGE = re.compile(r'(?<![\w/.])(docs/[\w/]+\.md)(?:, "([^"]+)")?')
+"""A page as text names it, by its path from the root; behind a comma a heading in quotes."""
+
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+"""The address of a Markdown link."""
+
+OWN_FILE = re.compile(r"`((?:tests|configs|benchmarks|specjax|docs)/[\w./]*)")
+"""A file or folder that a page names by its path from the root."""
+
+OUTSIDE = re.compile(r"(?<!\w)methods\.md")
+
+
+def files(*endings: str) -> list[Path]:
+    """Files of the repository with one of the endings."""
+    roots = [ROOT / room for room in ROOMS]
+    found = itertools.chain(ROOT.glob("*"), *(root.rglob("*") for root in roots))
+    return sorted(path for path in found if path.suffix in endings)
+
+
+def unwrapped(text: str) -> str:
+    """The text in one line, without the marks of comments that go on."""
+    return re.sub(r"\s*\n\s*(?:# )?", " ", text)
+
+
+def anchors(page: Path) -> set[str]:
+    """What links to the headings of a page end with on GitHub."""
+    return {anchor(heading) for heading in headings(page)}
+
+
+def headings(page: Path) -> set[str]:
+    """Headings of a page, outside of its code blocks."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return set(re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE))
+
+
+def anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def pointers(text: str) -> list[tuple[str, str]]:
+    """Pages named in a text, each with the heading behind it, or an empty one."""
+    return PAGE.findall(unwrapped(text))
+
+
+def broken_pointers(text: str) -> list[str]:
+    """Pages or headings named in a text that do not exist."""
+    return [
+        f"{page} {heading}".strip()
+        for page, heading in pointers(text)
+        if not (ROOT / page).is_file() or (heading and heading not in headings(ROOT / page))
+    ]
+
+
+def broken_links(page: Path, text: str) -> list[str]:
+    """Links of a page to files or headings that do not exist."""
+    broken = []
+    for address in LINK.findall(text):
+        if re.match(r"\w+:", address):
+            continue
+        path, _, fragment = address.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (fragment and fragment not in anchors(target)):
+            broken.append(address)
+    return broken
+
+
+@pytest.mark.parametrize("room", [*ROOMS, "."])
+def test_pages_and_headings_that_texts_name_exist(room):
+    for path in files(".py", ".md"):
+        if (path.relative_to(ROOT).parts[0] if path.parent != ROOT else ".") == room:
+            assert not broken_pointers(path.read_text()), path
+
+
+def test_links_between_pages_lead_somewhere():
+    for path in files(".md"):
+        assert not broken_links(path, path.read_text()), path
+
+
+def test_files_that_the_methods_name_exist():
+    for path in (ROOT / "docs/methods").glob("*.md"):
+        named = OWN_FILE.findall(path.read_text())
+        assert [name for name in named if not (ROOT / name).exists()] == [], path
+
+
+def test_every_page_of_the_methods_is_in_their_table():
+    folder = ROOT / "docs/methods"
+    listed = set(LINK.findall((folder / "README.md").read_text()))
+    assert {path.name for path in folder.glob("*.md")} - {"README.md"} <= listed
+
+
+def test_nothing_points_at_a_specification_outside():
+    assert [path for path in files(".py", ".md") if OUTSIDE.search(path.read_text())] == []
+
+
+def test_what_does_not_exist_is_found():
+    missing, heading = "docs/" + "no_such_page.md", '"No such heading"'
+    assert broken_pointers(f"see {missing}") == [missing]
+    assert broken_pointers(f"see docs/methods/bild.md,\n    # {heading}") != []
+    assert broken_pointers('see docs/methods/bild.md,\n    # "The\n    # loop"') == []
+    page = ROOT / "docs/methods/README.md"
+    assert broken_links(page, "[a](bild.md#no-such) [b](gone.md) [c](bild.md#the-loop)") == [
+        "bild.md#no-such",
+        "gone.md",
+    ]
