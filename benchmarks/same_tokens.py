@@ -203,9 +203,7 @@ def make_models(repo: Path, inputs: Inputs) -> None:
         train(repo, inputs, f"{EDITED}:{edit}@{scratch}", f"llama-{name}", made)
 
 
-def train(
-    repo: Path, inputs: Inputs, config: str, name: str, flags: Mapping[str, Any]
-) -> Path:
+def train(repo: Path, inputs: Inputs, config: str, name: str, flags: Mapping[str, Any]) -> Path:
     """Trains on the texts for a few steps; returns the workdir, its model is linked in `models`."""
     workdir = inputs.folder / "training" / name
     steps = {"optimizer.steps": 20, "optimizer.warmup": 2, "evaluation.every": 20}
