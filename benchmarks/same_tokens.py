@@ -37,6 +37,9 @@ Tokens = dict[str, dict[str, list[int]]]
 """Generated ids by `job/strategy` and example."""
 
 ENGLISH, GERMAN = "translate English to German: ", "translate German to English: "
+TEXT = 1000
+"""Lines that n-grams are counted in."""
+
 LONGEST = 300
 """Characters of a question: all fit one padded width."""
 
@@ -130,8 +133,12 @@ def read_texts(
     """English and German sentences, German text to count n-grams in, and questions."""
     if not args.data:
         english, german, text = (
-            read_lines(inputs.quickstart / name, args.prompts)
-            for name in ("test.en", "test.de", "train.de")
+            read_lines(inputs.quickstart / name, count)
+            for name, count in (
+                ("test.en", args.prompts),
+                ("test.de", args.prompts),
+                ("train.de", TEXT),
+            )
         )
         pairs = zip(english, german, strict=True)
         asked = [{"question": one, "answer": f"{other}\n#### 1"} for one, other in pairs]
@@ -143,7 +150,7 @@ def read_texts(
     questions = map(json.loads, read_lines(args.data / "gsm8k" / "test.jsonl.gz"))
     short = (row for row in questions if len(row["question"]) <= LONGEST)
     asked = list(itertools.islice(short, args.prompts))
-    return english, german, read_lines(folder / "train.de.gz", 1000), asked
+    return english, german, read_lines(folder / "train.de.gz", TEXT), asked
 
 
 def read_lines(file: Path, count: int | None = None) -> list[str]:

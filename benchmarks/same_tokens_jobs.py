@@ -137,14 +137,15 @@ class Inputs:
 ANYWHERE = {"dtype": "float32", "mesh.model": 1}
 """Of configs that were written for accelerators."""
 
-LOWERED = {"max_prompt_tokens": 512}
-
 
 def neural(length: int, **fields: Any) -> dict[str, Any]:
     return {"drafter": "neural", "model": "drafter", "length": length, **fields}
 
 
-PLAIN: dict[str, dict[str, Any]] = {
+Specs = dict[str, dict[str, Any]]
+"""Strategies by name, as configs spell them."""
+
+PLAIN: Specs = {
     "autoregressive": {"drafter": "none"},
     "alone": {"drafter": "none"},
     "speculative": neural(4),
@@ -186,7 +187,7 @@ PLAIN: dict[str, dict[str, Any]] = {
     },
 }
 
-CHOOSING: dict[str, dict[str, Any]] = {
+CHOOSING: Specs = {
     "chance": {"drafter": "selected", "arms": ("alone", "speculative", "exit"), "mode": "random"},
     "given": {
         "drafter": "selected",
@@ -208,7 +209,7 @@ CHOOSING: dict[str, dict[str, Any]] = {
     },
 }
 
-ENCODER_DECODER: dict[str, dict[str, Any]] = {
+ENCODER_DECODER: Specs = {
     "blockwise": {"drafter": "blockwise", "length": 4},
     "blockwise_3": {"drafter": "blockwise", "length": 3},
     "calm": {"drafter": "calm", "threshold": 0.6, "tau": 4.0},
@@ -249,7 +250,7 @@ def translation_jobs(inputs: Inputs) -> Iterator[Job]:
 def cascade_jobs(inputs: Inputs) -> Iterator[Job]:
     """Cascades of two drafters on translation."""
     names = inputs.models / "t5-drafter", inputs.models / "t5-other"
-    alone = {**inputs.translation(), **LOWERED}
+    alone = inputs.translation()
     base, small = dict(zip(("drafters.base", "drafters.small"), names, strict=True)), names[1]
     table = {**alone, **base, "ngram_table": inputs.ngrams}
     yield Job("cascade_gsm8k", "configs/cascade_gsm8k.py", table)

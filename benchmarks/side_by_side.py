@@ -99,7 +99,7 @@ def generators(args: argparse.Namespace) -> tuple[Mapping[str, Any], list[Any]]:
 def serve(args: argparse.Namespace) -> None:
     """Answers each line {"strategy", "cold"} by {"seconds", "tokens"} until there are no more."""
     answers, sys.stdout = sys.stdout, sys.stderr  # what libraries print is no answer
-    import jax
+    import jax  # the process that compares needs neither
 
     import specjax
 
