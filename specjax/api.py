@@ -32,6 +32,8 @@ from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
 from specjax.models.narrowed import narrowed
 from specjax.parallel.sharding import Layout, placement
+from specjax.programs import release_programs
+from specjax.streaming import Growing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,6 +133,7 @@ class Generator:
         tokens: list[list[int]] = []
         traces = []
         for start in range(0, len(ids), size):
+            release_programs()
             batch = self.batch(ids[start : start + size], size, first=start)
             generation = self.run(batch, self.keys(batch, seed))
             tokens += self.rows(generation)[: batch.rows]
@@ -146,24 +149,24 @@ class Generator:
     def stream(
         self, prompt: str | Sequence[int], *, seed: int = 0, rounds: int = 1
     ) -> Iterator[str | list[int]]:
-        """Yields what became final after every `rounds` rounds: text pieces, or token ids."""
+        """Yields what became final after every `rounds` rounds: text pieces, or token ids.
+
+        Pieces join to the whole text: what a later token may change is held back until it cannot.
+        """
+        release_programs()
         batch = self.batch(self.encode([prompt]), self.padded_size(1))
         args = (batch.tokens, batch.length, self.keys(batch, seed), batch.limit)
         state = begin_jitted(self.decoder, self.params, *args, self.options)
-        seen: list[int] = []
-        text = ""
+        seen, growing = 0, Growing(self.target.tokenizer)
         while bool(state.context.active.any()):
             state = advance_jitted(self.decoder, self.params, state, rounds)
             context = state.context
             row = np.asarray(context.tokens)[0, int(context.begin[0]) : int(context.length[0])]
             if self.target.tokenizer is None:
-                yield row[len(seen) :].tolist()
-            else:
-                # Pieces join differently inside a text: decode the whole and yield what is new.
-                whole = self.decode([row.tolist()])[0]
-                yield whole[len(text) :]
-                text = whole
-            seen = row.tolist()
+                yield row[seen:].tolist()
+            elif piece := growing.piece(row.tolist(), last=not context.active.any()):
+                yield piece
+            seen = len(row)
 
     def encode(self, prompts: Sequence[Any]) -> list[list[int]]:
         """Token ids of prompts; checks that there is something to decode and that it fits."""
