@@ -23,6 +23,9 @@ Caches = dict[str, Cache]
 
 T = TypeVar("T")
 
+MOST_DRAFTED = 1000
+"""Tokens of a draft at most: all are verified, and of so many hardly any are kept."""
+
 GOING, LENGTH, STOPPED, NO_MATCH, ENDED, HELD = range(6)
 """Stop reasons of a draft: unused, all K proposed or the row full, predicate, nothing to copy,
 the draft ends the text, the drafter was not asked."""
