@@ -10,7 +10,7 @@ print(result.texts, result.statistics)
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from jax.sharding import Mesh
 
 from specjax.checkpoints import huggingface
 from specjax.checkpoints.tokenizer import check_same_vocabulary, load_tokenizer
+from specjax.checks import check_integer, check_integers, checked_dtype, token_ids
 from specjax.data.batching import Batch, make_batch
 from specjax.decoding.loop import advance_jitted, begin_jitted, generate
 from specjax.decoding.state import Decoder, Generation
@@ -32,6 +33,8 @@ from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
 from specjax.models.narrowed import narrowed
 from specjax.parallel.sharding import Layout, placement
+from specjax.programs import release_programs
+from specjax.streaming import Growing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +61,11 @@ def load(
     Raises:
       UserError: when something is missing or does not fit.
     """
+    if not isinstance(name, (str, Path)) or not str(name):
+        raise UserError(f"name is {name!r}; it must be a model directory or hub id")
+    if not isinstance(mesh, Mesh | None):
+        raise UserError(f"mesh is {mesh!r}; it must be what specjax.make_mesh returns, or None")
+    dtype = checked_dtype(dtype)
     where = None if mesh is None else placement(mesh, split)
     checkpoint = huggingface.load(name, dtype, where)
     tokenizer = load_tokenizer(checkpoint.path)
@@ -92,6 +100,10 @@ class Generator:
         max_prompt_tokens: int = 512,
         bucket: int = 8,
     ) -> None:
+        _check_parts(target, drafters or {}, strategy, tables or {})
+        check_integers(
+            max_new_tokens=max_new_tokens, max_prompt_tokens=max_prompt_tokens, bucket=bucket
+        )
         loaded = {"target": target, **(drafters or {})}
         self.target, self.strategy = target, strategy or autoregressive()
         self.max_prompt_tokens, self.bucket = max_prompt_tokens, bucket
@@ -125,12 +137,18 @@ class Generator:
         seed: int = 0,
         batch_size: int | None = None,
     ) -> Result:
-        """Decodes prompts (texts, or token ids) and returns tokens, texts and statistics."""
+        """Decodes prompts (texts, or token ids) and returns tokens, texts and statistics.
+
+        Raises:
+          UserError: when prompts, seed or batch size are of no use.
+        """
+        check_integers(seed=seed, **({} if batch_size is None else {"batch_size": batch_size}))
         ids = self.encode(prompts)
         size = self.padded_size(batch_size or len(ids))
         tokens: list[list[int]] = []
         traces = []
         for start in range(0, len(ids), size):
+            release_programs()
             batch = self.batch(ids[start : start + size], size, first=start)
             generation = self.run(batch, self.keys(batch, seed))
             tokens += self.rows(generation)[: batch.rows]
@@ -146,36 +164,44 @@ class Generator:
     def stream(
         self, prompt: str | Sequence[int], *, seed: int = 0, rounds: int = 1
     ) -> Iterator[str | list[int]]:
-        """Yields what became final after every `rounds` rounds: text pieces, or token ids."""
-        batch = self.batch(self.encode([prompt]), self.padded_size(1))
+        """Yields what became final after every `rounds` rounds: text pieces, or token ids.
+
+        Pieces join to the whole text: what a later token may change is held back until it cannot.
+
+        Raises:
+          UserError: at once, when an argument is of no use.
+        """
+        check_integers(seed=seed)
+        check_integer("rounds", rounds, 1)
+        return self._stream(self.encode([prompt]), seed, rounds)
+
+    def _stream(self, ids: list[list[int]], seed: int, rounds: int) -> Iterator[str | list[int]]:
+        release_programs()
+        batch = self.batch(ids, self.padded_size(1))
         args = (batch.tokens, batch.length, self.keys(batch, seed), batch.limit)
         state = begin_jitted(self.decoder, self.params, *args, self.options)
-        seen: list[int] = []
-        text = ""
+        seen, growing = 0, Growing(self.target.tokenizer)
         while bool(state.context.active.any()):
             state = advance_jitted(self.decoder, self.params, state, rounds)
             context = state.context
             row = np.asarray(context.tokens)[0, int(context.begin[0]) : int(context.length[0])]
             if self.target.tokenizer is None:
-                yield row[len(seen) :].tolist()
-            else:
-                # Pieces join differently inside a text: decode the whole and yield what is new.
-                whole = self.decode([row.tolist()])[0]
-                yield whole[len(text) :]
-                text = whole
-            seen = row.tolist()
+                yield row[seen:].tolist()
+            elif piece := growing.piece(row.tolist(), last=not context.active.any()):
+                yield piece
+            seen = len(row)
 
     def encode(self, prompts: Sequence[Any]) -> list[list[int]]:
         """Token ids of prompts; checks that there is something to decode and that it fits."""
         if isinstance(prompts, str):
             raise UserError("prompts is a single text; it must be a list of texts or token ids")
+        if not isinstance(prompts, Iterable):
+            raise UserError(f"prompts is {prompts!r}; it must be a list of texts or token ids")
         ids = []
         for index, prompt in enumerate(prompts):
             if isinstance(prompt, str):
-                if self.target.tokenizer is None:
-                    raise UserError("prompts holds texts, but the target has no tokenizer")
-                prompt = self.target.tokenizer(prompt).input_ids
-            row = [int(token) for token in prompt]
+                prompt = self._tokens(index, prompt)
+            row = token_ids(f"prompt {index}", prompt, self.decoder.target_model.vocab_size)
             if not 1 <= len(row) <= self.max_prompt_tokens:
                 raise UserError(
                     f"prompt {index} has {len(row)} tokens; max_prompt_tokens allows 1 to"
@@ -186,6 +212,13 @@ class Generator:
         if not ids:
             raise UserError("prompts is empty; there is nothing to decode")
         return ids
+
+    def _tokens(self, index: int, text: str) -> list[int]:
+        if self.target.tokenizer is None:
+            raise UserError("prompts holds texts, but the target has no tokenizer")
+        if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise UserError(f"prompt {index} has half a character; it must be a whole text")
+        return self.target.tokenizer(text).input_ids
 
     def _check_positions(self, index: int, length: int) -> None:
         """Learned positions end somewhere; beyond them a model computes nonsense."""
@@ -254,6 +287,27 @@ class Generator:
         if self.target.tokenizer is None:
             return None
         return self.target.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+
+
+def _check_parts(target: Any, drafters: Any, strategy: Any, tables: Any) -> None:
+    """Refuses parts of a generator that are something else, often their names.
+
+    Raises:
+      UserError: naming the argument.
+    """
+    for name, value in (("drafters", drafters), ("tables", tables)):
+        if not isinstance(value, Mapping):
+            raise UserError(f"{name} is {value!r}; it must be a dictionary by name")
+    if "target" in drafters:
+        raise UserError("drafters has the name 'target'; drafters need names of their own")
+    loaded = {"target": target, **{f"drafters[{name!r}]": d for name, d in drafters.items()}}
+    for name, value in loaded.items():
+        if not isinstance(value, LoadedModel):
+            raise UserError(f"{name} is {value!r}; it must be what specjax.load returns")
+    if not isinstance(strategy, Strategy | None):
+        raise UserError(
+            f"strategy is {strategy!r}; it must be a Strategy, as specjax.speculative(length=4)"
+        )
 
 
 def check_heads(decoder: Decoder, params: Mapping[str, Params]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import pytest
 from tiny import corpus, write_pair
 
@@ -66,6 +67,34 @@ def test_prompts_of_one_bucket_share_a_program(generator):
     before = generate._cache_size()
     generator([pair.source for pair in corpus()[5:9]], batch_size=1)
     assert generate._cache_size() == before
+
+
+def test_a_call_drops_programs_when_they_hold_too_many_memory_maps(generator, monkeypatch):
+    from specjax import programs
+
+    dropped = []
+    monkeypatch.setattr(programs.jax, "clear_caches", lambda: dropped.append(True))
+    generator(PROMPTS)
+    assert not dropped
+    monkeypatch.setattr(programs, "MOST_MAPS", 10)
+    generator(PROMPTS, batch_size=len(PROMPTS))
+    assert len(dropped) == 1
+    list(generator.stream(PROMPTS[0]))
+    assert len(dropped) == 2
+
+
+def test_memory_maps_are_counted_again_after_something_was_compiled(monkeypatch, tmp_path):
+    from specjax import programs
+
+    file = tmp_path / "maps"
+    monkeypatch.setattr(programs, "_MAPS", file)
+    maps = programs._Maps()
+    file.write_text("map\n" * 3)
+    assert maps.count() == 3
+    file.write_text("map\n" * 5)
+    assert maps.count() == 3
+    jax.jit(lambda x: x + 41)(1.0)
+    assert maps.count() == 5
 
 
 @pytest.mark.parametrize(

@@ -198,12 +198,15 @@ def round_(decoder: Decoder, params: dict[str, Any], state: State) -> State:
 
 
 def draft_tokens(decoder: Decoder, params: dict[str, Any], state: State) -> tuple[Draft, Caches]:
-    """The drafter's proposal, cut at its first EOS and the row's budget, or room (see `Draft`)."""
+    """The drafter's proposal, cut at its first EOS and at the row's end.
+
+    It leaves no place to the target's own token: which of the two writes the last token, with
+    which key, would then depend on where the row ends.
+    """
     context = state.context
     keys = fold(fold(state.keys, context.length), DRAFT)
     draft, caches = decoder.drafter.draft(decoder.models, params, state.caches, context, keys)
-    room = context.budget if draft.final is None else context.room
-    return cut(draft, room, decoder.target_model.eos), caches
+    return cut(draft, context.room, decoder.target_model.eos), caches
 
 
 def review(

@@ -10,6 +10,7 @@ from flax import struct
 
 from specjax.decoding.calm import Calm
 from specjax.drafting.base import (
+    MOST_DRAFTED,
     STOP_REASONS,
     Caches,
     Call,
@@ -97,6 +98,11 @@ class Decoder:
         for name in (self.target, *self.drafter.models):
             if name not in known:
                 raise ValueError(f"model {name!r} is not among {', '.join(map(repr, known))}")
+        if self.drafter.width > MOST_DRAFTED:
+            raise ValueError(
+                f"drafts have {self.drafter.width:,} tokens; they must have at most"
+                f" {MOST_DRAFTED:,}"
+            )
         for call in self.drafter.schedule:
             self._check_exit(call)
         if self.calm and self.drafter.width:
@@ -107,8 +113,6 @@ class Decoder:
                     f"model {name!r} is {_kind(known[name])}, the target"
                     f" {_kind(self.target_model)}; they must be alike"
                 )
-        if self.max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens is {self.max_new_tokens}; it must be at least 1")
         if self.widths and (
             list(self.widths) != sorted(set(self.widths)) or self.widths[-1] != self.drafter.width
         ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import numbers
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -61,7 +62,7 @@ class Strategy:
     calm: Calm | None = None  # of `Decoder`
 
     def __post_init__(self) -> None:
-        sampling(self.temperature, self.top_k, self.top_p)
+        _check(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
 
     @property
     def lossless(self) -> bool:
@@ -101,11 +102,13 @@ def autoregressive(**settings: Any) -> Strategy:
 
 def speculative(length: int = 4, model: str = "drafter", **settings: Any) -> Strategy:
     """A neural drafter of fixed draft length under the lossless rule."""
+    _check(length=length, model=model)
     return Strategy(drafter=Neural(model, length), **settings)
 
 
 def early_exit(exit: int, length: int = 4, **settings: Any) -> Strategy:
     """The target's first `exit` decoder layers draft under the lossless rule."""
+    _check(exit=exit, length=length)
     return Strategy(drafter=Neural("target", length, exit=exit), **settings)
 
 
@@ -122,10 +125,7 @@ def calm(
     Raises:
       ValueError: when a setting is out of range.
     """
-    if not 0.0 <= threshold <= 1.0:
-        raise ValueError(f"{THRESHOLD} is {threshold!r}; it must be in [0, 1]")
-    if not 0.0 <= tau < float("inf"):
-        raise ValueError(f"{TAU} is {tau!r}; it must be at least 0")
+    _check(threshold=threshold, tau=tau, measure=measure, decay=decay)
     numbers = ((THRESHOLD, float(threshold)), (TAU, float(tau)))
     return Strategy(calm=Calm(measure, decay), numbers=numbers, **settings)
 
@@ -154,11 +154,9 @@ def bild(
     Raises:
       ValueError: when a setting is of no use.
     """
-    for name, value in (("fallback", fallback), ("rollback", rollback)):
-        if not value >= 0:
-            raise ValueError(f"{name} is {value!r}; it must be at least 0")
-    if compat not in COMPAT:
-        raise ValueError(f"compat is {compat!r}; it must be one of {', '.join(COMPAT)}")
+    _check(fallback=fallback, rollback=rollback, length=length, distance=distance, compat=compat)
+    _check(verify_eos=verify_eos, equal_argmax=equal_argmax, verify=verify)
+    _check(**({} if exit is None else {"exit": exit}), **({"model": model} if model else {}))
     official = compat == OFFICIAL
     rule = Rollback(distance, equal_argmax=equal_argmax, official=official)
     little = Little(
@@ -183,6 +181,7 @@ def oracle(engage: float, model: str = "drafter") -> Strategy:
     Both see every prefix, greedily (Kim et al., 2023, Figure 2): no way to be fast, but the least
     engagement of the target that a quality needs.
     """
+    _check(engage=engage, model=model)
     return Strategy(Little(model, 1, verify_eos=True), Oracle(), numbers=(("engage", engage),))
 
 
@@ -205,6 +204,9 @@ def _widths(drafter: Drafter, verify: str) -> tuple[int, ...]:
     """`Strategy.widths` for a choice of `VERIFY`."""
     return fitting_widths(drafter) if verify == DRAFTED else ()
 
+
+_KINDS = {float: numbers.Real, int: numbers.Integral}
+"""What values count as a kind: numpy's, too."""
 
 _POSITIVE = _Field(int, "an integer of at least 1", lambda x: x >= 1)
 _UNIT = _Field(float, "a number in (0, 1]", lambda x: 0.0 < x <= 1.0)
@@ -416,13 +418,19 @@ def _whole(where: str, drafter: str, values: dict[str, Any], method: Method) -> 
         raise UserError(f"{where}: {error}") from None
 
 
+def _check(**fields: Any) -> None:
+    """Refuses arguments of the builders above by the rules of the fields of their names."""
+    for field, value in fields.items():
+        _value(field, field, value)
+
+
 def _value(where: str, field: str, value: Any) -> Any:
     if field not in _FIELDS:
         raise UserError(f"{where} is not a field of a strategy; allowed are {', '.join(_FIELDS)}")
     known, value = _FIELDS[field], _hashable(value)
     if known is _THRESHOLD and value == "inf":  # JSON has no number for it
         return float("inf")
-    fits = isinstance(value, (int, float) if known.kind is float else known.kind)
+    fits = isinstance(value, _KINDS.get(known.kind, known.kind))
     fits &= isinstance(value, bool) == (known.kind is bool)
     if not (fits and known.check(value)):
         raise UserError(f"{where} is {value!r}; it must be {known.allowed}")

@@ -23,8 +23,11 @@ Caches = dict[str, Cache]
 
 T = TypeVar("T")
 
+MOST_DRAFTED = 1000
+"""Tokens of a draft at most: all are verified, and of so many hardly any are kept."""
+
 GOING, LENGTH, STOPPED, NO_MATCH, ENDED, HELD = range(6)
-"""Stop reasons of a draft: unused, all K proposed or budget reached, predicate, nothing to copy,
+"""Stop reasons of a draft: unused, all K proposed or the row full, predicate, nothing to copy,
 the draft ends the text, the drafter was not asked."""
 
 STOP_REASONS = ("going", "length", "stopped", "no_match", "ended", "held")
@@ -61,13 +64,12 @@ class Context:
     memory: Any = None  # of `selected.Arms`; never rewound
 
     @property
-    def budget(self) -> jax.Array:
-        """How many drafted tokens can still stand [B]: one place is the verifier's own token's."""
-        return jnp.where(self.active, jnp.maximum(self.limit - self.length - 1, 0), 0)
-
-    @property
     def room(self) -> jax.Array:
-        """How many tokens still fit into the row [B]."""
+        """How many tokens still fit into the row [B].
+
+        A drafter may stop there, but the tokens before must be those that it drafts in a longer
+        row: outputs then do not depend on where rows end.
+        """
         return jnp.where(self.active, self.limit - self.length, 0)
 
 
@@ -84,8 +86,7 @@ class Draft:
     # [B, K] the proposer's own probability of each token at temperature 1, for inner lenience;
     # infinity, or None for all: reviewed without lenience.
     score: jax.Array | None = None
-    # [B] bool: rows that end with this draft, unreviewed. When it is given (only false, perhaps) a
-    # draft may fill its row and leaves no place for the verifier's own token.
+    # [B] bool: rows that end with this draft, unreviewed.
     final: jax.Array | None = None
     logits: jax.Array | None = None  # [B, K, V] of the proposer, when its rule compares laws
     # [B, K + 1, D] states of the pending and the drafted tokens after the target's own first

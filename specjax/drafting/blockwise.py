@@ -112,7 +112,7 @@ class Blockwise:
         tokens, laws = per_head(logits, context.options.sampling, each)
         draft = Draft(
             tokens=tokens,
-            length=jnp.minimum(until_eos(tokens, model.eos), context.budget),
+            length=jnp.minimum(until_eos(tokens, model.eos), context.room),
             probs=laws,
             source=jnp.zeros_like(tokens),
             calls={self.model: context.active.astype(jnp.int32)},

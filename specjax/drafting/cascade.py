@@ -104,9 +104,8 @@ class Reviewed:
         keys: jax.Array,
     ) -> tuple[Draft, Caches]:
         model, weights = lookup(models, self.model), params[self.model]
-        inside = context.replace(limit=context.limit - 1)  # one place is the model's own token's
-        draft, after = self.inner.draft(models, params, caches, inside, fold(keys, INNER))
-        draft = cut(draft, inside.budget, model.eos)
+        draft, after = self.inner.draft(models, params, caches, context, fold(keys, INNER))
+        draft = cut(draft, context.room, model.eos)
         runs = catch_up_runs(caches[self.model], context, self.lag) + 1
         cache = catch_up(model, weights, caches[self.model], context, self.lag)
         logits, cache = feed_drafted(model, weights, cache, context, draft.tokens, self.lag)
@@ -235,7 +234,7 @@ class Horizontal:
                 draft, after = stage.drafter.draft(
                     models, params, p.caches, inside, fold(keys, p.length)
                 )
-                room = jnp.minimum(inside.budget, self.width - (p.length - context.length))
+                room = jnp.minimum(inside.room, self.width - (p.length - context.length))
                 draft = cut(draft, room, eos)
                 return self._extended(p, stage, draft, after, context, eos)
 
@@ -306,7 +305,7 @@ class Horizontal:
 
 def _open(p: _Progress, context: Context, stage: Stage) -> jax.Array:
     """Rows [B] that a stage may still extend."""
-    room = p.length < context.limit - 1
+    room = p.length < context.limit
     return context.active & ~p.ended & room & (p.length - context.length < stage.until)
 
 

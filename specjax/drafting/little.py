@@ -29,10 +29,6 @@ class Little(Neural):
     verify_eos: bool = False
     official: bool = False
 
-    def room(self, context: Context) -> jax.Array:
-        """Most tokens [B] that a draft may have: the last place is its own."""
-        return context.room
-
     def draft(
         self,
         models: Models,

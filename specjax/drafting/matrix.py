@@ -9,7 +9,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 
-from specjax.drafting.base import Drafter
+from specjax.drafting.base import MOST_DRAFTED, Drafter
 from specjax.drafting.cascade import LAG, Horizontal, Reviewed, Stage
 from specjax.drafting.copying import MaxGram, PromptLookup
 from specjax.drafting.ngram import NGram
@@ -98,11 +98,11 @@ def check_matrix(matrix: tuple[tuple[int, ...], ...], count: int) -> None:
     """
     square = len(matrix) == count and all(len(row) == count for row in matrix)
     entries = [entry for row in matrix for entry in row]
-    natural = all(isinstance(entry, int) and entry >= 0 for entry in entries)
+    natural = all(isinstance(entry, int) and 0 <= entry <= MOST_DRAFTED for entry in entries)
     if not (square and natural and not any(any(row[:i]) for i, row in enumerate(matrix))):
         raise ValueError(
             f"matrix is {matrix}; for {count} drafters it must be {count} rows of {count} integers"
-            " of at least 0, those left of the diagonal 0"
+            f" from 0 to {MOST_DRAFTED}, those left of the diagonal 0"
         )
     if not any(matrix[0]):
         raise ValueError(f"matrix is {matrix}; its first row must have an entry above 0")

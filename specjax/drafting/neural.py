@@ -107,10 +107,6 @@ class Neural:
     def _exit_call(self, logits: int) -> Call:
         return Call(self.model, 1, logits, self.exit)
 
-    def room(self, context: Context) -> jax.Array:
-        """Most tokens [B] that a draft may have."""
-        return context.budget
-
     def draft(
         self,
         models: Models,
@@ -122,7 +118,7 @@ class Neural:
         model, weights = lookup(models, self.model), params[self.model]
         logits, progress = self._open(model, weights, caches[self.model], context)
         progress = self._extend(progress, logits, model, context, keys)
-        wanted = jnp.minimum(self._longest(context), self.room(context))
+        wanted = jnp.minimum(self._longest(context), context.room)
 
         def more(p: _Progress) -> jax.Array:
             return jnp.any(p.going & (p.length < wanted))
@@ -193,7 +189,7 @@ class Neural:
             probs=None if greedy else laws,
             logits=laws if self.keep_logits else None,
             length=jnp.zeros((batch,), jnp.int32),
-            going=self.room(context) > 0,
+            going=context.room > 0,
             stopped=jnp.zeros((batch,), bool),
             chance=jnp.ones((batch,), jnp.float32),
             calls=context.active.astype(jnp.int32),

@@ -314,9 +314,9 @@ class Switched(Arms):
         hoped = switching.hoped(context.memory.seen, numbers, chance)
         best = jnp.argmax(switching.speeds(hoped, arms, lengths, numbers), axis=1)
         arm, length = jnp.array(arms)[best], jnp.array(lengths)[best]
-        inside = context.replace(limit=jnp.minimum(context.limit, context.length + length + 1))
+        inside = context.replace(limit=jnp.minimum(context.limit, context.length + length))
         draft, caches = self._side_by_side(models, params, caches, inside, keys, arm)
-        return draft.replace(length=jnp.minimum(draft.length, inside.budget)), caches
+        return draft.replace(length=jnp.minimum(draft.length, inside.room)), caches
 
 
 def members(drafter: Drafter) -> tuple[Drafter, ...]:

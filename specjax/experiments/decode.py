@@ -34,12 +34,12 @@ from specjax.experiments.fields import (
     model_names,
 )
 from specjax.experiments.guides import Guide, guide
-from specjax.experiments.programs import release_programs
 from specjax.experiments.selecting import selection_trees
 from specjax.experiments.strategies import BASELINE, load_strategies
 from specjax.models.base import LanguageModel
 from specjax.parallel.mesh import mesh_of
 from specjax.profiling import profile
+from specjax.programs import release_programs
 from specjax.sampling import sampling
 from specjax.training import ngram
 

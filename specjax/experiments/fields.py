@@ -5,29 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax.numpy as jnp
 from ml_collections import ConfigDict
 
+from specjax.checks import AT_LEAST, DTYPES, check_integer
 from specjax.data.tasks import TASKS
 from specjax.errors import UserError
 from specjax.evaluation.quality import METRICS
 from specjax.parallel.mesh import axis_sizes
 
-DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16, "float16": jnp.float16}
-
 HEADS = "heads"
 """Name of the parameter tree that blockwise drafters read; n-gram tables have others."""
 
 _AT_LEAST = {
-    "batch_size": 1,
-    "max_new_tokens": 1,
-    "max_prompt_tokens": 1,
-    "bucket": 1,
+    **AT_LEAST,
     "repeats": 1,
     "profile_rounds": 0,
     "examples": 0,
     "ngram_examples": 0,
-    "seed": 0,
 }
 
 _CHOICES = {"dtype": tuple(DTYPES), "metric": ("", *METRICS), "task": ("", *TASKS)}
@@ -76,11 +70,7 @@ def field_value(config: ConfigDict, field: str) -> Any:
 def check_integers(config: ConfigDict, least: Mapping[str, int]) -> None:
     """Refuses fields (dotted paths) that are not integers of at least so much."""
     for field, lowest in least.items():
-        value = field_value(config, field)
-        if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
-            raise UserError(
-                f"config.{field} is {value!r}; it must be an integer of at least {lowest}"
-            )
+        check_integer(f"config.{field}", field_value(config, field), lowest)
 
 
 def check_choices(config: ConfigDict, choices: Mapping[str, Sequence[str]]) -> None:

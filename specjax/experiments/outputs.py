@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from specjax.api import Generator
 from specjax.errors import UserError
-from specjax.experiments.programs import release_programs
+from specjax.programs import release_programs
 
 
 def write_outputs(

@@ -20,8 +20,8 @@ from specjax.errors import UserError
 from specjax.experiments.data import stream
 from specjax.experiments.decode import load_models
 from specjax.experiments.outputs import write_outputs
-from specjax.experiments.programs import release_programs
 from specjax.experiments.select_arms import TARGET, Arm, Writer, arms_of, writers_of
+from specjax.programs import release_programs
 from specjax.selection import features
 from specjax.selection.data import ALONE, SECONDS, TOKENS
 from specjax.selection.reward import ROUGE_L, TOKEN_LCS, rouge_l, token_lcs

@@ -15,7 +15,7 @@ from specjax.data.batching import Batch
 from specjax.errors import UserError
 from specjax.experiments.decode import timed
 from specjax.experiments.outputs import whole_lines
-from specjax.experiments.programs import release_programs
+from specjax.programs import release_programs
 from specjax.selection.data import SECONDS, TOKENS
 
 TIMES = "seconds.jsonl"

@@ -20,11 +20,11 @@ from specjax.evaluation.cost import standardized_walltime_improvement
 from specjax.evaluation.quality import METRICS
 from specjax.experiments import decode
 from specjax.experiments.decode import Job
-from specjax.experiments.programs import release_programs
 from specjax.experiments.results import part_prices
 from specjax.experiments.tune_budget import Budget
 from specjax.experiments.tune_space import Space, round_sizes
 from specjax.experiments.tune_trials import SWI, Search, Trial, drop_worse
+from specjax.programs import release_programs
 
 
 def by_width(batches: Iterable[Batch]) -> list[Batch]:

@@ -37,6 +37,10 @@ def mesh_of(shape: Mapping[str, int]) -> Mesh | None:
 
 def axis_sizes(shape: Mapping[str, int]) -> tuple[int, ...]:
     """Sizes in the order of AXES; an axis that is not named has size 1."""
+    if not isinstance(shape, Mapping):
+        raise UserError(
+            f"mesh is {shape!r}; it must be sizes by axis, as {{'data': 1, 'model': 8}}"
+        )
     for axis, size in shape.items():
         if axis not in AXES:
             raise UserError(f"config.mesh has the axis {axis!r}; it may have {' and '.join(AXES)}")

@@ -64,7 +64,7 @@ def test_greedy_decoding_gives_the_targets_own_tokens(kind):
 MODEL = PrefixModel(6, eos=(EOS,))
 PARAMS = {"drafter": prefix_params(6, seed=2), "heads": random_heads(LENGTH, WIDTH, 14, scale=0.6)}
 TEXTS = [[0, 4, 2, 5, 3], [0, 2], [0, 3, 3, 2, 5, 4], [0, 5, 2, 4], [0, 3, 5], [0, 4]]
-LIMITS = [20, 20, 8, 6, 4, 20]  # room for 14, 17, 1, 1, 0 and 17 drafted tokens
+LIMITS = [20, 20, 7, 6, 4, 20]  # room for 15, 18, 1, 2, 1 and 18 drafted tokens
 ACTIVE = [True, True, True, True, True, False]
 SOURCE = [3, 2]
 
@@ -111,12 +111,12 @@ def head_logits(text: list[int]) -> np.ndarray:
     return np.array(found)
 
 
-def test_a_greedy_draft_is_the_argmax_of_each_head_up_to_eos_and_budget():
+def test_a_greedy_draft_is_the_argmax_of_each_head_up_to_eos_and_the_end_of_the_row():
     draft, caches = drafted(context_of((0.0, 0, 1.0)))
     expected = np.array([head_logits(text).argmax(axis=-1) for text in TEXTS])
     np.testing.assert_array_equal(draft.tokens, expected)
     assert [row.index(EOS) for row in expected.tolist() if EOS in row] == [0, 0]
-    assert draft.length.tolist() == [1, 3, 1, 1, 0, 0]
+    assert draft.length.tolist() == [1, 3, 1, 2, 1, 0]
     assert draft.probs is None
     assert draft.calls["drafter"].tolist() == [int(active) for active in ACTIVE]
     rows = np.array(ACTIVE)

@@ -199,8 +199,8 @@ def test_layers_that_every_row_left_do_not_run():
 @pytest.mark.parametrize(
     ("how", "named"),
     [
-        ({"threshold": 1.5}, r"threshold is 1.5; it must be in \[0, 1\]"),
-        ({"threshold": 0.9, "tau": -1.0}, "tau is -1.0; it must be at least 0"),
+        ({"threshold": 1.5}, r"threshold is 1.5; it must be a number in \[0, 1\]"),
+        ({"threshold": 0.9, "tau": -1.0}, "tau is -1.0; it must be a number of at least 0"),
         ({"threshold": 0.9, "measure": "luck"}, "measure is 'luck'; it must be one of saturation"),
         ({"threshold": 0.9, "decay": "slow"}, "decay is 'slow'; it must be one of paper, public"),
     ],

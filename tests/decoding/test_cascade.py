@@ -21,7 +21,7 @@ from scripted import (
 from specjax.decoding.strategy import Strategy, fitting_widths
 from specjax.drafting.cascade import Horizontal, Reviewed
 from specjax.drafting.matrix import GREEDY, LAST, SAMPLED, cascade
-from specjax.experiments.programs import release_programs
+from specjax.programs import release_programs
 from specjax.training.ngram import fit
 from specjax.verification.exact import SpeculativeSampling
 from specjax.verification.lenient import Lenient

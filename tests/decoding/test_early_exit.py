@@ -78,7 +78,7 @@ def test_the_exit_runs_once_on_every_token_that_the_target_reviews(name, part):
     exits, states = trace.calls[part], trace.calls[f"{part} states"]
     rounds, drafted = (np.asarray(trace.committed) > 0).sum(axis=1), trace.drafted.sum(axis=1)
     np.testing.assert_array_equal(trace.calls["target"], rounds)
-    # The pending token and the drafts, but for a token after which the row's budget was spent.
+    # The pending token and the drafts, each once.
     np.testing.assert_array_equal(exits + states, rounds + drafted)
     assert np.all(np.asarray(states) <= rounds) and np.sum(states) > 0
 

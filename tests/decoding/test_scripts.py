@@ -75,11 +75,11 @@ def test_the_length_limit_is_exact(limit):
     assert texts(out) == [list(TARGET[:limit])]
 
 
-def test_no_tokens_are_drafted_beyond_the_budget():
+def test_no_tokens_are_drafted_beyond_the_end_of_the_row():
     model = ScriptModel(TARGET)
     out = decode(model, model, Strategy(Neural("drafter", 5)), 3)
-    assert rounds(out, "drafted") == [2]
-    assert out.trace.calls["drafter"].tolist() == [2]
+    assert rounds(out, "drafted") == rounds(out, "accepted") == rounds(out, "committed") == [3]
+    assert out.trace.calls["drafter"].tolist() == [3]
 
 
 def test_confidence_stops_before_the_first_uncertain_token():
@@ -140,7 +140,7 @@ def test_widths_must_rise_to_the_drafters():
         decode(ScriptModel(TARGET), ScriptModel(TARGET), strategy, 2)
 
 
-def test_a_row_with_no_budget_decodes_nothing():
+def test_a_row_of_one_token_takes_one_round():
     model = ScriptModel(TARGET)
     out = decode(model, model, Strategy(Neural("drafter", 3)), 1)
     assert texts(out) == [[5]]

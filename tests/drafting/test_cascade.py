@@ -64,7 +64,7 @@ def test_a_config_spells_a_cascade():
         ({"matrix": [[5]]}, r"matrix is \(\(5,\),\); for 3 drafters it must be 3 rows"),
         ({"matrix": [[1, 1, 1], [1, 1, 1], [0, 0, 1]]}, "those left of the diagonal 0"),
         ({"matrix": [[0] * 3] * 3}, "its first row must have an entry above 0"),
-        ({"matrix": [[1.5, 0, 0], [0, 1, 0], [0, 0, 1]]}, "3 integers of at least 0"),
+        ({"matrix": [[1.5, 0, 0], [0, 1, 0], [0, 0, 1]]}, "3 integers from 0 to 1000"),
         ({"matrix": 5}, "matrix is 5; it must be a list of rows"),
         ({"lenience": 0.0}, "lenience is 0.0; it must be a number in"),
         ({"reviewers": "kind"}, "reviewers is 'kind'; it must be one of sampled, greedy"),

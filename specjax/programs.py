@@ -1,0 +1,45 @@
+"""How many compiled programs a process can hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+
+MOST_MAPS = 30_000
+"""Memory maps beyond which programs are dropped; Linux allows a process 65,530."""
+
+_MAPS = Path("/proc/self/maps")
+_COMPILED = "/jax/core/compile/backend_compile_duration"
+
+
+class _Maps:
+    """The memory maps of this process. Counting many takes long, and only programs add them."""
+
+    def __init__(self) -> None:
+        self._count, self._changed = 0, True
+        jax.monitoring.register_event_duration_secs_listener(self._hear)
+
+    def _hear(self, event: str, seconds: float, **more: Any) -> None:
+        self._changed |= event == _COMPILED
+
+    def count(self) -> int:
+        """How many there are, counted again if anything was compiled since."""
+        if self._changed:
+            self._changed = False
+            self._count = len(_MAPS.read_bytes().splitlines()) if _MAPS.exists() else 0
+        return self._count
+
+
+_maps = _Maps()
+
+
+def release_programs(most: int | None = None) -> None:
+    """Drops compiled programs when the process has more than `most` (`MOST_MAPS`) memory maps.
+
+    On CPU each takes hundreds of them, and the compiler crashes when they run out. Until then
+    they stay, so that a sweep compiles a program once.
+    """
+    if _maps.count() > (MOST_MAPS if most is None else most):
+        jax.clear_caches()
