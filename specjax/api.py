@@ -78,7 +78,11 @@ class Generator:
 
     Prompts are padded to multiples of `bucket` and batches to full size, so that few programs are
     compiled; each call is one host dispatch per batch. Rows keep the tokens they would get alone
-    under the same seed and index.
+    under the same seed and index, in half precision up to rounding (docs/half_precision.md).
+
+    `invariant` is how many tokens every call of the target feeds, 0 as many as are needed.
+    Generators that share it, `max_new_tokens` and the batch's shape give the same greedy tokens
+    in any dtype.
     """
 
     def __init__(
@@ -91,7 +95,10 @@ class Generator:
         max_new_tokens: int = 64,
         max_prompt_tokens: int = 512,
         bucket: int = 8,
+        invariant: int = 0,
     ) -> None:
+        if type(invariant) is not int or invariant < 0:
+            raise UserError(f"invariant is {invariant!r}; it must be an integer of at least 0")
         loaded = {"target": target, **(drafters or {})}
         self.target, self.strategy = target, strategy or autoregressive()
         self.max_prompt_tokens, self.bucket = max_prompt_tokens, bucket
@@ -107,6 +114,7 @@ class Generator:
                 layout=_layout(loaded),
                 widths=self.strategy.widths,
                 calm=self.strategy.calm,
+                invariant=invariant,
             )
         except ValueError as error:
             raise UserError(f"strategy: {error}") from None
@@ -144,10 +152,18 @@ class Generator:
         return -(-wanted // ways) * ways
 
     def stream(
-        self, prompt: str | Sequence[int], *, seed: int = 0, rounds: int = 1
+        self,
+        prompt: str | Sequence[int],
+        *,
+        seed: int = 0,
+        rounds: int = 1,
+        batch_size: int = 1,
     ) -> Iterator[str | list[int]]:
-        """Yields what became final after every `rounds` rounds: text pieces, or token ids."""
-        batch = self.batch(self.encode([prompt]), self.padded_size(1))
+        """Yields what became final after every `rounds` rounds: text pieces, or token ids.
+
+        Rows up to `batch_size` decode nothing: they give the batch the shape of another one.
+        """
+        batch = self.batch(self.encode([prompt]), self.padded_size(batch_size))
         args = (batch.tokens, batch.length, self.keys(batch, seed), batch.limit)
         state = begin_jitted(self.decoder, self.params, *args, self.options)
         seen: list[int] = []

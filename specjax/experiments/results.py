@@ -201,6 +201,7 @@ def strategy_entry(
             job.generators[name].params,
             decoder.target,
             strategy.calm,
+            whole=bool(decoder.invariant),
         ),
     }
 
