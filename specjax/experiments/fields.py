@@ -30,8 +30,6 @@ _AT_LEAST = {
     "seed": 0,
 }
 
-_FLAGS = ("invariant",)
-
 _CHOICES = {"dtype": tuple(DTYPES), "metric": ("", *METRICS), "task": ("", *TASKS)}
 
 
@@ -43,7 +41,6 @@ def check_fields(config: ConfigDict) -> None:
     """
     check_integers(config, _AT_LEAST)
     check_choices(config, _CHOICES)
-    check_flags(config, _FLAGS)
     if not config.strategies:
         raise UserError("config.strategies is empty; it must name at least one strategy")
     check_rows_per_device(config, "batch_size")
@@ -92,14 +89,6 @@ def check_choices(config: ConfigDict, choices: Mapping[str, Sequence[str]]) -> N
         value = field_value(config, field)
         if value not in allowed:
             raise UserError(f"config.{field} is {value!r}; it must be one of {', '.join(allowed)}")
-
-
-def check_flags(config: ConfigDict, fields: Sequence[str]) -> None:
-    """Refuses fields (dotted paths) that are neither True nor False."""
-    for field in fields:
-        value = field_value(config, field)
-        if not isinstance(value, bool):
-            raise UserError(f"config.{field} is {value!r}; it must be True or False")
 
 
 def check_numbers(config: ConfigDict, ranges: Mapping[str, tuple[float, float]]) -> None:

@@ -15,7 +15,6 @@ from specjax.errors import UserError
 from specjax.experiments import decode
 from specjax.experiments.decode import Measured
 from specjax.experiments.defaults import AUTOREGRESSIVE, decode_config, neural, tune_config
-from specjax.experiments.fields import check_fields
 from specjax.experiments.results import differences
 from specjax.experiments.strategies import common_width
 from specjax.experiments.tune_space import space_of
@@ -63,8 +62,6 @@ def test_the_width_holds_the_widest_draft():
 
 
 def test_what_cannot_be_is_refused_in_one_sentence():
-    with pytest.raises(UserError, match="config.invariant is 'yes'; it must be True or False"):
-        check_fields(small(invariant="yes"))
     with pytest.raises(UserError, match="strategies.calm: CALM"):
         common_width(small(invariant=True), {"calm": specjax.calm(0.5)})
     with pytest.raises(UserError, match="config.base.invariant is True; it must be False"):
