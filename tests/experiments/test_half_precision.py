@@ -51,7 +51,7 @@ def test_a_run_with_one_width_ends_with_results(pair, tmp_path):
         assert entry["time"]["target"] is None
     flops = {name: each["operations"]["target"]["flops"] for name, each in found.items()}
     per_call = {n: flops[n] * found[n]["tokens"] / found[n]["calls"]["target"] for n in flops}
-    assert per_call["exit"] == pytest.approx(per_call["speculative"], rel=0.01)  # all layers
+    assert per_call["exit"] == pytest.approx(per_call["speculative"], rel=0.05)  # all layers
     assert json.loads((tmp_path / "results.json").read_text())["config"]["invariant"]
 
 
