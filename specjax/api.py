@@ -86,7 +86,11 @@ class Generator:
 
     Prompts are padded to multiples of `bucket` and batches to full size, so that few programs are
     compiled; each call is one host dispatch per batch. Rows keep the tokens they would get alone
-    under the same seed and index.
+    under the same seed and index, in half precision up to rounding (docs/half_precision.md).
+
+    `invariant` is how many tokens every call of the target feeds, 0 as many as are needed.
+    Generators that share it, `max_new_tokens` and the batch's shape give the same greedy tokens
+    in any dtype.
     """
 
     def __init__(
@@ -99,11 +103,13 @@ class Generator:
         max_new_tokens: int = 64,
         max_prompt_tokens: int = 512,
         bucket: int = 8,
+        invariant: int = 0,
     ) -> None:
         _check_parts(target, drafters or {}, strategy, tables or {})
         check_integers(
             max_new_tokens=max_new_tokens, max_prompt_tokens=max_prompt_tokens, bucket=bucket
         )
+        check_integer("invariant", invariant, 0)
         loaded = {"target": target, **(drafters or {})}
         self.target, self.strategy = target, strategy or autoregressive()
         self.max_prompt_tokens, self.bucket = max_prompt_tokens, bucket
@@ -119,6 +125,7 @@ class Generator:
                 layout=_layout(loaded),
                 widths=self.strategy.widths,
                 calm=self.strategy.calm,
+                invariant=invariant,
             )
         except ValueError as error:
             raise UserError(f"strategy: {error}") from None
@@ -162,22 +169,28 @@ class Generator:
         return -(-wanted // ways) * ways
 
     def stream(
-        self, prompt: str | Sequence[int], *, seed: int = 0, rounds: int = 1
+        self,
+        prompt: str | Sequence[int],
+        *,
+        seed: int = 0,
+        rounds: int = 1,
+        batch_size: int = 1,
     ) -> Iterator[str | list[int]]:
         """Yields what became final after every `rounds` rounds: text pieces, or token ids.
 
         Pieces join to the whole text: what a later token may change is held back until it cannot.
+        Rows up to `batch_size` decode nothing: they give the batch the shape of another one.
 
         Raises:
           UserError: at once, when an argument is of no use.
         """
-        check_integers(seed=seed)
+        check_integers(seed=seed, batch_size=batch_size)
         check_integer("rounds", rounds, 1)
-        return self._stream(self.encode([prompt]), seed, rounds)
+        batch = self.batch(self.encode([prompt]), self.padded_size(batch_size))
+        return self._stream(batch, seed, rounds)
 
-    def _stream(self, ids: list[list[int]], seed: int, rounds: int) -> Iterator[str | list[int]]:
+    def _stream(self, batch: Batch, seed: int, rounds: int) -> Iterator[str | list[int]]:
         release_programs()
-        batch = self.batch(ids, self.padded_size(1))
         args = (batch.tokens, batch.length, self.keys(batch, seed), batch.limit)
         state = begin_jitted(self.decoder, self.params, *args, self.options)
         seen, growing = 0, Growing(self.target.tokenizer)

@@ -214,7 +214,7 @@ def review(
 ) -> tuple[Verdict, Caches, jax.Array]:
     """`verify`, but for rows whose draft is final: it stands, and ends them."""
     if draft.final is None:
-        check = verify_fitting if decoder.widths else verify
+        check = verify_fitting if decoder.widths or decoder.invariant else verify
         return check(decoder, params, state, draft, caches)
     if decoder.rule.lossless:
         raise ValueError(f"{decoder.drafter} ends rows without review: {decoder.rule} needs one")
@@ -254,9 +254,12 @@ def verify_fitting(
 ) -> tuple[Verdict, Caches, jax.Array]:
     """`verify` at the narrowest of the decoder's widths that holds every draft to be reviewed.
 
-    The target does not run when there is no such draft.
+    The target does not run when there is no such draft. With one width for all decoders it runs all
+    of its layers on drafts of its own first ones too.
     """
-    widths = decoder.widths or (decoder.drafter.width,)
+    widths = decoder.target_widths
+    if decoder.invariant:
+        draft = draft.replace(resume=None, resume_from=0)
     reviewed = reviewed_rows(draft, state.context)
     longest = jnp.max(jnp.where(reviewed, draft.length, 0))
     choice = jnp.argmax(jnp.array(widths) >= longest)
@@ -269,7 +272,7 @@ def verify_fitting(
 
         def turn(carry: tuple, width: int = width) -> tuple:
             held = {**caches, decoder.target: carry[1]}
-            verdict, after, _ = judge(narrow(draft, width), held)
+            verdict, after, _ = judge(fitted(draft, width), held)
             return verdict, after[decoder.target]
 
         carry = when(jnp.any(reviewed) & (choice == index), turn, carry)
@@ -282,11 +285,15 @@ def reviewed_rows(draft: Draft, context: Context) -> jax.Array:
     return context.active if draft.final is None else context.active & ~draft.final
 
 
-def narrow(draft: Draft, width: int) -> Draft:
-    """The draft's first `width` columns, which hold all that is reviewed."""
+def fitted(draft: Draft, width: int) -> Draft:
+    """The draft in `width` columns, which hold all that is reviewed: cut, or filled up."""
     names = "tokens", "probs", "source", "score", "logits"
-    columns = {name: getattr(draft, name) for name in names}
-    columns = jax.tree.map(lambda column: column[:, :width], columns)
+    room = max(width - draft.tokens.shape[1], 0)
+
+    def fit(column: jax.Array) -> jax.Array:
+        return jnp.pad(column[:, :width], ((0, 0), (0, room), *((0, 0),) * (column.ndim - 2)))
+
+    columns = jax.tree.map(fit, {name: getattr(draft, name) for name in names})
     resume = None if draft.resume is None else draft.resume[:, : width + 1]
     return draft.replace(**columns, resume=resume)
 

@@ -19,6 +19,7 @@ from specjax.drafting.base import (
     Models,
     lookup,
     parts,
+    touched,
 )
 from specjax.drafting.selected import Arms
 from specjax.models.base import LanguageModel
@@ -82,6 +83,10 @@ class Decoder:
 
     `widths` are the numbers of drafted tokens, in rising order up to the drafter's width, that a
     target call is compiled for: it takes the narrowest that holds the drafts of all rows.
+
+    With `invariant` every call of the target feeds that many tokens through all of its layers,
+    whatever was drafted and by whom. Decoders that share it, and their batches' shape, give a token
+    the same logits to the bit, in any dtype: kernels round by the shapes of their operands.
     """
 
     models: Models
@@ -92,6 +97,7 @@ class Decoder:
     layout: Layout | None = None  # None: everything on one device
     widths: tuple[int, ...] = ()  # empty: the drafter's alone
     calm: Calm | None = None  # None: every token runs all of the target's layers
+    invariant: int = 0  # tokens that every call of the target feeds; 0: as many as are needed
 
     def __post_init__(self) -> None:
         known = dict(self.models)
@@ -118,6 +124,22 @@ class Decoder:
         ):
             raise ValueError(
                 f"widths are {self.widths}; they must rise to the drafter's, {self.drafter.width}"
+            )
+        if self.invariant:
+            self._check_invariant()
+
+    def _check_invariant(self) -> None:
+        """One call holds whatever a round may write, and runs all layers."""
+        least = touched(self.drafter)
+        if self.invariant < least:
+            raise ValueError(
+                f"invariant is {self.invariant}; it must be 0 (off) or at least {least}, the tokens"
+                " that a round may touch"
+            )
+        if self.calm:
+            raise ValueError(
+                f"invariant is {self.invariant}; it must be 0 (off) under CALM, which runs layers"
+                " one by one"
             )
 
     def _check_exit(self, call: Call) -> None:
@@ -156,6 +178,11 @@ class Decoder:
         return self.used + self.drafter.tables
 
     @property
+    def target_widths(self) -> tuple[int, ...]:
+        """Drafted tokens that a target call may have room for, in rising order."""
+        return (self.invariant - 1,) if self.invariant else self.widths or (self.drafter.width,)
+
+    @property
     def target_model(self) -> LanguageModel:
         return lookup(self.models, self.target)
 
@@ -170,8 +197,7 @@ class Decoder:
         Beyond the longest output: what a last draft may touch, and one for the pending token.
         """
         head = 1 if self.target_model.start_token is not None else prompt_width
-        slack = max(self.drafter.width, self.drafter.reach) + 1
-        return head + self.max_new_tokens + slack
+        return head + self.max_new_tokens + (self.invariant or touched(self.drafter))
 
 
 def _kind(model: LanguageModel) -> str:

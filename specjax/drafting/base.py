@@ -96,6 +96,11 @@ class Draft:
     arm: jax.Array | None = None  # [B] int32: which of several drafters drafted
 
 
+def touched(drafter: Drafter) -> int:
+    """Most slots, the pending token's first, that a round with the drafter writes to."""
+    return max(drafter.width, drafter.reach) + 1
+
+
 STATES = " states"
 """Ending of a `Call.part` that computes no logits."""
 

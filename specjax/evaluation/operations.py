@@ -138,14 +138,17 @@ def operations(
     params: Mapping[str, Any],
     target: str,
     calm: Calm | None = None,
+    whole: bool = False,
 ) -> dict[str, Any]:
     """Operations per generated token by part and in total, with and without reading prompts.
 
     Parts are the models and early exits (`Call.part`); an early exit reads no prompt of its own.
     `models` and `params` by name hold what the strategy uses, the target first; `prompt` [N] the
-    lengths of the prompts. Counted as at batch size 1: every row reads the weights for itself.
+    lengths of the prompts; `whole`: the target reads drafts of its own first layers with all of
+    its layers. Counted as at batch size 1: every row reads the weights for itself.
     """
-    shape = part_shape(models[target], review_call(drafter, target, 0))
+    review = Call(target, 1, 1) if whole else review_call(drafter, target, 0)
+    shape = part_shape(models[target], review)
     alone = calm_calls(shape, rounds, prompt, calm) if calm else None
     decoding = {target: alone or target_calls(shape, rounds, prompt)}
     for part in parts(drafter):

@@ -14,6 +14,8 @@ COLUMNS: tuple[tuple[str, str, str], ...] = (
     ("accepted", "acceptance_rate", ".3f"),
     ("tok/call", "tokens_per_target_call", ".2f"),
     ("identical", "identical_to_target", ".3f"),
+    ("differ", "differing", "d"),
+    ("near ties", "near_ties", "d"),
     ("tokens", "tokens", "d"),
 )
 """Heading, field of a strategy in results.json, format."""

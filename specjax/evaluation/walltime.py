@@ -16,9 +16,10 @@ def predicted(
 
     The formulas know rounds only, so `measured` must leave out what every text costs once, prompt
     reading and dispatch. What a token costs under CALM is known only when it has left the decoder,
-    and what a round costs with one of several arms only when it is chosen: nothing is predicted.
+    and what a round costs with one of several arms only when it is chosen; where all calls of the
+    target feed alike (`Decoder.invariant`) none has the formulas' width: nothing is predicted.
     """
-    if decoder.calm or isinstance(decoder.drafter, Arms):
+    if decoder.calm or decoder.invariant or isinstance(decoder.drafter, Arms):
         return dict.fromkeys(("theorem_3_8", "with_v", "error_percent")) | {"measured": measured}
     with_v = costs.predicted_speedup(statistics, decoder.drafter, decoder.target)
     return {
@@ -41,10 +42,10 @@ def time_spent(
 
     Calls of each width times their measured cost; `fixed` is what the texts cost once. The rest is
     the drafter's own work, the rule, the bookkeeping, and the error of the costs: it can be
-    negative. Under CALM and where arms are chosen calls have no price (None), and the rest is all
-    of the loop.
+    negative. Where nothing is `predicted` calls have no price (None), and the rest is all of the
+    loop.
     """
-    if decoder.calm or isinstance(decoder.drafter, Arms):
+    if decoder.calm or decoder.invariant or isinstance(decoder.drafter, Arms):
         parts = {"target": None, "drafter": 0.0 if decoder.calm else None}
         return {"total": total, **parts, "rest": total - fixed, "fixed": fixed}
     review = costs.verification_ms(statistics.widths, decoder.drafter, decoder.target)

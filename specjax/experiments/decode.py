@@ -35,7 +35,7 @@ from specjax.experiments.fields import (
 )
 from specjax.experiments.guides import Guide, guide
 from specjax.experiments.selecting import selection_trees
-from specjax.experiments.strategies import BASELINE, load_strategies
+from specjax.experiments.strategies import BASELINE, common_width, load_strategies
 from specjax.models.base import LanguageModel
 from specjax.parallel.mesh import mesh_of
 from specjax.profiling import profile
@@ -136,6 +136,7 @@ def prepare(config: ConfigDict, models: dict[str, LoadedModel]) -> Job:
         raise UserError(f"target {config.target!r} has no tokenizer files")
     width = min(entry.model.vocab_size for entry in models.values())
     strategies = load_strategies(config, width)
+    invariant = common_width(config, strategies)
     tables = {table for strategy in strategies.values() for table in strategy.drafter.tables}
     chosen_by = selection_trees(strategies, target.model)
     ngrams = tables - {HEADS, *chosen_by}
@@ -152,6 +153,7 @@ def prepare(config: ConfigDict, models: dict[str, LoadedModel]) -> Job:
             max_new_tokens=config.max_new_tokens,
             max_prompt_tokens=config.max_prompt_tokens,
             bucket=config.bucket,
+            invariant=invariant,
         )
         for name, strategy in strategies.items()
     }

@@ -34,7 +34,7 @@ from specjax.experiments.fields import (
     model_names,
 )
 from specjax.experiments.selecting import selection_trees
-from specjax.experiments.strategies import load_strategies
+from specjax.experiments.strategies import common_width, load_strategies
 from specjax.models.base import LanguageModel
 from specjax.models.narrowed import narrowed
 from specjax.parallel.mesh import AXES, MODEL, axis_sizes
@@ -74,8 +74,9 @@ def plan(
         name: plan_model(checkpoints[name], model, config, mesh, capacity, is_split(config, name))
         for name, model in found.items()
     }
+    invariant = common_width(config, strategies)
     for strategy in strategies.values():
-        trace(found, strategy, config, width)
+        trace(found, strategy, config, width, invariant)
     show(config, mesh, plans, strategies)
     return {"models": plans, "strategies": strategies}
 
@@ -146,7 +147,11 @@ def abstract_prompt(config: ConfigDict) -> tuple[jax.ShapeDtypeStruct, jax.Shape
 
 
 def trace(
-    whole: Mapping[str, LanguageModel], strategy: Strategy, config: ConfigDict, width: int
+    whole: Mapping[str, LanguageModel],
+    strategy: Strategy,
+    config: ConfigDict,
+    width: int,
+    invariant: int = 0,
 ) -> Any:
     """The shapes of a whole decode; raises where the strategy does not fit the models."""
     models = tuple(narrowed(dict(whole)).items())
@@ -158,6 +163,7 @@ def trace(
             config.max_new_tokens,
             widths=strategy.widths,
             calm=strategy.calm,
+            invariant=invariant,
         )
     except ValueError as error:
         raise UserError(f"strategy: {error}") from None

@@ -24,8 +24,10 @@ from specjax.evaluation.report import write_report
 from specjax.evaluation.roofline import copy_bandwidth, roofline, step_bytes
 from specjax.evaluation.table import handed_over, predictions, table
 from specjax.evaluation.text import rounds_of_text
+from specjax.evaluation.ties import near_ties, split
 from specjax.evaluation.traces import Rounds, acceptance, round_figures, rounds_of
 from specjax.evaluation.walltime import predicted, time_spent
+from specjax.experiments.fields import checkpoint_dtype
 from specjax.experiments.strategies import BASELINE
 from specjax.writing import replacing, write_json, write_jsonl
 
@@ -185,6 +187,7 @@ def strategy_entry(
             stats.tokens, stats.calls, costs.one_token, decoder.target
         ),
         "identical_to_target": identical(entry, base) if strategy.greedy else None,
+        **differences(job, strategy, entry, base),
         "lossless": strategy.lossless,
         "baseline": baseline,
         "quality": quality(job, outputs),
@@ -201,6 +204,7 @@ def strategy_entry(
             job.generators[name].params,
             decoder.target,
             strategy.calm,
+            whole=bool(decoder.invariant),
         ),
     }
 
@@ -301,6 +305,22 @@ def identical(entry: Measured, base: Measured) -> float:
     """Fraction of examples whose tokens equal the autoregressive ones."""
     same = [a == b for a, b in zip(entry.tokens, base.tokens, strict=True)]
     return float(np.mean(same))
+
+
+def differences(
+    job: Job, strategy: Strategy, entry: Measured, base: Measured
+) -> dict[str, int | None]:
+    """Examples whose tokens are not the autoregressive ones, and those at a near tie of the target.
+
+    None where outputs need not be the same.
+    """
+    if not (strategy.greedy and strategy.lossless):
+        return {"differing": None, "near_ties": None}
+    rows = zip(job.prompts, entry.tokens, base.tokens, strict=True)
+    splits = [found for found in itertools.starmap(split, rows) if found]
+    model = job.generators[BASELINE].decoder.target_model
+    given = model, job.models["target"].params, splits, checkpoint_dtype(job.config)
+    return {"differing": len(splits), "near_ties": near_ties(*given)}
 
 
 def quality(job: Job, outputs: list[str]) -> dict[str, float]:

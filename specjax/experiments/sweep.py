@@ -37,6 +37,8 @@ _FIGURES = (
     "tokens_per_target_call",
     "layers_per_token",
     "identical_to_target",
+    "differing",
+    "near_ties",
     "lossless",
     "baseline",
     "quality",

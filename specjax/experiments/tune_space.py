@@ -93,6 +93,11 @@ def space_of(config: ConfigDict) -> Space:
     check_tune_fields(config)
     base = base_config(config)
     check_fields(base)
+    if base.invariant:
+        raise UserError(
+            "config.base.invariant is True; it must be False: what is then best depends on the"
+            " other candidates, whose widest draft all of them pay for"
+        )
     model_names(base)
     strategy = strategy_name(config.strategy, base.strategies)
     spec = base.strategies[strategy].to_dict()

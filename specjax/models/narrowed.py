@@ -7,6 +7,7 @@ may be padded differently. What is decoded then are the ids that all have.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -44,6 +45,9 @@ class Narrowed:
     @property
     def pad(self) -> int:
         return self.model.pad
+
+    def states(self, params: Params, batch: Mapping[str, jax.Array]) -> jax.Array:
+        return self.model.states(params, batch)
 
     def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
         return self.model.read_out(params, hidden)[..., : self.vocab_size]

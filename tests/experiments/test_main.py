@@ -125,6 +125,9 @@ def test_lossless_greedy_strategies_are_identical_to_the_target(finished):
     ]
     assert len(greedy) >= 5
     assert all(entry["identical_to_target"] == 1.0 for entry in greedy)
+    assert all(entry["differing"] == entry["near_ties"] == 0 for entry in greedy)
+    for name in ("speculative_sampling", "lenient"):
+        assert strategies[name]["differing"] is strategies[name]["near_ties"] is None
     assert strategies["speculative_sampling"]["identical_to_target"] is None
 
 

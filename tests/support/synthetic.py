@@ -63,6 +63,7 @@ def entry(alpha: float, length: int, temperature: float) -> dict[str, Any]:
         "standardized_walltime_improvement": predicted,
         "standardized_walltime_improvement_measured": predicted,
         "identical_to_target": None if temperature else 1.0, "lossless": alpha != 0.87,
+        "differing": None if temperature else 0, "near_ties": None if temperature else 0,
         "quality": {"bleu": (21.0 if temperature else 34.5) - 1.5 * (alpha == 0.87)},
         "acceptance": {
             "rate": None, "low": None, "high": None, "tested": 0, "analytic": None,

@@ -1,0 +1,81 @@
+"""Whether greedy outputs differ only where the target itself can hardly tell two tokens apart.
+
+Two ways to compute the same logits round differently. Where the two largest are as close as one
+rounding of a logit, either of them may come out first, and from there on the texts differ.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax.models.base import LanguageModel, Params
+
+WIDTH = 64
+"""Texts are padded to multiples of it: each width compiles once."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """Where two outputs for the same prompt part."""
+
+    prompt: list[int]
+    shared: list[int]  # generated tokens up to the first difference
+    tokens: tuple[int, int]  # what follows
+
+
+def split(prompt: list[int], first: list[int], second: list[int]) -> Split | None:
+    """Where two outputs part, None where they do not.
+
+    Outputs that end alike hold their end token, so none is the beginning of another.
+    """
+    for index, tokens in enumerate(zip(first, second, strict=False)):
+        if tokens[0] != tokens[1]:
+            return Split(prompt, first[:index], tokens)
+    return None
+
+
+def near_ties(
+    model: LanguageModel, params: Params, splits: Sequence[Split], dtype: jnp.dtype
+) -> int:
+    """How many of the `splits` are at a near tie of the target, by a pass of its own over each."""
+    found = (is_near_tie(logits_at(model, params, each), each.tokens, dtype) for each in splits)
+    return sum(found)
+
+
+def is_near_tie(logits: np.ndarray, tokens: tuple[int, int], dtype: jnp.dtype) -> bool:
+    """Whether both tokens are within the rounding of the largest of logits [V].
+
+    That is the machine epsilon of `dtype` times the largest magnitude of a logit: the error of one
+    rounding of a number of this size, without those of the layers before, which add to it.
+    """
+    rounding = float(jnp.finfo(dtype).eps) * float(np.abs(logits).max())
+    return bool(logits.max() - logits[list(tokens)].min() <= rounding)
+
+
+def logits_at(model: LanguageModel, params: Params, where: Split) -> np.ndarray:
+    """Teacher-forced float32 logits [V] of the token after what two outputs share."""
+    head = where.prompt if model.start_token is None else [model.start_token]
+    text = [*head, *where.shared]
+    batch = {"inputs": _padded(text), "length": jnp.array([len(text)])}
+    if model.start_token is not None:
+        length = jnp.array([len(where.prompt)])
+        batch |= {"prompt": _padded(where.prompt), "prompt_length": length}
+    return np.asarray(_logits(model, params, batch, jnp.int32(len(text) - 1)))
+
+
+def _padded(tokens: list[int]) -> jax.Array:
+    return jnp.array([tokens + [0] * (-len(tokens) % WIDTH)], jnp.int32)
+
+
+@functools.partial(jax.jit, static_argnames="model")
+def _logits(
+    model: LanguageModel, params: Params, batch: dict[str, jax.Array], at: jax.Array
+) -> jax.Array:
+    hidden = jax.lax.dynamic_slice_in_dim(model.states(params, batch), at, 1, axis=1)
+    return model.read_out(params, hidden)[0, 0]

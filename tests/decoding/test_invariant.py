@@ -1,0 +1,131 @@
+"""One width for all calls of the target: the same greedy tokens to the bit in bfloat16 too."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decodes import decoder, inputs, texts
+
+from specjax.decoding.loop import generate
+from specjax.decoding.state import Decoder
+from specjax.decoding.strategy import (
+    Strategy,
+    autoregressive,
+    bild,
+    calm,
+    early_exit,
+    fitting_widths,
+    speculative,
+)
+from specjax.drafting.copying import PromptLookup
+from specjax.drafting.ngram import NGram
+from specjax.models.causal import Causal, CausalConfig
+from specjax.models.rope import Rope
+from specjax.models.t5 import T5, T5Config
+
+LIMIT, WIDTH, ROWS, V = 24, 7, 6, 512
+MODELS = {  # wide enough for the kernels of one token and of seven to add in different orders
+    "llama": Causal(
+        CausalConfig(
+            "llama", V, d_model=128, d_ff=256, num_layers=3, num_heads=4, num_kv_heads=2,
+            d_head=32, max_positions=64, rope=Rope(32), eos=(1,), dtype=jnp.bfloat16,
+        )
+    ),
+    "t5": T5(
+        T5Config(
+            vocab_size=V, d_model=256, d_kv=64, d_ff=512, num_heads=4, num_layers=1,
+            num_decoder_layers=3, max_distance=12, eos=(1,), dtype=jnp.bfloat16,
+        )
+    ),
+}  # fmt: skip
+PARAMS = {
+    kind: jax.tree.map(
+        lambda x: (x * 1.3).astype(jnp.bfloat16), jax.jit(model.init)(jax.random.key(5))
+    )
+    for kind, model in MODELS.items()
+}
+
+
+def prompts(rows: int = 2 * ROWS) -> list[list[int]]:
+    rng = np.random.default_rng(3)
+    return [rng.integers(2, V, 8).tolist() for _ in range(rows)]
+
+
+def decode(kind: str, strategy: Strategy, rows: list[list[int]], width: int = WIDTH):
+    """Generated tokens of rows, in batches of `ROWS` filled up with rows that decode nothing."""
+    target, params = MODELS[kind], PARAMS[kind]
+    trees = {"target": params, "drafter": jax.tree.map(lambda x: x * 1.1, params)}
+    trees["ngram"] = {"best": jnp.arange(V) % 5 + 2}
+    models = (("target", target), ("drafter", target))
+    made = dataclasses.replace(decoder(models, strategy, LIMIT), invariant=width)
+    found = []
+    for first in range(0, len(rows), ROWS):
+        own = rows[first : first + ROWS]
+        prompt, length, keys, limit = inputs([*own, *[[2] * 8] * (ROWS - len(own))], LIMIT)
+        limit = jnp.where(jnp.arange(ROWS) < len(own), limit, 0)
+        kept = {name: trees[name] for name in made.inputs}
+        made_here = generate(made, kept, prompt, length, keys, limit, strategy.options())
+        found += texts(made_here)[: len(own)]
+    return found
+
+
+STRATEGIES = {
+    "speculative": speculative(4),
+    "fitting": dataclasses.replace(speculative(4), widths=fitting_widths(speculative(4).drafter)),
+    "bigram": Strategy(NGram(2)),
+    "prompt_lookup": Strategy(PromptLookup(6)),
+    "early_exit": early_exit(1, 3),
+    "bild": bild(0.3, 0.0, length=5, verify_eos=True),  # what is not the target's argmax is dropped
+}
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """What the target decodes alone, by family, at one width."""
+    return functools.cache(lambda kind: decode(kind, autoregressive(), prompts()))
+
+
+FAST = [("llama", name) for name in ("speculative", "bigram", "early_exit", "bild")]
+SLOW = [pair for pair in itertools.product(MODELS, STRATEGIES) if pair not in FAST]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [*FAST, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in SLOW)]
+)
+def test_greedy_lossless_strategies_decode_the_baseline_s_tokens(alone, kind, name):
+    assert decode(kind, STRATEGIES[name], prompts()) == alone(kind)
+
+
+def test_without_one_width_the_width_of_calls_changes_tokens(alone):
+    """Else the other tests would show nothing."""
+    assert decode("llama", autoregressive(), prompts(), width=0) != alone("llama")
+
+
+@pytest.mark.parametrize("kind", ["llama", pytest.param("t5", marks=pytest.mark.slow)])
+def test_a_row_alone_in_a_filled_batch_keeps_its_tokens(alone, kind):
+    for index in (1, ROWS + 2):
+        assert decode(kind, autoregressive(), prompts()[index : index + 1]) == [alone(kind)[index]]
+
+
+def made(strategy: Strategy, **more) -> Decoder:
+    models = (("target", MODELS["llama"]), ("drafter", MODELS["llama"]))
+    return Decoder(models, strategy.drafter, strategy.rule, LIMIT, calm=strategy.calm, **more)
+
+
+def test_a_width_that_cannot_hold_a_draft_is_refused():
+    with pytest.raises(ValueError, match="invariant is 4; it must be 0 .off. or at least 5"):
+        made(speculative(4), invariant=4)
+    assert made(speculative(4), invariant=5).buffer(8) == made(
+        autoregressive(), invariant=5
+    ).buffer(8)
+
+
+def test_calm_is_refused():
+    with pytest.raises(ValueError, match="invariant is 4; it must be 0 .off. under CALM"):
+        made(calm(0.5), invariant=4)
