@@ -144,3 +144,22 @@ def test_the_older_spelling_of_a_rotation_means_the_same(tmp_path: Path) -> None
     config["rope_scaling"] = scaling
     (folder / "config.json").write_text(json.dumps(config), "utf-8")
     assert load(folder).model == load(GOLDEN / "llama").model
+
+
+def test_an_export_keeps_what_others_put_into_its_folder(tmp_path: Path) -> None:
+    checkpoint, out = load(GOLDEN / "llama"), tmp_path / "out"
+    huggingface.save(out, checkpoint.model, checkpoint.params)
+    (out / "README.md").write_text("mine", "utf-8")
+    changed = jax.tree.map(lambda leaf: leaf + 1, checkpoint.params)
+    huggingface.save(out, checkpoint.model, changed)
+    assert (out / "README.md").read_text("utf-8") == "mine"
+    jax.tree.map(np.testing.assert_array_equal, load(out).params, changed)
+
+
+def test_an_export_into_a_folder_of_other_things_is_refused(tmp_path: Path) -> None:
+    """A published checkpoint, for instance: it is not ours to replace."""
+    folder, checkpoint = copied("llama", tmp_path), load(GOLDEN / "gpt2")
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    with pytest.raises(UserError, match=re.escape(str(folder))):
+        huggingface.save(folder, checkpoint.model, checkpoint.params)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
