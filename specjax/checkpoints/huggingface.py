@@ -68,7 +68,8 @@ def load(
     path = locate(name)
     family, config = read_config(path, dtype)
     embedding = family.names(config)["embedding",].tensor
-    files = with_embedding(tensor_places(path, family.prefix), embedding, config.tied)
+    places = tensor_places(path, family.prefix, str(name))
+    files = with_embedding(places, embedding, config.tied)
     if OUTPUT_LAYER in files:
         # transformers 5 writes `tie_word_embeddings: true` for every T5, tied or not.
         config = dataclasses.replace(config, tied=False)

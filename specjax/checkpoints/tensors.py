@@ -48,11 +48,12 @@ def on_one_device(where: Where, shape: tuple[int, ...]) -> None:
     """The placement of an unsharded model."""
 
 
-def tensor_places(path: Path, prefix: str) -> dict[str, Place]:
+def tensor_places(path: Path, prefix: str, name: str | None = None) -> dict[str, Place]:
     """Tensor name -> place, for every tensor of the checkpoint in `path`.
 
     A single file comes before an index, as in Hugging Face: of the two, an index is what an earlier
     save left behind. Checkpoints of a bare model leave `prefix` off; the names returned have it.
+    A refusal says how to convert `name`, the hub id or `path`.
     """
     if (path / SINGLE).exists():
         with open_file(path / SINGLE) as file:
@@ -60,7 +61,7 @@ def tensor_places(path: Path, prefix: str) -> dict[str, Place]:
     elif (path / INDEX).exists():
         found = {tensor: Place(path / file, tensor) for tensor, file in _index(path).items()}
     else:
-        raise UserError(_no_weights(path))
+        raise UserError(_no_weights(path, name or str(path)))
     if any(name.startswith(prefix) for name in found):
         return found
     return {n if n == OUTPUT_LAYER else prefix + n: place for n, place in found.items()}
@@ -80,14 +81,14 @@ def _index(path: Path) -> dict[str, str]:
     return weights
 
 
-def _no_weights(path: Path) -> str:
+def _no_weights(path: Path, name: str) -> str:
     """What to do about a checkpoint without safetensors; those of PyTorch are not downloaded."""
     pickled = next(iter(sorted(path.glob("pytorch_model*.bin"))), None)
     has = f"{pickled.name} and no {SINGLE}" if pickled else f"neither {SINGLE} nor {INDEX}"
     return (
         f"model directory {str(path)!r} has {has}; specjax reads safetensors only, and"
-        f" `python -m specjax.checkpoints.convert {path if pickled else 'NAME'} FOLDER` makes them"
-        " of a checkpoint that is published as pytorch_model.bin"
+        f" `python -m specjax.checkpoints.convert {name} FOLDER` makes them of a checkpoint that is"
+        " published as pytorch_model.bin"
     )
 
 

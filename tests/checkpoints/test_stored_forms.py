@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from specjax.checkpoints import huggingface
 from specjax.checkpoints.huggingface import load
 from specjax.errors import UserError
 
@@ -45,7 +46,7 @@ def configure(folder: Path, **fields: Any) -> None:
     (folder / "config.json").write_text(json.dumps(config | fields), "utf-8")
 
 
-def complaint(folder: Path) -> str:
+def complaint(folder: Path | str) -> str:
     with pytest.raises(UserError) as caught:
         load(folder)
     sentence = str(caught.value)
@@ -176,6 +177,16 @@ def test_weights_of_pytorch_alone_are_refused_with_the_command_that_converts_the
     sentence = complaint(folder)
     assert "pytorch_model.bin" in sentence
     assert f"python -m specjax.checkpoints.convert {folder} FOLDER" in sentence
+
+
+def test_a_repository_without_safetensors_is_refused_with_the_command_for_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = copied("llama", tmp_path)
+    (folder / SINGLE).unlink()
+    monkeypatch.setattr(huggingface, "snapshot_download", lambda name, allow_patterns: str(folder))
+    command = "python -m specjax.checkpoints.convert google/t5-v1_1-small FOLDER"
+    assert command in complaint("google/t5-v1_1-small")
 
 
 # Number formats
