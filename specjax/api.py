@@ -68,7 +68,7 @@ def load(
     dtype = checked_dtype(dtype)
     where = None if mesh is None else placement(mesh, split)
     checkpoint = huggingface.load(name, dtype, where)
-    tokenizer = load_tokenizer(checkpoint.path)
+    tokenizer = load_tokenizer(checkpoint.path, checkpoint.model.vocab_size)
     return LoadedModel(checkpoint.model, checkpoint.params, tokenizer, str(name), mesh, split)
 
 

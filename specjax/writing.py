@@ -5,10 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from specjax.errors import UserError
+
+MANIFEST = ".specjax.json"
+"""In every folder written here: the names of the files that are its own."""
 
 
 @contextlib.contextmanager
@@ -24,14 +30,77 @@ def replacing(file: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replacing_directory(path: Path) -> Iterator[Path]:
-    """A directory to write into; it takes the place of `path` when all went well."""
+    """A directory to write into; it takes the place of `path` when all went well.
+
+    Of an earlier one only its own files are replaced: what others put there stays. A crash leaves
+    the old directory or the new one; between the two renames, both under a hidden name beside it.
+
+    Raises:
+      UserError: when `path` holds something and was not written here, or one of its files that
+        are not its own would be overwritten.
+    """
+    path = path.resolve()
+    own = _own_files(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
-        partial = Path(folder) / path.name
+        partial, replaced = Path(folder) / path.name, Path(folder) / "replaced"
         partial.mkdir()
         yield partial
+        _write_manifest(partial)
         if path.exists():
-            path.rename(Path(folder) / "replaced")
-        partial.rename(path)
+            _keep_others(path, partial, own)
+            path.rename(replaced)
+        try:
+            partial.rename(path)
+        except OSError:
+            if replaced.exists():
+                replaced.rename(path)
+            raise
+
+
+def _own_files(path: Path) -> set[str]:
+    """Files of a directory written here; none when it is empty or not there."""
+    if not path.exists():
+        return set()
+    if not path.is_dir():
+        raise UserError(f"{str(path)!r} is a file; a folder would be written there")
+    names = sorted(entry.name for entry in path.iterdir())
+    if not names:
+        return set()
+    try:
+        files = json.loads((path / MANIFEST).read_text("utf-8"))["files"]
+        return {MANIFEST, *map(str, files)}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(
+            f"folder {str(path)!r} holds {names[0]!r} and has no {MANIFEST} of an earlier export;"
+            " name a new or empty folder"
+        ) from None
+
+
+def _write_manifest(path: Path) -> None:
+    files = sorted(f.relative_to(path).as_posix() for f in path.rglob("*") if f.is_file())
+    (path / MANIFEST).write_text(json.dumps({"files": files}, indent=2) + "\n", "utf-8")
+
+
+def _keep_others(old: Path, new: Path, own: set[str]) -> None:
+    """Links into `new` what is in `old` and not its own, folders included."""
+
+    def passed_over(folder: str, names: list[str]) -> list[str]:
+        inside = Path(folder).relative_to(old)
+        return [name for name in names if (inside / name).as_posix() in own]
+
+    def link(source: str, target: str) -> None:
+        if os.path.lexists(target):
+            name = Path(target).relative_to(new).as_posix()
+            raise UserError(f"folder {str(old)!r} has a {name!r} of its own, which is not replaced")
+        try:
+            os.link(source, target, follow_symlinks=False)
+        except OSError:  # a file system without links
+            shutil.copy2(source, target)
+
+    shutil.copytree(
+        old, new, symlinks=True, ignore=passed_over, copy_function=link, dirs_exist_ok=True
+    )
 
 
 def write_json(file: Path, content: Any) -> None:

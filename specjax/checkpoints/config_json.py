@@ -15,7 +15,9 @@ def read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"model directory {str(path.parent)!r} has no {path.name}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise UserError(f"{str(path)!r} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:  # also endless numbers, and endless nesting
         raise UserError(f"{str(path)!r} is not valid JSON: {error}") from None
     if not isinstance(content, dict):
         raise UserError(f"{str(path)!r} must hold a JSON object, not {type(content).__name__}")

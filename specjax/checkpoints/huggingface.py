@@ -18,6 +18,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from safetensors.numpy import save_file
 
 from specjax.checkpoints.config_json import read_json
+from specjax.checkpoints.embeddings import refuse_differing_copies, with_embedding
 from specjax.checkpoints.published import SHAPES
 from specjax.checkpoints.tensors import (
     OUTPUT_LAYER,
@@ -37,8 +38,11 @@ from specjax.models.registry import FAMILIES, family_of
 from specjax.writing import replacing_directory
 
 SMALL_FILES = ("*.json", "*.model", "*.txt")
-FILES = ("*.safetensors", *SMALL_FILES)
-"""What is downloaded of a hub id: all of it, or without the weights."""
+FILES = ("model*.safetensors", *SMALL_FILES)
+"""What is downloaded of a hub id: all of it, or without the weights.
+
+Some repositories hold the weights a second time under another name (`consolidated.safetensors`).
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +67,9 @@ def load(
     """
     path = locate(name)
     family, config = read_config(path, dtype)
-    files = tensor_places(path, family.prefix)
+    embedding = family.names(config)["embedding",].tensor
+    places = tensor_places(path, family.prefix, str(name))
+    files = with_embedding(places, embedding, config.tied)
     if OUTPUT_LAYER in files:
         # transformers 5 writes `tie_word_embeddings: true` for every T5, tied or not.
         config = dataclasses.replace(config, tied=False)
@@ -72,6 +78,7 @@ def load(
     shapes = flat_shapes(jax.eval_shape(model.init, jax.random.key(0)))
     params = read_params(path, files, names, shapes, dtype, where)
     refuse_extra(path, files, names, family.ignored)
+    refuse_differing_copies(path, files, embedding)
     return Checkpoint(model, params, path)
 
 
@@ -116,6 +123,11 @@ def parse_config(
         raise UserError(
             f"{where} has model_type {model_type!r}; supported are {', '.join(sorted(FAMILIES))}"
         )
+    if hf.get("quantization_config") is not None:
+        raise UserError(
+            f"{where} has a quantization_config; quantised checkpoints are not read, only weights"
+            " in float32, float16 or bfloat16"
+        )
     family = FAMILIES[model_type]
     try:
         return family, family.config_from_hf(hf, generation, dtype)
@@ -147,7 +159,11 @@ def describe(name: str | Path, dtype: Any) -> LanguageModel:
 def save(path: str | Path, model: LanguageModel, params: Params, tokenizer: Any = None) -> None:
     """Writes a directory that `load` and transformers' `from_pretrained` read.
 
-    The directory appears complete or not at all; one that is there already is replaced.
+    The directory appears complete or not at all. Of an earlier export only the files that it wrote
+    are replaced; a folder that is none and not empty is refused.
+
+    Raises:
+      UserError: saying why nothing was written.
     """
     family = family_of(model)
     with replacing_directory(Path(path)) as partial:

@@ -22,6 +22,9 @@ INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 OUTPUT_LAYER = "lm_head.weight"
 
+READ = ("F64", "F32", "F16", "BF16")
+"""Number formats of weights, in safetensors' words."""
+
 CHUNK = 1 << 18
 """Numbers of a tensor that are cast at a time."""
 
@@ -45,27 +48,48 @@ def on_one_device(where: Where, shape: tuple[int, ...]) -> None:
     """The placement of an unsharded model."""
 
 
-def tensor_places(path: Path, prefix: str) -> dict[str, Place]:
+def tensor_places(path: Path, prefix: str, name: str | None = None) -> dict[str, Place]:
     """Tensor name -> place, for every tensor of the checkpoint in `path`.
 
-    Checkpoints of a bare model leave `prefix` off; the names returned have it.
+    A single file comes before an index, as in Hugging Face: of the two, an index is what an earlier
+    save left behind. Checkpoints of a bare model leave `prefix` off; the names returned have it.
+    A refusal says how to convert `name`, the hub id or `path`.
     """
-    if (path / INDEX).exists():
-        weights = read_json(path / INDEX).get("weight_map")
-        if not isinstance(weights, dict):
-            raise UserError(f"{str(path / INDEX)!r} has no 'weight_map' of tensors to files")
-        found = {tensor: Place(path / file, tensor) for tensor, file in weights.items()}
-    elif (path / SINGLE).exists():
+    if (path / SINGLE).exists():
         with open_file(path / SINGLE) as file:
             found = {tensor: Place(path / SINGLE, tensor) for tensor in list(file.keys())}
+    elif (path / INDEX).exists():
+        found = {tensor: Place(path / file, tensor) for tensor, file in _index(path).items()}
     else:
-        raise UserError(
-            f"model directory {str(path)!r} has neither {SINGLE} nor {INDEX}; "
-            "specjax reads safetensors only"
-        )
+        raise UserError(_no_weights(path, name or str(path)))
     if any(name.startswith(prefix) for name in found):
         return found
     return {n if n == OUTPUT_LAYER else prefix + n: place for n, place in found.items()}
+
+
+def _index(path: Path) -> dict[str, str]:
+    """The file of every tensor of a checkpoint in shards."""
+    weights = read_json(path / INDEX).get("weight_map")
+    if not isinstance(weights, dict) or not weights:
+        raise UserError(f"{str(path / INDEX)!r} has no 'weight_map' of tensors to files")
+    for tensor, file in weights.items():
+        if not isinstance(file, str) or not file or "\0" in file:
+            raise UserError(
+                f"{str(path / INDEX)!r} has {file!r} for the tensor {tensor!r}; it must be the name"
+                " of a file"
+            )
+    return weights
+
+
+def _no_weights(path: Path, name: str) -> str:
+    """What to do about a checkpoint without safetensors; those of PyTorch are not downloaded."""
+    pickled = next(iter(sorted(path.glob("pytorch_model*.bin"))), None)
+    has = f"{pickled.name} and no {SINGLE}" if pickled else f"neither {SINGLE} nor {INDEX}"
+    return (
+        f"model directory {str(path)!r} has {has}; specjax reads safetensors only, and"
+        f" `python -m specjax.checkpoints.convert {name} FOLDER` makes them of a checkpoint that is"
+        " published as pytorch_model.bin"
+    )
 
 
 def flat_shapes(params: Params) -> dict[Where, tuple[int, ...]]:
@@ -127,11 +151,16 @@ class _Tensor:
         path = str(place.file)
         try:
             self._slice = file.get_slice(place.name)
-            found = tuple(self._slice.get_shape())
+            found, dtype = tuple(self._slice.get_shape()), self._slice.get_dtype()
         except SafetensorError as error:
             raise UserError(
                 f"tensor {place.name!r} cannot be read from {path!r}: {error}"
             ) from None
+        if dtype not in READ:
+            raise UserError(
+                f"tensor {place.name!r} of {path!r} is stored as {dtype}; weights are read in"
+                f" {', '.join(READ)} and quantised ones not at all"
+            )
         fused = (*shape[:-1], shape[-1] * stored.parts)
         expected = fused[::-1] if stored.transposed else fused
         if found != expected:
@@ -152,12 +181,13 @@ class _Tensor:
         target, bounds = (array.T, bounds[::-1]) if self.stored.transposed else (array, bounds)
         rest = tuple(slice(*b) for b in bounds[1:])
         first = bounds[0][0]
-        for begin, end in _chunks(*bounds[0], math.prod(target.shape[1:])):
+        for begin, end in chunks(*bounds[0], math.prod(target.shape[1:])):
             target[begin - first : end - first] = self._slice[(slice(begin, end), *rest)]
         return array
 
 
-def _chunks(begin: int, end: int, row: int) -> Iterator[tuple[int, int]]:
+def chunks(begin: int, end: int, row: int) -> Iterator[tuple[int, int]]:
+    """Bounds of pieces of about CHUNK numbers of `begin .. end`, in rows of `row` numbers."""
     step = max(1, CHUNK // max(1, row))
     for start in range(begin, end, step):
         yield start, min(start + step, end)

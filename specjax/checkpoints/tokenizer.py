@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -9,23 +10,101 @@ from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers.trainers import BpeTrainer
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, LlamaTokenizer, PreTrainedTokenizerFast
 
+from specjax.checkpoints.config_json import read_json
 from specjax.errors import UserError
 
 FILE = "tokenizer.json"
+VOCABULARIES = (FILE, "*.model", "vocab.json", "vocab.txt")
+"""Files of which a tokenizer is made; the others only describe it."""
+LLAMA = "tokenizer.model"
+DESCRIPTIONS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 
 
-def load_tokenizer(path: Path) -> Any:
-    """The tokenizer in a checkpoint directory, None when it has no tokenizer files."""
-    if not any(path.glob("tokenizer*")) and not any(path.glob("*.model")):
+def load_tokenizer(path: Path, vocab_size: int | None = None) -> Any:
+    """The tokenizer in a checkpoint directory, None when it has no tokenizer files.
+
+    Raises:
+      UserError: when a file is damaged, or a token has no place in a model of `vocab_size`.
+    """
+    stored = [name for pattern in VOCABULARIES for name in path.glob(pattern)]
+    described = [path / name for name in DESCRIPTIONS if (path / name).exists()]
+    if not stored and not described:
         return None
+    for file in described:
+        read_json(file)
+    tokenizer = _read(path) if stored else _without_vocabulary(path, described)
+    if vocab_size is not None:
+        _check_fits(path, tokenizer, vocab_size)
+    return tokenizer
+
+
+def _without_vocabulary(path: Path, described: list[Path]) -> Any:
+    """A tokenizer of bytes; of others transformers would make one of the special tokens alone."""
+    with contextlib.suppress(UserError):
+        tokenizer = _read(path)
+        if not tokenizer.vocab_files_names:
+            return tokenizer
+    raise UserError(
+        f"tokenizer of {str(path)!r} has {described[0].name} but no vocabulary: none of"
+        f" {', '.join(VOCABULARIES)} is there"
+    )
+
+
+def _read(path: Path) -> Any:
+    """What transformers makes of the files, or of `tokenizer.json` alone."""
+    if not (path / FILE).exists():
+        for file in path.glob("*.model"):
+            _check_sentencepiece(file)
+        if (path / LLAMA).exists() and not (path / DESCRIPTIONS[0]).exists():
+            # Undescribed, transformers 5 reads it without the space and the <s> of all its models.
+            return LlamaTokenizer.from_pretrained(path, add_bos_token=True)
+    # Damaged files raise whatever met them first; the Rust library raises plain Exceptions.
     try:
         return AutoTokenizer.from_pretrained(path, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
-        if (path / FILE).exists():
-            return PreTrainedTokenizerFast(tokenizer_file=str(path / FILE))
-        raise UserError(f"tokenizer of {str(path)!r} cannot be read: {error}") from None
+    except Exception as error:
+        if not (path / FILE).exists():
+            raise _unreadable(path, error) from None
+    try:
+        return PreTrainedTokenizerFast(tokenizer_file=str(path / FILE))
+    except Exception as error:
+        raise _unreadable(path / FILE, error) from None
+
+
+def _check_sentencepiece(file: Path) -> None:
+    """Refuses what is no sentencepiece model: transformers would take it for another format."""
+    try:
+        from sentencepiece import SentencePieceProcessor
+    except ImportError:
+        raise UserError(
+            f"tokenizer {str(file)!r} needs the package sentencepiece: pip install sentencepiece"
+        ) from None
+    try:
+        SentencePieceProcessor(model_file=str(file))
+    except (OSError, RuntimeError):
+        raise UserError(
+            f"tokenizer {str(file)!r} cannot be read: it is no sentencepiece model"
+        ) from None
+
+
+def _unreadable(path: Path, error: Exception) -> UserError:
+    reason = " ".join(str(error).split()).split(". ")[0] or type(error).__name__
+    return UserError(f"tokenizer of {str(path)!r} cannot be read: {reason[:SHOWN_OF_REASON]}")
+
+
+SHOWN_OF_REASON = 200
+"""Characters of another library's message in a refusal."""
+
+
+def _check_fits(path: Path, tokenizer: Any, vocab_size: int) -> None:
+    """Refuses tokens without an embedding: they would be decoded as others."""
+    piece, token = max(tokenizer.get_vocab().items(), key=lambda item: item[1], default=("", -1))
+    if token >= vocab_size:
+        raise UserError(
+            f"tokenizer of {str(path)!r} has {piece!r} as token {token}; the model has embeddings"
+            f" for {vocab_size} tokens, 0 to {vocab_size - 1}"
+        )
 
 
 AT_ONCE = 1000

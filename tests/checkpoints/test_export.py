@@ -75,10 +75,10 @@ def test_a_checkpoint_of_the_bare_model_loads(name: str, prefix: str, tmp_path: 
     [
         ("gpt2", "transformer.h.0.attn.bias"),
         ("llama", "model.layers.0.self_attn.rotary_emb.inv_freq"),
-        ("t5_v1_0", "encoder.embed_tokens.weight"),
+        ("t5_v1_0", "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"),
     ],
 )
-def test_buffers_and_second_copies_are_ignored(name: str, extra: str, tmp_path: Path) -> None:
+def test_buffers_are_ignored(name: str, extra: str, tmp_path: Path) -> None:
     folder = copied(name, tmp_path)
     edit(folder, lambda t: {**t, extra: np.ones(3, np.float32)})
     assert load(folder).model == load(GOLDEN / name).model
@@ -144,3 +144,22 @@ def test_the_older_spelling_of_a_rotation_means_the_same(tmp_path: Path) -> None
     config["rope_scaling"] = scaling
     (folder / "config.json").write_text(json.dumps(config), "utf-8")
     assert load(folder).model == load(GOLDEN / "llama").model
+
+
+def test_an_export_keeps_what_others_put_into_its_folder(tmp_path: Path) -> None:
+    checkpoint, out = load(GOLDEN / "llama"), tmp_path / "out"
+    huggingface.save(out, checkpoint.model, checkpoint.params)
+    (out / "README.md").write_text("mine", "utf-8")
+    changed = jax.tree.map(lambda leaf: leaf + 1, checkpoint.params)
+    huggingface.save(out, checkpoint.model, changed)
+    assert (out / "README.md").read_text("utf-8") == "mine"
+    jax.tree.map(np.testing.assert_array_equal, load(out).params, changed)
+
+
+def test_an_export_into_a_folder_of_other_things_is_refused(tmp_path: Path) -> None:
+    """A published checkpoint, for instance: it is not ours to replace."""
+    folder, checkpoint = copied("llama", tmp_path), load(GOLDEN / "gpt2")
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    with pytest.raises(UserError, match=re.escape(str(folder))):
+        huggingface.save(folder, checkpoint.model, checkpoint.params)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before

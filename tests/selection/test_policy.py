@@ -13,6 +13,7 @@ from specjax.errors import UserError
 from specjax.selection import policy as policies
 from specjax.selection.policy import ENCODER_MEAN, Policy, check, load, logits, save
 from specjax.selection.reward import Reward
+from specjax.writing import MANIFEST
 
 MADE = Policy(("none", "small", "base"), ENCODER_MEAN, 6, Reward(align_weight=0.25), hidden=8)
 PARAMS = MADE.init(jax.random.key(1))
@@ -47,7 +48,7 @@ def test_a_policy_survives_its_folder_and_replaces_an_older_one(tmp_path):
     jax.tree.map(np.testing.assert_array_equal, params, PARAMS)
     assert [each.name for each in tmp_path.iterdir()] == ["policy"]
     assert {each.name for each in (tmp_path / "policy").iterdir()} == {
-        policies.SHAPE, policies.WEIGHTS,
+        policies.SHAPE, policies.WEIGHTS, MANIFEST,
     }  # fmt: skip
 
 

@@ -1,0 +1,63 @@
+"""Where a checkpoint keeps its token embedding: under its own name, or only under another's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError
+
+from specjax.checkpoints.tensors import OUTPUT_LAYER, Place, chunks, open_file
+from specjax.errors import UserError
+
+COPIES = {"shared.weight": ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")}
+"""Other names under which T5 checkpoints store the embedding, in Hugging Face's order."""
+
+
+def with_embedding(files: Mapping[str, Place], embedding: str, tied: bool) -> dict[str, Place]:
+    """The places of tensors, the embedding among them wherever it is stored.
+
+    Whoever saves a model with shared tensors keeps one of their names, and not always the same:
+    MADLAD-400 has only the decoder's. An output layer is the embedding where both are `tied`.
+    """
+    found = dict(files)
+    if embedding in found:
+        return found
+    copy = next((name for name in COPIES.get(embedding, ()) if name in found), None)
+    if copy:
+        found[embedding] = found[copy]
+    elif tied and OUTPUT_LAYER in found:
+        found[embedding] = found.pop(OUTPUT_LAYER)
+    return found
+
+
+def refuse_differing_copies(path: Path, files: Mapping[str, Place], embedding: str) -> None:
+    """Refuses an encoder or decoder with an embedding of its own, which the model has no place for.
+
+    Hugging Face computes with copies that differ.
+    """
+    for copy in COPIES.get(embedding, ()):
+        if copy in files and not _equal(files[copy], files[embedding]):
+            raise UserError(
+                f"checkpoint {str(path)!r} has a {copy!r} that differs from {embedding!r}; encoder,"
+                " decoder and input embedding must be the same"
+            )
+
+
+def _equal(one: Place, other: Place) -> bool:
+    """Whether two stored tensors hold the same numbers; reads a few rows at a time."""
+    if one == other:
+        return True
+    with open_file(one.file) as first, open_file(other.file) as second:
+        try:
+            a, b = first.get_slice(one.name), second.get_slice(other.name)
+        except SafetensorError as error:
+            raise UserError(
+                f"tensor {one.name!r} cannot be read from {str(one.file)!r}: {error}"
+            ) from None
+        shape = a.get_shape()
+        if shape != b.get_shape() or a.get_dtype() != b.get_dtype():
+            return False
+        rows = chunks(0, shape[0], shape[-1])
+        return all(np.array_equal(a[begin:end], b[begin:end]) for begin, end in rows)

@@ -1,0 +1,56 @@
+"""The table of published repositories names every one that a config names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from ml_collections import ConfigDict
+
+from specjax.experiments.config_file import read_config
+
+ROOT = Path(__file__).parents[2]
+CONFIGS = sorted((ROOT / "configs").rglob("*.py"))
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+ROW = re.compile(r"^\| `(?P<name>[\w.-]+/[\w.-]+)` \|(?P<cells>.*)\|$", re.MULTILINE)
+OWNERS = ("google", "google-t5", "lmsys", "meta-llama", "JackFram", "double7")
+
+
+def rows() -> dict[str, list[str]]:
+    """Weights, tokenizer and what to do, by repository."""
+    text = (ROOT / "docs" / "checkpoints.md").read_text("utf-8")
+    return {m["name"]: [c.strip() for c in m["cells"].split("|")] for m in ROW.finditer(text)}
+
+
+def hub_ids(value: object) -> set[str]:
+    """Names of models in a config, however deep."""
+    if isinstance(value, ConfigDict | dict):
+        return set().union(*(hub_ids(value[key]) for key in value))
+    if isinstance(value, list | tuple):
+        return set().union(*map(hub_ids, value))
+    whole = isinstance(value, str) and HUB_ID.fullmatch(value)
+    return {value} if whole and value.split("/")[0] in OWNERS else set()
+
+
+def named() -> set[str]:
+    return set().union(*(hub_ids(read_config(str(file))) for file in CONFIGS))
+
+
+def test_every_repository_of_a_config_is_in_the_table_and_no_other() -> None:
+    assert named() == rows().keys()
+
+
+def test_owners_are_all_those_of_quoted_names() -> None:
+    """A config of another owner's model would not be seen."""
+    quoted = set()
+    for file in CONFIGS:
+        quoted |= set(re.findall(r"[\"']([\w-]+)/[\w.-]+[\"']", file.read_text("utf-8")))
+    assert quoted - {"configs", "runs"} <= set(OWNERS)
+
+
+@pytest.mark.parametrize("name", sorted(rows()))
+def test_a_repository_without_safetensors_is_to_be_converted(name: str) -> None:
+    weights, tokenizer, to_do = rows()[name]
+    assert ("safetensors" in weights) is not to_do.startswith("convert")
+    assert "tokenizer.json" in tokenizer or ".model`" in tokenizer

@@ -1,0 +1,164 @@
+"""Random models of unusual shapes: Hugging Face writes, specjax reads and decodes, and writes back.
+
+Greedy decoding is checked without decoding in PyTorch: if each token that was decoded here is the
+one that PyTorch's logits put first, given those before it, then PyTorch decodes the same tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import runpy
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from decodes import run, texts
+from odd_shapes import COUNTS, shapes
+
+torch = pytest.importorskip("torch")
+
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM  # noqa: E402
+
+from specjax.checkpoints import huggingface  # noqa: E402
+from specjax.checkpoints.huggingface import load  # noqa: E402
+from specjax.decoding.strategy import Strategy, autoregressive, early_exit  # noqa: E402
+from specjax.drafting.copying import PromptLookup  # noqa: E402
+
+pytestmark = pytest.mark.slow
+
+MAKERS = Path(__file__).parents[1] / "golden"
+T5 = runpy.run_path(str(MAKERS / "make_t5.py"))
+CAUSAL = runpy.run_path(str(MAKERS / "make_causal.py"))
+SHAPES = shapes()
+ROWS, LONGEST, NEW_TOKENS, DRAFTED = 20, 24, 40, 3
+TOLERANCE = 1e-4
+"""Of logits, and the lead of PyTorch's first token below which rounding may choose the second."""
+MOST_TIES = 2
+"""Of the 800 tokens of a model."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """A random PyTorch model, the same one read here, and prompts."""
+
+    theirs: Any
+    ours: Any
+    folder: Path
+    prompts: list[list[int]]
+
+    @property
+    def encodes(self) -> bool:
+        return self.theirs.config.is_encoder_decoder
+
+    @functools.cached_property
+    def decoded(self) -> list[list[int]]:
+        return self.decode(autoregressive())
+
+    def decode(self, strategy: Strategy) -> list[list[int]]:
+        params = {"target": self.ours.params}
+        models = (("target", self.ours.model),)
+        return texts(run(models, params, strategy, self.prompts, NEW_TOKENS))
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    (family, shape), folder = SHAPES[request.param], tmp_path_factory.mktemp(request.param)
+    seed = list(SHAPES).index(request.param)
+    if "num_decoder_layers" in shape:
+        theirs = T5["build"](family, seed, **shape)
+        T5["save"](theirs, folder, shape["tie_word_embeddings"])
+    else:
+        theirs = CAUSAL["build"](family, shape, seed)
+        theirs.save_pretrained(folder)
+    if seed % 16 == 0:
+        jax.clear_caches()  # of earlier models' programs: each one maps memory
+    return Pair(theirs, load(folder), folder, prompts(seed, shape["vocab_size"]))
+
+
+def prompts(seed: int, vocabulary: int) -> list[list[int]]:
+    """Ragged, the shortest of two tokens, the longest of LONGEST."""
+    rng = np.random.default_rng(seed)
+    lengths = [2, LONGEST, *rng.integers(2, LONGEST + 1, ROWS - 2).tolist()]
+    return [rng.integers(2, vocabulary, length).tolist() for length in lengths]
+
+
+def padded(rows: list[list[int]], width: int) -> np.ndarray:
+    return np.array([[*row, *[0] * (width - len(row))] for row in rows], np.int32)
+
+
+def their_logits(pair: Pair) -> np.ndarray:
+    """Logits [B, N, V] of the positions that were decoded here."""
+    if pair.encodes:
+        source, length = padded(pair.prompts, LONGEST), np.array([len(p) for p in pair.prompts])
+        return T5["logits"](pair.theirs, source, length, fed(pair))
+    rows = [prompt + made for prompt, made in zip(pair.prompts, pair.decoded, strict=True)]
+    every = CAUSAL["logits"](pair.theirs, padded(rows, LONGEST + NEW_TOKENS))
+    starts = np.array([len(prompt) - 1 for prompt in pair.prompts])
+    where = starts[:, None] + np.arange(NEW_TOKENS)
+    return np.take_along_axis(every, where[:, :, None], axis=1)
+
+
+def fed(pair: Pair) -> np.ndarray:
+    """Tokens [B, N] behind which the decoded ones come."""
+    first = [[T5["START"]] if pair.encodes else prompt[-1:] for prompt in pair.prompts]
+    made = [made[: NEW_TOKENS - 1] for made in pair.decoded]
+    return padded([a + b for a, b in zip(first, made, strict=True)], NEW_TOKENS)
+
+
+def our_logits(pair: Pair) -> np.ndarray:
+    model = pair.ours.model
+
+    @jax.jit
+    def compute(params: Any, prompt: jax.Array, length: jax.Array, tokens: jax.Array) -> jax.Array:
+        cache = model.start(params, prompt, length, LONGEST + NEW_TOKENS)
+        return model.extend(params, tokens, cache)[0].logits
+
+    length = np.array([len(prompt) for prompt in pair.prompts], np.int32)
+    return np.asarray(compute(pair.ours.params, padded(pair.prompts, LONGEST), length, fed(pair)))
+
+
+def inside(pair: Pair) -> np.ndarray:
+    """Mask [B, N] of the tokens that were decoded; rows end with EOS."""
+    return np.arange(NEW_TOKENS) < np.array([len(made) for made in pair.decoded])[:, None]
+
+
+def test_logits_and_greedy_tokens_are_those_of_pytorch(pair: Pair) -> None:
+    expected, mask = their_logits(pair), inside(pair)
+    difference = np.abs(our_logits(pair) - expected)[mask]
+    assert difference.max() < TOLERANCE * max(1.0, np.abs(expected[mask]).max())
+    chosen = padded(pair.decoded, NEW_TOKENS)
+    lead = expected.max(-1) - np.take_along_axis(expected, chosen[..., None], -1)[..., 0]
+    assert lead[mask].max() < TOLERANCE
+    assert np.count_nonzero(lead[mask]) <= MOST_TIES
+    for made in pair.decoded:
+        ended = CAUSAL["EOS"] in made
+        assert made.index(CAUSAL["EOS"]) == len(made) - 1 if ended else len(made) == NEW_TOKENS
+
+
+def test_speculative_tokens_are_the_same(pair: Pair) -> None:
+    """By the target's first layer where it has several, else by copying from the prompt."""
+    deep = pair.ours.model.depth > 1
+    strategy = early_exit(1, DRAFTED) if deep else Strategy(drafter=PromptLookup(DRAFTED))
+    assert pair.decode(strategy) == pair.decoded
+
+
+def test_exported_it_is_the_same_in_hugging_face(pair: Pair, tmp_path: Path) -> None:
+    huggingface.save(tmp_path / "out", pair.ours.model, pair.ours.params)
+    auto = AutoModelForSeq2SeqLM if pair.encodes else AutoModelForCausalLM
+    again = auto.from_pretrained(tmp_path / "out", dtype=torch.float32).eval()
+    assert type(again) is type(pair.theirs)
+    expected, found = pair.theirs.state_dict(), again.state_dict()
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert torch.equal(found[name], value), name
+    exported = dataclasses.replace(pair, theirs=again)
+    exported.__dict__["decoded"] = pair.decoded
+    np.testing.assert_array_equal(their_logits(exported), their_logits(pair))
+
+
+def test_the_shapes_are_many_and_differ() -> None:
+    assert len(SHAPES) == sum(COUNTS.values()) >= 60
+    assert len({repr(shape) for shape in SHAPES.values()}) == len(SHAPES)

@@ -1,0 +1,144 @@
+"""Random shapes of every family in Hugging Face's words: odd, narrow, lopsided, seeded.
+
+Each is a `(family, shape)` that `tests/golden/make_*.py` builds. Published models hardly differ in
+these numbers; a mistake that they hide (heads that fill the width, even vocabularies, windows that
+no prompt reaches) shows here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Shape = tuple[str, dict[str, Any]]
+COUNTS = {
+    "t5_v1_0": 9, "t5_v1_1": 10, "mt5": 5, "gpt2": 7, "llama": 10, "mistral": 9, "qwen2": 8,
+    "qwen3": 6,
+}  # fmt: skip
+
+
+def shapes() -> dict[str, Shape]:
+    """All shapes by name."""
+    made = {}
+    for number, (family, count) in enumerate(COUNTS.items()):
+        rng = np.random.default_rng(number)
+        for index in range(count):
+            made[f"{family}_{index}"] = family, _MAKERS[family](_Choice(rng))
+    return made
+
+
+class _Choice:
+    """Draws of plain Python values, which JSON can hold."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+
+    def of(self, *values: Any) -> Any:
+        return values[self.rng.integers(len(values))]
+
+    def chance(self) -> bool:
+        return self.of(True, False)
+
+
+def _t5(draw: _Choice, *projections: str) -> dict[str, Any]:
+    return {
+        "vocab_size": draw.of(61, 97, 128, 203),
+        "d_model": draw.of(7, 12, 17, 24),
+        "d_kv": draw.of(1, 3, 8, 11),
+        "d_ff": draw.of(5, 16, 31),
+        "num_heads": draw.of(1, 3, 5),
+        "num_layers": draw.of(1, 1, 2),
+        "num_decoder_layers": draw.of(1, 2, 2, 3),
+        "feed_forward_proj": draw.of(*projections),
+        "relative_attention_num_buckets": draw.of(4, 7, 13, 32),
+        "relative_attention_max_distance": draw.of(18, 50, 128),
+        "layer_norm_epsilon": draw.of(1e-6, 1e-3),
+    }
+
+
+def _t5_v1_0(draw: _Choice) -> dict[str, Any]:
+    return _t5(draw, "relu", "relu", "gelu", "silu") | {"tie_word_embeddings": draw.of(True, False)}
+
+
+def _gated(draw: _Choice) -> dict[str, Any]:
+    gates = _t5(draw, "gated-gelu", "gated-gelu", "gated-silu", "gated-relu")
+    return gates | {"tie_word_embeddings": draw.of(True, False)}
+
+
+def _ends(draw: _Choice) -> dict[str, Any]:
+    return {"vocab_size": draw.of(61, 97, 128, 203), "tie_word_embeddings": draw.chance()}
+
+
+def _gpt2(draw: _Choice) -> dict[str, Any]:
+    heads = draw.of(1, 3, 5)
+    return _ends(draw) | {
+        "n_embd": heads * draw.of(3, 5, 8),
+        "n_head": heads,
+        "n_layer": draw.of(1, 2, 2, 3),
+        "n_inner": draw.of(None, 7, 33),
+        "n_positions": draw.of(80, 97),
+        "activation_function": draw.of("gelu_new", "gelu", "relu"),
+        "layer_norm_epsilon": draw.of(1e-5, 1e-3),
+    }
+
+
+def _rotary(draw: _Choice) -> dict[str, Any]:
+    """What Llama and its relatives share; keys and values for one head, for some or for all."""
+    heads, kv_heads = draw.of((1, 1), (3, 1), (5, 5), (6, 2), (6, 3), (7, 1), (7, 7))
+    return _ends(draw) | {
+        "hidden_size": heads * draw.of(2, 4, 6),
+        "intermediate_size": draw.of(5, 16, 31),
+        "num_hidden_layers": draw.of(1, 2, 2, 3),
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "max_position_embeddings": draw.of(97, 256),
+        "rms_norm_eps": draw.of(1e-6, 1e-3),
+        "hidden_act": draw.of("silu", "silu", "gelu", "relu"),
+        "rope_parameters": {"rope_type": "default", "rope_theta": draw.of(100.0, 1e4, 1e6)},
+    }
+
+
+def _headed(draw: _Choice) -> dict[str, Any]:
+    return _rotary(draw) | {"head_dim": draw.of(2, 6, 10, 16)}
+
+
+def _llama(draw: _Choice) -> dict[str, Any]:
+    scaled = draw.of(
+        {},
+        {},
+        {"rope_type": "linear", "factor": 3.0},
+        {
+            "rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 32,
+        },
+    )  # fmt: skip
+    shape = _headed(draw)
+    shape["rope_parameters"] |= scaled
+    return shape | {"attention_bias": draw.chance(), "mlp_bias": draw.chance()}
+
+
+def _mistral(draw: _Choice) -> dict[str, Any]:
+    return _headed(draw) | {"sliding_window": draw.of(1, 3, 8, 17, None)}
+
+
+def _windowed(draw: _Choice, shape: dict[str, Any]) -> dict[str, Any]:
+    return shape | {
+        "use_sliding_window": draw.chance(),
+        "sliding_window": draw.of(2, 5, 13),
+        "max_window_layers": draw.of(0, 1, 5),
+    }
+
+
+def _qwen2(draw: _Choice) -> dict[str, Any]:
+    return _windowed(draw, _rotary(draw))
+
+
+def _qwen3(draw: _Choice) -> dict[str, Any]:
+    return _windowed(draw, _headed(draw)) | {"attention_bias": draw.chance()}
+
+
+_MAKERS = {
+    "t5_v1_0": _t5_v1_0, "t5_v1_1": _gated, "mt5": _gated, "gpt2": _gpt2, "llama": _llama,
+    "mistral": _mistral, "qwen2": _qwen2, "qwen3": _qwen3,
+}  # fmt: skip
