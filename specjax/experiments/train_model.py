@@ -64,7 +64,7 @@ def trained_form(config: ConfigDict, model: LanguageModel) -> LanguageModel:
 def shape_of(settings: ConfigDict, vocab_size: int, ends: dict[str, Any]) -> LanguageModel:
     """The model that `config.model.shape` describes, over so many ids."""
     words = {"vocab_size": vocab_size, **ends, **settings.shape.to_dict()}
-    family, shape = huggingface.parse_config("config.model.shape", words, {}, jnp.float32)
+    family, shape = huggingface.parse_config("config.model.shape", words, None, jnp.float32)
     return family.model(shape)
 
 
