@@ -47,7 +47,12 @@ class LoadedModel:
 
 
 def load(
-    name: str | Path, dtype: Any = jnp.float32, *, mesh: Mesh | None = None, split: bool = True
+    name: str | Path,
+    dtype: Any = jnp.float32,
+    *,
+    mesh: Mesh | None = None,
+    split: bool = True,
+    ignore_generation_config: bool = False,
 ) -> LoadedModel:
     """Loads a model and its tokenizer from a Hugging Face directory or hub id.
 
@@ -55,11 +60,17 @@ def load(
     (`specjax.make_mesh`) weights go from the files straight to their shards, or with `split=False`
     whole to every device, which suits small drafters.
 
+    A checkpoint whose `generation_config.json` asks for a repetition penalty, forced or suppressed
+    tokens, beams and the like is refused, as no strategy applies them; `ignore_generation_config`
+    decodes without them. Its special tokens count either way.
+
     Raises:
       UserError: when something is missing or does not fit.
     """
     where = None if mesh is None else placement(mesh, split)
-    checkpoint = huggingface.load(name, dtype, where)
+    checkpoint = huggingface.load(
+        name, dtype, where, ignore_generation_config=ignore_generation_config
+    )
     tokenizer = load_tokenizer(checkpoint.path)
     return LoadedModel(checkpoint.model, checkpoint.params, tokenizer, str(name), mesh, split)
 
