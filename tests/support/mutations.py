@@ -38,7 +38,18 @@ def said(**generation: Any) -> list[Mutation]:
 
 
 SAME_NUMBER = "an integer is a number, whatever Hugging Face's type check says"
-NO_NEED = "nothing that is computed here depends on the field"
+
+ENDS: list[Mutation] = [
+    *each("eos_token_id", [5, 9, 11], None, -1, "5", 64),
+    *each("pad_token_id", 3, None, -1, 64),
+    *each("no_such_field", 1),
+    *each("quantization_config", {"quant_method": "fp8"}),
+    *each("is_causal", False),
+    *said(repetition_penalty=1.7),
+    *said(eos_token_id=[7, 9]),
+    Mutation({}, {"bos_token_id": 3}),
+]
+"""What is tried in every architecture; the rest of `ALL` is read by the same lines."""
 
 ALL: list[Mutation] = [
     *each("no_such_field", 1, None),
@@ -56,6 +67,7 @@ ALL: list[Mutation] = [
     *each("min_length", 0, 8),
     *each("task_specific_params", {"translation": {"num_beams": 4}}),
     *said(repetition_penalty=1.7),
+    Mutation({}, {"eos_token_id": 5, "top_h": None, "min_new_tokens": 6}),
     *said(repetition_penalty=1.0, no_repeat_ngram_size=0, num_beams=1, min_length=0),
     *said(do_sample=True, temperature=0.6, top_p=0.9, top_k=20),
     *said(max_length=2048),
@@ -187,7 +199,8 @@ T5: list[Mutation] = [
     *each("tie_word_embeddings", True, False, scale_decoder_outputs=GONE),
     *each("tie_word_embeddings", None, GONE, scale_decoder_outputs=GONE),
     *each("scale_decoder_outputs", True, False, None, "no"),
-    *each("num_layers", 1, 0, -1, "2", 3),
+    *each("num_layers", 0, -1, "2", 3),
+    Mutation({"num_layers": 1}, fails_there="its cache has as many layers as the encoder"),
     *each("num_decoder_layers", None, 0, 1, -1, GONE),
     *each("relative_attention_num_buckets", 1, 2, 3, 0, -4, None, "8"),
     *each("relative_attention_max_distance", 4, 5, 1, 0, -1, 40),
