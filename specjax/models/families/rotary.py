@@ -27,9 +27,9 @@ FIELDS: dict[str, Field] = {
     "rope_scaling": raw(),
     "rope_parameters": raw(),
     "partial_rotary_factor": only(None, "partial rotation is not supported"),
-    "original_max_position_embeddings": size(None),
+    "original_max_position_embeddings": size(0),
 }
-"""Fields of `config.json`; the last wins over the one inside the scaling."""
+"""Fields of `config.json`; the last wins over the one inside the scaling, and is 0 when absent."""
 
 
 def _factors() -> Field:
@@ -47,7 +47,7 @@ _PLAIN: dict[str, Field] = {
         1.0, "1: partial rotation is not supported", lambda value: value == 1
     ),
 }
-_ORIGINAL = {"original_max_position_embeddings": size(None)}
+_ORIGINAL = {"original_max_position_embeddings": size(0)}
 _KINDS: dict[str, dict[str, Field]] = {
     "default": {},
     "linear": {"factor": number(1.0)},

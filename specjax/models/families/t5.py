@@ -59,7 +59,12 @@ SCHEMA = Schema(
 SCHEMAS = {
     "t5": SCHEMA,
     "mt5": dataclasses.replace(
-        SCHEMA, fields=SCHEMA.fields | {"feed_forward_proj": choice("gated-gelu", PROJECTIONS)}
+        SCHEMA,
+        fields=SCHEMA.fields
+        | {
+            "feed_forward_proj": choice("gated-gelu", PROJECTIONS),
+            "tie_word_embeddings": flag(True),
+        },
     ),
 }
 
