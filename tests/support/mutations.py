@@ -87,7 +87,9 @@ ALL: list[Mutation] = [
     *said(no_such_setting=4),
     *said(eos_token_id=[7, 9]),
     *said(eos_token_id="5"),
-    *said(eos_token_id=[]),
+    Mutation(
+        {}, {"eos_token_id": []}, fails_there="without a padding token it pads with the first"
+    ),
     Mutation({}, {}),
     Mutation({}, {"bos_token_id": 3}),
     Mutation({}, {"eos_token_id": None}),
