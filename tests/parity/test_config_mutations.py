@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mutations import ALL, BIASES, CAUSAL, ENDS, GONE, GPT2, ROPE, SLIDING, T5, Mutation, each
+from mutations import ALL, BIASES, CAUSAL, ENDS, GONE, GPT2, ROPE, SLIDING, T5, YARN, Mutation, each
 
 torch = pytest.importorskip("torch")
 
@@ -95,7 +95,10 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
     "qwen3": (
         "qwen3",
         LLAMA | {"tie_word_embeddings": True},
-        ROPE[-7:-6] + each("head_dim", None, GONE) + BIASES + each("num_key_value_heads", GONE),
+        each("rope_parameters", YARN)
+        + each("head_dim", None, GONE)
+        + BIASES
+        + each("num_key_value_heads", GONE),
     ),
 }
 CASES = [
