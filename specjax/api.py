@@ -50,13 +50,22 @@ class LoadedModel:
 
 
 def load(
-    name: str | Path, dtype: Any = jnp.float32, *, mesh: Mesh | None = None, split: bool = True
+    name: str | Path,
+    dtype: Any = jnp.float32,
+    *,
+    mesh: Mesh | None = None,
+    split: bool = True,
+    ignore_generation_config: bool = False,
 ) -> LoadedModel:
     """Loads a model and its tokenizer from a Hugging Face directory or hub id.
 
     `dtype` is that of weights and arithmetic: float32 on CPU, bfloat16 on TPU and GPU. On a `mesh`
     (`specjax.make_mesh`) weights go from the files straight to their shards, or with `split=False`
     whole to every device, which suits small drafters.
+
+    A checkpoint whose `generation_config.json` asks for a repetition penalty, forced or suppressed
+    tokens, beams and the like is refused, as no strategy applies them; `ignore_generation_config`
+    decodes without them. Its special tokens count either way.
 
     Raises:
       UserError: when something is missing or does not fit.
@@ -67,7 +76,9 @@ def load(
         raise UserError(f"mesh is {mesh!r}; it must be what specjax.make_mesh returns, or None")
     dtype = checked_dtype(dtype)
     where = None if mesh is None else placement(mesh, split)
-    checkpoint = huggingface.load(name, dtype, where)
+    checkpoint = huggingface.load(
+        name, dtype, where, ignore_generation_config=ignore_generation_config
+    )
     tokenizer = load_tokenizer(checkpoint.path, checkpoint.model.vocab_size)
     return LoadedModel(checkpoint.model, checkpoint.params, tokenizer, str(name), mesh, split)
 

@@ -34,9 +34,12 @@ from specjax.checkpoints.tensors import (
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
 from specjax.models.families.family import Family
+from specjax.models.families.generation import refuse_processors
 from specjax.models.registry import FAMILIES, family_of
 from specjax.writing import replacing_directory
 
+CONFIG_FILE = "config.json"
+GENERATION_FILE = "generation_config.json"
 SMALL_FILES = ("*.json", "*.model", "*.txt")
 FILES = ("model*.safetensors", *SMALL_FILES)
 """What is downloaded of a hub id: all of it, or without the weights.
@@ -55,18 +58,24 @@ class Checkpoint:
 
 
 def load(
-    name: str | Path, dtype: Any = jnp.float32, placement: Callable[..., Placement] | None = None
+    name: str | Path,
+    dtype: Any = jnp.float32,
+    placement: Callable[..., Placement] | None = None,
+    *,
+    ignore_generation_config: bool = False,
 ) -> Checkpoint:
     """Loads a model from a directory or hub id with floating-point weights in `dtype`.
 
     `placement(model)` says where each parameter goes (`parallel.sharding`); all on the default
-    device when it is None.
+    device when it is None. With `ignore_generation_config`, what `generation_config.json` asks for
+    besides special tokens is ignored; otherwise a model that is to be decoded under a penalty, a
+    ban or the like is refused.
 
     Raises:
       UserError: when the path, a file, the model type or a tensor is missing or does not fit.
     """
     path = locate(name)
-    family, config = read_config(path, dtype)
+    family, config = read_config(path, dtype, ignore_generation_config)
     embedding = family.names(config)["embedding",].tensor
     places = tensor_places(path, family.prefix, str(name))
     files = with_embedding(places, embedding, config.tied)
@@ -105,54 +114,65 @@ def _is_hub_id(name: str | Path) -> bool:
     return not looks_like_path and not Path(name).exists()
 
 
-def read_config(path: Path, dtype: Any) -> tuple[Family, Any]:
+def read_config(
+    path: Path, dtype: Any, ignore_generation_config: bool = False
+) -> tuple[Family, Any]:
     """The family and the shape of the checkpoint in `path`."""
-    generation = path / "generation_config.json"
-    ends = read_json(generation) if generation.exists() else {}
+    generation = path / GENERATION_FILE
     return parse_config(
-        repr(str(path / "config.json")), read_json(path / "config.json"), ends, dtype
+        repr(str(path / CONFIG_FILE)),
+        read_json(path / CONFIG_FILE),
+        read_json(generation) if generation.exists() else None,
+        dtype,
+        ignore_generation_config,
     )
 
 
 def parse_config(
-    where: str, hf: dict[str, Any], generation: dict[str, Any], dtype: Any
+    where: str,
+    hf: dict[str, Any],
+    generation: dict[str, Any] | None,
+    dtype: Any,
+    ignore_generation_config: bool = False,
 ) -> tuple[Family, Any]:
-    """The family and the shape that Hugging Face's configuration fields describe."""
+    """The family and the shape that Hugging Face's configuration fields describe.
+
+    `generation` is what `generation_config.json` holds, None without that file.
+    """
     model_type = hf.get("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise UserError(
             f"{where} has model_type {model_type!r}; supported are {', '.join(sorted(FAMILIES))}"
         )
-    if hf.get("quantization_config") is not None:
-        raise UserError(
-            f"{where} has a quantization_config; quantised checkpoints are not read, only weights"
-            " in float32, float16 or bfloat16"
-        )
     family = FAMILIES[model_type]
     try:
-        return family, family.config_from_hf(hf, generation, dtype)
-    except KeyError as error:
-        raise UserError(f"{where} lacks the field {error.args[0]!r}") from None
-    except (TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{where} has an unusable field: {error}") from None
+        config = family.config_from_hf(hf, generation, dtype)
+        if not ignore_generation_config:
+            refuse_processors(hf, generation)
+    except ValueError as error:
+        raise UserError(f"{where} cannot be used: {error}") from None
+    return family, config
 
 
-def describe(name: str | Path, dtype: Any) -> LanguageModel:
-    """The model of a directory or hub id without its weights; downloads `config.json` at most.
+def describe(
+    name: str | Path, dtype: Any, *, ignore_generation_config: bool = False
+) -> LanguageModel:
+    """The model of a directory or hub id without its weights; downloads its configuration at most.
 
     Raises:
       UserError: when its shape is found neither there, nor in the cache, nor in `published`.
     """
+    ignored = ignore_generation_config
     if Path(name).expanduser().is_dir():
-        family, config = read_config(Path(name).expanduser(), dtype)
+        family, config = read_config(Path(name).expanduser(), dtype, ignored)
         return family.model(config)
-    cached = try_to_load_from_cache(str(name), "config.json") if _is_hub_id(name) else None
+    cached = try_to_load_from_cache(str(name), CONFIG_FILE) if _is_hub_id(name) else None
     if isinstance(cached, str):
-        family, config = read_config(Path(cached).parent, dtype)
+        family, config = read_config(Path(cached).parent, dtype, ignored)
     elif str(name) in SHAPES:
-        family, config = parse_config(repr(str(name)), SHAPES[str(name)], {}, dtype)
+        family, config = parse_config(repr(str(name)), SHAPES[str(name)], None, dtype)
     else:
-        family, config = read_config(locate(name, ["config.json"]), dtype)
+        family, config = read_config(locate(name, [CONFIG_FILE, GENERATION_FILE]), dtype, ignored)
     return family.model(config)
 
 
@@ -168,8 +188,8 @@ def save(path: str | Path, model: LanguageModel, params: Params, tokenizer: Any 
     family = family_of(model)
     with replacing_directory(Path(path)) as partial:
         shape, generation = family.config_to_hf(model.config)
-        (partial / "config.json").write_text(json.dumps(shape, indent=2), "utf-8")
-        (partial / "generation_config.json").write_text(json.dumps(generation, indent=2), "utf-8")
+        (partial / CONFIG_FILE).write_text(json.dumps(shape, indent=2), "utf-8")
+        (partial / GENERATION_FILE).write_text(json.dumps(generation, indent=2), "utf-8")
         tensors = gather(params, family.names(model.config))
         save_file(tensors, partial / SINGLE, metadata={"format": "pt"})
         if tokenizer is not None:

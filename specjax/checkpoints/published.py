@@ -23,6 +23,9 @@ def _t5(model_type: str, vocab: int, width: int, ff: int, layers: int, heads: in
         "num_heads": heads,
         "feed_forward_proj": "gated-gelu",
         "tie_word_embeddings": False,
+        "decoder_start_token_id": 0,
+        "eos_token_id": 1,
+        "pad_token_id": 0,
     }
 
 

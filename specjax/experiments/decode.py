@@ -124,7 +124,13 @@ def load_models(config: ConfigDict) -> dict[str, LoadedModel]:
     mesh = mesh_of(config.mesh.to_dict())
     dtype = checkpoint_dtype(config)
     return {
-        name: load(checkpoint, dtype, mesh=mesh, split=name == "target" or config.split_drafters)
+        name: load(
+            checkpoint,
+            dtype,
+            mesh=mesh,
+            split=name == "target" or config.split_drafters,
+            ignore_generation_config=config.ignore_generation_config,
+        )
         for name, checkpoint in model_names(config).items()
     }
 

@@ -25,6 +25,8 @@ def decode_config(**changes: Any) -> ConfigDict:
     config.prices = ConfigDict()  # of a call by model, for the standardised walltime improvement;
     # empty: numbers of parameters
     config.split_drafters = False  # False: every device holds the drafters whole
+    config.ignore_generation_config = False  # True: decode without the penalties, bans and the
+    # like that a checkpoint's generation_config.json asks for, which are refused otherwise
 
     config.update(data_fields())
     config.examples = 200  # 0: all
@@ -120,6 +122,8 @@ def select_data_config(tasks: Mapping[str, Mapping[str, Any]], **changes: Any) -
     config.dtype = "float32"  # bfloat16 on TPU and GPU
     config.mesh = ConfigDict({"data": 1, "model": 1})  # devices that split batch and weights
     config.split_drafters = False  # False: every device holds the drafters whole
+    config.ignore_generation_config = False  # True: decode without the penalties, bans and the
+    # like that a checkpoint's generation_config.json asks for, which are refused otherwise
     config.tasks = ConfigDict()  # sets of queries
     for name, fields in tasks.items():
         config.tasks[name] = example_fields()
@@ -217,6 +221,8 @@ def train_config(**changes: Any) -> ConfigDict:
         }
     )
     config.target = ""  # directory or hub id: whose outputs, laws or acceptance are looked at
+    config.ignore_generation_config = False  # True: decode without the penalties, bans and the
+    # like that a checkpoint's generation_config.json asks for, which are refused otherwise
     config.dtype = "float32"  # of the arithmetic; parameters are float32
     config.remat = False  # True: recompute layers in the backward pass, to save memory
     config.mesh = ConfigDict({"data": 1, "model": 1})  # devices that split batch and weights

@@ -115,7 +115,7 @@ def check(config: ConfigDict) -> LanguageModel:
     if not config.target:
         raise UserError("config.target is empty; it must be a model directory or hub id")
     check_one_place(config, "text_file")
-    model = describe(config.target, jnp.float32)
+    model = describe(config.target, jnp.float32, ignore_generation_config=True)
     if model.start_token is not None and not (
         config.text_file or config.task or config.reference_file or is_json(config.source_file)
     ):

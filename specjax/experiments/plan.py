@@ -59,7 +59,9 @@ def run(config: ConfigDict) -> dict[str, Any]:
     check_fields(config)
     dtype = checkpoint_dtype(config)
     names = model_names(config)
-    return plan(config, names, {name: describe(where, dtype) for name, where in names.items()})
+    ignored = {"ignore_generation_config": config.ignore_generation_config}
+    found = {name: describe(where, dtype, **ignored) for name, where in names.items()}
+    return plan(config, names, found)
 
 
 def plan(

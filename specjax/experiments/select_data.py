@@ -144,7 +144,8 @@ def check_writers(arms: Mapping[str, Arm]) -> None:
 def shapes(config: ConfigDict) -> dict[str, LanguageModel]:
     """Every model of the config by its name, without weights."""
     dtype = checkpoint_dtype(config)
-    return {name: describe(where, dtype) for name, where in model_names(config).items()}
+    ignored = {"ignore_generation_config": config.ignore_generation_config}
+    return {name: describe(at, dtype, **ignored) for name, at in model_names(config).items()}
 
 
 def description(job: Job, width: int) -> dict[str, Any]:

@@ -18,7 +18,15 @@ from specjax.experiments.fields import check_fields, model_names
 from specjax.experiments.selecting import arms_named
 from specjax.experiments.strategies import load_strategies
 
-MODEL_FIELDS = ("target", "drafter", "drafters", "dtype", "mesh", "split_drafters")
+MODEL_FIELDS = (
+    "target",
+    "drafter",
+    "drafters",
+    "dtype",
+    "mesh",
+    "split_drafters",
+    "ignore_generation_config",
+)
 """Fields of a decode config that decide which models are loaded, and how."""
 
 _STRATEGIES = "strategies"

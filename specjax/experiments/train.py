@@ -74,7 +74,9 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     check_train_fields(config)
     check_settings(config, workdir)
     mesh = mesh_of(config.mesh.to_dict())
-    target = load(config.target, DTYPES[config.dtype], mesh=mesh) if config.target else None
+    ignored = {"ignore_generation_config": config.ignore_generation_config}
+    dtype = DTYPES[config.dtype]
+    target = load(config.target, dtype, mesh=mesh, **ignored) if config.target else None
     start = load_start(config, target, mesh)
     if target is not None:
         check_same_vocabulary("in training", start, target)

@@ -28,7 +28,8 @@ def load_start(config: ConfigDict, target: LoadedModel | None, mesh: Mesh | None
     settings = config.model
     check_start(settings)
     if settings.checkpoint:
-        found = load(settings.checkpoint, jnp.float32, mesh=mesh)
+        ignored = {"ignore_generation_config": config.ignore_generation_config}
+        found = load(settings.checkpoint, jnp.float32, mesh=mesh, **ignored)
         if settings.decoder_layers or settings.encoder_layers:
             found = _with_layers(found, settings)
         own = found.tokenizer
@@ -63,8 +64,10 @@ def trained_form(config: ConfigDict, model: LanguageModel) -> LanguageModel:
 
 def shape_of(settings: ConfigDict, vocab_size: int, ends: dict[str, Any]) -> LanguageModel:
     """The model that `config.model.shape` describes, over so many ids."""
-    words = {"vocab_size": vocab_size, **ends, **settings.shape.to_dict()}
-    family, shape = huggingface.parse_config("config.model.shape", words, {}, jnp.float32)
+    # Where there is an encoder, the decoder starts with padding, as T5's does.
+    start = {"decoder_start_token_id": ends.get("pad_token_id", 0)}
+    words = {"vocab_size": vocab_size, **start, **ends, **settings.shape.to_dict()}
+    family, shape = huggingface.parse_config("config.model.shape", words, None, jnp.float32)
     return family.model(shape)
 
 

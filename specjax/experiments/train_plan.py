@@ -26,7 +26,8 @@ from specjax.training.surgery import layers_taken
 def show_plan(config: ConfigDict) -> dict[str, int]:
     """Prints and returns bytes on each device: parameters, gradients, optimiser, target."""
     mesh = dict(zip(AXES, axis_sizes(config.mesh.to_dict()), strict=True))
-    target = describe(config.target, DTYPES[config.dtype]) if config.target else None
+    ignored = {"ignore_generation_config": config.ignore_generation_config}
+    target = describe(config.target, DTYPES[config.dtype], **ignored) if config.target else None
     model = planned_model(config, target)
     ways = mesh[MODEL]
     params = on_device(model, jnp.float32, ways)
@@ -53,7 +54,8 @@ def planned_model(config: ConfigDict, target: LanguageModel | None) -> LanguageM
     """The model that would be trained, from shapes alone."""
     settings = config.model
     if settings.checkpoint:
-        whole = describe(settings.checkpoint, jnp.float32)
+        ignored = {"ignore_generation_config": config.ignore_generation_config}
+        whole = describe(settings.checkpoint, jnp.float32, **ignored)
         return layers_taken(whole, settings.decoder_layers, settings.encoder_layers)
     if target is None and "vocab_size" not in settings.shape:
         raise UserError(

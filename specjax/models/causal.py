@@ -106,7 +106,8 @@ class Attention(nn.Module):
         if c.qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
         if angles is not None:
-            q, k = rotate(q, angles), rotate(k, angles)
+            scale = c.rope.attention
+            q, k = rotate(q, angles, scale), rotate(k, angles, scale)
         return q * c.d_head**-0.5, k, split_heads(self.v(x), c.num_kv_heads)
 
     def __call__(self, q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array) -> jax.Array:

@@ -93,7 +93,22 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu": lambda x: jax.nn.gelu(x, approximate=False),
     "gelu_new": lambda x: jax.nn.gelu(x, approximate=True),
     "gelu_pytorch_tanh": lambda x: jax.nn.gelu(x, approximate=True),
+    "gelu_fast": lambda x: jax.nn.gelu(x, approximate=True),
+    "gelu_accurate": lambda x: jax.nn.gelu(x, approximate=True),
+    "gelu_python": lambda x: jax.nn.gelu(x, approximate=False),
+    "gelu_python_tanh": lambda x: jax.nn.gelu(x, approximate=True),
+    "quick_gelu": lambda x: x * jax.nn.sigmoid(1.702 * x),
+    "swish": jax.nn.silu,
+    "mish": jax.nn.mish,
+    "relu2": lambda x: jnp.square(jax.nn.relu(x)),
+    "relu6": jax.nn.relu6,
+    "leaky_relu": jax.nn.leaky_relu,
+    "hardswish": jax.nn.hard_silu,
+    "sigmoid": jax.nn.sigmoid,
+    "tanh": jnp.tanh,
+    "linear": lambda x: x,
 }
+"""Activations by Hugging Face's names; several have more than one."""
 
 
 class FeedForward(nn.Module):

@@ -166,7 +166,7 @@ def test_a_missing_config_field_is_named(folder: Path, field: str) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("d_model", "18"), ("num_layers", None), ("feed_forward_proj", "gated-swish")],
+    [("d_model", "18"), ("num_layers", None), ("feed_forward_proj", "gated-cube")],
 )
 def test_an_unusable_config_value_is_named(folder: Path, field: str, value: Any) -> None:
     edit_config(folder, lambda config: config.update({field: value}))

@@ -70,6 +70,6 @@ def write_model(folder: Path, checkpoint: str, tokenizer: Any, seed: int) -> Non
     kind = shape["model_type"].removeprefix("m")
     small = shape | SMALL[kind] | {"vocab_size": len(tokenizer) + 3 * seed}
     small |= {LAYERS[kind]: 2} if kind in LAYERS else {}
-    family, config = huggingface.parse_config(checkpoint, small, {}, jnp.float32)
+    family, config = huggingface.parse_config(checkpoint, small, None, jnp.float32)
     model = family.model(config)
     huggingface.save(folder, model, model.init(jax.random.key(seed)), tokenizer)

@@ -5,45 +5,95 @@ from __future__ import annotations
 from typing import Any
 
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.families.family import Family, Stored, Where, eos_of, eos_to_hf, positive
+from specjax.models.families.family import Family, Stored, Where
+from specjax.models.families.generation import GENERATION, eos_to_hf, special_tokens
+from specjax.models.families.schema import (
+    CAUSAL,
+    COMMON,
+    MOST_LAYERS,
+    Schema,
+    choice,
+    flag,
+    number,
+    only,
+    rate,
+    read,
+    size,
+)
+from specjax.models.layers import ACTIVATIONS
 
-_UNSUPPORTED = {
-    "scale_attn_weights": True,
-    "scale_attn_by_inverse_layer_idx": False,
-    "add_cross_attention": False,
-}
+SCHEMA = Schema(
+    fields=CAUSAL
+    | {
+        "vocab_size": size(),
+        "n_positions": size(),
+        "n_embd": size(),
+        "n_layer": size(most=MOST_LAYERS),
+        "n_head": size(),
+        "n_inner": size(None),
+        "activation_function": choice("gelu_new", ACTIVATIONS),
+        "layer_norm_epsilon": number(1e-5),
+        "resid_pdrop": rate(0.1),
+        "tie_word_embeddings": flag(True),
+        "scale_attn_weights": only(True),
+        "scale_attn_by_inverse_layer_idx": only(False),
+        "layer_types": only(None),
+        "sliding_window": only(None),
+    },
+    aliases={
+        "hidden_size": "n_embd",
+        "max_position_embeddings": "n_positions",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+    },
+    # Upcasting before the softmax is what every attention here does.
+    harmless=COMMON
+    | {
+        "attn_pdrop",
+        "embd_pdrop",
+        "initializer_range",
+        "n_ctx",
+        "reorder_and_upcast_attn",
+        "summary_activation",
+        "summary_first_dropout",
+        "summary_proj_to_labels",
+        "summary_type",
+        "summary_use_proj",
+    },
+)
 
 
-def config_from_hf(hf: dict[str, Any], generation: dict[str, Any], dtype: Any) -> CausalConfig:
+def config_from_hf(
+    hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
+) -> CausalConfig:
     """Reads Hugging Face `config.json` and `generation_config.json` contents."""
-    positive(hf, "vocab_size", "n_embd", "n_layer", "n_head", "n_positions")
-    for field, needed in _UNSUPPORTED.items():
-        if hf.get(field, needed) != needed:
-            raise ValueError(f"{field} is {hf[field]!r}; only {needed!r} is supported")
-    eos = eos_of(hf, generation)
-    pad = hf.get("pad_token_id")
+    found = read(SCHEMA, hf, GENERATION)
+    width, heads = found["n_embd"], found["n_head"]
+    if width % heads:
+        raise ValueError(f"n_embd is {width}; it must be divisible by n_head, {heads}")
+    special = special_tokens(hf, generation, found["vocab_size"])
     return CausalConfig(
         family=hf["model_type"],
-        vocab_size=hf["vocab_size"],
-        d_model=hf["n_embd"],
-        d_ff=hf.get("n_inner") or 4 * hf["n_embd"],
-        num_layers=hf["n_layer"],
-        num_heads=hf["n_head"],
-        num_kv_heads=hf["n_head"],
-        d_head=hf["n_embd"] // hf["n_head"],
-        max_positions=hf["n_positions"],
-        activation=hf.get("activation_function", "gelu_new"),
+        vocab_size=found["vocab_size"],
+        d_model=width,
+        d_ff=found["n_inner"] or 4 * width,
+        num_layers=found["n_layer"],
+        num_heads=heads,
+        num_kv_heads=heads,
+        d_head=width // heads,
+        max_positions=found["n_positions"],
+        activation=found["activation_function"],
         gated=False,
         rms_norm=False,
         qkv_bias=True,
         out_bias=True,
         ff_bias=True,
-        tied=hf.get("tie_word_embeddings", True),
-        eps=hf.get("layer_norm_epsilon", 1e-5),
-        dropout=hf.get("resid_pdrop", 0.0),
-        bos=hf.get("bos_token_id"),
-        eos=eos,
-        pad=pad if pad is not None else eos[0] if eos else 0,
+        tied=found["tie_word_embeddings"],
+        eps=found["layer_norm_epsilon"],
+        dropout=found["resid_pdrop"],
+        bos=special.bos,
+        eos=special.eos,
+        pad=special.pad,
         dtype=dtype,
     )
 

@@ -6,62 +6,105 @@ import dataclasses
 from typing import Any
 
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.families.family import Family, Stored, Where, eos_of, eos_to_hf, positive
+from specjax.models.families import rotary
+from specjax.models.families.family import Family, Stored, Where
+from specjax.models.families.generation import GENERATION, eos_to_hf, special_tokens
+from specjax.models.families.schema import (
+    CAUSAL,
+    COMMON,
+    MOST_LAYERS,
+    Field,
+    Schema,
+    choice,
+    flag,
+    number,
+    only,
+    read,
+    size,
+)
 from specjax.models.layers import ACTIVATIONS
-from specjax.models.rope import Rope
+
+FIELDS: dict[str, Field] = (
+    CAUSAL
+    | rotary.FIELDS
+    | {
+        "vocab_size": size(),
+        "hidden_size": size(),
+        "intermediate_size": size(),
+        "num_hidden_layers": size(most=MOST_LAYERS),
+        "num_attention_heads": size(),
+        "num_key_value_heads": size(None),
+        "head_dim": size(None),
+        "max_position_embeddings": size(2048),
+        "hidden_act": choice("silu", ACTIVATIONS),
+        "rms_norm_eps": number(1e-6),
+        "tie_word_embeddings": flag(False),
+    }
+)
+"""Fields of Llama and its relatives, with Llama's defaults."""
+
+HARMLESS = COMMON | {"attention_dropout", "initializer_range", "pretraining_tp"}
+
+SCHEMA = Schema(
+    fields=FIELDS
+    | {
+        "attention_bias": flag(False),
+        "mlp_bias": flag(False),
+        "sliding_window": only(None),
+        "layer_types": only(None),
+    },
+    harmless=HARMLESS,
+)
 
 
-def config_from_hf(hf: dict[str, Any], generation: dict[str, Any], dtype: Any) -> CausalConfig:
+def config_from_hf(
+    hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
+) -> CausalConfig:
     """Reads Hugging Face `config.json` and `generation_config.json` contents."""
-    sizes = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
-    positive(hf, *sizes, "num_attention_heads")
-    activation = hf.get("hidden_act", "silu")
-    if activation not in ACTIVATIONS:
-        raise ValueError(f"hidden_act is {activation!r}; known are {', '.join(ACTIVATIONS)}")
-    d_head = hf.get("head_dim") or hf["hidden_size"] // hf["num_attention_heads"]
-    eos, pad = eos_of(hf, generation), hf.get("pad_token_id")
+    found = read(SCHEMA, hf, GENERATION)
+    width, heads = found["hidden_size"], found["num_attention_heads"]
+    if width % heads:
+        raise ValueError(
+            f"hidden_size is {width}; it must be divisible by num_attention_heads, {heads}"
+        )
+    biases = {
+        "qkv_bias": found["attention_bias"],
+        "out_bias": found["attention_bias"],
+        "ff_bias": found["mlp_bias"],
+    }
+    return causal_config(found, hf, generation, dtype, **biases)
+
+
+def causal_config(
+    found: dict[str, Any],
+    hf: dict[str, Any],
+    generation: dict[str, Any] | None,
+    dtype: Any,
+    **changes: Any,
+) -> CausalConfig:
+    """The shape that the checked fields `found` describe, with a relative's `changes`."""
+    heads = found["num_attention_heads"]
+    d_head = found["head_dim"] or found["hidden_size"] // heads
+    special = special_tokens(hf, generation, found["vocab_size"])
     return CausalConfig(
         family=hf["model_type"],
-        vocab_size=hf["vocab_size"],
-        d_model=hf["hidden_size"],
-        d_ff=hf["intermediate_size"],
-        num_layers=hf["num_hidden_layers"],
-        num_heads=hf["num_attention_heads"],
-        num_kv_heads=hf.get("num_key_value_heads") or hf["num_attention_heads"],
+        vocab_size=found["vocab_size"],
+        d_model=found["hidden_size"],
+        d_ff=found["intermediate_size"],
+        num_layers=found["num_hidden_layers"],
+        num_heads=heads,
+        num_kv_heads=found["num_key_value_heads"] or heads,
         d_head=d_head,
-        max_positions=hf.get("max_position_embeddings", 2048),
-        rope=rope_from_hf(hf, d_head),
-        activation=activation,
-        qkv_bias=hf.get("attention_bias", False),
-        out_bias=hf.get("attention_bias", False),
-        ff_bias=hf.get("mlp_bias", False),
-        tied=hf.get("tie_word_embeddings", False),
-        eps=hf.get("rms_norm_eps", 1e-6),
-        bos=hf.get("bos_token_id"),
-        eos=eos,
-        # Many have no padding token; padding is masked, so any id serves.
-        pad=pad if pad is not None and pad >= 0 else eos[0] if eos else 0,
+        max_positions=found["max_position_embeddings"],
+        rope=rotary.rope_from_hf(found, d_head),
+        activation=found["hidden_act"],
+        tied=found["tie_word_embeddings"],
+        eps=found["rms_norm_eps"],
+        bos=special.bos,
+        eos=special.eos,
+        pad=special.pad,
         dtype=dtype,
-    )
-
-
-def rope_from_hf(hf: dict[str, Any], d_head: int) -> Rope:
-    """The rotation; transformers 4 spells it `rope_theta` and `rope_scaling`."""
-    found = {**(hf.get("rope_scaling") or {}), **(hf.get("rope_parameters") or {})}
-    if found.get("partial_rotary_factor", 1.0) != 1.0:
-        raise ValueError("partial_rotary_factor must be 1; partial rotation is not supported")
-    kind = found.get("rope_type", found.get("type", "default"))
-    trained = hf.get("max_position_embeddings", 2048)
-    if kind == "llama3":
-        trained = found["original_max_position_embeddings"]
-    return Rope(
-        width=d_head,
-        theta=float(found.get("rope_theta", hf.get("rope_theta", 10_000.0))),
-        kind=kind,
-        factor=float(found.get("factor", 1.0)),
-        original=trained,
-        low=float(found.get("low_freq_factor", 1.0)),
-        high=float(found.get("high_freq_factor", 4.0)),
+        **changes,
     )
 
 
@@ -86,26 +129,12 @@ def config_to_hf(config: CausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
         "hidden_act": config.activation,
         "rms_norm_eps": config.eps,
         "rope_theta": config.rope.theta,
-        "rope_scaling": rope_to_hf(config.rope),
+        "rope_scaling": rotary.rope_to_hf(config.rope),
         "attention_bias": config.qkv_bias,
         "mlp_bias": config.ff_bias,
         "tie_word_embeddings": config.tied,
     }
     return shape | ends, ends
-
-
-def rope_to_hf(rope: Rope) -> dict[str, Any] | None:
-    """`rope_scaling`, which transformers 4 and 5 both read."""
-    if rope.kind == "default":
-        return None
-    scaling: dict[str, Any] = {"rope_type": rope.kind, "factor": rope.factor}
-    if rope.kind == "llama3":
-        scaling |= {
-            "low_freq_factor": rope.low,
-            "high_freq_factor": rope.high,
-            "original_max_position_embeddings": rope.original,
-        }
-    return scaling
 
 
 def names(config: CausalConfig) -> dict[Where, Stored]:

@@ -2,48 +2,136 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
-from specjax.models.families.family import Family, Stored, Where, eos_of, eos_to_hf, positive
+from specjax.models.families.family import Family, Stored, Where
+from specjax.models.families.generation import GENERATION, Special, eos_to_hf, special_tokens
+from specjax.models.families.schema import (
+    COMMON,
+    MOST_LAYERS,
+    SHARED,
+    Schema,
+    choice,
+    flag,
+    number,
+    only,
+    rate,
+    read,
+    size,
+)
 from specjax.models.layers import ACTIVATIONS
 from specjax.models.t5 import T5, T5Config
 
 IGNORED = r"(en|de)coder\.embed_tokens\.weight|.*EncDecAttention\.relative_attention_bias\.weight"
+PROJECTIONS = (*ACTIVATIONS, *(f"gated-{name}" for name in ACTIVATIONS))
+
+SCHEMA = Schema(
+    fields=SHARED
+    | {
+        "vocab_size": size(),
+        "d_model": size(),
+        "d_kv": size(),
+        "d_ff": size(),
+        "num_heads": size(),
+        "num_layers": size(most=MOST_LAYERS),
+        "num_decoder_layers": size(None, most=MOST_LAYERS),
+        "feed_forward_proj": choice("relu", PROJECTIONS),
+        "dense_act_fn": choice("relu", ACTIVATIONS),
+        "is_gated_act": flag(False),
+        # Halved for the two directions of the encoder, and again for single distances.
+        "relative_attention_num_buckets": size(32, least=4),
+        "relative_attention_max_distance": size(128),
+        "layer_norm_epsilon": number(1e-6),
+        "dropout_rate": rate(0.1),
+        "tie_word_embeddings": flag(None),
+        "scale_decoder_outputs": flag(True),
+        "is_encoder_decoder": only(True),
+    },
+    aliases={
+        "hidden_size": "d_model",
+        "num_attention_heads": "num_heads",
+        "num_hidden_layers": "num_layers",
+        "head_dim": "d_kv",
+    },
+    harmless=COMMON | {"classifier_dropout", "initializer_factor", "n_positions"},
+)
+SCHEMAS = {
+    "t5": SCHEMA,
+    "mt5": dataclasses.replace(
+        SCHEMA,
+        fields=SCHEMA.fields
+        | {
+            "feed_forward_proj": choice("gated-gelu", PROJECTIONS),
+            "tie_word_embeddings": flag(True),
+        },
+    ),
+}
 
 
-def config_from_hf(hf: dict[str, Any], generation: dict[str, Any], dtype: Any) -> T5Config:
+def config_from_hf(hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any) -> T5Config:
     """Reads Hugging Face `config.json` and `generation_config.json` contents."""
-    projection = hf.get("feed_forward_proj", "relu")
-    gated = projection.startswith("gated-")
-    activation = projection.removeprefix("gated-")
-    if activation not in ACTIVATIONS:
-        raise ValueError(f"feed_forward_proj {projection!r}; known are {', '.join(ACTIVATIONS)}")
-    positive(hf, "vocab_size", "d_model", "d_kv", "d_ff", "num_heads", "num_layers")
-    tied = hf.get("tie_word_embeddings", True)
+    family = hf["model_type"]
+    found = read(SCHEMAS[family], hf, GENERATION)
+    activation, gated = _feed_forward(found, hf)
+    tied = found["tie_word_embeddings"]
+    buckets, distance = "relative_attention_num_buckets", "relative_attention_max_distance"
+    if found[distance] <= found[buckets] // 2:
+        raise ValueError(
+            f"{distance} is {found[distance]}; it must be above half of {buckets},"
+            f" {found[buckets] // 2}"
+        )
+    special = special_tokens(hf, generation, found["vocab_size"])
     return T5Config(
-        family=hf["model_type"],
-        vocab_size=hf["vocab_size"],
-        d_model=hf["d_model"],
-        d_kv=hf["d_kv"],
-        d_ff=hf["d_ff"],
-        num_heads=hf["num_heads"],
-        num_layers=hf["num_layers"],
-        num_decoder_layers=hf.get("num_decoder_layers") or hf["num_layers"],
-        # Published "gated-gelu" checkpoints use the tanh approximation.
-        activation="gelu_new" if gated and activation == "gelu" else activation,
+        family=family,
+        vocab_size=found["vocab_size"],
+        d_model=found["d_model"],
+        d_kv=found["d_kv"],
+        d_ff=found["d_ff"],
+        num_heads=found["num_heads"],
+        num_layers=found["num_layers"],
+        num_decoder_layers=_decoder_layers(found, hf),
+        activation=activation,
         gated=gated,
-        tied=tied,
-        # mT5 never scales, whatever its configuration says of tying.
-        scale_outputs=hf.get("scale_decoder_outputs", tied and hf["model_type"] != "mt5"),
-        buckets=hf.get("relative_attention_num_buckets", 32),
-        max_distance=hf.get("relative_attention_max_distance", 128),
-        eps=hf.get("layer_norm_epsilon", 1e-6),
-        dropout=hf.get("dropout_rate", 0.0),
-        start_token=generation.get("decoder_start_token_id", hf.get("decoder_start_token_id", 0)),
-        eos=eos_of(hf, generation) or (1,),
-        pad=hf.get("pad_token_id", 0),
+        tied=tied is not False,
+        # mT5 never scales, whatever its configuration says.
+        scale_outputs=family == "t5" and hf.get("scale_decoder_outputs", tied is not False),
+        buckets=found[buckets],
+        max_distance=found[distance],
+        eps=found["layer_norm_epsilon"],
+        dropout=found["dropout_rate"],
+        start_token=_start_token(special, found["vocab_size"]),
+        eos=special.eos,
+        pad=special.pad,
         dtype=dtype,
     )
+
+
+def _feed_forward(found: dict[str, Any], hf: dict[str, Any]) -> tuple[str, bool]:
+    """The activation and whether it is gated: Hugging Face lets the separate fields win."""
+    projection = found["feed_forward_proj"]
+    activation = projection.removeprefix("gated-")
+    # Published "gated-gelu" checkpoints use the tanh approximation.
+    activation = "gelu_new" if projection == "gated-gelu" else activation
+    gated = hf.get("is_gated_act", projection.startswith("gated-"))
+    return hf.get("dense_act_fn", activation), gated
+
+
+def _decoder_layers(found: dict[str, Any], hf: dict[str, Any]) -> int:
+    """As many as the encoder has; the alias `num_hidden_layers` does not count for that."""
+    layers = found["num_decoder_layers"]
+    if layers is None and "num_layers" not in hf and "num_hidden_layers" in hf:
+        raise ValueError("num_decoder_layers is missing; num_hidden_layers is the encoder's alone")
+    return layers or found["num_layers"]
+
+
+def _start_token(special: Special, vocab_size: int) -> int:
+    if special.start is None or special.start >= vocab_size:
+        raise ValueError(
+            f"decoder_start_token_id is {special.start}; a decoder starts with a token id from 0 to"
+            f" {vocab_size - 1}"
+        )
+    return special.start
 
 
 def names(config: T5Config) -> dict[Where, Stored]:
@@ -104,6 +192,8 @@ def config_to_hf(config: T5Config) -> tuple[dict[str, Any], dict[str, Any]]:
         "num_layers": config.num_layers,
         "num_decoder_layers": config.num_decoder_layers,
         "feed_forward_proj": _projection(config),
+        "dense_act_fn": config.activation,
+        "is_gated_act": config.gated,
         "tie_word_embeddings": config.tied,
         "scale_decoder_outputs": config.scale_outputs,
         "relative_attention_num_buckets": config.buckets,

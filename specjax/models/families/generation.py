@@ -1,0 +1,157 @@
+"""What `generation_config.json` says: special tokens, which are obeyed, and processors of logits.
+
+Hugging Face reads these fields from `generation_config.json` where there is one, otherwise from
+`config.json`; nothing falls back from one file to the other. Fields that would change the tokens
+and that no strategy here applies are refused, or ignored when the user says so. How tokens are
+drawn, and how many, is always the strategy's and the caller's word.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from specjax.models.families.schema import is_int, shown
+
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "assistant_ensemble_weight": (),
+    "bad_words_ids": (),
+    "begin_suppress_tokens": (),
+    "cache_config": (),
+    "cache_implementation": ("dynamic", "hybrid", "sliding_window", "static"),
+    "constraints": (),
+    "diversity_penalty": (0,),
+    "dola_layers": (),
+    "encoder_no_repeat_ngram_size": (0,),
+    "encoder_repetition_penalty": (1,),
+    "epsilon_cutoff": (0,),
+    "eta_cutoff": (0,),
+    "exponential_decay_length_penalty": (),
+    "force_bos_token_to_be_generated": (False,),
+    "force_words_ids": (),
+    "forced_bos_token_id": (),
+    "forced_eos_token_id": (),
+    "guidance_scale": (1,),
+    "is_assistant": (False,),
+    "max_time": (),
+    "min_length": (0,),
+    "min_new_tokens": (0,),
+    "min_p": (0,),
+    "no_repeat_ngram_size": (0,),
+    "num_beam_groups": (1,),
+    "num_beams": (1,),
+    "num_return_sequences": (1,),
+    "penalty_alpha": (0,),
+    "remove_invalid_values": (False,),
+    "repetition_penalty": (1,),
+    "sequence_bias": (),
+    "stop_strings": (),
+    "suppress_tokens": (),
+    "token_healing": (False,),
+    "top_h": (),
+    "typical_p": (1,),
+    "use_mtp": (False,),
+    "watermarking_config": (),
+}
+"""Fields that change the tokens, and the values, besides null, at which they do not."""
+
+TOKENS = ("bos_token_id", "decoder_start_token_id", "eos_token_id", "pad_token_id")
+
+HARMLESS = frozenset(
+    """
+    _commit_hash _from_model_config assistant_confidence_threshold assistant_early_exit
+    assistant_lookbehind compile_config continuous_batching_config disable_compile do_sample
+    early_stopping length_penalty low_memory max_cache_len max_length max_matching_ngram_size
+    max_new_tokens num_assistant_tokens num_assistant_tokens_schedule output_attentions
+    output_hidden_states output_logits output_scores prefill_chunk_size prompt_lookup_num_tokens
+    renormalize_logits return_dict_in_generate speculation_type target_lookbehind temperature
+    top_k top_p transformers_version use_cache
+    """.split()  # noqa: SIM905
+)
+"""Fields that leave the tokens as they are, or that every call here sets itself."""
+
+MOST_BOS = 2**31
+"""Nothing here feeds it by itself: a small vocabulary may keep the id of the published one."""
+
+GENERATION = frozenset({*NEUTRAL, *TOKENS, *HARMLESS})
+"""Fields of `generation_config.json`, which older `config.json` have too."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Special:
+    """Special tokens; `pad` only fills what nobody reads, and always is a token."""
+
+    eos: tuple[int, ...]
+    pad: int
+    bos: int | None
+    start: int | None  # of a decoder behind an encoder
+
+
+def special_tokens(
+    hf: Mapping[str, Any], generation: Mapping[str, Any] | None, vocab_size: int
+) -> Special:
+    """The special tokens that Hugging Face decodes with; `generation` is None without its file.
+
+    Raises:
+      ValueError: naming a field that holds no token of the vocabulary.
+    """
+    found = hf if generation is None else generation
+    bos = _token(found, "bos_token_id", MOST_BOS)
+    start = _token(found, "decoder_start_token_id", vocab_size)
+    eos = _ends(found, vocab_size)
+    pads = (found.get("pad_token_id"), hf.get("pad_token_id"), *eos, 0)
+    # Many checkpoints have no padding token, or say -1.
+    pad = next(each for each in pads if each not in (None, -1))
+    if not (is_int(pad) and 0 <= pad < vocab_size):
+        raise ValueError(f"pad_token_id is {shown(pad)}; it must be {_below(vocab_size)}, or null")
+    return Special(eos, pad, bos, bos if start is None else start)
+
+
+def _token(found: Mapping[str, Any], name: str, bound: int) -> int | None:
+    value = found.get(name)
+    if value is not None and not (is_int(value) and 0 <= value < bound):
+        raise ValueError(f"{name} is {shown(value)}; it must be {_below(bound)}, or null")
+    return value
+
+
+def _ends(found: Mapping[str, Any], vocab_size: int) -> tuple[int, ...]:
+    value = found.get("eos_token_id")
+    ends = [] if value is None else value if isinstance(value, list) else [value]
+    if not all(is_int(each) and 0 <= each < vocab_size for each in ends):
+        raise ValueError(
+            f"eos_token_id is {shown(value)}; it must be {_below(vocab_size)}, a list of them, or"
+            " null"
+        )
+    return tuple(dict.fromkeys(ends))
+
+
+def _below(bound: int) -> str:
+    return f"a token id from 0 to {bound - 1}"
+
+
+def refuse_processors(hf: Mapping[str, Any], generation: Mapping[str, Any] | None) -> None:
+    """Refuses fields that make Hugging Face decode other tokens than a strategy here would.
+
+    Raises:
+      ValueError: naming the field, its value and how to ignore it.
+    """
+    for name, value in sorted((hf if generation is None else generation).items()):
+        unknown = generation is not None and name not in GENERATION
+        if unknown or not _is_neutral(name, value):
+            raise ValueError(
+                f"{name} is {shown(value)}, which no strategy applies;"
+                " ignore_generation_config=True (of specjax.load, or"
+                " config.ignore_generation_config) decodes without it"
+            )
+
+
+def _is_neutral(name: str, value: Any) -> bool:
+    if name not in NEUTRAL or value is None:
+        return True
+    return any(type(value) in (type(each), float) and value == each for each in NEUTRAL[name])
+
+
+def eos_to_hf(eos: tuple[int, ...]) -> Any:
+    """`eos_token_id` as Hugging Face writes it."""
+    return eos[0] if len(eos) == 1 else list(eos) or None

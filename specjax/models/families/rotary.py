@@ -1,0 +1,226 @@
+"""Rotary positions in Hugging Face's words: `rope_parameters`, and the older `rope_scaling`."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from specjax.models.families.schema import (
+    Field,
+    Schema,
+    choice,
+    flag,
+    is_positive,
+    number,
+    only,
+    raw,
+    read,
+    shown,
+    size,
+)
+from specjax.models.rope import KINDS, Rope
+
+FIELDS: dict[str, Field] = {
+    "rope_theta": number(10_000.0),
+    "rope_scaling": raw(),
+    "rope_parameters": raw(),
+    "partial_rotary_factor": only(None, "partial rotation is not supported"),
+    "original_max_position_embeddings": size(0),
+}
+"""Fields of `config.json`; the last wins over the one inside the scaling, and is 0 when absent."""
+
+
+def _factors() -> Field:
+    def fits(value: Any) -> bool:
+        return isinstance(value, list) and all(is_positive(each) for each in value)
+
+    return Field((), "a list of positive numbers, one for each pair of a head's numbers", fits)
+
+
+_PLAIN: dict[str, Field] = {
+    "rope_type": choice("default", KINDS),
+    "type": choice("default", KINDS),
+    "rope_theta": number(None),
+    "partial_rotary_factor": Field(
+        1.0, "1: partial rotation is not supported", lambda value: value == 1
+    ),
+}
+_ORIGINAL = {"original_max_position_embeddings": size(0)}
+_KINDS: dict[str, dict[str, Field]] = {
+    "default": {},
+    "linear": {"factor": number(1.0)},
+    "dynamic": {"factor": number(1.0)},
+    "llama3": {
+        **_ORIGINAL,
+        "factor": number(1.0),
+        "low_freq_factor": number(1.0),
+        "high_freq_factor": number(4.0),
+    },
+    "yarn": {
+        **_ORIGINAL,
+        "factor": number(None),
+        "attention_factor": number(None),
+        "beta_fast": number(None),
+        "beta_slow": number(None),
+        "mscale": number(None),
+        "mscale_all_dim": number(None),
+        "truncate": flag(True),
+    },
+    "longrope": {
+        **_ORIGINAL,
+        "factor": number(None),
+        "attention_factor": number(None),
+        "short_factor": _factors(),
+        "long_factor": _factors(),
+    },
+}
+"""The fields of each kind of scaling besides those of all."""
+
+_NEEDED = {
+    "linear": ("factor",),
+    "dynamic": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
+    "yarn": ("factor",),
+    "longrope": ("short_factor", "long_factor"),
+}
+_HARMLESS = ("finetuned",)
+
+
+def rope_from_hf(found: Mapping[str, Any], width: int) -> Rope:
+    """The rotation of heads of `width` that the checked fields `found` of a configuration ask for.
+
+    `rope_scaling` wins over `rope_parameters` where both are there, as it does in transformers.
+
+    Raises:
+      ValueError: naming the field, its value and what is allowed.
+    """
+    if width % 2:
+        raise ValueError(f"head_dim is {width}; rotation needs an even one")
+    name = "rope_scaling" if found["rope_scaling"] else "rope_parameters"
+    written = found[name] or {}
+    if not isinstance(written, dict):
+        raise ValueError(f"{name} is {shown(written)}; it must be an object, or null")
+    try:
+        return _rope(written, found, width)
+    except ValueError as error:
+        raise ValueError(f"{name} {shown(written)}: {error}") from None
+
+
+def _rope(written: Mapping[str, Any], found: Mapping[str, Any], width: int) -> Rope:
+    kind = written.get("rope_type", written.get("type", "default"))
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ValueError(f"rope_type is {shown(kind)}; it must be one of {', '.join(KINDS)}")
+    missing = [each for each in _NEEDED.get(kind, ()) if each not in written]
+    if missing:
+        raise ValueError(f"{missing[0]} is missing; rope_type {kind!r} needs it")
+    values = read(Schema(_PLAIN | _KINDS[kind], harmless=_HARMLESS), written)
+    theta = values["rope_theta"]
+    if "rope_theta" in written and theta is None:
+        raise ValueError("rope_theta is null; it must be a positive number")
+    rope = Rope(width, float(found["rope_theta"] if theta is None else theta), kind)
+    longest = found["max_position_embeddings"]
+    outside = found["original_max_position_embeddings"]
+    original = outside or values.get("original_max_position_embeddings") or longest
+    return _BUILD[kind](rope, values, original, longest)
+
+
+def _default(rope: Rope, values: Mapping[str, Any], original: int, longest: int) -> Rope:
+    return rope
+
+
+def _linear(rope: Rope, values: Mapping[str, Any], original: int, longest: int) -> Rope:
+    return dataclasses.replace(rope, factor=float(values["factor"]))
+
+
+def _dynamic(rope: Rope, values: Mapping[str, Any], original: int, longest: int) -> Rope:
+    if rope.width == 2:
+        raise ValueError("rope_type is 'dynamic'; it needs heads wider than 2")
+    return dataclasses.replace(rope, factor=float(values["factor"]), original=longest)
+
+
+def _llama3(rope: Rope, values: Mapping[str, Any], original: int, longest: int) -> Rope:
+    low, high = float(values["low_freq_factor"]), float(values["high_freq_factor"])
+    if high <= low:
+        raise ValueError(f"high_freq_factor is {high}; it must be above low_freq_factor, {low}")
+    factor = float(values["factor"])
+    return dataclasses.replace(rope, factor=factor, original=original, low=low, high=high)
+
+
+def _yarn(rope: Rope, values: Mapping[str, Any], original: int, longest: int) -> Rope:
+    if rope.theta <= 1:
+        raise ValueError(f"rope_theta is {rope.theta}; rope_type 'yarn' needs one above 1")
+    factor = float(values["factor"] or longest / original)
+    return dataclasses.replace(
+        rope,
+        factor=factor,
+        original=original,
+        attention=float(values["attention_factor"] or _yarn_attention(factor, values)),
+        fast=float(values["beta_fast"] or rope.fast),
+        slow=float(values["beta_slow"] or rope.slow),
+        truncate=values["truncate"],
+    )
+
+
+def _yarn_attention(factor: float, values: Mapping[str, Any]) -> float:
+    """The temperature of YaRN's attention (Peng et al. 2023, section 3.4), as DeepSeek has it."""
+
+    def grown(scale: float) -> float:
+        return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0
+
+    if values["mscale"] and values["mscale_all_dim"]:
+        return grown(values["mscale"]) / grown(values["mscale_all_dim"])
+    return grown(1.0)
+
+
+def _longrope(rope: Rope, values: Mapping[str, Any], original: int, longest: int) -> Rope:
+    for name in ("short_factor", "long_factor"):
+        if len(values[name]) != rope.width // 2:
+            raise ValueError(
+                f"{name} has {len(values[name])} numbers; heads of {rope.width} need"
+                f" {rope.width // 2}"
+            )
+    factor = float(values["factor"] or longest / original)
+    attention = values["attention_factor"]
+    if attention is None and factor > 1 and original == 1:
+        raise ValueError("original_max_position_embeddings is 1; it must be at least 2")
+    if attention is None:
+        attention = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
+    return dataclasses.replace(
+        rope,
+        original=original,
+        attention=float(attention),
+        short=tuple(map(float, values["short_factor"])),
+        long=tuple(map(float, values["long_factor"])),
+    )
+
+
+_BUILD = {
+    "default": _default,
+    "linear": _linear,
+    "dynamic": _dynamic,
+    "llama3": _llama3,
+    "yarn": _yarn,
+    "longrope": _longrope,
+}
+
+
+def rope_to_hf(rope: Rope) -> dict[str, Any] | None:
+    """`rope_scaling`, which transformers 4 and 5 both read."""
+    words = {
+        "factor": rope.factor,
+        "original_max_position_embeddings": rope.original,
+        "low_freq_factor": rope.low,
+        "high_freq_factor": rope.high,
+        "attention_factor": rope.attention,
+        "beta_fast": rope.fast,
+        "beta_slow": rope.slow,
+        "truncate": rope.truncate,
+        "short_factor": list(rope.short),
+        "long_factor": list(rope.long),
+    }
+    if rope.kind == "default":
+        return None
+    said = _KINDS[rope.kind]
+    return {"rope_type": rope.kind} | {name: words[name] for name in words if name in said}

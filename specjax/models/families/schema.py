@@ -1,0 +1,178 @@
+"""What the fields of a family's `config.json` may say, checked before anything else is read.
+
+A field that changes what Hugging Face computes is obeyed or refused, never ignored. A family
+declares the fields it reads, other names of them, and the fields that change nothing; every other
+one is refused by name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import reprlib
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+MOST = 2**31 - 1
+MOST_LAYERS = 4096
+
+COMMON = frozenset(
+    """
+    _attn_implementation _commit_hash _name_or_path architectures attn_implementation auto_map
+    chunk_size_feed_forward cross_attention_hidden_size dtype finetuning_task gradient_checkpointing
+    id2label is_decoder label2id model_type name_or_path num_labels output_attentions
+    output_hidden_states output_past prefix problem_type pruned_heads return_dict sep_token_id
+    task_specific_params tf_legacy_loss tie_encoder_decoder tokenizer_class torch_dtype torchscript
+    transformers_version use_bfloat16 use_cache
+    """.split()  # noqa: SIM905
+)
+"""Fields that change nothing that a causal language model or a T5 computes, in every family."""
+
+
+NEEDED = object()
+"""The default of a field that must be there: a model's sizes, which nobody leaves out."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """A field that is read; null is allowed where Hugging Face's default is null."""
+
+    default: Any  # of Hugging Face's configuration class
+    allowed: str  # ends the sentence "it must be ..."
+    fits: Callable[[Any], bool]
+
+
+@dataclasses.dataclass(frozen=True)
+class Schema:
+    """The fields of a family: those read, other names of them, those that change nothing."""
+
+    fields: Mapping[str, Field]
+    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)  # other name -> name
+    harmless: Collection[str] = COMMON
+
+
+def size(default: Any = NEEDED, least: int = 1, most: int = MOST) -> Field:
+    """A count."""
+
+    def fits(value: Any) -> bool:
+        return is_int(value) and least <= value <= most
+
+    return Field(default, f"an integer from {least} to {most}", fits)
+
+
+def number(default: float | None) -> Field:
+    """A finite number above zero: an epsilon, a base, a factor."""
+    return Field(default, "a positive number", is_positive)
+
+
+def rate(default: float) -> Field:
+    """A share, such as a dropout rate."""
+    return Field(
+        default, "a number from 0 to 1", lambda value: is_number(value) and 0 <= value <= 1
+    )
+
+
+def flag(default: bool | None) -> Field:
+    """True or false."""
+    return Field(default, "true or false", lambda value: isinstance(value, bool))
+
+
+def choice(default: Any, options: Collection[Any]) -> Field:
+    """One of a few names."""
+
+    def fits(value: Any) -> bool:
+        return isinstance(value, str) and value in options
+
+    return Field(default, f"one of {', '.join(options)}", fits)
+
+
+def only(default: Any, why: str = "others change what is computed") -> Field:
+    """A field of which one value is supported, and null where that is it."""
+    word = {None: "null", True: "true", False: "false"}.get(default, repr(default))
+    return Field(default, f"{word}: {why}", lambda value: value is default)
+
+
+def raw(default: Any = None) -> Field:
+    """A field that the family itself checks."""
+    return Field(default, "", lambda value: True)
+
+
+SHARED: dict[str, Field] = {
+    "quantization_config": only(
+        None, "quantised weights are not read, only float32, float16 or bfloat16"
+    ),
+    "compression_config": only(
+        None, "quantised weights are not read, only float32, float16 or bfloat16"
+    ),
+    "is_causal": only(True),
+}
+"""Fields of every family."""
+
+CAUSAL: dict[str, Field] = SHARED | {
+    "is_encoder_decoder": only(False),
+    "add_cross_attention": only(False),
+}
+"""Fields of every decoder-only family."""
+
+
+def read(schema: Schema, hf: Mapping[str, Any], elsewhere: Collection[str] = ()) -> dict[str, Any]:
+    """The schema's fields of a configuration, checked, with defaults for those it leaves out.
+
+    Fields named `elsewhere` are others' to check.
+
+    Raises:
+      ValueError: naming the field, its value and what is allowed.
+    """
+    known = {*schema.fields, *schema.aliases, *schema.harmless, *elsewhere}
+    unknown = sorted(set(hf) - known)
+    if unknown:
+        raise ValueError(
+            f"{unknown[0]} is {shown(hf[unknown[0]])}; specjax does not know what this field"
+            " changes, and reads no model whose configuration has it"
+        )
+    written = {name: _written(schema, hf, name) for name in schema.fields}
+    return {name: _checked(hf, written[name], field) for name, field in schema.fields.items()}
+
+
+def _written(schema: Schema, hf: Mapping[str, Any], name: str) -> str:
+    """The name under which a configuration has a field; it must not contradict itself."""
+    names = [name, *(other for other, meant in schema.aliases.items() if meant == name)]
+    found = [each for each in names if each in hf]
+    for other in found[1:]:
+        if hf[other] != hf[found[0]]:
+            raise ValueError(
+                f"{other} is {shown(hf[other])} and {found[0]} is {shown(hf[found[0]])}; both name"
+                " the same field and must agree"
+            )
+    return found[0] if found else name
+
+
+def _checked(hf: Mapping[str, Any], name: str, field: Field) -> Any:
+    value = hf.get(name, field.default)
+    if value is NEEDED:
+        raise ValueError(f"the field {name!r} is missing")
+    if value is None and field.default is None:
+        return None
+    if name in hf and not field.fits(value):
+        raise ValueError(f"{name} is {shown(value)}; it must be {field.allowed}")
+    return value
+
+
+def shown(value: Any) -> str:
+    """A value as the sentence of an error shows it: short, in one line."""
+    return " ".join(reprlib.repr(value).split())
+
+
+def is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number that fits into a float."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    return abs(value) <= MOST if isinstance(value, int) else math.isfinite(value)
+
+
+def is_positive(value: Any) -> bool:
+    return is_number(value) and value > 0

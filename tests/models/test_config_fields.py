@@ -1,0 +1,251 @@
+"""Fields of `config.json` and `generation_config.json`: obeyed, or refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import specjax
+from specjax.checkpoints.huggingface import parse_config
+from specjax.errors import UserError
+from specjax.experiments.decode import load_models
+from specjax.experiments.defaults import decode_config
+from specjax.models.families.schema import shown
+from specjax.models.layers import ACTIVATIONS
+from specjax.models.rope import Rope
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+NAN = float("nan")
+LINEAR = {"type": "linear", "factor": 3.0}
+LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+LONG = {
+    "rope_type": "longrope",
+    "short_factor": [1.0, 1.5, 2.0],
+    "long_factor": [2.0, 3.0, 4.0],
+    "original_max_position_embeddings": 16,
+}
+
+
+def written(name: str) -> dict[str, Any]:
+    return json.loads((GOLDEN / name / "config.json").read_text("utf-8"))
+
+
+def shape(name: str, generation: dict[str, Any] | None = None, **changes: Any) -> Any:
+    """The shape of a golden checkpoint with fields changed."""
+    return parse_config("config.json", written(name) | changes, generation, jnp.float32)[1]
+
+
+def complaint(name: str, generation: dict[str, Any] | None = None, **changes: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        shape(name, generation, **changes)
+    sentence = str(caught.value)
+    assert "\n" not in sentence and not re.search(r"\. [A-Z]", sentence)
+    return sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("llama", "no_such_field", 1),
+        ("llama", "quantization_config", {"quant_method": "fp8"}),
+        ("llama", "is_causal", False),
+        ("t5_v1_1", "is_causal", None),
+        ("llama", "sliding_window", 4),
+        ("llama", "rms_norm_eps", None),
+        ("llama", "rms_norm_eps", "1e-6"),
+        ("llama", "rms_norm_eps", NAN),
+        ("llama", "rms_norm_eps", 0.0),
+        ("llama", "head_dim", 7),
+        ("llama", "head_dim", 8.5),
+        ("llama", "head_dim", "8"),
+        ("llama", "num_attention_heads", -4),
+        ("llama", "hidden_size", 26),
+        ("llama", "tie_word_embeddings", None),
+        ("llama", "rope_scaling", {"type": "linear"}),
+        ("llama", "rope_scaling", {"type": "linear", "factor": 0}),
+        ("llama", "rope_scaling", {"type": "linear", "factor": NAN}),
+        ("llama", "rope_parameters", {"rope_theta": 0.0}),
+        ("llama", "rope_parameters", {"partial_rotary_factor": 0.5}),
+        ("llama", "rope_parameters", LONG | {"short_factor": [1.0]}),
+        ("llama", "original_max_position_embeddings", None),
+        ("llama", "rope_parameters", YARN | {"original_max_position_embeddings": None}),
+        ("mt5", "tie_word_embeddings", None),
+        ("mistral", "layer_types", ["full_attention", "sliding_attention"]),
+        ("mistral", "sliding_window", "7"),
+        ("mistral", "attention_bias", True),
+        ("qwen3", "layer_types", ["full_attention"]),
+        ("qwen3", "layer_types", ["full_attention", "odd"]),
+        ("gpt2", "n_embd", 21),
+        ("gpt2", "hidden_size", 40),
+        ("t5_v1_1", "num_decoder_layers", 0),
+        ("t5_v1_1", "relative_attention_num_buckets", 1),
+        ("t5_v1_1", "relative_attention_max_distance", 3),
+        ("t5_v1_1", "decoder_start_token_id", None),
+        ("t5_v1_1", "decoder_start_token_id", 96),
+        ("t5_v1_1", "scale_decoder_outputs", None),
+        ("llama", "eos_token_id", "2"),
+        ("llama", "eos_token_id", -1),
+        ("llama", "pad_token_id", 96),
+    ],
+)
+def test_what_cannot_be_obeyed_is_refused_with_its_field_and_value(
+    name: str, field: str, value: Any
+) -> None:
+    sentence = complaint(name, **{field: value})
+    assert field in sentence and shown(value) in sentence
+
+
+def test_rope_scaling_wins_over_rope_parameters() -> None:
+    rope = shape("llama", rope_scaling=LINEAR).rope
+    assert (rope.kind, rope.factor) == ("linear", 3.0)
+
+
+def test_a_trained_length_outside_of_the_scaling_wins() -> None:
+    scaled = {"rope_parameters": LLAMA3, "rope_scaling": None}
+    assert shape("llama", **scaled).rope.original == 64
+    assert shape("llama", original_max_position_embeddings=8, **scaled).rope.original == 8
+
+
+def test_other_names_of_gpt2s_fields_mean_the_same() -> None:
+    config = written("gpt2")
+    for other, name in {
+        "hidden_size": "n_embd",
+        "max_position_embeddings": "n_positions",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+    }.items():
+        config[other] = config.pop(name)
+    assert parse_config("config.json", config, None, jnp.float32)[1] == shape("gpt2")
+
+
+@pytest.mark.parametrize("name", ["swish", "quick_gelu", "gelu_fast", "relu2"])
+def test_more_activations_are_known(name: str) -> None:
+    assert shape("llama", hidden_act=name).activation == name
+    assert shape("gpt2", activation_function=name).activation == name
+    assert shape("t5_v1_1", dense_act_fn=name).activation == name
+
+
+def test_quick_gelu_is_a_sigmoid() -> None:
+    x = jnp.linspace(-3.0, 3.0, 7)
+    np.testing.assert_allclose(ACTIVATIONS["quick_gelu"](x), x / (1 + jnp.exp(-1.702 * x)), 1e-6)
+
+
+def test_t5s_separate_fields_win_over_the_projection() -> None:
+    plain = {"feed_forward_proj": "gated-gelu", "dense_act_fn": "silu", "is_gated_act": False}
+    found = shape("t5_v1_1", **plain)
+    assert (found.activation, found.gated) == ("silu", False)
+    assert shape("t5_v1_1", dense_act_fn="gelu").activation == "gelu"
+
+
+def test_t5_without_a_word_on_tying_scales_and_mt5_never_does() -> None:
+    config = written("t5_v1_0")
+    del config["scale_decoder_outputs"], config["tie_word_embeddings"]
+    for extra, scales in (({}, True), ({"tie_word_embeddings": None}, True)):
+        found = parse_config("config.json", config | extra, None, jnp.float32)[1]
+        assert found.scale_outputs is scales and found.tied
+    assert not shape("mt5", scale_decoder_outputs=True).scale_outputs
+
+
+def test_special_tokens_come_from_the_file_that_hugging_face_reads() -> None:
+    assert shape("llama", eos_token_id=[7, 9]).eos == (7, 9)
+    assert shape("llama", {"eos_token_id": 4}, eos_token_id=7).eos == (4,)
+    assert shape("llama", {}, eos_token_id=7).eos == ()
+    started = {"eos_token_id": 1, "bos_token_id": 3}
+    assert shape("t5_v1_1", started).start_token == 3
+
+
+def test_t5_does_without_a_padding_token() -> None:
+    assert shape("t5_v1_1", pad_token_id=None, eos_token_id=5).pad == 5
+
+
+def test_null_and_absence_mean_hugging_faces_default() -> None:
+    assert shape("llama", num_key_value_heads=None).num_kv_heads == 4
+    config = written("mistral")
+    del config["num_key_value_heads"], config["num_attention_heads"], config["sliding_window"]
+    config["num_attention_heads"] = 8
+    found = parse_config("config.json", config, None, jnp.float32)[1]
+    assert found.num_kv_heads == 8 and set(found.windows) == {4096}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("repetition_penalty", 1.1),
+        ("suppress_tokens", [3]),
+        ("begin_suppress_tokens", [3]),
+        ("forced_bos_token_id", 3),
+        ("forced_eos_token_id", 3),
+        ("min_length", 4),
+        ("min_new_tokens", 4),
+        ("no_repeat_ngram_size", 3),
+        ("bad_words_ids", [[3]]),
+        ("sequence_bias", [[[3], 1.0]]),
+        ("guidance_scale", 1.5),
+        ("num_beams", 4),
+        ("no_such_setting", 1),
+    ],
+)
+def test_a_processor_is_refused_and_the_switch_is_named(field: str, value: Any) -> None:
+    sentence = complaint("llama", {"eos_token_id": 1, field: value})
+    assert field in sentence and repr(value) in sentence
+    assert "ignore_generation_config" in sentence
+
+
+def test_settings_that_change_nothing_are_accepted() -> None:
+    neutral = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "num_beams": 1}
+    drawn = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "top_k": 20, "min_length": 0}
+    assert shape("llama", {"eos_token_id": 1, "max_length": 99} | neutral | drawn).eos == (1,)
+
+
+def test_without_a_generation_config_the_processors_of_config_json_count() -> None:
+    assert "repetition_penalty" in complaint("llama", repetition_penalty=1.3)
+    assert shape("llama", {"eos_token_id": 1}, repetition_penalty=1.3).eos == (1,)
+
+
+def test_the_switch_reaches_the_api_and_the_experiments(tmp_path: Path) -> None:
+    folder = tmp_path / "llama"
+    shutil.copytree(GOLDEN / "llama", folder)
+    said = {"eos_token_id": 4, "repetition_penalty": 1.1}
+    (folder / "generation_config.json").write_text(json.dumps(said), "utf-8")
+    with pytest.raises(UserError, match="repetition_penalty is 1.1"):
+        specjax.load(folder)
+    assert specjax.load(folder, ignore_generation_config=True).model.eos == (4,)
+    config = decode_config(target=str(folder))
+    with pytest.raises(UserError, match="config.ignore_generation_config"):
+        load_models(config)
+    config.ignore_generation_config = True
+    assert load_models(config)["target"].model.eos == (4,)
+
+
+@pytest.mark.parametrize("scaling", [LLAMA3, YARN, LONG, LINEAR], ids=lambda s: str(s)[:24])
+def test_a_scaled_rotation_survives_an_export(scaling: dict[str, Any]) -> None:
+    hf = written("llama") | {"rope_scaling": scaling}
+    family, config = parse_config("config.json", hf, None, jnp.float32)
+    again = parse_config("config.json", *family.config_to_hf(config), jnp.float32)[1]
+    assert again == config
+
+
+def test_yarn_keeps_fast_waves_divides_slow_ones_and_sharpens_attention() -> None:
+    rope = shape("llama", rope_scaling=YARN | {"beta_fast": 2.0, "beta_slow": 1.0}).rope
+    plain = Rope(rope.width, rope.theta).frequencies()
+    found = rope.frequencies()
+    assert found[0] == plain[0]
+    np.testing.assert_allclose(found[-1], plain[-1] / 4.0, 1e-6)
+    assert rope.attention == pytest.approx(0.1 * np.log(4.0) + 1.0)
+
+
+def test_longrope_turns_to_the_long_factors_beyond_the_trained_length() -> None:
+    rope = shape("llama", rope_scaling=LONG).rope
+    plain = Rope(rope.width, rope.theta).frequencies()
+    at = jnp.array([10.0])
+    np.testing.assert_allclose(rope.angles(at, 16)[0], 10 * plain / [1.0, 1.5, 2.0], 1e-6)
+    np.testing.assert_allclose(rope.angles(at, 17)[0], 10 * plain / [2.0, 3.0, 4.0], 1e-6)
+    assert rope.attention == pytest.approx(np.sqrt(1 + np.log(64 / 16) / np.log(16)))

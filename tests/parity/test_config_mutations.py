@@ -1,0 +1,221 @@
+"""Hugging Face's tokens or one sentence: what happens when single fields of a config change.
+
+A field that changes what Hugging Face computes must be obeyed or refused. Each mutation rewrites
+the JSON beside one set of random weights; transformers and specjax read the same folder.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mutations import ALL, BIASES, CAUSAL, ENDS, GONE, GPT2, ROPE, SLIDING, T5, YARN, Mutation, each
+
+torch = pytest.importorskip("torch")
+
+import transformers  # noqa: E402
+
+import specjax  # noqa: E402
+
+pytestmark = pytest.mark.slow
+
+NEW_TOKENS, VOCABULARY, END = 12, 64, 5
+LENGTHS = (3, 7, 20)  # ascending: PyTorch's dynamic rotation remembers the longest row so far
+SPECIAL = {"bos_token_id": 1, "eos_token_id": END, "pad_token_id": 0}
+LLAMA = {
+    "vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
+    "max_position_embeddings": 64, **SPECIAL,
+}  # fmt: skip
+STRETCHED = {
+    "rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16, "rope_theta": 10_000.0,
+}  # fmt: skip
+SMALL_T5 = {
+    "vocab_size": VOCABULARY, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2,
+    "num_heads": 2, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 16,
+    "decoder_start_token_id": 0, "is_encoder_decoder": True, **SPECIAL,
+}  # fmt: skip
+SMALL_GPT2 = {
+    "vocab_size": VOCABULARY, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, **SPECIAL,
+}  # fmt: skip
+WITHOUT_HEAD_DIM = {k: v for k, v in LLAMA.items() if k != "head_dim"}
+
+FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
+    "t5_v1_0": (
+        "t5",
+        SMALL_T5 | {"feed_forward_proj": "relu"},
+        each("tie_word_embeddings", False, None, GONE, scale_decoder_outputs=GONE)
+        + each("dense_act_fn", "gelu", "silu")
+        + each("is_gated_act", True),
+    ),
+    "t5_v1_1": (
+        "t5",
+        SMALL_T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+        T5 + ENDS[:-1],
+    ),
+    "mt5": (
+        "mt5",
+        SMALL_T5 | {"feed_forward_proj": "gated-gelu"},
+        each("scale_decoder_outputs", True, False) + each("tie_word_embeddings", True, False, None),
+    ),
+    "gpt2": ("gpt2", SMALL_GPT2, GPT2 + ENDS),
+    "llama": ("llama", LLAMA, CAUSAL + BIASES + ROPE + ALL + each("sliding_window", 4, None)),
+    "llama3": (
+        "llama",
+        LLAMA | {"rope_parameters": STRETCHED},
+        each("rope_scaling", None, {"type": "linear", "factor": 2.0})
+        + each("original_max_position_embeddings", 8, 32)
+        + each("max_position_embeddings", 128),
+    ),
+    "mistral": (
+        "mistral",
+        LLAMA | {"sliding_window": 6},
+        each("sliding_window", 3, None, GONE, 0, -1, "6", 6.5)
+        + each("layer_types", SLIDING, SLIDING[1:] * 2, SLIDING[:1] * 2)
+        + each("attention_bias", True, False)
+        + each("num_key_value_heads", None, GONE),
+    ),
+    "qwen2": (
+        "qwen2",
+        WITHOUT_HEAD_DIM
+        | {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1},
+        each("use_sliding_window", False, None, 1)
+        + each("sliding_window", 3, None, GONE, 0, "6")
+        + each("max_window_layers", 0, 2, -1, GONE, None, "1", layer_types=GONE)
+        + each("layer_types", SLIDING, SLIDING[::-1], SLIDING[1:], SLIDING + SLIDING)
+        + each("layer_types", SLIDING, use_sliding_window=False)
+        + each("attention_bias", True, False)
+        + each("num_key_value_heads", GONE),
+    ),
+    "qwen3": (
+        "qwen3",
+        LLAMA | {"tie_word_embeddings": True},
+        each("rope_parameters", YARN)
+        + each("head_dim", None, GONE)
+        + BIASES
+        + each("num_key_value_heads", GONE),
+    ),
+}
+CASES = [
+    pytest.param((family, index), id=f"{family}-{index}-{mutation}")
+    for family, (_, _, mutations) in FAMILIES.items()
+    for index, mutation in enumerate(mutations)
+]
+
+
+@torch.no_grad()
+def randomise(model: Any) -> None:
+    """Weights of a scale at which every part of the model moves the logits."""
+    generator = torch.Generator().manual_seed(3)
+    for name, weight in model.named_parameters():
+        if name.endswith("bias") and "relative" not in name:
+            weight.normal_(0.0, 0.5, generator=generator)
+        elif re.search(r"model\.norm|ln_f\.weight|final_layer_norm", name):
+            # Of either sign, or a tied model repeats the token just read for ever.
+            weight.uniform_(-2.0, 2.0, generator=generator)
+        elif "norm" in name or ".ln_" in name:
+            weight.uniform_(0.5, 1.5, generator=generator)
+        else:
+            weight.normal_(0.0, 2.0 * weight.shape[-1] ** -0.5, generator=generator)
+
+
+class Checkpoint:
+    """A folder with random weights, whose JSON is written anew for every mutation."""
+
+    def __init__(self, folder: Path, model_type: str, shape: dict[str, Any]) -> None:
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
+        self.folder, self.encoder = folder, model_type in ("t5", "mt5")
+        auto = transformers.AutoModelForSeq2SeqLM if self.encoder else None
+        self.auto = auto or transformers.AutoModelForCausalLM
+        model = self.auto.from_config(transformers.AutoConfig.for_model(model_type, **shape))
+        randomise(model)
+        model.save_pretrained(folder)
+        self.config = json.loads((folder / "config.json").read_text("utf-8"))
+
+    def mutate(self, mutation: Mutation) -> None:
+        changed = self.config | mutation.config
+        written = {name: value for name, value in changed.items() if value is not GONE}
+        (self.folder / "config.json").write_text(json.dumps(written), "utf-8")
+        generation = self.folder / "generation_config.json"
+        generation.unlink(missing_ok=True)
+        if mutation.generation is not None:
+            generation.write_text(json.dumps(mutation.generation), "utf-8")
+
+    def their_tokens(self) -> list[list[int]] | str:
+        """Hugging Face's greedy tokens, one prompt at a time, or why it has none."""
+        try:
+            model = self.auto.from_pretrained(self.folder, dtype=torch.float32).eval()
+            return [self._continued(model, prompt) for prompt in PROMPTS]
+        except Exception as error:  # whatever it is, it decodes nothing
+            return f"{type(error).__name__}: {error}"
+
+    def _continued(self, model: Any, prompt: list[int]) -> list[int]:
+        tokens = torch.tensor([prompt])
+        made = model.generate(
+            tokens,
+            attention_mask=torch.ones_like(tokens),
+            do_sample=False,
+            max_new_tokens=NEW_TOKENS,
+        )
+        return made[0, 1 if self.encoder else len(prompt) :].tolist()
+
+    def our_tokens(self, ignored: bool) -> list[list[int]] | str:
+        """Our greedy tokens, or the sentence of the refusal."""
+        try:
+            target = specjax.load(self.folder, ignore_generation_config=ignored)
+            strategy = specjax.autoregressive(temperature=0.0)
+            decode = specjax.Generator(target, {}, strategy, max_new_tokens=NEW_TOKENS, bucket=32)
+            return decode(PROMPTS).tokens
+        except specjax.UserError as error:
+            return str(error)
+
+
+_MADE = np.random.default_rng(11)
+PROMPTS = [_MADE.integers(6, VOCABULARY, length).tolist() for length in LENGTHS]
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Checkpoint]:
+    return {
+        name: Checkpoint(tmp_path_factory.mktemp(name), model_type, shape)
+        for name, (model_type, shape, _) in FAMILIES.items()
+    }
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_changed_field_gives_hugging_faces_tokens_or_one_sentence(
+    case: tuple[str, int], checkpoints: dict[str, Checkpoint]
+) -> None:
+    family, index = case
+    mutation, checkpoint = FAMILIES[family][2][index], checkpoints[family]
+    checkpoint.mutate(mutation)
+    ours = checkpoint.our_tokens(mutation.ignored)
+    if isinstance(ours, str):
+        assert "\n" not in ours and not re.search(r"\. [A-Z]", ours), ours
+        return
+    theirs = checkpoint.their_tokens()
+    if isinstance(theirs, str):
+        assert mutation.fails_there, f"we decode, Hugging Face says {theirs}"
+    else:
+        assert ours == theirs
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_unchanged_configuration_decodes(
+    family: str, checkpoints: dict[str, Checkpoint]
+) -> None:
+    """Or every mutation could pass by a refusal."""
+    checkpoint = checkpoints[family]
+    checkpoint.mutate(Mutation({}))
+    ours = checkpoint.our_tokens(False)
+    assert ours == checkpoint.their_tokens() and len({t for row in ours for t in row}) > 3
+
+
+def test_there_are_at_least_200_mutations() -> None:
+    assert len(CASES) >= 200

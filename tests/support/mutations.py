@@ -1,0 +1,220 @@
+"""Changes of single fields of `config.json` and `generation_config.json`, family by family.
+
+`{"field": value}` sets a field, `GONE` takes it out; `generation` holds a `generation_config.json`
+to write beside, None writes none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+GONE = object()
+NAN, INFINITE = float("nan"), float("inf")
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutation:
+    """One change of a configuration, with the reason when Hugging Face fails and we decode."""
+
+    config: dict[str, Any]
+    generation: dict[str, Any] | None = None
+    ignored: bool = False  # with ignore_generation_config=True
+    fails_there: str = ""
+
+    def __str__(self) -> str:
+        changed = {k: "gone" if v is GONE else v for k, v in self.config.items()}
+        return f"{changed}{'' if self.generation is None else self.generation}"[:90]
+
+
+def each(field: str, *values: Any, **also: Any) -> list[Mutation]:
+    """The field at each of the values, with other fields changed `also`."""
+    return [Mutation({field: value, **also}) for value in values]
+
+
+def said(**generation: Any) -> list[Mutation]:
+    """A `generation_config.json` with these fields and the usual end of sequence."""
+    return [Mutation({}, {"eos_token_id": 5} | generation)]
+
+
+SAME_NUMBER = "an integer is a number, whatever Hugging Face's type check says"
+
+ENDS: list[Mutation] = [
+    *each("eos_token_id", [5, 9, 11], None, -1, "5", 64),
+    *each("pad_token_id", 3, None, -1, 64),
+    *each("no_such_field", 1),
+    *each("quantization_config", {"quant_method": "fp8"}),
+    *each("is_causal", False),
+    *said(repetition_penalty=1.7),
+    *said(eos_token_id=[7, 9]),
+    Mutation({}, {"bos_token_id": 3}),
+]
+"""What is tried in every architecture; the rest of `ALL` is read by the same lines."""
+
+ALL: list[Mutation] = [
+    *each("no_such_field", 1, None),
+    *each("quantization_config", {"quant_method": "fp8"}, {"bits": 4}, None),
+    *each("is_causal", True, False, None),
+    *each("transformers_version", "4.1.0"),
+    *each("architectures", None),
+    *each("torch_dtype", "float16"),
+    *each("use_cache", False),
+    *each("eos_token_id", 7, [5, 9, 11], [], None, GONE, -1, "5", 5.0, [5, None], 64),
+    *each("pad_token_id", 3, None, GONE, -1, 64, "0"),
+    *each("bos_token_id", 3, None, 50_256),
+    *each("vocab_size", 0, -3, "64", None, 65, GONE),
+    *each("repetition_penalty", 1.0, 1.7),
+    *each("min_length", 0, 8),
+    *each("task_specific_params", {"translation": {"num_beams": 4}}),
+    *said(repetition_penalty=1.7),
+    Mutation({}, {"eos_token_id": 5, "top_h": None, "min_new_tokens": 6}),
+    *said(repetition_penalty=1.0, no_repeat_ngram_size=0, num_beams=1, min_length=0),
+    *said(do_sample=True, temperature=0.6, top_p=0.9, top_k=20),
+    *said(max_length=2048),
+    *said(suppress_tokens=[9, 10]),
+    *said(begin_suppress_tokens=[9]),
+    *said(forced_eos_token_id=5),
+    *said(forced_bos_token_id=9),
+    *said(min_new_tokens=6),
+    *said(no_repeat_ngram_size=2),
+    *said(bad_words_ids=[[9]]),
+    *said(sequence_bias=[[[9], 4.0]]),
+    *said(guidance_scale=1.0),
+    *said(guidance_scale=2.0),
+    *said(exponential_decay_length_penalty=[2, 1.5]),
+    *said(num_beams=3),
+    *said(encoder_repetition_penalty=1.5),
+    *said(no_such_setting=4),
+    *said(eos_token_id=[7, 9]),
+    *said(eos_token_id="5"),
+    Mutation(
+        {}, {"eos_token_id": []}, fails_there="without a padding token it pads with the first"
+    ),
+    Mutation({}, {}),
+    Mutation({}, {"bos_token_id": 3}),
+    Mutation({}, {"eos_token_id": None}),
+    Mutation({"repetition_penalty": 1.7}, {"eos_token_id": 5}),
+]
+
+ROPE_BASE = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+LONG = {
+    "rope_type": "longrope",
+    "factor": 4.0,
+    "original_max_position_embeddings": 16,
+    "short_factor": [1.0, 1.1, 1.5, 2.0],
+    "long_factor": [1.5, 2.0, 4.0, 6.0],
+}
+
+
+def rope(**parameters: Any) -> list[Mutation]:
+    """One `rope_parameters`."""
+    return each("rope_parameters", parameters)
+
+
+ROPE: list[Mutation] = [
+    *each("rope_theta", 500.0, 10, 0, -1.0, NAN, INFINITE, "10000", None, rope_parameters=GONE),
+    *each("rope_scaling", {"type": "linear", "factor": 3.0}, {"type": "linear"}, {}, None),
+    *each("rope_scaling", {"type": "linear", "factor": 3.0}, rope_parameters=YARN),
+    *each("rope_scaling", {"type": "dynamic", "factor": 3.0}, max_position_embeddings=16),
+    *each("rope_scaling", {"type": "linear", "rope_type": "yarn", "factor": 3.0}, [1], "linear"),
+    *each("rope_parameters", None, {}, {"rope_theta": 100.0}, {"rope_theta": None}),
+    *rope(rope_type="linear", factor=2),
+    *rope(rope_type="linear", factor=0),
+    *rope(rope_type="linear", factor=NAN),
+    *rope(rope_type="linear", factor=-2.0),
+    *rope(rope_type="linear", factor=None),
+    *rope(rope_type="linear", factor="2"),
+    *rope(rope_type="default", factor=2.0),
+    *rope(rope_type="proportional", partial_rotary_factor=0.5),
+    *rope(rope_type="default", partial_rotary_factor=0.5),
+    *rope(**ROPE_BASE),
+    *rope(**ROPE_BASE, original_max_position_embeddings=16),
+    *rope(**ROPE_BASE, original_max_position_embeddings=0),
+    *rope(**ROPE_BASE | {"low_freq_factor": 4.0}),
+    *rope(**ROPE_BASE | {"low_freq_factor": 0.0}),
+    *each("original_max_position_embeddings", 8, None, "16", rope_parameters=ROPE_BASE),
+    *rope(**YARN),
+    *rope(**YARN, attention_factor=1.5),
+    *rope(**YARN, mscale=0.7, mscale_all_dim=0.3),
+    *rope(**YARN, mscale=0.7),
+    *rope(**YARN, beta_fast=4.0, beta_slow=0.5),
+    *rope(**YARN, beta_fast=4.0, beta_slow=0.5, truncate=False),
+    *rope(**YARN, truncate="no"),
+    *rope(**YARN, beta_fast=-1.0),
+    *rope(**YARN, finetuned=True),
+    *rope(**YARN | {"factor": None}),
+    *rope(**YARN | {"original_max_position_embeddings": None}),
+    *rope(**LONG),
+    *rope(**LONG | {"factor": None}),
+    *rope(**LONG, attention_factor=1.3),
+    *rope(**LONG | {"short_factor": [1.0, 2.0]}),
+    *rope(**LONG | {"long_factor": [1.0, 2.0, 0.0, 1.0]}),
+    *rope(**LONG | {"long_factor": "long"}),
+]
+
+CAUSAL: list[Mutation] = [
+    *each("hidden_act", "gelu", "swish", "quick_gelu", "gelu_fast", "relu2", "no_such", None),
+    *each("rms_norm_eps", 1e-2, 0.0, -1e-6, NAN, "1e-6", None),
+    Mutation({"rms_norm_eps": 1}, fails_there=SAME_NUMBER),
+    *each("tie_word_embeddings", None, "no", 1),
+    *each("num_key_value_heads", 0, -1, 3, "1", True),
+    *each("num_attention_heads", 0, -2, 3, 2.0),
+    *each("num_hidden_layers", 1, 0, -1, "2"),
+    *each("hidden_size", 17, 0, None),
+    *each("head_dim", 0, -8, "8", 8.5, 7, 16),
+    *each("max_position_embeddings", 0, "64", None),
+    *each("attention_dropout", 0.5),
+    *each("layer_types", ["full_attention"] * 2, ["full_attention"], ["odd"] * 2, "full", None),
+    *each("is_encoder_decoder", True),
+]
+BIASES: list[Mutation] = [*each("attention_bias", False, None, "no"), *each("mlp_bias", None, 0)]
+SLIDING = ["full_attention", "sliding_attention"]
+
+GPT2: list[Mutation] = [
+    *each("activation_function", "gelu", "swish", "quick_gelu", "gelu_fast", "no_such", None),
+    *each("layer_norm_epsilon", 1e-2, 0.0, -1.0, NAN, "1e-5", None),
+    Mutation({"layer_norm_epsilon": 1}, fails_there=SAME_NUMBER),
+    Mutation({"hidden_size": 16, "n_embd": GONE}),
+    Mutation({"max_position_embeddings": 64, "n_positions": GONE}),
+    Mutation({"num_attention_heads": 4, "n_head": GONE}),
+    Mutation({"num_hidden_layers": 2, "n_layer": GONE}),
+    *each("hidden_size", 16, 32),
+    *each("n_head", 0, -1, 3, 1, "2"),
+    *each("n_layer", 1, 0, -1),
+    *each("n_embd", 17, None),
+    *each("n_inner", None, 64, 0, 63, "64"),
+    *each("n_positions", 0, 32),
+    *each("scale_attn_weights", False, None),
+    *each("scale_attn_by_inverse_layer_idx", True),
+    *each("reorder_and_upcast_attn", True),
+    *each("add_cross_attention", True),
+    *each("tie_word_embeddings", None, "yes"),
+    *each("n_ctx", 5),
+    *each("sliding_window", 4),
+]
+
+T5: list[Mutation] = [
+    *each("feed_forward_proj", "gelu", "gated-silu", "gated", "gated-no", "a-b-c", None, 3),
+    *each("dense_act_fn", "gelu", "silu", "swish", "quick_gelu", "no_such", None),
+    *each("is_gated_act", None, "no"),
+    *each("tie_word_embeddings", True, False, scale_decoder_outputs=GONE),
+    *each("tie_word_embeddings", None, GONE, scale_decoder_outputs=GONE),
+    *each("scale_decoder_outputs", True, False, None, "no"),
+    *each("num_layers", 0, -1, "2", 3),
+    Mutation({"num_layers": 1}, fails_there="its cache has as many layers as the encoder"),
+    *each("num_decoder_layers", None, 0, 1, -1, GONE),
+    *each("relative_attention_num_buckets", 1, 2, 3, 0, -4, None, "8"),
+    *each("relative_attention_max_distance", 4, 5, 1, 0, -1, 40),
+    *each("layer_norm_epsilon", 1e-2, 0.0, NAN, -1.0, None),
+    *each("decoder_start_token_id", 3, None, GONE, 64, -1, "0"),
+    Mutation({"decoder_start_token_id": GONE, "bos_token_id": 4}),
+    Mutation({}, {"eos_token_id": 5, "decoder_start_token_id": 6}),
+    Mutation({}, {"eos_token_id": 5, "bos_token_id": 6}),
+    *each("is_encoder_decoder", False),
+    *each("is_decoder", True),
+    *each("dropout_rate", 0.5),
+    Mutation({"hidden_size": 16, "d_model": GONE}),
+    *each("d_kv", 0, -8, None),
+    *each("num_heads", 0, 3),
+]
