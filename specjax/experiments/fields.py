@@ -30,6 +30,24 @@ _AT_LEAST = {
     "seed": 0,
 }
 
+TOKENS = 2**20
+"""Most tokens of a prompt, an output or a bucket: more than any model reads."""
+
+_AT_MOST = {
+    **dict.fromkeys(("bucket", "max_new_tokens", "max_output_tokens", "max_prompt_tokens"), TOKENS),
+    "batch_size": 2**20,
+    "epochs": 10**6,
+    "profile_rounds": 10**4,
+    "repeats": 10**4,
+    "seed": 2**32 - 1,  # what a key is made of
+    "seeds": 10**4,
+    "steps": 10**8,
+    "vocab_size": 10**7,
+}
+"""By the last part of a field's path; others are bounded by what 32 bits hold."""
+
+_MOST = 2**31 - 1
+
 _CHOICES = {"dtype": tuple(DTYPES), "metric": ("", *METRICS), "task": ("", *TASKS)}
 
 
@@ -43,8 +61,23 @@ def check_fields(config: ConfigDict) -> None:
     check_choices(config, _CHOICES)
     if not config.strategies:
         raise UserError("config.strategies is empty; it must name at least one strategy")
+    check_groups(config, "strategies")
     check_rows_per_device(config, "batch_size")
     check_prices(config)
+
+
+def check_groups(config: ConfigDict, field: str) -> None:
+    """Refuses a group whose members are no groups of fields themselves.
+
+    Raises:
+      UserError: naming the member.
+    """
+    for name, member in config[field].items():
+        if not isinstance(member, ConfigDict):
+            raise UserError(
+                f"config.{field}.{name} is {member!r}; it must be a group of fields, as"
+                " {'drafter': 'none'}"
+            )
 
 
 def check_prices(config: ConfigDict) -> None:
@@ -56,7 +89,7 @@ def check_prices(config: ConfigDict) -> None:
     if not config.prices:
         return
     for name, price in config.prices.items():
-        if not isinstance(price, (int, float)) or not 0 < price < float("inf"):
+        if not is_number(price) or not 0 < price < float("inf"):
             raise UserError(f"config.prices.{name} is {price!r}; it must be a positive number")
     names = model_names(config)
     if set(config.prices) != set(names):
@@ -74,12 +107,18 @@ def field_value(config: ConfigDict, field: str) -> Any:
 
 
 def check_integers(config: ConfigDict, least: Mapping[str, int]) -> None:
-    """Refuses fields (dotted paths) that are not integers of at least so much."""
+    """Refuses fields (dotted paths) that are not integers of at least so much, and no more than
+    anything could use."""
     for field, lowest in least.items():
         value = field_value(config, field)
+        most = _AT_MOST.get(field.rpartition(".")[2], _MOST)
         if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
             raise UserError(
                 f"config.{field} is {value!r}; it must be an integer of at least {lowest}"
+            )
+        if value > most:
+            raise UserError(
+                f"config.{field} is {value:,}; it must be an integer from {lowest} to {most:,}"
             )
 
 
@@ -92,13 +131,18 @@ def check_choices(config: ConfigDict, choices: Mapping[str, Sequence[str]]) -> N
 
 
 def check_numbers(config: ConfigDict, ranges: Mapping[str, tuple[float, float]]) -> None:
-    """Refuses fields (dotted paths) outside their closed ranges."""
+    """Refuses fields (dotted paths) that are no numbers of their closed ranges."""
     for field, (low, high) in ranges.items():
         value = field_value(config, field)
-        if not low <= value <= high:
+        if not is_number(value) or not low <= value <= high:
             raise UserError(
                 f"config.{field} is {value!r}; it must be a number from {low:g} to {high:g}"
             )
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value of a config is a number, which True and False are not."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def check_rows_per_device(config: ConfigDict, *fields: str) -> None:
@@ -121,9 +165,10 @@ def model_names(config: ConfigDict) -> dict[str, str]:
     if not config.target:
         raise UserError("config.target is empty; it must be a model directory or hub id")
     found = {"target": config.target}
-    drafters = {"drafter": config.drafter} if config.drafter else {}
-    for name, checkpoint in {**drafters, **config.drafters.to_dict()}.items():
-        if name in found or not checkpoint:
+    if config.drafter:
+        found["drafter"] = config.drafter
+    for name, checkpoint in config.drafters.items():
+        if name in found or not checkpoint or not isinstance(checkpoint, str):
             raise UserError(
                 f"config.drafters.{name} is {checkpoint!r}; drafters need names of their own and a"
                 " model directory or hub id"
