@@ -15,6 +15,35 @@ from specjax.errors import UserError
 
 MANIFEST = ".specjax.json"
 """In every folder written here: the names of the files that are its own."""
+_PROBE = 2**16
+"""Bytes that a folder must have room for."""
+
+_SHOWN = 200
+"""Characters of a path that a refusal shows."""
+
+
+def check_folder(field: str, folder: Path) -> None:
+    """Refuses a folder that cannot be made or written to; leaves nothing behind.
+
+    Raises:
+      UserError: naming the field and what the system says.
+    """
+    try:
+        # The nearest parent that is there keeps what it holds: only what is made here goes again.
+        made = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder) as probe:
+                probe.write(bytes(_PROBE))
+        finally:
+            for each in made:
+                with contextlib.suppress(OSError):
+                    each.rmdir()
+    except (OSError, ValueError) as error:
+        # A null byte is a ValueError.
+        reason = getattr(error, "strerror", None) or error
+        shown = str(folder) if len(str(folder)) <= _SHOWN else f"{str(folder)[:_SHOWN]}..."
+        raise UserError(f"{field} {shown!r} cannot be written to: {reason}") from None
 
 
 @contextlib.contextmanager

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import itertools
 import json
+import os
+import stat
 import zlib
 from collections.abc import Iterator
 from typing import Any, TextIO
@@ -13,11 +16,21 @@ from specjax.errors import UserError
 
 Row = dict[str, Any]
 
+_SURROGATE = "\\ud"
+"""How JSON escapes of surrogates begin."""
+
 
 def open_text(file: str) -> TextIO:
-    """A UTF-8 text file, plain or gzip."""
+    """A UTF-8 text file, plain or gzip; a byte order mark at its beginning is left out.
+
+    Raises:
+      OSError: when it is no file, which a pipe or a device is not: it may never end, and can be
+        read once only.
+    """
+    if not stat.S_ISREG(os.stat(file).st_mode):
+        raise OSError(errno.EINVAL, "it is not a file")
     opener = gzip.open if file.endswith(".gz") else open
-    return opener(file, "rt", encoding="utf-8", newline="\n")
+    return opener(file, "rt", encoding="utf-8-sig", newline="\n")
 
 
 def lines(field: str, file: str) -> Iterator[str]:
@@ -30,7 +43,8 @@ def lines(field: str, file: str) -> Iterator[str]:
         with open_text(file) as opened:
             for line in opened:
                 yield line.rstrip("\r\n")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        # A ValueError: no UTF-8, or a null byte in the name.
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise UserError(f"{field} {file!r} cannot be read: {reason}") from None
 
@@ -94,7 +108,16 @@ def tsv_rows(field: str, file: str) -> Iterator[Row]:
 
 def _parse(field: str, file: str, line: int, text: str) -> Any:
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        if _SURROGATE in text.lower():
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        return value
     except json.JSONDecodeError as error:
-        where = line + error.lineno - 1
-        raise UserError(f"{field} {file!r} line {where} is not JSON: {error.msg}") from None
+        line, reason = line + error.lineno - 1, f"is not JSON: {error.msg}"
+    except UnicodeEncodeError:
+        reason = "has half of a surrogate pair, which is no character"
+    except RecursionError:
+        reason = "is nested too deeply"
+    except ValueError:  # Python reads no integer of thousands of digits
+        reason = "has a number of too many digits"
+    raise UserError(f"{field} {file!r} line {line} {reason}")

@@ -34,6 +34,9 @@ SPLITS = {"test": range(0, 1), "validation": range(1, 2), "train": range(2, 20)}
 WORDS = range(6, 31)
 """How many German words a sentence may have."""
 
+MOST_PAIRS = 1_000_000
+"""Pairs of a split at most: they are made one by one, a million in minutes, and must differ."""
+
 Text = tuple[str, str]
 """English and German."""
 
@@ -67,12 +70,12 @@ def pairs(split: str, count: int, seed: int = 0) -> list[Pair]:
     No sentence belongs to two splits, whatever the seeds: a hash of the English side decides.
 
     Raises:
-      ValueError: when `split` is unknown or `count` is negative.
+      ValueError: when `split` is unknown, or `count` negative or more than `MOST_PAIRS`.
     """
     if split not in SPLITS:
         raise ValueError(f"split is {split!r}; it must be one of {', '.join(SPLITS)}")
-    if count < 0:
-        raise ValueError(f"count is {count}; it must be 0 or positive")
+    if not 0 <= count <= MOST_PAIRS:
+        raise ValueError(f"count is {count:,}; it must be from 0 to {MOST_PAIRS:,}")
     rng = random.Random(seed)
     found: dict[str, Pair] = {}
     while len(found) < count:

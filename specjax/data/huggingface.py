@@ -59,8 +59,13 @@ def _check_there(path: str) -> None:
     if path.startswith("hf://"):
         if not hub_is_reachable():
             raise ConnectionError
-    elif not glob.glob(path):
+        return
+    found = glob.glob(path)
+    if not found:
         raise FileNotFoundError("no such file or directory")
+    for file in found:
+        if not Path(file).is_file():
+            raise FileNotFoundError(f"{file!r} is not a file")
 
 
 def _load(*args: Any, **kwargs: Any) -> Any:

@@ -3,30 +3,64 @@
 from __future__ import annotations
 
 import importlib.util
+import traceback
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 
 from ml_collections import ConfigDict
 
 from specjax.errors import UserError
 
+_MUST_BE = "it must be a Python file whose get_config() returns a ConfigDict"
+
 
 def read_config(place: str) -> ConfigDict:
     """The config of a Python file, `FILE` or `FILE:WORDS` for its `get_config(WORDS)`.
 
+    The file runs as a module of its own each time; nothing of another config is left in it.
+
     Raises:
-      UserError: when there is no such file, or it gives no config.
+      UserError: when there is no such file, it fails, or it gives no config.
     """
     file, _, words = place.partition(":")
-    config = None
-    spec = importlib.util.spec_from_file_location("config", file)
-    if spec is not None and Path(file).is_file():
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        if hasattr(module, "get_config"):
-            config = module.get_config(*filter(None, [words]))
-    if not isinstance(config, ConfigDict):
+    if not Path(file).is_file():
+        reason = "is not a file" if Path(file).exists() else "does not exist"
+        raise UserError(f"config file {file!r} {reason}; {_MUST_BE}")
+    try:
+        config = _config_of(file, words)
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever it is, it is the file's
         raise UserError(
-            f"config file {file!r} cannot be used; it must be a Python file whose get_config()"
-            " returns a ConfigDict"
-        )
+            f"config file {file!r} fails{_place(file, error)}: {_words(error)}"
+        ) from None
+    if not isinstance(config, ConfigDict):
+        found = f"returns {type(config).__name__}" if config is not None else "gives none"
+        raise UserError(f"config file {file!r} cannot be used, it {found}; {_MUST_BE}")
     return config
+
+
+def _config_of(file: str, words: str) -> object:
+    """What `get_config` of the file returns; None when there is no such function."""
+    loader = SourceFileLoader("config", file)
+    spec = importlib.util.spec_from_loader("config", loader)
+    module: ModuleType = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    get_config = getattr(module, "get_config", None)
+    return get_config(*filter(None, [words])) if callable(get_config) else None
+
+
+def _place(file: str, error: BaseException) -> str:
+    """The last line of the config file that the error went through."""
+    if isinstance(error, SyntaxError):
+        return f" in line {error.lineno}" if error.lineno else ""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == file]
+    return f" in line {lines[-1]}" if lines else ""
+
+
+def _words(error: BaseException) -> str:
+    """The error in one line."""
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    return " ".join([f"{type(error).__name__}:", *text.split()]).removesuffix(":")

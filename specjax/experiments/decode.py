@@ -26,14 +26,15 @@ from specjax.evaluation.stopwatch import Stopwatch
 from specjax.experiments import plan as planning
 from specjax.experiments import results
 from specjax.experiments.data import load_data
+from specjax.experiments.decode_checks import check_decode
 from specjax.experiments.fields import (
     HEADS,
-    check_fields,
     checkpoint_dtype,
     heads_file,
     model_names,
 )
 from specjax.experiments.guides import Guide, guide
+from specjax.experiments.memory import check_decode_memory
 from specjax.experiments.selecting import selection_trees
 from specjax.experiments.strategies import BASELINE, common_width, load_strategies
 from specjax.models.base import LanguageModel
@@ -98,9 +99,11 @@ class Measured:
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     """Runs the experiment and writes its results; returns the content of results.json."""
-    check_fields(config)
+    check_decode(config)
+    check_decode_memory(config, planning.shapes(config), load_strategies(config, vocab_size=1))
+    models = load_models(config)
     workdir.mkdir(parents=True, exist_ok=True)
-    return finish(prepare(config, load_models(config)), workdir)
+    return finish(prepare(config, models), workdir)
 
 
 def finish(job: Job, workdir: Path) -> dict[str, Any]:
@@ -143,6 +146,7 @@ def prepare(config: ConfigDict, models: dict[str, LoadedModel]) -> Job:
     width = min(entry.model.vocab_size for entry in models.values())
     strategies = load_strategies(config, width)
     invariant = common_width(config, strategies)
+    check_decode_memory(config, {n: entry.model for n, entry in models.items()}, strategies)
     tables = {table for strategy in strategies.values() for table in strategy.drafter.tables}
     chosen_by = selection_trees(strategies, target.model)
     ngrams = tables - {HEADS, *chosen_by}

@@ -45,6 +45,7 @@ def decode_config(**changes: Any) -> ConfigDict:
     config.profile_rounds = 0  # of every strategy, for TensorBoard or Perfetto; 0: no profile
 
     config.strategies = ConfigDict()
+    config.only = ""  # some of them, commas between, beside the baseline; empty: all
     config.sweep = ConfigDict()  # of configs/sweep.py when it is given no grid: strategy -> fields
     for field, value in changes.items():
         config[field] = ConfigDict(value) if isinstance(value, dict) else value
@@ -54,7 +55,7 @@ def decode_config(**changes: Any) -> ConfigDict:
 def engagement_config(**changes: Any) -> ConfigDict:
     """How seldom the target must step in: every drafter under an oracle, at several thresholds."""
     config = decode_config(repeats=1)
-    del config.strategies, config.sweep  # it makes its own
+    del config.strategies, config.only, config.sweep  # it makes its own
     config.experiment = "engagement"
     # The target writes where it gives the drafter's token a probability below the threshold.
     config.thresholds = (0.0, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.1)

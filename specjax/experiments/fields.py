@@ -37,8 +37,23 @@ def check_fields(config: ConfigDict) -> None:
     check_choices(config, _CHOICES)
     if not config.strategies:
         raise UserError("config.strategies is empty; it must name at least one strategy")
+    check_groups(config, "strategies")
     check_rows_per_device(config, "batch_size")
     check_prices(config)
+
+
+def check_groups(config: ConfigDict, field: str) -> None:
+    """Refuses a group whose members are no groups of fields themselves.
+
+    Raises:
+      UserError: naming the member.
+    """
+    for name, member in config[field].items():
+        if not isinstance(member, ConfigDict):
+            raise UserError(
+                f"config.{field}.{name} is {member!r}; it must be a group of fields, as"
+                " {'drafter': 'none'}"
+            )
 
 
 def check_prices(config: ConfigDict) -> None:
@@ -50,7 +65,7 @@ def check_prices(config: ConfigDict) -> None:
     if not config.prices:
         return
     for name, price in config.prices.items():
-        if not isinstance(price, (int, float)) or not 0 < price < float("inf"):
+        if not is_number(price) or not 0 < price < float("inf"):
             raise UserError(f"config.prices.{name} is {price!r}; it must be a positive number")
     names = model_names(config)
     if set(config.prices) != set(names):
@@ -68,7 +83,8 @@ def field_value(config: ConfigDict, field: str) -> Any:
 
 
 def check_integers(config: ConfigDict, least: Mapping[str, int]) -> None:
-    """Refuses fields (dotted paths) that are not integers of at least so much."""
+    """Refuses fields (dotted paths) that are not integers of at least so much, and no more than
+    anything could use."""
     for field, lowest in least.items():
         check_integer(f"config.{field}", field_value(config, field), lowest)
 
@@ -82,13 +98,18 @@ def check_choices(config: ConfigDict, choices: Mapping[str, Sequence[str]]) -> N
 
 
 def check_numbers(config: ConfigDict, ranges: Mapping[str, tuple[float, float]]) -> None:
-    """Refuses fields (dotted paths) outside their closed ranges."""
+    """Refuses fields (dotted paths) that are no numbers of their closed ranges."""
     for field, (low, high) in ranges.items():
         value = field_value(config, field)
-        if not low <= value <= high:
+        if not is_number(value) or not low <= value <= high:
             raise UserError(
                 f"config.{field} is {value!r}; it must be a number from {low:g} to {high:g}"
             )
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value of a config is a number, which True and False are not."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def check_rows_per_device(config: ConfigDict, *fields: str) -> None:
@@ -111,9 +132,10 @@ def model_names(config: ConfigDict) -> dict[str, str]:
     if not config.target:
         raise UserError("config.target is empty; it must be a model directory or hub id")
     found = {"target": config.target}
-    drafters = {"drafter": config.drafter} if config.drafter else {}
-    for name, checkpoint in {**drafters, **config.drafters.to_dict()}.items():
-        if name in found or not checkpoint:
+    if config.drafter:
+        found["drafter"] = config.drafter
+    for name, checkpoint in config.drafters.items():
+        if name in found or not checkpoint or not isinstance(checkpoint, str):
             raise UserError(
                 f"config.drafters.{name} is {checkpoint!r}; drafters need names of their own and a"
                 " model directory or hub id"

@@ -80,7 +80,11 @@ def _checked(file: Path, prompts: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def whole_lines(file: Path) -> list[dict[str, Any]]:
-    """The rows of a file; a last line that a kill cut off is removed."""
+    """The rows of a file; a last line that a kill cut off is removed.
+
+    Raises:
+      UserError: when another line is damaged.
+    """
     if not file.exists():
         return []
     text = file.read_bytes()
@@ -88,4 +92,17 @@ def whole_lines(file: Path) -> list[dict[str, Any]]:
     if len(whole) < len(text):
         with file.open("r+b") as opened:
             opened.truncate(len(whole))
-    return [json.loads(line) for line in whole.decode("utf-8").split("\n") if line]
+    lines = whole.decode("utf-8", "replace").split("\n")
+    return [_row(file, number, line) for number, line in enumerate(lines, start=1) if line]
+
+
+def _row(file: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        row = None
+    if not isinstance(row, dict):
+        raise UserError(
+            f"{str(file)!r} line {number} is damaged; remove the file, or use another workdir"
+        )
+    return row

@@ -26,9 +26,9 @@ from specjax.decoding.state import Decoder
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.selected import arms_are_given
 from specjax.errors import UserError
+from specjax.experiments.decode_checks import check_decode
 from specjax.experiments.fields import (
     HEADS,
-    check_fields,
     checkpoint_dtype,
     heads_file,
     model_names,
@@ -56,12 +56,15 @@ class ModelPlan:
 
 def run(config: ConfigDict) -> dict[str, Any]:
     """Plans a decode experiment on the checkpoints of its config."""
-    check_fields(config)
+    check_decode(config)
+    return plan(config, model_names(config), shapes(config))
+
+
+def shapes(config: ConfigDict) -> dict[str, LanguageModel]:
+    """Every model of the config by its name, without weights."""
     dtype = checkpoint_dtype(config)
-    names = model_names(config)
     ignored = {"ignore_generation_config": config.ignore_generation_config}
-    found = {name: describe(where, dtype, **ignored) for name, where in names.items()}
-    return plan(config, names, found)
+    return {name: describe(at, dtype, **ignored) for name, at in model_names(config).items()}
 
 
 def plan(

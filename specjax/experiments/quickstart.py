@@ -18,10 +18,14 @@ from ml_collections import ConfigDict
 from specjax.checkpoints import huggingface
 from specjax.checkpoints.tokenizer import train_tokenizer
 from specjax.data import grammar
+from specjax.data.grammar import MOST_PAIRS
 from specjax.data.pipeline import Arrays, Batches, TokenPair
+from specjax.errors import UserError
 from specjax.experiments import decode
 from specjax.experiments import plan as planning
-from specjax.experiments.fields import check_fields
+from specjax.experiments.fields import check_fields, check_integers, check_numbers
+from specjax.experiments.memory import check_decode_memory
+from specjax.experiments.strategies import check_models, load_strategies
 from specjax.models.base import Params
 from specjax.models.t5 import T5, T5Config
 from specjax.training.objective import CrossEntropy
@@ -34,10 +38,24 @@ from specjax.writing import replacing, write_json
 DONE = "trained.json"
 """Written last: the settings that the models in the workdir were trained with."""
 
+MODELS = ("target", "drafter")
+
+_SIZES = {
+    **dict.fromkeys(("batch_size", "bucket", "steps"), 1),
+    **dict.fromkeys(
+        ("d_model", "d_kv", "num_heads", "d_ff", "num_layers", "num_decoder_layers"), 1
+    ),
+    **dict.fromkeys(("warmup", "deep_steps", "deep_layers", "seed"), 0),
+}
+_LEAST = {
+    **{f"training.{name}.{field}": least for name in MODELS for field, least in _SIZES.items()},
+    **{"training.examples": 1, "training.test_examples": 1, "training.vocab_size": 16},
+}
+
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     """Trains what is not there yet and runs the decode experiment."""
-    check_fields(config)
+    check_decode_memory(config, check(config), load_strategies(config, vocab_size=1))
     workdir.mkdir(parents=True, exist_ok=True)
     settings = json.loads(json.dumps(config.training.to_dict()))
     if trained_with(workdir) == settings:
@@ -52,14 +70,39 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
 
 def plan(config: ConfigDict) -> None:
     """Prints what decoding with the models would need."""
+    models = check(config)
+    planning.plan(config, dict.fromkeys(models, "trained in the workdir"), models)
+
+
+def check(config: ConfigDict) -> dict[str, T5]:
+    """Refuses fields that no run could use; returns the models as they will be decoded with.
+
+    Raises:
+      UserError: naming the field, the value and what is allowed.
+    """
     check_fields(config)
+    check_integers(config, _LEAST)
+    check_numbers(config, {f"training.{name}.learning_rate": (1e-9, 1e3) for name in MODELS})
     settings = config.training
-    models = {name: shape_of(settings[name], settings.vocab_size) for name in ("target", "drafter")}
-    deep = {
+    for name in MODELS:
+        own = settings[name]
+        if own.deep_layers < own.num_decoder_layers:
+            raise UserError(
+                f"config.training.{name}.deep_layers is {own.deep_layers}; it must be at least"
+                f" config.training.{name}.num_decoder_layers, {own.num_decoder_layers}"
+            )
+    for field in ("examples", "test_examples"):
+        if settings[field] > MOST_PAIRS:
+            raise UserError(
+                f"config.training.{field} is {settings[field]:,}; it must be at most"
+                f" {MOST_PAIRS:,}, as sentences are made one by one"
+            )
+    check_models(load_strategies(config, vocab_size=1), MODELS)
+    shapes = {name: shape_of(settings[name], settings.vocab_size) for name in MODELS}
+    return {
         name: T5(dataclasses.replace(model.config, num_decoder_layers=settings[name].deep_layers))
-        for name, model in models.items()
+        for name, model in shapes.items()
     }
-    planning.plan(config, dict.fromkeys(deep, "trained in the workdir"), deep)
 
 
 def trained_with(workdir: Path) -> dict[str, Any] | None:
@@ -82,7 +125,7 @@ def train_pair(settings: ConfigDict, workdir: Path) -> None:
             strict=True,
         )
     )
-    for name in ("target", "drafter"):
+    for name in MODELS:
         model, params = train_model(settings[name], len(tokenizer), ids, name)
         huggingface.save(workdir / name, model, params, tokenizer)
 

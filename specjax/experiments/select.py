@@ -149,6 +149,7 @@ def fit_of(config: ConfigDict) -> Fit:
     Raises:
       UserError: when a setting is of no use.
     """
+    check_integers(config, {"fit.epochs": 1, "fit.batch_size": 1})
     return _built(Fit, "fit", config.fit)
 
 

@@ -20,7 +20,7 @@ from specjax.evaluation.plots import style
 from specjax.evaluation.plots.selection import choices_by_weight, learning_curve
 from specjax.evaluation.report import PLOTS
 from specjax.evaluation.table import aligned
-from specjax.experiments.fields import check_integers
+from specjax.experiments.fields import check_integers, is_number
 from specjax.experiments.select import Split, fit_of, read, reward_of, trained, worth
 from specjax.experiments.sweep import write_csv
 from specjax.selection.fit import Fit
@@ -106,10 +106,10 @@ def study_of(config: ConfigDict) -> Study:
     """
     check_integers(config, {"seeds": 1})
     reward, settings = reward_of(config), fit_of(config)
-    weights = [float(weight) for weight in config.align_weights]
-    for weight in weights:
-        if not 0 <= weight <= 1:
+    for weight in config.align_weights:
+        if not is_number(weight) or not 0 <= weight <= 1:
             raise UserError(f"config.align_weights has {weight!r}; it must be a number from 0 to 1")
+    weights = [float(weight) for weight in config.align_weights]
     split = read(config)
     sizes = list(config.sizes) or _sizes(len(split.train))
     for size in sizes:

@@ -14,26 +14,28 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.checkpoints.huggingface import describe
 from specjax.data.tasks import TASKS
 from specjax.errors import UserError
 from specjax.evaluation.environment import environment
 from specjax.evaluation.table import aligned
 from specjax.experiments import select_parts
 from specjax.experiments.data import data_words
+from specjax.experiments.defaults import example_fields
 from specjax.experiments.fields import (
     DTYPES,
     check_choices,
+    check_groups,
     check_integers,
     check_rows_per_device,
-    checkpoint_dtype,
-    model_names,
 )
+from specjax.experiments.memory import check_decode_memory
+from specjax.experiments.plan import shapes
 from specjax.experiments.select_arms import TARGET, Arm, arms_of, writers_of
 from specjax.experiments.select_parts import Job
 from specjax.experiments.select_times import TIMES, measured
 from specjax.experiments.settings import check_settings, write_settings
-from specjax.models.base import LanguageModel
+from specjax.experiments.strategies import check_models
+from specjax.experiments.templates import check_group
 from specjax.selection import data, features
 from specjax.selection.reward import ROUGE_L
 from specjax.selection.scores import ALL
@@ -109,7 +111,12 @@ def check(config: ConfigDict) -> None:
     check_choices(config, {"dtype": tuple(DTYPES)})
     check_rows_per_device(config, "batch_size")
     check_tasks(config)
-    arms = arms_of(config, shapes(config))
+    check_groups(config, "strategies")
+    models = shapes(config)
+    arms = arms_of(config, models)
+    strategies = {name: arm.strategy for name, arm in arms.items()}
+    check_models(strategies, tuple(models))
+    check_decode_memory(config, models, strategies)
     if config.repeats == 0:
         check_writers(arms)
 
@@ -121,7 +128,9 @@ def check_tasks(config: ConfigDict) -> None:
             f"config.tasks has {', '.join(config.tasks) or 'nothing'}; it must name at least one"
             f" set of queries, none of them called {ALL!r}"
         )
+    check_groups(config, "tasks")
     for name, task in config.tasks.items():
+        check_group(example_fields(), task, f"config.tasks.{name}", "a set of queries")
         check_choices(config, {f"tasks.{name}.task": ("", *TASKS)})
         check_integers(config, {f"tasks.{name}.examples": 0})
         if bool(task.task) == bool(task.source_file):
@@ -139,13 +148,6 @@ def check_writers(arms: Mapping[str, Arm]) -> None:
                 f"strategies.{name} drafts without a model that writes by itself, so that only time"
                 " can tell how good it is; config.repeats must be at least 1"
             )
-
-
-def shapes(config: ConfigDict) -> dict[str, LanguageModel]:
-    """Every model of the config by its name, without weights."""
-    dtype = checkpoint_dtype(config)
-    ignored = {"ignore_generation_config": config.ignore_generation_config}
-    return {name: describe(at, dtype, **ignored) for name, at in model_names(config).items()}
 
 
 def description(job: Job, width: int) -> dict[str, Any]:

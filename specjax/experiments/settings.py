@@ -30,7 +30,16 @@ def settings_of(config: ConfigDict) -> dict[str, Any]:
 def check_settings(config: ConfigDict, workdir: Path, free: Sequence[str] = ()) -> None:
     """Refuses a workdir that holds a run of another config, but for its `free` fields."""
     file = workdir / SETTINGS
-    before = json.loads(file.read_text("utf-8")) if file.exists() else settings_of(config)
+    try:
+        before = json.loads(file.read_text("utf-8")) if file.exists() else settings_of(config)
+    except (OSError, ValueError) as error:
+        before, reason = None, error
+    else:
+        reason = "it is no object"
+    if not isinstance(before, dict):
+        raise UserError(
+            f"{str(file)!r} cannot be read ({reason}); give another --workdir, or remove that one"
+        )
     sides = (
         {field: value for field, value in side.items() if field not in free}
         for side in (before, settings_of(config))

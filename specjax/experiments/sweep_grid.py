@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,9 +15,9 @@ from ml_collections import ConfigDict
 
 from specjax.errors import UserError
 from specjax.experiments.config_file import read_config
-from specjax.experiments.fields import check_fields, model_names
-from specjax.experiments.selecting import arms_named
-from specjax.experiments.strategies import load_strategies
+from specjax.experiments.decode_checks import check_decode
+from specjax.experiments.strategies import chosen, kept
+from specjax.experiments.templates import check_shape
 
 MODEL_FIELDS = (
     "target",
@@ -28,6 +29,8 @@ MODEL_FIELDS = (
     "ignore_generation_config",
 )
 """Fields of a decode config that decide which models are loaded, and how."""
+
+MOST_POINTS = 10_000
 
 _STRATEGIES = "strategies"
 _LONGEST = 80  # characters of a folder name
@@ -64,6 +67,7 @@ def points(config: ConfigDict) -> list[Point]:
     grid = flat_grid(config.grid)
     for field, values in grid.items():
         check_values(base, field, values)
+    check_count("config.grid", grid)
     changes = combinations(grid, config.strategies, config.get("apart", False))
     names = folder_names([fields for fields, _ in changes])
     found = [
@@ -74,6 +78,16 @@ def points(config: ConfigDict) -> list[Point]:
         check_point(point)
     order = {point.models: index for index, point in reversed(list(enumerate(found)))}
     return sorted(found, key=lambda point: order[point.models])
+
+
+def check_count(field: str, grid: Mapping[str, Sequence[Any]]) -> None:
+    """Refuses values by field that have more combinations than anyone runs."""
+    count = math.prod(map(len, grid.values()))
+    if count > MOST_POINTS:
+        raise UserError(
+            f"{field} has {count:,} combinations of its values; it must have at most"
+            f" {MOST_POINTS:,}"
+        )
 
 
 def combinations(
@@ -116,14 +130,15 @@ def base_config(config: ConfigDict) -> ConfigDict:
     """The decode config that every point starts from.
 
     Raises:
-      UserError: when it is of another experiment.
+      UserError: when it is of another experiment, or lacks one of its fields.
     """
     base = read_config(config.base) if isinstance(config.base, str) else config.base
     if base.get("experiment") != "decode":
         raise UserError(
             f"config.base.experiment is {base.get('experiment')!r}; it must be 'decode'"
         )
-    return base
+    check_shape(base, "config.base")
+    return chosen(base)
 
 
 def flat_grid(grid: ConfigDict) -> dict[str, tuple[Any, ...]]:
@@ -226,36 +241,10 @@ def changed(base: ConfigDict, fields: Mapping[str, Any], strategies: Sequence[st
     return made
 
 
-def kept(specs: ConfigDict, names: Sequence[str]) -> ConfigDict:
-    """The strategies of these names, their arms, and those that draft nothing as they sample."""
-    for name in names:
-        if name not in specs:
-            raise UserError(
-                f"config.strategies has {name!r}; it must name strategies of the base config,"
-                f" {', '.join(specs)}"
-            )
-    names = {*names, *(arm for name in names for arm in arms_named(specs[name]))}
-    wanted = {_sampling(specs[name]) for name in names if name in specs}
-    return ConfigDict(
-        {
-            name: spec
-            for name, spec in specs.items()
-            if name in names
-            or (spec.get("drafter", "none") == "none" and _sampling(spec) in wanted)
-        }
-    )
-
-
-def _sampling(spec: ConfigDict) -> tuple[float, int, float]:
-    return spec.get("temperature", 0.0), spec.get("top_k", 0), spec.get("top_p", 1.0)
-
-
 def check_point(point: Point) -> None:
     """Refuses a point that could never run, naming it."""
     try:
-        check_fields(point.config)
-        model_names(point.config)
-        load_strategies(point.config, vocab_size=1)
+        check_decode(point.config)
     except UserError as error:
         raise UserError(f"point {point.label}: {error}") from None
 

@@ -6,7 +6,7 @@ sequences (of the data, of the target, of the model itself) and an objective.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,11 @@ from specjax.api import LoadedModel, load
 from specjax.checkpoints.tokenizer import check_same_vocabulary
 from specjax.data.encoding import Encoder
 from specjax.data.pipeline import Mixture, pad_batch
+from specjax.data.tasks import TASKS
 from specjax.data.text import Example
 from specjax.errors import UserError
 from specjax.evaluation.environment import environment
+from specjax.evaluation.quality import METRICS
 from specjax.experiments import train_data, train_objective
 from specjax.experiments.fields import (
     DTYPES,
@@ -27,12 +29,13 @@ from specjax.experiments.fields import (
     check_integers,
     check_numbers,
     check_rows_per_device,
+    is_number,
 )
 from specjax.experiments.settings import check_settings, write_settings
 from specjax.experiments.train_model import check_start, load_start
 from specjax.experiments.train_objective import objective_of
-from specjax.experiments.train_plan import show_plan
-from specjax.experiments.train_scores import Heldout, Scores
+from specjax.experiments.train_plan import check_memory, show_plan
+from specjax.experiments.train_scores import Heldout, Scores, acceptance_name
 from specjax.experiments.train_subject import Subject, subject_of
 from specjax.models.base import Params
 from specjax.parallel.mesh import mesh_of
@@ -57,6 +60,13 @@ _LEAST = {
     "target_outputs.batch_size": 1,
     "evaluation.every": 1,
     "evaluation.batch_size": 1,
+    "train.examples": 0,
+    "validation.examples": 0,
+}
+_SIDES = {
+    f"{side}.{field}": ("", *names)
+    for side in ("train", "validation")
+    for field, names in (("task", TASKS), ("metric", METRICS))
 }
 _RANGES = {
     "dropout": (0.0, 0.99),
@@ -66,13 +76,18 @@ _RANGES = {
     "sequences.drafter": (0.0, 1e6),
     "optimizer.learning_rate": (1e-9, 1e3),
     "optimizer.clip": (0.0, 1e6),
+    "optimizer.weight_decay": (0.0, 1e3),
 }
+
+HOTTEST = 2.0
+"""Temperature beyond which texts are noise, and acceptance says nothing."""
 
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     """Trains to the end, or goes on where the workdir's run stopped; returns results.json."""
     check_train_fields(config)
     check_settings(config, workdir)
+    check_memory(config)
     mesh = mesh_of(config.mesh.to_dict())
     ignored = {"ignore_generation_config": config.ignore_generation_config}
     dtype = DTYPES[config.dtype]
@@ -109,8 +124,11 @@ def check_train_fields(config: ConfigDict) -> None:
       UserError: naming the field, the value and what is allowed.
     """
     check_integers(config, _LEAST | train_objective.LEAST)
-    check_choices(config, {"dtype": tuple(DTYPES)} | train_objective.CHOICES)
+    check_choices(config, {"dtype": tuple(DTYPES)} | train_objective.CHOICES | _SIDES)
     check_numbers(config, _RANGES | train_objective.RANGES)
+    check_schedule(config)
+    check_acceptance(config.evaluation.acceptance)
+    check_layers(config.model)
     check_rows_per_device(
         config, "batch_size", "evaluation.batch_size", "target_outputs.batch_size"
     )
@@ -136,6 +154,41 @@ def check_train_fields(config: ConfigDict) -> None:
             " config.objective.name must be distillation"
         )
     optimizer_of(config)
+
+
+def check_schedule(config: ConfigDict) -> None:
+    """Refuses a learning rate that is still growing when the run ends."""
+    steps, warmup = config.optimizer.steps, config.optimizer.warmup
+    if warmup > steps:
+        raise UserError(
+            f"config.optimizer.warmup is {warmup:,}; it must be at most config.optimizer.steps,"
+            f" {steps:,}"
+        )
+
+
+def check_layers(settings: ConfigDict) -> None:
+    """Refuses what cannot be the number of a layer."""
+    for field in ("decoder_layers", "encoder_layers"):
+        for layer in settings[field]:
+            if not isinstance(layer, int) or isinstance(layer, bool):
+                raise UserError(
+                    f"config.model.{field} has {layer!r}; it must be the number of a layer, counted"
+                    " from 0"
+                )
+
+
+def check_acceptance(temperatures: Sequence[float]) -> None:
+    """Refuses what is no temperature to measure acceptance at, and one that is there twice."""
+    for value in temperatures:
+        if not is_number(value) or not 0 <= value <= HOTTEST:
+            raise UserError(
+                f"config.evaluation.acceptance has {value!r}; it must be a temperature from 0 to"
+                f" {HOTTEST:g}"
+            )
+    if len({acceptance_name(value) for value in temperatures}) < len(temperatures):
+        raise UserError(
+            f"config.evaluation.acceptance is {tuple(temperatures)!r}; its values must differ"
+        )
 
 
 def optimizer_of(config: ConfigDict) -> Optimizer:

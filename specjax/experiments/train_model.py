@@ -35,7 +35,7 @@ def load_start(config: ConfigDict, target: LoadedModel | None, mesh: Mesh | None
         own = found.tokenizer
     else:
         own = None
-    tokenizer = _tokenizer(settings, own, target)
+    tokenizer = tokenizer_of(settings, own, target)
     if not settings.checkpoint:
         found = _fresh(config, tokenizer, target, mesh)
     model = trained_form(config, found.model)
@@ -77,7 +77,12 @@ def _with_layers(found: LoadedModel, settings: ConfigDict) -> LoadedModel:
     return dataclasses.replace(found, model=model, params=params)
 
 
-def _tokenizer(settings: ConfigDict, own: Any, target: LoadedModel | None) -> Any:
+def tokenizer_of(settings: ConfigDict, own: Any, target: LoadedModel | None) -> Any:
+    """The tokenizer that the settings name, else the checkpoint's `own`, else the target's.
+
+    Raises:
+      UserError: when there is none.
+    """
     if settings.tokenizer:
         patterns = ["tokenizer*", "*.model", "special_tokens_map.json", "config.json"]
         own = load_tokenizer(huggingface.locate(settings.tokenizer, patterns))

@@ -13,11 +13,12 @@ from specjax.checkpoints.huggingface import describe
 from specjax.checkpoints.tensors import flat_shapes
 from specjax.errors import UserError
 from specjax.experiments.fields import DTYPES
+from specjax.experiments.memory import FLOAT, check_bytes
 from specjax.experiments.plan import GIB, abstract_params
-from specjax.experiments.train_model import shape_of
+from specjax.experiments.train_model import shape_of, tokenizer_of
 from specjax.experiments.train_subject import heads_of
 from specjax.models.base import LanguageModel
-from specjax.parallel.mesh import AXES, MODEL, axis_sizes
+from specjax.parallel.mesh import AXES, DATA, MODEL, axis_sizes
 from specjax.parallel.sharding import parameter_spec
 from specjax.training.optimizer import Optimizer
 from specjax.training.surgery import layers_taken
@@ -25,23 +26,13 @@ from specjax.training.surgery import layers_taken
 
 def show_plan(config: ConfigDict) -> dict[str, int]:
     """Prints and returns bytes on each device: parameters, gradients, optimiser, target."""
-    mesh = dict(zip(AXES, axis_sizes(config.mesh.to_dict()), strict=True))
-    ignored = {"ignore_generation_config": config.ignore_generation_config}
-    target = describe(config.target, DTYPES[config.dtype], **ignored) if config.target else None
+    mesh = mesh_sizes(config)
+    target = target_of(config)
     model = planned_model(config, target)
-    ways = mesh[MODEL]
-    params = on_device(model, jnp.float32, ways)
-    heads = heads_tree(config, model)
-    trained = bytes_of(heads) + params * (heads is None or config.heads.trunk == "trained")
-    found = {
-        "parameters": params + bytes_of(heads),
-        "gradients": trained,
-        "optimizer": optimizer_bytes(config, model, heads, trained),
-        "target": on_device(target, DTYPES[config.dtype], ways) if target else 0,
-    }
+    found = sizes(config, model, target)
     count = sum(leaf.size for leaf in jax.tree.leaves(abstract_params(model, jnp.float32)))
     steps, rows = config.optimizer.steps, config.batch_size
-    print(f"mesh: data {mesh['data']} x model {ways} = {math.prod(mesh.values())} device(s)")
+    print(f"mesh: data {mesh[DATA]} x model {mesh[MODEL]} = {math.prod(mesh.values())} device(s)")
     print(f"model: {count:,} parameters, {model.depth} decoder layers")
     print(f"{config.objective.name} for {steps:,} steps of {rows} rows ({steps * rows:,} rows)")
     for name, size in found.items():
@@ -50,18 +41,76 @@ def show_plan(config: ConfigDict) -> dict[str, int]:
     return found
 
 
-def planned_model(config: ConfigDict, target: LanguageModel | None) -> LanguageModel:
-    """The model that would be trained, from shapes alone."""
+def check_memory(config: ConfigDict) -> None:
+    """Refuses a run that does not fit on a device, as far as that is certain beforehand.
+
+    Of the activations only logits and one attention matrix of the shortest rows count.
+
+    Raises:
+      UserError: saying what is needed and what there is.
+    """
+    target = target_of(config)
+    model = planned_model(config, target, vocabulary(config, target))
+    needed = sizes(config, model, target)
+    rows = config.batch_size // config.accumulate // mesh_sizes(config)[DATA]
+    needed["logits"] = rows * config.bucket * model.vocab_size * FLOAT
+    needed["attention"] = rows * config.bucket**2 * FLOAT
+    fields = ("batch_size", "accumulate", "bucket")
+    check_bytes(needed, ", ".join(f"config.{field} {config[field]:,}" for field in fields))
+
+
+def vocabulary(config: ConfigDict, target: LanguageModel | None) -> int:
+    """Ids of a model that is made from a shape alone; 0 where something else says how many."""
+    settings = config.model
+    if target or settings.checkpoint or "vocab_size" in settings.shape:
+        return 0
+    return len(tokenizer_of(settings, None, None))
+
+
+def mesh_sizes(config: ConfigDict) -> dict[str, int]:
+    """Devices by axis."""
+    return dict(zip(AXES, axis_sizes(config.mesh.to_dict()), strict=True))
+
+
+def target_of(config: ConfigDict) -> LanguageModel | None:
+    """The shape of the target, if there is one."""
+    ignored = {"ignore_generation_config": config.ignore_generation_config}
+    return describe(config.target, DTYPES[config.dtype], **ignored) if config.target else None
+
+
+def sizes(config: ConfigDict, model: LanguageModel, target: LanguageModel | None) -> dict[str, int]:
+    """Bytes on each device."""
+    ways = mesh_sizes(config)[MODEL]
+    params = on_device(model, jnp.float32, ways)
+    heads = heads_tree(config, model)
+    trained = bytes_of(heads) + params * (heads is None or config.heads.trunk == "trained")
+    return {
+        "parameters": params + bytes_of(heads),
+        "gradients": trained,
+        "optimizer": optimizer_bytes(config, model, heads, trained),
+        "target": on_device(target, DTYPES[config.dtype], ways) if target else 0,
+    }
+
+
+def planned_model(
+    config: ConfigDict, target: LanguageModel | None, width: int = 0
+) -> LanguageModel:
+    """The model that would be trained, from shapes alone; of `width` ids if nothing else says so.
+
+    Raises:
+      UserError: when nothing says how many ids it has.
+    """
     settings = config.model
     if settings.checkpoint:
         ignored = {"ignore_generation_config": config.ignore_generation_config}
         whole = describe(settings.checkpoint, jnp.float32, **ignored)
         return layers_taken(whole, settings.decoder_layers, settings.encoder_layers)
-    if target is None and "vocab_size" not in settings.shape:
+    width = target.vocab_size if target else width
+    if not width and "vocab_size" not in settings.shape:
         raise UserError(
             "config.model.shape has no vocab_size, and there is no target to take it from"
         )
-    return shape_of(settings, target.vocab_size if target else 0, {})
+    return shape_of(settings, width, {})
 
 
 def on_device(model: LanguageModel, dtype: Any, ways: int) -> int:

@@ -14,8 +14,8 @@ from ml_collections import ConfigDict
 from specjax.decoding.strategy import Strategy, from_config
 from specjax.errors import UserError
 from specjax.experiments.fields import check_fields, check_integers, check_numbers, model_names
-from specjax.experiments.strategies import BASELINE
-from specjax.experiments.sweep_grid import base_config
+from specjax.experiments.strategies import BASELINE, check_models
+from specjax.experiments.sweep_grid import base_config, check_count
 from specjax.experiments.tune_trials import OBJECTIVES
 
 CANDIDATES: dict[str, tuple[Any, ...]] = {
@@ -98,10 +98,10 @@ def space_of(config: ConfigDict) -> Space:
             "config.base.invariant is True; it must be False: what is then best depends on the"
             " other candidates, whose widest draft all of them pay for"
         )
-    model_names(base)
     strategy = strategy_name(config.strategy, base.strategies)
     spec = base.strategies[strategy].to_dict()
     values = values_of(config.space, spec)
+    check_count("config.space", values)
     settings = [
         dict(zip(values, each, strict=True)) for each in itertools.product(*values.values())
     ]
@@ -109,6 +109,11 @@ def space_of(config: ConfigDict) -> Space:
         Candidate(f"candidate_{index}", fields, candidate_strategy(strategy, spec, fields))
         for index, fields in enumerate(settings)
     )
+    for each in candidates:
+        try:
+            check_models({strategy: each.strategy}, tuple(model_names(base)))
+        except UserError as error:
+            raise UserError(f"config.space: {error}") from None
     baseline, alone = alone_under(spec)
     decode = base.copy_and_resolve_references()
     specs = {each.name: spec | each.fields for each in candidates}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 
 import pytest
 
+from specjax.data import files
 from specjax.data.sources import Source, read
 from specjax.errors import UserError
 
@@ -107,3 +109,41 @@ def test_a_missing_file_is_named():
     with pytest.raises(UserError) as error:
         read(Source("json", "nowhere.jsonl"))
     assert str(error.value) == "path 'nowhere.jsonl' cannot be read: No such file or directory"
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path):
+    """Editors on Windows write one; it would be a token of the first prompt."""
+    (tmp_path / "marked.txt").write_text("first\nsecond\n", "utf-8-sig")
+    (tmp_path / "marked.jsonl").write_text('{"source": "first"}\n', "utf-8-sig")
+    with gzip.open(tmp_path / "marked.txt.gz", "wt", encoding="utf-8-sig") as out:
+        out.write("first\n")
+    assert list(files.lines("x", str(tmp_path / "marked.txt"))) == ["first", "second"]
+    assert list(files.lines("x", str(tmp_path / "marked.txt.gz"))) == ["first"]
+    assert list(files.json_rows("x", str(tmp_path / "marked.jsonl"))) == [{"source": "first"}]
+
+
+def test_a_whole_surrogate_pair_is_a_character(tmp_path):
+    (tmp_path / "pair.jsonl").write_text('{"source": "\\ud83d\\ude00 \\\\ud800"}\n')
+    found = files.json_rows("x", str(tmp_path / "pair.jsonl"))
+    assert list(found) == [{"source": "😀 \\ud800"}]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('{"source": "\\ud800"}', "surrogate"),
+        ("[" * 100_000, "deeply"),
+        ('{"source": ' + "7" * 5000 + "}", "digits"),
+    ],
+    ids=["half a pair", "deep", "digits"],
+)
+def test_json_that_python_cannot_use_is_refused_by_line(line, words, tmp_path):
+    (tmp_path / "bad.jsonl").write_text(f'{{"source": "a"}}\n{line}\n')
+    with pytest.raises(UserError, match=f"bad.jsonl' line 2 .*{words}"):
+        list(files.json_rows("source_file", str(tmp_path / "bad.jsonl")))
+
+
+def test_a_pipe_is_refused_before_it_is_opened(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="it is not a file"):
+        list(files.lines("source_file", str(tmp_path / "pipe")))

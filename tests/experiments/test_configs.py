@@ -19,8 +19,8 @@ from specjax.experiments.data import kind_of, source_of
 from specjax.experiments.defaults import decode_config
 from specjax.experiments.fields import check_fields, model_names
 from specjax.experiments.strategies import load_strategies
+from specjax.experiments.templates import EXPERIMENTS
 from specjax.experiments.tune_space import space_of
-from specjax.main import EXPERIMENTS
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = (

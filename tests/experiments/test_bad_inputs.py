@@ -1,0 +1,55 @@
+"""Every bad input of the command line ends in one sentence and exit code 2; nothing is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from bad_files import write_bad_files
+from bad_inputs import BASES, ROWS
+from command import ROOT, command, refused
+from tiny import write_pair
+
+from specjax.main import CACHE
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory) -> dict[str, Path]:
+    """The folders that rows of the table name."""
+    found = {name: tmp_path_factory.mktemp(name) for name in ("pair", "bad", "workdir")}
+    write_pair(found["pair"])
+    write_bad_files(found["bad"])
+    (found["workdir"] / "results.json").write_text("{}\n")
+    return found
+
+
+def flags_of(experiment: str, flags: tuple[str, ...], places: dict[str, Path]) -> list[str]:
+    """The whole command line of a row."""
+    line = ["--workdir={workdir}", *BASES[experiment], *flags]
+    for name, folder in places.items():
+        line = [flag.replace(f"{{{name}}}", str(folder)) for flag in line]
+    return line
+
+
+def tree(folder: Path) -> dict[str, bytes | None]:
+    """Contents of everything in a folder, but of pipes and folders."""
+    found = sorted(folder.rglob("*"))
+    return {str(each): each.read_bytes() if each.is_file() else None for each in found}
+
+
+def name_of(row: tuple[str, tuple[str, ...], tuple[str, ...]]) -> str:
+    return f"{row[0]}-{row[1][-1].removeprefix('--config')[:60]!r}"
+
+
+@pytest.mark.parametrize(("experiment", "flags", "words"), ROWS, ids=map(name_of, ROWS))
+def test_a_bad_input_is_refused_in_one_sentence(experiment, flags, words, places, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv(CACHE, "")  # a setting of the whole process
+    before = tree(places["workdir"])
+    done = command(*flags_of(experiment, flags, places))
+    refused(done.returncode, done.stderr, *words)
+    assert tree(places["workdir"]) == before
+
+
+def test_the_table_is_as_long_as_it_says():
+    assert len(set(ROWS)) == len(ROWS) >= 300

@@ -1,0 +1,153 @@
+"""The command line: nothing is left between calls, folders are checked, `only` chooses."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command import ROOT, command, refused
+from ml_collections import ConfigDict
+
+from specjax.decoding.strategy import speculative
+from specjax.errors import UserError
+from specjax.experiments import memory
+from specjax.experiments.command_line import parse
+from specjax.experiments.config_file import read_config
+from specjax.experiments.defaults import decode_config, neural
+from specjax.experiments.strategies import BASELINE, check_models, load_strategies
+from specjax.experiments.sweep_grid import base_config
+from specjax.experiments.templates import TEMPLATES, check_shape
+from specjax.experiments.tune_space import space_of
+from specjax.writing import check_folder
+
+TRANSLATE = str(ROOT / "configs" / "translate.py")
+PLACES = sorted(str(file) for file in (ROOT / "configs").rglob("*.py"))
+STRATEGIES = {
+    "autoregressive": {"drafter": "none"},
+    "sampled": {"drafter": "none", "temperature": 1.0},
+    "short": neural("drafter", 2),
+    "long": neural("drafter", 5),
+    "chance": neural("drafter", 3, temperature=1.0),
+    "either": {"drafter": "selected", "arms": ("short", "long"), "mode": "random"},
+}
+
+
+@pytest.mark.parametrize("place", PLACES, ids=[Path(place).stem for place in PLACES])
+def test_a_config_has_the_fields_of_its_experiment(place: str, monkeypatch) -> None:
+    monkeypatch.chdir(ROOT)
+    check_shape(read_config(place))
+
+
+def test_nothing_is_left_of_an_earlier_call() -> None:
+    first = parse(["specjax", f"--config={TRANSLATE}", "--config.batch_size=4", "--dry_run"])
+    second = parse(["specjax", f"--config={TRANSLATE}"])
+    assert (first.config.batch_size, first.dry_run) == (4, True)
+    assert (second.config.batch_size, second.dry_run) == (1, False)
+    assert second.workdir == Path("runs/translate")
+
+
+def test_flags_and_fields_come_in_any_order_and_form() -> None:
+    fields = ["--config.seed", "7", "--config.split_drafters"]
+    made = parse(["specjax", *fields, "--workdir", "there", "--config", TRANSLATE])
+    assert made.config.seed == 7 and made.config.split_drafters
+    assert made.workdir == Path("there")
+
+
+def test_help_can_be_asked_for_twice() -> None:
+    assert command("--help") == command("--help")
+    assert "--workdir" in command("--help").stdout
+
+
+def test_a_folder_that_can_be_used_is_not_made_and_keeps_what_it_holds(tmp_path) -> None:
+    check_folder("--workdir", tmp_path / "new" / "deeper")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "results.json").write_text("kept")
+    check_folder("--workdir", tmp_path)
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["kept"]
+
+
+@pytest.mark.parametrize("file", ("empty.py", "results.py"))
+def test_a_process_of_its_own_ends_as_the_table_says(file: str, tmp_path) -> None:
+    """One refusal of a config, and one of a disk without room, with exit code 2."""
+    (tmp_path / "empty.py").write_text("")
+    place = tmp_path / file if file == "empty.py" else TRANSLATE
+    line = [sys.executable, "-m", "specjax.main", f"--config={place}", f"--workdir={tmp_path}"]
+
+    def no_room() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, preexec_fn=no_room)
+    words = ("empty.py", "get_config") if file == "empty.py" else ("--workdir", "too large")
+    refused(done.returncode, done.stderr, *words)
+    assert [each.name for each in tmp_path.iterdir()] == ["empty.py"]
+
+
+def chosen(only: str) -> list[str]:
+    return list(load_strategies(decode_config(strategies=STRATEGIES, only=only), 10))
+
+
+def test_only_keeps_the_baseline_and_what_samples_alike() -> None:
+    assert chosen("") == [BASELINE, "chance", "long", "sampled", "short", "either"]
+    assert chosen("long") == chosen(" long ,autoregressive") == [BASELINE, "long"]
+    assert chosen("chance") == [BASELINE, "chance", "sampled"]
+    assert chosen(BASELINE) == [BASELINE]
+
+
+def test_only_keeps_the_arms_of_what_chooses() -> None:
+    assert chosen("either") == [BASELINE, "long", "short", "either"]
+
+
+def test_only_an_unknown_name_is_refused_with_those_there_are() -> None:
+    with pytest.raises(UserError, match="config.only has 'lang'; .* chance, either, long"):
+        chosen("short,lang")
+
+
+def test_a_dry_run_shows_only_what_was_chosen(capsys) -> None:
+    done = command("--config.only=speculative_3", "--dry_run")
+    assert done.returncode == 0, done.stderr
+    shown = [line.split(":")[0].strip() for line in done.stdout.split("strategies:")[1].split("\n")]
+    assert [line for line in shown if line] == ["autoregressive", "speculative_3"]
+
+
+def test_a_base_is_searched_and_swept_in_what_was_chosen() -> None:
+    config = read_config(f"{ROOT / 'configs' / 'tune.py'}:{TRANSLATE}")
+    config.base.update(target="t", drafter="d", only="lenient")
+    assert set(base_config(config).strategies) == {"autoregressive", "lenient"}
+    assert space_of(config).strategy == "lenient"
+    config.strategy = "speculative_3"
+    with pytest.raises(UserError, match="config.strategy is 'speculative_3'"):
+        space_of(config)
+
+
+def test_the_default_of_every_experiment_fits_its_own_template() -> None:
+    for name, template in TEMPLATES.items():
+        made = template()
+        assert made.experiment == name
+        made.nonsense = 1
+        with pytest.raises(UserError, match="config.nonsense is no field"):
+            check_shape(made)
+
+
+def test_what_fits_to_the_byte_is_accepted(monkeypatch) -> None:
+    monkeypatch.setattr(memory, "device_bytes", lambda: 2**30)
+    memory.check_bytes({"weights": 2**29, "caches": 2**29}, "config.batch_size 1")
+    with pytest.raises(UserError, match="config.batch_size 2 do not fit: .* 1.0 GiB .*which has 1"):
+        memory.check_bytes({"weights": 2**29, "caches": 2**29 + 1}, "config.batch_size 2")
+
+
+def test_a_machine_has_memory() -> None:
+    assert 2**28 < memory.device_bytes() < 2**50
+
+
+def test_a_table_may_not_be_called_as_a_model_is() -> None:
+    config = ConfigDict({"a": {"drafter": "bigram", "length": 2}})
+    strategies = load_strategies(decode_config(strategies=config), 10)
+    check_models(strategies, ("target", "drafter"))
+    with pytest.raises(UserError, match="strategies.a reads a table called 'ngram'"):
+        check_models(strategies, ("target", "ngram"))
+    check_models({"most": speculative(1000)}, ("target", "drafter"))
+    with pytest.raises(UserError, match="strategies.more drafts 1,001 tokens"):
+        check_models({"more": speculative(1001)}, ("target", "drafter"))
