@@ -19,8 +19,8 @@ from tqdm import tqdm
 import specjax
 from specjax.data.text import read_examples
 from specjax.errors import UserError
-from specjax.evaluation.acceptance import acceptance_on, write
-from specjax.evaluation.quality import METRICS
+from specjax.metrics.acceptance import acceptance_on, write
+from specjax.metrics.metric import metric_of
 from specjax.writing import write_json
 
 TEMPERATURES = (0.0, 1.0)
@@ -59,7 +59,7 @@ def measure(args: argparse.Namespace) -> dict[str, dict[str, float]]:
     for name, drafter in tqdm({"target": target, **drafters}.items(), unit="model"):
         alone = specjax.Generator(drafter, max_new_tokens=args.max_new_tokens, bucket=16)
         texts = alone(prompts, batch_size=args.batch_size).texts
-        found[name] = METRICS["bleu"](texts, references)
+        found[name] = metric_of("bleu")(texts, references)
         for temperature, text in written.items():
             alpha, tokens = acceptance_on(text, target, drafter)
             found[name] |= {f"acceptance_{temperature:g}": alpha, f"tokens_{temperature:g}": tokens}

@@ -13,8 +13,8 @@ import argparse
 import numpy as np
 
 import specjax
-from specjax.drafting.base import Call
-from specjax.evaluation.stopwatch import Stopwatch
+from specjax.core.calls import Call
+from specjax.measuring.stopwatch import Stopwatch
 
 TARGET = "target"
 

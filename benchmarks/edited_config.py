@@ -9,6 +9,7 @@ temperature 1. Several edits stand one after another, each with its `@`; the las
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import runpy
 from pathlib import Path
@@ -43,6 +44,17 @@ def set_field(config: ConfigDict, field: str, value: Any) -> None:
     for part in path:
         config = config[part]
     config[last] = ConfigDict(value) if isinstance(value, dict) else value
+    if field == "strategies" and importlib.util.find_spec("specjax.core"):
+        for spec in config.strategies.values():
+            respell(spec)
+
+
+def respell(spec: ConfigDict) -> None:
+    """The spelling of a strategy since readers have names, from the one before."""
+    if spec.get("drafter") == "calm":
+        spec.drafter, spec.reader = "none", "calm"
+    if spec.pop("verify", None) == "drafted":
+        spec.reader = "fitted"
 
 
 def sample(config: ConfigDict) -> None:

@@ -23,10 +23,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 import specjax
-from specjax.data import tasks
+from specjax.data import examples as of_task
 from specjax.data.sources import Source
 from specjax.data.text import read_examples
-from specjax.experiments.data import kind_of
+from specjax.experiments.decode.data import kind_of
 
 Decode = Callable[[list[int]], list[int]]
 
@@ -41,7 +41,7 @@ def arguments() -> argparse.Namespace:
         "--source_file", required=True, help="one prompt per line, or a task's rows"
     )
     parser.add_argument(
-        "--task", default="", help="whose rows --source_file holds; see data/tasks.py"
+        "--task", default="", help="whose rows --source_file holds; see docs/data.md"
     )
     parser.add_argument("--prefix", default="", help="put before every sentence")
     parser.add_argument("--examples", type=int, default=100)
@@ -151,7 +151,7 @@ def main() -> None:
     target, contestants = ours(args)
     if args.task:
         kind = Source(kind_of(args.source_file), args.source_file)
-        examples = tasks.examples(args.task, kind, args.examples)
+        examples = of_task.examples(args.task, kind, args.examples)
     else:
         examples = read_examples(args.source_file)[: args.examples]
     prompts = target.tokenizer([args.prefix + example.source for example in examples]).input_ids

@@ -19,10 +19,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.drafting.base import Call, Context, Options
+from specjax.core.calls import Call
+from specjax.core.context import Context, Options
+from specjax.core.env import Env
 from specjax.drafting.copying import MaxGram
-from specjax.drafting.running import nothing_seen
-from specjax.evaluation.stopwatch import Stopwatch, Timing
+from specjax.measuring.stopwatch import Stopwatch, Timing
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
 from specjax.sampling import sampling
@@ -54,17 +55,18 @@ def draft_often(drafter: MaxGram, table: dict, tokens: jax.Array, length: jax.Ar
     def again(_, last: jax.Array) -> jax.Array:
         seen = tokens.at[0, length[0] - 1].add(jnp.where(last[0] < 0, 1, 0))  # never: ids are >= 0
         context = Context(
-            source=jnp.zeros((1, 0), jnp.int32),
-            source_length=jnp.zeros(1, jnp.int32),
+            encoder_tokens=jnp.zeros((1, 0), jnp.int32),
+            encoder_length=jnp.zeros(1, jnp.int32),
             tokens=seen,
             length=length,
             begin=jnp.ones(1, jnp.int32),
-            limit=length + drafter.length + 1,
+            limit=length + drafter.length,
+            most=jnp.full(1, drafter.length, jnp.int32),
             active=jnp.ones(1, bool),
-            running=nothing_seen(1),
             options=Options(sampling(0.0), {}),
         )
-        draft, _ = drafter.draft((), {"ngram": table}, {}, context, jax.random.split(KEY, 1))
+        env = Env({"ngram": table}, ())
+        draft, *_ = drafter.propose(env, {}, (), context, jax.random.split(KEY, 1))
         return draft.tokens[:, -1]
 
     return jax.lax.fori_loop(0, DRAFTS, again, jnp.zeros(1, jnp.int32))

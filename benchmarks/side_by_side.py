@@ -76,8 +76,13 @@ def generators(args: argparse.Namespace) -> tuple[Mapping[str, Any], list[Any]]:
 
     The one place that knows how a checkout builds them; an import that moves is added here.
     """
-    from specjax.experiments import decode
-    from specjax.experiments.defaults import decode_config
+    try:
+        from specjax.experiments.config.defaults import decode_config
+        from specjax.experiments.decode import job as decode
+    except ImportError:  # where they were before the rooms of experiments
+        from specjax.experiments.defaults import decode_config
+
+        from specjax.experiments import decode
 
     config = decode_config(
         target=args.target,

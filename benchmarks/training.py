@@ -37,7 +37,7 @@ from specjax.checkpoints.tokenizer import load_tokenizer
 from specjax.data.pipeline import Arrays, Batches, TokenPair
 from specjax.data.text import read_examples
 from specjax.models.base import LanguageModel
-from specjax.training.objective import CrossEntropy
+from specjax.training.objectives.cross_entropy import CrossEntropy
 from specjax.training.optimizer import Optimizer
 from specjax.training.step import Task, train_step
 

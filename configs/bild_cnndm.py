@@ -16,7 +16,7 @@ times faster unaligned and 1.85 aligned, within one point 2.05 and 2.12. Not run
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.bild import bild_config
+from specjax.experiments.recipes.bild import bild_config
 
 
 def get_config() -> ConfigDict:

@@ -14,7 +14,7 @@ of the target 1.60 times faster, and up to 2 points above CALM at its speed. Not
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.bild import early_exit_config
+from specjax.experiments.recipes.bild import early_exit_config
 
 
 def get_config(method: str = "bild") -> ConfigDict:

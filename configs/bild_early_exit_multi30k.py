@@ -12,7 +12,7 @@ says). Without `sweep.py:` and `.base` it decodes at the middle of the threshold
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.bild import early_exit_config
+from specjax.experiments.recipes.bild import early_exit_config
 
 
 def get_config(method: str = "bild") -> ConfigDict:

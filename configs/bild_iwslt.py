@@ -17,7 +17,7 @@ one point 1.58 and 1.78; rejection sampling 39.93 at 1.28. Not run here.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.bild import bild_config
+from specjax.experiments.recipes.bild import bild_config
 
 
 def get_config() -> ConfigDict:

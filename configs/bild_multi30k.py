@@ -18,7 +18,7 @@ How seldom the target must step in at all: `configs/engagement.py`.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.bild import bild_config
+from specjax.experiments.recipes.bild import bild_config
 
 
 def get_config(aligned: str = "") -> ConfigDict:

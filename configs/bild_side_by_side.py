@@ -14,7 +14,7 @@ Pareto plot.
 from ml_collections import ConfigDict
 
 from specjax.errors import UserError
-from specjax.experiments.bild import side_by_side_config
+from specjax.experiments.recipes.bild import side_by_side_config
 
 
 def get_config(options: str = "") -> ConfigDict:

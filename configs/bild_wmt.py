@@ -16,7 +16,7 @@ one TPU core. The paper: BLEU 31.38 of the large model; at its BLEU 1.34 times f
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.bild import bild_config
+from specjax.experiments.recipes.bild import bild_config
 
 
 def get_config() -> ConfigDict:

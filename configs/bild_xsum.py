@@ -17,7 +17,7 @@ times faster unaligned and 1.50 aligned, within one point 1.72 and 1.80; rejecti
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.bild import bild_config
+from specjax.experiments.recipes.bild import bild_config
 
 
 def get_config() -> ConfigDict:

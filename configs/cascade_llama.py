@@ -12,7 +12,7 @@ bfloat16, one 24 GB GPU. Not run here.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import AUTOREGRESSIVE, cascade, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, cascade, decode_config, neural
 
 
 def get_config() -> ConfigDict:

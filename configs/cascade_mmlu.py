@@ -14,7 +14,7 @@ Resources as `flan_t5xxl_gsm8k.py`. Not run here.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.recipes import cascade_flan_t5
+from specjax.experiments.recipes.common import cascade_flan_t5
 
 SETTINGS = {
     "ms": {

@@ -11,8 +11,8 @@ cascades of small and Max-Gram are those of configs/cascade_pair.py. docs/cascad
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import cascade, decode_config, neural
-from specjax.experiments.recipes import small_cascades
+from specjax.experiments.config.defaults import cascade, decode_config, neural
+from specjax.experiments.recipes.common import small_cascades
 
 
 def get_config() -> ConfigDict:

@@ -11,8 +11,8 @@ drafts. `both`: both. The bigram table is fitted from examples that are not deco
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import decode_config
-from specjax.experiments.recipes import small_cascades
+from specjax.experiments.config.defaults import decode_config
+from specjax.experiments.recipes.common import small_cascades
 
 
 def get_config() -> ConfigDict:

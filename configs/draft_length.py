@@ -12,12 +12,12 @@ compilation.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import decode_config, neural
+from specjax.experiments.config.defaults import decode_config, neural
 
 LONGEST = 10
-ADAPTIVE = {"verification": 0.1, "overhead": 0.33, "verify": "drafted"}
+ADAPTIVE = {"verification": 0.1, "overhead": 0.33, "reader": "fitted"}
 COST = {"greedy": 0.05, "sampled": 0.1}
-"""Of a drafter step, over one of the target: drawing from a law makes it dearer."""
+"""Of a drafter step, over one of the target: drawing from a distribution makes it dearer."""
 
 
 def get_config(temperature: str = "0") -> ConfigDict:

@@ -12,7 +12,7 @@ has the figures of four drafters of a 28M target.
 from ml_collections import ConfigDict
 
 from specjax.errors import UserError
-from specjax.experiments.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
 
 LENGTH = 3
 

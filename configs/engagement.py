@@ -12,7 +12,7 @@ Expected (paper, IWSLT and others): the target's quality at about 20% engagement
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import engagement_config
+from specjax.experiments.config.defaults import engagement_config
 
 
 def get_config() -> ConfigDict:

@@ -10,7 +10,7 @@ size, 8 and 8 by its measured latencies. Not run here.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import AUTOREGRESSIVE, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural
 
 
 def get_config() -> ConfigDict:

@@ -9,7 +9,7 @@ base 13 and small 19 counted by model size, 10 and 11 by its measured latencies.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import AUTOREGRESSIVE, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural
 
 
 def get_config() -> ConfigDict:

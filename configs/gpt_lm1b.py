@@ -11,7 +11,7 @@ Resources: 0.2 GB of weights in bfloat16, any device. The paper's acceptance rat
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
 
 
 def get_config() -> ConfigDict:

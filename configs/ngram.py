@@ -12,7 +12,7 @@ Expected with a vocabulary of 8,000: perplexity 342 (unigram) and 128 (bigram), 
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import ngram_config
+from specjax.experiments.config.defaults import ngram_config
 
 
 def get_config() -> ConfigDict:

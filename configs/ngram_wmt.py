@@ -11,7 +11,7 @@ network.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import ngram_config
+from specjax.experiments.config.defaults import ngram_config
 
 
 def get_config() -> ConfigDict:

@@ -11,7 +11,7 @@ jitted autoregressive decoding (1.6 to 1.7 seen).
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
 
 
 def get_config() -> ConfigDict:

@@ -17,9 +17,9 @@ has the figures and the run time on two CPU cores.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config_file import read_config
-from specjax.experiments.defaults import sweep_config
-from specjax.experiments.sweep_grid import parse_grid, proposed_grid
+from specjax.experiments.config.defaults import sweep_config
+from specjax.experiments.config.file import read_config
+from specjax.experiments.sweep.grid import parse_grid, proposed_grid
 
 GRID = {
     "strategies.lenient.length": (3, 5),

@@ -12,7 +12,7 @@ rule) in the paper's Table 3: 35.00, 1.25 times faster. Not run here.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
 
 
 def get_config() -> ConfigDict:

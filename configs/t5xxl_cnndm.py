@@ -11,7 +11,7 @@ base 3.0 (5, 0.73) and 2.2 (3, 0.55); large 2.2 (3, 0.74) and 1.7 (3, 0.56). Not
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
 
 
 def get_config() -> ConfigDict:

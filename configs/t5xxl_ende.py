@@ -14,7 +14,7 @@ and 2.4 (5, 0.68); large 1.7 (7, 0.82) and 1.4 (3, 0.71). Bigram at draft length
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
 
 
 def get_config() -> ConfigDict:

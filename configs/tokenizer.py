@@ -11,7 +11,7 @@ cores. Expected there: 4.50 characters per token (`byte_bpe` 4.49), no unknown t
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import tokenizer_config
+from specjax.experiments.config.defaults import tokenizer_config
 
 
 def get_config() -> ConfigDict:

@@ -16,8 +16,8 @@ cores.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import tune_config
-from specjax.experiments.sweep_grid import parse_grid
+from specjax.experiments.config.defaults import tune_config
+from specjax.experiments.sweep.grid import parse_grid
 
 
 def get_config(words: str = "configs/translate.py") -> ConfigDict:

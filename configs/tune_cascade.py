@@ -17,7 +17,7 @@ import itertools
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import tune_config
+from specjax.experiments.config.defaults import tune_config
 
 K_11, K_12, K_22 = (1, 2, 4), (0, 2, 4), (1, 2)
 COPIED = 2

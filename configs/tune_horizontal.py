@@ -14,7 +14,7 @@ Expected: a table of all candidates and tune.json.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import tune_config
+from specjax.experiments.config.defaults import tune_config
 
 
 def get_config(longest: str = "6") -> ConfigDict:

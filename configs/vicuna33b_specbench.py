@@ -11,7 +11,7 @@ Vicuna-160M 1.40, Llama-68M 1.41; by task 1.28 (translation) to 1.74 for Vicuna-
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import AUTOREGRESSIVE, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural
 
 
 def get_config() -> ConfigDict:

@@ -1,37 +1,40 @@
-"""specjax: speculative decoding in JAX."""
+"""specjax: speculative decoding in JAX.
 
+`import specjax` is light: what it offers is imported when it is first asked for.
+"""
+
+import importlib
 import os
+from typing import Any
 
 # Of transformers we use tokenizers: that PyTorch is missing is nothing to tell the user.
 os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
 
-from specjax.api import Generator, LoadedModel, Result, load
-from specjax.decoding.strategy import (
-    Strategy,
-    autoregressive,
-    bild,
-    calm,
-    early_exit,
-    speculative,
-)
-from specjax.errors import UserError
-from specjax.parallel.mesh import make_mesh
-from specjax.profiling import profile
-
 __version__ = "0.1.0"
 
-__all__ = [
-    "Generator",
-    "LoadedModel",
-    "Result",
-    "Strategy",
-    "UserError",
-    "autoregressive",
-    "bild",
-    "calm",
-    "early_exit",
-    "load",
-    "make_mesh",
-    "profile",
-    "speculative",
-]
+_PUBLIC = {
+    "Generator": "api",
+    "LoadedModel": "api",
+    "Result": "api",
+    "Strategy": "decoding.strategy",
+    "UserError": "errors",
+    "autoregressive": "decoding.strategy",
+    "load": "api",
+    "make_mesh": "parallel.mesh",
+    "profile": "profiling",
+    "speculative": "decoding.strategy",
+    "strategy": "decoding.strategy",
+}
+"""Where each public name lives."""
+
+__all__ = sorted(_PUBLIC)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'specjax' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"specjax.{_PUBLIC[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *globals()]

@@ -27,11 +27,9 @@ from specjax.decoding.loop import advance_jitted, begin_jitted, generate
 from specjax.decoding.state import Decoder, Generation
 from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.decoding.summary import Statistics, summarise
-from specjax.drafting.blockwise import Blockwise
-from specjax.drafting.selected import arms_are_given, members
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
-from specjax.models.narrowed import narrowed
+from specjax.models.shared_vocabulary import with_shared_vocabulary
 from specjax.parallel.sharding import Layout, placement
 from specjax.programs import release_programs
 from specjax.streaming import Growing
@@ -126,16 +124,12 @@ class Generator:
         self.max_prompt_tokens, self.bucket = max_prompt_tokens, bucket
         for name, drafter in (drafters or {}).items():
             check_same_vocabulary(name, drafter, target)
-        models = narrowed({name: entry.model for name, entry in loaded.items()})
+        models = with_shared_vocabulary({name: entry.model for name, entry in loaded.items()})
         try:
-            self.decoder = Decoder(
+            self.decoder = self.strategy.decoder(
                 tuple(models.items()),
-                self.strategy.drafter,
-                self.strategy.rule,
                 max_new_tokens,
                 layout=_layout(loaded),
-                widths=self.strategy.widths,
-                calm=self.strategy.calm,
                 invariant=invariant,
             )
         except ValueError as error:
@@ -145,7 +139,7 @@ class Generator:
         if missing:
             raise UserError(f"strategy: {missing[0]!r} was not given; pass it in tables")
         self.params = {name: trees[name] for name in self.decoder.inputs}
-        check_heads(self.decoder, self.params)
+        check_resources(self.decoder, self.params)
         self.options = self.strategy.options()
 
     def __call__(
@@ -275,19 +269,23 @@ class Generator:
         keys: jax.Array,
         limit: np.ndarray | None = None,
         *,
-        arms: np.ndarray | None = None,
+        rows: Mapping[str, np.ndarray] | None = None,
         trees: Mapping[str, Params] | None = None,
     ) -> Generation:
         """One dispatch of the jitted decode.
 
-        `limit` [B] overrides the batch's, `trees` parameter trees; `arms` [B] are those of a
-        strategy that does not choose them itself.
+        `limit` [B] overrides the batch's, `trees` parameter trees; `rows` [B] are what a
+        strategy must be told of each row (`Spec.rows`).
 
         Raises:
           UserError: when such a strategy is not told.
         """
-        if arms is None and arms_are_given(self.decoder.drafter):
-            raise UserError("arms is None; the strategy needs the arm of each row, by its index")
+        given = dict(rows or {})
+        for name in self.decoder.drafter.spec.rows:
+            if name not in given:
+                raise UserError(
+                    f"{name} is None; the strategy needs that of each row, by its index"
+                )
         return generate(
             self.decoder,
             self.params | dict(trees or {}),
@@ -295,7 +293,7 @@ class Generator:
             batch.length,
             keys,
             batch.limit if limit is None else limit,
-            self.options.replace(arms=arms),
+            self.options.replace(rows=given),
         )
 
     @staticmethod
@@ -334,18 +332,16 @@ def _check_parts(target: Any, drafters: Any, strategy: Any, tables: Any) -> None
         )
 
 
-def check_heads(decoder: Decoder, params: Mapping[str, Params]) -> None:
-    """Refuses parallel heads that do not fit the drafter or its trunk.
+def check_resources(decoder: Decoder, params: Mapping[str, Params]) -> None:
+    """Refuses parameter trees that do not fit the drafter.
 
     Raises:
       UserError: saying what does not fit.
     """
-    for each in members(decoder.drafter):
-        if isinstance(each, Blockwise):
-            try:
-                each.check(decoder.models, params)
-            except ValueError as error:
-                raise UserError(f"strategy: {error}") from None
+    try:
+        decoder.drafter.check(decoder.env(dict(params)))
+    except ValueError as error:
+        raise UserError(f"strategy: {error}") from None
 
 
 def _layout(loaded: Mapping[str, LoadedModel]) -> Layout | None:

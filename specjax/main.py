@@ -9,9 +9,12 @@ from pathlib import Path
 
 import jax
 
+from specjax.core import reference
+from specjax.core.registry import DRAFTERS, METRICS, OBJECTIVES, READERS, RULES, TASKS
 from specjax.errors import UserError
-from specjax.experiments.command_line import help_text, parse
-from specjax.experiments.templates import check_shape
+from specjax.experiments import JOBS
+from specjax.experiments.config.command_line import help_text, parse
+from specjax.experiments.config.templates import check_shape
 from specjax.writing import check_folder
 
 CACHE = "SPECJAX_COMPILATION_CACHE"
@@ -24,13 +27,14 @@ _EXHAUSTED = "RESOURCE_EXHAUSTED"
 def main(argv: list[str]) -> int:
     """Parses the flags, runs the experiment, returns the exit code; may be called again."""
     if {"--help", "-h", "--helpfull"} & set(argv[1:]):
-        print(__doc__, help_text(), sep="\n")
+        registries = reference.help_text(DRAFTERS, READERS, RULES, OBJECTIVES, TASKS, METRICS)
+        print(__doc__, help_text(), registries, sep="\n")
         return 0
     try:
         request = parse(argv)
         config = request.config
         check_shape(config)
-        module = importlib.import_module(f"specjax.experiments.{config.experiment}")
+        module = importlib.import_module(f"specjax.experiments.{JOBS[config.experiment]}")
         if request.dry_run:
             module.plan(config)
         else:

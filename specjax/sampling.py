@@ -63,8 +63,8 @@ def argmax(logits: jax.Array) -> jax.Array:
 def adjust(logits: jax.Array, settings: Sampling) -> jax.Array:
     """Adjusted probabilities [..., V] float32 of logits [..., V].
 
-    Greedy gives the one-hot law of the argmax, lowest id on ties; decoding itself compares tokens
-    and never asks for it.
+    Greedy is certain of the argmax, lowest id on ties; decoding itself compares tokens and never
+    asks for it.
     """
     logits = logits.astype(jnp.float32)
     vocabulary = logits.shape[-1]

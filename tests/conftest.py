@@ -1,15 +1,68 @@
-"""What all tests share."""
+"""What all tests share: a tiny pair, compiled programs, and a budget."""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import jax
 import pytest
+from costs import Costs
+
+pytest_plugins = ("pytester",)
+
+CACHE = {
+    "JAX_COMPILATION_CACHE_DIR": "",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}
+
+MOST_MAPS = 10_000
+"""Held at the end of a module of tests; Linux gives a process 65,530 memory maps."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--costs", type=int, default=0, metavar="N", help="show the N dearest tests")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    share_programs(config)
+    config.pluginmanager.register(Costs(config.getoption("costs")), "costs")
+
+
+def share_programs(config: pytest.Config) -> None:
+    """Keeps compiled programs for this run: its workers and processes need many of them again."""
+    os.environ["SPECJAX_COMPILATION_CACHE"] = ""  # nor do tests fill the user's cache
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:  # the user's, or the run's in its workers
+        return
+    folder = tempfile.TemporaryDirectory(prefix="specjax-tests-")
+    config.add_cleanup(folder.cleanup)
+    os.environ.update(CACHE | {"JAX_COMPILATION_CACHE_DIR": folder.name})
+    config.add_cleanup(lambda: [os.environ.pop(name) for name in CACHE])
+    jax.config.update("jax_compilation_cache_dir", folder.name)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 @pytest.fixture(autouse=True, scope="module")
-def no_programs_left_behind() -> Iterator[None]:
-    """Drops a module's compiled programs: each takes memory maps, which a process has few of."""
+def few_programs_left_behind() -> Iterator[None]:
+    """Drops compiled programs when they hold many memory maps, of which a process has few.
+
+    Not after every module: what a model's first draw of weights compiles, the next one needs too.
+    """
     yield
-    jax.clear_caches()
+    from specjax.programs import release_programs  # not before, as in `pair`
+
+    release_programs(MOST_MAPS)
+
+
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of `tiny.write_pair`; a test that changes it copies it first."""
+    from tiny import write_pair  # not before: the process that starts workers needs no models
+
+    folder = tmp_path_factory.mktemp("pair")
+    write_pair(folder)
+    return folder

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import jax
 import pytest
-from tiny import corpus, write_pair
+from tiny import corpus
 
 import specjax
 
 
 @pytest.fixture(scope="module")
-def loaded(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pair")
-    write_pair(folder)
-    return specjax.load(folder / "target"), specjax.load(folder / "drafter")
+def loaded(pair):
+    return specjax.load(pair / "target"), specjax.load(pair / "drafter")
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +21,7 @@ def generator(loaded):
     return specjax.Generator(target, {"drafter": drafter}, strategy, max_new_tokens=12, bucket=64)
 
 
-PROMPTS = [pair.source for pair in corpus()[:5]]
+PROMPTS = [each.source for each in corpus()[:5]]
 
 
 def test_texts_give_texts_tokens_and_statistics(generator):

@@ -14,17 +14,15 @@ from specjax import (
     LoadedModel,
     UserError,
     autoregressive,
-    bild,
-    calm,
-    early_exit,
     load,
     make_mesh,
     speculative,
+    strategy,
 )
-from specjax.decoding.strategy import Strategy, from_config, oracle
-from specjax.drafting.matrix import cascade
-from specjax.experiments.defaults import decode_config
-from specjax.experiments.fields import check_fields
+from specjax.decoding.strategy import Strategy, from_config
+from specjax.drafting.matrix import Cascade
+from specjax.experiments.config.defaults import decode_config
+from specjax.experiments.config.fields import check_fields
 from specjax.models.t5 import T5, T5Config
 
 VOCABULARY = 50
@@ -40,10 +38,8 @@ MODEL = LoadedModel(
 HUGE = 2**40
 
 
-def generator(strategy=None, drafters=None, **fields) -> Generator:
-    return Generator(
-        MODEL, {"drafter": MODEL} if drafters is None else drafters, strategy, **fields
-    )
+def generator(used=None, drafters=None, **fields) -> Generator:
+    return Generator(MODEL, {"drafter": MODEL} if drafters is None else drafters, used, **fields)
 
 
 GENERATOR = generator()
@@ -142,30 +138,34 @@ def test_a_stream_refuses_at_once(arguments, sentence):
         GENERATOR.stream(**arguments)
 
 
+BILD = {"drafter": "bild", "fallback": 0.5, "rollback": 1.0}
 STRATEGIES = {
     "length": (lambda value: speculative(length=value), [0, -1, 2.5, "4", None, True]),
-    "exit": (lambda value: early_exit(value), [0, -1, 1.5, "1", None]),
+    "exit": (lambda value: strategy(**SPECS["exit"], exit=value), [0, -1, 1.5, "1", None]),
     "temperature": (
         lambda value: autoregressive(temperature=value),
         [-1, math.inf, math.nan, "hot", None],
     ),
     "top_k": (lambda value: autoregressive(top_k=value), [-1, 2.5, "3"]),
     "top_p": (lambda value: autoregressive(top_p=value), [0, 1.5, math.nan, "all"]),
-    "threshold": (lambda value: calm(value), [-0.1, 1.1, math.nan, "low"]),
-    "measure": (lambda value: calm(0.9, measure=value), ["entropy", 3]),
-    "fallback": (lambda value: bild(value, 1.0), [-1, math.nan, "never"]),
-    "rollback": (lambda value: bild(0.5, value), [-1, math.nan]),
-    "distance": (lambda value: bild(0.5, 1.0, distance=value), ["l2", 0]),
-    "verify_eos": (lambda value: bild(0.5, 1.0, verify_eos=value), ["yes", 1]),
-    "engage": (lambda value: oracle(value), [-1, "often"]),
+    "threshold": (
+        lambda value: strategy(reader="calm", threshold=value),
+        [-0.1, 1.1, math.nan, "low"],
+    ),
+    "measure": (lambda value: strategy(**SPECS["measure"], measure=value), ["entropy", 3]),
+    "fallback": (lambda value: strategy(**BILD | {"fallback": value}), [-1, math.nan, "never"]),
+    "rollback": (lambda value: strategy(**BILD | {"rollback": value}), [-1, math.nan]),
+    "distance": (lambda value: strategy(**BILD, distance=value), ["l2", 0]),
+    "verify_eos": (lambda value: strategy(**BILD, verify_eos=value), ["yes", 1]),
+    "engage": (lambda value: strategy(**SPECS["engage"], engage=value), [-1, "often"]),
 }
 SPECS = {
     "length": {"drafter": "neural"},
     "exit": {"drafter": "early_exit", "length": 4},
-    "threshold": {"drafter": "calm"},
-    "measure": {"drafter": "calm", "threshold": 0.9},
-    **dict.fromkeys(("fallback", "rollback", "distance", "verify_eos"), {"drafter": "bild"}),
-    "engage": {"drafter": "oracle"},
+    "threshold": {"reader": "calm"},
+    "measure": {"reader": "calm", "threshold": 0.9},
+    **dict.fromkeys(("fallback", "rollback", "distance", "verify_eos"), BILD),
+    "engage": {"drafter": "neural", "length": 1, "rule": "oracle"},
 }
 
 
@@ -176,16 +176,16 @@ def test_strategies_are_refused_by_the_sentences_of_configs(name, value):
     with pytest.raises(UserError) as here:
         STRATEGIES[name][0](value)
     with pytest.raises(UserError) as there:
-        from_config("mine", {**SPECS.get(name, {}), name: value}, VOCABULARY)
+        from_config("mine", {**SPECS.get(name, {}), name: value})
     assert f"strategies.mine.{here.value}" == str(there.value)
 
 
 @pytest.mark.parametrize("length", [1001, 10**12, HUGE])
 def test_drafts_that_no_target_could_review_are_refused(length):
-    with pytest.raises(UserError, match=f"drafts have {length:,} tokens; .* at most 1,000"):
-        generator(speculative(length=length))
+    with pytest.raises(UserError, match=f"length is {length}; .* at most 1,000"):
+        speculative(length=length)
     with pytest.raises(ValueError, match="integers from 0 to 1000"):
-        cascade(["drafter"], [[length]])
+        Cascade(("drafter",), ((length,),))
 
 
 PARTS = {

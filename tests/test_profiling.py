@@ -7,18 +7,16 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from tiny import corpus, write_pair
+from tiny import corpus
 
 import specjax
-from specjax.experiments import decode
+from specjax.experiments.decode import job as decode
 
 
 @pytest.fixture(scope="module")
-def generator(tmp_path_factory) -> specjax.Generator:
+def generator(pair) -> specjax.Generator:
     """The target drafts for itself: four tokens a round, ten in three."""
-    folder = tmp_path_factory.mktemp("pair")
-    write_pair(folder)
-    target = specjax.load(folder / "target")
+    target = specjax.load(pair / "target")
     return specjax.Generator(
         target, {"drafter": target}, specjax.speculative(3), max_new_tokens=10, bucket=64
     )

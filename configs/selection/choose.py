@@ -11,8 +11,8 @@ folder of offline data, or any file or task. docs/selection.md has commands.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import decode_config
-from specjax.experiments.selection_recipes import spelled_choices
+from specjax.experiments.config.defaults import decode_config
+from specjax.experiments.recipes.selection import spelled_choices
 
 
 def get_config(words: str = "none,drafter=") -> ConfigDict:

@@ -12,7 +12,7 @@ Context-aware assistant selection, experiments 3 and 2. Expected (paper): fewer 
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import select_curve_config
+from specjax.experiments.config.defaults import select_curve_config
 
 
 def get_config() -> ConfigDict:

@@ -13,8 +13,8 @@ docs/selection.md has commands and run times.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import select_data_config
-from specjax.experiments.selection_recipes import spelled_arms
+from specjax.experiments.config.defaults import select_data_config
+from specjax.experiments.recipes.selection import spelled_arms
 
 
 def get_config(arms: str = "none,drafter=") -> ConfigDict:

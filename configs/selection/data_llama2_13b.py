@@ -12,8 +12,8 @@ bfloat16, one 40 GB GPU; `--config.mesh.model=8` splits them. Not run here.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import select_data_config
-from specjax.experiments.selection_recipes import spelled_arms
+from specjax.experiments.config.defaults import select_data_config
+from specjax.experiments.recipes.selection import spelled_arms
 
 
 def get_config(task: str = "alpaca") -> ConfigDict:

@@ -17,8 +17,8 @@ Context-aware assistant selection, experiments 1 and 4, on models that run here.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import select_data_config
-from specjax.experiments.selection_recipes import offline_split, spelled_arms
+from specjax.experiments.config.defaults import select_data_config
+from specjax.experiments.recipes.selection import offline_split, spelled_arms
 
 
 def get_config(split: str = "train") -> ConfigDict:

@@ -13,8 +13,8 @@ devices. Not run here.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import select_data_config
-from specjax.experiments.selection_recipes import spelled_arms
+from specjax.experiments.config.defaults import select_data_config
+from specjax.experiments.recipes.selection import spelled_arms
 
 ARMS = "vicuna_68m=double7/vicuna-68m,vicuna_160m=double7/vicuna-160m,llama_68m=JackFram/llama-68m"
 TASKS = ("wmt14_deen", "cnn_dailymail", "gsm8k_qa", "triviaqa")

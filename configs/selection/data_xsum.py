@@ -13,8 +13,8 @@ queries of up to 1,024 tokens. Speedups of the paper (Table 2): T5-small 0.97, f
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import select_data_config
-from specjax.experiments.selection_recipes import offline_split, spelled_arms
+from specjax.experiments.config.defaults import select_data_config
+from specjax.experiments.recipes.selection import offline_split, spelled_arms
 
 ARMS = (
     "small=google-t5/t5-small,xsum=google-t5/t5-small,flan_small=google/flan-t5-small,"

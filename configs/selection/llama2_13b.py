@@ -13,8 +13,8 @@ Speedups in the paper, Alpaca / TriviaQA: exit 8 0.77 / 0.77, 16 0.81 / 0.69, 24
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import decode_config
-from specjax.experiments.selection_recipes import spelled_choices
+from specjax.experiments.config.defaults import decode_config
+from specjax.experiments.recipes.selection import spelled_choices
 
 ARMS = "none,exit=8,exit=16,exit=24,exit=32"
 

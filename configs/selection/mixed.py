@@ -14,8 +14,8 @@ figures.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import decode_config
-from specjax.experiments.selection_recipes import spelled_choices
+from specjax.experiments.config.defaults import decode_config
+from specjax.experiments.recipes.selection import spelled_choices
 
 SWITCHED = {
     "drafter": "switched",

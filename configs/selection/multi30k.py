@@ -15,8 +15,8 @@ selection, experiments 1, 4 and 7, on models that run here; docs/selection.md ha
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import decode_config
-from specjax.experiments.selection_recipes import spelled_choices
+from specjax.experiments.config.defaults import decode_config
+from specjax.experiments.recipes.selection import spelled_choices
 
 
 def get_config(words: str = "") -> ConfigDict:

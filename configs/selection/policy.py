@@ -14,7 +14,7 @@ Expected: the paper's policies lose 1 to 4% of the better drafter's speedup on e
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import select_config
+from specjax.experiments.config.defaults import select_config
 
 
 def get_config() -> ConfigDict:

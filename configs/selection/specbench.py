@@ -13,8 +13,8 @@ weights in bfloat16; 52 heads split over 4 devices. Mean speedups in the paper (
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import decode_config
-from specjax.experiments.selection_recipes import spelled_choices
+from specjax.experiments.config.defaults import decode_config
+from specjax.experiments.recipes.selection import spelled_choices
 
 ARMS = "vicuna_68m=double7/vicuna-68m,vicuna_160m=double7/vicuna-160m,llama_68m=JackFram/llama-68m"
 

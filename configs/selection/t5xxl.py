@@ -14,9 +14,9 @@ greedy policy 1.09 / 1.17 / 0.95, dynamic 1.07 / 1.16 / 0.95. Not run here.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import decode_config
-from specjax.experiments.recipes import IWSLT
-from specjax.experiments.selection_recipes import spelled_choices
+from specjax.experiments.config.defaults import decode_config
+from specjax.experiments.recipes.common import IWSLT
+from specjax.experiments.recipes.selection import spelled_choices
 
 ARMS = "none,small=google-t5/t5-small,xsum=google-t5/t5-small"
 

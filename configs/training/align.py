@@ -14,8 +14,8 @@ target and a 2.4M drafter.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import train_config
-from specjax.experiments.recipes import MULTI30K
+from specjax.experiments.config.defaults import train_config
+from specjax.experiments.recipes.common import MULTI30K
 
 
 def get_config() -> ConfigDict:

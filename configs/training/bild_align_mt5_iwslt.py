@@ -11,7 +11,7 @@ pre-trained small model is fine-tuned on its outputs with the recipe unchanged. 
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.recipes import bild_iwslt
+from specjax.experiments.recipes.common import bild_iwslt
 
 
 def get_config() -> ConfigDict:

@@ -9,7 +9,7 @@ The mean of the losses after the first and the last decoder layer; all else as
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.recipes import bild_iwslt
+from specjax.experiments.recipes.common import bild_iwslt
 
 
 def get_config() -> ConfigDict:

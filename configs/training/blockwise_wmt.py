@@ -11,7 +11,7 @@ Resources: `--dry_run` says what a device must hold, activations aside. Not run 
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import train_config
+from specjax.experiments.config.defaults import train_config
 
 
 def get_config() -> ConfigDict:
@@ -21,8 +21,7 @@ def get_config() -> ConfigDict:
         model={"checkpoint": "google-t5/t5-small"},
         train={"task": "wmt14_ende"},
         validation={"task": "wmt14_ende", "examples": 512},
-        objective={"name": "blockwise"},
-        heads={"count": 8, "width": 2048},
+        objective={"name": "blockwise", "heads": 8, "head_width": 2048},
         optimizer={"steps": 1_000_000, "learning_rate": 5e-4, "warmup": 4000},
         evaluation={"every": 10_000},
         dtype="bfloat16",

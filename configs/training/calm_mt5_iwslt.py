@@ -9,7 +9,7 @@ Resources: as there. Not run here.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.recipes import bild_iwslt
+from specjax.experiments.recipes.common import bild_iwslt
 
 
 def get_config() -> ConfigDict:

@@ -1,4 +1,4 @@
-"""Distillation: a drafter learns the target's whole law, not only its tokens.
+"""Distillation: a drafter learns the target's whole distribution, not only its tokens.
 
     python -m specjax.main --config=configs/training/distill.py --workdir=runs/distill \
       --config.target=TARGET --config.model.checkpoint=DRAFTER \
@@ -13,8 +13,8 @@ on-policy.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import train_config
-from specjax.experiments.recipes import MULTI30K
+from specjax.experiments.config.defaults import train_config
+from specjax.experiments.recipes.common import MULTI30K
 
 
 def get_config() -> ConfigDict:

@@ -11,7 +11,7 @@ Resources: as there, and the target's weights. Not run here.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.recipes import bild_iwslt
+from specjax.experiments.recipes.common import bild_iwslt
 
 
 def get_config() -> ConfigDict:

@@ -12,8 +12,8 @@ The loss is the mean of those after the first and the last decoder layer. For CA
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import train_config
-from specjax.experiments.recipes import MULTI30K
+from specjax.experiments.config.defaults import train_config
+from specjax.experiments.recipes.common import MULTI30K
 
 
 def get_config() -> ConfigDict:

@@ -12,8 +12,8 @@ instead: `model.checkpoint=TARGET model.decoder_layers=(0,)` in configs/training
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.defaults import train_config
-from specjax.experiments.recipes import MULTI30K
+from specjax.experiments.config.defaults import train_config
+from specjax.experiments.recipes.common import MULTI30K
 
 
 def get_config() -> ConfigDict:

@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 
 from specjax.checkpoints.config_json import read_json
 from specjax.checkpoints.embeddings import refuse_differing_copies, with_embedding
-from specjax.checkpoints.published import SHAPES
+from specjax.checkpoints.known_shapes import SHAPES
 from specjax.checkpoints.tensors import (
     OUTPUT_LAYER,
     SINGLE,

@@ -127,7 +127,8 @@ SHOWN = 3
 def check_same_vocabulary(name: str, drafter: Any, target: Any) -> None:
     """Refuses a drafter whose ids do not mean what the target's mean.
 
-    Widths may differ: they are padded to round numbers (`models.narrowed` cuts what is not common).
+    Widths may differ: they are padded to round numbers, and what is not common is cut
+    (`models.shared_vocabulary`).
 
     Raises:
       UserError: when a piece has another id, or a vocabulary is too small for the tokenizer.

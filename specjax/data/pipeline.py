@@ -74,8 +74,10 @@ class Mixture:
         self, streams: Mapping[str, Batches], weights: Mapping[str, float], steps: int, seed: int
     ) -> None:
         names = list(streams)
-        law = np.array([weights[name] for name in names], np.float64)
-        drawn = np.random.default_rng((seed, 1)).choice(len(names), steps, p=law / law.sum())
+        probabilities = np.array([weights[name] for name in names], np.float64)
+        drawn = np.random.default_rng((seed, 1)).choice(
+            len(names), steps, p=probabilities / probabilities.sum()
+        )
         self._streams = streams
         self.kinds = [names[i] for i in drawn]  # of every step
         self._place = np.zeros(steps, np.int64)  # of a step within its stream

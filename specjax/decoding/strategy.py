@@ -1,51 +1,44 @@
-"""Strategies: a drafter, a rule and sampling settings under a name, as a config spells them."""
+"""Strategies: a drafter, a reader, a rule and sampling settings under a name, as a config has them.
+
+Fields and their checks come from the registered dataclasses (`core.registry`).
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import numbers
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax.numpy as jnp
 
-from specjax.decoding.calm import DECAYS, MEASURES, PAPER, SATURATION, TAU, THRESHOLD, Calm
-from specjax.drafting import choosing, running, switching
-from specjax.drafting.base import Drafter, Options
-from specjax.drafting.blockwise import Blockwise
-from specjax.drafting.copying import MaxGram, PromptLookup
-from specjax.drafting.little import Little
-from specjax.drafting.matrix import GREEDY, SAMPLED, cascade
-from specjax.drafting.neural import ACCEPTANCE, BREAK_EVEN, FIXED, Neural
-from specjax.drafting.ngram import NGram
-from specjax.drafting.none import Nothing
-from specjax.drafting.uniform import Uniform
+from specjax.core import fields
+from specjax.core.context import Options
+from specjax.core.drafter import Drafter
+from specjax.core.env import Models
+from specjax.core.fields import Number, Schema, schemas
+from specjax.core.reader import Reader
+from specjax.core.registry import DRAFTERS, READERS, RULES
+from specjax.core.rule import Rule
+from specjax.decoding.state import Decoder
+from specjax.drafting.nothing import Nothing
 from specjax.errors import UserError
+from specjax.parallel.sharding import Layout
+from specjax.readers.invariant import Invariant
+from specjax.readers.whole import Whole
 from specjax.sampling import sampling
-from specjax.verification.base import Rule
-from specjax.verification.distances import DISTANCES
-from specjax.verification.exact import SpeculativeSampling
-from specjax.verification.lenient import Lenient
-from specjax.verification.oracle import Oracle
-from specjax.verification.rollback import Rollback
-
-WINDOW = 10
-"""Drafted tokens at which BiLD hands over (W of Kim et al., 2023)."""
-
-OFFICIAL = "official"
-COMPAT = ("paper", OFFICIAL)
-"""Whose BiLD: the paper's, or the published code's without its bugs.
-
-See docs/methods/bild.md, "The published code".
-"""
-
-WHOLE, DRAFTED = VERIFY = ("full", "drafted")
-"""Width of the target's call: the drafter's, or the narrowest compiled one that holds what was
-drafted."""
+from specjax.verification.speculative_sampling import SpeculativeSampling
 
 Settings = tuple[float, int, float]
 """Temperature, top-k and top-p."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawing:
+    """How tokens are drawn: the fields that every strategy has."""
+
+    temperature: float = fields.number(0.0, bounds="[0, inf)", help="0: greedy")
+    top_k: int = fields.integer(0, least=0, help="likeliest tokens that stay; 0: all")
+    top_p: float = fields.number(1.0, bounds="(0, 1]", help="probability that stays; 1: all")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,17 +50,33 @@ class Strategy:
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
-    numbers: tuple[tuple[str, float | tuple[float, ...]], ...] = ()  # one, or one for each arm
-    widths: tuple[int, ...] = ()  # of `Decoder`
-    calm: Calm | None = None  # of `Decoder`
+    numbers: tuple[tuple[str, Number], ...] = ()  # one, or one for each arm
+    reader: Reader | None = None  # None: the drafter's own, or whole
 
     def __post_init__(self) -> None:
-        _check(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
+        fields.check(Drawing(*self.settings))
+        self.rule.check_sampling(self.greedy)
+        width = self.drafter.spec.width
+        if width > fields.MOST_DRAFTED:
+            raise ValueError(
+                f"drafts have {width:,} tokens; they must have at most {fields.MOST_DRAFTED:,}"
+            )
+        self._check_rule()
+        if self.reader is None:
+            object.__setattr__(self, "reader", self.drafter.reader or Whole())
+
+    def _check_rule(self) -> None:
+        """Refuses a rule that would not notice what the drafter does."""
+        own = self.drafter.rule_type
+        if own and not isinstance(self.rule, own):
+            rule, drafter = RULES.name_of(type(self.rule)), DRAFTERS.name_of(type(self.drafter))
+            needed = RULES.name_of(own)
+            raise ValueError(f"rule is {rule!r}; drafter {drafter!r} needs its own, {needed!r}")
 
     @property
     def lossless(self) -> bool:
-        """Whether the outputs keep the target's law."""
-        return self.rule.lossless and not self.calm
+        """Whether the outputs keep the target's distribution."""
+        return self.rule.lossless and self.reader.exact
 
     @property
     def greedy(self) -> bool:
@@ -76,373 +85,183 @@ class Strategy:
     @property
     def autoregressive(self) -> bool:
         """Whether the target decodes alone, with all its layers."""
-        return self.drafter.width == 0 and not self.calm
+        return self.drafter.spec.width == 0 and self.reader.exact
 
     @property
     def target_widths(self) -> tuple[int, ...]:
         """Drafted tokens that a target call may have room for."""
-        return self.widths or (self.drafter.width,)
+        return self.reader.widths(self.drafter.spec.width)
 
     @property
     def settings(self) -> Settings:
         """What a baseline must share."""
         return self.temperature, self.top_k, self.top_p
 
+    def decoder(
+        self,
+        models: Models,
+        max_new_tokens: int,
+        *,
+        layout: Layout | None = None,
+        invariant: int = 0,
+    ) -> Decoder:
+        """The static side of a decode with these models.
+
+        `invariant` is how many tokens every call of the target feeds; 0: as many as are needed.
+
+        Raises:
+          ValueError: when they do not fit.
+        """
+        reader = self.reader
+        if invariant:
+            self._check_invariant(invariant)
+            reader = Invariant(invariant - 1)
+        parts = self.drafter, self.rule, max_new_tokens, reader
+        return Decoder(models, *parts, layout=layout, room=invariant)
+
+    def _check_invariant(self, invariant: int) -> None:
+        """One call holds whatever a round may write, and runs all layers."""
+        least = self.drafter.spec.touched
+        if invariant < least:
+            raise ValueError(
+                f"invariant is {invariant}; it must be 0 (off) or at least {least}, the tokens that"
+                " a round may touch"
+            )
+        if not self.reader.exact:
+            raise ValueError(
+                f"invariant is {invariant}; it must be 0 (off) under CALM, which runs layers one by"
+                " one"
+            )
+
     def options(self) -> Options:
         """The traced side of the strategy."""
-        values = running.DEFAULTS | dict(self.numbers)
+        values = dict(self.numbers)
+        for part in (self.drafter, self.rule, self.reader):
+            values = fields.defaults(part) | values
         numbers = {name: jnp.float32(value) for name, value in values.items()}
         return Options(sampling(*self.settings), numbers)
 
 
 def autoregressive(**settings: Any) -> Strategy:
     """The target alone, one token per call."""
-    return Strategy(**settings)
+    return strategy(**settings)
 
 
 def speculative(length: int = 4, model: str = "drafter", **settings: Any) -> Strategy:
     """A neural drafter of fixed draft length under the lossless rule."""
-    _check(length=length, model=model)
-    return Strategy(drafter=Neural(model, length), **settings)
+    return strategy(drafter="neural", length=length, model=model, **settings)
 
 
-def early_exit(exit: int, length: int = 4, **settings: Any) -> Strategy:
-    """The target's first `exit` decoder layers draft under the lossless rule."""
-    _check(exit=exit, length=length)
-    return Strategy(drafter=Neural("target", length, exit=exit), **settings)
-
-
-def calm(
-    threshold: float,
-    tau: float = 0.0,
-    *,
-    measure: str = SATURATION,
-    decay: str = PAPER,
-    **settings: Any,
-) -> Strategy:
-    """CALM (Schuster et al. 2022): each token leaves the target where a layer is sure enough.
-
-    Raises:
-      ValueError: when a setting is out of range.
-    """
-    _check(threshold=threshold, tau=tau, measure=measure, decay=decay)
-    numbers = ((THRESHOLD, float(threshold)), (TAU, float(tau)))
-    return Strategy(calm=Calm(measure, decay), numbers=numbers, **settings)
-
-
-def bild(
-    fallback: float,
-    rollback: float,
-    *,
-    model: str = "",
-    exit: int | None = None,
-    length: int = WINDOW,
-    distance: str = "cross_entropy",
-    verify_eos: bool = False,
-    compat: str = "paper",
-    equal_argmax: bool = True,
-    verify: str = WHOLE,
-    **settings: Any,
-) -> Strategy:
-    """Big Little Decoder (Kim et al., 2023): `model` hands over below the fallback threshold.
-
-    It is the model called "drafter", or with `exit` so many of the target's first decoder layers.
-    The target drops drafts whose `distance` exceeds the rollback threshold. Fallback 0 never hands
-    over before the window of `length` tokens is full, above 1 always; rollback infinity drops
-    nothing.
-
-    Raises:
-      ValueError: when a setting is of no use.
-    """
-    _check(fallback=fallback, rollback=rollback, length=length, distance=distance, compat=compat)
-    _check(verify_eos=verify_eos, equal_argmax=equal_argmax, verify=verify)
-    _check(**({} if exit is None else {"exit": exit}), **({"model": model} if model else {}))
-    official = compat == OFFICIAL
-    rule = Rollback(distance, equal_argmax=equal_argmax, official=official)
-    little = Little(
-        model or ("drafter" if exit is None else "target"),
-        length,
-        confidence="fallback",
-        exit=exit,
-        keep_logits=rule.compares_laws,
-        verify_eos=verify_eos,
-        official=official,
-    )
-    numbers = (("fallback", float(fallback)), ("rollback", float(rollback)))
-    made = Strategy(little, rule, numbers=numbers, widths=_widths(little, verify), **settings)
-    if official and not made.greedy:
-        raise ValueError(f"compat is {compat!r}; it must be 'paper' at a temperature above 0")
-    return made
-
-
-def oracle(engage: float, model: str = "drafter") -> Strategy:
-    """`model` writes, the target whatever it would write with a probability below `engage`.
-
-    Both see every prefix, greedily (Kim et al., 2023, Figure 2): no way to be fast, but the least
-    engagement of the target that a quality needs.
-    """
-    _check(engage=engage, model=model)
-    return Strategy(Little(model, 1, verify_eos=True), Oracle(), numbers=(("engage", engage),))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Field:
-    """A field of a strategy in a config."""
-
-    kind: Callable[[Any], Any]
-    allowed: str
-    check: Callable[[Any], bool]
-
-
-def fitting_widths(drafter: Drafter) -> tuple[int, ...]:
-    """`running.lengths`; before them 0 for drafters that may propose nothing at all."""
-    always = isinstance(drafter, Neural) and drafter.confidence is None
-    return (*(() if always else (0,)), *running.lengths(drafter.width))
-
-
-def _widths(drafter: Drafter, verify: str) -> tuple[int, ...]:
-    """`Strategy.widths` for a choice of `VERIFY`."""
-    return fitting_widths(drafter) if verify == DRAFTED else ()
-
-
-_KINDS = {float: numbers.Real, int: numbers.Integral}
-"""What values count as a kind: numpy's, too."""
-
-_POSITIVE = _Field(int, "an integer of at least 1", lambda x: x >= 1)
-_UNIT = _Field(float, "a number in (0, 1]", lambda x: 0.0 < x <= 1.0)
-_NAME = _Field(str, "a name", bool)
-_TIME = _Field(float, "a number of at least 0", lambda x: 0.0 <= x < float("inf"))
-_FLAG = _Field(bool, "True or False", lambda x: True)
-_THRESHOLD = _Field(float, "a number of at least 0, or 'inf'", lambda x: x >= 0)
-_TIMES = _Field(tuple, "a list of numbers of at least 0", lambda x: all(map(_is_time, x)))
-_LENGTHS = _Field(tuple, "a list of integers of at least 1", lambda x: all(map(_is_length, x)))
-_NAMES = _Field(tuple, "a list of names", lambda x: all(isinstance(name, str) for name in x))
-_ROWS = _Field(tuple, "a list of rows", lambda x: all(isinstance(row, tuple) for row in x))
-
-
-def _is_time(x: Any) -> bool:
-    return isinstance(x, (int, float)) and not isinstance(x, bool) and 0.0 <= x < float("inf")
-
-
-def _is_length(x: Any) -> bool:
-    return isinstance(x, int) and not isinstance(x, bool) and x >= 1
-
-
-def _choice(*known: str) -> _Field:
-    return _Field(str, f"one of {', '.join(known)}", known.__contains__)
-
-
-_FIELDS: dict[str, _Field] = {
-    "drafter": _NAME,
-    "rule": _NAME,
-    "model": _NAME,
-    "table": _Field(str, "a name other than 'heads'", lambda x: x not in ("", "heads")),
-    "length": _POSITIVE,
-    "shortest": _POSITIVE,
-    "longest": _POSITIVE,
-    "confidence": _Field(float, "a number in [0, 1]", lambda x: 0.0 <= x <= 1.0),
-    "lenience": _UNIT,
-    "fallback": _THRESHOLD,
-    "rollback": _THRESHOLD,
-    "distance": _Field(str, f"one of {', '.join(DISTANCES)}", DISTANCES.__contains__),
-    "verify_eos": _FLAG,
-    "equal_argmax": _FLAG,
-    "compat": _Field(str, f"one of {', '.join(COMPAT)}", COMPAT.__contains__),
-    "engage": _THRESHOLD,
-    "temperature": _Field(
-        float, "0 (greedy) or a positive number", lambda x: 0 <= x < float("inf")
-    ),
-    "top_k": _Field(int, "0 (off) or a positive integer", lambda x: x >= 0),
-    "top_p": _UNIT,
-    "adapt": _choice(FIXED, ACCEPTANCE, BREAK_EVEN),
-    running.COST: _TIME,
-    running.VERIFICATION: _TIME,
-    running.OVERHEAD: _TIME,
-    running.EXPECTED: _Field(float, "a number in (0, 1)", lambda x: 0.0 < x < 1.0),
-    "verify": _choice(*VERIFY),
-    "exit": _POSITIVE,
-    THRESHOLD: _Field(float, "a number in [0, 1]", lambda x: 0.0 <= x <= 1.0),
-    TAU: _TIME,
-    "measure": _choice(*MEASURES),
-    "decay": _choice(*DECAYS),
-    "drafters": _NAMES,
-    "matrix": _ROWS,
-    "reviewers": _choice(SAMPLED, GREEDY),
-    "arms": _NAMES,
-    "policy": _NAME,
-    "mode": _choice(*choosing.MODES),
-    "choices": _NAME,
-    "bandit": _choice(*switching.KINDS),
-    "context": _Field(int, "an integer of at least 2", lambda x: x >= 2),
-    "spread": _TIME,
-    "ridge": _Field(float, "a positive number", lambda x: 0.0 < x < float("inf")),
-    switching.COSTS: _TIMES,
-    "lengths": _LENGTHS,
-    switching.TRUST: _Field(float, "a positive number", lambda x: 0.0 < x < float("inf")),
-    switching.DISCOUNT: _Field(float, "a number in [0, 1]", lambda x: 0.0 <= x <= 1.0),
-    switching.EXPLORE: _TIME,
-    switching.PRIOR: _TIME,
-}
-
-_SETTINGS = ("temperature", "top_k", "top_p")
-_ALWAYS = ("drafter", "rule", "verify", *_SETTINGS)
-
-_DRAFTERS: dict[str, tuple[Callable[..., Drafter], tuple[str, ...]]] = {
-    "none": (Nothing, ()),
-    "neural": (Neural, ("model", "length", "confidence", "adapt", *running.DEFAULTS)),
-    "early_exit": (
-        functools.partial(Neural, "target"),
-        ("exit", "length", "confidence", "adapt", *running.DEFAULTS),
-    ),
-    "blockwise": (Blockwise, ("model", "length")),
-    "unigram": (lambda **f: NGram(order=1, **f), ("length", "table")),
-    "bigram": (NGram, ("length", "table")),
-    "prompt_lookup": (PromptLookup, ("length", "shortest", "longest")),
-    "max_gram": (MaxGram, ("length", "table", "longest")),
-    "uniform": (Uniform, ("length",)),
-    "cascade": (cascade, ("drafters", "matrix", "lenience", "reviewers")),
-}
-
-Method = tuple[Callable[..., Strategy], tuple[str, ...], tuple[str, ...]]
-"""A strategy's builder, the fields that it needs, and those that it may have."""
-
-_METHODS: dict[str, Method] = {
-    "bild": (
-        bild,
-        ("fallback", "rollback"),
-        (
-            "model",
-            "exit",
-            "length",
-            "distance",
-            "verify_eos",
-            "compat",
-            "equal_argmax",
-            "verify",
-            *_SETTINGS,
-        ),
-    ),
-    "oracle": (oracle, ("engage",), ("model",)),
-    "calm": (calm, (THRESHOLD,), (TAU, "measure", "decay", *_SETTINGS)),
-}
-"""Drafters that come with their own rule."""
-
-_RULES: dict[str, tuple[Callable[[], Rule], tuple[str, ...]]] = {
-    "lossless": (SpeculativeSampling, ()),
-    "lenient": (Lenient, ("lenience",)),
-}
-
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    "neural": {"model": "drafter"},
-    "blockwise": {"model": "drafter"},
-}
-
-_REQUIRED = ("exit", "length", "drafters", "matrix")
-"""Fields that drafters which have them cannot do without."""
-
-_THRESHOLDS = ("confidence", "lenience")
-"""Fields whose value is traced; the drafter or rule holds only the option's name."""
-
-_TRACED = (*_THRESHOLDS, *running.DEFAULTS)
-
-
-def from_config(
-    name: str,
-    spec: Mapping[str, Any],
-    vocab_size: int,
-    more: Mapping[str, Method] | None = None,
-) -> Strategy:
-    """The strategy that `config.strategies.<name>` spells; `more` are methods of other rooms.
+def strategy(**given: Any) -> Strategy:
+    """A strategy from the fields that a config has: `strategy(drafter="neural", length=4)`.
 
     Raises:
       UserError: when a field is unknown, missing, out of range, or of no use to the drafter.
     """
-    where = f"strategies.{name}"
-    values = {field: _value(f"{where}.{field}", field, spec[field]) for field in spec}
-    methods = _METHODS | dict(more or {})
-    drafter = _chosen(where, "drafter", values.get("drafter", "none"), _DRAFTERS | methods)
-    if drafter in methods:
-        return _whole(where, drafter, values, methods[drafter])
-    rule = _chosen(where, "rule", values.get("rule", "lossless"), _RULES)
-    build, drafter_fields = _DRAFTERS[drafter]
-    make_rule, rule_fields = _RULES[rule]
-    allowed = (*_ALWAYS, *drafter_fields, *rule_fields)
-    for field in values:
-        if field not in allowed:
-            raise UserError(
-                f"{where}.{field} does not apply to drafter {drafter!r} with rule {rule!r}; "
-                f"allowed are {', '.join(allowed)}"
-            )
-    for field in (*(each for each in _REQUIRED if each in drafter_fields), *rule_fields):
-        if field not in values:
-            raise UserError(f"{where}.{field} is missing; it must be {_FIELDS[field].allowed}")
-    if values.get("adapt", FIXED) == FIXED:
-        for field in running.DEFAULTS:
-            if field in values:
-                raise UserError(
-                    f"{where}.{field} needs {where}.adapt to be {ACCEPTANCE!r} or {BREAK_EVEN!r}"
-                )
-    given = {f: values[f] for f in drafter_fields if f in values and f not in _TRACED}
-    given |= {f: f for f in drafter_fields if f in values and f in _THRESHOLDS}
-    if drafter == "uniform":
-        given["vocab_size"] = vocab_size
+    return from_config("", given)
+
+
+Method = Callable[[str, Mapping[str, Any]], Strategy]
+"""Makes the strategy called by a name of the fields that a config gives."""
+
+
+def from_config(
+    name: str, spec: Mapping[str, Any], more: Mapping[str, Method] | None = None
+) -> Strategy:
+    """The strategy that a config spells under `name`; `more` are drafters of other rooms.
+
+    Without a name the fields are arguments of a call.
+
+    Raises:
+      UserError: when a field is unknown, missing, out of range, or of no use to the drafter.
+    """
+    where = f"strategies.{name}." if name else ""
+    more = dict(more or {})
     try:
-        made = build(**_DEFAULTS.get(drafter, {}) | given)
-        return Strategy(
-            drafter=made,
-            rule=make_rule(),
-            numbers=tuple((f, values[f]) for f in _TRACED if f in values),
-            widths=_widths(made, values.get("verify", WHOLE)),
-            **{f: values[f] for f in ("temperature", "top_k", "top_p") if f in values},
-        )
+        drafter = _chosen(where, "drafter", spec.get("drafter", "none"), {**DRAFTERS, **more})
+        if drafter in more:
+            return more[drafter](name, spec)
+        return _built(where, drafter, spec)
     except ValueError as error:
-        raise UserError(f"{where}: {error}") from None
+        raise UserError(str(error)) from None
 
 
-def _whole(where: str, drafter: str, values: dict[str, Any], method: Method) -> Strategy:
-    """The strategy of a method that comes with its own rule."""
-    build, needed, optional = method
-    given = {field: value for field, value in values.items() if field != "drafter"}
-    for field in given:
-        if field not in (*needed, *optional):
-            allowed = ", ".join(("drafter", *needed, *optional))
-            raise UserError(
-                f"{where}.{field} does not apply to drafter {drafter!r}; allowed are {allowed}"
-            )
-    for field in needed:
-        if field not in given:
-            raise UserError(f"{where}.{field} is missing; it must be {_FIELDS[field].allowed}")
+def _built(where: str, drafter: str, spec: Mapping[str, Any]) -> Strategy:
+    drafter_entry = DRAFTERS[drafter]
+    own_rule = drafter_entry.cls.rule_type
+    default_rule = RULES.name_of(own_rule) if own_rule else "lossless"
+    rule_entry = RULES[_chosen(where, "rule", spec.get("rule", default_rule), RULES)]
+    reader = _chosen(where, "reader", spec.get("reader", "whole"), READERS)
+    parts = drafter_entry.cls, rule_entry.cls, READERS[reader].cls
+    known = _known(parts)
+    who = f"drafter {drafter!r} with rule {rule_entry.name!r}"
+    values = checked_values(where, spec, known, who, ("drafter", "rule", "reader"))
+    for cls in parts:
+        if hasattr(cls, "check_values"):
+            _say_where(where, cls.check_values, values)
+    return _say_where(where, _assembled, parts, values)
+
+
+def _known(parts: tuple[type, ...]) -> dict[str, Schema]:
+    """The fields of a strategy made of these classes."""
+    known: dict[str, Schema] = {}
+    for cls in (*parts, Drawing):
+        known |= schemas(cls)
+    return known
+
+
+def checked_values(
+    where: str,
+    spec: Mapping[str, Any],
+    known: Mapping[str, Schema],
+    who: str,
+    names: tuple[str, ...] = ("drafter",),
+) -> dict[str, Any]:
+    """The values of `known` fields that a config gives beside what `names` something.
+
+    Raises:
+      UserError: when a field is unknown to `who`, missing, or its value not allowed.
+    """
+    for field in spec:
+        if field not in (*names, *known):
+            allowed = ", ".join((*names, *known))
+            raise UserError(f"{where}{field} does not apply to {who}; allowed are {allowed}")
+    given = {name: value for name, value in spec.items() if name not in names}
+    values = {name: known[name].value(f"{where}{name}", value) for name, value in given.items()}
+    for field, schema in known.items():
+        if schema.required and field not in values:
+            raise UserError(f"{where}{field} is missing; it must be {schema.allowed}")
+    return values
+
+
+def _assembled(parts: tuple[type, ...], values: dict[str, Any]) -> Strategy:
+    made, numbers = [], {}
+    for cls in parts:
+        mine = {name: value for name, value in values.items() if name in schemas(cls)}
+        part, own = fields.build(cls, mine)
+        made.append(part)
+        numbers |= own
+    drafter, rule, reader = made
+    drawing = {name: value for name, value in values.items() if name in schemas(Drawing)}
+    return Strategy(
+        drafter,
+        rule,
+        numbers=tuple(numbers.items()),
+        reader=reader.around(drafter.spec, drafter.reader),
+        **drawing,
+    )
+
+
+def _say_where(where: str, check: Callable[..., Any], *args: Any) -> Any:
     try:
-        return build(**given)
+        return check(*args)
+    except UserError:
+        raise
     except ValueError as error:
-        raise UserError(f"{where}: {error}") from None
+        raise UserError(f"{where.rstrip('.')}: {error}" if where else str(error)) from None
 
 
-def _check(**fields: Any) -> None:
-    """Refuses arguments of the builders above by the rules of the fields of their names."""
-    for field, value in fields.items():
-        _value(field, field, value)
-
-
-def _value(where: str, field: str, value: Any) -> Any:
-    if field not in _FIELDS:
-        raise UserError(f"{where} is not a field of a strategy; allowed are {', '.join(_FIELDS)}")
-    known, value = _FIELDS[field], _hashable(value)
-    if known is _THRESHOLD and value == "inf":  # JSON has no number for it
-        return float("inf")
-    fits = isinstance(value, _KINDS.get(known.kind, known.kind))
-    fits &= isinstance(value, bool) == (known.kind is bool)
-    if not (fits and known.check(value)):
-        raise UserError(f"{where} is {value!r}; it must be {known.allowed}")
-    return known.kind(value)
-
-
-def _hashable(value: Any) -> Any:
-    """The value with all its lists as tuples."""
-    return tuple(map(_hashable, value)) if isinstance(value, (list, tuple)) else value
-
-
-def _chosen(where: str, field: str, value: str, table: Mapping[str, Any]) -> str:
-    if value not in table:
-        raise UserError(f"{where}.{field} is {value!r}; it must be one of {', '.join(table)}")
+def _chosen(where: str, field: str, value: Any, table: Mapping[str, Any]) -> str:
+    if not isinstance(value, str) or value not in table:
+        raise UserError(f"{where}{field} is {value!r}; it must be one of {', '.join(table)}")
     return value

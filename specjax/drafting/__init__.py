@@ -1,0 +1,5 @@
+"""Everything that proposes tokens: models, n-grams, copies, parallel heads, cascades of them.
+
+Each file is one drafter, registered under its config name (`core.registry.DRAFTERS`); what a
+drafter must give is said in `core.drafter`.
+"""

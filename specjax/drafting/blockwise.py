@@ -1,83 +1,67 @@
-"""Blockwise parallel drafting: one model call gives the laws of all drafted tokens.
+"""Blockwise parallel drafting: one model call gives the distributions of all drafted tokens.
 
 Stern et al. (2018), as a drafter of speculative sampling (docs/methods/blockwise.md). Tokens are
 drawn independently given the prefix, which the lossless rules allow: they test each token against
-the law it was drawn from.
+the distribution it was drawn from.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from specjax.drafting.base import (
-    LENGTH,
-    Caches,
-    Call,
-    Context,
-    Draft,
-    Models,
-    fold,
-    lookup,
-    propose,
-    until_eos,
-)
-from specjax.drafting.sync import catch_up, last_hidden
+from specjax.core import fields
+from specjax.core.calls import Call
+from specjax.core.catching_up import catch_up, last_hidden
+from specjax.core.context import Context, fold
+from specjax.core.draft import Draft
+from specjax.core.drafter import Drafter, Log, Memory, calls_of
+from specjax.core.env import Env
+from specjax.core.proposing import drawn_from, propose
+from specjax.core.registry import DRAFTERS
+from specjax.core.rows import Caches, until_eos
+from specjax.core.spec import Spec
 from specjax.models.heads import LoadedHeads
 
 
+@DRAFTERS.register("blockwise", example={"length": 2})
 @dataclasses.dataclass(frozen=True)
-class Blockwise:
-    """Drafts `length` tokens with one call of the trunk called `model` and its first heads.
+class Blockwise(Drafter):
+    """Tokens of parallel heads, all from one call of their trunk.
 
     `heads` names the `LoadedHeads` in `params`.
     """
 
-    model: str
-    length: int
+    length: int = fields.draft_length(help="drafted tokens, at most as many as there are heads")
+    model: str = fields.name("drafter", help="the heads' trunk")
     heads: str = "heads"
 
     @property
-    def width(self) -> int:
-        return self.length
-
-    @property
-    def reach(self) -> int:
-        return self.length
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        return (self.model,)
-
-    @property
-    def tables(self) -> tuple[str, ...]:
-        return (self.heads,)
-
-    @property
-    def writers(self) -> tuple[str, ...]:
-        return (self.model,)
-
-    @property
-    def schedule(self) -> tuple[Call, ...]:
-        return (Call(self.model, self._lag, self.length),)
+    def spec(self) -> Spec:
+        return Spec(
+            width=self.length,
+            reach=self.length,
+            calls=(Call(self.model, self._lag, self.length),),
+            models=(self.model,),
+            resources=(self.heads,),
+            writers=(self.model,),
+        )
 
     @property
     def _lag(self) -> int:
         """Tokens fed: after a fully accepted draft the trunk has seen neither it nor the bonus."""
         return self.length + 1
 
-    def check(self, models: Models, params: Mapping[str, Any]) -> None:
+    def check(self, env: Env) -> None:
         """Refuses heads that do not fit.
 
         Raises:
           ValueError: when there are fewer heads than `length`, or they were made for another
             width.
         """
-        loaded = params[self.heads]
+        loaded = env.params[self.heads]
         if not isinstance(loaded, LoadedHeads):
             raise ValueError(f"{self.heads!r} is a {type(loaded).__name__}; it must be LoadedHeads")
         heads = loaded.heads
@@ -86,36 +70,25 @@ class Blockwise:
                 f"length is {self.length}; {self.heads!r} holds {heads.count} heads, so it must be"
                 f" at most {heads.count}"
             )
-        width = lookup(models, self.model).config.d_model
+        width = env[self.model].model.config.d_model
         if heads.d_model != width:
             raise ValueError(
                 f"{self.heads!r} was made for a model of width {heads.d_model}; {self.model!r} has"
                 f" {width}"
             )
 
-    def draft(
-        self,
-        models: Models,
-        params: dict[str, Any],
-        caches: Caches,
-        context: Context,
-        keys: jax.Array,
-    ) -> tuple[Draft, Caches]:
-        model, weights = lookup(models, self.model), params[self.model]
-        cache = catch_up(model, weights, caches[self.model], context, self._lag)
-        hidden, cache = last_hidden(model, weights, cache, context, self._lag)
-        loaded = params[self.heads]
+    def propose(
+        self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
+    ) -> tuple[Draft, Caches, Memory, Log]:
+        trunk, loaded = env[self.model], env.params[self.heads]
+        cache = catch_up(trunk, caches[self.model], context, self._lag)
+        hidden, cache = last_hidden(trunk, cache, context, self._lag)
         used = dataclasses.replace(loaded.heads, count=self.length)
-        logits = model.read_out(weights, used.states(loaded.params, hidden))
-        each = jax.vmap(fold, in_axes=(None, 0), out_axes=1)(keys, jnp.arange(self.length))
+        logits = trunk.read_out(used.states(loaded.params, hidden))
+        head_keys = jax.vmap(fold, in_axes=(None, 0), out_axes=1)(keys, jnp.arange(self.length))
         per_head = jax.vmap(propose, in_axes=(1, None, 1), out_axes=1)
-        tokens, laws = per_head(logits, context.options.sampling, each)
-        draft = Draft(
-            tokens=tokens,
-            length=jnp.minimum(until_eos(tokens, model.eos), context.room),
-            probs=laws,
-            source=jnp.zeros_like(tokens),
-            calls={self.model: context.active.astype(jnp.int32)},
-            stop_reason=jnp.full(context.length.shape, LENGTH, jnp.int32),
-        )
-        return draft, {**caches, self.model: cache}
+        tokens, probs = per_head(logits, context.options.sampling, head_keys)
+        length = until_eos(tokens, trunk.eos)
+        draft = Draft.chain(tokens, length, drawn_from(tokens, probs))
+        log = calls_of({self.model: context.active.astype(jnp.int32)})
+        return draft, {**caches, self.model: cache}, memory, log

@@ -4,37 +4,33 @@ Chen et al., "Cascade Speculative Drafting for Even Faster LLM Inference" (2024)
 (docs/methods/cascade.md). `Reviewed` is its recursion: a model reviews what its inner drafter
 proposes and hands the result on as a draft. `Horizontal` is its inner loop: one drafter after
 another extends the draft. Both draft on a tentative prefix and rewind the caches of the models
-below them. `drafting/matrix.py` makes cascades of the two.
+below them. `matrix.py` makes cascades of the two.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.drafting.base import (
-    LENGTH,
-    Caches,
-    Call,
-    Context,
-    Draft,
-    Drafter,
-    Models,
-    distinct,
-    fold,
-    lookup,
-    parts,
-    until_eos,
-)
-from specjax.drafting.rows import append, cut, ends_text, rewind
-from specjax.drafting.sync import catch_up, catch_up_runs, feed_drafted, window
+from specjax.core.calls import Call, parts
+from specjax.core.catching_up import catch_up, catch_up_runs, feed_drafted
+from specjax.core.context import Context, fold
+from specjax.core.distribution import Dense, OneHot, probability
+from specjax.core.draft import Draft
+from specjax.core.drafter import CALLS, Drafter, Log, Memory, Outcome, calls_of, distinct
+from specjax.core.env import Env
+from specjax.core.reading import Reading
+from specjax.core.rows import Caches, append, ends_text, rewind, until_eos, window
+from specjax.core.rule import NestableRule
+from specjax.core.spec import Spec
+from specjax.core.verdict import tested
+from specjax.models.base import PromptReading
 from specjax.sampling import Sampling
-from specjax.verification.base import Rule, probability
-from specjax.verification.exact import SpeculativeSampling
+from specjax.verification.lenient import SCORE
+from specjax.verification.speculative_sampling import SpeculativeSampling
 
 LAG = 2
 """Tokens a reviewer is fed before a draft at least: after its whole draft stood it has not seen its
@@ -45,86 +41,86 @@ INNER, REVIEW = 0, 1
 
 
 @dataclasses.dataclass(frozen=True)
-class Reviewed:
+class Reviewed(Drafter):
     """The drafts of `inner`, reviewed by the model called `model`.
 
-    A draft is what stands and the model's own next token, drawn by the law that `rule` induces; at
-    temperature 0 the model's argmax. Around `Nothing` it is one autoregressive step. `lag` tokens
-    are fed before the inner draft; what else the model has not seen takes calls of its own.
+    A draft is what stands and the model's own next token, drawn by the distribution that `rule`
+    induces; at temperature 0 the model's argmax. Around `Nothing` it is one autoregressive step.
+    `lag` tokens are fed before the inner draft; what else the model has not seen takes calls of its
+    own. The memory is that of `inner`, which observes its reviewer.
     """
 
     model: str
     inner: Drafter
-    rule: Rule = SpeculativeSampling()
+    rule: NestableRule = SpeculativeSampling()
     lag: int = LAG
 
     def __post_init__(self) -> None:
-        if not self.rule.nestable:
+        if not isinstance(self.rule, NestableRule):
             raise ValueError(f"{self.rule} cannot review inside a cascade")
-        if self.model in self.inner.models:
+        if self.model in self.inner.spec.models:
             raise ValueError(f"{self.model!r} reviews its own drafts; a cascade names each once")
         _check_whole(self.inner)
 
     @property
-    def width(self) -> int:
-        return self.inner.width + 1
-
-    @property
-    def reach(self) -> int:
-        return max(self.inner.reach, self.inner.width + self.lag)
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        return (self.model, *self.inner.models)
-
-    @property
-    def tables(self) -> tuple[str, ...]:
-        return self.inner.tables
-
-    @property
-    def writers(self) -> tuple[str, ...]:
-        return (*self.inner.writers, self.model)
-
-    @property
-    def schedule(self) -> tuple[Call, ...]:
-        fed = self.inner.width + self.lag
-        return (*self.inner.schedule, Call(self.model, fed, self.inner.width + 1))
+    def spec(self) -> Spec:
+        inner = self.inner.spec
+        return Spec(
+            width=inner.width + 1,
+            reach=max(inner.reach, inner.width + self.lag),
+            calls=(*inner.calls, Call(self.model, inner.width + self.lag, inner.width + 1)),
+            models=(self.model, *inner.models),
+            resources=inner.resources,
+            writers=(*inner.writers, self.model),
+            always=True,
+        )
 
     @property
     def scored(self) -> bool:
-        """Whether a reviewer above needs `Draft.score`."""
+        """Whether a reviewer above needs scores."""
         return not self.rule.lossless
 
-    def draft(
-        self,
-        models: Models,
-        params: dict[str, Any],
-        caches: Caches,
-        context: Context,
-        keys: jax.Array,
-    ) -> tuple[Draft, Caches]:
-        model, weights = lookup(models, self.model), params[self.model]
-        draft, after = self.inner.draft(models, params, caches, context, fold(keys, INNER))
-        draft = cut(draft, context.room, model.eos)
-        runs = catch_up_runs(caches[self.model], context, self.lag) + 1
-        cache = catch_up(model, weights, caches[self.model], context, self.lag)
-        logits, cache = feed_drafted(model, weights, cache, context, draft.tokens, self.lag)
-        verdict = self.rule.verify(draft, logits, context.options, fold(keys, REVIEW))
-        stands = jnp.arange(self.width) < verdict.accepted[:, None]
-        tokens = jnp.where(stands, _padded(draft.tokens), verdict.next_token[:, None])
-        length = jnp.minimum(verdict.accepted + 1, until_eos(tokens, model.eos))
-        length = jnp.where(context.active, length, 0)
-        after = {**after, self.model: cache}
-        reviewed = Draft(
-            tokens=tokens,
-            length=length,
-            probs=verdict.probs,
-            source=jnp.where(stands, _padded(draft.source), len(self.inner.writers)),
-            calls={**draft.calls, self.model: jnp.where(context.active, runs, 0)},
-            stop_reason=draft.stop_reason,
-            score=probability(logits, tokens) if self.scored else None,
+    def begin(self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array) -> Memory:
+        return self.inner.begin(env, context, prompt, keys)
+
+    def propose(
+        self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
+    ) -> tuple[Draft, Caches, Memory, Log]:
+        model, own = env[self.model], caches[self.model]
+        inside = context.replace(most=_of_use(self.inner, context.most))
+        draft, after, memory, log = self.inner.propose(
+            env, caches, memory, inside, fold(keys, INNER)
         )
-        return reviewed, rewind(after, caches, context.length + length, context.active)
+        draft = draft.cut(inside.most, model.eos)
+        runs = catch_up_runs(own, context, self.lag) + 1
+        cache = catch_up(model, own, context, self.lag)
+        logits, cache = feed_drafted(model, cache, context, draft.tokens, self.lag)
+        reading, options = Reading(logits), context.options
+        verdict = self.rule.judge(draft, reading, options, fold(keys, REVIEW))
+        length = jnp.minimum(verdict.count, until_eos(verdict.tokens, model.eos))
+        length = jnp.where(context.active, length, 0)
+        memory = self.inner.observe(memory, Outcome(
+            draft, reading, verdict, length,
+            jnp.minimum(verdict.accepted, length), tested(verdict.accepted, draft.length), context,
+        ))  # fmt: skip
+        # Greedily every token was certain, whatever the rule let through.
+        distribution = OneHot(verdict.tokens)
+        if not options.sampling.greedy:
+            distribution = self.rule.distribution(draft, reading, options)
+        stands = jnp.arange(self.spec.width) < verdict.accepted[:, None]
+        writer = jnp.pad(draft.drafted_by, ((0, 0), (0, 1)))
+        reviewed = Draft.chain(
+            verdict.tokens,
+            length,
+            distribution,
+            drafted_by=jnp.where(stands, writer, len(self.inner.spec.writers)),
+            aux={SCORE: probability(logits, verdict.tokens)} if self.scored else None,
+        )
+        after = rewind(
+            {**after, self.model: cache}, caches, context.length + length, context.active
+        )
+        log = log | calls_of({self.model: jnp.where(context.active, runs, 0)})
+        return reviewed, after, memory, log
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,13 +144,14 @@ class _Progress:
     ended: jax.Array  # [B] by an EOS
     probs: jax.Array | None  # [B, W, V]
     score: jax.Array | None  # [B, W]
-    source: jax.Array  # [B, W]
-    calls: dict[str, jax.Array]
+    drafted_by: jax.Array  # [B, W]
+    runs: dict[str, jax.Array]
     caches: Caches
+    memories: tuple[Memory, ...]  # of the stages
 
 
 @dataclasses.dataclass(frozen=True)
-class Horizontal:
+class Horizontal(Drafter):
     """One drafter after another, the best first: early tokens matter most.
 
     A stage is called while the draft is shorter than its `until`, which counts the tokens of all
@@ -166,98 +163,98 @@ class Horizontal:
     greedy: bool = False
 
     @property
-    def width(self) -> int:
-        """Tokens of the longest draft: what full calls reach but never pass.
+    def spec(self) -> Spec:
+        specs = [stage.drafter.spec for stage in self.stages]
+        reaches = (
+            stage.until - 1 + spec.reach for stage, spec in zip(self.stages, specs, strict=True)
+        )
+        return Spec(
+            width=self._width(),
+            reach=max(reaches),
+            calls=self._calls(),
+            models=distinct(spec.models for spec in specs),
+            resources=distinct(spec.resources for spec in specs),
+            writers=distinct(spec.writers for spec in specs),
+        )
 
-        See docs/methods/cascade.md, "Length of a draft".
+    def _width(self) -> int:
+        """The bound of docs/methods/cascade.md, which full calls reach but never pass.
 
         A reviewer may stop one token short of its stage's end. One full draft of any other
         drafter ends its stage.
         """
         most = 0
         for stage in self.stages:
-            start = stage.until - 1 if stage.drafter.models else min(most, stage.until - 1)
-            most = max(most, start + stage.drafter.width)
+            spec = stage.drafter.spec
+            start = stage.until - 1 if spec.models else min(most, stage.until - 1)
+            most = max(most, start + spec.width)
         return most
 
-    @property
-    def reach(self) -> int:
-        return max(stage.until - 1 + stage.drafter.reach for stage in self.stages)
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        return distinct(stage.drafter.models for stage in self.stages)
-
-    @property
-    def tables(self) -> tuple[str, ...]:
-        return distinct(stage.drafter.tables for stage in self.stages)
-
-    @property
-    def writers(self) -> tuple[str, ...]:
-        return distinct(stage.drafter.writers for stage in self.stages)
-
-    @property
-    def schedule(self) -> tuple[Call, ...]:
+    def _calls(self) -> tuple[Call, ...]:
         """Of a draft whose calls are all full, and of models that only shorter ones need a call."""
         calls, length = [], 0
         for stage in self.stages:
-            count = -(-max(stage.until - length, 0) // stage.drafter.width)
-            if not {call.model for call in stage.drafter.schedule} <= {c.model for c in calls}:
+            spec = stage.drafter.spec
+            count = -(-max(stage.until - length, 0) // spec.width)
+            if not {call.model for call in spec.calls} <= {call.model for call in calls}:
                 count = max(count, 1)
-            calls += stage.drafter.schedule * count
-            length += stage.drafter.width * count
+            calls += spec.calls * count
+            length += spec.width * count
         return tuple(calls)
 
     @property
     def scored(self) -> bool:
-        """Whether any stage says `Draft.score`."""
+        """Whether any stage gives scores."""
         return any(getattr(stage.drafter, "scored", False) for stage in self.stages)
 
-    def draft(
-        self,
-        models: Models,
-        params: dict[str, Any],
-        caches: Caches,
-        context: Context,
-        keys: jax.Array,
-    ) -> tuple[Draft, Caches]:
+    def begin(self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array) -> Memory:
+        return tuple(stage.drafter.begin(env, context, prompt, keys) for stage in self.stages)
+
+    def propose(
+        self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
+    ) -> tuple[Draft, Caches, Memory, Log]:
         if self.greedy:
             context = context.replace(
                 options=context.options.replace(sampling=Sampling(greedy=True))
             )
-        eos = distinct(lookup(models, name).eos for name in self.models)
-        progress = self._empty(models, caches, context)
-        for stage in self.stages:
+        spec = self.spec
+        eos = distinct(env[name].eos for name in spec.models) or env.target.eos
+        progress = self._empty(env, caches, memory, context)
+        for index, stage in enumerate(self.stages):
 
-            def call(p: _Progress, stage: Stage = stage) -> _Progress:
-                inside = context.replace(tokens=p.tokens, length=p.length, active=p.going)
-                draft, after = stage.drafter.draft(
-                    models, params, p.caches, inside, fold(keys, p.length)
+            def call(p: _Progress, index: int = index, stage: Stage = stage) -> _Progress:
+                left = jnp.where(p.going, context.most - (p.length - context.length), 0)
+                inside = context.replace(
+                    tokens=p.tokens,
+                    length=p.length,
+                    active=p.going,
+                    most=_of_use(stage.drafter, left),
                 )
-                room = jnp.minimum(inside.room, self.width - (p.length - context.length))
-                draft = cut(draft, room, eos)
-                return self._extended(p, stage, draft, after, context, eos)
+                draft, after, own, log = stage.drafter.propose(
+                    env, p.caches, p.memories[index], inside, fold(keys, p.length)
+                )
+                memories = (*p.memories[:index], own, *p.memories[index + 1 :])
+                p = p.replace(memories=memories)
+                return self._extended(p, stage, draft.cut(left, eos), after, log, context, eos)
 
             progress = progress.replace(going=_open(progress, context, stage))
             progress = jax.lax.while_loop(lambda p: jnp.any(p.going), call, progress)
-        draft = Draft(
-            tokens=window(progress.tokens, context.length, self.width),
-            length=progress.length - context.length,
-            probs=progress.probs,
-            source=progress.source,
-            calls=progress.calls,
-            stop_reason=jnp.full(context.length.shape, LENGTH, jnp.int32),
-            score=progress.score,
+        tokens = window(progress.tokens, context.length, spec.width)
+        draft = Draft.chain(
+            tokens,
+            progress.length - context.length,
+            None if progress.probs is None else Dense(progress.probs),
+            drafted_by=progress.drafted_by,
+            aux=None if progress.score is None else {SCORE: progress.score},
         )
-        return draft, {**caches, **progress.caches}
+        return draft, {**caches, **progress.caches}, progress.memories, calls_of(progress.runs)
 
-    def _empty(self, models: Models, caches: Caches, context: Context) -> _Progress:
-        rows = context.length.shape[0]
-        drafted = rows, self.width
+    def _empty(self, env: Env, caches: Caches, memory: Memory, context: Context) -> _Progress:
+        spec, rows = self.spec, context.length.shape[0]
+        drafted = rows, spec.width
         probs = None
-        if self.models and not context.options.sampling.greedy:
-            vocabulary = lookup(models, self.models[0]).vocab_size
-            probs = jnp.zeros((*drafted, vocabulary), jnp.float32)
+        if spec.models and not context.options.sampling.greedy:
+            probs = jnp.zeros((*drafted, env.target.vocab_size), jnp.float32)
         return _Progress(
             tokens=context.tokens,
             length=context.length,
@@ -265,9 +262,10 @@ class Horizontal:
             ended=jnp.zeros((rows,), bool),
             probs=probs,
             score=jnp.zeros(drafted, jnp.float32) if self.scored else None,
-            source=jnp.zeros(drafted, jnp.int32),
-            calls={part: jnp.zeros((rows,), jnp.int32) for part in parts(self)},
-            caches={name: caches[name] for name in self.models},
+            drafted_by=jnp.zeros(drafted, jnp.int32),
+            runs={part: jnp.zeros((rows,), jnp.int32) for part in parts(spec.calls)},
+            caches={name: caches[name] for name in spec.models},
+            memories=memory,
         )
 
     def _extended(
@@ -276,45 +274,44 @@ class Horizontal:
         stage: Stage,
         draft: Draft,
         after: Caches,
+        log: Log,
         context: Context,
         eos: tuple[int, ...],
     ) -> _Progress:
         """The draft with that of one call behind it; rows that got none leave the stage."""
         count, place = draft.length, p.length - context.length
-        length = p.length + count
-        writer = jnp.array([self.writers.index(name) for name in stage.drafter.writers])
+        length, writers = p.length + count, self.spec.writers
+        writer = jnp.array([writers.index(name) for name in stage.drafter.spec.writers])
         extended = p.replace(
             tokens=append(p.tokens, p.length, draft.tokens, count),
             length=length,
             ended=p.ended | ends_text(draft.tokens, count, eos),
-            source=append(p.source, place, writer[draft.source], count),
-            calls={part: n + draft.calls.get(part, 0) for part, n in p.calls.items()},
+            drafted_by=append(p.drafted_by, place, writer[draft.drafted_by], count),
+            runs={part: runs + log.get(CALLS + part, 0) for part, runs in p.runs.items()},
             caches=rewind(after, p.caches, length, p.going),
         )
         if p.probs is not None:
-            law = draft.probs
-            if law is None:
-                law = jax.nn.one_hot(draft.tokens, p.probs.shape[-1], dtype=p.probs.dtype)
-            extended = extended.replace(probs=append(p.probs, place, law, count))
+            probs = draft.distribution.dense(p.probs.shape[-1]).probs
+            extended = extended.replace(probs=append(p.probs, place, probs, count))
         if p.score is not None:
             never = jnp.full(draft.tokens.shape, jnp.inf)
-            score = never if draft.score is None else draft.score
+            score = (draft.aux or {}).get(SCORE, never)
             extended = extended.replace(score=append(p.score, place, score, count))
         return extended.replace(going=p.going & (count > 0) & _open(extended, context, stage))
 
 
 def _open(p: _Progress, context: Context, stage: Stage) -> jax.Array:
     """Rows [B] that a stage may still extend."""
-    room = p.length < context.limit
-    return context.active & ~p.ended & room & (p.length - context.length < stage.until)
+    drafted = p.length - context.length
+    return context.active & ~p.ended & (drafted < jnp.minimum(context.most, stage.until))
+
+
+def _of_use(drafter: Drafter, most: jax.Array) -> jax.Array:
+    """Tokens [B] that an inner drafter may draft."""
+    return jnp.minimum(most, drafter.spec.width)
 
 
 def _check_whole(drafter: Drafter) -> None:
     """Refuses early exits: they draft on the target's cache, which has no tentative tokens."""
-    if any(call.exit is not None for call in drafter.schedule):
+    if any(call.exit is not None for call in drafter.spec.calls):
         raise ValueError(f"{drafter} is an early exit, which cannot draft inside a cascade")
-
-
-def _padded(drafted: jax.Array) -> jax.Array:
-    """Values [B, K + 1] of drafted tokens [B, K], with a place for the one that follows."""
-    return jnp.pad(drafted, ((0, 0), (0, 1)))

@@ -7,23 +7,18 @@ one-search form. Both search the prompt (the encoder input, too) and what was ge
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from specjax.drafting.base import (
-    LENGTH,
-    NO_MATCH,
-    Caches,
-    Context,
-    Draft,
-    Modelless,
-    Models,
-    last_token,
-)
-from specjax.drafting.rows import append
-from specjax.drafting.sync import window
+from specjax.core import fields
+from specjax.core.context import Context, last_token
+from specjax.core.draft import LENGTH, NO_MATCH, Draft
+from specjax.core.drafter import STOP, Drafter, Log, Memory
+from specjax.core.env import Env
+from specjax.core.registry import DRAFTERS
+from specjax.core.rows import Caches, append, window
+from specjax.core.spec import Spec
 
 NOT_A_TOKEN = -1
 
@@ -34,16 +29,16 @@ def text(context: Context, spare: int) -> tuple[jax.Array, jax.Array]:
     Encoder-decoder rows read source, then what follows the decoder start token. `spare` free
     slots at the end leave room for a draft.
     """
-    if context.source.shape[1] == 0:
+    if context.encoder_tokens.shape[1] == 0:
         return jnp.pad(context.tokens, ((0, 0), (0, spare))), context.length
-    width = context.source.shape[1]
+    width = context.encoder_tokens.shape[1]
     size = width + context.tokens.shape[1] + spare
     slot = jnp.arange(size)
-    offset = context.begin - context.source_length
-    both = jnp.concatenate([context.source, context.tokens], axis=1)
-    index = jnp.where(slot < context.source_length[:, None], slot, width + slot + offset[:, None])
+    offset = context.begin - context.encoder_length
+    both = jnp.concatenate([context.encoder_tokens, context.tokens], axis=1)
+    index = jnp.where(slot < context.encoder_length[:, None], slot, width + slot + offset[:, None])
     joined = jnp.take_along_axis(both, index, axis=1, mode="clip")
-    return joined, context.source_length + context.length - context.begin
+    return joined, context.encoder_length + context.length - context.begin
 
 
 def longest_match(
@@ -81,94 +76,76 @@ def longest_match(
 
 def pattern_length(context: Context) -> jax.Array:
     """Tokens [B] a pattern may have: of an encoder-decoder row only generated ones."""
-    if context.source.shape[1] == 0:
+    if context.encoder_tokens.shape[1] == 0:
         return context.length
     return context.length - context.begin
 
 
+@DRAFTERS.register("prompt_lookup", example={"length": 4, "longest": 8})
 @dataclasses.dataclass(frozen=True)
-class PromptLookup(Modelless):
-    """Proposes what followed the longest earlier occurrence of the current suffix.
+class PromptLookup(Drafter):
+    """What followed the longest earlier occurrence of the last tokens; nothing without one."""
 
-    A match needs at least `shortest` tokens and looks at no more than `longest`; without one
-    nothing is proposed.
-    """
-
-    length: int
-    shortest: int = 1
-    longest: int = 8
-    writers: ClassVar[tuple[str, ...]] = ("copy",)
+    length: int = fields.draft_length(help="drafted tokens")
+    shortest: int = fields.integer(1, help="fewest tokens of a match")
+    longest: int = fields.integer(8, help="most tokens of a match that are looked at")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 1 <= self.shortest <= self.longest:
             raise ValueError(
                 f"shortest is {self.shortest} and longest {self.longest}; "
                 "prompt lookup needs 1 <= shortest <= longest"
             )
 
-    def draft(
-        self,
-        models: Models,
-        params: dict[str, Any],
-        caches: Caches,
-        context: Context,
-        keys: jax.Array,
-    ) -> tuple[Draft, Caches]:
+    @property
+    def spec(self) -> Spec:
+        return Spec(width=self.length, writers=("copy",))
+
+    def propose(
+        self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
+    ) -> tuple[Draft, Caches, Memory, Log]:
         joined, length = text(context, spare=0)
         begin, size = longest_match(joined, length, pattern_length(context), self.longest)
-        found = size >= self.shortest
-        tokens = window(joined, begin, self.length)
-        draft = Draft(
-            tokens=tokens,
-            length=jnp.where(found, jnp.minimum(self.length, length - begin), 0),
-            probs=None,
-            source=jnp.zeros_like(tokens),
-            calls={},
-            stop_reason=jnp.where(found, LENGTH, NO_MATCH),
-        )
-        return draft, caches
+        matched = size >= self.shortest
+        count = jnp.where(matched, jnp.minimum(self.length, length - begin), 0)
+        draft = Draft.chain(window(joined, begin, self.length), count)
+        return draft, caches, memory, {STOP: jnp.where(matched, LENGTH, NO_MATCH)}
 
 
+@DRAFTERS.register("max_gram", example={"length": 4, "table": "ngram"})
 @dataclasses.dataclass(frozen=True)
-class MaxGram(Modelless):
-    """Max-Gram: copies after the longest match, again and again, then bigram steps.
+class MaxGram(Drafter):
+    """Copies after the longest match, again and again, then bigram steps (Max-Gram).
 
     Always proposes exactly `length` tokens when `table` names a fitted n-gram table; without one
-    the draft ends where nothing matches.
+    (None, from Python) the draft ends where nothing matches.
     """
 
-    length: int
-    table: str | None = "ngram"
-    longest: int = 32
-    writers: ClassVar[tuple[str, ...]] = ("copy", "bigram")
+    length: int = fields.draft_length(help="drafted tokens")
+    table: str | None = fields.name(
+        "ngram", but="heads", optional=True, help="name of the fitted counts"
+    )
+    longest: int = fields.integer(32, help="most tokens of a match that are looked at")
 
     @property
-    def tables(self) -> tuple[str, ...]:
-        return () if self.table is None else (self.table,)
+    def spec(self) -> Spec:
+        resources = () if self.table is None else (self.table,)
+        writers = ("copy", "bigram")
+        return Spec(self.length, resources=resources, writers=writers, always=bool(self.table))
 
-    def draft(
-        self,
-        models: Models,
-        params: dict[str, Any],
-        caches: Caches,
-        context: Context,
-        keys: jax.Array,
-    ) -> tuple[Draft, Caches]:
+    def propose(
+        self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
+    ) -> tuple[Draft, Caches, Memory, Log]:
         joined, length = text(context, spare=self.length)
         joined, copied = self._copy(joined, length, context)
-        best = None if self.table is None else params[self.table]["best"]
         tokens = window(joined, length, self.length)
-        if best is not None:
-            tokens = fill(tokens, copied, last_token(context), best)
-        draft = Draft(
-            tokens=tokens,
-            length=copied if best is None else jnp.full_like(copied, self.length),
-            probs=None,
-            source=(jnp.arange(self.length) >= copied[:, None]).astype(jnp.int32),
-            calls={},
-            stop_reason=jnp.where((copied == 0) & (best is None), NO_MATCH, LENGTH),
-        )
-        return draft, caches
+        count, stop = copied, jnp.where(copied == 0, NO_MATCH, LENGTH)
+        if self.table is not None:
+            tokens = fill(tokens, copied, last_token(context), env.params[self.table]["best"])
+            count, stop = jnp.full_like(copied, self.length), jnp.full_like(copied, LENGTH)
+        writer = (jnp.arange(self.length) >= copied[:, None]).astype(jnp.int32)
+        return Draft.chain(tokens, count, drafted_by=writer), caches, memory, {STOP: stop}
 
     def _copy(
         self, joined: jax.Array, length: jax.Array, context: Context

@@ -1,79 +1,112 @@
 """Cascades from names and the matrix K of Chen et al. (2024), Algorithm 1.
 
-See docs/methods/cascade.md.
+The mathematics is in docs/methods/cascade.md.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
 
-from specjax.drafting.base import MOST_DRAFTED, Drafter
+import jax
+
+from specjax.core import fields
+from specjax.core.catching_up import CHUNK
+from specjax.core.context import Context
+from specjax.core.draft import Draft
+from specjax.core.drafter import Drafter, Log, Memory, Outcome
+from specjax.core.env import Env
+from specjax.core.fields import MOST_DRAFTED
+from specjax.core.registry import DRAFTERS
+from specjax.core.rows import Caches
+from specjax.core.spec import Spec
 from specjax.drafting.cascade import LAG, Horizontal, Reviewed, Stage
-from specjax.drafting.copying import MaxGram, PromptLookup
-from specjax.drafting.ngram import NGram
-from specjax.drafting.none import Nothing
-from specjax.drafting.sync import CHUNK
-from specjax.verification.exact import SpeculativeSampling
+from specjax.drafting.nothing import Nothing
+from specjax.models.base import PromptReading
 from specjax.verification.lenient import Lenient
+from specjax.verification.speculative_sampling import SpeculativeSampling
 
-LAST: dict[str, Callable[..., Drafter]] = {
-    "max_gram": MaxGram,
-    "prompt_lookup": PromptLookup,
-    "bigram": NGram,
-    "unigram": functools.partial(NGram, order=1),
-}
-"""Drafters without a model that may be the last of a cascade, by name."""
-
-SAMPLED, GREEDY = "sampled", "greedy"
+SAMPLED, GREEDY = REVIEWERS = ("sampled", "greedy")
 """How inner reviewers choose."""
 
+LAST = ("max_gram", "prompt_lookup", "bigram", "unigram")
+"""Drafters without a model that may be the last of a cascade."""
 
-def cascade(
-    drafters: Sequence[str],
-    matrix: Sequence[Sequence[int]],
-    lenience: str | None = None,
-    reviewers: str = SAMPLED,
-) -> Horizontal:
-    """The cascade of Chen et al. (2024) from its matrix K.
 
-    Args:
-      drafters: names of models from the largest to the smallest; the last may be one of `LAST`.
-      matrix: K [n, n], upper triangular. Row 1 is the target's, row i + 1 that of drafter i where
-        it reviews; entry j says how many tokens drafter j adds to that reviewer's draft.
-      lenience: the traced option that holds l in (0, 1] of inner reviews (lambda = 1 / l); None: 1.
-      reviewers: `SAMPLED` as the target's tokens are, or `GREEDY`, as in `Horizontal`.
+EXAMPLE = {"drafters": ("drafter", "max_gram"), "matrix": ((2, 2), (0, 1))}
+
+
+@DRAFTERS.register("cascade", example=EXAMPLE)
+@dataclasses.dataclass(frozen=True)
+class Cascade(Drafter):
+    """Drafters that review and extend each other's drafts, by a matrix K.
+
+    `drafters` names models from the largest to the smallest; the last may be one of `LAST`. Row 1
+    of `matrix` [n, n], upper triangular, is the target's, row i + 1 that of drafter i where it
+    reviews; entry j says how many tokens drafter j adds to that reviewer's draft.
 
     Raises:
       ValueError: when drafters or matrix do not fit.
     """
-    rule = SpeculativeSampling() if lenience is None else Lenient(lenience, relative=True)
-    drafters, matrix = tuple(drafters), tuple(tuple(row) for row in matrix)
-    check_drafters(drafters)
-    check_matrix(matrix, len(drafters))
 
-    def draft_for(row: int) -> Drafter:
+    drafters: tuple[str, ...] = fields.listing(
+        "a list of names", lambda x: isinstance(x, str), help="models, the largest first"
+    )
+    matrix: tuple[tuple[int, ...], ...] = fields.listing(
+        "a list of rows", lambda x: isinstance(x, tuple), help="tokens that each adds (K)"
+    )
+    lenience: str | None = fields.number(
+        None, bounds="(0, 1]", traced="lenience", help="l of inner reviews (1 / lambda); off: 1"
+    )
+    reviewers: str = fields.choice(REVIEWERS, SAMPLED, help="how inner reviewers choose")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_drafters(self.drafters)
+        check_matrix(self.matrix, len(self.drafters))
+        _ = self.combined  # a member that does not fit says so now
+
+    @functools.cached_property
+    def combined(self) -> Horizontal:
+        """The drafter that the matrix means."""
+        return dataclasses.replace(self._stages(0), greedy=self.reviewers == GREEDY)
+
+    def _stages(self, row: int) -> Drafter:
         stages, until = [], 0
-        for column in range(row, len(drafters)):
-            until += matrix[row][column]
-            if matrix[row][column]:
-                stages.append(Stage(member(column, matrix[row][column]), until))
+        for column in range(row, len(self.drafters)):
+            until += self.matrix[row][column]
+            if self.matrix[row][column]:
+                stages.append(Stage(self._member(column, self.matrix[row][column]), until))
         return Horizontal(tuple(stages)) if stages else Nothing()
 
-    def member(column: int, tokens: int) -> Drafter:
-        name = drafters[column]
+    def _member(self, column: int, tokens: int) -> Drafter:
+        name = self.drafters[column]
         if name in LAST:
-            return LAST[name](length=tokens)
-        return Reviewed(name, draft_for(column + 1), rule, lag(column))
+            return DRAFTERS[name].cls(length=tokens)
+        lenient = self.lenience and Lenient(self.lenience, relative=True)
+        rule = lenient or SpeculativeSampling()
+        return Reviewed(name, self._stages(column + 1), rule, self._lag(column))
 
-    def lag(column: int) -> int:
+    def _lag(self, column: int) -> int:
         """With the tokens that later models add in the same row, as far as a catch-up feeds."""
-        models = [j for j in range(column + 1, len(drafters)) if drafters[j] not in LAST]
-        added = [sum(row[j] for j in models) for row in matrix[: column + 1] if row[column]]
+        models = [j for j in range(column + 1, len(self.drafters)) if self.drafters[j] not in LAST]
+        added = [sum(row[j] for j in models) for row in self.matrix[: column + 1] if row[column]]
         return min(LAG + max(added, default=0), CHUNK)
 
-    return dataclasses.replace(draft_for(0), greedy=reviewers == GREEDY)
+    @property
+    def spec(self) -> Spec:
+        return self.combined.spec
+
+    def begin(self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array) -> Memory:
+        return self.combined.begin(env, context, prompt, keys)
+
+    def propose(
+        self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
+    ) -> tuple[Draft, Caches, Memory, Log]:
+        return self.combined.propose(env, caches, memory, context, keys)
+
+    def observe(self, memory: Memory, outcome: Outcome) -> Memory:
+        return self.combined.observe(memory, outcome)
 
 
 def check_drafters(drafters: tuple[str, ...]) -> None:

@@ -4,7 +4,7 @@ See docs/methods/drafters.md, "Unigram and bigram".
 
 A table is a tree of arrays (see `training.ngram.fit`), passed like any model's parameters:
 
-    unigram  [V] float32     log of the smoothed unigram law
+    unigram  [V] float32     log of the smoothed unigram distribution
     best     [V] int32       most likely successor of each token
     ids      [V, M] int32    the M most frequent successors, padded with V
     counts   [V, M] float32  how often each was seen, padded with 0
@@ -19,25 +19,26 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from specjax.drafting.base import (
-    LENGTH,
-    Caches,
-    Context,
-    Draft,
-    Modelless,
-    Models,
-    fold,
-    last_token,
-    propose,
-)
+from specjax.core import fields
+from specjax.core.context import Context, fold, last_token
+from specjax.core.draft import Draft
+from specjax.core.drafter import Drafter, Log, Memory
+from specjax.core.env import Env
+from specjax.core.proposing import drawn_from, propose
+from specjax.core.registry import DRAFTERS
+from specjax.core.rows import Caches
+from specjax.core.spec import Spec
+from specjax.sampling import Sampling
 
 Table = dict[str, jax.Array]
 
 
 def bigram_logits(table: Table, previous: jax.Array) -> jax.Array:
-    """Log law [B, V] of the token after previous [B]; unseen contexts back off to the unigram.
+    """Log probabilities [B, V] of the token after previous [B].
 
-    Successors beyond the M kept ones are counted as unseen, so this is the exact law that tokens
+    Unseen contexts back off to the unigram.
+
+    Successors beyond the M kept ones are counted as unseen, so this is exactly what tokens
     are drawn from, normalised over what the table holds.
     """
     vocabulary, delta = table["unigram"].shape[0], table["smoothing"]
@@ -50,60 +51,53 @@ def bigram_logits(table: Table, previous: jax.Array) -> jax.Array:
 
 
 @dataclasses.dataclass(frozen=True)
-class NGram(Modelless):
-    """Proposes `length` tokens from the bigram (`order=2`) or unigram (`order=1`) law.
+class _Counted(Drafter):
+    """Tokens of an n-gram distribution, adjusted like the target's: at temperature 0 the argmax."""
 
-    `table` names the tree in `params`. The law is adjusted like the target's: at temperature 0
-    each proposal is the most likely token.
-    """
-
-    length: int
-    order: int = 2
-    table: str = "ngram"
-
-    def __post_init__(self) -> None:
-        if self.order not in (1, 2):
-            raise ValueError(f"order is {self.order}; an n-gram drafter has order 1 or 2")
+    length: int = fields.draft_length(help="drafted tokens")
+    table: str = fields.name("ngram", but="heads", help="name of the fitted counts")
 
     @property
-    def tables(self) -> tuple[str, ...]:
-        return (self.table,)
+    def spec(self) -> Spec:
+        name = DRAFTERS.name_of(type(self))
+        return Spec(width=self.length, resources=(self.table,), writers=(name,), always=True)
 
-    @property
-    def writers(self) -> tuple[str, ...]:
-        return ("unigram" if self.order == 1 else "bigram",)
-
-    def draft(
-        self,
-        models: Models,
-        params: dict[str, Any],
-        caches: Caches,
-        context: Context,
-        keys: jax.Array,
-    ) -> tuple[Draft, Caches]:
-        table, settings = params[self.table], context.options.sampling
+    def propose(
+        self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
+    ) -> tuple[Draft, Caches, Memory, Log]:
+        table, settings = env.params[self.table], context.options.sampling
 
         def step(previous: jax.Array, index: jax.Array) -> tuple[jax.Array, Any]:
-            if settings.greedy and self.order == 2:
-                token, law = table["best"][previous], None
-            else:
-                token, law = propose(self._logits(table, previous), settings, fold(keys, index))
-            return token, (token, law)
+            token, probs = self.next_token(table, previous, settings, fold(keys, index))
+            return token, (token, probs)
 
-        _, (tokens, laws) = jax.lax.scan(step, last_token(context), jnp.arange(self.length))
-        tokens = tokens.swapaxes(0, 1)
-        draft = Draft(
-            tokens=tokens,
-            length=jnp.full(tokens.shape[:1], self.length, jnp.int32),
-            probs=None if laws is None else laws.swapaxes(0, 1),
-            source=jnp.zeros_like(tokens),
-            calls={},
-            stop_reason=jnp.full(tokens.shape[:1], LENGTH, jnp.int32),
-        )
-        return draft, caches
+        _, (tokens, probs) = jax.lax.scan(step, last_token(context), jnp.arange(self.length))
+        tokens, probs = jax.tree.map(lambda x: x.swapaxes(0, 1), (tokens, probs))
+        return Draft.chain(tokens, distribution=drawn_from(tokens, probs)), caches, memory, {}
 
-    def _logits(self, table: Table, previous: jax.Array) -> jax.Array:
-        if self.order == 2:
-            return bigram_logits(table, previous)
+
+@DRAFTERS.register("unigram", example={"length": 2})
+@dataclasses.dataclass(frozen=True)
+class Unigram(_Counted):
+    """The likeliest tokens of all, from fitted counts."""
+
+    def next_token(
+        self, table: Table, previous: jax.Array, settings: Sampling, keys: jax.Array
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """A token [B] after previous [B], and the probabilities it was drawn from."""
         shape = (previous.shape[0], table["unigram"].shape[0])
-        return jnp.broadcast_to(table["unigram"], shape)
+        return propose(jnp.broadcast_to(table["unigram"], shape), settings, keys)
+
+
+@DRAFTERS.register("bigram", example={"length": 2})
+@dataclasses.dataclass(frozen=True)
+class Bigram(_Counted):
+    """The likeliest successors of the last token, from fitted counts."""
+
+    def next_token(
+        self, table: Table, previous: jax.Array, settings: Sampling, keys: jax.Array
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """A token [B] after previous [B], and the probabilities it was drawn from."""
+        if settings.greedy:
+            return table["best"][previous], None
+        return propose(bigram_logits(table, previous), settings, keys)

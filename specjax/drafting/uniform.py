@@ -1,45 +1,45 @@
 """The random drafter: every token equally likely.
 
-Some token has p >= 1/V, so even this improves any target slightly (docs/methods/drafters.md,
-"Random tokens").
+Some token has p >= 1/V, so even this improves any target slightly (docs/methods/drafters.md).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from specjax.drafting.base import LENGTH, Caches, Context, Draft, Modelless, Models, fold
+from specjax.core import fields
+from specjax.core.context import Context, fold
+from specjax.core.distribution import Dense, OneHot
+from specjax.core.draft import Draft
+from specjax.core.drafter import Drafter, Log, Memory
+from specjax.core.env import Env
+from specjax.core.registry import DRAFTERS
+from specjax.core.rows import Caches
+from specjax.core.spec import Spec
 
 
+@DRAFTERS.register("uniform", example={"length": 2})
 @dataclasses.dataclass(frozen=True)
-class Uniform(Modelless):
-    """Proposes `length` tokens drawn uniformly from `vocab_size` ids."""
+class Uniform(Drafter):
+    """Random tokens, drawn uniformly from the vocabulary."""
 
-    length: int
-    vocab_size: int
-    writers: ClassVar[tuple[str, ...]] = ("uniform",)
+    length: int = fields.draft_length(help="drafted tokens")
 
-    def draft(
-        self,
-        models: Models,
-        params: dict[str, Any],
-        caches: Caches,
-        context: Context,
-        keys: jax.Array,
-    ) -> tuple[Draft, Caches]:
-        shape = (keys.shape[0], self.length)
-        one = jax.vmap(lambda key: jax.random.randint(key, shape[1:], 0, self.vocab_size))
-        law = jnp.full((*shape, self.vocab_size), 1.0 / self.vocab_size, jnp.float32)
-        draft = Draft(
-            tokens=one(fold(keys, 0)).astype(jnp.int32),
-            length=jnp.full(shape[:1], self.length, jnp.int32),
-            probs=None if context.options.sampling.greedy else law,
-            source=jnp.zeros(shape, jnp.int32),
-            calls={},
-            stop_reason=jnp.full(shape[:1], LENGTH, jnp.int32),
-        )
-        return draft, caches
+    @property
+    def spec(self) -> Spec:
+        return Spec(width=self.length, writers=("uniform",))
+
+    def propose(
+        self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
+    ) -> tuple[Draft, Caches, Memory, Log]:
+        vocabulary, shape = env.target.vocab_size, (keys.shape[0], self.length)
+        one = jax.vmap(lambda key: jax.random.randint(key, shape[1:], 0, vocabulary))
+        tokens = one(fold(keys, 0)).astype(jnp.int32)
+        if context.options.sampling.greedy:
+            distribution = OneHot(tokens)
+        else:
+            distribution = Dense(jnp.full((*shape, vocabulary), 1.0 / vocabulary, jnp.float32))
+        return Draft.chain(tokens, distribution=distribution), caches, memory, {}

@@ -1,0 +1,21 @@
+"""The jobs that a config can name: decode, train, tune, sweep, selection and smaller ones.
+
+A job is a module with `run(config, workdir)` and `plan(config)` (`--dry_run`); `JOBS` says where
+each is. Jobs of several files are packages; what all of them need of configs is in `config/`, and
+what the configs of papers share is in `recipes/`.
+"""
+
+JOBS = {
+    "decode": "decode.job",
+    "engagement": "engagement",
+    "ngram": "ngram",
+    "quickstart": "quickstart",
+    "select": "selection.policy",
+    "select_curve": "selection.curve",
+    "select_data": "selection.data",
+    "sweep": "sweep.job",
+    "tokenizer": "tokenizer",
+    "train": "train.job",
+    "tune": "tune.job",
+}
+"""Modules of this package by the name that `config.experiment` gives."""

@@ -14,14 +14,14 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from specjax.errors import UserError
-from specjax.evaluation.plots import style
-from specjax.evaluation.plots.engagement import quality_against_engagement
-from specjax.evaluation.report import PLOTS
-from specjax.evaluation.table import aligned, cell
-from specjax.experiments import decode
-from specjax.experiments.fields import model_names
-from specjax.experiments.strategies import BASELINE
-from specjax.experiments.sweep import write_csv
+from specjax.experiments.config.fields import model_names
+from specjax.experiments.decode import job as decode
+from specjax.experiments.decode.strategies import BASELINE
+from specjax.experiments.sweep.job import write_csv
+from specjax.reporting.plots import style
+from specjax.reporting.plots.engagement import quality_against_engagement
+from specjax.reporting.report import PLOTS
+from specjax.reporting.table import aligned, cell
 
 TABLE = "engagement.csv"
 """In the workdir, beside what a decode experiment leaves."""
@@ -63,12 +63,18 @@ def as_decode(config: ConfigDict) -> ConfigDict:
         made.experiment = "decode"
         made.strategies = ConfigDict(
             {
-                strategy(name, value): {"drafter": "oracle", "model": name, "engage": float(value)}
+                strategy(name, value): _oracle(name, value)
                 for name in names
                 for value in config.thresholds
             }
         )
     return made
+
+
+def _oracle(model: str, threshold: float) -> dict[str, Any]:
+    """One token at a time, each under the target's eyes."""
+    drafting = {"drafter": "neural", "model": model, "length": 1}
+    return drafting | {"rule": "oracle", "engage": float(threshold)}
 
 
 def _drafters(config: ConfigDict) -> list[str]:

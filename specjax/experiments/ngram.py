@@ -13,16 +13,16 @@ from tqdm import tqdm
 
 from specjax.checkpoints.huggingface import SMALL_FILES, describe, locate
 from specjax.checkpoints.tokenizer import load_tokenizer, token_ids
+from specjax.core.registry import TASKS
 from specjax.data import files
 from specjax.data.heldout import hold_out
-from specjax.data.tasks import TASKS
 from specjax.data.text import is_json
 from specjax.errors import UserError
-from specjax.evaluation.environment import environment
-from specjax.evaluation.ngram import foretell
-from specjax.experiments.data import check_one_place, data_words, file_words, stream
-from specjax.experiments.decode import output_texts
-from specjax.experiments.fields import check_choices, check_integers, check_numbers
+from specjax.experiments.config.fields import check_choices, check_integers, check_numbers
+from specjax.experiments.decode.data import check_one_place, data_words, file_words, stream
+from specjax.experiments.decode.job import output_texts
+from specjax.measuring.environment import environment
+from specjax.metrics.ngram import foretell
 from specjax.models.base import LanguageModel
 from specjax.training import ngram
 from specjax.writing import write_json

@@ -21,14 +21,14 @@ from specjax.data import grammar
 from specjax.data.grammar import MOST_PAIRS
 from specjax.data.pipeline import Arrays, Batches, TokenPair
 from specjax.errors import UserError
-from specjax.experiments import decode
-from specjax.experiments import plan as planning
-from specjax.experiments.fields import check_fields, check_integers, check_numbers
-from specjax.experiments.memory import check_decode_memory
-from specjax.experiments.strategies import check_models, load_strategies
+from specjax.experiments.config.fields import check_fields, check_integers, check_numbers
+from specjax.experiments.config.memory import check_decode_memory
+from specjax.experiments.decode import job as decode
+from specjax.experiments.decode import planning
+from specjax.experiments.decode.strategies import check_models, load_strategies
 from specjax.models.base import Params
 from specjax.models.t5 import T5, T5Config
-from specjax.training.objective import CrossEntropy
+from specjax.training.objectives.cross_entropy import CrossEntropy
 from specjax.training.optimizer import Optimizer
 from specjax.training.step import Task
 from specjax.training.surgery import deepen
@@ -55,7 +55,7 @@ _LEAST = {
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     """Trains what is not there yet and runs the decode experiment."""
-    check_decode_memory(config, check(config), load_strategies(config, vocab_size=1))
+    check_decode_memory(config, check(config), load_strategies(config))
     workdir.mkdir(parents=True, exist_ok=True)
     settings = json.loads(json.dumps(config.training.to_dict()))
     if trained_with(workdir) == settings:
@@ -97,7 +97,7 @@ def check(config: ConfigDict) -> dict[str, T5]:
                 f"config.training.{field} is {settings[field]:,}; it must be at most"
                 f" {MOST_PAIRS:,}, as sentences are made one by one"
             )
-    check_models(load_strategies(config, vocab_size=1), MODELS)
+    check_models(load_strategies(config), MODELS)
     shapes = {name: shape_of(settings[name], settings.vocab_size) for name in MODELS}
     return {
         name: T5(dataclasses.replace(model.config, num_decoder_layers=settings[name].deep_layers))

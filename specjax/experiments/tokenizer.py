@@ -17,13 +17,13 @@ from specjax.checkpoints.tokenizer import (
     train_byte_tokenizer,
     train_tokenizer,
 )
+from specjax.core.registry import TASKS
 from specjax.data import files
 from specjax.data.heldout import hold_out
-from specjax.data.tasks import TASKS
 from specjax.data.text import is_json
 from specjax.errors import UserError
-from specjax.experiments.data import check_one_place, data_words, file_words, stream
-from specjax.experiments.fields import check_choices, check_integers
+from specjax.experiments.config.fields import check_choices, check_integers
+from specjax.experiments.decode.data import check_one_place, data_words, file_words, stream
 from specjax.writing import replacing_directory
 
 FOLDER = "tokenizer"

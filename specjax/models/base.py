@@ -1,6 +1,6 @@
 """The contract between language models and everything that decodes with them.
 
-Dimension letters, the same in the whole project: B batch rows, P prompt length, S source (encoder)
+Dimension letters, the same in the whole project: B batch rows, P prompt length, S encoder
 length, T tokens fed in one call, L token-buffer length, K drafted tokens, V vocabulary, H heads,
 D model width, d head width, C cache capacity.
 
@@ -39,6 +39,24 @@ class Output:
 
     logits: jax.Array  # [B, A, V] float32, A = T or the number of positions asked for
     hidden: jax.Array | None = None  # [B, T, D] residual stream after the last layer that ran
+    features: tuple[jax.Array, ...] = ()  # [B, T, D] after each decoder layer that was asked for
+
+
+@struct.dataclass
+class PromptReading:
+    """What `start` saw of the prompts."""
+
+    embedding: jax.Array  # [B, D] float32, one vector for each prompt
+    encoded: jax.Array | None = None  # [B, P, D] encoder output; None for decoder-only models
+    features: tuple[jax.Array, ...] = ()  # [B, P, D] after each decoder layer asked for
+
+
+@struct.dataclass
+class Resume:
+    """States from which a call goes on: those after the first `layer` decoder layers."""
+
+    states: jax.Array  # [B, T, D]
+    layer: int = struct.field(pytree_node=False)
 
 
 class LanguageModel(Protocol):
@@ -96,21 +114,21 @@ class LanguageModel(Protocol):
         """Float32 logits [..., T, V] of residual states [..., T, D]: final norm and head."""
 
     def start(
-        self, params: Params, prompt: jax.Array, prompt_length: jax.Array, capacity: int
-    ) -> Cache:
-        """Reads the prompt [B, P] and returns a cache with room for `capacity` decoder tokens.
+        self,
+        params: Params,
+        prompt: jax.Array,
+        prompt_length: jax.Array,
+        capacity: int,
+        *,
+        features: tuple[int, ...] = (),
+    ) -> tuple[Cache, PromptReading]:
+        """Reads the prompt [B, P]: a cache with room for `capacity` decoder tokens, and more.
 
-        Encoder-decoder: runs the encoder, stores cross-attention keys and values, length 0.
-        Decoder-only: prefills all prompt tokens but the last, length `prompt_length - 1`.
-        """
-
-    def start_embedded(
-        self, params: Params, prompt: jax.Array, prompt_length: jax.Array, capacity: int
-    ) -> tuple[Cache, jax.Array]:
-        """`start`, and an embedding [B, D] float32 of each prompt from the same pass.
-
-        Encoder-decoder: the mean of the final-normed encoder states over the prompt's tokens.
-        Decoder-only: the final-normed state of the last prompt token.
+        Encoder-decoder: runs the encoder, stores cross-attention keys and values, length 0; the
+        embedding is the mean of the final-normed encoder states over the prompt's tokens.
+        Decoder-only: prefills all prompt tokens but the last, length `prompt_length - 1`; the
+        embedding is the final-normed state of the last prompt token, and the states after the
+        decoder layers `features` (1-based) are those of the prompt. What is not used costs nothing.
         """
 
     def extend(
@@ -119,20 +137,34 @@ class LanguageModel(Protocol):
         tokens: jax.Array,
         cache: Cache,
         *,
+        position: jax.Array | None = None,
+        visible: jax.Array | None = None,
         at: jax.Array | None = None,
         exit: int | None = None,
-        resume: jax.Array | None = None,
-        resume_from: int = 0,
+        resume: Resume | None = None,
+        features: tuple[int, ...] = (),
     ) -> tuple[Output, Cache]:
-        """Feeds tokens [B, T] to positions `cache.length ..` and moves the pointer by T.
+        """Feeds tokens [B, T] to slots `cache.length ..` and moves the pointer by T.
+
+        By default they are a chain: positions are slots, each token sees all before it. A tree says
+        otherwise of the last N >= T slots, the fed ones last: their `position` [B, N] in the text,
+        and which of them the fed tokens see, `visible` [B, T, N]. All earlier slots are seen.
 
         `at` [B, A] picks the fed tokens whose next-token logits are wanted (all T by default):
         the head over a large vocabulary is often the dearest part of a small drafter.
 
-        `exit` runs the first so many decoder layers only, then final norm and head. `resume`
-        [B, T, D] are the fed tokens' residual states after `resume_from` layers, as an earlier
-        call's `Output.hidden` gave them: only the layers above run. The cache of layers that do not
-        run stays as it was, while the one pointer moves for all.
+        `exit` runs the first so many decoder layers only, then final norm and head. `resume` are
+        the fed tokens' residual states after some layers, as an earlier call's `Output.hidden` gave
+        them: only the layers above run. The cache of layers that do not run stays as it was, while
+        the one pointer moves for all. `features` are layers (1-based) that run whose states are
+        wanted.
+        """
+
+    def keep(self, cache: Cache, path: jax.Array, count: jax.Array) -> Cache:
+        """Makes the kept nodes of a tree contiguous behind the pointer, and moves it by `count`.
+
+        The tree's nodes lie in the slots from `cache.length` on; `path` [B, N] are the kept nodes
+        from the root on, of which the first `count` [B] count.
         """
 
     def propagate(

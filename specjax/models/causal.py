@@ -8,20 +8,21 @@ norms, sliding windows. A family (`models/families/`) maps a checkpoint's words 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from specjax.models.base import Cache, Params
+from specjax.models.base import Cache, Params, PromptReading
 from specjax.models.layers import (
     Dense,
     FeedForward,
     KeysValues,
     LayerNorm,
     RMSNorm,
+    Tree,
     apply,
     attend,
     causal_mask,
@@ -30,6 +31,7 @@ from specjax.models.layers import (
     remembered,
     split_heads,
     tied_logits,
+    tree_mask,
 )
 from specjax.models.linen import LinenModel
 from specjax.models.rope import Rope, rotate
@@ -177,10 +179,10 @@ class CausalModule(nn.Module):
         rope = self.config.rope
         return None if rope is None else rope.angles(position, length)
 
-    def masks(self, position: jax.Array, size: int) -> list[jax.Array]:
-        """Each layer's mask [B, 1, T, size]; layers with the same window share one."""
+    def masks(self, mask: Callable[[int], jax.Array]) -> list[jax.Array]:
+        """Each layer's mask [B, 1, T, C], made from its window; layers with the same share one."""
         windows = self.config.layer_windows
-        made = {window: causal_mask(position, size, window) for window in dict.fromkeys(windows)}
+        made = {window: mask(window) for window in dict.fromkeys(windows)}
         return [made[window] for window in windows]
 
     def head_logits(self, x: jax.Array, training: bool = False) -> jax.Array:
@@ -205,17 +207,21 @@ class CausalModule(nn.Module):
 
         x = self.drop(self.embed(tokens, position), deterministic=deterministic)
         states, made = [], []
-        for layer, mask in zip(self.layers, self.masks(position, tokens.shape[1]), strict=True):
+        masks = self.masks(lambda window: causal_mask(position, tokens.shape[1], window))
+        for layer, mask in zip(self.layers, masks, strict=True):
             x, keys_values = rematerialised(one, self.config.remat)(layer, x, angles, mask)
             states.append(x)
             made.append(keys_values)
         return states, made
 
-    def read(self, tokens: jax.Array, length: jax.Array) -> tuple[list[KeysValues], jax.Array]:
-        """Keys and values of prompts [B, T] of `length` [B], and embeddings [B, D] float32."""
+    def read(
+        self, tokens: jax.Array, length: jax.Array, features: tuple[int, ...]
+    ) -> tuple[list[KeysValues], jax.Array, tuple[jax.Array, ...]]:
+        """Of prompts [B, T]: keys and values, embeddings [B, D] float32, and `features`."""
         states, made = self.run(tokens, length)
         last = jnp.take_along_axis(states[-1], (length - 1)[:, None, None], axis=1)[:, 0]
-        return made, self.final_norm(last).astype(jnp.float32)
+        embedding = self.final_norm(last).astype(jnp.float32)
+        return made, embedding, tuple(states[number - 1] for number in features)
 
     def decode_step(
         self,
@@ -224,18 +230,30 @@ class CausalModule(nn.Module):
         start: jax.Array,
         at: jax.Array | None,
         resume: jax.Array | None,
+        tree: Tree | None,
         layers: tuple[int, int],
-    ) -> tuple[jax.Array, jax.Array, list[KeysValues]]:
-        """Logits, states and the own caches, with those of `layers` (from, to) extended."""
-        position = start[:, None] + jnp.arange(tokens.shape[1])
+        features: tuple[int, ...],
+    ) -> tuple[jax.Array, jax.Array, list[KeysValues], tuple[jax.Array, ...]]:
+        """Logits, states, the own caches with those of `layers` (from, to) extended, and features.
+
+        Features are the states after the decoder layers (1-based) of that name.
+        """
+        own = list(data["own"])
+        size = own[0][0].shape[2]
+        if tree is None:
+            position = start[:, None] + jnp.arange(tokens.shape[1])
+            masks = self.masks(lambda window: causal_mask(position, size, window))
+        else:
+            position = tree[0][:, -tokens.shape[1] :]
+            masks = self.masks(lambda window: tree_mask(tree, start, size, window))
         angles = self.angles(position, position + 1)
         x = self.embed(tokens, position) if resume is None else resume
-        own = list(data["own"])
-        masks = self.masks(position, own[0][0].shape[2])
+        taken = {}
         for i in range(*layers):
             x, own[i] = self.layers[i](x, own[i], start, angles, masks[i])
+            taken[i + 1] = x
         wanted = x if at is None else jnp.take_along_axis(x, at[..., None], axis=1, mode="clip")
-        return self.head_logits(wanted), x, own
+        return self.head_logits(wanted), x, own, tuple(taken[number] for number in features)
 
     def propagate(
         self, x: jax.Array, own: list[KeysValues], start: jax.Array, layers: tuple[int, int]
@@ -302,10 +320,17 @@ class Causal(LinenModel):
     def taught(self, batch: Mapping[str, jax.Array]) -> tuple[jax.Array, ...]:
         return batch["inputs"], batch["length"]
 
-    def start_embedded(
-        self, params: Params, prompt: jax.Array, prompt_length: jax.Array, capacity: int
-    ) -> tuple[Cache, jax.Array]:
-        own, embedding = apply(self.module, "read", params, prompt, prompt_length)
+    def start(
+        self,
+        params: Params,
+        prompt: jax.Array,
+        prompt_length: jax.Array,
+        capacity: int,
+        *,
+        features: tuple[int, ...] = (),
+    ) -> tuple[Cache, PromptReading]:
+        step = prompt, prompt_length
+        own, embedding, taken = apply(self.module, "read", params, *step, features=features)
         room = ((0, 0), (0, 0), (0, capacity - prompt.shape[1]), (0, 0))
         own = jax.tree.map(lambda x: jnp.pad(x, room), own)
-        return Cache({"own": own}, prompt_length - 1), embedding
+        return Cache({"own": own}, prompt_length - 1), PromptReading(embedding, None, taken)

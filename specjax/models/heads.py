@@ -1,4 +1,4 @@
-"""Parallel prediction heads: one call of a model gives the laws of several tokens ahead.
+"""Parallel prediction heads: one call of a model gives the distributions of several tokens ahead.
 
 Stern, Shazeer, Uszkoreit, "Blockwise Parallel Decoding for Deep Autoregressive Models" (2018).
 Head j of k transforms the last residual state h of a model, the *trunk*, into
@@ -43,7 +43,7 @@ class Heads:
             )
 
     def init(self, key: jax.Array) -> Params:
-        """Float32 parameters of heads that repeat the trunk's own law: their output is zero."""
+        """Float32 parameters of heads that add nothing: they repeat the trunk's distribution."""
         probe = jnp.zeros((1, self.d_model))
         keys = jax.random.split(key, self.count)
         trees = [self._network(jnp.float32).init(one, probe)["params"] for one in keys]

@@ -132,19 +132,22 @@ class FeedForward(nn.Module):
         return dense(x.shape[-1], name="down")(hidden)
 
 
-@functools.partial(jax.jit, static_argnames=("module", "method", "layers"), inline=True)
+@functools.partial(jax.jit, static_argnames=("module", "method", "layers", "features"), inline=True)
 def apply(
     module: nn.Module,
     method: str,
     params: Any,
     *args: Any,
     layers: tuple[int, int] | None = None,
+    features: tuple[int, ...] | None = None,
 ) -> Any:
     """`module.method(*args)`, traced once per shape however many programs it becomes part of.
 
-    Inlined, so the programs are those of a direct call. `layers` is handed on where it is given.
+    Inlined, so the programs are those of a direct call. `layers` and `features` are handed on where
+    they are given.
     """
-    which = {} if layers is None else {"layers": layers}
+    which = {"layers": layers, "features": features}
+    which = {name: value for name, value in which.items() if value is not None}
     return module.apply({"params": params}, *args, method=method, **which)
 
 
@@ -208,6 +211,44 @@ def write(cache: jax.Array, new: jax.Array, start: jax.Array) -> jax.Array:
 def remembered(own: KeysValues, new: KeysValues, start: jax.Array) -> KeysValues:
     """A layer's key and value cache with `new` ones written from `start` [B] on."""
     return write(own[0], new[0], start), write(own[1], new[1], start)
+
+
+def gathered(own: KeysValues, start: jax.Array, path: jax.Array) -> KeysValues:
+    """A layer's keys and values with the slots `start + path` [B, N] moved to `start ..` on."""
+    slots = (start[:, None] + path)[:, None, :, None]
+
+    def one(cache: jax.Array) -> jax.Array:
+        return write(cache, jnp.take_along_axis(cache, slots, axis=2, mode="clip"), start)
+
+    return one(own[0]), one(own[1])
+
+
+Tree = tuple[jax.Array, jax.Array]
+"""Positions [B, N] of the last N slots, and which of them the T fed tokens see, [B, T, N]."""
+
+
+def tree_slots(tree: Tree, start: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
+    """The position [B, C] of every slot, and whether the fed tokens see it, [B, T, C].
+
+    `start` [B] is the first fed token's slot.
+    """
+    position, visible = tree
+    first = start - (position.shape[1] - visible.shape[1])
+    place = jnp.arange(size) - first[:, None]
+    inside = (place >= 0) & (place < position.shape[1])
+    place = jnp.clip(place, 0, position.shape[1] - 1)
+    at = jnp.where(inside, jnp.take_along_axis(position, place, axis=1), jnp.arange(size))
+    among = jnp.take_along_axis(visible, place[:, None], axis=2)
+    return at, jnp.where(inside[:, None], among, (jnp.arange(size) < first[:, None])[:, None])
+
+
+def tree_mask(tree: Tree, start: jax.Array, size: int, window: int = 0) -> jax.Array:
+    """`causal_mask` [B, 1, T, size] of a tree; windows count positions in the text."""
+    at, seen = tree_slots(tree, start, size)
+    if window:
+        fed = tree[0][:, -tree[1].shape[1] :]
+        seen &= fed[..., None] - at[:, None] < window
+    return jnp.where(seen, 0.0, MASKED).astype(jnp.float32)[:, None]
 
 
 def causal_mask(position: jax.Array, size: int, window: int = 0) -> jax.Array:

@@ -8,8 +8,8 @@ from typing import Any
 import flax.linen as nn
 import jax
 
-from specjax.models.base import Cache, Output, Params
-from specjax.models.layers import apply
+from specjax.models.base import Cache, Output, Params, PromptReading, Resume
+from specjax.models.layers import apply, gathered
 
 
 class LinenModel:
@@ -24,7 +24,7 @@ class LinenModel:
     module: nn.Module
     depth: int  # decoder layers
     taught: Callable[[Mapping[str, jax.Array]], tuple[jax.Array, ...]]  # of a batch
-    start_embedded: Callable[..., tuple[Cache, jax.Array]]
+    start: Callable[..., tuple[Cache, PromptReading]]
 
     @property
     def vocab_size(self) -> int:
@@ -56,27 +56,32 @@ class LinenModel:
     def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
         return apply(self.module, "head_logits", params, hidden)
 
-    def start(
-        self, params: Params, prompt: jax.Array, prompt_length: jax.Array, capacity: int
-    ) -> Cache:
-        return self.start_embedded(params, prompt, prompt_length, capacity)[0]
-
     def extend(
         self,
         params: Params,
         tokens: jax.Array,
         cache: Cache,
         *,
+        position: jax.Array | None = None,
+        visible: jax.Array | None = None,
         at: jax.Array | None = None,
         exit: int | None = None,
-        resume: jax.Array | None = None,
-        resume_from: int = 0,
+        resume: Resume | None = None,
+        features: tuple[int, ...] = (),
     ) -> tuple[Output, Cache]:
-        step = (tokens, cache.data, cache.length, at, resume)
-        layers = (resume_from, exit or self.depth)
-        logits, hidden, own = apply(self.module, "decode_step", params, *step, layers=layers)
+        tree = None if visible is None else (position, visible)
+        states = None if resume is None else resume.states
+        step = (tokens, cache.data, cache.length, at, states, tree)
+        layers = (0 if resume is None else resume.layer, exit or self.depth)
+        logits, hidden, own, taken = apply(
+            self.module, "decode_step", params, *step, layers=layers, features=features
+        )
         data = {**cache.data, "own": own}
-        return Output(logits, hidden), Cache(data, cache.length + tokens.shape[1])
+        return Output(logits, hidden, taken), Cache(data, cache.length + tokens.shape[1])
+
+    def keep(self, cache: Cache, path: jax.Array, count: jax.Array) -> Cache:
+        own = [gathered(pair, cache.length, path) for pair in cache.data["own"]]
+        return Cache({**cache.data, "own": own}, cache.length + count)
 
     def propagate(
         self, params: Params, hidden: jax.Array, cache: Cache, layers: tuple[int, int]

@@ -17,13 +17,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.models.base import Cache, Params
+from specjax.models.base import Cache, Params, PromptReading
 from specjax.models.layers import (
     MASKED,
     Dense,
     FeedForward,
     KeysValues,
     RMSNorm,
+    Tree,
     apply,
     attend,
     key_mask,
@@ -33,6 +34,8 @@ from specjax.models.layers import (
     remembered,
     split_heads,
     tied_logits,
+    tree_mask,
+    tree_slots,
 )
 from specjax.models.linen import LinenModel
 
@@ -233,14 +236,16 @@ class T5Module(nn.Module):
             return tied_logits(x, self.embedding.astype(c.dtype), training)
         return self.head(x).astype(jnp.float32)
 
-    def read(self, source: jax.Array, length: jax.Array) -> tuple[dict[str, Any], jax.Array]:
-        """What cross-attention needs of source [B, S], and its embedding [B, D] float32."""
+    def read(
+        self, source: jax.Array, length: jax.Array
+    ) -> tuple[dict[str, Any], jax.Array, jax.Array]:
+        """What cross-attention needs of source [B, S], its embedding [B, D] float32, its states."""
         encoded = self.encode(source, length)
         data = {
             "cross": [layer.cross_keys_values(encoded) for layer in self.decoder],
             "cross_bias": key_mask(length, source.shape[1]),
         }
-        return data, masked_mean(encoded, length)
+        return data, masked_mean(encoded, length), encoded
 
     def reversed_bias(self, capacity: int) -> jax.Array:
         """Self-attention bias and causal mask by position, [H, 2 * capacity] (see `bias_rows`)."""
@@ -254,17 +259,26 @@ class T5Module(nn.Module):
         start: jax.Array,
         at: jax.Array | None,
         resume: jax.Array | None,
+        tree: Tree | None,
         layers: tuple[int, int],
-    ) -> tuple[jax.Array, jax.Array, list[KeysValues]]:
-        """Logits, states and the own caches, with those of `layers` (from, to) extended."""
+        features: tuple[int, ...],
+    ) -> tuple[jax.Array, jax.Array, list[KeysValues], tuple[jax.Array, ...]]:
+        """Logits, states, the own caches with those of `layers` (from, to) extended, and features.
+
+        Features are the states after the decoder layers (1-based) of that name.
+        """
         x = self.embed(tokens) if resume is None else resume
-        bias = bias_rows(data["bias"], start, tokens.shape[1])
-        own = list(data["own"])
+        if tree is None:
+            bias = bias_rows(data["bias"], start, tokens.shape[1])
+        else:
+            bias = tree_bias(data["bias"], tree, start)
+        own, taken = list(data["own"]), {}
         for i in range(*layers):
             cross = data["cross"][i]
             x, own[i] = self.decoder[i](x, own[i], start, cross, bias, data["cross_bias"])
+            taken[i + 1] = x
         wanted = x if at is None else jnp.take_along_axis(x, at[..., None], axis=1, mode="clip")
-        return self.head_logits(wanted), x, own
+        return self.head_logits(wanted), x, own, tuple(taken[number] for number in features)
 
     def propagate(
         self, x: jax.Array, own: list[KeysValues], start: jax.Array, layers: tuple[int, int]
@@ -338,6 +352,20 @@ def bias_rows(table: jax.Array, start: jax.Array, count: int) -> jax.Array:
     return jax.vmap(jax.vmap(row, out_axes=1))(position)
 
 
+def tree_bias(table: jax.Array, tree: Tree, start: jax.Array) -> jax.Array:
+    """Bias [B, H, T, C] of the fed tokens of a tree over all C slots.
+
+    T5's relative bias is that of positions, not of slots: a gather from the same `table`, whose
+    last slot of no distance is `C - 1`.
+    """
+    capacity = table.shape[1] // 2
+    at, _ = tree_slots(tree, start, capacity)
+    fed = tree[0][:, -tree[1].shape[1] :]
+    distance = jnp.minimum(at[:, None] - fed[..., None], 0)
+    bias = jnp.moveaxis(table[:, capacity - 1 + distance], 0, 1)
+    return bias + tree_mask(tree, start, capacity)
+
+
 @dataclasses.dataclass(frozen=True)
 class T5(LinenModel):
     """A T5-family model under the contract of `models.base`."""
@@ -368,16 +396,22 @@ class T5(LinenModel):
     def taught(self, batch: Mapping[str, jax.Array]) -> tuple[jax.Array, ...]:
         return batch["prompt"], batch["prompt_length"], batch["inputs"]
 
-    def start_embedded(
-        self, params: Params, prompt: jax.Array, prompt_length: jax.Array, capacity: int
-    ) -> tuple[Cache, jax.Array]:
+    def start(
+        self,
+        params: Params,
+        prompt: jax.Array,
+        prompt_length: jax.Array,
+        capacity: int,
+        *,
+        features: tuple[int, ...] = (),
+    ) -> tuple[Cache, PromptReading]:
         c = self.config
         variables = {"params": params}
         empty = jnp.zeros((prompt.shape[0], c.num_heads, capacity, c.d_kv), c.dtype)
-        read, embedding = apply(self.module, "read", params, prompt, prompt_length)
+        read, embedding, encoded = apply(self.module, "read", params, prompt, prompt_length)
         data = {
             **read,
             "own": [(empty, empty)] * c.num_decoder_layers,
             "bias": self.module.apply(variables, capacity, method="reversed_bias"),
         }
-        return Cache(data, jnp.zeros_like(prompt_length)), embedding
+        return Cache(data, jnp.zeros_like(prompt_length)), PromptReading(embedding, encoded)

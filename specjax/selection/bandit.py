@@ -77,7 +77,7 @@ class Bandit:
 def estimates(state: State, context: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Expected rewards [k] at a context [d] and their standard deviations [k] at unit noise.
 
-    One draw of the reward per arm has the same law as drawing all its d weights first.
+    One draw of the reward per arm has the same distribution as drawing all its d weights first.
     """
     seen = jnp.einsum("kij,j->ki", state.inverse, context)
     mean = jnp.einsum("ki,ki->k", seen, state.total)

@@ -20,7 +20,7 @@ def source_of(model: LanguageModel) -> tuple[str, int]:
 def embeddings(target: LanguageModel, params: Params, batch: Batch) -> jax.Array:
     """Embeddings [B, D] float32 of a batch of prompts, by reading them once.
 
-    A decode has them from its own prefill (`LanguageModel.start_embedded`); this is for queries
+    A decode has them from its own prefill (`LanguageModel.start`); this is for queries
     whose outputs were generated before.
     """
     return _read(target, params, batch.tokens, batch.length)
@@ -28,4 +28,4 @@ def embeddings(target: LanguageModel, params: Params, batch: Batch) -> jax.Array
 
 @functools.partial(jax.jit, static_argnames="target")
 def _read(target: LanguageModel, params: Params, tokens: jax.Array, length: jax.Array) -> jax.Array:
-    return target.start_embedded(params, tokens, length, tokens.shape[1])[1]
+    return target.start(params, tokens, length, tokens.shape[1])[1].embedding

@@ -26,7 +26,7 @@ SHAPE, WEIGHTS = "policy.json", "model.safetensors"
 """Files of a policy's folder."""
 
 ENCODER_MEAN, LAST_PROMPT_STATE = SOURCES = ("encoder_mean", "last_prompt_state")
-"""What an embedding is: `LanguageModel.start_embedded` of the two kinds of models."""
+"""What an embedding is: `LanguageModel.start` of the two kinds of models."""
 
 LAYERS = ("first", "second", "out")
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 LAW_TOLERANCE = 1e-4
-"""How far a law may sum from one: float32 softmaxes over 250,000 tokens stay well inside."""
+"""How far a distribution may sum from one; float32 softmaxes over 250,000 tokens stay inside."""
 
 
 def probability(name: str, value: ArrayLike) -> np.ndarray:
@@ -39,12 +39,12 @@ def count(name: str, value: ArrayLike, least: int = 0) -> np.ndarray:
     return array
 
 
-def law(name: str, value: ArrayLike) -> np.ndarray:
+def distribution(name: str, value: ArrayLike) -> np.ndarray:
     """`value` [..., V] as float64; ValueError unless it is non-negative and sums to one over V."""
     array = non_negative(name, value)
     total = array.sum(axis=-1)
     close = np.abs(total - 1.0) <= LAW_TOLERANCE
-    _require(close, f"the sum of {name}", total, "it must be 1 for every law")
+    _require(close, f"the sum of {name}", total, "it must be 1 for every distribution")
     return array
 
 

@@ -14,29 +14,29 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specjax.theory.checks import count, law, non_negative, positive, probability
+from specjax.theory.checks import count, distribution, non_negative, positive, probability
 
 
 def overlap(p: ArrayLike, q: ArrayLike) -> np.ndarray:
-    """sum_x min(p, q) [...] of laws [..., V]: the chance beta that a draft from q stands.
+    """sum_x min(p, q) [...] of distributions [..., V]: the chance beta that a draft from q stands.
 
     Theorem 3.5; the acceptance rate alpha is its mean over prefixes (Corollary 3.6).
     """
-    return np.minimum(law("p", p), law("q", q)).sum(axis=-1)
+    return np.minimum(distribution("p", p), distribution("q", q)).sum(axis=-1)
 
 
 def total_variation(p: ArrayLike, q: ArrayLike) -> np.ndarray:
-    """D_LK(p, q) [...] of laws [..., V]: half their L1 distance, 1 - overlap (Lemma 3.3)."""
-    return 0.5 * np.abs(law("p", p) - law("q", q)).sum(axis=-1)
+    """D_LK(p, q) [...] of distributions [..., V]: half the L1 distance, 1 - overlap (Lemma 3.3)."""
+    return 0.5 * np.abs(distribution("p", p) - distribution("q", q)).sum(axis=-1)
 
 
 def rejection_acceptance(p: ArrayLike, q: ArrayLike) -> np.ndarray:
-    """Acceptance [...] of one-shot rejection sampling of p from q, laws [..., V].
+    """Acceptance [...] of one-shot rejection sampling of p from q, distributions [..., V].
 
     min_x q(x) / p(x) over the support of p: a draw from q stands with probability p / (M q), and
     M = max p / q is the smallest constant that allows it. Never above `overlap` (appendix A.2).
     """
-    p, q = np.broadcast_arrays(law("p", p), law("q", q))
+    p, q = np.broadcast_arrays(distribution("p", p), distribution("q", q))
     return np.divide(q, p, out=np.full(p.shape, np.inf), where=p > 0).min(axis=-1)
 
 

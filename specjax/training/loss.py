@@ -12,7 +12,7 @@ import jax.numpy as jnp
 def cross_entropy(logits: jax.Array, labels: jax.Array, smoothing: float = 0.0) -> jax.Array:
     """Negative log-likelihood [B, T] of labels [B, T] under logits [B, T, V].
 
-    With label smoothing e the target law is (1 - e) one-hot + e uniform. A label outside the
+    With label smoothing e the target is (1 - e) one-hot + e uniform. A label outside the
     vocabulary gives NaN.
     """
     return _cross_entropy(logits, labels, smoothing)[0]
@@ -32,36 +32,36 @@ def _cross_entropy(
 def _cross_entropy_gradient(
     smoothing: float, kept: tuple[jax.Array, jax.Array, jax.Array], g: jax.Array
 ) -> tuple[jax.Array, None]:
-    """Softmax minus the target law, in one pass; autodiff scatters into an array of zeros."""
+    """Softmax minus the target, in one pass; autodiff scatters into an array of zeros."""
     logits, normaliser, labels = kept
     width = logits.shape[-1]
-    law = jnp.exp(logits - normaliser[..., None])
+    distribution = jnp.exp(logits - normaliser[..., None])
     labelled = labels[..., None] == jnp.arange(width)
     target = smoothing / width + jnp.where(labelled, 1.0 - smoothing, 0.0)
-    return g[..., None] * (law - target), None
+    return g[..., None] * (distribution - target), None
 
 
 cross_entropy.defvjp(_cross_entropy, _cross_entropy_gradient)
 
 
 def forward_kl(p: jax.Array, q: jax.Array) -> jax.Array:
-    """KL(p || q) [...] of log-laws [..., V]: the drafter q covers what the target p does."""
+    """KL(p || q) [...] of log probabilities [..., V]: the drafter q covers what the target does."""
     return jnp.sum(jnp.exp(p) * (p - q), axis=-1)
 
 
 def reverse_kl(p: jax.Array, q: jax.Array) -> jax.Array:
-    """KL(q || p) [...] of log-laws [..., V]: the drafter q stays where the target p is."""
+    """KL(q || p) [...] of log probabilities [..., V]: the drafter q stays where the target p is."""
     return forward_kl(q, p)
 
 
 def jensen_shannon(p: jax.Array, q: jax.Array) -> jax.Array:
-    """Mean divergence [...] of both log-laws [..., V] from their mixture."""
+    """Mean divergence [...] of both log probabilities [..., V] from their mixture."""
     mixture = jnp.logaddexp(p, q) - jnp.log(2.0)
     return 0.5 * (forward_kl(p, mixture) + forward_kl(q, mixture))
 
 
 def total_variation(p: jax.Array, q: jax.Array) -> jax.Array:
-    """Half the L1 distance [...] of log-laws [..., V].
+    """Half the L1 distance [...] of log probabilities [..., V].
 
     Exactly one minus the chance that speculative sampling accepts a token (Leviathan et al. 2023,
     Corollary 3.6).

@@ -139,11 +139,11 @@ def tabulate(
     """
     vocab_size = counts.unigram.size
     unigram = counts.unigram.astype(np.float64)
-    law = (unigram + smoothing) / (unigram.sum() + smoothing * vocab_size)
+    distribution = (unigram + smoothing) / (unigram.sum() + smoothing * vocab_size)
     ids, times = _top_successors(counts, successors)
     best = np.where(times[:, 0] > 0, ids[:, 0], unigram.argmax())
     return {
-        "unigram": jnp.asarray(np.log(law), jnp.float32),
+        "unigram": jnp.asarray(np.log(distribution), jnp.float32),
         "best": jnp.asarray(best, jnp.int32),
         "ids": jnp.asarray(ids, jnp.int32),
         "counts": jnp.asarray(times, jnp.float32),
@@ -247,7 +247,7 @@ def narrow(table: dict[str, jnp.ndarray], vocab_size: int) -> dict[str, jnp.ndar
     """The table of the first `vocab_size` ids, as if it had been fitted for them alone.
 
     Vocabularies are padded to round numbers; a decode works on the ids that all its models have
-    (`models.narrowed`).
+    (`models.shared_vocabulary`).
 
     Raises:
       UserError: when one of the other ids was seen.
@@ -260,9 +260,9 @@ def narrow(table: dict[str, jnp.ndarray], vocab_size: int) -> dict[str, jnp.ndar
             f"n-gram table: id {beyond.min()} was seen, and the smallest vocabulary of the models"
             f" has {vocab_size}"
         )
-    law = np.asarray(table["unigram"], np.float64)[:vocab_size]
+    distribution = np.asarray(table["unigram"], np.float64)[:vocab_size]
     return {
-        "unigram": jnp.asarray(law - np.log(np.exp(law).sum()), jnp.float32),
+        "unigram": jnp.asarray(distribution - np.log(np.exp(distribution).sum()), jnp.float32),
         "best": table["best"][:vocab_size],
         "ids": jnp.minimum(table["ids"][:vocab_size], vocab_size),
         "counts": table["counts"][:vocab_size],

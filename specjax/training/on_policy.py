@@ -13,7 +13,6 @@ import numpy as np
 
 from specjax.data.pipeline import Arrays
 from specjax.decoding.loop import generate
-from specjax.decoding.state import Decoder
 from specjax.decoding.strategy import autoregressive
 from specjax.models.base import LanguageModel, Params
 from specjax.parallel.sharding import Layout
@@ -33,13 +32,8 @@ class OwnSequences:
     def __call__(self, params: Params, step: int, batch: Arrays) -> Arrays:
         """The batch with what the model says as `inputs`, `length`, `labels` and `mask`."""
         strategy = autoregressive(temperature=self.temperature)
-        decoder = Decoder(
-            (("target", self.model),),
-            strategy.drafter,
-            strategy.rule,
-            self.max_new_tokens,
-            layout=self.layout,
-        )
+        models = (("target", self.model),)
+        decoder = strategy.decoder(models, self.max_new_tokens, layout=self.layout)
         rows = len(batch["prompt_length"])
         keys = jax.random.split(jax.random.fold_in(jax.random.key(self.seed), step), rows)
         limit = np.full(rows, self.max_new_tokens, np.int32)

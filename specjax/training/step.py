@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -13,7 +12,7 @@ import optax
 from flax import struct
 
 from specjax.models.base import LanguageModel, Params
-from specjax.training.objective import Batch, Objective
+from specjax.training.objective import Batch, Frozen, Objective
 from specjax.training.optimizer import Optimizer
 
 
@@ -57,7 +56,7 @@ class Task:
 
 @functools.partial(jax.jit, static_argnames="task", donate_argnames="state")
 def train_step(
-    task: Task, state: TrainState, frozen: Mapping[str, Params], batch: Batch
+    task: Task, state: TrainState, frozen: Frozen, batch: Batch
 ) -> tuple[TrainState, dict[str, jax.Array]]:
     """One optimiser step; returns the new state, and `loss` (nats per position) and `gradient`.
 
@@ -73,7 +72,7 @@ def train_step(
 
 
 def sums(
-    task: Task, params: Params, frozen: Mapping[str, Params], batch: Batch, key: jax.Array
+    task: Task, params: Params, frozen: Frozen, batch: Batch, key: jax.Array
 ) -> tuple[jax.Array, jax.Array, Params]:
     """Summed loss, number of positions, and the gradient of the sum."""
 
@@ -99,7 +98,7 @@ def sums(
 
 @functools.partial(jax.jit, static_argnames="task")
 def evaluate_batch(
-    task: Task, params: Params, frozen: Mapping[str, Params], batch: Batch
+    task: Task, params: Params, frozen: Frozen, batch: Batch
 ) -> tuple[jax.Array, jax.Array]:
     """Summed loss and number of positions without dropout."""
     return task.objective.sums(task.computed, params, frozen, batch, None)

@@ -16,6 +16,7 @@ from specjax.models.base import Params
 from specjax.parallel.mesh import DATA
 from specjax.training.checkpoint import Checkpoints
 from specjax.training.log import Log
+from specjax.training.objective import Frozen
 from specjax.training.step import Task, TrainState, train_step
 
 LOOK_EVERY = 20
@@ -38,7 +39,7 @@ class Run:
     prepare: Callable[[Params, int, Arrays], Arrays] | None = None  # of each step's batch
     evaluate: Callable[[Params], dict[str, float]] | None = None
     evaluate_every: int = 0  # steps between evaluations and checkpoints; 0: only at the end
-    frozen: Mapping[str, Params] = dataclasses.field(default_factory=dict)
+    frozen: Frozen = dataclasses.field(default_factory=dict)
     metric: str = "loss"  # of the evaluation; its best value is kept
     largest: bool = False
     mesh: Mesh | None = None

@@ -1,9 +1,8 @@
-"""How far a drafted token is from the target's law, for rules with a threshold.
+"""How far a drafted token is from the target's distribution, for rules with a threshold.
 
-See docs/methods/bild.md, "Rollback".
-
-All on plain laws (temperature 1, not truncated): a truncated law would make every token outside of
-it infinitely far. Each maps a draft and the target's logits [B, K, V] at its positions to [B, K].
+The mathematics is in docs/methods/bild.md. All on plain distributions (temperature 1, not
+truncated): a truncated one would make every token outside of it infinitely far. Each maps a draft
+and the target's logits [B, K, V] at its positions to [B, K].
 """
 
 from __future__ import annotations
@@ -13,15 +12,16 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from specjax.verification.base import of_tokens
+from specjax.core.distribution import of_tokens
+from specjax.core.draft import Draft
 
 
-def cross_entropy(draft, logits: jax.Array) -> jax.Array:
-    """-log p(x) in nats: the hard label of the drafter against the target's law."""
+def cross_entropy(draft: Draft, logits: jax.Array) -> jax.Array:
+    """-log p(x) in nats: the hard label of the drafter against the target's distribution."""
     return jax.nn.logsumexp(logits, axis=-1) - of_tokens(logits, draft.tokens)
 
 
-def kl(draft, logits: jax.Array) -> jax.Array:
+def kl(draft: Draft, logits: jax.Array) -> jax.Array:
     """KL(q || p) in nats; the cross-entropy is its form for a one-hot q."""
     q = jax.nn.log_softmax(_proposed(draft), axis=-1)
     p = jax.nn.log_softmax(logits, axis=-1)
@@ -29,18 +29,21 @@ def kl(draft, logits: jax.Array) -> jax.Array:
     return jnp.sum(jnp.where(weight > 0, weight * (q - p), 0.0), axis=-1)
 
 
-def total_variation(draft, logits: jax.Array) -> jax.Array:
+def total_variation(draft: Draft, logits: jax.Array) -> jax.Array:
     """Half the sum of |p - q|, in [0, 1]."""
     q = jax.nn.softmax(_proposed(draft), axis=-1)
     return 0.5 * jnp.sum(jnp.abs(jax.nn.softmax(logits, axis=-1) - q), axis=-1)
 
 
-def rank(draft, logits: jax.Array) -> jax.Array:
+def rank(draft: Draft, logits: jax.Array) -> jax.Array:
     """How many tokens the target prefers to the drafted one; ties go to the lower id."""
     drafted = of_tokens(logits, draft.tokens)[..., None]
     lower = jnp.arange(logits.shape[-1]) < draft.tokens[..., None]
     return jnp.sum((logits > drafted) | ((logits == drafted) & lower), axis=-1)
 
+
+LOGITS = "logits"
+"""Entry of `Draft.aux`, [B, K, V]: of the model that drafted."""
 
 DISTANCES: dict[str, Callable[..., jax.Array]] = {
     "cross_entropy": cross_entropy,
@@ -49,11 +52,11 @@ DISTANCES: dict[str, Callable[..., jax.Array]] = {
     "rank": rank,
 }
 
-OF_LAWS = ("kl", "total_variation")
+OF_DISTRIBUTIONS = ("kl", "total_variation")
 """Distances that need the proposer's logits in the draft."""
 
 
-def _proposed(draft) -> jax.Array:
-    if draft.logits is None:
-        raise ValueError("this distance compares laws; the drafter must keep its logits")
-    return draft.logits
+def _proposed(draft: Draft) -> jax.Array:
+    if LOGITS not in (draft.aux or {}):
+        raise ValueError("this distance compares distributions; the drafter must keep its logits")
+    return draft.aux[LOGITS]

@@ -1,6 +1,4 @@
-"""Oracle engagement: how seldom a large model must step in.
-
-See docs/methods/bild.md, "Oracle engagement".
+"""Oracle engagement: how seldom a large model must step in (docs/methods/bild.md).
 
 Kim et al., "Speculative Decoding with Big Little Decoder" (2023), Figure 2.
 """
@@ -8,31 +6,42 @@ Kim et al., "Speculative Decoding with Big Little Decoder" (2023), Figure 2.
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
+from specjax.core import fields
+from specjax.core.context import Options
+from specjax.core.distribution import pick, probability
+from specjax.core.draft import Draft
+from specjax.core.reading import Reading
+from specjax.core.registry import RULES
+from specjax.core.rule import Rule
+from specjax.core.verdict import Verdict, leading_run, verdict_of
 from specjax.sampling import argmax
-from specjax.verification.base import Verdict, leading_run, pick, probability
 
 
+@RULES.register("oracle", example={"engage": 0.3})
 @dataclasses.dataclass(frozen=True)
-class Oracle:
+class Oracle(Rule):
     """Drafted tokens stand while the target gives them a probability of at least `engage`.
 
     The first that does not is replaced by the target's argmax; behind a draft that stood whole the
-    target writes nothing, so that both models see every prefix. `engage` names the traced option: 0
-    keeps all drafts, above 1 none. Greedy: it looks at plain laws.
+    target writes nothing, so that both models see every prefix. 0 keeps all drafts, above 1 none.
+    Greedy: it looks at plain distributions.
     """
 
-    engage: str = "engage"
-    lossless: ClassVar[bool] = False
-    nestable: ClassVar[bool] = False
+    engage: str = fields.number(
+        bounds="[0, inf]", traced="engage", help="probability below which the target steps in"
+    )
 
-    def verify(self, draft, logits: jax.Array, options, keys: jax.Array) -> Verdict:
-        likely = probability(logits[:, :-1], draft.tokens) >= options.numbers[self.engage]
-        accepted = leading_run(likely, draft.length)
+    def judge(self, draft: Draft, reading: Reading, options: Options, keys: jax.Array) -> Verdict:
+        drafted = probability(reading.logits[:, :-1], draft.tokens)
+        accepted = leading_run(drafted >= options.numbers[self.engage], draft.length)
         adds = (accepted < draft.length) | (draft.length == 0)
-        next_token = pick(argmax(logits), accepted)
-        return Verdict(accepted, next_token, accepted.astype(jnp.float32), adds)
+        verdict = verdict_of(draft, accepted, pick(argmax(reading.logits), accepted))
+        return verdict.replace(count=accepted + adds.astype(jnp.int32))
+
+    def check_sampling(self, greedy: bool) -> None:
+        if not greedy:
+            raise ValueError("rule 'oracle' needs temperature 0: it compares plain distributions")

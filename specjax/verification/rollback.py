@@ -1,66 +1,75 @@
 """Rollback of the Big Little Decoder: drafted tokens stand unless the target finds them far off.
 
-Kim et al., "Speculative Decoding with Big Little Decoder" (2023), section 3.3;
-docs/methods/bild.md, "Rollback".
+Kim et al., "Speculative Decoding with Big Little Decoder" (2023), section 3.3
+(docs/methods/bild.md).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
+from specjax.core import fields
+from specjax.core.context import Options
+from specjax.core.distribution import pick
+from specjax.core.draft import Draft
+from specjax.core.reading import Reading
+from specjax.core.registry import RULES
+from specjax.core.rule import Rule
+from specjax.core.verdict import Verdict, leading_run, verdict_of
 from specjax.sampling import adjust, argmax, draw
-from specjax.verification.base import Verdict, leading_run, pick
-from specjax.verification.distances import DISTANCES, OF_LAWS
+from specjax.verification.distances import DISTANCES
+
+PAPER, OFFICIAL = COMPAT = ("paper", "official")
+"""Whose BiLD: the paper's, or the published code's without its bugs (docs/methods/bild.md)."""
 
 
+@RULES.register("rollback", example={"rollback": 2.0})
 @dataclasses.dataclass(frozen=True)
-class Rollback:
-    """Drops everything from the first drafted token whose distance exceeds the threshold.
+class Rollback(Rule):
+    """Everything falls from the first drafted token whose distance exceeds the threshold.
 
-    `threshold` names the traced option, from 0 to infinity (never). The token that follows is the
-    target's own: its argmax when greedy, else a draw from its adjusted law. When greedy and
-    `equal_argmax`, a token that is the target's argmax stands however flat the law. `official` is
-    the authors' form: when the first token beyond the threshold is the argmax, all stand.
+    The token that follows is the target's own: its argmax when greedy, else a draw from its
+    adjusted distribution. When greedy and `equal_argmax`, a token that is the target's argmax
+    stands however flat the distribution. `compat="official"` is the authors' form: when the first
+    token beyond the threshold is the argmax, all stand.
     """
 
-    distance: str = "cross_entropy"
-    threshold: str = "rollback"
-    equal_argmax: bool = True
-    official: bool = False
-    lossless: ClassVar[bool] = False
-    nestable: ClassVar[bool] = False
+    rollback: str = fields.number(
+        bounds="[0, inf]", traced="rollback", help="distance beyond which a token falls; inf: never"
+    )
+    distance: str = fields.choice(tuple(DISTANCES), "cross_entropy", help="of a draft's token")
+    equal_argmax: bool = fields.flag(True, help="greedy: the target's argmax always stands")
+    compat: str = fields.choice(COMPAT, PAPER, help="whose BiLD")
 
-    def __post_init__(self) -> None:
-        if self.distance not in DISTANCES:
-            raise ValueError(
-                f"distance is {self.distance!r}; it must be one of {', '.join(DISTANCES)}"
-            )
-
-    @property
-    def compares_laws(self) -> bool:
-        """Whether drafts must carry the logits of their proposer."""
-        return self.distance in OF_LAWS
-
-    def verify(self, draft, logits: jax.Array, options, keys: jax.Array) -> Verdict:
-        far = DISTANCES[self.distance](draft, logits[:, :-1]) > options.numbers[self.threshold]
+    def judge(self, draft: Draft, reading: Reading, options: Options, keys: jax.Array) -> Verdict:
+        logits = reading.logits
+        far = DISTANCES[self.distance](draft, logits[:, :-1]) > options.numbers[self.rollback]
         if options.sampling.greedy:
             best = argmax(logits)
             accepted = self._standing(far, draft.tokens == best[:, :-1], draft.length)
-            next_token = pick(best, accepted)
+            own = pick(best, accepted)
         else:
             accepted = leading_run(~far, draft.length)
-            next_token = draw(keys, adjust(pick(logits, accepted), options.sampling))
-        return Verdict(accepted, next_token, accepted.astype(jnp.float32))
+            own = draw(keys, adjust(pick(logits, accepted), options.sampling))
+        return verdict_of(draft, accepted, own)
+
+    def check_sampling(self, greedy: bool) -> None:
+        """The published code is greedy.
+
+        Raises:
+          ValueError: at a temperature above 0.
+        """
+        if self.compat == OFFICIAL and not greedy:
+            raise ValueError(f"compat is {OFFICIAL!r}; it must be 'paper' at a temperature above 0")
 
     def _standing(self, far: jax.Array, agreed: jax.Array, length: jax.Array) -> jax.Array:
         """How many tokens [B] stand when greedy."""
         if not self.equal_argmax:
             return leading_run(~far, length)
-        if not self.official:
+        if self.compat == PAPER:
             return leading_run(~far | agreed, length)
         first = leading_run(~far, length)
         at_first = jnp.arange(far.shape[1]) == first[:, None]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ml_collections import ConfigDict
 
-from specjax.experiments.config_file import read_config
+from specjax.experiments.config.file import read_config
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted((ROOT / "configs").rglob("*.py"))

@@ -85,7 +85,7 @@ def test_the_german_vocabulary_is_small(corpus):
     ("split", "count", "message"),
     [
         ("dev", 1, "split is 'dev'; it must be one of test, validation, train"),
-        ("train", -1, "count is -1; it must be 0 or positive"),
+        ("train", -1, "count is -1; it must be from 0 to 1,000,000"),
     ],
 )
 def test_bad_arguments_are_named_with_what_is_allowed(split, count, message):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
+from specjax.data.examples import examples
 from specjax.data.sources import Source, read
-from specjax.data.tasks import examples
 from specjax.data.text import Example
 from specjax.errors import UserError
 

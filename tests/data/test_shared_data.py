@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from shared import DATA
 
+from specjax.core.registry import TASKS
+from specjax.data.examples import examples
 from specjax.data.sources import Source
-from specjax.data.tasks import TASKS, examples
 
 
 def parallel(first: str, second: str) -> Source:
@@ -45,4 +46,4 @@ def test_all_rows_are_read(task):
     found = examples(task, source)
     assert len(found) == count
     assert all(e.source.strip() for e in found)
-    assert all(e.reference for e in found) or TASKS[task].metric == "none"
+    assert all(e.reference for e in found) or TASKS[task].cls.metric == "none"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from specjax.core.registry import METRICS, TASKS
+from specjax.data.examples import examples
 from specjax.data.sources import Source
-from specjax.data.tasks import TASKS, examples
+from specjax.data.task import task_of
 from specjax.data.text import Example
 from specjax.errors import UserError
-from specjax.evaluation.quality import METRICS
+from specjax.metrics.metric import metric_of
 
 PAIR = {"de": "Hallo!", "en": "Hi!"}
 TO_EN, TO_DE = "translate German to English: Hallo!", "translate English to German: Hi!"
@@ -103,9 +105,14 @@ def test_the_output_to_learn_is_the_whole_answer(task):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_the_metric_is_known_and_the_name_agrees(task):
-    assert TASKS[task].metric in METRICS
-    assert TASKS[task].name == task
+def test_a_task_asks_its_example_and_has_what_its_metric_compares(task):
+    chosen = task_of(task)
+    (found,) = examples(task, [chosen.example])
+    assert found.source.strip()
+    assert found.group == chosen.example.get(chosen.group)
+    assert chosen.metric in METRICS and chosen.reads
+    if metric_of(chosen.metric).scores:
+        assert found.reference and found.output
 
 
 SKIPPED = {
@@ -178,7 +185,7 @@ def test_unusable_fields_are_named(task, row, message):
 
 
 def test_unknown_tasks_and_missing_sources_are_refused():
-    with pytest.raises(UserError, match="task is 'wmt'; it must be one of wmt14_deen, wmt14_ende"):
+    with pytest.raises(UserError, match="task is 'wmt'; it must be one of alpaca, cnn_dailymail"):
         examples("wmt")
     with pytest.raises(UserError, match="task 'spec_bench' has no source of its own; give a file "):
         examples("spec_bench")

@@ -12,13 +12,16 @@ import pytest
 from decodes import decoder, inputs, run, texts
 from scripted import PrefixModel, TracedScript, prefix_params
 
+import specjax
 from specjax.decoding.loop import generate
-from specjax.decoding.strategy import Strategy, bild, from_config, oracle
-from specjax.drafting.little import Little
+from specjax.decoding.strategy import Strategy, from_config
+from specjax.drafting.bild import Bild
 from specjax.errors import UserError
-from specjax.evaluation.handovers import handovers, replaced_tokens
-from specjax.evaluation.traces import acceptance, rounds_of
-from specjax.verification.exact import SpeculativeSampling
+from specjax.metrics.bild_counters import handovers, replaced_tokens
+from specjax.metrics.traces import acceptance, rounds_of
+from specjax.readers.fitted import Fitted
+from specjax.verification.rollback import Rollback
+from specjax.verification.speculative_sampling import SpeculativeSampling
 
 EOS = 1
 SCRIPT = (5, 6, 7, 8, 5, 6, 7, 8)
@@ -66,13 +69,17 @@ def rounds(generation) -> list[tuple[int, int, int, bool]]:
 
 def writers(generation) -> list[int]:
     begin, length = int(generation.begin[0]), int(generation.length[0])
-    return generation.trace.writer[0, begin:length].tolist()
+    return generation.trace.written_by[0, begin:length].tolist()
 
 
 def calls(generation) -> tuple[int, int]:
     """Calls of the small and of the large model."""
     found = generation.trace.calls
     return int(found["drafter"][0]), int(found["target"][0])
+
+
+def bild(fallback: float, rollback: float, **how) -> Strategy:
+    return specjax.strategy(drafter="bild", fallback=fallback, rollback=rollback, **how)
 
 
 PAPER = bild(fallback=0.5, rollback=2.0, length=3)
@@ -154,7 +161,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_every_branch_has_its_rounds_tokens_and_calls(case, widths):
     strategy, pair, expected, tokens, counts = case
-    out = decoded(pair, dataclasses.replace(strategy, widths=widths))
+    out = decoded(pair, dataclasses.replace(strategy, reader=Fitted(widths) if widths else None))
     assert rounds(out) == expected
     assert texts(out) == [list(tokens)]
     assert calls(out) == counts
@@ -231,7 +238,7 @@ def test_the_counters_are_those_of_the_rounds():
     # Of 7 drafted tokens, 3 + 2 were tested: one dropped with the rejected, one never reviewed.
     tested = acceptance(found)
     assert (tested["tested"], tested["rate"]) == (5, pytest.approx(4 / 5))
-    assert int(out.trace.tested[0]) == 5
+    assert int(out.trace.tested[0].sum()) == 5
 
 
 def test_a_strategy_without_small_model_has_no_ratio_to_it():
@@ -316,7 +323,7 @@ def test_a_row_that_ends_without_review_leaves_the_others_as_they_are():
         "overlap",
         "stops",
         "tested",
-        "writer",
+        "written_by",
     )
     key = jax.random.key(0)
     made = decoder(PAIR, strategy, LIMIT)
@@ -339,6 +346,10 @@ def test_thresholds_are_traced():
     for strategy in first[1:]:
         run(PAIR, WEIGHTS, strategy, PROMPTS, LIMIT)
     assert generate._cache_size() == before
+
+
+def oracle(level: float) -> Strategy:
+    return specjax.strategy(drafter="neural", length=1, rule="oracle", engage=level)
 
 
 def test_the_oracle_moves_from_the_small_to_the_large_model(small, large):
@@ -368,27 +379,30 @@ def test_the_oracle_decides_by_the_targets_probability_of_the_small_models_token
             assert out.trace.accepted[index, place] == kept
 
 
-def test_a_lossless_rule_refuses_rows_that_end_without_review():
-    strategy = Strategy(Little("drafter", 3), SpeculativeSampling())
-    with pytest.raises(ValueError, match="without review"):
-        run(PAIR, WEIGHTS, strategy, PROMPTS[:1], 4)
+def test_rows_that_end_without_review_need_the_rule_of_bild():
+    with pytest.raises(ValueError, match="drafter 'bild' needs its own, 'rollback'"):
+        Strategy(Bild(3), SpeculativeSampling(), numbers=(("fallback", 0.5),))
 
 
 def test_a_config_spells_all_of_it():
     spec = {
         "drafter": "bild", "model": "aligned", "fallback": 0.6, "rollback": "inf", "length": 5,
         "distance": "kl", "verify_eos": True, "temperature": 1.0, "top_p": 0.8,
-        "verify": "drafted",
+        "reader": "fitted",
     }  # fmt: skip
-    made = from_config("mine", spec, V)
-    same = bild(
-        0.6, math.inf, model="aligned", length=5, distance="kl", verify_eos=True,
-        temperature=1.0, top_p=0.8, verify="drafted",
-    )  # fmt: skip
+    made = from_config("mine", spec)
+    same = Strategy(
+        Bild(5, "aligned", distance="kl", verify_eos=True),
+        Rollback(distance="kl"),
+        temperature=1.0,
+        top_p=0.8,
+        numbers=(("fallback", 0.6), ("rollback", math.inf)),
+        reader=Fitted((0, 1, 3, 5)),
+    )
     assert made.target_widths == (0, 1, 3, 5)
-    assert made == same and made.drafter.keep_logits and not made.lossless
-    short = from_config("short", {"drafter": "bild", "fallback": 0, "rollback": 3}, V)
-    assert short == bild(0.0, 3.0) and short.drafter.width == 10
+    assert made == same and made.drafter.keeps_logits and not made.lossless
+    short = from_config("short", {"drafter": "bild", "fallback": 0, "rollback": 3})
+    assert short == bild(0.0, 3.0) and short.drafter.spec.width == 10
 
 
 MISTAKES = {
@@ -400,7 +414,10 @@ MISTAKES = {
     "no such distance": (NUMBERS | {"distance": "l2"}, "distance is 'l2'; it must be one of cross"),
     "no such code": (NUMBERS | {"compat": "mine"}, "one of paper, official"),
     "a word for a flag": (NUMBERS | {"verify_eos": "yes"}, "it must be True or False"),
-    "another rule": (NUMBERS | {"rule": "lossless"}, "rule does not apply to drafter 'bild'"),
+    "another rule": (
+        {"fallback": 0.5, "rule": "lossless"},
+        "drafter 'bild' needs its own, 'rollback'",
+    ),
     "official sampling": (NUMBERS | {"compat": "official", "temperature": 1.0}, "compat is"),
 }
 
@@ -408,7 +425,7 @@ MISTAKES = {
 @pytest.mark.parametrize(("spec", "message"), MISTAKES.values(), ids=MISTAKES)
 def test_a_mistake_is_refused_in_one_sentence(spec, message):
     with pytest.raises(UserError, match=message) as refusal:
-        from_config("mine", {"drafter": "bild", **spec}, V)
+        from_config("mine", {"drafter": "bild", **spec})
     assert "\n" not in str(refusal.value)
 
 

@@ -13,11 +13,13 @@ from parallel_heads import random_heads
 from scripted import WIDTH, PrefixModel, adjusted, prefix_params
 
 from specjax.api import Generator, LoadedModel
+from specjax.core.context import Context, Options
+from specjax.core.distribution import OneHot
+from specjax.core.drafter import CALLS
+from specjax.core.env import Env
 from specjax.decoding.strategy import Strategy, from_config
-from specjax.drafting.base import Context, Options
 from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.neural import Neural
-from specjax.drafting.running import nothing_seen
 from specjax.errors import UserError
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
@@ -53,12 +55,13 @@ def test_greedy_decoding_gives_the_targets_own_tokens(kind):
     models = (("target", model), ("drafter", model))
     alone, drafted = (
         run(models, params, strategy, PROMPTS, 16)
-        for strategy in (Strategy(), Strategy(Blockwise("drafter", LENGTH)))
+        for strategy in (Strategy(), Strategy(Blockwise(LENGTH)))
     )
     assert texts(drafted) == texts(alone)
     trace = drafted.trace
     assert 0 < np.sum(trace.accepted) < np.sum(trace.drafted)
     np.testing.assert_array_equal(trace.calls["drafter"], trace.calls["target"])
+    np.testing.assert_array_equal(trace.stops.sum(axis=1), (trace.committed > 0).sum(axis=1))
 
 
 MODEL = PrefixModel(6, eos=(EOS,))
@@ -73,25 +76,28 @@ def context_of(settings) -> Context:
     tokens = np.zeros((len(TEXTS), 24), np.int32)
     for row, text in enumerate(TEXTS):
         tokens[row, : len(text)] = text
+    length = jnp.array([len(text) for text in TEXTS], jnp.int32)
     return Context(
-        source=jnp.tile(jnp.array([SOURCE], jnp.int32), (len(TEXTS), 1)),
-        source_length=jnp.full(len(TEXTS), len(SOURCE), jnp.int32),
+        encoder_tokens=jnp.tile(jnp.array([SOURCE], jnp.int32), (len(TEXTS), 1)),
+        encoder_length=jnp.full(len(TEXTS), len(SOURCE), jnp.int32),
         tokens=jnp.asarray(tokens),
-        length=jnp.array([len(text) for text in TEXTS], jnp.int32),
+        length=length,
         begin=jnp.ones(len(TEXTS), jnp.int32),
         limit=jnp.array(LIMITS, jnp.int32),
+        most=jnp.where(jnp.array(ACTIVE), jnp.minimum(jnp.array(LIMITS) - length, LENGTH), 0),
         active=jnp.array(ACTIVE),
-        running=nothing_seen(len(TEXTS)),
         options=Options(sampling(*settings), {}),
     )
 
 
 @jax.jit
 def drafted(context: Context):
-    cache = MODEL.start(PARAMS["drafter"], context.source, context.source_length, 24)
+    read = context.encoder_tokens, context.encoder_length
+    cache, _ = MODEL.start(PARAMS["drafter"], *read, 24)
     keys = jax.random.split(jax.random.key(0), len(TEXTS))
-    models = (("drafter", MODEL),)
-    return Blockwise("drafter", LENGTH).draft(models, PARAMS, {"drafter": cache}, context, keys)
+    env = Env(PARAMS, (("drafter", MODEL),))
+    draft, caches, _, log = Blockwise(LENGTH).propose(env, {"drafter": cache}, (), context, keys)
+    return draft.cut(context.most, MODEL.eos), caches, log
 
 
 def head_logits(text: list[int]) -> np.ndarray:
@@ -111,14 +117,14 @@ def head_logits(text: list[int]) -> np.ndarray:
     return np.array(found)
 
 
-def test_a_greedy_draft_is_the_argmax_of_each_head_up_to_eos_and_the_end_of_the_row():
-    draft, caches = drafted(context_of((0.0, 0, 1.0)))
+def test_a_greedy_draft_is_the_argmax_of_each_head_up_to_eos_and_budget():
+    draft, caches, log = drafted(context_of((0.0, 0, 1.0)))
     expected = np.array([head_logits(text).argmax(axis=-1) for text in TEXTS])
     np.testing.assert_array_equal(draft.tokens, expected)
     assert [row.index(EOS) for row in expected.tolist() if EOS in row] == [0, 0]
     assert draft.length.tolist() == [1, 3, 1, 2, 1, 0]
-    assert draft.probs is None
-    assert draft.calls["drafter"].tolist() == [int(active) for active in ACTIVE]
+    assert isinstance(draft.distribution, OneHot)
+    assert log[CALLS + "drafter"].tolist() == [int(active) for active in ACTIVE]
     rows = np.array(ACTIVE)
     held = np.asarray(caches["drafter"].length)
     np.testing.assert_array_equal(held[rows], np.array(list(map(len, TEXTS)))[rows])
@@ -126,11 +132,13 @@ def test_a_greedy_draft_is_the_argmax_of_each_head_up_to_eos_and_the_end_of_the_
 
 def test_the_laws_of_a_sampled_draft_are_adjusted_as_the_targets():
     settings = (0.7, 4, 0.9)
-    draft, _ = drafted(context_of(settings))
+    draft, *_ = drafted(context_of(settings))
     for row, text in enumerate(TEXTS[:3]):
         expected = [adjusted(logits, *settings) for logits in head_logits(text)]
-        np.testing.assert_allclose(draft.probs[row], expected, rtol=1e-4, atol=1e-6)
-    drawn = np.take_along_axis(np.asarray(draft.probs), np.asarray(draft.tokens)[..., None], -1)
+        np.testing.assert_allclose(draft.distribution.probs[row], expected, rtol=1e-4, atol=1e-6)
+    drawn = np.take_along_axis(
+        np.asarray(draft.distribution.probs), np.asarray(draft.tokens)[..., None], -1
+    )
     assert np.all(drawn[:3] > 0)
 
 
@@ -142,11 +150,11 @@ def generator(drafter: Blockwise, heads) -> Generator:
 @pytest.mark.parametrize(
     ("drafter", "heads", "named"),
     [
-        (Blockwise("drafter", 4), random_heads(3, D, 0), "length is 4; 'heads' holds 3 heads"),
-        (Blockwise("drafter", 2), random_heads(3, 8, 0), "of width 8; 'drafter' has 12"),
-        (Blockwise("target", 2), random_heads(3, D, 0), "drafter's model is 'target'"),
-        (Neural("target", 2), random_heads(3, D, 0), "drafter's model is 'target'"),
-        (Blockwise("drafter", 2), {}, "'heads' is a dict; it must be LoadedHeads"),
+        (Blockwise(4), random_heads(3, D, 0), "length is 4; 'heads' holds 3 heads"),
+        (Blockwise(2), random_heads(3, 8, 0), "of width 8; 'drafter' has 12"),
+        (Blockwise(2, "target"), random_heads(3, D, 0), "drafter's model is 'target'"),
+        (Neural(2, "target"), random_heads(3, D, 0), "drafter's model is 'target'"),
+        (Blockwise(2), {}, "'heads' is a dict; it must be LoadedHeads"),
     ],
 )
 def test_heads_that_do_not_fit_are_refused_at_the_door(drafter, heads, named):
@@ -155,15 +163,15 @@ def test_heads_that_do_not_fit_are_refused_at_the_door(drafter, heads, named):
 
 
 def test_as_many_tokens_as_there_are_heads_are_allowed():
-    assert generator(Blockwise("drafter", 3), random_heads(3, D, 0)).decoder.drafter.width == 3
+    assert generator(Blockwise(3), random_heads(3, D, 0)).decoder.drafter.spec.width == 3
 
 
 def test_a_config_names_the_drafter_its_trunk_and_its_length():
     spec = {"drafter": "blockwise", "length": 4, "temperature": 1.0}
-    made = from_config("mine", spec, V)
-    assert made == dataclasses.replace(Strategy(Blockwise("drafter", 4)), temperature=1.0)
-    assert from_config("mine", spec | {"model": "small"}, V).drafter.models == ("small",)
+    made = from_config("mine", spec)
+    assert made == dataclasses.replace(Strategy(Blockwise(4)), temperature=1.0)
+    assert from_config("mine", spec | {"model": "small"}).drafter.spec.models == ("small",)
     with pytest.raises(UserError, match="mine.length is missing"):
-        from_config("mine", {"drafter": "blockwise"}, V)
+        from_config("mine", {"drafter": "blockwise"})
     with pytest.raises(UserError, match="table is 'heads'; it must be a name other than"):
-        from_config("mine", {"drafter": "bigram", "length": 2, "table": "heads"}, V)
+        from_config("mine", {"drafter": "bigram", "length": 2, "table": "heads"})

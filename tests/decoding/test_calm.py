@@ -12,16 +12,22 @@ import pytest
 from decodes import decoder, first_state, inputs, one_round, run, texts
 from exits import BOTH, DEPTH, MODELS, PARAMS, PROMPTS, Uncached, decode, sixteen_prompts
 
-from specjax.decoding.calm import PUBLIC, SATURATION, SOFTMAX, Calm
+import specjax
 from specjax.decoding.loop import generate
 from specjax.decoding.state import Decoder
-from specjax.decoding.strategy import Strategy, calm
+from specjax.decoding.strategy import Strategy
 from specjax.drafting.neural import Neural
-from specjax.verification.exact import SpeculativeSampling
+from specjax.models.base import Resume
+from specjax.readers.calm import LAYERS, PUBLIC, SATURATION, SOFTMAX, Calm
+from specjax.verification.speculative_sampling import SpeculativeSampling
 
 LIMIT = 14
 SOME = {SATURATION: 0.9, SOFTMAX: 0.2}
 """Thresholds at which tokens of the tiny models leave at every layer that they can."""
+
+
+def calm(threshold: float, tau: float = 0.0, **how) -> Strategy:
+    return specjax.strategy(reader="calm", threshold=threshold, tau=tau, **how)
 
 
 @dataclasses.dataclass
@@ -57,13 +63,13 @@ def test_without_exits_the_tokens_are_those_of_the_uncached_model(kind, measure)
     generation = decode(kind, calm(1.0, measure=measure))
     assert texts(generation) == [Uncached(kind).greedy(prompt, LIMIT) for prompt in PROMPTS]
     ran = np.asarray(generation.trace.committed) > 0
-    assert np.all(np.asarray(generation.trace.layers)[ran] == DEPTH)
+    assert np.all(np.asarray(generation.trace.column(LAYERS))[ran] == DEPTH)
 
 
 def test_at_threshold_zero_every_token_leaves_at_its_first_chance():
     for measure, first in {SATURATION: 2, SOFTMAX: 1}.items():
         trace = decode("t5", calm(0.0, 1e6, measure=measure, decay=PUBLIC)).trace
-        layers = np.asarray(trace.layers)[np.asarray(trace.committed) > 0]
+        layers = np.asarray(trace.column(LAYERS))[np.asarray(trace.committed) > 0]
         if measure == SATURATION:
             assert set(layers) <= {first, DEPTH}  # opposite states have a negative cosine
         else:
@@ -76,14 +82,15 @@ class Direct:
     def __init__(self, kind: str, measure: str, threshold: float) -> None:
         self.model, self.params = MODELS[kind], PARAMS[kind]
         self.measure, self.threshold = measure, threshold
-        self.layer = [
-            jax.jit(functools.partial(self.model.extend, exit=i + 1, resume_from=i))
-            for i in range(DEPTH)
-        ]
+        self.layer = [jax.jit(functools.partial(self._layer, at=i)) for i in range(DEPTH)]
         self.keep = [
             jax.jit(functools.partial(self.model.propagate, layers=(i, i + 1)))
             for i in range(DEPTH)
         ]
+
+    def _layer(self, params, tokens, cache, state=None, *, at: int):
+        resume = None if state is None else Resume(state, at)
+        return self.model.extend(params, tokens, cache, exit=at + 1, resume=resume)
 
     def step(self, token: int, cache):
         """(next token, layers, cache) of one row."""
@@ -91,8 +98,8 @@ class Direct:
         for i in range(DEPTH):
             if i < used:
                 before = state
-                how = {} if i == 0 else {"resume": state}
-                output, cache = self.layer[i](self.params, jnp.array([[token]]), cache, **how)
+                how = () if i == 0 else (state,)
+                output, cache = self.layer[i](self.params, jnp.array([[token]]), cache, *how)
                 state, cache = output.hidden, cache.replace(length=start)
                 if self.sure(output, before) >= self.threshold:
                     used = i + 1
@@ -114,7 +121,7 @@ class Direct:
         """(tokens, layers, cache) of a whole text."""
         length = jnp.array([len(prompt)])
         start = jax.jit(functools.partial(self.model.start, capacity=LIMIT + len(prompt) + 4))
-        cache = start(self.params, jnp.array([prompt]), length)
+        cache, _ = start(self.params, jnp.array([prompt]), length)
         token = prompt[-1] if self.model.start_token is None else self.model.start_token
         made, layers = [], []
         while len(made) < limit and made[-1:] != [1]:
@@ -141,7 +148,7 @@ def test_tokens_layers_and_caches_are_those_of_a_direct_computation(kind, measur
         tokens, layers, expected = direct.decode(text, LIMIT)
         begin, end = int(state.context.begin[row]), int(state.context.length[row])
         assert state.context.tokens[row, begin:end].tolist() == tokens
-        assert state.trace.layers[row, : len(layers)].tolist() == layers
+        assert state.trace.column(LAYERS)[row, : len(layers)].tolist() == layers
         seen |= set(layers)
         held = int(cache.length[row])
         assert held == end - 1
@@ -160,7 +167,8 @@ def test_a_row_does_not_depend_on_its_batch(temperature):
     for count in (1, 4):
         alone = decode("llama", strategy, prompts[:count])
         assert texts(alone) == texts(together)[:count]
-        np.testing.assert_array_equal(alone.trace.layers, together.trace.layers[:count])
+        layers = (made.trace.column(LAYERS)[:count] for made in (alone, together))
+        np.testing.assert_array_equal(*layers)
 
 
 def test_other_thresholds_compile_nothing():
@@ -190,7 +198,7 @@ def test_layers_that_every_row_left_do_not_run():
     models, params = (("target", model),), {"target": PARAMS["t5"]}
     trace = run(models, params, strategy, PROMPTS[:1], LIMIT).trace
     jax.effects_barrier()
-    layers = np.asarray(trace.layers)[0]
+    layers = np.asarray(trace.column(LAYERS))[0]
     assert len(set(layers[layers > 0])) > 1
     for layer in range(1, DEPTH + 1):
         assert model.ran.count(layer) == (layers >= layer).sum()
@@ -213,5 +221,5 @@ def test_settings_out_of_range_are_refused(how, named):
 def test_calm_with_a_drafter_is_refused():
     models = (("target", MODELS["t5"]), ("drafter", MODELS["t5"]))
     with pytest.raises(ValueError, match="CALM decodes alone"):
-        Decoder(models, Neural("drafter", 2), SpeculativeSampling(), 4, calm=Calm())
+        Decoder(models, Neural(2), SpeculativeSampling(), 4, reader=Calm())
     assert not calm(0.9).lossless and not calm(0.9).autoregressive and Strategy().autoregressive

@@ -18,13 +18,14 @@ from scripted import (
     sequence_law,
 )
 
-from specjax.decoding.strategy import Strategy, fitting_widths
+from specjax.decoding.strategy import Strategy
 from specjax.drafting.cascade import Horizontal, Reviewed
-from specjax.drafting.matrix import GREEDY, LAST, SAMPLED, cascade
+from specjax.drafting.matrix import GREEDY, LAST, SAMPLED, Cascade
 from specjax.programs import release_programs
+from specjax.readers.fitted import Fitted
 from specjax.training.ngram import fit
-from specjax.verification.exact import SpeculativeSampling
 from specjax.verification.lenient import Lenient
+from specjax.verification.speculative_sampling import SpeculativeSampling
 
 V, LIMIT, EOS = 7, 12, 1
 MODEL = PrefixModel(V, eos=(EOS,))
@@ -48,10 +49,16 @@ PARAMS = {
 }
 
 
-FAST = (1,)
+FAST = (1, 2, 3)
 """Seeds that are always tried: each case compiles a program of its own, for seconds."""
 CASCADES = int(os.environ.get("SPECJAX_CASCADES", "24"))
 """Seeds of the slow tests; all 200 take a quarter of an hour."""
+
+
+def cascade(drafters, matrix, lenience=None, reviewers=SAMPLED) -> Horizontal:
+    """The drafter that a matrix means."""
+    matrix = tuple(map(tuple, matrix))
+    return Cascade(tuple(drafters), matrix, lenience=lenience, reviewers=reviewers).combined
 
 
 def random_cascade(seed: int) -> Horizontal:
@@ -96,7 +103,9 @@ def test_a_greedy_cascade_says_what_the_target_says(seed, alone):
 @pytest.mark.slow
 def test_the_target_may_look_no_further_than_the_draft(alone):
     drafter = cascade(("large", "small"), ((2, 0), (0, 2)), "lenience")
-    strategy = Strategy(drafter, numbers=(("lenience", 0.2),), widths=fitting_widths(drafter))
+    strategy = Strategy(
+        drafter, numbers=(("lenience", 0.2),), reader=Fitted().around(drafter.spec, None)
+    )
     assert texts(run(MODELS, PARAMS, strategy, PROMPTS, LIMIT)) == alone
 
 
@@ -148,10 +157,9 @@ def test_greedy_reviewers_keep_the_target_law(nested):
 class SaysItsOwnLaw(Lenient):
     """Wrong on purpose: lets tokens through leniently and says that they have the model's law."""
 
-    def verify(self, draft, logits, options, keys):
-        verdict = super().verify(draft, logits, options, keys)
+    def distribution(self, draft, reading, options):
         strict = options.replace(numbers={**options.numbers, self.lenience: 1.0})
-        return verdict.replace(probs=super().verify(draft, logits, strict, keys).probs)
+        return super().distribution(draft, reading, strict)
 
 
 def with_rule(drafter, rule):
@@ -193,19 +201,19 @@ def test_calls_of_a_vertical_cascade_that_always_agrees():
     assert texts(out) == [[*TEXT, 2, 2]]
     # A whole draft that stood leaves small three tokens behind, one more than it is fed: a ninth.
     assert calls(out) == {"target": 2, "base": 4, "small": 9}
-    assert out.trace.writer[0, 1:8].tolist() == [2, 2, 3, 2, 2, 3, 1]
+    assert out.trace.written_by[0, 1:8].tolist() == [2, 2, 3, 2, 2, 3, 1]
 
 
 def test_calls_of_a_horizontal_cascade_that_always_agrees():
     out = scripted(cascade(("base", "small"), ((2, 3), (0, 0))), limit=12)
     assert texts(out) == [list(TEXT)]
     assert calls(out)["target"] == 2
-    assert out.trace.writer[0, 1:7].tolist() == [2, 2, 3, 3, 3, 1]
+    assert out.trace.written_by[0, 1:7].tolist() == [2, 2, 3, 3, 3, 1]
 
 
 def test_a_reviewer_replaces_what_its_drafter_gets_wrong():
     wrong = (5, 9, 7, 8, 5, 6, 7, 8)
     out = scripted(cascade(("base", "small"), ((3, 0), (0, 3))), limit=8, small=wrong)
     assert texts(out) == [list(TEXT[:8])]
-    assert out.trace.writer[0, 1:3].tolist() == [2, 3]  # 5 by small, 6 by base
+    assert out.trace.written_by[0, 1:3].tolist() == [2, 3]  # 5 by small, 6 by base
     assert int(out.trace.accepted[0, 0]) == int(out.trace.drafted[0, 0])

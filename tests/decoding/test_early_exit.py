@@ -11,22 +11,37 @@ from decodes import texts
 from exits import BOTH, DEPTH, MODELS, PARAMS, PROMPTS, Uncached, decode, sixteen_prompts
 from scripted import chi_square, counted, sequence_law
 
+import specjax
 from specjax.decoding.state import Decoder
-from specjax.decoding.strategy import Strategy, bild, early_exit
-from specjax.drafting.neural import BREAK_EVEN, Neural
-from specjax.verification.exact import SpeculativeSampling
+from specjax.decoding.strategy import Strategy
+from specjax.drafting.adaptive_length import BREAK_EVEN
+from specjax.drafting.bild import Bild
+from specjax.drafting.early_exit import EarlyExit
+from specjax.drafting.neural import Neural
+from specjax.readers.fitted import Fitted
+from specjax.readers.resumed import Resumed
+from specjax.verification.speculative_sampling import SpeculativeSampling
 
 LIMIT = 14
+
+
+def bild(fallback: float, rollback: float, **how) -> Strategy:
+    how |= {"fallback": fallback, "rollback": rollback}
+    return specjax.strategy(drafter="bild", exit=1, **how)
+
+
 STRATEGIES = {
-    "fixed": early_exit(2, 3),
+    "fixed": Strategy(EarlyExit(2, 3)),
     "confidence": Strategy(
-        Neural("target", 4, "confidence", exit=1), numbers=(("confidence", 0.3),)
+        EarlyExit(1, 4, confidence="confidence"), numbers=(("confidence", 0.3),)
     ),
     "drafted": Strategy(
-        Neural("target", 4, adapt=BREAK_EVEN, exit=1), numbers=(("cost", 0.2),), widths=(1, 3, 4)
+        EarlyExit(1, 4, adapt=BREAK_EVEN),
+        numbers=(("cost", 0.2),),
+        reader=Fitted((1, 3, 4), Resumed(1)),
     ),
     # Every token that is not the target's own is dropped.
-    "bild": bild(0.3, 0.0, exit=1, length=4, verify_eos=True),
+    "bild": bild(0.3, 0.0, length=4, verify_eos=True),
 }
 
 
@@ -46,7 +61,7 @@ def test_greedy_tokens_are_those_of_the_uncached_model(kind, name):
 
 @pytest.mark.parametrize("kind", BOTH)
 def test_without_fallback_and_rollback_bild_writes_what_its_first_layer_would(kind):
-    generation = decode(kind, bild(0.0, np.inf, exit=1, length=LIMIT))
+    generation = decode(kind, bild(0.0, np.inf, length=LIMIT))
     small = Uncached(kind, exit=1)
     assert texts(generation) == [small.greedy(prompt, LIMIT) for prompt in PROMPTS]
     assert np.sum(generation.trace.calls["target"]) == 0
@@ -57,7 +72,7 @@ def test_sampled_tokens_keep_the_law_of_the_uncached_model(kind):
     prompt, settings = [3, 4, 5], (1.2, 0, 1.0)
     source, head = (prompt, (0,)) if kind == "t5" else ((), tuple(prompt))
     law = sequence_law(Uncached(kind), PARAMS[kind], source, head, 2, settings)
-    strategy = dataclasses.replace(early_exit(1, 2), temperature=1.2)
+    strategy = dataclasses.replace(Strategy(EarlyExit(1, 2)), temperature=1.2)
     found = texts(decode(kind, strategy, [prompt] * 20_000, limit=3))
     assert chi_square(counted([row[:2] for row in found]), law) > 1e-3
 
@@ -66,7 +81,7 @@ def test_sampled_tokens_keep_the_law_of_the_uncached_model(kind):
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_a_row_does_not_depend_on_its_batch(temperature):
     prompts = sixteen_prompts()
-    strategy = dataclasses.replace(early_exit(1, 3), temperature=temperature)
+    strategy = dataclasses.replace(Strategy(EarlyExit(1, 3)), temperature=temperature)
     together = texts(decode("t5", strategy, prompts))
     for count in (1, 4):
         assert texts(decode("t5", strategy, prompts[:count])) == together[:count]
@@ -86,10 +101,9 @@ def test_the_exit_runs_once_on_every_token_that_the_target_reviews(name, part):
 @pytest.mark.parametrize(
     ("drafter", "named"),
     [
-        (Neural("target", 2, exit=DEPTH), "exit is 3; it must be from 1 to 2, below the 3 decoder"),
-        (Neural("target", 2, exit=0), "exit is 0; it must be from 1 to 2"),
-        (Neural("drafter", 2, exit=1), "exit is 1 of model 'drafter'; only 'target'"),
-        (Neural("target", 2), "the drafter's model is 'target'"),
+        (EarlyExit(DEPTH, 2), "exit is 3; it must be from 1 to 2, below the 3 decoder"),
+        (Bild(2, "drafter", exit=1), "exit is 1 of model 'drafter'; only 'target'"),
+        (Neural(2, "target"), "the drafter's model is 'target'"),
     ],
 )
 def test_exits_that_cannot_be_are_refused(drafter, named):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 
@@ -10,21 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decodes import decoder, inputs, texts
+from decodes import inputs, texts
 
 from specjax.decoding.loop import generate
 from specjax.decoding.state import Decoder
-from specjax.decoding.strategy import (
-    Strategy,
-    autoregressive,
-    bild,
-    calm,
-    early_exit,
-    fitting_widths,
-    speculative,
-)
+from specjax.decoding.strategy import Strategy, autoregressive, speculative, strategy
 from specjax.drafting.copying import PromptLookup
-from specjax.drafting.ngram import NGram
+from specjax.drafting.ngram import Bigram
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
 from specjax.models.t5 import T5, T5Config
@@ -57,31 +48,33 @@ def prompts(rows: int = 2 * ROWS) -> list[list[int]]:
     return [rng.integers(2, V, 8).tolist() for _ in range(rows)]
 
 
-def decode(kind: str, strategy: Strategy, rows: list[list[int]], width: int = WIDTH):
+def decode(kind: str, used: Strategy, rows: list[list[int]], width: int = WIDTH):
     """Generated tokens of rows, in batches of `ROWS` filled up with rows that decode nothing."""
     target, params = MODELS[kind], PARAMS[kind]
     trees = {"target": params, "drafter": jax.tree.map(lambda x: x * 1.1, params)}
     trees["ngram"] = {"best": jnp.arange(V) % 5 + 2}
     models = (("target", target), ("drafter", target))
-    made = dataclasses.replace(decoder(models, strategy, LIMIT), invariant=width)
+    made = used.decoder(models, LIMIT, invariant=width)
     found = []
     for first in range(0, len(rows), ROWS):
         own = rows[first : first + ROWS]
         prompt, length, keys, limit = inputs([*own, *[[2] * 8] * (ROWS - len(own))], LIMIT)
         limit = jnp.where(jnp.arange(ROWS) < len(own), limit, 0)
         kept = {name: trees[name] for name in made.inputs}
-        made_here = generate(made, kept, prompt, length, keys, limit, strategy.options())
+        made_here = generate(made, kept, prompt, length, keys, limit, used.options())
         found += texts(made_here)[: len(own)]
     return found
 
 
 STRATEGIES = {
     "speculative": speculative(4),
-    "fitting": dataclasses.replace(speculative(4), widths=fitting_widths(speculative(4).drafter)),
-    "bigram": Strategy(NGram(2)),
+    "fitting": strategy(drafter="neural", length=4, reader="fitted"),
+    "bigram": Strategy(Bigram(2)),
     "prompt_lookup": Strategy(PromptLookup(6)),
-    "early_exit": early_exit(1, 3),
-    "bild": bild(0.3, 0.0, length=5, verify_eos=True),  # what is not the target's argmax is dropped
+    "early_exit": strategy(drafter="early_exit", exit=1, length=3),
+    "bild": strategy(  # what is not the target's argmax is dropped
+        drafter="bild", fallback=0.3, rollback=0.0, length=5, verify_eos=True
+    ),
 }
 
 
@@ -113,9 +106,9 @@ def test_a_row_alone_in_a_filled_batch_keeps_its_tokens(alone, kind):
         assert decode(kind, autoregressive(), prompts()[index : index + 1]) == [alone(kind)[index]]
 
 
-def made(strategy: Strategy, **more) -> Decoder:
+def made(used: Strategy, **more) -> Decoder:
     models = (("target", MODELS["llama"]), ("drafter", MODELS["llama"]))
-    return Decoder(models, strategy.drafter, strategy.rule, LIMIT, calm=strategy.calm, **more)
+    return used.decoder(models, LIMIT, **more)
 
 
 def test_a_width_that_cannot_hold_a_draft_is_refused():
@@ -128,4 +121,4 @@ def test_a_width_that_cannot_hold_a_draft_is_refused():
 
 def test_calm_is_refused():
     with pytest.raises(ValueError, match="invariant is 4; it must be 0 .off. under CALM"):
-        made(calm(0.5), invariant=4)
+        made(strategy(reader="calm", threshold=0.5), invariant=4)

@@ -18,18 +18,23 @@ from exits import PROMPTS as EXIT_PROMPTS
 from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_law
 
 from specjax.api import Generator, LoadedModel
-from specjax.decoding.arms import selected as selected_of
+from specjax.core.context import Options
 from specjax.decoding.loop import advance_jitted, begin_jitted, finish, generate
 from specjax.decoding.strategy import Strategy
-from specjax.drafting.base import Options
-from specjax.drafting.choosing import ByChance, ByPolicy, ByRule, Given
 from specjax.drafting.copying import PromptLookup
+from specjax.drafting.early_exit import EarlyExit
 from specjax.drafting.neural import Neural
-from specjax.drafting.none import Nothing
-from specjax.drafting.selected import Arm, Selected
+from specjax.drafting.nothing import Nothing
 from specjax.errors import UserError
 from specjax.models.t5 import T5, T5Config
+from specjax.readers.fitted import Fitted
+from specjax.readers.resumed import Resumed
+from specjax.readers.whole import Whole
 from specjax.sampling import sampling
+from specjax.selection.arms import ARM, Arm
+from specjax.selection.choosing import ByChance, ByPolicy, ByRule, Given
+from specjax.selection.selected import Selected
+from specjax.selection.strategies import selected as selected_of
 
 V, LIMIT, EOS = 7, 12, 1
 PROMPTS = [[3, 2, 4, 2], [5], [6, 2, 6], [2, 2], [4, 5, 6], [3, 3, 3]]
@@ -48,9 +53,9 @@ class Counting(PrefixModel):
     def _note(self, method: str) -> None:
         jax.debug.callback(functools.partial(CALLS.update, [(self.name, method)]))
 
-    def start(self, params, prompt, prompt_length, capacity):
+    def start(self, params, prompt, prompt_length, capacity, *, features=()):
         self._note("start")
-        return super().start(params, prompt, prompt_length, capacity)
+        return super().start(params, prompt, prompt_length, capacity, features=features)
 
     def extend(self, params, tokens, cache, *, at=None, **whole):
         self._note("extend")
@@ -70,11 +75,11 @@ def like(seed: int, noise: float):
 
 PARAMS = {"target": TARGET, "near": like(2, 0.15)}
 ARMS = (
-    Arm("none", Nothing()),
-    Arm("near", Neural("near", 3)),
-    Arm("copy", PromptLookup(2), (0, 2)),
+    Arm("none", Nothing(), Whole()),
+    Arm("near", Neural(3, "near"), Whole()),
+    Arm("copy", PromptLookup(2), Fitted((0, 2))),
 )
-SELECTED = Strategy(Selected(ARMS, Given()), widths=(0, 2, 3))
+SELECTED = Strategy(Selected(ARMS, Given()), reader=Fitted((0, 2, 3)))
 
 
 def named(model) -> tuple:
@@ -93,7 +98,7 @@ def selected(prompts, arms, temperature: float = 0.0, index: int = 0):
     width = max(map(len, PROMPTS))  # the same in every batch
     prompt = jnp.pad(prompt, ((0, 0), (0, width - prompt.shape[1])))
     rows = (each[index:] for each in (prompt, length, keys, limit))
-    options = strategy.options().replace(arms=jnp.array(arms))
+    options = strategy.options().replace(rows={"arms": jnp.array(arms)})
     return generate(made, PARAMS, *rows, options)
 
 
@@ -135,7 +140,7 @@ def test_every_row_decodes_as_under_the_strategy_of_its_arm(own, together):
             expected = np.asarray(getattr(own[arm].trace, field))[row]
             assert np.array_equal(np.asarray(getattr(together.trace, field))[row], expected)
         ran = np.asarray(together.trace.committed)[row] > 0
-        assert set(np.asarray(together.trace.arm)[row, ran].tolist()) == {arm}
+        assert set(np.asarray(together.trace.column(ARM))[row, ran].tolist()) == {arm}
         calls = {name: int(count[row]) for name, count in together.trace.calls.items()}
         assert calls == dict.fromkeys(NAMES, 0) | {
             name: int(count[row]) for name, count in own[arm].trace.calls.items()
@@ -146,10 +151,13 @@ def test_a_row_alone_has_the_tokens_rounds_and_writers_it_has_in_a_batch(tempera
     for row, arm in enumerate(CHOICES):
         one = selected(PROMPTS[row : row + 1], [arm], temperature, index=row)
         assert texts(one) == texts(together)[row : row + 1]
-        for field in ("drafted", "accepted", "committed", "writer", "arm"):
-            got, want = (np.asarray(getattr(out.trace, field)) for out in (one, together))
-            count = min(got.shape[1], want.shape[1])
-            assert np.array_equal(got[0, :count], want[row, :count])
+        for name in ("drafted", "accepted", "committed", "tested", ARM):
+            got, want = (np.asarray(out.trace.column(name)) for out in (one, together))
+            assert np.array_equal(got[0], want[row])
+        assert np.array_equal(one.trace.drafted_by[0], together.trace.drafted_by[row])
+        begin, end = int(one.begin[0]), int(one.length[0])
+        got, want = (out.trace.written_by for out in (one, together))
+        assert np.array_equal(got[0, begin:end], want[row, begin:end])
         assert one.trace.runs["target"] == one.trace.calls["target"][0]
 
 
@@ -160,7 +168,7 @@ def test_models_of_arms_that_no_row_chose_do_not_run(arm, rows):
     out = selected(PROMPTS[:rows], [arm] * rows)
     jax.block_until_ready(out)
     jax.effects_barrier()
-    models = ARMS[arm].drafter.models
+    models = ARMS[arm].drafter.spec.models
     assert {name for name, _ in CALLS} == {"target", *models}
     # The embedding is the target's one reading of the prompt.
     assert {name: CALLS[name, "start"] for name in models} == dict.fromkeys(models, 1)
@@ -172,7 +180,7 @@ def test_rows_that_are_not_decoded_wake_no_arm():
     strategy = SELECTED
     prompt, length, keys, limit = inputs(PROMPTS, LIMIT)
     CALLS.clear()
-    options = strategy.options().replace(arms=jnp.array([0, 2, 1, 1, 1, 1]))
+    options = strategy.options().replace(rows={"arms": jnp.array([0, 2, 1, 1, 1, 1])})
     limit = limit * jnp.array([1, 1, 0, 0, 0, 0])
     generate(decoder(MODELS, strategy, LIMIT), PARAMS, prompt, length, keys, limit, options)
     jax.effects_barrier()
@@ -181,7 +189,7 @@ def test_rows_that_are_not_decoded_wake_no_arm():
 
 def test_a_stream_is_the_same_as_a_whole_decode():
     made = decoder(MODELS, SELECTED, LIMIT)
-    options = SELECTED.options().replace(arms=jnp.array([1]))
+    options = SELECTED.options().replace(rows={"arms": jnp.array([1])})
     state = begin_jitted(made, PARAMS, *inputs(PROMPTS[:1], LIMIT), options)
     while bool(state.context.active.any()):
         before = int(state.trace.rounds)
@@ -224,7 +232,8 @@ def test_dynamic_and_random_choices_have_their_laws():
 
 
 def test_given_arms_must_be_given():
-    with pytest.raises(ValueError, match=r"options\.arms is None"):
+    assert SELECTED.drafter.spec.rows == ("arms",)
+    with pytest.raises(KeyError, match="arms"):
         choose(Given(), {}, TARGET["embedding"])
 
 
@@ -238,7 +247,7 @@ def test_a_generator_that_is_not_told_the_arms_says_so():
     loaded = LoadedModel(model, model.init(jax.random.key(0)))
     arms = {"none": Strategy(), "copy": Strategy(PromptLookup(2))}
     generator = Generator(loaded, strategy=selected_of(arms, Given()), max_new_tokens=2)
-    with pytest.raises(UserError, match="arms is None; the strategy needs the arm of each row"):
+    with pytest.raises(UserError, match="arms is None; the strategy needs that of each row"):
         generator([[3, 4]])
 
 
@@ -253,29 +262,29 @@ def test_a_rule_may_read_a_state_that_changes_between_calls():
     for least, arm in ((-1e9, 1), (1e9, 2)):
         params = PARAMS | {"bandit": {"least": jnp.float32(least)}}
         out = generate(made, params, *inputs(PROMPTS, LIMIT), strategy.options())
-        assert set(np.asarray(out.trace.arm)[:, 0].tolist()) == {arm}
+        assert set(np.asarray(out.trace.column(ARM))[:, 0].tolist()) == {arm}
         last = [prompt[-1] for prompt in PROMPTS]
-        assert np.array_equal(out.embedding, TARGET["embedding"][np.array(last)])
+        assert np.array_equal(out.memory.embedding, TARGET["embedding"][np.array(last)])
     assert generate._cache_size() == before + 1
 
 
 # Early exits
 
 EXITS = (
-    Arm("none", Nothing()),
-    Arm("exit_1", Neural("target", 3, exit=1)),
-    Arm("exit_2", Neural("target", 2, exit=2)),
+    Arm("none", Nothing(), Whole()),
+    Arm("exit_1", EarlyExit(1, 3), Resumed(1)),
+    Arm("exit_2", EarlyExit(2, 2), Resumed(2)),
 )
 assert DEPTH == 3
 
 
-STRATEGY = Strategy(Selected(EXITS, Given()), widths=(0, 2, 3))
+STRATEGY = Strategy(Selected(EXITS, Given()), reader=Fitted((0, 2, 3)))
 
 
 def exiting(kind: str, prompts, arms):
     """A decode of rows with the given early exits."""
     made = decoder((("target", EXITING[kind]),), STRATEGY, LIMIT)
-    options = STRATEGY.options().replace(arms=jnp.array(arms))
+    options = STRATEGY.options().replace(rows={"arms": jnp.array(arms)})
     return generate(made, {"target": WEIGHTS[kind]}, *inputs(prompts, LIMIT), options)
 
 
@@ -307,13 +316,14 @@ LENGTH, ROWS = 3, 20_000
 SETTINGS = {"plain": (1.0, 0, 1.0), "truncated": (0.7, 4, 0.9)}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("settings", ["plain", pytest.param("truncated", marks=pytest.mark.slow)])
 def test_sampling_with_arms_side_by_side_keeps_the_target_law(settings):
     settings = SETTINGS[settings]
     models = tuple((name, MODEL) for name in NAMES)
     law = sequence_law(MODEL, TARGET, (3, 2, 4, 2), (0,), LENGTH, settings)
-    strategy = Strategy(Selected(ARMS, ByChance()), SELECTED.rule, *settings, widths=(0, 2, 3))
+    strategy = Strategy(
+        Selected(ARMS, ByChance()), SELECTED.rule, *settings, reader=Fitted((0, 2, 3))
+    )
     out = run(models, PARAMS, strategy, [(3, 2, 4, 2)] * ROWS, LENGTH, seed=7)
-    assert len(np.unique(np.asarray(out.trace.arm)[:, 0])) == len(ARMS)
+    assert len(np.unique(np.asarray(out.trace.column(ARM))[:, 0])) == len(ARMS)
     assert chi_square(counted(texts(out)), law) > 1e-3

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from specjax.decoding.strategy import calm, early_exit, from_config
-from specjax.drafting import running
-from specjax.drafting.neural import BREAK_EVEN, Neural
+from specjax.decoding.strategy import Strategy, from_config
+from specjax.drafting import adaptive_length as running
+from specjax.drafting.adaptive_length import BREAK_EVEN
+from specjax.drafting.early_exit import EarlyExit
+from specjax.drafting.neural import Neural
 from specjax.errors import UserError
+from specjax.readers.calm import Calm
+from specjax.readers.fitted import Fitted
+from specjax.readers.whole import Whole
 
 NEURAL = {"drafter": "neural", "length": 6}
 
 
 def test_an_adaptive_drafter_has_its_numbers_traced():
     spec = {**NEURAL, "adapt": "break_even", "cost": 0.1, "overhead": 0.3}
-    made = from_config("mine", spec, 100)
-    assert made.drafter == Neural("drafter", 6, adapt=BREAK_EVEN)
+    made = from_config("mine", spec)
+    assert made.drafter == Neural(6, adapt=BREAK_EVEN)
     numbers = made.options().numbers
     assert float(numbers["cost"]) == pytest.approx(0.1)
     assert float(numbers["verification"]) == running.DEFAULTS["verification"]
-    assert made.widths == ()
+    assert made.reader == Whole()
 
 
 @pytest.mark.parametrize(
@@ -32,7 +37,7 @@ def test_an_adaptive_drafter_has_its_numbers_traced():
     ],
 )
 def test_a_fitting_verification_feeds_powers_of_two(spec, widths):
-    assert from_config("mine", {**spec, "verify": "drafted"}, 100).widths == widths
+    assert from_config("mine", {**spec, "reader": "fitted"}).reader == Fitted(widths)
 
 
 @pytest.mark.parametrize(
@@ -42,23 +47,24 @@ def test_a_fitting_verification_feeds_powers_of_two(spec, widths):
             {"adapt": "sometimes"},
             "adapt is 'sometimes'; it must be one of fixed, acceptance",
         ),
-        ({"cost": 0.1}, "strategies.mine.cost needs strategies.mine.adapt to be 'acceptance' or"),
+        ({"cost": 0.1}, "strategies.mine: cost needs adapt to be 'acceptance' or"),
         ({"adapt": "acceptance", "cost": -1.0}, "cost is -1.0; it must be a number of at least 0"),
         ({"adapt": "acceptance", "acceptance": 1.0}, "acceptance is 1.0; it must be a number in"),
-        ({"verify": "all"}, "verify is 'all'; it must be one of full, drafted"),
+        ({"reader": "all"}, "reader is 'all'; it must be one of calm, fitted"),
     ],
 )
 def test_what_does_not_fit_is_refused(change, sentence):
     with pytest.raises(UserError, match=sentence):
-        from_config("mine", {**NEURAL, **change}, 100)
+        from_config("mine", {**NEURAL, **change})
 
 
 def test_an_early_exit_and_calm_are_spelled_by_their_fields():
     spec = {"drafter": "early_exit", "exit": 2, "length": 3}
-    assert from_config("mine", spec, 100) == early_exit(2, 3)
-    spec = {"drafter": "calm", "threshold": 0.8, "tau": 4.0, "measure": "softmax"}
-    made = from_config("mine", spec, 100)
-    assert made == calm(0.8, 4.0, measure="softmax")
+    assert from_config("mine", spec) == Strategy(EarlyExit(2, 3))
+    spec = {"reader": "calm", "threshold": 0.8, "tau": 4.0, "measure": "softmax"}
+    made = from_config("mine", spec)
+    numbers = (("threshold", 0.8), ("tau", 4.0))
+    assert made == Strategy(reader=Calm(measure="softmax"), numbers=numbers)
     assert float(made.options().numbers["tau"]) == 4.0
 
 
@@ -71,15 +77,15 @@ def test_an_early_exit_and_calm_are_spelled_by_their_fields():
             {"drafter": "early_exit", "length": 3, "exit": 1, "model": "drafter"},
             "mine.model does not apply to drafter 'early_exit'",
         ),
-        ({"drafter": "calm"}, "mine.threshold is missing; it must be a number in"),
-        ({"drafter": "calm", "threshold": 2.0}, "mine.threshold is 2.0; it must be"),
+        ({"reader": "calm"}, "mine.threshold is missing; it must be a number in"),
+        ({"reader": "calm", "threshold": 2.0}, "mine.threshold is 2.0; it must be"),
         (
-            {"drafter": "calm", "threshold": 0.9, "length": 3},
-            "mine.length does not apply to drafter 'calm'",
+            {"reader": "calm", "threshold": 0.9, "length": 3},
+            "mine.length does not apply to drafter 'none'",
         ),
-        ({"drafter": "calm", "threshold": 0.9, "rule": "lossless"}, "mine.rule does not apply"),
+        ({"reader": "calm", "threshold": 0.9, "measure": "luck"}, "mine.measure is 'luck'; it"),
     ],
 )
 def test_fields_of_no_use_to_exits_are_refused(spec, sentence):
     with pytest.raises(UserError, match=sentence):
-        from_config("mine", spec, 100)
+        from_config("mine", spec)

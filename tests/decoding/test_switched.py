@@ -19,12 +19,15 @@ from scripted import (
 )
 
 from specjax.decoding.strategy import Strategy
-from specjax.drafting import switching
+from specjax.drafting.adaptive_length import Running
 from specjax.drafting.copying import PromptLookup
 from specjax.drafting.neural import Neural
-from specjax.drafting.none import Nothing
-from specjax.drafting.running import Running
-from specjax.drafting.selected import Arm, Switched
+from specjax.drafting.nothing import Nothing
+from specjax.readers.fitted import Fitted
+from specjax.readers.whole import Whole
+from specjax.selection import switching
+from specjax.selection.arms import ARM, Arm
+from specjax.selection.switched import Switched
 from specjax.theory.speculative import expected_tokens
 
 NUMBERS = {
@@ -85,9 +88,9 @@ TEXT = tuple(5 + place % 4 for place in range(LONG))
 WRONG = (9,) * LONG
 SCRIPTED = tuple((name, TracedScript()) for name in ("target", "first", "second"))
 ARMS = (
-    Arm("none", Nothing()),
-    Arm("first", Neural("first", 3)),
-    Arm("second", Neural("second", 3)),
+    Arm("none", Nothing(), Whole()),
+    Arm("first", Neural(3, "first"), Whole()),
+    Arm("second", Neural(3, "second"), Whole()),
 )
 
 
@@ -102,14 +105,16 @@ def scripts(**texts: tuple[int, ...]):
 
 def switched(lengths=(1, 3), **changes) -> Strategy:
     values = {"costs": (0.0, 0.1, 0.1), **switching.DEFAULTS, **changes}
-    return Strategy(Switched(ARMS, lengths), numbers=tuple(values.items()), widths=(0, 1, 3))
+    return Strategy(
+        Switched(ARMS, lengths), numbers=tuple(values.items()), reader=Fitted((0, 1, 3))
+    )
 
 
 def rounds(strategy: Strategy, params):
     """(arms, drafted, accepted) by round, and the tokens."""
     out = run(SCRIPTED, params, strategy, [[3]], LONG)
     count = int(out.trace.rounds)
-    fields = (out.trace.arm, out.trace.drafted, out.trace.accepted)
+    fields = (out.trace.column(ARM), out.trace.drafted, out.trace.accepted)
     return *(np.asarray(field)[0, :count].tolist() for field in fields), texts(out)[0]
 
 
@@ -167,9 +172,9 @@ SOURCE = (3, 2, 4, 2)
 MODEL = PrefixModel(V, eos=(EOS,))
 PREFIX = {"target": prefix_params(V, 1), "drafter": prefix_params(V, 2, scale=0.7)}
 SAMPLED_ARMS = (
-    Arm("none", Nothing()),
-    Arm("neural", Neural("drafter", 3)),
-    Arm("copy", PromptLookup(2)),
+    Arm("none", Nothing(), Whole()),
+    Arm("neural", Neural(3), Whole()),
+    Arm("copy", PromptLookup(2), Whole()),
 )
 
 
@@ -178,11 +183,12 @@ def p_value(drafter: Switched, settings) -> tuple[float, np.ndarray]:
     models = (("target", MODEL), ("drafter", MODEL))
     values = {**switching.DEFAULTS, "explore": 2.0, "acceptance": 0.5}
     costs = ("costs", (0.0, 0.2, 0.1))
-    strategy = Strategy(drafter, Strategy().rule, *settings, (costs, *values.items()), (0, 1, 2, 3))
+    numbers, reader = (costs, *values.items()), Fitted((0, 1, 2, 3))
+    strategy = Strategy(drafter, Strategy().rule, *settings, numbers, reader)
     out = run(models, PREFIX, strategy, [SOURCE] * ROWS, LENGTH, seed=7)
     law = sequence_law(MODEL, PREFIX["target"], SOURCE, (0,), LENGTH, settings)
     ran = np.asarray(out.trace.committed) > 0
-    return chi_square(counted(texts(out)), law), np.asarray(out.trace.arm)[ran]
+    return chi_square(counted(texts(out)), law), np.asarray(out.trace.column(ARM))[ran]
 
 
 @pytest.mark.parametrize(
@@ -209,9 +215,10 @@ def test_switching_keeps_the_target_law(thompson, settings):
 class Peeking(Switched):
     """Wrong on purpose: drops a draft when it sees that it would end the text."""
 
-    def draft(self, models, params, caches, context, keys):
-        draft, caches = super().draft(models, params, caches, context, keys)
-        return draft.replace(length=jnp.where(draft.tokens[:, 0] == EOS, 0, draft.length)), caches
+    def propose(self, env, caches, memory, context, keys):
+        draft, *rest = super().propose(env, caches, memory, context, keys)
+        length = jnp.where(draft.tokens[:, 0] == EOS, 0, draft.length)
+        return draft.replace(length=length), *rest
 
 
 @pytest.mark.slow

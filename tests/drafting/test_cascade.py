@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from specjax.core.calls import Call
 from specjax.decoding.strategy import from_config
-from specjax.drafting.base import Call
 from specjax.drafting.cascade import Horizontal, Reviewed, Stage
 from specjax.drafting.copying import MaxGram
-from specjax.drafting.matrix import cascade
-from specjax.drafting.neural import Neural
-from specjax.drafting.none import Nothing
+from specjax.drafting.early_exit import EarlyExit
+from specjax.drafting.matrix import Cascade
+from specjax.drafting.nothing import Nothing
 from specjax.errors import UserError
 from specjax.verification.lenient import Lenient
+from specjax.verification.rollback import Rollback
 
 PAPER = ((5, 14, 10), (0, 1, 10), (0, 0, 10))
 SPEC = {
@@ -25,33 +26,33 @@ SPEC = {
 def test_drafts_have_the_bounds_of_the_paper():
     # docs/methods/cascade.md, "Length of a draft": with the target's own token small returns at
     # most 11, base 21, target 39.
-    made = cascade(("base", "small", "max_gram"), PAPER)
+    made = Cascade(("base", "small", "max_gram"), PAPER).combined
     base, small, last = (stage.drafter for stage in made.stages)
-    assert (small.width, base.width, made.width + 1) == (11, 21, 39)
+    assert (small.spec.width, base.spec.width, made.spec.width + 1) == (11, 21, 39)
     assert last == MaxGram(10)
     assert [stage.until for stage in made.stages] == [5, 19, 29]
 
 
 def test_a_model_alone_in_its_row_decodes_token_by_token():
-    made = cascade(("small",), ((3,),))
+    made = Cascade(("small",), ((3,),)).combined
     assert made == Horizontal((Stage(Reviewed("small", Nothing()), 3),))
-    assert made.width == 3
+    assert made.spec.width == 3
 
 
 def test_a_model_that_only_short_drafts_need_has_a_call_in_the_schedule():
     # base hands on up to 4 tokens, after which small, who drafts until there are 2, is not needed.
-    made = cascade(("base", "small", "prompt_lookup"), ((1, 1, 0), (0, 0, 3), (0, 0, 0)))
-    assert made.schedule == (Call("base", 6, 4), Call("small", 2, 1))
+    made = Cascade(("base", "small", "prompt_lookup"), ((1, 1, 0), (0, 0, 3), (0, 0, 0)))
+    assert made.spec.calls == (Call("base", 6, 4), Call("small", 2, 1))
 
 
 def test_a_config_spells_a_cascade():
-    made = from_config("mine", {**SPEC, "lenience": 0.5}, 100)
-    assert made.drafter == cascade(("base", "small", "max_gram"), PAPER, "lenience")
-    assert made.drafter.stages[0].drafter.rule == Lenient(relative=True)
+    made = from_config("mine", {**SPEC, "lenience": 0.5})
+    assert made.drafter == Cascade(("base", "small", "max_gram"), PAPER, lenience="lenience")
+    assert made.drafter.combined.stages[0].drafter.rule == Lenient(relative=True)
     assert float(made.options().numbers["lenience"]) == 0.5
     assert made.lossless
-    assert made.drafter.models == ("base", "small")
-    assert made.drafter.tables == ("ngram",)
+    assert made.drafter.spec.models == ("base", "small")
+    assert made.drafter.spec.resources == ("ngram",)
 
 
 @pytest.mark.parametrize(
@@ -73,20 +74,17 @@ def test_a_config_spells_a_cascade():
 )
 def test_what_does_not_fit_is_refused(change, sentence):
     with pytest.raises(UserError, match=sentence):
-        from_config("mine", {**SPEC, **change}, 100)
+        from_config("mine", {**SPEC, **change})
 
 
 def test_a_cascade_needs_its_matrix():
     with pytest.raises(UserError, match="strategies.mine.matrix is missing; it must be a list of"):
-        from_config("mine", {k: v for k, v in SPEC.items() if k != "matrix"}, 100)
+        from_config("mine", {k: v for k, v in SPEC.items() if k != "matrix"})
 
 
 def test_a_rule_that_cannot_say_its_law_reviews_nothing():
-    class Blind(Lenient):
-        nestable = False
-
     with pytest.raises(ValueError, match="cannot review inside a cascade"):
-        Reviewed("small", Nothing(), Blind())
+        Reviewed("small", Nothing(), Rollback())
 
 
 def test_a_model_does_not_review_itself():
@@ -97,4 +95,4 @@ def test_a_model_does_not_review_itself():
 @pytest.mark.parametrize("place", [lambda d: Stage(d, 2), lambda d: Reviewed("small", d)])
 def test_an_early_exit_does_not_draft_inside_a_cascade(place):
     with pytest.raises(ValueError, match="is an early exit, which cannot draft inside a cascade"):
-        place(Neural("target", 2, exit=1))
+        place(EarlyExit(1, 2))

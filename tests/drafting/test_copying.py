@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax.drafting.base import Context, Options
+from specjax.core.context import Context, Options
+from specjax.core.env import Env
 from specjax.drafting.copying import MaxGram, PromptLookup, longest_match, text
-from specjax.drafting.running import nothing_seen
 from specjax.sampling import sampling
 
 LONGEST = 6
@@ -55,14 +55,14 @@ def context(sources, outputs, encoder: bool) -> Context:
     begin = jnp.array([len(h) for h in heads])
     length = begin + jnp.array([len(o) for o in outputs])
     return Context(
-        source=jnp.asarray(source),
-        source_length=jnp.array([len(r) if encoder else 0 for r in sources]),
+        encoder_tokens=jnp.asarray(source),
+        encoder_length=jnp.array([len(r) if encoder else 0 for r in sources]),
         tokens=jnp.asarray(tokens),
         length=length,
         begin=begin,
         limit=begin + 30,
+        most=jnp.full(batch, 30),
         active=jnp.ones(batch, bool),
-        running=nothing_seen(batch),
         options=Options(sampling(0.0), {}),
     )
 
@@ -110,14 +110,14 @@ def test_max_gram_equals_a_naive_scan(encoder, table):
     drafter = MaxGram(7, table="ngram" if table else None, longest=LONGEST)
     made = context(sources, outputs, encoder)
     params = {"ngram": {"best": jnp.asarray(best)}} if table else {}
-    draft, _ = jax.jit(lambda c: drafter.draft((), params, {}, c, None))(made)
+    draft = jax.jit(lambda c: drafter.propose(Env(params, ()), {}, (), c, None)[0])(made)
     for row, (c, p) in enumerate(known(sources, outputs, encoder)):
         if encoder and not outputs[row]:
             c = [*c, 0]  # nothing to match: bigram steps follow the decoder start token
         expected, copied = naive_max_gram(c, p, 7, LONGEST, best)
         got = draft.tokens[row, : int(draft.length[row])].tolist()
         assert got == expected, (row, c, p)
-        assert draft.source[row, : len(expected)].tolist() == [0] * copied + [1] * (
+        assert draft.drafted_by[row, : len(expected)].tolist() == [0] * copied + [1] * (
             len(expected) - copied
         )
 
@@ -127,7 +127,7 @@ def test_prompt_lookup_proposes_what_followed_the_match(encoder):
     sources, outputs = random_rows(3)
     made = context(sources, outputs, encoder)
     drafter = PromptLookup(4, shortest=2, longest=LONGEST)
-    draft, _ = drafter.draft((), {}, {}, made, None)
+    draft, *_ = drafter.propose(Env({}, ()), {}, (), made, None)
     for row, (c, p) in enumerate(known(sources, outputs, encoder)):
         begin, size = naive_match(c, p, LONGEST)
         expected = c[begin : begin + 4] if size >= 2 else []

@@ -8,9 +8,9 @@ from decodes import run
 from scripted import ScriptModel
 
 from specjax.decoding.strategy import Strategy
-from specjax.drafting.matrix import cascade
-from specjax.evaluation.cost import standardized_walltime_improvement
-from specjax.experiments.tune_trials import SWI, Trial, drop_worse
+from specjax.drafting.matrix import Cascade
+from specjax.experiments.tune.trials import SWI, Trial, drop_worse
+from specjax.measuring.cost import standardized_walltime_improvement
 from specjax.theory.cascade import horizontal_ewif, optimal_horizontal
 
 TOKENS, LONGEST = 3000, 5
@@ -33,7 +33,7 @@ def models():
 
 def trial(models, split: tuple[int, int]) -> Trial:
     """One decode of the whole text, and what its calls come to."""
-    strategy = Strategy(cascade(tuple(ALPHAS), (split, (0, 0))))
+    strategy = Strategy(Cascade(tuple(ALPHAS), (split, (0, 0))))
     out = run(models, {name: {} for name, _ in models}, strategy, [[3]], TOKENS)
     calls = {part: int(count[0]) for part, count in out.trace.calls.items()}
     swi = standardized_walltime_improvement(TOKENS, calls, PRICES, "target")

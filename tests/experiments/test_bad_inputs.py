@@ -8,16 +8,14 @@ import pytest
 from bad_files import write_bad_files
 from bad_inputs import BASES, ROWS
 from command import ROOT, command, refused
-from tiny import write_pair
 
 from specjax.main import CACHE
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory) -> dict[str, Path]:
+def places(pair, tmp_path_factory) -> dict[str, Path]:
     """The folders that rows of the table name."""
-    found = {name: tmp_path_factory.mktemp(name) for name in ("pair", "bad", "workdir")}
-    write_pair(found["pair"])
+    found = {name: tmp_path_factory.mktemp(name) for name in ("bad", "workdir")} | {"pair": pair}
     write_bad_files(found["bad"])
     (found["workdir"] / "results.json").write_text("{}\n")
     return found

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 from ml_collections import ConfigDict
-from tiny import write_pair
 
 from specjax.errors import UserError
-from specjax.evaluation.pareto import fastest
-from specjax.experiments import engagement, sweep
-from specjax.experiments.config_file import read_config
-from specjax.experiments.defaults import bild, decode_config, engagement_config, sweep_config
-from specjax.experiments.fields import model_names
-from specjax.experiments.strategies import load_strategies
-from specjax.experiments.sweep_best import best
-from specjax.experiments.sweep_grid import points
+from specjax.experiments import engagement
+from specjax.experiments.config.defaults import bild, decode_config, engagement_config, sweep_config
+from specjax.experiments.config.fields import model_names
+from specjax.experiments.config.file import read_config
+from specjax.experiments.decode.strategies import load_strategies
+from specjax.experiments.sweep import job as sweep
+from specjax.experiments.sweep.best import best
+from specjax.experiments.sweep.grid import points
+from specjax.metrics.pareto import fastest
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -64,7 +64,7 @@ def test_the_box_s_sweep_takes_every_strategy_by_itself():
 
 
 def test_the_ablations_are_those_of_the_paper():
-    found = load_strategies(multi30k().base, 100)
+    found = load_strategies(multi30k().base)
     numbers = {name: dict(strategy.numbers) for name, strategy in found.items()}
     assert numbers["no_rollback"]["rollback"] == math.inf
     assert numbers["no_fallback"]["fallback"] == 0.0
@@ -77,7 +77,7 @@ def test_the_ablations_are_those_of_the_paper():
 def test_side_by_side_every_point_is_a_strategy(ending, reviewed):
     config = read_config(f"{CONFIGS / 'bild_side_by_side.py'}:a{ending}")
     config.update(target="t", drafter="d")
-    found = load_strategies(config, 100)
+    found = load_strategies(config)
     assert len(found) == 1 + 2 * (4 + 6) + 2 + 9
     point = found["bild_aligned_50_2"]
     assert dict(point.numbers) == {"fallback": 0.5, "rollback": 2.0}
@@ -168,14 +168,13 @@ def test_an_engagement_that_cannot_be_is_refused(changes, message):
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory) -> dict[str, str | int]:
-    folder = tmp_path_factory.mktemp("pair")
-    write_pair(folder)
+def job(pair) -> dict[str, str | int]:
+    """What both jobs have in common."""
     return {
-        "target": str(folder / "target"),
-        "drafter": str(folder / "drafter"),
-        "source_file": str(folder / "source.txt"),
-        "reference_file": str(folder / "reference.txt"),
+        "target": str(pair / "target"),
+        "drafter": str(pair / "drafter"),
+        "source_file": str(pair / "source.txt"),
+        "reference_file": str(pair / "reference.txt"),
         "metric": "bleu",
         "examples": 3,
         "max_new_tokens": 6,
@@ -185,8 +184,8 @@ def pair(tmp_path_factory) -> dict[str, str | int]:
 
 
 @pytest.mark.slow
-def test_engagement_runs_from_none_to_all(pair, tmp_path):
-    config = engagement_config(**pair, thresholds=(0.0, 0.1, 1.1))
+def test_engagement_runs_from_none_to_all(job, tmp_path):
+    config = engagement_config(**job, thresholds=(0.0, 0.1, 1.1))
     config.lock()
     found = engagement.run(config, tmp_path)
     shares = [row["engaged_percent"] for row in found]
@@ -198,9 +197,9 @@ def test_engagement_runs_from_none_to_all(pair, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_sweep_apart_writes_one_plot_and_the_summary(pair, tmp_path, capsys):
+def test_a_sweep_apart_writes_one_plot_and_the_summary(job, tmp_path, capsys):
     base = decode_config(
-        **pair,
+        **job,
         strategies={
             "autoregressive": {"drafter": "none"},
             "bild": bild(0.5, 1.0),

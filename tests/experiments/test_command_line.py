@@ -13,14 +13,14 @@ from ml_collections import ConfigDict
 
 from specjax.decoding.strategy import speculative
 from specjax.errors import UserError
-from specjax.experiments import memory
-from specjax.experiments.command_line import parse
-from specjax.experiments.config_file import read_config
-from specjax.experiments.defaults import decode_config, neural
-from specjax.experiments.strategies import BASELINE, check_models, load_strategies
-from specjax.experiments.sweep_grid import base_config
-from specjax.experiments.templates import TEMPLATES, check_shape
-from specjax.experiments.tune_space import space_of
+from specjax.experiments.config import memory
+from specjax.experiments.config.command_line import parse
+from specjax.experiments.config.defaults import decode_config, neural
+from specjax.experiments.config.file import read_config
+from specjax.experiments.config.templates import TEMPLATES, check_shape
+from specjax.experiments.decode.strategies import BASELINE, check_models, load_strategies
+from specjax.experiments.sweep.grid import base_config
+from specjax.experiments.tune.space import space_of
 from specjax.writing import check_folder
 
 TRANSLATE = str(ROOT / "configs" / "translate.py")
@@ -86,7 +86,7 @@ def test_a_process_of_its_own_ends_as_the_table_says(file: str, tmp_path) -> Non
 
 
 def chosen(only: str) -> list[str]:
-    return list(load_strategies(decode_config(strategies=STRATEGIES, only=only), 10))
+    return list(load_strategies(decode_config(strategies=STRATEGIES, only=only)))
 
 
 def test_only_keeps_the_baseline_and_what_samples_alike() -> None:
@@ -144,10 +144,26 @@ def test_a_machine_has_memory() -> None:
 
 def test_a_table_may_not_be_called_as_a_model_is() -> None:
     config = ConfigDict({"a": {"drafter": "bigram", "length": 2}})
-    strategies = load_strategies(decode_config(strategies=config), 10)
+    strategies = load_strategies(decode_config(strategies=config))
     check_models(strategies, ("target", "drafter"))
     with pytest.raises(UserError, match="strategies.a reads a table called 'ngram'"):
         check_models(strategies, ("target", "ngram"))
-    check_models({"most": speculative(1000)}, ("target", "drafter"))
-    with pytest.raises(UserError, match="strategies.more drafts 1,001 tokens"):
-        check_models({"more": speculative(1001)}, ("target", "drafter"))
+
+
+def test_a_strategy_may_be_spelled_on_the_command_line() -> None:
+    added = (
+        "strategies.mine.drafter=neural",
+        "strategies.mine.length=4",
+        "strategies.mine.temperature=1",
+        "strategies.speculative_3.confidence=0.4",
+        "strategies.wide.drafter=cascade",
+        "strategies.wide.drafters=('drafter', 'max_gram')",
+        "strategies.wide.matrix=((2, 2), (0, 1))",
+    )
+    argv = ["specjax", "--config=configs/translate.py", *(f"--config.{field}" for field in added)]
+    config = parse(argv).config
+    made = load_strategies(config)
+    assert made["mine"] == speculative(4, temperature=1.0)
+    assert made["speculative_3"].numbers == (("confidence", 0.4),)
+    assert made["wide"].drafter.matrix == ((2, 2), (0, 1))
+    assert parse(argv[:2]).config.strategies.keys() == config.strategies.keys() - {"mine", "wide"}

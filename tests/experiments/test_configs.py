@@ -12,15 +12,17 @@ import pytest
 from ml_collections import ConfigDict
 from standins import stand_in
 
-from specjax.data.tasks import TASKS
+from specjax import experiments
+from specjax.core.registry import TASKS
 from specjax.errors import UserError
-from specjax.experiments import decode, ngram, plan
-from specjax.experiments.data import kind_of, source_of
-from specjax.experiments.defaults import decode_config
-from specjax.experiments.fields import check_fields, model_names
-from specjax.experiments.strategies import load_strategies
-from specjax.experiments.templates import EXPERIMENTS
-from specjax.experiments.tune_space import space_of
+from specjax.experiments import ngram
+from specjax.experiments.config.defaults import decode_config
+from specjax.experiments.config.fields import check_fields, model_names
+from specjax.experiments.decode import job as decode
+from specjax.experiments.decode import planning
+from specjax.experiments.decode.data import kind_of, source_of
+from specjax.experiments.decode.strategies import load_strategies
+from specjax.experiments.tune.space import space_of
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = (
@@ -62,9 +64,9 @@ def module(name: str):
 def test_a_config_builds_and_its_strategies_resolve(name: str) -> None:
     config = get_config(name)
     check_fields(config)
-    strategies = load_strategies(config, 32_000)
+    strategies = load_strategies(config)
     models = model_names(config)
-    used = {model for strategy in strategies.values() for model in strategy.drafter.models}
+    used = {model for strategy in strategies.values() for model in strategy.drafter.spec.models}
     assert used - {"target"} == models.keys() - {"target"}
     assert config.task in TASKS
 
@@ -87,7 +89,7 @@ def test_a_job_gives_command_runtime_and_result(name: str) -> None:
 
 def test_a_jobs_name_is_one_that_main_knows() -> None:
     found = {get_config(name).experiment for name in JOBS}
-    assert found == {"ngram", "sweep", "tokenizer", "tune"} <= {*EXPERIMENTS}
+    assert found == {"ngram", "sweep", "tokenizer", "tune"} <= {*experiments.JOBS}
 
 
 def test_the_table_of_wmt_is_planned_without_a_network(capsys) -> None:
@@ -104,7 +106,7 @@ def test_all_papers_are_covered() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAPERS)
 def test_shapes_are_traced_at_full_size(name: str, capsys) -> None:
-    planned = plan.run(get_config(name))["models"]
+    planned = planning.run(get_config(name))["models"]
     for model, expected in PARAMETERS.get(name, {}).items():
         assert planned[model].parameters == pytest.approx(expected, rel=0.02), model
     printed = capsys.readouterr().out
@@ -163,16 +165,16 @@ def test_memory_per_device_follows_the_mesh() -> None:
         target="google/t5-v1_1-small", drafter="google/t5-v1_1-small", task="wmt14_ende",
         batch_size=4, max_prompt_tokens=32, max_new_tokens=16, strategies={"three": neural},
     )  # fmt: skip
-    alone = plan.run(config)["models"]["target"]
+    alone = planning.run(config)["models"]["target"]
     assert alone.parameters == 76_961_152
     assert alone.parameter_bytes == 4 * alone.parameters
     config.mesh.update(data=2, model=2)
-    split = plan.run(config)["models"]
+    split = planning.run(config)["models"]
     assert 0.5 <= split["target"].parameter_bytes / alone.parameter_bytes < 0.501
     assert split["drafter"].parameter_bytes == alone.parameter_bytes
     assert 0.25 <= split["target"].cache_bytes / alone.cache_bytes < 0.27
     config.split_drafters = True
-    assert plan.run(config)["models"]["drafter"] == split["target"].__class__(
+    assert planning.run(config)["models"]["drafter"] == split["target"].__class__(
         "google/t5-v1_1-small", alone.parameters, *_bytes(split["target"])
     )
 
@@ -193,7 +195,7 @@ def test_a_split_alone_keeps_the_tasks_own_source() -> None:
     config = decode_config(task="xsum")
     assert source_of(config) is None
     config.data.split = "validation"
-    assert source_of(config).path == TASKS["xsum"].source.path
+    assert source_of(config).path == TASKS["xsum"].cls.source.path
     assert source_of(config).split == "validation"
 
 
@@ -201,7 +203,7 @@ def test_a_plan_refuses_models_of_different_kinds() -> None:
     strategies = {"two": {"drafter": "neural", "length": 2, "model": "drafter"}}
     names = {"target": "google/t5-v1_1-small", "drafter": "JackFram/llama-68m"}
     with pytest.raises(UserError, match="decoder-only"):
-        plan.run(decode_config(**names, strategies=strategies))
+        planning.run(decode_config(**names, strategies=strategies))
 
 
 @pytest.mark.parametrize(
@@ -220,7 +222,7 @@ def test_a_plan_refuses_models_of_different_kinds() -> None:
 def test_a_mistake_is_named_before_anything_is_loaded(changes: dict, named: str) -> None:
     fields = {"target": "google/t5-v1_1-small", "strategies": {"a": {"drafter": "none"}}}
     with pytest.raises(UserError, match=named):
-        plan.run(decode_config(**fields | changes))
+        planning.run(decode_config(**fields | changes))
 
 
 def test_drafters_are_named_behind_the_colon() -> None:
@@ -231,7 +233,7 @@ def test_drafters_are_named_behind_the_colon() -> None:
         "small": "google/t5-v1_1-small",
         "mine": "runs/x/model",
     }
-    strategies = load_strategies(config, 32_000)
+    strategies = load_strategies(config)
     assert strategies["mine"].drafter.model == "mine" and strategies["mine"].greedy
     assert strategies["small_sampled"].settings == strategies["sampled"].settings
     with pytest.raises(UserError, match="drafters are name=directory"):
@@ -253,12 +255,12 @@ def test_a_search_for_cascades_names_matrices_that_fit() -> None:
     config.base.update(target="t", drafters={"middle": "m", "small": "s"})
     space = space_of(config)
     assert len(space.candidates) > 8
-    assert {each.strategy.drafter.models for each in space.candidates} == {("middle", "small")}
+    assert {each.strategy.drafter.spec.models for each in space.candidates} == {("middle", "small")}
 
 
 def test_a_horizontal_search_tries_every_split_once() -> None:
     config = module("tune_horizontal").get_config("3")
     config.base.update(target="t", drafters={"middle": "m", "small": "s"})
     candidates = space_of(config).candidates
-    assert {each.strategy.drafter.width for each in candidates} == {1, 2, 3}
+    assert {each.strategy.drafter.spec.width for each in candidates} == {1, 2, 3}
     assert len(candidates) == 9

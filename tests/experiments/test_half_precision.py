@@ -8,16 +8,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from exits import MODELS, PARAMS, Uncached
-from tiny import corpus, write_pair
+from tiny import corpus
 
 import specjax
 from specjax.errors import UserError
-from specjax.experiments import decode
-from specjax.experiments.decode import Measured
-from specjax.experiments.defaults import AUTOREGRESSIVE, decode_config, neural, tune_config
-from specjax.experiments.results import differences
-from specjax.experiments.strategies import common_width
-from specjax.experiments.tune_space import space_of
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural, tune_config
+from specjax.experiments.decode import job as decode
+from specjax.experiments.decode.job import Measured
+from specjax.experiments.decode.results import differences
+from specjax.experiments.decode.strategies import common_width
+from specjax.experiments.tune.space import space_of
 
 
 def small(**changes):
@@ -28,13 +28,6 @@ def small(**changes):
     }
     given = {"target": "t", "drafter": "d", "strategies": strategies, "dtype": "bfloat16"}
     return decode_config(**given | changes)
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pair")
-    write_pair(folder)
-    return folder
 
 
 def test_a_run_with_one_width_ends_with_results(pair, tmp_path):
@@ -63,7 +56,9 @@ def test_the_width_holds_the_widest_draft():
 
 def test_what_cannot_be_is_refused_in_one_sentence():
     with pytest.raises(UserError, match="strategies.calm: CALM"):
-        common_width(small(invariant=True), {"calm": specjax.calm(0.5)})
+        common_width(
+            small(invariant=True), {"calm": specjax.strategy(reader="calm", threshold=0.5)}
+        )
     with pytest.raises(UserError, match="config.base.invariant is True; it must be False"):
         space_of(tune_config(small(invariant=True), {}))
 
@@ -74,7 +69,8 @@ def test_a_generator_takes_a_number_of_tokens(pair, invariant):
     with pytest.raises(UserError, match="invariant is .*; it must be an integer of at least 0"):
         specjax.Generator(target, invariant=invariant)
     with pytest.raises(UserError, match="invariant is 1; it must be 0 .off. or at least 3"):
-        specjax.Generator(target, strategy=specjax.early_exit(1, 2), invariant=1)
+        early = specjax.strategy(drafter="early_exit", exit=1, length=2)
+        specjax.Generator(target, strategy=early, invariant=1)
 
 
 def test_a_stream_may_have_the_shape_of_a_batch(pair):

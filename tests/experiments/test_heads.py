@@ -11,8 +11,9 @@ from tiny import write_pair
 
 from specjax.checkpoints import heads
 from specjax.errors import UserError
-from specjax.experiments import decode, plan
-from specjax.experiments.defaults import decode_config
+from specjax.experiments.config.defaults import decode_config
+from specjax.experiments.decode import job as decode
+from specjax.experiments.decode import planning
 from specjax.models.t5 import T5, T5Config
 
 WIDTH = 12  # of the drafter of tiny.write_pair
@@ -40,7 +41,7 @@ def config(tmp_path_factory) -> ConfigDict:
 def planned(config: ConfigDict) -> None:
     shape = {"d_kv": 4, "d_ff": 16, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
     model = T5(T5Config(vocab_size=11, d_model=WIDTH, **shape))
-    plan.plan(config, {"target": "", "drafter": ""}, {"target": model, "drafter": model})
+    planning.plan(config, {"target": "", "drafter": ""}, {"target": model, "drafter": model})
 
 
 @pytest.mark.slow
@@ -53,7 +54,7 @@ def test_an_experiment_decodes_with_the_heads_of_its_config(config, tmp_path):
 
 def test_an_experiment_with_heads_is_planned_from_their_shapes(config, capsys):
     planned(config)
-    assert "Blockwise(model='drafter', length=3" in capsys.readouterr().out
+    assert "Blockwise(length=3, model='drafter'" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

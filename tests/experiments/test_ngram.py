@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from command import ROOT, command
 from ml_collections import ConfigDict
-from tiny import corpus, write_pair
+from tiny import corpus
 
 from specjax.checkpoints.huggingface import describe
 from specjax.checkpoints.tokenizer import load_tokenizer
 from specjax.data.heldout import hold_out
 from specjax.errors import UserError
 from specjax.experiments import ngram as job
-from specjax.experiments.data import load_data
-from specjax.experiments.decode import fit_tables
-from specjax.experiments.defaults import decode_config, ngram_config
+from specjax.experiments.config.defaults import decode_config, ngram_config
+from specjax.experiments.decode.data import load_data
+from specjax.experiments.decode.job import fit_tables
 from specjax.training import ngram
 
-ROOT = Path(__file__).parents[2]
 GRAMMAR = {"task": "multi30k_ende", "data": {"kind": "grammar", "split": "train"}}
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory) -> Path:
+@pytest.fixture(scope="module", name="pair")
+def weightless(pair, tmp_path_factory) -> Path:
     """A tiny pair without weights: the job must not read them."""
-    folder = tmp_path_factory.mktemp("pair")
-    write_pair(folder)
-    (folder / "target" / "model.safetensors").unlink()
+    folder = tmp_path_factory.mktemp("weightless") / "pair"
+    shutil.copytree(pair, folder, ignore=shutil.ignore_patterns("*.safetensors"))
     return folder
 
 
@@ -42,14 +40,13 @@ def config_of(pair: Path, **changes) -> ConfigDict:
     return ngram_config(**fields | changes)
 
 
-def command(*flags: str) -> subprocess.CompletedProcess:
-    line = [sys.executable, "-m", "specjax.main", f"--config={ROOT / 'configs' / 'ngram.py'}"]
-    return subprocess.run([*line, *flags], cwd=ROOT, capture_output=True, text=True, timeout=300)
+CONFIG = f"--config={ROOT / 'configs' / 'ngram.py'}"
 
 
 def test_a_table_made_through_main_is_the_table_fitted_at_once(pair, tmp_path):
     flags = {"target": pair / "target", "text_file": pair / "reference.txt", "heldout": 10}
-    done = command(f"--workdir={tmp_path}", *(f"--config.{k}={v}" for k, v in flags.items()))
+    fields = (f"--config.{name}={value}" for name, value in flags.items())
+    done = command(CONFIG, f"--workdir={tmp_path}", *fields)
     assert done.returncode == 0, done.stderr
     content = json.loads((tmp_path / "ngram.json").read_text())
     assert content["sequences"] == 50 and content["heldout_rows"] == 10
@@ -140,9 +137,8 @@ def test_a_mistake_is_refused_in_one_sentence(changes, named, pair, tmp_path, mo
 
 
 def test_main_ends_a_refusal_with_code_2(pair, tmp_path):
-    done = command(
-        f"--workdir={tmp_path}", f"--config.target={pair / 'target'}", "--config.seed=-1"
-    )
+    flags = (f"--workdir={tmp_path}", f"--config.target={pair / 'target'}", "--config.seed=-1")
+    done = command(CONFIG, *flags)
     assert done.returncode == 2
     assert done.stderr.strip() == (
         "specjax: config.seed is -1; it must be an integer of at least 0"

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import jax
 import pytest
 
-from specjax.drafting.neural import Neural
-from specjax.experiments.defaults import decode_config
-from specjax.experiments.results import parameters, part_prices
+from specjax.drafting.early_exit import EarlyExit
+from specjax.experiments.config.defaults import decode_config
+from specjax.experiments.decode.results import parameters, part_prices
 from specjax.models.t5 import T5, T5Config
 
 CONFIG = T5Config(
@@ -29,7 +29,7 @@ def test_an_early_exit_counts_for_the_layers_that_run(named):
     model = T5(CONFIG)
     loaded = SimpleNamespace(model=model, params=model.init(jax.random.key(0)))
     job = SimpleNamespace(config=decode_config(prices=named), models={"target": loaded})
-    prices = part_prices(job, Neural("target", 2, exit=1))
+    prices = part_prices(job, EarlyExit(1, 2))
     alone = size(dataclasses.replace(CONFIG, num_decoder_layers=1)) / whole
     assert prices["target"] == unit
     assert prices["target[:1]"] / unit == pytest.approx(alone, rel=0.01)  # but for norms

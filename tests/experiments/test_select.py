@@ -12,12 +12,10 @@ import jax
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
-from tiny import write_pair
 
 from specjax.api import Generator, load
 from specjax.errors import UserError
-from specjax.experiments import decode, select, select_curve, select_data
-from specjax.experiments.defaults import (
+from specjax.experiments.config.defaults import (
     AUTOREGRESSIVE,
     decode_config,
     neural,
@@ -25,9 +23,13 @@ from specjax.experiments.defaults import (
     select_curve_config,
     select_data_config,
 )
-from specjax.experiments.select_parts import prepare
-from specjax.experiments.select_times import measured
-from specjax.experiments.selection_recipes import choices
+from specjax.experiments.decode import job as decode
+from specjax.experiments.recipes.selection import choices
+from specjax.experiments.selection import curve as select_curve
+from specjax.experiments.selection import data as select_data
+from specjax.experiments.selection import policy as select
+from specjax.experiments.selection.parts import prepare
+from specjax.experiments.selection.times import measured
 from specjax.models.base import LanguageModel
 from specjax.selection import data, features, policy
 from specjax.selection.reward import rouge_l, token_lcs
@@ -39,13 +41,6 @@ ARMS = {
     "small": neural("drafter", 2),
 }
 LIMIT = 5
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("pair")
-    write_pair(folder)
-    return folder
 
 
 def config_of(pair: Path, **changes) -> ConfigDict:
@@ -120,8 +115,8 @@ def test_embeddings_are_those_of_the_prefill_and_parameters_of_what_drafts(made,
     ids = [target.tokenizer(row["text"]).input_ids for row in rows_of(made)]
     generator = Generator(target, bucket=64)
     batch = generator.batch(ids, len(ids))
-    start = jax.jit(target.model.start_embedded, static_argnums=3)
-    _, expected = start(target.params, batch.tokens, batch.length, 70)
+    start = jax.jit(target.model.start, static_argnums=3)
+    expected = start(target.params, batch.tokens, batch.length, 70)[1].embedding
     np.testing.assert_allclose(found.embeddings, expected, atol=1e-5)
     assert (found.source, found.embeddings.shape[1]) == features.source_of(target.model)
     sizes = {

@@ -14,24 +14,25 @@ from ml_collections import ConfigDict
 from tiny import write_pair
 
 from specjax.data.batching import make_batch
-from specjax.drafting import switching
-from specjax.drafting.choosing import ByChance, ByPolicy, ByRule, Given
 from specjax.errors import UserError
-from specjax.experiments import decode, plan
-from specjax.experiments.defaults import decode_config
-from specjax.experiments.guides import Online, given_arms, guide
-from specjax.experiments.selecting import selection_trees
-from specjax.experiments.strategies import load_strategies
-from specjax.experiments.sweep_grid import kept
+from specjax.experiments.config.defaults import decode_config
+from specjax.experiments.decode import job as decode
+from specjax.experiments.decode import planning
+from specjax.experiments.decode.choosing import selection_trees
+from specjax.experiments.decode.guides import Online, given_arms, guide
+from specjax.experiments.decode.strategies import load_strategies
+from specjax.experiments.sweep.grid import kept
 from specjax.models.t5 import T5, T5Config
-from specjax.selection import policy
+from specjax.selection import policy, switching
+from specjax.selection.arms import ARM
+from specjax.selection.choosing import ByChance, ByPolicy, ByRule, Given
 
 WIDTH = 24  # of the target of tiny.write_pair
 ARMS = ("autoregressive", "copy", "neural")
 PLAIN = {
     "autoregressive": {"drafter": "none"},
     "neural": {"drafter": "neural", "length": 3},
-    "copy": {"drafter": "prompt_lookup", "length": 2, "verify": "drafted"},
+    "copy": {"drafter": "prompt_lookup", "length": 2, "reader": "fitted"},
     "hot": {"drafter": "neural", "length": 2, "temperature": 1.0},
     "lossy": {"drafter": "neural", "length": 2, "rule": "lenient", "lenience": 0.5},
 }
@@ -52,7 +53,7 @@ def loaded(folder: Path, spec: dict):
     """The strategy that a spec spells; its policy is one of the folder."""
     spec = {f: str(folder / v) if f == "policy" else v for f, v in spec.items()}
     config = ConfigDict({"strategies": {**PLAIN, "chosen": spec}})
-    return load_strategies(config, 100)["chosen"]
+    return load_strategies(config)["chosen"]
 
 
 def test_every_mode_has_its_chooser(folder):
@@ -67,7 +68,7 @@ def test_every_mode_has_its_chooser(folder):
         made = loaded(folder, {"drafter": "selected", **spec})
         assert isinstance(made.drafter.chooser, kind)
         assert made.drafter.names == spec.get("arms", ARMS)
-        assert made.widths == ((0, 1, 2, 3) if "policy" in spec else (0, 3))
+        assert made.target_widths == ((0, 1, 2, 3) if "policy" in spec else (0, 3))
         assert made.lossless and made.greedy
 
 
@@ -141,7 +142,7 @@ def test_given_arms_are_one_or_those_of_a_file(folder):
     made = loaded(folder, {"drafter": "selected", "arms": ARMS, "mode": "fixed", "choices": "x"})
     found = guide("chosen", SimpleNamespace(choices=str(file)), made, {}, 3)
     batch = make_batch([[3]], 2, first=2, pad=0, bucket=1, limit=1)
-    assert found.told(0, batch)["arms"].tolist() == [1, 1]  # the last row is padding
+    assert found.told(0, batch)["rows"]["arms"].tolist() == [1, 1]  # the last row is padding
 
 
 def test_an_online_bandit_comes_to_choose_the_faster_arm(folder):
@@ -158,8 +159,9 @@ def test_an_online_bandit_comes_to_choose_the_faster_arm(folder):
         arm = chooser.choose(tree, embedding, None, keys, 2)
         seconds = 1.0 if int(arm[0]) == 0 else 0.5
         generation = SimpleNamespace(
-            begin=np.array([1]), length=np.array([11]), embedding=jnp.asarray(embedding),
-            trace=SimpleNamespace(arm=np.asarray(arm)[:, None]),
+            begin=np.array([1]), length=np.array([11]),
+            memory=SimpleNamespace(embedding=jnp.asarray(embedding)),
+            trace=SimpleNamespace(column={ARM: np.asarray(arm)[:, None]}.__getitem__),
         )  # fmt: skip
         found.learn(0, batch, generation, seconds)
         arms.append(int(arm[0]))
@@ -217,5 +219,5 @@ def test_an_experiment_that_chooses_is_planned(folder, capsys):
     config = experiment(folder)
     fixed = {"drafter": "selected", "arms": ARMS, "mode": "fixed", "choices": "copy"}
     config.strategies.fixed = ConfigDict(fixed)
-    plan.plan(config, {"target": "", "drafter": ""}, {"target": small(), "drafter": small(12)})
+    planning.plan(config, {"target": "", "drafter": ""}, {"target": small(), "drafter": small(12)})
     assert "Switched(" in capsys.readouterr().out

@@ -10,11 +10,11 @@ import pytest
 from ml_collections import ConfigDict
 
 from specjax.errors import UserError
-from specjax.experiments import select_data
-from specjax.experiments.fields import check_fields, model_names
-from specjax.experiments.select import fit_of, reward_of
-from specjax.experiments.selection_recipes import choices, spelled_arms, spelled_choices
-from specjax.experiments.strategies import load_strategies
+from specjax.experiments.config.fields import check_fields, model_names
+from specjax.experiments.decode.strategies import load_strategies
+from specjax.experiments.recipes.selection import choices, spelled_arms, spelled_choices
+from specjax.experiments.selection import data as select_data
+from specjax.experiments.selection.policy import fit_of, reward_of
 from specjax.selection import policy
 from specjax.selection.fit import Fit
 from specjax.selection.reward import Reward
@@ -81,11 +81,11 @@ def test_a_decode_has_every_arm_alone_and_every_way_of_choosing(name, tmp_path):
     if name in PAPERS:
         check_fields(config)
         assert set(model_names(config)) - {"target"} <= arms
-    strategies = load_strategies(config, 32_000)
+    strategies = load_strategies(config)
     for way in ways:
         assert strategies[way].drafter.names == names
         assert strategies[way].settings == (0.9, 0, 1.0)
-    assert all(strategies[n].drafter.width == (0 if n == "none" else 5) for n in names)
+    assert all(strategies[n].drafter.spec.width == (0 if n == "none" else 5) for n in names)
 
 
 def test_the_arms_of_offline_data_are_those_of_the_decode():

@@ -12,32 +12,26 @@ from pathlib import Path
 
 import jax
 import pytest
+from command import ROOT, command
 from ml_collections import ConfigDict
-from tiny import write_pair
 
 from specjax.errors import UserError
-from specjax.experiments import decode, results, sweep
-from specjax.experiments.config_file import read_config
-from specjax.experiments.defaults import (
+from specjax.experiments.config.defaults import (
     AUTOREGRESSIVE,
     SAMPLED,
     decode_config,
     neural,
     sweep_config,
 )
-from specjax.experiments.sweep_grid import parse_grid, points
+from specjax.experiments.config.file import read_config
+from specjax.experiments.decode import job as decode
+from specjax.experiments.decode import results
+from specjax.experiments.sweep import job as sweep
+from specjax.experiments.sweep.grid import parse_grid, points
 
-ROOT = Path(__file__).parents[2]
 COMPILED = "/jax/core/compile/backend_compile_duration"
 LENIENCE = "strategies.lenient.lenience"
 LEVELS = (0.001, 0.5, 1.0)
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("pair")
-    write_pair(folder)
-    return folder
 
 
 def base(pair: Path, **changes) -> ConfigDict:
@@ -210,7 +204,10 @@ def test_the_grid_can_be_spelled_in_a_flag():
 MISTAKES = {
     "an unknown field": ({"exampels": (1,)}, "config.grid.exampels is not a field"),
     "an unknown strategy": ({"strategies.nope.length": (1,)}, "strategies.nope.length is not"),
-    "an unknown field of a strategy": ({"strategies.lenient.size": (1,)}, "lenient.size is not"),
+    "an unknown field of a strategy": (
+        {"strategies.lenient.size": (1,)},
+        "lenient.size does not apply",
+    ),
     "no fields": ({}, "config.grid is empty"),
     "no values": ({"seed": ()}, r"config.grid.seed is \(\)"),
     "a wrong type": ({"seed": ("a",)}, "config.grid.seed has 'a'; it must be of type int"),
@@ -254,11 +251,11 @@ def test_the_config_in_the_box_plans_its_points(capsys):
     assert "14 runs" in capsys.readouterr().out
 
 
-def test_the_main_job_takes_base_and_grid_from_its_flags():
+def test_the_main_job_takes_base_and_grid_from_its_flags(monkeypatch):
+    monkeypatch.chdir(ROOT)
     place = "configs/sweep.py:configs/translate.py;strategies.speculative_3.length=1,2;seed=0,1"
     flags = [f"--config={place}", "--config.base.target=x", "--config.base.drafter=y", "--dry_run"]
-    line = [sys.executable, "-m", "specjax.main", *flags]
-    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = command(*flags)
     assert done.returncode == 0, done.stderr
     assert "seed=1,speculative_3.length=2" in done.stdout
 

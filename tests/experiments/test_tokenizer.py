@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command import ROOT, command, refused
 from ml_collections import ConfigDict
 from tiny import corpus
 from transformers import AutoTokenizer
@@ -15,9 +14,7 @@ from specjax.checkpoints.tokenizer import load_tokenizer, train_tokenizer
 from specjax.data.heldout import hold_out
 from specjax.errors import UserError
 from specjax.experiments import tokenizer as job
-from specjax.experiments.defaults import tokenizer_config
-
-ROOT = Path(__file__).parents[2]
+from specjax.experiments.config.defaults import tokenizer_config
 
 
 @pytest.fixture(scope="module")
@@ -132,19 +129,11 @@ def test_a_plan_names_files_and_pieces(folder, capsys):
 
 
 def test_main_trains_and_refuses(folder, tmp_path):
-    line = [sys.executable, "-m", "specjax.main", f"--config={ROOT / 'configs' / 'tokenizer.py'}"]
-    line += [f"--workdir={tmp_path}", f"--config.text_files={folder / 'text.de'}"]
-    line += ["--config.heldout=20"]
-    done = subprocess.run(
-        [*line, "--config.vocab_size=100"], cwd=ROOT, capture_output=True, text=True
-    )
+    flags = [f"--config={ROOT / 'configs' / 'tokenizer.py'}", f"--workdir={tmp_path}"]
+    flags += [f"--config.text_files={folder / 'text.de'}", "--config.heldout=20"]
+    done = command(*flags, "--config.vocab_size=100")
     assert done.returncode == 0, done.stderr
     assert "characters per token" in done.stdout
     assert load_tokenizer(tmp_path / "tokenizer") is not None
-    done = subprocess.run(
-        [*line, "--config.vocab_size=1"], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 2
-    assert (
-        done.stderr.startswith("specjax: config.vocab_size is 1") and done.stderr.count("\n") == 1
-    )
+    done = command(*flags, "--config.vocab_size=1")
+    refused(done.returncode, done.stderr, "config.vocab_size is 1")

@@ -10,17 +10,16 @@ import jax
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
-from tiny import write_pair
 
 from specjax.api import Generator, load
 from specjax.checkpoints import heads as heads_file
 from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.drafting.blockwise import Blockwise
 from specjax.errors import UserError
-from specjax.evaluation.acceptance import analytic_acceptance
-from specjax.experiments import train
-from specjax.experiments.outputs import write_outputs
-from specjax.experiments.train_plan import show_plan
+from specjax.experiments.train import job as train
+from specjax.experiments.train.planning import show_plan
+from specjax.experiments.train.target_outputs import write_outputs
+from specjax.metrics.acceptance import analytic_acceptance
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(file.stem for file in (ROOT / "configs" / "training").glob("*.py"))
@@ -35,13 +34,6 @@ def get_config(name: str) -> ConfigDict:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.get_config()
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("pair")
-    write_pair(folder)
-    return folder
 
 
 def small(name: str, pair: Path, **changes) -> ConfigDict:
@@ -92,14 +84,18 @@ def some_slow(names: tuple[str, ...], *quick: str) -> list:
     return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
+LOSS_ONLY = {
+    "evaluation__decode": False,
+    "evaluation__acceptance": (),
+    "evaluation__keep": "loss",
+}
+"""Each figure is programs to compile; one job measures them all."""
+
+
 @pytest.fixture(scope="module", params=some_slow(WHOLE, "align"))
 def finished(request, pair, tmp_path_factory) -> tuple[ConfigDict, Path, dict]:
     workdir = tmp_path_factory.mktemp(request.param) / "run"
-    less = {  # each figure is a program to compile; one job measures them all
-        "evaluation__decode": False,
-        "evaluation__acceptance": (0.0,),
-        "evaluation__keep": "loss",
-    }
+    less = {**LOSS_ONLY, "evaluation__acceptance": (0.0,)}
     config = small(request.param, pair, **({} if request.param == "align" else less))
     return config, workdir, train.run(config, workdir)
 
@@ -150,8 +146,7 @@ def test_a_workdir_of_another_run_is_refused(finished):
 def test_on_policy_distillation_and_layers_of_the_target(pair, tmp_path):
     config = small(
         "distill", pair, sequences__data=0.5, sequences__drafter=0.5, optimizer__steps=6,
-        model__checkpoint=str(pair / "target"), model__decoder_layers=(1,),
-        evaluation__acceptance=(), evaluation__decode=False, evaluation__keep="loss",
+        model__checkpoint=str(pair / "target"), model__decoder_layers=(1,), **LOSS_ONLY,
     )  # fmt: skip
     results = train.run(config, tmp_path / "run")
     assert load(tmp_path / "run" / "model").model.config.num_decoder_layers == 1
@@ -160,7 +155,9 @@ def test_on_policy_distillation_and_layers_of_the_target(pair, tmp_path):
 
 @pytest.mark.parametrize("trunk", some_slow(("frozen", "trained"), "frozen"))
 def test_heads_are_trained_and_draft(pair, tmp_path, trunk):
-    config = small("blockwise", pair, heads__trunk=trunk, heads__count=2, evaluation__decode=False)
+    config = small(
+        "blockwise", pair, objective__trunk=trunk, objective__heads=2, evaluation__decode=False
+    )
     results = train.run(config, tmp_path / "run")
     losses = [row["loss"] for row in results["evaluations"]]
     assert losses[-1] < losses[0]
@@ -171,7 +168,7 @@ def test_heads_are_trained_and_draft(pair, tmp_path, trunk):
     target = load(pair / "target")
     drafter = load(tmp_path / "run" / "model" if trunk == "trained" else pair / "drafter")
     generator = Generator(
-        target, {"drafter": drafter}, Strategy(drafter=Blockwise("drafter", 2)),
+        target, {"drafter": drafter}, Strategy(drafter=Blockwise(2)),
         tables={"heads": heads}, max_new_tokens=8, bucket=128,
     )  # fmt: skip
     alone = Generator(target, max_new_tokens=8, bucket=128)
@@ -221,6 +218,18 @@ def test_a_job_in_bfloat16_with_recomputed_layers(pair, tmp_path):
         ({"optimizer__name": "sgd"}, "optimizer.name is 'sgd'; it must be one of adamw"),
         ({"objective__name": "mse"}, "config.objective.name is 'mse'; it must be one of"),
         ({"objective__smoothing": 1.5}, "config.objective.smoothing is 1.5; it must be a number"),
+        (
+            {"objective__temperature": 2.0},
+            "config.objective.temperature is 2.0; objective 'cross_entropy' does not read it",
+        ),
+        ({"objective__name": "blockwise", "objective__heads": 0}, "heads is 0; it must be an int"),
+        (
+            {
+                "objective__name": "distillation", "target": "",
+                "sequences__target": 0.0, "sequences__data": 1.0,
+            },
+            "config.target is empty; config.objective.name needs a directory",
+        ),
         ({"accumulate": 3}, "config.batch_size is 8; it must be a multiple of"),
         ({"target": ""}, "config.target is empty; config.sequences.target needs a directory"),
         ({"sequences__target": 0.0}, "config.sequences is all zero"),
@@ -244,7 +253,7 @@ def test_a_useless_field_is_named(pair, tmp_path, changes, sentence):
 
 
 def test_without_validation_files_the_last_training_rows_are_held_out(pair, tmp_path):
-    config = small("finetune", pair, validation__task="", validation__examples=8)
+    config = small("finetune", pair, validation__task="", validation__examples=8, **LOSS_ONLY)
     with config.unlocked():
         config.validation.data.update(path="", reference_path="", kind="")
     results = train.run(config, tmp_path / "run")

@@ -3,46 +3,38 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from command import ROOT, command, refused
 from ml_collections import ConfigDict
-from tiny import write_pair
 
 from specjax.data.batching import Batch
 from specjax.data.text import Example
+from specjax.decoding.strategy import Strategy
 from specjax.drafting.blockwise import Blockwise
-from specjax.drafting.matrix import cascade
+from specjax.drafting.matrix import Cascade
 from specjax.drafting.neural import Neural
 from specjax.errors import UserError
-from specjax.evaluation.cost import Costs
-from specjax.evaluation.quality import METRICS
-from specjax.evaluation.traces import Rounds, by_position
-from specjax.experiments import decode, tune
-from specjax.experiments.config_file import read_config
-from specjax.experiments.defaults import AUTOREGRESSIVE, decode_config, neural, tune_config
-from specjax.experiments.tune_budget import Budget, OutOfTime
-from specjax.experiments.tune_predict import Probe, predicted_speedup
-from specjax.experiments.tune_rounds import by_width, judge
-from specjax.experiments.tune_space import round_sizes, space_of
-from specjax.experiments.tune_trials import Search, Trial, drop_by_prediction, drop_worse
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural, tune_config
+from specjax.experiments.config.file import read_config
+from specjax.experiments.decode import job as decode
+from specjax.experiments.tune import job as tune
+from specjax.experiments.tune.budget import Budget, OutOfTime
+from specjax.experiments.tune.predict import Probe, predicted_speedup
+from specjax.experiments.tune.rounds import by_width, judge
+from specjax.experiments.tune.space import round_sizes, space_of
+from specjax.experiments.tune.trials import Search, Trial, drop_by_prediction, drop_worse
+from specjax.measuring.cost import Costs
+from specjax.metrics.quality.bleu import Bleu
+from specjax.metrics.traces import Rounds, by_position
 from specjax.theory.speculative import expected_tokens_by_position, improvement
 
-ROOT = Path(__file__).parents[2]
 SECONDS = {0: 1.0, 1: 0.9, 2: 0.5, 3: 0.7, 4: 0.6, 5: 0.95}
 """By draft length, a token's on the scripted clock: length 2 is the best."""
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("pair")
-    write_pair(folder)
-    return folder
 
 
 def base(pair: Path, **changes) -> ConfigDict:
@@ -86,13 +78,13 @@ class Clock:
     def predict(self, job, space, batches, budget):
         budget.check()
         self.predictions += 1
-        found = {c.name: self.predicted[c.strategy.drafter.width] for c in space.candidates}
+        found = {c.name: self.predicted[c.strategy.drafter.spec.width] for c in space.candidates}
         return found, Costs({"target": {1: 1.0}})
 
     def timed(self, generator, batch, seed):
         if self.stop_after is not None and len(self.decoded) >= self.stop_after:
             raise KeyboardInterrupt
-        width = generator.decoder.drafter.width
+        width = generator.decoder.drafter.spec.width
         self.decoded.append((width, int(batch.index[0])))
         return SECONDS[width] * 4, [[5, 6, 7, 8]] * batch.rows, None
 
@@ -144,39 +136,44 @@ def test_every_length_is_predicted_from_rounds_of_the_longest(length):
     seen = rounds([1, 3, 5, 2, 5, 1, 1, 4], [4] * 8, calls=8 * 4)
     alphas = [entry["rate"] for entry in by_position(seen)][:length]
     expected = improvement(expected_tokens_by_position(alphas), *kc_and_v(length))
-    probe = Probe(Neural("drafter", 4), seen, UNBOUNDED)
-    found = predicted_speedup(COSTS, probe, Neural("drafter", length), "target")
+    probe = Probe(Strategy(Neural(4)), seen, UNBOUNDED)
+    found = predicted_speedup(COSTS, probe, Strategy(Neural(length)), "target")
     assert found == pytest.approx(float(expected))
 
 
 def test_what_calls_do_not_explain_of_the_probe_is_shared_by_drafted_tokens():
-    longest, seen = Neural("drafter", 4), rounds([2, 4], [4, 4], calls=8)
+    longest, seen = Strategy(Neural(4)), rounds([2, 4], [4, 4], calls=8)
     probe = Probe(longest, seen, speedup=1.0)  # a round of 3 tokens took 3 target steps
     assert predicted_speedup(COSTS, probe, longest, "target") == pytest.approx(1.0)
     each = (3.0 - sum(kc_and_v(4))) / 4
-    found = predicted_speedup(COSTS, probe, Neural("drafter", 1), "target")
+    found = predicted_speedup(COSTS, probe, Strategy(Neural(1)), "target")
     assert found == pytest.approx(2.0 / (sum(kc_and_v(1)) + each))
+
+
+def stopping(length: int) -> Strategy:
+    return Strategy(Neural(length, confidence="confidence"))
 
 
 def test_a_stopped_draft_is_priced_by_the_calls_it_made():
     """Drafts of 0, 1 and 4 tokens: 1, 2 and 4 calls, of which at most K at length K."""
     seen = rounds([1, 2, 5], [0, 1, 4], calls=1 + 2 + 4)
-    probe = Probe(Neural("drafter", 4, "confidence"), seen, UNBOUNDED)
+    probe = Probe(stopping(4), seen, UNBOUNDED)
     for length, calls in ((4, 7), (2, 5), (1, 3)):
         tokens = np.minimum([1, 2, 5], length + 1).mean()
-        found = predicted_speedup(COSTS, probe, Neural("drafter", length, "confidence"), "target")
+        found = predicted_speedup(COSTS, probe, stopping(length), "target")
         assert found == pytest.approx(tokens / sum(kc_and_v(length, calls / 3)))
 
 
 def test_parallel_heads_are_priced_by_one_call_a_round():
-    heads = Blockwise("drafter", 4)
+    heads = Strategy(Blockwise(4))
     probe = Probe(heads, rounds([1, 3], [4, 4], calls=2), UNBOUNDED)
     found = predicted_speedup(COSTS, probe, heads, "target")
     assert found == pytest.approx(2.0 / (0.8 / 2.0 + 4.0 / 2.0))
 
 
 def test_a_cascade_is_priced_by_the_calls_that_its_probe_counted():
-    made = cascade(("drafter", "max_gram"), ((4, 0), (0, 2)))  # two to four reviews for 4 to 6
+    cascade = Cascade(("drafter", "max_gram"), ((4, 0), (0, 2)))
+    made = Strategy(cascade)  # two to four reviews for 4 to 6
     probe = Probe(made, rounds([1, 5], [4, 6], calls=7), UNBOUNDED)
     costs = Costs({"target": {1: 2.0, 7: 5.0}, "drafter": {1: 0.2, 4: 0.6}})
     found = predicted_speedup(costs, probe, made, "target")
@@ -223,7 +220,7 @@ MISTAKES = {
     "an unknown strategy": ({}, {"strategy": "nope"}, "config.strategy is 'nope'; it must name"),
     "one that drafts nothing": ({}, {"strategy": "autoregressive"}, "must name a strategy"),
     "a field it lacks": ({"lenience": (0.5,)}, {}, "lenience does not apply to drafter 'neural'"),
-    "an unknown field": ({"size": (1,)}, {}, "strategies.plain.size is not a field"),
+    "an unknown field": ({"size": (1,)}, {}, "plain.size does not apply to drafter"),
     "a value out of range": ({"length": (0, 1)}, {}, "plain.length is 0; it must be an integer"),
     "no values": ({"length": ()}, {}, r"config.space.length is \(\); it must be a list"),
     "a value twice": ({"length": (2, 2)}, {}, r"config.space.length is \[2, 2\]; its values"),
@@ -289,8 +286,10 @@ def test_the_commonest_prompt_width_is_decoded_first():
 
 
 def test_a_lossy_candidate_beyond_the_allowed_loss_drops_out(monkeypatch):
-    score = lambda texts, wanted: {"same": 100 * np.mean([a == b for a, b in zip(texts, wanted)])}  # noqa: E731, B905
-    monkeypatch.setitem(METRICS, "bleu", score)
+    def score(_, texts, wanted):
+        return {"same": 100 * np.mean([a == b for a, b in zip(texts, wanted, strict=True)])}
+
+    monkeypatch.setattr(Bleu, "__call__", score)
     examples = [Example("", text) for text in "abcd"]
     batches = [SimpleNamespace(index=np.array([3, 2, 1]), rows=3)]  # not in the data's order
     alone = Trial({}, outputs=["d", "c", "x"])
@@ -444,11 +443,11 @@ def test_leniency_is_searched_within_the_allowed_loss(pair, tmp_path, monkeypatc
     config = config_of(pair, {"lenience": (1e-6, 1.0)}, strategy="lenient", quality_loss=1.0)
     own: list[str] = []
 
-    def same(outputs, _):
+    def same(metric, outputs, references):
         own[:] = own or outputs  # the target alone is scored first
         return {"bleu": 100 * np.mean([a == b for a, b in zip(outputs, own, strict=True)])}
 
-    monkeypatch.setitem(METRICS, "bleu", same)
+    monkeypatch.setattr(Bleu, "__call__", same)
     content = tune.run(config, tmp_path)
     first, second = content["table"]
     assert content["chosen"]["fields"] == {"lenience": 1.0}
@@ -475,10 +474,8 @@ def test_the_dry_run_of_the_config_in_the_box_prints_candidates_and_work(capsys)
     assert "timed" not in printed and "at most 6 run" in printed
 
 
-def test_a_space_that_cannot_be_read_is_one_sentence():
-    place = "--config=configs/tune.py:configs/translate.py;length"
-    line = [sys.executable, "-m", "specjax.main", place, "--dry_run"]
-    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 2
+def test_a_space_that_cannot_be_read_is_one_sentence(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    done = command("--config=configs/tune.py:configs/translate.py;length", "--dry_run")
+    refused(done.returncode, done.stderr, "'length' behind the base config is not a field")
     assert done.stderr.strip().count("\n") == 0
-    assert "'length' behind the base config is not a field" in done.stderr

@@ -44,7 +44,8 @@ class Golden:
     def start(self, prompt_length: np.ndarray) -> Cache:
         """The cache after a ragged prefill of the leading tokens."""
         prompt = self.tokens[:, : prompt_length.max()]
-        return self.model.start(self.params, prompt, jnp.asarray(prompt_length), self.capacity)
+        read = prompt, jnp.asarray(prompt_length), self.capacity
+        return self.model.start(self.params, *read)[0]
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -108,23 +109,32 @@ def test_at_picks_the_fed_positions_asked_for(golden: Golden) -> None:
     same(output.logits, np.take_along_axis(golden.logits[:, 3:], at[..., None], axis=1))
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    [autoregressive(), speculative(3), Strategy(PromptLookup(3))],
-    ids=("autoregressive", "speculative", "prompt_lookup"),
-)
-def test_greedy_decoding_continues_as_pytorch(golden: Golden, strategy: Strategy) -> None:
-    """Every lossless strategy; the drafter is the target with other weights."""
+def greedy_tokens(golden: Golden, strategy: Strategy) -> list[list[int]]:
+    """The drafter is the target with other weights."""
     models = (("target", golden.model), ("drafter", golden.model))
     params = {"target": golden.params, "drafter": jax.tree.map(lambda x: x * 0.9, golden.params)}
     prompts = golden.tokens[:, :PROMPT].tolist()
-    generation = run(models, params, strategy, prompts, golden.greedy.shape[1])
-    assert texts(generation) == golden.greedy.tolist()
+    return texts(run(models, params, strategy, prompts, golden.greedy.shape[1]))
 
 
-def test_a_row_decodes_alike_alone_and_beside_a_longer_prompt(golden: Golden) -> None:
+@pytest.mark.parametrize("strategy", [autoregressive(), speculative(3)], ids=["plain", "drafted"])
+def test_greedy_decoding_continues_as_pytorch(golden: Golden, strategy: Strategy) -> None:
+    """A token and several tokens at a time: all that a decode asks of a family."""
+    assert greedy_tokens(golden, strategy) == golden.greedy.tolist()
+
+
+@pytest.mark.parametrize("golden", ["gpt2"], indirect=True)
+def test_copies_of_the_prompt_leave_the_tokens_of_pytorch(golden: Golden) -> None:
+    assert greedy_tokens(golden, Strategy(PromptLookup(3))) == golden.greedy.tolist()
+
+
+def test_a_row_decodes_alike_whatever_is_beside_it(golden: Golden) -> None:
+    """A shorter prompt or an equal one: the same program, so that only the other row changes."""
     models, params = (("target", golden.model),), {"target": golden.params}
-    prompts = [golden.tokens[0, :PROMPT].tolist(), golden.tokens[1, :13].tolist()]
-    together = texts(run(models, params, autoregressive(), prompts, 12))
-    assert together[0] == golden.greedy[0, :12].tolist()
-    assert together[1] == texts(run(models, params, autoregressive(), prompts[1:], 12))[0]
+    long = golden.tokens[1, :13].tolist()
+    short, equal = golden.tokens[0, :PROMPT].tolist(), golden.tokens[0, :13].tolist()
+    first, second = (
+        texts(run(models, params, autoregressive(), [other, long], 12)) for other in (short, equal)
+    )
+    assert first[0] == golden.greedy[0, :12].tolist()
+    assert first[0] != second[0] and first[1] == second[1]

@@ -15,8 +15,8 @@ import pytest
 import specjax
 from specjax.checkpoints.huggingface import parse_config
 from specjax.errors import UserError
-from specjax.experiments.decode import load_models
-from specjax.experiments.defaults import decode_config
+from specjax.experiments.config.defaults import decode_config
+from specjax.experiments.decode.job import load_models
 from specjax.models.families.schema import shown
 from specjax.models.layers import ACTIVATIONS
 from specjax.models.rope import Rope

@@ -1,4 +1,4 @@
-"""Prompt embeddings: the same pass as `start`, the states that the contract names, no padding."""
+"""Prompt embeddings of `start`: the states that the contract names, without padding."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from exits import MODELS, PARAMS
 
-from specjax.models.narrowed import Narrowed
+from specjax.models.shared_vocabulary import SharedVocabulary
 
 LENGTHS = [5, 3, 1]
 PROMPT = jnp.array([[3, 4, 5, 6, 7], [8, 9, 2, 11, 11], [2, 10, 10, 10, 10]])
@@ -18,10 +18,10 @@ CAPACITY = 12
 
 
 @functools.cache
-def started(kind: str):
-    """Cache and embeddings of a padded batch."""
-    begin = jax.jit(functools.partial(MODELS[kind].start_embedded, capacity=CAPACITY))
-    return begin(PARAMS[kind], PROMPT, jnp.array(LENGTHS))
+def embedding(kind: str):
+    """Of a padded batch."""
+    begin = jax.jit(functools.partial(MODELS[kind].start, capacity=CAPACITY))
+    return begin(PARAMS[kind], PROMPT, jnp.array(LENGTHS))[1].embedding
 
 
 def test_an_encoder_decoder_gives_the_mean_of_its_encoder_states():
@@ -30,7 +30,7 @@ def test_an_encoder_decoder_gives_the_mean_of_its_encoder_states():
         alone = PROMPT[row : row + 1, :length]
         states = module.apply({"params": params}, alone, jnp.array([length]), method="encode")
         expected = np.asarray(states[0]).mean(axis=0)
-        np.testing.assert_allclose(started("t5")[1][row], expected, atol=1e-5)
+        np.testing.assert_allclose(embedding("t5")[row], expected, atol=1e-5)
 
 
 def test_a_decoder_gives_the_state_that_its_head_reads_at_the_last_token():
@@ -38,21 +38,14 @@ def test_a_decoder_gives_the_state_that_its_head_reads_at_the_last_token():
     batch = {"inputs": PROMPT, "length": jnp.array(LENGTHS)}
     (logits,) = model.teach(params, batch)
     last = logits[jnp.arange(len(LENGTHS)), jnp.array(LENGTHS) - 1]
-    np.testing.assert_allclose(started("llama")[1] @ params["head"]["kernel"], last, atol=1e-5)
+    np.testing.assert_allclose(embedding("llama") @ params["head"]["kernel"], last, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_the_cache_is_that_of_start(kind):
-    begin = jax.jit(functools.partial(MODELS[kind].start, capacity=CAPACITY))
-    expected = begin(PARAMS[kind], PROMPT, jnp.array(LENGTHS))
-    jax.tree.map(np.testing.assert_array_equal, started(kind)[0], expected)
-    assert started(kind)[1].dtype == jnp.float32
-
-
-@pytest.mark.parametrize("kind", MODELS)
-def test_a_narrowed_model_gives_the_same(kind):
+def test_a_model_with_fewer_ids_gives_the_same(kind):
     length = jnp.array(LENGTHS)
-    narrow = Narrowed(MODELS[kind], 10)
-    begin = jax.jit(functools.partial(narrow.start_embedded, capacity=CAPACITY))
-    found = begin(PARAMS[kind], PROMPT, length)[1]
-    np.testing.assert_array_equal(found, started(kind)[1])
+    narrow = SharedVocabulary(MODELS[kind], 10)
+    begin = jax.jit(functools.partial(narrow.start, capacity=CAPACITY))
+    found = begin(PARAMS[kind], PROMPT, length)[1].embedding
+    np.testing.assert_array_equal(found, embedding(kind))
+    assert found.dtype == jnp.float32

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from exits import MODELS, PARAMS
 
+from specjax.models.base import Resume
+
 LENGTHS = [5, 3, 4]
 PROMPT = jnp.array([[3, 4, 5, 6, 7], [8, 9, 2, 0, 0], [2, 3, 2, 4, 0]])
 FED = jnp.array([[4, 5, 6], [7, 8, 9], [2, 3, 4]])
@@ -21,7 +23,7 @@ def started(kind: str):
     """A cache whose rows hold two, one and no tokens beyond what `start` leaves."""
     model = MODELS[kind]
     begin = jax.jit(functools.partial(model.start, capacity=CAPACITY))
-    cache = begin(PARAMS[kind], PROMPT, jnp.array(LENGTHS))
+    cache, _ = begin(PARAMS[kind], PROMPT, jnp.array(LENGTHS))
     ahead = jax.jit(model.extend)(PARAMS[kind], FED[:, :2], cache)[1]
     return ahead.replace(length=cache.length + jnp.array([2, 1, 0]))
 
@@ -43,9 +45,7 @@ def test_the_rest_on_the_states_of_an_exit_equals_the_whole_model(kind):
     whole, expected = extend(kind)(params, FED, cache)
     first, between = extend(kind, exit=EXIT)(params, FED, cache)
     between = between.replace(length=cache.length)
-    rest, after = jax.jit(functools.partial(MODELS[kind].extend, resume_from=EXIT))(
-        params, FED, between, resume=first.hidden
-    )
+    rest, after = extend(kind)(params, FED, between, resume=Resume(first.hidden, EXIT))
     np.testing.assert_allclose(rest.logits, whole.logits, atol=2e-5)
     np.testing.assert_array_equal(after.length, expected.length)
     for layer in range(MODELS[kind].depth):
@@ -71,8 +71,6 @@ def test_a_skipped_layer_keeps_what_it_would_have_made_of_the_state(kind):
     kept = jax.jit(functools.partial(model.propagate, layers=(1, 3)))(params, state, cache)
     np.testing.assert_array_equal(kept.length, cache.length)
     for layer in (1, 2):
-        ran = jax.jit(functools.partial(model.extend, exit=layer + 1, resume_from=layer))(
-            params, FED, cache, resume=state
-        )[1]
+        ran = extend(kind, exit=layer + 1)(params, FED, cache, resume=Resume(state, layer))[1]
         np.testing.assert_allclose(own(kept, layer), own(ran, layer), atol=1e-6)
     np.testing.assert_array_equal(own(kept, 0), own(cache, 0))

@@ -11,8 +11,8 @@ from parallel_heads import random_heads
 from specjax.data.pipeline import pad_batch
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.heads import Heads
-from specjax.models.narrowed import Narrowed
 from specjax.models.rope import Rope
+from specjax.models.shared_vocabulary import SharedVocabulary
 from specjax.models.t5 import T5, T5Config
 
 V, D = 11, 12
@@ -63,7 +63,7 @@ def test_what_is_read_from_the_states_of_a_cached_call_are_its_logits(trunk):
 
     @jax.jit
     def both(params):
-        cache = model.start(params, batch["prompt"], batch["prompt_length"], 12)
+        cache, _ = model.start(params, batch["prompt"], batch["prompt_length"], 12)
         output, _ = model.extend(params, batch["inputs"], cache)
         return model.read_out(params, output.hidden), output.logits
 
@@ -76,7 +76,9 @@ def test_states_of_any_rank_are_read_and_a_narrowed_vocabulary_stays_narrow(trun
     logits = model.read_out(params, states)
     for row in range(2):
         np.testing.assert_allclose(logits[row], model.read_out(params, states[row]), atol=1e-5)
-    np.testing.assert_array_equal(Narrowed(model, 7).read_out(params, states), logits[..., :7])
+    np.testing.assert_array_equal(
+        SharedVocabulary(model, 7).read_out(params, states), logits[..., :7]
+    )
 
 
 def test_untrained_heads_repeat_the_law_of_the_trunk():

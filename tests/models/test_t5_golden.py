@@ -40,7 +40,7 @@ class Golden:
 
     def start(self) -> Cache:
         """The cache before the first decoder token."""
-        return self.model.start(self.params, self.source, self.source_length, self.capacity)
+        return self.model.start(self.params, self.source, self.source_length, self.capacity)[0]
 
     def padded(self, count: int) -> np.ndarray:
         """The source with `count` more columns of nonsense behind every row's end."""
@@ -120,7 +120,8 @@ def test_at_picks_the_fed_positions_asked_for(golden: Golden) -> None:
 def test_padding_the_source_further_changes_nothing(golden: Golden) -> None:
     longer = golden.padded(13)
     same(teacher_forced(golden, longer), golden.logits)
-    cache = golden.model.start(golden.params, longer, golden.source_length, golden.capacity)
+    read = longer, golden.source_length, golden.capacity
+    cache, _ = golden.model.start(golden.params, *read)
     same(golden.extend(golden.params, golden.target, cache)[0].logits, golden.logits)
 
 

@@ -22,7 +22,7 @@ from specjax.data.pipeline import Batches
 from specjax.models.t5 import T5, T5Config
 from specjax.parallel.mesh import make_mesh
 from specjax.parallel.sharding import parameter_shardings
-from specjax.training.objective import CrossEntropy
+from specjax.training.objectives.cross_entropy import CrossEntropy
 from specjax.training.optimizer import Optimizer
 from specjax.training.step import Task
 from specjax.training.trainer import Run, fit

@@ -61,7 +61,8 @@ def on_eight_devices(folder: Path, cases: list[dict[str, Any]]) -> dict[str, Any
     for seed, (name, model) in enumerate(MODELS.items()):
         params = jax.tree.map(lambda x: x * 3.0, model.init(jax.random.key(seed)))
         huggingface.save(folder / name, model, params)
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    eight = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    flags = {"XLA_FLAGS": eight, "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, str(SCRIPT), str(folder), json.dumps(cases)]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | flags)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -15,7 +15,8 @@ SCRIPT = Path(__file__).with_name("eight_trainers.py")
 
 @pytest.mark.slow
 def test_every_mesh_trains_the_same_parameters() -> None:
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    eight = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    flags = {"XLA_FLAGS": eight, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
         [sys.executable, str(SCRIPT)],
         env=os.environ | flags,

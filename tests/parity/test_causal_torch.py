@@ -106,7 +106,7 @@ def test_prefill_steps_and_chunks_agree_with_each_other_and_with_pytorch(pair: A
     extend = jax.jit(ours.model.extend)
     for width in (1, 4, 7):
         start = jnp.full(4, 20, jnp.int32)
-        cache = ours.model.start(ours.params, tokens[:, :20], start, length + width)
+        cache, _ = ours.model.start(ours.params, tokens[:, :20], start, length + width)
         for begin in range(19, length - width + 1, width):
             output, cache = extend(ours.params, tokens[:, begin : begin + width], cache)
             close(output.logits, expected[:, begin : begin + width])

@@ -24,8 +24,9 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM  # noqa: E4
 
 from specjax.checkpoints import huggingface  # noqa: E402
 from specjax.checkpoints.huggingface import load  # noqa: E402
-from specjax.decoding.strategy import Strategy, autoregressive, early_exit  # noqa: E402
+from specjax.decoding.strategy import Strategy, autoregressive  # noqa: E402
 from specjax.drafting.copying import PromptLookup  # noqa: E402
+from specjax.drafting.early_exit import EarlyExit  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -113,7 +114,7 @@ def our_logits(pair: Pair) -> np.ndarray:
 
     @jax.jit
     def compute(params: Any, prompt: jax.Array, length: jax.Array, tokens: jax.Array) -> jax.Array:
-        cache = model.start(params, prompt, length, LONGEST + NEW_TOKENS)
+        cache, _ = model.start(params, prompt, length, LONGEST + NEW_TOKENS)
         return model.extend(params, tokens, cache)[0].logits
 
     length = np.array([len(prompt) for prompt in pair.prompts], np.int32)
@@ -141,7 +142,7 @@ def test_logits_and_greedy_tokens_are_those_of_pytorch(pair: Pair) -> None:
 def test_speculative_tokens_are_the_same(pair: Pair) -> None:
     """By the target's first layer where it has several, else by copying from the prompt."""
     deep = pair.ours.model.depth > 1
-    strategy = early_exit(1, DRAFTED) if deep else Strategy(drafter=PromptLookup(DRAFTED))
+    strategy = Strategy(EarlyExit(1, DRAFTED) if deep else PromptLookup(DRAFTED))
     assert pair.decode(strategy) == pair.decoded
 
 

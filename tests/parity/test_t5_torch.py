@@ -16,13 +16,13 @@ torch = pytest.importorskip("torch")
 from specjax.checkpoints import huggingface  # noqa: E402
 from specjax.checkpoints.huggingface import load  # noqa: E402
 from specjax.checkpoints.tokenizer import load_tokenizer  # noqa: E402
+from specjax.core.context import Options  # noqa: E402
 from specjax.decoding.loop import generate  # noqa: E402
 from specjax.decoding.state import Decoder  # noqa: E402
-from specjax.drafting.base import Options  # noqa: E402
-from specjax.drafting.none import Nothing  # noqa: E402
+from specjax.drafting.nothing import Nothing  # noqa: E402
 from specjax.models.t5 import relative_bucket  # noqa: E402
 from specjax.sampling import sampling  # noqa: E402
-from specjax.verification.exact import SpeculativeSampling  # noqa: E402
+from specjax.verification.speculative_sampling import SpeculativeSampling  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -69,7 +69,7 @@ def random_prompts(vocabulary: int, count: int) -> tuple[np.ndarray, np.ndarray]
 
 def our_logits(checkpoint: Any, source: np.ndarray, length: np.ndarray, target: np.ndarray) -> Any:
     """Logits [B, T, V] through the cache."""
-    cache = checkpoint.model.start(checkpoint.params, source, length, target.shape[1])
+    cache, _ = checkpoint.model.start(checkpoint.params, source, length, target.shape[1])
     return np.asarray(checkpoint.model.extend(checkpoint.params, target, cache)[0].logits)
 
 

@@ -12,8 +12,8 @@ from ml_collections import ConfigDict  # noqa: E402
 from tiny import write_pair  # noqa: E402
 
 from specjax.api import Generator, load  # noqa: E402
-from specjax.experiments import train  # noqa: E402
-from specjax.experiments.defaults import train_config  # noqa: E402
+from specjax.experiments.config.defaults import train_config  # noqa: E402
+from specjax.experiments.train import job as train  # noqa: E402
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,10 @@ import os
 from pathlib import Path
 
 _LINES = "one line\nanother line\n"
-_DECODE = "from specjax.experiments.defaults import decode_config\n\ndef get_config():\n    return "
+_DECODE = (
+    "from specjax.experiments.config.defaults import decode_config\n\n"
+    "def get_config():\n    return "
+)
 
 _TEXTS = {
     "empty.txt": "",

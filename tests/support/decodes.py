@@ -8,8 +8,10 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scripted import traced
 
-from specjax.decoding.loop import begin, draft_tokens, generate, round_, verify
+from specjax.decoding.loop import begin, generate
+from specjax.decoding.round import propose, round_, verify
 from specjax.decoding.state import Decoder, Generation, State
 from specjax.decoding.strategy import Strategy
 
@@ -26,18 +28,12 @@ def inputs(prompts: Sequence[Sequence[int]], limit: int, seed: int = 0):
 
 def decoder(models, strategy: Strategy, max_new_tokens: int) -> Decoder:
     """The static side of a decode."""
-    return Decoder(
-        models,
-        strategy.drafter,
-        strategy.rule,
-        max_new_tokens,
-        widths=strategy.widths,
-        calm=strategy.calm,
-    )
+    return strategy.decoder(models, max_new_tokens)
 
 
 def run(models, params, strategy: Strategy, prompts, limit: int, seed: int = 0) -> Generation:
     """A whole decode of `prompts` with `limit` new tokens per row."""
+    models, params = traced(models, params)
     made = decoder(models, strategy, limit)
     kept = {name: params[name] for name in made.inputs}
     return generate(made, kept, *inputs(prompts, limit, seed), strategy.options())
@@ -53,7 +49,7 @@ def texts(generation: Generation) -> list[list[int]]:
 @functools.partial(jax.jit, static_argnames="made")
 def one_round(made: Decoder, params, state: State) -> State:
     """A single jitted round."""
-    return round_(made, params, state)
+    return round_(made, made.env(params), state)
 
 
 @functools.partial(jax.jit, static_argnames="made")
@@ -64,10 +60,10 @@ def first_state(made: Decoder, params, prompt, length, keys, limit, options) -> 
 
 __all__ = [
     "decoder",
-    "draft_tokens",
     "first_state",
     "inputs",
     "one_round",
+    "propose",
     "run",
     "texts",
     "verify",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,11 +31,20 @@ MODELS = {
         )
     ),
 }  # fmt: skip
-PARAMS = {
-    # Sharper than fresh ones: outputs vary, and now and then there is an EOS.
-    kind: jax.tree.map(lambda x: x * 1.3, jax.jit(model.init)(jax.random.key(5)))
-    for kind, model in MODELS.items()
-}
+
+
+class _Params(dict[str, Any]):
+    """Weights by kind, drawn when first asked for: most runs of pytest only collect these tests.
+
+    Sharper than fresh ones: outputs vary, and now and then there is an EOS.
+    """
+
+    def __missing__(self, kind: str) -> Any:
+        self[kind] = jax.tree.map(lambda x: x * 1.3, MODELS[kind].init(jax.random.key(5)))
+        return self[kind]
+
+
+PARAMS = _Params()
 BOTH = ["t5", pytest.param("llama", marks=pytest.mark.slow)]
 """For tests that compile whole decodes: the second one shows the same of the other family."""
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.models.base import Cache, Output
+from specjax.models.base import Cache, Output, PromptReading
 
 WIDTH = 6
 POSITIONS = 512
@@ -43,7 +43,12 @@ class PrefixModel:
     pad: int = 0
     depth: int = 2
 
-    def start(self, params, prompt, prompt_length, capacity):
+    def start(self, params, prompt, prompt_length, capacity, *, features=()):
+        last = jnp.take_along_axis(prompt, prompt_length[:, None] - 1, axis=1)[:, 0]
+        reading = PromptReading(params["embedding"][last])
+        return self._cache(params, prompt, prompt_length, capacity), reading
+
+    def _cache(self, params, prompt, prompt_length, capacity):
         batch = prompt.shape[0]
         tokens = jnp.full((batch, capacity), -1, jnp.int32)
         inside = jnp.arange(prompt.shape[1]) < prompt_length[:, None]
@@ -53,10 +58,6 @@ class PrefixModel:
             return Cache({"tokens": tokens, "source": jnp.zeros((batch, WIDTH))}, prompt_length - 1)
         source = jnp.sum(params["embedding"][prompt] * inside[..., None], axis=1)
         return Cache({"tokens": tokens, "source": source}, jnp.zeros_like(prompt_length))
-
-    def start_embedded(self, params, prompt, prompt_length, capacity):
-        last = jnp.take_along_axis(prompt, prompt_length[:, None] - 1, axis=1)[:, 0]
-        return self.start(params, prompt, prompt_length, capacity), params["embedding"][last]
 
     def extend(self, params, tokens, cache, *, at=None, **whole):
         position = cache.length[:, None] + jnp.arange(tokens.shape[1])
@@ -107,12 +108,9 @@ class ScriptModel:
     peak: float = 5.0  # logit of the preferred token over the others
     peaks: tuple[float, ...] = ()
 
-    def start(self, params, prompt, prompt_length, capacity):
-        return Cache({}, jnp.zeros_like(prompt_length))
-
-    def start_embedded(self, params, prompt, prompt_length, capacity):
+    def start(self, params, prompt, prompt_length, capacity, *, features=()):
         embedding = jax.nn.one_hot(prompt[:, 0], self.vocab_size)
-        return self.start(params, prompt, prompt_length, capacity), embedding
+        return Cache({}, jnp.zeros_like(prompt_length)), PromptReading(embedding)
 
     def extend(self, params, tokens, cache, *, at=None, **whole):
         position = cache.length[:, None] + jnp.arange(tokens.shape[1])
@@ -137,6 +135,21 @@ class TracedScript(ScriptModel):
         if at is not None:
             logits = jnp.take_along_axis(logits, at[..., None], axis=1)
         return Output(logits), Cache(cache.data, cache.length + tokens.shape[1])
+
+
+def traced(models, params):
+    """The same models and parameters, with every `ScriptModel` as a `TracedScript`."""
+    models, params = dict(models), dict(params)
+    for name, model in models.items():
+        if type(model) is ScriptModel:
+            spare = POSITIONS - len(model.script) % POSITIONS
+            size = len(model.script) + spare
+            params[name] = {
+                "script": jnp.array(model.script + (2,) * spare),
+                "peaks": jnp.array((model.peaks + (model.peak,) * size)[:size]),
+            }
+            models[name] = TracedScript((), model.vocab_size, model.eos, model.start_token)
+    return tuple(models.items()), params
 
 
 def adjusted(logits: np.ndarray, temperature: float, top_k: int, top_p: float) -> np.ndarray:

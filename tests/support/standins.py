@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from specjax.checkpoints import huggingface
-from specjax.checkpoints.published import SHAPES
+from specjax.checkpoints.known_shapes import SHAPES
 from specjax.checkpoints.tokenizer import train_tokenizer
-from specjax.experiments.fields import model_names
+from specjax.experiments.config.fields import model_names
 
 SENTENCES = [
     "the old teacher reads a book in the park",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from specjax.evaluation.table import HANDOVERS
+from specjax.reporting.table import HANDOVERS
 
 STRATEGIES = {
     # name: (alpha, draft length, temperature)

@@ -8,7 +8,7 @@ import jax
 
 from specjax.data.pipeline import Batches, pad_batch
 from specjax.models.t5 import T5, T5Config
-from specjax.training.objective import CrossEntropy
+from specjax.training.objectives.cross_entropy import CrossEntropy
 from specjax.training.optimizer import Optimizer
 from specjax.training.step import Task, evaluate_batch
 from specjax.training.trainer import Run

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from decodes import run
 
-from specjax.decoding.state import Trace
 from specjax.decoding.strategy import Strategy
+from specjax.decoding.trace import Trace
 from specjax.drafting.neural import Neural
-from specjax.models.base import Cache, Output
+from specjax.models.base import Cache, Output, PromptReading
 from specjax.theory.selection import accept_rate
 from specjax.theory.speculative import expected_tokens, expected_tokens_by_position, overlap
-from specjax.verification.exact import SpeculativeSampling
+from specjax.verification.speculative_sampling import SpeculativeSampling
 
 ROWS, ROUNDS, LENGTH = 4000, 5, 4
 Z = 4.0  # a dozen fixed-seed comparisons: a right loop fails one with probability 0.001
@@ -40,8 +40,9 @@ class LawModel:
     start_token: int | None = 0
     pad: int = 0
 
-    def start(self, params, prompt, prompt_length, capacity):
-        return Cache({}, jnp.zeros_like(prompt_length))
+    def start(self, params, prompt, prompt_length, capacity, *, features=()):
+        nothing = jnp.zeros((prompt.shape[0], 0))
+        return Cache({}, jnp.zeros_like(prompt_length)), PromptReading(nothing)
 
     def extend(self, params, tokens, cache, *, at=None, **whole):
         position = cache.length[:, None] + jnp.arange(tokens.shape[1])
@@ -58,7 +59,7 @@ def traced(drafter: np.ndarray) -> Trace:
     models = (("target", LawModel()), ("drafter", LawModel()))
     law = {"target": np.tile(TARGET, (LENGTH, 1)), "drafter": drafter}
     params = {name: jnp.asarray(value, jnp.float32) for name, value in law.items()}
-    strategy = Strategy(Neural("drafter", LENGTH), SpeculativeSampling(), 1.0)
+    strategy = Strategy(Neural(LENGTH), SpeculativeSampling(), 1.0)
     return run(models, params, strategy, [[3]] * ROWS, ROUNDS * (LENGTH + 1), seed=11).trace
 
 

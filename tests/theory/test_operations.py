@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,7 +32,10 @@ def abstract(model, prompt: int, capacity: int, tokens: int):
     """(start, its arguments, arguments of extend) of one row, as shapes."""
     params = jax.eval_shape(model.init, jax.random.key(0))
     text, size = (jax.ShapeDtypeStruct(s, jnp.int32) for s in ((1, prompt), (1,)))
-    begin = functools.partial(model.start, capacity=capacity)
+
+    def begin(params, text, size):
+        return model.start(params, text, size, capacity)[0]
+
     cache = jax.eval_shape(begin, params, text, size)
     fed = jax.ShapeDtypeStruct((1, tokens), jnp.int32)
     return begin, (params, text, size), (params, fed, cache)

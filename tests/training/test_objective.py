@@ -1,8 +1,9 @@
-"""Losses against direct float64 formulas, and objectives that add up over positions."""
+"""Losses against direct float64 formulas, and exits and vocabularies of objectives."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +15,9 @@ from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
 from specjax.models.t5 import T5, T5Config
 from specjax.training.loss import DIVERGENCES, cross_entropy, total_variation
-from specjax.training.objective import CrossEntropy, Distillation, exit_weights
-from specjax.training.optimizer import Optimizer
-from specjax.training.step import Task, sums
+from specjax.training.objective import TEACHER, FrozenModel
+from specjax.training.objectives.cross_entropy import CrossEntropy
+from specjax.training.objectives.distillation import Distillation
 from specjax.training.surgery import take
 
 V = 11
@@ -93,74 +94,41 @@ def batch_of(model, rows=PAIRS, bucket: int = 4):
     return pad_batch(rows, bucket, model.start_token, 0)
 
 
-def objectives(model) -> dict:
-    layers = (1, 3)
-    return {
-        "cross_entropy": CrossEntropy(),
-        "smoothed": CrossEntropy(0.1),
-        "early_exit": CrossEntropy(exits=layers),
-        "calm": CrossEntropy(exits=(1, 2, 3), weights=exit_weights((1, 2, 3), "linear")),
-        "distilled": Distillation(model, "total_variation"),
-        "mixed": Distillation(model, "forward_kl", temperature=2.0, label_weight=0.3),
-    }
-
-
-NAMES = tuple(objectives(T5_MODEL))
-
-
-def loss_and_gradient(model, objective, batch, accumulate: int = 1):
-    params = model.init(jax.random.key(0))
-    frozen = {"teacher": model.init(jax.random.key(1))}
-    task = Task(model, objective, Optimizer(1, 1e-3), accumulate)
-    total, count, gradient = jax.jit(
-        lambda params, batch: sums(task, params, frozen, batch, jax.random.key(2))
-    )(params, batch)
-    return float(total), int(count), gradient
-
-
-def close(first, second) -> None:
-    (a, m, g), (b, n, h) = first, second
-    assert m == n
-    np.testing.assert_allclose(a, b, rtol=2e-5)
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-3, atol=2e-5), g, h)
-
-
-@pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.parametrize("name", NAMES)
-def test_padding_contributes_nothing_to_loss_or_gradient(kind, name):
-    model = MODELS[kind]
-    narrow, wide = batch_of(model), batch_of(model, bucket=16)
-    assert narrow["inputs"].shape != wide["inputs"].shape
-    objective = objectives(model)[name]
-    close(loss_and_gradient(model, objective, narrow), loss_and_gradient(model, objective, wide))
-
-
-@pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.parametrize("name", ["smoothed", "mixed"])
-def test_accumulation_over_4_equals_one_batch_of_4_times_the_size(kind, name):
-    model = MODELS[kind]
-    batch, objective = batch_of(model), objectives(MODELS[kind])[name]
-    assert len({int(m.sum()) for m in np.split(batch["mask"], 4)}) > 1  # parts of unequal weight
-    close(loss_and_gradient(model, objective, batch, 4), loss_and_gradient(model, objective, batch))
+@functools.cache
+def params_of(model, seed: int = 0):
+    return model.init(jax.random.key(seed))
 
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_the_early_exit_loss_is_the_mean_of_the_losses_after_each_layer(kind):
     model, batch = MODELS[kind], batch_of(MODELS[kind])
-    params = model.init(jax.random.key(0))
+    params = params_of(model)
     separate = []
     for layer in (1, 3):
         logits = model.teach(params, batch, exits=(layer,))[0]
         separate.append(float(np.sum(cross_entropy(logits, batch["labels"]) * batch["mask"])))
     assert separate[0] != separate[1]
-    total, _ = CrossEntropy(exits=(1, 3)).sums(model, params, {}, batch, None)
+    total, _ = CrossEntropy(exits="first_and_last").sums(model, params, {}, batch, None)
     np.testing.assert_allclose(total, np.mean(separate), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_calm_weighs_an_exit_by_its_layer(kind):
+    model, batch = MODELS[kind], batch_of(MODELS[kind])
+    params = model.init(jax.random.key(0))
+    separate = [
+        float(np.sum(cross_entropy(logits, batch["labels"]) * batch["mask"]))
+        for logits in model.teach(params, batch, exits=(1, 2, 3))
+    ]
+    made = CrossEntropy(exits="all", exit_weights="linear")
+    total, _ = made.sums(model, params, {}, batch, None)
+    np.testing.assert_allclose(total, np.dot(separate, [1, 2, 3]) / 6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_an_exit_is_the_model_cut_off_after_that_layer(kind):
     model, batch = MODELS[kind], batch_of(MODELS[kind])
-    params = model.init(jax.random.key(0))
+    params = params_of(model)
     small, cut = take(model, params, decoder=(0,))
     np.testing.assert_allclose(
         small.teach(cut, batch)[0], model.teach(params, batch, exits=(1,))[0], atol=1e-5
@@ -172,9 +140,9 @@ def test_padding_of_a_vocabulary_is_not_distilled():
     wide = T5(dataclasses.replace(T5_MODEL.config, vocab_size=V + 5))
     params, batch = wide.init(jax.random.key(1)), batch_of(T5_MODEL)
     cut = {**params, "embedding": params["embedding"][:V]}
-    student = T5_MODEL.init(jax.random.key(0))
+    student = params_of(T5_MODEL)
     totals = [
-        Distillation(teacher).sums(T5_MODEL, student, {"teacher": weights}, batch, None)[0]
-        for teacher, weights in ((wide, params), (T5_MODEL, cut))
+        Distillation().sums(T5_MODEL, student, {TEACHER: teacher}, batch, None)[0]
+        for teacher in (FrozenModel(params, wide), FrozenModel(cut, T5_MODEL))
     ]
     np.testing.assert_allclose(*totals, rtol=1e-5)

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax.drafting.base import Draft, Options
+from specjax.core.context import Options
+from specjax.core.distribution import Dense, pick
+from specjax.core.draft import Draft
+from specjax.core.reading import Reading
 from specjax.sampling import sampling
-from specjax.verification.exact import SpeculativeSampling, greedy_match, residual, sampled_match
 from specjax.verification.lenient import (
+    SCORE,
     Lenient,
     greedy_lenient,
-    induced_law,
+    induced,
     near_best,
     near_proposer,
+)
+from specjax.verification.speculative_sampling import (
+    SpeculativeSampling,
+    greedy_match,
+    residual,
+    sampled_match,
 )
 
 P = np.array([0.5, 0.3, 0.15, 0.05], np.float32)
@@ -25,17 +32,18 @@ Q = np.array([0.1, 0.3, 0.1, 0.5], np.float32)
 ROWS = 60_000
 
 
-def draft(tokens, probs=None, length=None) -> Draft:
-    tokens = jnp.asarray(tokens, jnp.int32)
-    batch, width = tokens.shape
-    return Draft(
-        tokens=tokens,
-        length=jnp.full(batch, width) if length is None else jnp.asarray(length),
-        probs=probs,
-        source=jnp.zeros_like(tokens),
-        calls={},
-        stop_reason=jnp.ones(batch, jnp.int32),
+def draft(tokens, probs=None, length=None, score=None) -> Draft:
+    return Draft.chain(
+        jnp.asarray(tokens, jnp.int32),
+        None if length is None else jnp.asarray(length),
+        None if probs is None else Dense(probs),
+        aux=None if score is None else {SCORE: score},
     )
+
+
+def own_token(verdict) -> jax.Array:
+    """The token [B] behind the accepted ones."""
+    return pick(verdict.tokens, verdict.accepted)
 
 
 def keys(seed: int, rows: int = ROWS) -> jax.Array:
@@ -51,8 +59,7 @@ def one_token_law(lenience: float, stochastic: bool) -> np.ndarray:
     p = jnp.broadcast_to(P, (ROWS, 2, 4))
     made = draft(tokens, probs)
     verdict = jax.jit(sampled_match)(made, p, jnp.float32(lenience), keys(2))
-    first = np.where(np.asarray(verdict.accepted) > 0, np.asarray(tokens)[:, 0], verdict.next_token)
-    return np.bincount(first, minlength=4) / ROWS
+    return np.bincount(verdict.tokens[:, 0], minlength=4) / ROWS
 
 
 def lenient_law(q: np.ndarray, lenience: float) -> np.ndarray:
@@ -91,7 +98,7 @@ def test_a_token_of_probability_zero_never_stands():
     made = draft(jnp.ones((2000, 1)), jnp.broadcast_to(jnp.array([0.0, 1.0]), (2000, 1, 2)))
     verdict = sampled_match(made, p, 1e-6, keys(3, 2000))
     assert int(verdict.accepted.sum()) == 0
-    assert int(verdict.next_token.sum()) == 0
+    assert int(own_token(verdict).sum()) == 0
 
 
 def test_a_draft_no_more_likely_than_the_target_always_stands():
@@ -112,13 +119,13 @@ def test_greedy_match_counts_the_leading_agreement():
     logits = jax.nn.one_hot(jnp.array([[2, 3, 1, 0]] * 3), 5)
     verdict = greedy_match(draft([[2, 3, 1], [2, 0, 1], [4, 3, 1]]), logits)
     assert verdict.accepted.tolist() == [3, 1, 0]
-    assert verdict.next_token.tolist() == [0, 3, 2]
+    assert own_token(verdict).tolist() == [0, 3, 2]
 
 
 def test_drafts_beyond_the_length_are_ignored():
     logits = jax.nn.one_hot(jnp.array([[2, 3, 1, 0]]), 5)
     verdict = greedy_match(draft([[2, 3, 1]], length=[1]), logits)
-    assert (int(verdict.accepted[0]), int(verdict.next_token[0])) == (1, 3)
+    assert (int(verdict.accepted[0]), int(own_token(verdict)[0])) == (1, 3)
 
 
 @pytest.mark.parametrize(("lenience", "accepted"), [(1.0, 0), (0.51, 0), (0.49, 1), (0.05, 2)])
@@ -127,17 +134,17 @@ def test_argmax_lenience_accepts_from_that_fraction_of_the_best(lenience, accept
     made = draft([[1, 2]])
     verdict = greedy_lenient(made, logits, near_best(made, logits[:, :-1], jnp.float32(lenience)))
     assert int(verdict.accepted[0]) == accepted
-    assert int(verdict.next_token[0]) == [0, 1, 2][accepted]
+    assert int(own_token(verdict)[0]) == [0, 1, 2][accepted]
 
 
 def test_lenience_one_is_the_strict_rule():
     logits = jax.random.normal(jax.random.key(0), (500, 4, 6))
     made = draft(jax.random.randint(jax.random.key(1), (500, 3), 0, 6))
     options = Options(sampling(0.0), {"lenience": jnp.float32(1.0)})
-    strict = SpeculativeSampling().verify(made, logits, options, keys(0, 500))
-    lenient = Lenient().verify(made, logits, options, keys(0, 500))
+    strict = SpeculativeSampling().judge(made, Reading(logits), options, keys(0, 500))
+    lenient = Lenient().judge(made, Reading(logits), options, keys(0, 500))
     assert strict.accepted.tolist() == lenient.accepted.tolist()
-    assert strict.next_token.tolist() == lenient.next_token.tolist()
+    assert own_token(strict).tolist() == own_token(lenient).tolist()
 
 
 @pytest.mark.parametrize("stochastic", [True, False])
@@ -147,7 +154,7 @@ def test_the_induced_law_is_the_formula_where_a_token_was_drafted(lenience, stoc
     probs = jnp.broadcast_to(Q, (1, 3, 4)) if stochastic else None
     made = draft([[3, 3, 3]], probs, length=[2])
     p = jnp.broadcast_to(P, (1, 4, 4))
-    law = np.asarray(induced_law(made, p, jnp.full((1, 3), lenience)))[0]
+    law = np.asarray(induced(made, p, jnp.full((1, 3), lenience)))[0]
     expected = lenient_law(q, lenience)
     np.testing.assert_allclose(law, [expected, expected, P, P], atol=1e-6)
 
@@ -155,7 +162,7 @@ def test_the_induced_law_is_the_formula_where_a_token_was_drafted(lenience, stoc
 def test_lenience_relative_to_the_proposer_needs_its_score():
     logits = jnp.log(jnp.array([[[0.6, 0.3, 0.1]] * 4]))
     scores = jnp.array([[0.5, 0.61, jnp.inf]])  # 0.3 > 0.5 q: yes, no, never
-    made = draft([[1, 1, 1]]).replace(score=scores)
+    made = draft([[1, 1, 1]], score=scores)
     near = near_proposer(made, logits[:, :-1], jnp.float32(0.5))
     assert near.tolist() == [[True, False, False]]
     unscored = draft([[1, 1, 1]])
@@ -167,15 +174,15 @@ def test_drafts_without_a_score_are_sampled_without_lenience():
     tokens = jax.random.randint(jax.random.key(1), (500, 2), 0, 6)
     options = Options(sampling(1.0), {"lenience": jnp.float32(0.01)})
 
-    @functools.partial(jax.jit, static_argnums=0)
     def judged(rule, score=None):
-        made = draft(tokens).replace(score=score)
-        return rule.verify(made, logits, options, keys(0, 500))
+        made, reading = draft(tokens, score=score), Reading(logits)
+        verdict = rule.judge(made, reading, options, keys(0, 500))
+        return verdict.accepted.tolist(), rule.distribution(made, reading, options).probs
 
-    strict = judged(SpeculativeSampling())
-    relative = judged(Lenient(relative=True))
-    assert strict.accepted.tolist() == relative.accepted.tolist()
-    np.testing.assert_allclose(strict.probs, relative.probs, atol=1e-6)
-    scored = judged(Lenient(relative=True), jnp.full((500, 2), 0.1))
-    assert scored.accepted.tolist() == judged(Lenient()).accepted.tolist()
-    assert scored.accepted.tolist() != strict.accepted.tolist()
+    strict, law = judged(SpeculativeSampling())
+    relative, relative_law = judged(Lenient(relative=True))
+    assert strict == relative
+    np.testing.assert_allclose(law, relative_law, atol=1e-6)
+    scored, _ = judged(Lenient(relative=True), jnp.full((500, 2), 0.1))
+    assert scored == judged(Lenient())[0]
+    assert scored != strict

@@ -1,0 +1,32 @@
+"""Calls of models: what a run costs and how many operations it takes depend on these alone."""
+
+from __future__ import annotations
+
+import dataclasses
+
+STATES = " states"
+"""Ending of a `Call.part` that computes no logits."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """One run of a model."""
+
+    model: str
+    tokens: int  # fed
+    logits: int  # fed tokens whose next-token logits are computed
+    exit: int | None = None  # decoder layers after which it ends; None: all
+    resume_from: int = 0  # decoder layers that an earlier call ran
+
+    @property
+    def part(self) -> str:
+        """The name of the model, with the layers that run if not all do."""
+        if self.exit is None and not self.resume_from:
+            return self.model
+        layers = f"{self.model}[{self.resume_from or ''}:{self.exit or ''}]"
+        return layers if self.logits else layers + STATES
+
+
+def parts(calls: tuple[Call, ...]) -> tuple[str, ...]:
+    """What of which models the calls run (`Call.part`), each once."""
+    return tuple(dict.fromkeys(call.part for call in calls))

@@ -1,0 +1,85 @@
+"""Bringing a model that lags behind the committed tokens up to date.
+
+Between rounds a cache may be trusted for at most `length - 1` positions, and for fewer when the
+model did not take part in the last rounds.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from specjax.core.context import Context
+from specjax.core.env import Bound
+from specjax.core.rows import append, window
+from specjax.models.base import Cache, Output
+
+CHUNK = 8
+"""Tokens fed per catch-up call: the widest call that costs little more than a single token."""
+
+
+def catch_up(model: Bound, cache: Cache, context: Context, lag: int) -> Cache:
+    """Feeds committed tokens until no active row is more than `lag` tokens behind."""
+
+    def behind(pointer: jax.Array) -> jax.Array:
+        return context.active & (pointer < context.length - lag)
+
+    def feed(cache: Cache) -> Cache:
+        tokens = window(context.tokens, cache.length, CHUNK)
+        _, fed = model.extend(tokens, cache)
+        reached = jnp.minimum(fed.length, context.length - 1)
+        return fed.replace(length=jnp.where(behind(cache.length), reached, cache.length))
+
+    return jax.lax.while_loop(lambda cache: jnp.any(behind(cache.length)), feed, cache)
+
+
+def catch_up_runs(cache: Cache, context: Context, lag: int) -> jax.Array:
+    """Model runs [B] that `catch_up` takes for each row."""
+    missing = jnp.maximum(context.length - lag - cache.length, 0)
+    return jnp.where(context.active, -(-missing // CHUNK), 0)
+
+
+def feed_last(model: Bound, cache: Cache, context: Context, lag: int) -> tuple[jax.Array, Cache]:
+    """Feeds the last `lag` committed tokens; returns the next-token logits [B, V].
+
+    A row that has fewer tokens than `lag` is fed from its first one and ignores the rest.
+    """
+    output, _, cache = _feed_tail(model, cache, context, lag)
+    return output.logits[:, 0], cache
+
+
+def feed_drafted(
+    model: Bound,
+    cache: Cache,
+    context: Context,
+    drafted: jax.Array,
+    lag: int,
+) -> tuple[jax.Array, Cache]:
+    """Feeds the last `lag` tokens and drafted ones [B, K]; returns logits [B, K + 1, V]."""
+    count = drafted.shape[1]
+    whole = jnp.full_like(context.length, count)
+    context = context.replace(tokens=append(context.tokens, context.length, drafted, whole))
+    output, _, cache = _feed_tail(model, cache, context, lag, count)
+    return output.logits, cache
+
+
+def last_hidden(model: Bound, cache: Cache, context: Context, lag: int) -> tuple[jax.Array, Cache]:
+    """Feeds as `feed_last` does; returns the pending token's residual state [B, D]."""
+    output, last, cache = _feed_tail(model, cache, context, lag)
+    hidden = jnp.take_along_axis(output.hidden, last[..., None], axis=1)
+    return hidden[:, 0], cache
+
+
+def _feed_tail(
+    model: Bound, cache: Cache, context: Context, lag: int, more: int = 0
+) -> tuple[Output, jax.Array, Cache]:
+    """The call behind them, on `more` tokens than are committed.
+
+    Returns where in it the pending token and those after it were [B, more + 1] and its output
+    there. Whichever of the outputs is not used costs nothing: XLA drops it.
+    """
+    begin = jnp.maximum(context.length - lag, 0)
+    tokens = window(context.tokens, begin, lag + more)
+    last = (context.length - 1 - begin)[:, None] + jnp.arange(more + 1)
+    output, cache = model.extend(tokens, cache.replace(length=begin), at=last)
+    return output, last, cache.replace(length=context.length + more)

@@ -1,0 +1,54 @@
+"""What a round starts from: the rows as they are, and what a user may sweep."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from specjax.sampling import Sampling
+
+
+@struct.dataclass
+class Options:
+    """Everything traced that a user may sweep without recompiling."""
+
+    sampling: Sampling
+    numbers: dict[str, jax.Array]  # thresholds by name: "lenience", "confidence", ...
+    rows: dict[str, jax.Array] = struct.field(default_factory=dict)  # [B] by name (`Spec.rows`)
+
+
+@struct.dataclass
+class Context:
+    """What is known of every row at the start of a round.
+
+    `tokens[b, :length[b]]` is committed: decoder start token or prompt first, then what was
+    generated from `begin[b]` on. Encoder-decoder models have read `encoder_tokens`; for
+    decoder-only ones it is [B, 0].
+    """
+
+    encoder_tokens: jax.Array  # [B, S] int32
+    encoder_length: jax.Array  # [B] int32
+    tokens: jax.Array  # [B, L] int32
+    length: jax.Array  # [B] int32
+    begin: jax.Array  # [B] int32
+    limit: jax.Array  # [B] int32: the length at which a row ends
+    most: jax.Array  # [B] int32: drafted tokens of use; 0 in rows that are not active
+    active: jax.Array  # [B] bool
+    options: Options
+
+    @property
+    def room(self) -> jax.Array:
+        """How many tokens still fit into the row [B]."""
+        return jnp.where(self.active, self.limit - self.length, 0)
+
+
+def last_token(context: Context) -> jax.Array:
+    """The pending token [B] of every row: committed, and in no model's cache."""
+    return jnp.take_along_axis(context.tokens, context.length[:, None] - 1, axis=1)[:, 0]
+
+
+def fold(keys: jax.Array, data: jax.Array | int) -> jax.Array:
+    """Each row's key folded with its own number (or one number for all)."""
+    numbers = jnp.broadcast_to(jnp.asarray(data, jnp.int32), keys.shape)
+    return jax.vmap(jax.random.fold_in)(keys, numbers)

@@ -1,0 +1,84 @@
+"""A proposal of tokens, as drafters give it and readers and rules take it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from specjax.core.distribution import Distribution, OneHot
+from specjax.core.rows import until_eos
+
+GOING, LENGTH, STOPPED, NO_MATCH, ENDED, HELD = range(6)
+"""Stop reasons of a draft: unused, all K proposed or no more of use, predicate, nothing to copy,
+the draft ends the text, the drafter was not asked."""
+
+STOP_REASONS = ("going", "length", "stopped", "no_match", "ended", "held")
+"""Their names, for tables."""
+
+
+@struct.dataclass
+class Draft:
+    """A proposal of up to K tokens per row; entries at and beyond `length` mean nothing.
+
+    A chain where `parents` is None; else a tree whose node k hangs on node `parents[b, k]`, -1 for
+    the pending token, parents before their children.
+    """
+
+    tokens: jax.Array  # [B, K] int32
+    length: jax.Array  # [B] int32
+    distribution: Distribution  # that each token was drawn from
+    review: jax.Array  # [B] bool; False: the draft stands unread and ends the row
+    drafted_by: jax.Array  # [B, K] int32: index into the drafter's `Spec.writers`
+    parents: jax.Array | None = None  # [B, K] int32
+    aux: Any = None  # the drafter's own, for its reader or rule; leaves [B, K + n, ...]
+
+    @classmethod
+    def chain(
+        cls,
+        tokens: jax.Array,
+        length: jax.Array | None = None,
+        distribution: Distribution | None = None,
+        *,
+        drafted_by: jax.Array | None = None,
+        review: jax.Array | None = None,
+        aux: Any = None,
+    ) -> Draft:
+        """A chain of tokens [B, K]; by default all of them, certain, by the first writer."""
+        rows, width = tokens.shape
+        return cls(
+            tokens=tokens,
+            length=jnp.full((rows,), width, jnp.int32) if length is None else length,
+            distribution=OneHot(tokens) if distribution is None else distribution,
+            review=jnp.ones((rows,), bool) if review is None else review,
+            drafted_by=jnp.zeros_like(tokens) if drafted_by is None else drafted_by,
+            aux=aux,
+        )
+
+    @property
+    def width(self) -> int:
+        return self.tokens.shape[1]
+
+    def narrow(self, width: int) -> Draft:
+        """The first `width` columns; whoever narrows knows that no row needs more."""
+        dropped = self.width - width
+        return self.replace(
+            tokens=self.tokens[:, :width],
+            distribution=self.distribution.narrow(width),
+            drafted_by=self.drafted_by[:, :width],
+            parents=None if self.parents is None else self.parents[:, :width],
+            aux=jax.tree.map(lambda x: x[:, : x.shape[1] - dropped], self.aux),
+        )
+
+    def cut(self, most: jax.Array, eos: tuple[int, ...]) -> Draft:
+        """A chain of at most `most` [B] tokens, up to its first EOS; a tree stays as it is.
+
+        Whether a position is drafted then depends on earlier tokens only: lossless rules stay so.
+        What follows an EOS, or does not fit into the row, is not committed in any case.
+        """
+        if self.parents is not None:
+            return self
+        length = jnp.minimum(jnp.minimum(self.length, most), until_eos(self.tokens, eos))
+        return self.replace(length=length)

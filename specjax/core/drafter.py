@@ -1,0 +1,139 @@
+"""The drafter contract: what it says of itself, what it proposes, what it learns of the outcome.
+
+A drafter is a frozen, hashable dataclass. Arrays it needs (weights, n-gram tables) come in through
+`env.params[name]`, thresholds that people sweep through `context.options`, and what outlives a
+round lies in its memory: a pytree whose leaves have the row axis first, handed in and given back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any, ClassVar, TypeVar
+
+import jax
+from flax import struct
+
+from specjax.core import fields
+from specjax.core.context import Context
+from specjax.core.draft import Draft
+from specjax.core.env import Env
+from specjax.core.reader import Reader
+from specjax.core.reading import Reading
+from specjax.core.rows import Caches
+from specjax.core.rule import Rule
+from specjax.core.spec import Spec
+from specjax.core.verdict import Verdict
+from specjax.models.base import PromptReading
+
+Memory = Any
+Log = dict[str, jax.Array]
+"""Numbers [B] int32 of one round by column name; the trace keeps a column for each."""
+
+CALLS = "calls of "
+"""Beginning of the columns that count runs per row, followed by `Call.part`."""
+
+STOP = "stop"
+"""Column: why drafting stopped, as `draft.STOP_REASONS` counts them."""
+
+T = TypeVar("T")
+
+
+@struct.dataclass
+class Outcome:
+    """What became of a draft."""
+
+    draft: Draft
+    reading: Reading  # of the target; its logits cost memory only where they are used
+    verdict: Verdict
+    committed: jax.Array  # [B] int32: tokens written
+    accepted: jax.Array  # [B] int32: drafted tokens that stood, within the row
+    tested: jax.Array  # [B] int32: positions put to the test
+    context: Context  # before the round
+
+
+@dataclasses.dataclass(frozen=True)
+class Alternative:
+    """One way in which the rest of a text may be decoded."""
+
+    drafter: Drafter
+    reader: Reader
+
+
+class Drafter:
+    """Anything that proposes tokens; this base has no memory and no models."""
+
+    def __post_init__(self) -> None:
+        fields.check(self)
+
+    rule_type: ClassVar[type[Rule] | None] = None
+    """The rule that its drafts need; None: any."""
+
+    @property
+    def spec(self) -> Spec:
+        """All that is static."""
+        raise NotImplementedError
+
+    @property
+    def reader(self) -> Reader | None:
+        """How the target must read its drafts; None: whole."""
+        return None
+
+    @property
+    def numbers(self) -> tuple[tuple[str, fields.Number], ...]:
+        """Thresholds that its parts bring."""
+        return ()
+
+    def check(self, env: Env) -> None:
+        """Refuses resources that do not fit.
+
+        Raises:
+          ValueError: saying what does not.
+        """
+
+    def begin(self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array) -> Memory:
+        """The memory before the first round; `prompt` is the target's reading of the prompts.
+
+        Folds `keys` [B].
+        """
+        return ()
+
+    def wanted(self, memory: Memory, context: Context) -> dict[str, jax.Array]:
+        """Whether [] a model needs to read the prompts; models that are not named always do."""
+        return {}
+
+    def propose(
+        self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
+    ) -> tuple[Draft, Caches, Memory, Log]:
+        """Proposes tokens after `context.tokens[:, :length]`; consumes `keys` [B]."""
+        raise NotImplementedError
+
+    def observe(self, memory: Memory, outcome: Outcome) -> Memory:
+        """The memory after a round."""
+        return memory
+
+    @property
+    def members(self) -> tuple[Alternative, ...]:
+        """The drafters that it chooses among, each as it would draft alone; none by default."""
+        return ()
+
+    def alternatives(self, rows: int) -> tuple[Alternative, ...]:
+        """Ways to decode `rows` rows to their end of which one is taken (`chosen`).
+
+        Each then runs in a loop of its own, with the memory of this drafter. Empty: no choice.
+        """
+        return ()
+
+    def chosen(self, memory: Memory) -> jax.Array:
+        """The alternative [] that is taken."""
+        raise NotImplementedError
+
+
+def distinct(groups: Iterable[Iterable[T]]) -> tuple[T, ...]:
+    """What is in any of the groups, each once, in order."""
+    return tuple(dict.fromkeys(one for group in groups for one in group))
+
+
+def calls_of(runs: dict[str, jax.Array]) -> Log:
+    """The columns of runs [B] by `Call.part`."""
+    return {CALLS + part: count for part, count in runs.items()}

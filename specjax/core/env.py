@@ -1,0 +1,60 @@
+"""The models of a decode with their parameters, and whatever else drafters read by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+from flax import struct
+
+from specjax.models.base import Cache, LanguageModel, Output, Params, PromptReading
+
+Models = tuple[tuple[str, LanguageModel], ...]
+"""Models by name; hashable."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Bound:
+    """A model with its parameters."""
+
+    model: LanguageModel
+    params: Params
+
+    @property
+    def eos(self) -> tuple[int, ...]:
+        return self.model.eos
+
+    @property
+    def vocab_size(self) -> int:
+        return self.model.vocab_size
+
+    def start(
+        self, prompt: jax.Array, length: jax.Array, capacity: int, **wanted: Any
+    ) -> tuple[Cache, PromptReading]:
+        return self.model.start(self.params, prompt, length, capacity, **wanted)
+
+    def extend(self, tokens: jax.Array, cache: Cache, **how: Any) -> tuple[Output, Cache]:
+        return self.model.extend(self.params, tokens, cache, **how)
+
+    def propagate(self, hidden: jax.Array, cache: Cache, layers: tuple[int, int]) -> Cache:
+        return self.model.propagate(self.params, hidden, cache, layers)
+
+    def read_out(self, hidden: jax.Array) -> jax.Array:
+        return self.model.read_out(self.params, hidden)
+
+
+@struct.dataclass
+class Env:
+    """Static models with their parameters; `env[name]` is a model that can be called."""
+
+    params: dict[str, Any]  # of the models and of the drafter's `Spec.resources`
+    models: Models = struct.field(pytree_node=False)
+    target_name: str = struct.field(pytree_node=False, default="target")
+
+    def __getitem__(self, name: str) -> Bound:
+        return Bound(dict(self.models)[name], self.params[name])
+
+    @property
+    def target(self) -> Bound:
+        return self[self.target_name]

@@ -1,0 +1,206 @@
+"""The fields of drafters, rules, objectives, ...: each dataclass is the schema of its config.
+
+A field says its kind, its bounds and what it is for; from that come the checks of configs, `--help`
+and the tables of the docs. A *traced* field is a number that may be swept without recompiling: the
+dataclass then holds the name of an entry of `Options.numbers`, the number itself travels beside it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import numbers
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+REQUIRED = dataclasses.MISSING
+"""Default of a field that must be given."""
+
+Number = float | tuple[float, ...]
+
+MOST_DRAFTED = 1000
+"""Tokens of a draft at most: all are verified, and of so many hardly any are kept."""
+
+KINDS = {float: numbers.Real, int: numbers.Integral}
+"""What values count as a kind: numpy's, too."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Schema:
+    """What a config may say of a field."""
+
+    kind: type
+    allowed: str  # for the sentence "x is ...; it must be <allowed>"
+    fits: Callable[[Any], bool]
+    help: str
+    default: Any = REQUIRED
+    traced: bool = False
+    optional: bool = False  # from Python it may be None
+
+    @property
+    def required(self) -> bool:
+        return self.default is REQUIRED
+
+    @property
+    def stand_in(self) -> Any:
+        """The default, or a value of the kind that says: not given yet."""
+        return self.kind() if self.required else self.default
+
+    def value(self, where: str, value: Any) -> Any:
+        """The value as the dataclass wants it.
+
+        Raises:
+          ValueError: one sentence that names the field, the value and what is allowed.
+        """
+        value = hashable(value)
+        if value == "inf" and self.kind is float:  # JSON has no number for it
+            value = float("inf")
+        fits = isinstance(value, KINDS.get(self.kind, self.kind))
+        fits &= isinstance(value, bool) == (self.kind is bool)
+        if not (fits and self.fits(value)):
+            raise ValueError(f"{where} is {value!r}; it must be {self.allowed}")
+        return self.kind(value)
+
+
+def hashable(value: Any) -> Any:
+    """The value with all its lists as tuples."""
+    return tuple(map(hashable, value)) if isinstance(value, (list, tuple)) else value
+
+
+def integer(default: Any = REQUIRED, *, least: int = 1, most: int | None = None, help: str) -> Any:
+    """An integer of at least `least`, and at most `most`."""
+    allowed = f"an integer of at least {least}" if most is None else between(least, most)
+    return _field(Schema(int, allowed, lambda x: least <= x <= (most or x), help, default))
+
+
+def between(least: int, most: int) -> str:
+    """The words for integers within bounds."""
+    return f"an integer of at least {least} and at most {most:,}"
+
+
+def draft_length(default: Any = REQUIRED, *, help: str) -> Any:
+    """How many tokens a draft has at most."""
+    return integer(default, most=MOST_DRAFTED, help=help)
+
+
+def number(default: Any = REQUIRED, *, bounds: str, traced: str = "", help: str) -> Any:
+    """A number within `bounds`, written as an interval: "[0, 1]", "(0, inf)", "[0, inf]".
+
+    `traced` is the name of its option, which must be the field's own.
+    """
+    fits, allowed = interval(bounds)
+    return _field(Schema(float, allowed, fits, help, default, bool(traced)), traced)
+
+
+def flag(default: bool = False, *, help: str) -> Any:
+    """True or False."""
+    return _field(Schema(bool, "True or False", lambda x: True, help, default))
+
+
+def choice(known: Sequence[str], default: Any = REQUIRED, *, help: str) -> Any:
+    """One of some words."""
+    known = tuple(known)
+    return _field(Schema(str, f"one of {', '.join(known)}", known.__contains__, help, default))
+
+
+def name(default: Any = REQUIRED, *, but: str = "", optional: bool = False, help: str) -> Any:
+    """A name, of a model or a parameter tree."""
+    allowed = f"a name other than {but!r}" if but else "a name"
+    fits = lambda x: x not in ("", but)  # noqa: E731
+    return _field(Schema(str, allowed, fits, help, default, optional=optional))
+
+
+def listing(
+    allowed: str, fits: Callable[[Any], bool], default: Any = REQUIRED, *, help: str
+) -> Any:
+    """A list whose entries all fit."""
+    return _field(Schema(tuple, allowed, lambda x: all(map(fits, x)), help, default))
+
+
+def is_number(x: Any) -> bool:
+    """Whether it is a finite number of at least 0."""
+    return isinstance(x, (int, float)) and not isinstance(x, bool) and 0.0 <= x < float("inf")
+
+
+def is_positive(x: Any) -> bool:
+    """Whether it is an integer of at least 1."""
+    return isinstance(x, int) and not isinstance(x, bool) and x >= 1
+
+
+def interval(bounds: str) -> tuple[Callable[[float], bool], str]:
+    """The test and the words of an interval."""
+    low, high = (float(end) for end in bounds[1:-1].split(","))
+    open_low, open_high = bounds[0] == "(", bounds[-1] == ")"
+
+    def fits(x: float) -> bool:
+        above = x > low if open_low else x >= low
+        return above and (x < high if open_high else x <= high)
+
+    if high < float("inf"):
+        return fits, f"a number in {bounds}"
+    words = "a positive number" if open_low else f"a number of at least {low:g}"
+    return fits, words if open_high else f"{words}, or 'inf'"
+
+
+def schemas(cls: type) -> dict[str, Schema]:
+    """The fields of a class that a config may give, by name; one that is no dataclass has none."""
+    fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
+    return {field.name: field.metadata["schema"] for field in fields if "schema" in field.metadata}
+
+
+def side_by_side(classes: Iterable[type]) -> dict[str, Any]:
+    """The fields of several dataclasses in one config, of which one class will be chosen.
+
+    Raises:
+      ValueError: when two of them have a field of one name that differs in default or kind.
+    """
+    found: dict[str, Schema] = {}
+    for cls in classes:
+        for name, schema in schemas(cls).items():
+            other = found.setdefault(name, schema)
+            if (other.kind, other.stand_in) != (schema.kind, schema.stand_in):
+                raise ValueError(f"{cls.__name__} has another default or kind of field {name!r}")
+    return {name: schema.stand_in for name, schema in found.items()}
+
+
+def check(part: Any) -> None:
+    """Refuses an instance whose fields are not what its schema allows.
+
+    Raises:
+      ValueError: one sentence that names the field, the value and what is allowed.
+    """
+    for field, schema in schemas(type(part)).items():
+        value = getattr(part, field)
+        off = value is None and (schema.optional or schema.default is None)
+        if not (schema.traced or off):
+            schema.value(field, value)
+
+
+def build(cls: type, values: dict[str, Any]) -> tuple[Any, dict[str, Number]]:
+    """An instance from checked values by field, and the numbers of its traced fields."""
+    known = schemas(cls)
+    plain = {name: value for name, value in values.items() if not known[name].traced}
+    traced = {name: value for name, value in values.items() if known[name].traced}
+    return cls(**plain, **{name: name for name in traced}), traced
+
+
+def defaults(part: Any) -> dict[str, Number]:
+    """What the traced fields of a dataclass, and of those inside of it, are by default."""
+    found: dict[str, Number] = {}
+    for field in dataclasses.fields(part) if dataclasses.is_dataclass(part) else ():
+        schema, value = field.metadata.get("schema"), getattr(part, field.name)
+        if schema is None or not schema.traced:
+            for inner in value if isinstance(value, tuple) else (value,):
+                found |= defaults(inner)
+        elif value is not None and not schema.required and schema.default is not None:
+            found[value] = schema.default
+    return found
+
+
+def _field(schema: Schema, traced: str = "") -> Any:
+    """The dataclass field; one that is traced holds its option's name unless it is off (None)."""
+    metadata = {"schema": schema}
+    if schema.traced and schema.default is not None:
+        return dataclasses.field(default=traced, metadata=metadata)
+    if schema.required:
+        return dataclasses.field(metadata=metadata)
+    return dataclasses.field(default=schema.default, metadata=metadata)

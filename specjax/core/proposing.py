@@ -1,0 +1,26 @@
+"""Drawing a token from logits, as drafters do."""
+
+from __future__ import annotations
+
+import jax
+
+from specjax.core.distribution import Dense, Distribution, OneHot
+from specjax.sampling import Sampling, adjust, argmax, draw
+
+
+def propose(
+    logits: jax.Array, settings: Sampling, keys: jax.Array
+) -> tuple[jax.Array, jax.Array | None]:
+    """A token [B] from logits [B, V] and the probabilities [B, V] it was drawn from.
+
+    None when greedy: `adjusted` makes a distribution of tokens and probabilities.
+    """
+    if settings.greedy:
+        return argmax(logits), None
+    probs = adjust(logits, settings)
+    return draw(keys, probs), probs
+
+
+def drawn_from(tokens: jax.Array, probs: jax.Array | None) -> Distribution:
+    """The distribution of tokens [B, K] drawn from probs [B, K, V], or certain ones (None)."""
+    return OneHot(tokens) if probs is None else Dense(probs)

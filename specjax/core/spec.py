@@ -1,0 +1,27 @@
+"""What is static about a drafter."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from specjax.core.calls import Call
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """What is static about a drafter."""
+
+    width: int  # most tokens it proposes
+    reach: int = 0  # how far beyond the committed tokens it touches caches or buffers
+    calls: tuple[Call, ...] = ()  # of a draft of full width, in their order
+    models: tuple[str, ...] = ()  # whose caches it uses
+    resources: tuple[str, ...] = ()  # parameter trees it reads that are no model's
+    writers: tuple[str, ...] = ()  # who writes its tokens; `Draft.drafted_by` points into this
+    rows: tuple[str, ...] = ()  # numbers per row that the caller must give (`Options.rows`)
+    always: bool = False  # every draft has a token
+    features: tuple[int, ...] = ()  # target layers whose states it wants to observe
+
+    @property
+    def touched(self) -> int:
+        """Most slots, the pending token's first, that a round writes to."""
+        return max(self.width, self.reach) + 1

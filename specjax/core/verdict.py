@@ -1,0 +1,49 @@
+"""Which tokens are written after a draft was read, and the counting that rules share."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from specjax.core.draft import Draft
+
+
+@struct.dataclass
+class Verdict:
+    """What a rule decided for each row: the first `count` of `tokens` are written.
+
+    The first `accepted` of them are the draft's, or of a tree the nodes of `path`; what follows is
+    the target's own. A rule that withholds its own token counts one less.
+    """
+
+    tokens: jax.Array  # [B, K + 1] int32
+    count: jax.Array  # [B] int32
+    accepted: jax.Array  # [B] int32
+    overlap: jax.Array  # [B] float32: sum of sum_x min(p, q) over the tested positions
+    path: jax.Array | None = None  # [B, K] int32: the accepted nodes of a tree, from the root on
+
+
+def verdict_of(
+    draft: Draft, accepted: jax.Array, own: jax.Array, overlap: jax.Array | None = None
+) -> Verdict:
+    """The first `accepted` [B] drafted tokens, then the token `own` [B].
+
+    Without `overlap` every accepted token counts as one: a greedy target's distribution is one-hot.
+    """
+    drafted = jnp.pad(draft.tokens, ((0, 0), (0, 1)))
+    stands = jnp.arange(draft.width + 1) < accepted[:, None]
+    tokens = jnp.where(stands, drafted, own[:, None])
+    overlap = accepted.astype(jnp.float32) if overlap is None else overlap
+    return Verdict(tokens, accepted + 1, accepted, overlap)
+
+
+def leading_run(passed: jax.Array, length: jax.Array) -> jax.Array:
+    """Length [B] of the leading run of True in passed [B, K] among each row's first `length`."""
+    inside = jnp.arange(passed.shape[1]) < length[:, None]
+    return jnp.sum(jnp.cumprod((passed & inside).astype(jnp.int32), axis=1), axis=1)
+
+
+def tested(accepted: jax.Array, length: jax.Array) -> jax.Array:
+    """Positions [B] put to the test: the accepted ones and, if any, the first rejected one."""
+    return jnp.minimum(accepted + 1, length)

@@ -1,0 +1,72 @@
+"""Examples of a task: prompts with references, from its own source or another one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from specjax.data.columns import RowError
+from specjax.data.sources import Rows, Source, rows
+from specjax.data.task import task_of
+from specjax.data.text import Example
+from specjax.errors import UserError
+
+
+def examples(task: str, source: Rows | None = None, count: int = 0) -> list[Example]:
+    """The first `count` usable examples of a task, or all of them when it is 0.
+
+    Rows that the task cannot use, such as empty or short lines, are left out.
+
+    Args:
+      task: a name of `core.registry.TASKS`.
+      source: read instead of the task's own source.
+      count: how many examples are wanted at most.
+
+    Raises:
+      UserError: when the task is unknown, its source cannot be read, a row lacks a field, or no
+        row can be used.
+    """
+    found = list(stream(task, source, count))
+    if not found:
+        raise UserError(
+            f"{_name(chosen_source(task, source))} has no row that task {task!r} can use"
+        )
+    return found
+
+
+def stream(task: str, source: Rows | None = None, count: int = 0) -> Iterator[Example]:
+    """The same one after another, read when they are asked for; none where no row can be used."""
+    source = chosen_source(task, source)
+    return itertools.islice(_usable(task, source, count), count or None)
+
+
+def chosen_source(task: str, source: Rows | None = None) -> Rows:
+    """What a task is read from: `source`, or the task's own.
+
+    Raises:
+      UserError: when the task is unknown, or has no source of its own and none is given.
+    """
+    chosen = task_of(task)
+    if source is None and chosen.source is None:
+        raise UserError(
+            f"task {task!r} has no source of its own; give a file whose rows have {chosen.reads}"
+        )
+    return chosen.source if source is None else source
+
+
+def _usable(name: str, source: Rows, count: int) -> Iterator[Example]:
+    task = task_of(name)
+    for number, row in enumerate(rows(source, count), start=1):
+        try:
+            prompt = task.prompt(row)
+            if prompt:
+                yield Example(prompt, task.reference(row), task.answer(row), row.get(task.group))
+        except RowError as error:
+            raise UserError(
+                f"{_name(source)} row {number} has {error}; it has the fields "
+                f"{', '.join(map(str, row))}, and task {name!r} reads {task.reads}"
+            ) from None
+
+
+def _name(source: Rows) -> str:
+    return f"source {source}" if isinstance(source, Source) else "source"

@@ -1,0 +1,112 @@
+"""What a task must give: where its rows are, and how each becomes a prompt and a reference."""
+
+from __future__ import annotations
+
+import abc
+from typing import ClassVar
+
+from specjax.core.registry import TASKS
+from specjax.data import columns
+from specjax.data.files import Row
+from specjax.data.sources import Source
+from specjax.data.text import Reference
+from specjax.errors import UserError
+
+LANGUAGES = {"de": "German", "en": "English", "fr": "French", "ro": "Romanian"}
+"""The languages that T5 translates, by their codes."""
+
+
+class Task(abc.ABC):
+    """How rows become prompts and references, and how outputs are scored."""
+
+    source: ClassVar[Source | None]
+    """Its own, whose files are Parquet or JSON, as `datasets` runs no scripts; any other with the
+    same columns serves as well. None: there is no public data set to name."""
+
+    reads: ClassVar[str]
+    """What a row must have, in words."""
+
+    metric: ClassVar[str]
+    """A name of `core.registry.METRICS`."""
+
+    group: ClassVar[str] = ""
+    """The column by which results are told apart, where a row has it."""
+
+    example: ClassVar[Row]
+    """A row as the source has it."""
+
+    @abc.abstractmethod
+    def prompt(self, row: Row) -> str:
+        """The complete prompt of a row; empty when the task cannot use it.
+
+        Raises:
+          RowError: when the row lacks what the task reads.
+        """
+
+    def reference(self, row: Row) -> Reference | None:
+        """The output as the metric compares it; None without one."""
+        return None
+
+    def answer(self, row: Row) -> str | None:
+        """The text to learn, where it is another one than the reference."""
+        return None
+
+
+class Translation(Task):
+    """A translation, asked as T5 was taught to be asked."""
+
+    languages: ClassVar[tuple[str, str]]
+    """Codes of `LANGUAGES`: from and to."""
+
+    metric = "bleu"
+    example = {"translation": {"de": "Ein Hund läuft.", "en": "A dog runs."}}
+
+    def __init_subclass__(cls) -> None:
+        if "languages" in vars(cls):
+            both = " and ".join(cls.languages)
+            cls.reads = f"{both}, these two in translation, or source and reference"
+
+    def prompt(self, row: Row) -> str:
+        source, target = self.languages
+        start = f"translate {LANGUAGES[source]} to {LANGUAGES[target]}: "
+        return after(start, columns.side(row, source, "source"))
+
+    def reference(self, row: Row) -> str:
+        return columns.side(row, self.languages[1], "reference")
+
+
+class Continuation(Task):
+    """A line whose first words are given; lines without so many are not used."""
+
+    reads = "text"
+    metric = "none"
+    words: ClassVar[int]
+    """How many words are given."""
+
+    def prompt(self, row: Row) -> str:
+        found = columns.text(row, "text").split()
+        return " ".join(found[: self.words]) if len(found) >= self.words else ""
+
+    def answer(self, row: Row) -> str:
+        return " ".join(columns.text(row, "text").split()[self.words :])
+
+
+def task_of(name: str) -> Task:
+    """The task of a registered name.
+
+    Raises:
+      UserError: when there is none.
+    """
+    if name not in TASKS:
+        raise UserError(f"task is {name!r}; it must be one of {', '.join(TASKS)}")
+    return TASKS[name].cls()
+
+
+def after(start: str, text: str) -> str:
+    """The text behind the beginning of a prompt; empty without a text."""
+    return start + text if text.strip() else ""
+
+
+def question(row: Row) -> str:
+    """A bare question for decoder-only models."""
+    return f"Q: {asked}\nA:" if (asked := columns.text(row, "question")).strip() else ""

@@ -1,0 +1,153 @@
+"""One round of the decode loop: draft, verify, commit.
+
+Every phase is a function of contracts (`core`); no method is named here.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from specjax.core.context import fold
+from specjax.core.draft import LENGTH, Draft
+from specjax.core.drafter import CALLS, STOP, Log, Memory, Outcome
+from specjax.core.env import Env
+from specjax.core.reading import Reading
+from specjax.core.rows import Caches, append, ends_text, rewind, until_eos
+from specjax.core.verdict import Verdict, tested
+from specjax.decoding.state import Decoder, State
+from specjax.decoding.trace import (
+    ACCEPTED,
+    COMMITTED,
+    DRAFTED,
+    FIRST_DRAFTER,
+    REVIEWED,
+    TARGET,
+    TESTED,
+    Trace,
+    with_round,
+)
+
+DRAFT, VERIFY = 0, 1
+"""Phases that draw; each folds its own number into the row's key."""
+
+
+def round_(decoder: Decoder, env: Env, state: State) -> State:
+    """One round: draft, verify, commit."""
+    draft, caches, memory, drafter_log = propose(decoder, env, state)
+    verdict, reading, caches, reader_log = verify(decoder, env, state, draft, caches)
+    state = state.replace(memory=memory)
+    logs = drafter_log, reader_log
+    return commit(decoder, env, state, draft, verdict, reading, caches, logs)
+
+
+def propose(decoder: Decoder, env: Env, state: State) -> tuple[Draft, Caches, Memory, Log]:
+    """The drafter's proposal, cut at its first EOS and at what the row has room for.
+
+    A token beyond the room of the row is never of use; one that just fits is, though nothing may
+    follow it, so that a row's tokens do not depend on where it ends.
+    """
+    context = state.context
+    keys = fold(fold(state.keys, context.length), DRAFT)
+    most = jnp.minimum(context.room, decoder.drafter.spec.width)
+    context = context.replace(most=most)
+    draft, caches, memory, log = decoder.drafter.propose(
+        env, state.caches, state.memory, context, keys
+    )
+    return draft.cut(most, decoder.target_model.eos), caches, memory, log
+
+
+def verify(
+    decoder: Decoder, env: Env, state: State, draft: Draft, caches: Caches
+) -> tuple[Verdict, Reading, Caches, Log]:
+    """What the target read of the draft and what the rule made of it."""
+    context, target = state.context, decoder.target
+    keys = fold(fold(state.keys, context.length), VERIFY)
+
+    def judge(draft: Draft, reading: Reading) -> Verdict:
+        return decoder.rule.judge(draft, reading, context.options, keys)
+
+    verdict, reading, cache, log = decoder.reader.read(
+        env, caches[target], draft, context, judge, decoder.drafter.spec.features
+    )
+    return verdict, reading, {**caches, target: cache}, log
+
+
+def commit(
+    decoder: Decoder,
+    env: Env,
+    state: State,
+    draft: Draft,
+    verdict: Verdict,
+    reading: Reading,
+    caches: Caches,
+    logs: tuple[Log, Log],
+) -> State:
+    """Appends what stands to each row, rewinds the caches, freezes the rows that ended."""
+    context, eos = state.context, decoder.target_model.eos
+    verdict = _unread(draft, verdict)
+    room = context.room
+    count = jnp.minimum(jnp.minimum(verdict.count, until_eos(verdict.tokens, eos)), room)
+    length = context.length + count
+    ended = ends_text(verdict.tokens, count, eos) | (length >= context.limit) | ~draft.review
+    if verdict.path is not None:
+        caches = {
+            name: env[name].model.keep(cache, verdict.path, verdict.accepted)
+            for name, cache in caches.items()
+        }
+    outcome = Outcome(
+        draft, reading, verdict, count,
+        jnp.minimum(verdict.accepted, count),
+        jnp.minimum(tested(verdict.accepted, draft.length), room), context,
+    )  # fmt: skip
+    return State(
+        context=context.replace(
+            tokens=append(context.tokens, context.length, verdict.tokens, count),
+            length=length,
+            active=context.active & ~ended,
+        ),
+        caches=rewind(caches, state.caches, length, context.active),
+        memory=decoder.drafter.observe(state.memory, outcome),
+        keys=state.keys,
+        trace=_recorded(decoder, state, outcome, logs),
+    )
+
+
+def _unread(draft: Draft, verdict: Verdict) -> Verdict:
+    """The verdict with the draft itself in rows where it stands unread."""
+    read = draft.review
+    drafted = jnp.pad(draft.tokens, ((0, 0), (0, verdict.tokens.shape[1] - draft.width)))
+    return verdict.replace(
+        tokens=jnp.where(read[:, None], verdict.tokens, drafted),
+        count=jnp.where(read, verdict.count, draft.length),
+        accepted=jnp.where(read, verdict.accepted, draft.length),
+    )
+
+
+def _recorded(decoder: Decoder, state: State, outcome: Outcome, logs: tuple[Log, Log]) -> Trace:
+    """The trace with this round added; finished rows add nothing."""
+    context, draft, verdict = state.context, outcome.draft, outcome.verdict
+    reviewed = context.active & draft.review
+    # A drafter that does not say why it stopped had no other reason.
+    drafting = {STOP: jnp.full_like(context.length, LENGTH)} | logs[0]
+    values = {name: value * context.active for name, value in drafting.items()}
+    values |= {name: value * reviewed for name, value in logs[1].items()}
+    values |= {
+        DRAFTED: jnp.minimum(draft.length, context.room),
+        ACCEPTED: outcome.accepted,
+        COMMITTED: outcome.committed,
+        REVIEWED: reviewed.astype(jnp.int32),
+        TESTED: outcome.tested * reviewed,
+        CALLS + decoder.target: reviewed.astype(jnp.int32),
+    }
+    drafted_by = draft.drafted_by
+    if verdict.path is not None:
+        drafted_by = jnp.take_along_axis(drafted_by, verdict.path, axis=1, mode="clip")
+    stood = jnp.arange(verdict.tokens.shape[1]) < verdict.accepted[:, None]
+    room = ((0, 0), (0, verdict.tokens.shape[1] - drafted_by.shape[1]))
+    written_by = jnp.where(stood, jnp.pad(drafted_by, room) + FIRST_DRAFTER, TARGET)
+    trace = with_round(
+        state.trace, values, verdict.overlap * reviewed, draft.tokens, draft.drafted_by
+    )
+    return trace.replace(
+        written_by=append(trace.written_by, context.length, written_by, outcome.committed)
+    )

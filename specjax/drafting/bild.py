@@ -1,0 +1,113 @@
+"""The small model of the Big Little Decoder: it drafts until it is unsure, and may end a text.
+
+Kim et al., "Speculative Decoding with Big Little Decoder" (2023), section 3.2
+(docs/methods/bild.md).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from specjax.core import fields
+from specjax.core.context import Context
+from specjax.core.draft import ENDED, HELD, Draft
+from specjax.core.drafter import STOP, Log, Memory, Outcome
+from specjax.core.env import Env
+from specjax.core.reader import Reader
+from specjax.core.registry import DRAFTERS
+from specjax.core.rows import Caches, ends_text
+from specjax.drafting.token_by_token import TokenByToken
+from specjax.models.base import PromptReading
+from specjax.readers.fitted import Fitted
+from specjax.readers.whole import Whole
+from specjax.verification.distances import DISTANCES, OF_DISTRIBUTIONS
+from specjax.verification.rollback import COMPAT, OFFICIAL, PAPER, Rollback
+
+WINDOW = 10
+"""Drafted tokens at which BiLD hands over (W of Kim et al., 2023)."""
+
+
+@DRAFTERS.register("bild", example={"fallback": 0.5, "length": 3})
+@dataclasses.dataclass(frozen=True)
+class Bild(TokenByToken):
+    """Big Little Decoder: tokens of a small model until it is unsure.
+
+    The small model is `model`, or with `exit` so many of the target's first decoder layers. It
+    hands over before a token whose largest plain probability is below `fallback`, or after `length`
+    (W) tokens. An EOS, or the token that fills the row, ends the row without review unless
+    `verify_eos`. `compat="official"` is how the authors' code differs: the large model writes the
+    first token, and one more after a rollback.
+    """
+
+    length: int = fields.draft_length(WINDOW, help="drafted tokens at which it hands over (W)")
+    model: str | None = fields.name(None, help="the small model; off: 'drafter', or the exit")
+    exit: int | None = fields.integer(None, help="decoder layers of the target that draft")
+    fallback: str | None = fields.number(
+        bounds="[0, inf]", traced="fallback", help="confidence below which it hands over"
+    )
+    verify_eos: bool = fields.flag(help="the target reviews the end of a text too")
+    distance: str = fields.choice(tuple(DISTANCES), "cross_entropy", help="of a draft's token")
+    compat: str = fields.choice(COMPAT, PAPER, help="whose BiLD")
+
+    rule_type = Rollback
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            object.__setattr__(self, "model", "drafter" if self.exit is None else "target")
+        super().__post_init__()
+
+    @property
+    def threshold(self) -> str | None:
+        return self.fallback
+
+    @property
+    def keeps_logits(self) -> bool:
+        return self.distance in OF_DISTRIBUTIONS
+
+    @property
+    def official(self) -> bool:
+        return self.compat == OFFICIAL
+
+    @property
+    def reader(self) -> Reader:
+        """The target is not asked in rounds whose texts all end."""
+        return Fitted((self.length,), super().reader or Whole())
+
+    def begin(self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array) -> Memory:
+        """Whether [B] the round before threw drafts away."""
+        return jnp.zeros(context.length.shape, bool) if self.official else ()
+
+    def observe(self, memory: Memory, outcome: Outcome) -> Memory:
+        if not self.official:
+            return memory
+        return outcome.verdict.accepted < outcome.draft.length
+
+    def propose(
+        self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
+    ) -> tuple[Draft, Caches, Memory, Log]:
+        held = self._held(memory, context)
+        asked = context.replace(
+            active=context.active & ~held, most=jnp.where(held, 0, context.most)
+        )
+        draft, after, memory, log = super().propose(env, caches, memory, asked, keys)
+        ended = self._ends(draft, context, env[self.model].eos)
+        log[STOP] = jnp.where(held, HELD, jnp.where(ended, ENDED, log[STOP]))
+        review = jnp.ones_like(ended) if self.verify_eos else ~ended
+        # A model that was not asked has not caught up: what it fed lies behind a gap.
+        cache, before = after[self.model], caches[self.model]
+        cache = cache.replace(length=jnp.where(held, before.length, cache.length))
+        return draft.replace(review=review), {**after, self.model: cache}, memory, log
+
+    def _held(self, memory: Memory, context: Context) -> jax.Array:
+        """Rows [B] in which the large model goes on by itself."""
+        if not self.official:
+            return jnp.zeros_like(context.active)
+        return context.active & ((context.length == context.begin) | memory)
+
+    def _ends(self, draft: Draft, context: Context, eos: tuple[int, ...]) -> jax.Array:
+        """Rows [B] whose draft ends the text."""
+        full = (draft.length > 0) & (draft.length >= context.room)
+        return full | ends_text(draft.tokens, draft.length, eos)

@@ -1,0 +1,112 @@
+"""The flags of `python -m specjax.main`: which config, changed how, and where results go."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+from ml_collections import ConfigDict, config_flags
+
+from specjax.errors import UserError
+from specjax.experiments.config.file import read_config
+from specjax.experiments.config.spelled import spelled
+
+DEFAULT_CONFIG = Path(__file__).parents[3] / "configs" / "quickstart.py"
+_PREFIX = "--config."
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What a command line asks for."""
+
+    config: ConfigDict
+    workdir: Path
+    dry_run: bool
+
+
+def parse(argv: Sequence[str]) -> Request:
+    """The request of a command line; nothing is kept between calls.
+
+    Raises:
+      UserError: when a flag, the config file or a field cannot be used.
+    """
+    values = _flags()
+    try:
+        rest = values(list(argv), known_only=True)
+    except flags.Error as error:
+        raise UserError(_first_line(error)) from None
+    place = values.config or str(DEFAULT_CONFIG)
+    config = _changed(read_config(place), rest)
+    name = Path(place.partition(":")[0]).stem
+    return Request(config, Path(values.workdir or Path("runs") / name), values.dry_run)
+
+
+def help_text() -> str:
+    """The flags in words."""
+    return _flags().get_help()
+
+
+def _flags() -> flags.FlagValues:
+    """The flags but for those of the config's fields."""
+    values = flags.FlagValues()
+    values.set_gnu_getopt(True)  # fields and flags in any order
+    flags.DEFINE_string(
+        "config",
+        str(DEFAULT_CONFIG),
+        "The experiment; fields are set by flags such as --config.batch_size=4.",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "workdir",
+        None,
+        "Where results go; runs/<config name> when not given.",
+        flag_values=values,
+    )
+    flags.DEFINE_boolean(
+        "dry_run",
+        False,
+        "Only print models, parameters, memory per device and strategies; allocates nothing.",
+        flag_values=values,
+    )
+    return values
+
+
+def _changed(config: ConfigDict, argv: Sequence[str]) -> ConfigDict:
+    """The config with the fields that its flags set."""
+    values = flags.FlagValues()
+    config, argv = spelled(config, argv)
+    known = config.copy_and_resolve_references()
+    try:
+        config_flags.DEFINE_config_dict("config", config, flag_values=values, sys_argv=list(argv))
+        rest = values(list(argv))
+    except flags.Error as error:
+        raise UserError(_first_line(error)) from None
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
+        raise UserError(_bad_field(known, argv, error)) from None
+    if len(rest) > 1:
+        raise UserError(f"unexpected argument {rest[1]!r}; fields are set as {_PREFIX}field=value")
+    return values.config
+
+
+def _bad_field(config: ConfigDict, argv: Sequence[str], error: Exception) -> str:
+    """One sentence about the `--config.field` flag that the config does not have."""
+    for argument in argv[1:]:
+        if not argument.startswith(_PREFIX):
+            continue
+        path = argument.removeprefix(_PREFIX).split("=")[0].split(".")
+        node = config
+        for depth, field in enumerate(path):
+            if not isinstance(node, ConfigDict) or field not in node:
+                known = list(node) if isinstance(node, ConfigDict) else []
+                near = difflib.get_close_matches(field, known, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"fields are {', '.join(known)}"
+                return f"config has no field {'.'.join(path[: depth + 1])!r}; {hint}"
+            node = node[field]
+    return f"a {_PREFIX[:-1]} flag has a value of the wrong type: {_first_line(error)}"
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

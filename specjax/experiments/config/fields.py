@@ -1,0 +1,159 @@
+"""Checking the fields of configs at the door."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from specjax.checks import AT_LEAST, DTYPES, check_integer
+from specjax.core.registry import METRICS, TASKS
+from specjax.errors import UserError
+from specjax.parallel.mesh import axis_sizes
+
+HEADS = "heads"
+"""Name of the parameter tree that blockwise drafters read; n-gram tables have others."""
+
+_AT_LEAST = {
+    **AT_LEAST,
+    "repeats": 1,
+    "profile_rounds": 0,
+    "examples": 0,
+    "ngram_examples": 0,
+}
+
+
+def check_fields(config: ConfigDict) -> None:
+    """Refuses values that no decode could use.
+
+    Raises:
+      UserError: naming the field, the value and what is allowed.
+    """
+    check_integers(config, _AT_LEAST)
+    check_choices(config, {"dtype": tuple(DTYPES), "metric": ("", *METRICS), "task": ("", *TASKS)})
+    if not config.strategies:
+        raise UserError("config.strategies is empty; it must name at least one strategy")
+    check_groups(config, "strategies")
+    check_rows_per_device(config, "batch_size")
+    check_prices(config)
+
+
+def check_groups(config: ConfigDict, field: str) -> None:
+    """Refuses a group whose members are no groups of fields themselves.
+
+    Raises:
+      UserError: naming the member.
+    """
+    for name, member in config[field].items():
+        if not isinstance(member, ConfigDict):
+            raise UserError(
+                f"config.{field}.{name} is {member!r}; it must be a group of fields, as"
+                " {'drafter': 'none'}"
+            )
+
+
+def check_prices(config: ConfigDict) -> None:
+    """Refuses prices that are no positive numbers, or not those of all models.
+
+    Raises:
+      UserError: naming the field, the value and what is allowed.
+    """
+    if not config.prices:
+        return
+    for name, price in config.prices.items():
+        if not is_number(price) or not 0 < price < float("inf"):
+            raise UserError(f"config.prices.{name} is {price!r}; it must be a positive number")
+    names = model_names(config)
+    if set(config.prices) != set(names):
+        raise UserError(
+            f"config.prices has {', '.join(config.prices)}; it must have the models of the config,"
+            f" {', '.join(names)}"
+        )
+
+
+def field_value(config: ConfigDict, field: str) -> Any:
+    """The value at a dotted path."""
+    for part in field.split("."):
+        config = config[part]
+    return config
+
+
+def check_integers(config: ConfigDict, least: Mapping[str, int]) -> None:
+    """Refuses fields (dotted paths) that are not integers of at least so much, and no more than
+    anything could use."""
+    for field, lowest in least.items():
+        check_integer(f"config.{field}", field_value(config, field), lowest)
+
+
+def check_choices(config: ConfigDict, choices: Mapping[str, Sequence[str]]) -> None:
+    """Refuses fields (dotted paths) that are none of the words allowed."""
+    for field, allowed in choices.items():
+        value = field_value(config, field)
+        if value not in allowed:
+            raise UserError(f"config.{field} is {value!r}; it must be one of {', '.join(allowed)}")
+
+
+def check_numbers(config: ConfigDict, ranges: Mapping[str, tuple[float, float]]) -> None:
+    """Refuses fields (dotted paths) that are no numbers of their closed ranges."""
+    for field, (low, high) in ranges.items():
+        value = field_value(config, field)
+        if not is_number(value) or not low <= value <= high:
+            raise UserError(
+                f"config.{field} is {value!r}; it must be a number from {low:g} to {high:g}"
+            )
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value of a config is a number, which True and False are not."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def check_rows_per_device(config: ConfigDict, *fields: str) -> None:
+    """Refuses batch sizes (dotted paths) that the mesh cannot split evenly."""
+    data, _ = axis_sizes(config.mesh.to_dict())
+    for field in fields:
+        value = field_value(config, field)
+        if value % data:
+            raise UserError(
+                f"config.{field} is {value}; it must be a multiple of config.mesh.data, {data}"
+            )
+
+
+def model_names(config: ConfigDict) -> dict[str, str]:
+    """Directory or hub id of every model, the target first.
+
+    Raises:
+      UserError: when the target is missing or a drafter has its name.
+    """
+    if not config.target:
+        raise UserError("config.target is empty; it must be a model directory or hub id")
+    found = {"target": config.target}
+    if config.drafter:
+        found["drafter"] = config.drafter
+    for name, checkpoint in config.drafters.items():
+        if name in found or not checkpoint or not isinstance(checkpoint, str):
+            raise UserError(
+                f"config.drafters.{name} is {checkpoint!r}; drafters need names of their own and a"
+                " model directory or hub id"
+            )
+        found[name] = checkpoint
+    return found
+
+
+def heads_file(config: ConfigDict) -> str:
+    """The file of the parallel heads, which a strategy has asked for.
+
+    Raises:
+      UserError: when the config names none.
+    """
+    if not config.heads:
+        raise UserError(
+            "config.heads is empty; a blockwise drafter needs a safetensors file of parallel heads"
+        )
+    return config.heads
+
+
+def checkpoint_dtype(config: ConfigDict) -> Any:
+    """The dtype of weights and arithmetic."""
+    return DTYPES[config.dtype]

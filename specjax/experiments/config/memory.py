@@ -1,0 +1,82 @@
+"""Whether what a config asks for fits into memory, before anything is loaded.
+
+What is counted is what certainly is there at once: a lower bound, so that nothing is refused that
+would have run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import jax
+from ml_collections import ConfigDict
+
+from specjax.decoding.strategy import Strategy
+from specjax.errors import UserError
+from specjax.experiments.decode.planning import GIB, is_split, plan_model
+from specjax.models.base import LanguageModel
+from specjax.parallel.mesh import AXES, axis_sizes
+
+_CGROUP = Path("/sys/fs/cgroup/memory.max")
+
+FLOAT = 4
+"""Bytes of a logit or of an entry of an attention matrix."""
+
+
+def check_decode_memory(
+    config: ConfigDict, models: Mapping[str, LanguageModel], strategies: Mapping[str, Strategy]
+) -> None:
+    """Refuses a decode whose weights, caches and logits do not fit on a device.
+
+    Raises:
+      UserError: saying what is needed and what there is.
+    """
+    mesh = dict(zip(AXES, axis_sizes(config.mesh.to_dict()), strict=True))
+    drafted = max(strategy.drafter.spec.width for strategy in strategies.values())
+    fields = ("batch_size", "max_new_tokens", "bucket")
+    given = ", ".join(f"config.{field} {config[field]:,}" for field in fields)
+    given += f" and drafts of {drafted:,} tokens"
+    rows = config.batch_size // mesh["data"]
+    width = min(model.vocab_size for model in models.values())
+    needed = {
+        "logits": rows * (drafted + 1) * width * FLOAT,
+        "attention": rows * config.bucket**2 * FLOAT,
+    }
+    check_bytes(needed, given)  # what is far too large is too large to be planned
+    # A prompt takes at least one bucket; how long prompts are is not known yet.
+    shortest = ConfigDict({**config.to_dict(), "max_prompt_tokens": config.bucket})
+    capacity = config.max_new_tokens + drafted + 2
+    plans = [
+        plan_model(name, model, shortest, mesh, capacity, is_split(config, name))
+        for name, model in models.items()
+    ]
+    needed["weights"] = sum(plan.parameter_bytes for plan in plans)
+    needed["caches"] = sum(plan.cache_bytes for plan in plans)
+    check_bytes(needed, given)
+
+
+def check_bytes(needed: Mapping[str, int], given: str) -> None:
+    """Refuses what needs more bytes than a device has; `given` are the fields that say so.
+
+    Raises:
+      UserError: with both figures.
+    """
+    total, there = sum(needed.values()), device_bytes()
+    if total > there:
+        parts = ", ".join(f"{size / GIB:,.1f} of {name}" for name, size in needed.items())
+        raise UserError(
+            f"{given} do not fit: they need at least {total / GIB:,.1f} GiB on a device ({parts}),"
+            f" which has {there / GIB:,.1f}"
+        )
+
+
+def device_bytes() -> int:
+    """Memory of the first device; of a CPU the machine's, or what its control group may take."""
+    stats = jax.local_devices()[0].memory_stats() or {}
+    if "bytes_limit" in stats:
+        return int(stats["bytes_limit"])
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = _CGROUP.read_text().strip() if _CGROUP.is_file() else ""
+    return min(machine, int(limit)) if limit.isdigit() else machine

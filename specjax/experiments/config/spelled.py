@@ -1,0 +1,84 @@
+"""Strategies that the command line spells: new ones, and fields that the config does not spell.
+
+`--config.strategies.mine.drafter=neural` makes a strategy called `mine`. Which kind of value a
+field has is known from the registries, not from the config.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from specjax.core.fields import schemas
+from specjax.core.registry import DRAFTERS, READERS, RULES
+from specjax.decoding.strategy import Drawing
+from specjax.experiments.decode.choosing import CHOOSING
+
+_PREFIX = "--config."
+_GROUP = "strategies"
+NAMES = ("drafter", "reader", "rule")
+
+
+def spelled(config: ConfigDict, argv: Sequence[str]) -> tuple[ConfigDict, list[str]]:
+    """The config with what flags add to its strategies, and the flags that are left.
+
+    Flags of fields that the config has already are left: its own value says their kind.
+    """
+    made, left = config.copy_and_resolve_references(), []
+    for argument in argv:
+        path, equals, text = argument.removeprefix(_PREFIX).partition("=")
+        if not (argument.startswith(_PREFIX) and equals and _adds(made, path)):
+            left.append(argument)
+            continue
+        group, name, field = _place(made, path)
+        with group.unlocked():
+            if name not in group:
+                group[name] = ConfigDict()
+            group[name][field] = _value(field, text)
+    return made, left
+
+
+def _adds(config: ConfigDict, path: str) -> bool:
+    """Whether a dotted path is a field of a strategy that the config does not spell."""
+    place = _place(config, path)
+    if place is None:
+        return False
+    group, name, field = place
+    spec = group.get(name, ConfigDict())
+    return isinstance(spec, ConfigDict) and field not in spec
+
+
+def _place(config: ConfigDict, path: str) -> tuple[ConfigDict, str, str] | None:
+    """The group of strategies, the strategy's name and the field; None when it is no such path."""
+    *parents, group, name, field = ["", *path.split(".")] if path.count(".") >= 2 else [""] * 4
+    node: Any = config
+    for parent in filter(None, parents):
+        node = node.get(parent) if isinstance(node, ConfigDict) else None
+    node = node.get(group) if isinstance(node, ConfigDict) else None
+    if group != _GROUP or not isinstance(node, ConfigDict) or not (name and field):
+        return None
+    return node, name, field
+
+
+def _value(field: str, text: str) -> Any:
+    """A flag's text as the kind that a field has; where it is none the checks will say so."""
+    kind = _kinds().get(field, str)
+    if kind is str:
+        return text
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return float(text) if kind is float and text in ("inf", "nan", "-inf") else text
+    return value
+
+
+def _kinds() -> dict[str, type]:
+    """The kind of every field that a strategy may have."""
+    classes = [entry.cls for known in (DRAFTERS, READERS, RULES) for entry in known.values()]
+    found = dict.fromkeys(NAMES, str)
+    for cls in (*classes, *CHOOSING.values(), Drawing):
+        found |= {name: schema.kind for name, schema in schemas(cls).items()}
+    return found

@@ -1,0 +1,18 @@
+"""Whether a decode config can be used, as far as it can be said without a model."""
+
+from __future__ import annotations
+
+from ml_collections import ConfigDict
+
+from specjax.experiments.config.fields import check_fields, model_names
+from specjax.experiments.decode.strategies import check_models, load_strategies
+
+
+def check_decode(config: ConfigDict) -> None:
+    """Refuses fields, models and strategies that no decode could use.
+
+    Raises:
+      UserError: naming the field, the value and what is allowed.
+    """
+    check_fields(config)
+    check_models(load_strategies(config), tuple(model_names(config)))

@@ -1,0 +1,170 @@
+"""The examples of a config: a task's, or plain files."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from specjax.core.registry import TASKS
+from specjax.data import examples as of_task
+from specjax.data.sources import KINDS, Source
+from specjax.data.task import task_of
+from specjax.data.text import Example, read_examples, stream_examples
+from specjax.errors import UserError
+from specjax.metrics.metric import metric_of
+
+NO_METRIC = "none"
+"""Metric of examples that neither the config nor a task says how to score."""
+
+BY_SUFFIX = {
+    ".json": "json",
+    ".jsonl": "json",
+    ".tsv": "tsv",
+    ".txt": "text",
+    ".parquet": "parquet",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """What is decoded, how it is scored, and what is left to fit n-grams from."""
+
+    examples: list[Example]
+    metric: str
+    rest: list[Example]
+
+
+def load_data(config: ConfigDict, more: bool) -> Data:
+    """The examples of a config; `more` also reads rows beyond those that are decoded.
+
+    Raises:
+      UserError: when they cannot be read, or the metric has no references to compare with.
+    """
+    found = _task_examples(config, more) if config.task else _file_examples(config)
+    count = config.examples or len(found)
+    metric = config.metric or (task_of(config.task).metric if config.task else NO_METRIC)
+    if metric_of(metric).scores and any(e.reference is None for e in found[:count]):
+        raise UserError(
+            f"config.metric is {metric!r}, but not every example has a reference; "
+            f"give config.reference_file, or metric {NO_METRIC!r}"
+        )
+    return Data(found[:count], metric, found[count:])
+
+
+def stream(config: ConfigDict) -> Iterator[Example]:
+    """The first `config.examples` examples, or all when it is 0, read when they are asked for.
+
+    Sources are given with `config.prefix`, as a model reads them.
+
+    Raises:
+      UserError: when they cannot be read.
+    """
+    if config.task:
+        found = of_task.stream(config.task, source_of(config), config.examples)
+    else:
+        found = itertools.islice(
+            stream_examples(*_files(config), **_json_fields(config)), config.examples or None
+        )
+    for example in found:
+        yield dataclasses.replace(example, source=config.prefix + example.source)
+
+
+def check_one_place(config: ConfigDict, field: str) -> None:
+    """Refuses two places to read from, and none: the text in `field`, a task, or plain files.
+
+    Raises:
+      UserError: naming the field, the value and what is allowed.
+    """
+    given = [name for name in (field, "task", "source_file") if config[name]]
+    if not given:
+        raise UserError(
+            f"config.{field} is empty, as are config.task and config.source_file; one of the three"
+            " must say what is read"
+        )
+    if len(given) > 1:
+        first, second = given[:2]
+        raise UserError(
+            f"config.{second} is {config[second]!r} beside config.{first}; only one of them can say"
+            " what is read"
+        )
+
+
+def data_words(config: ConfigDict) -> str:
+    """What `stream` would read, in words; nothing is opened.
+
+    Raises:
+      UserError: when nothing is named, or a plain file is not there.
+    """
+    if config.task:
+        return f"task {config.task!r} from {of_task.chosen_source(config.task, source_of(config))}"
+    given = zip(("source_file", "reference_file"), _files(config), strict=True)
+    return " and ".join(file_words(field, file) for field, file in given if file)
+
+
+def file_words(field: str, file: str) -> str:
+    """A file and its size, in words.
+
+    Raises:
+      UserError: when it is not there.
+    """
+    if not Path(file).is_file():
+        raise UserError(f"{field} {file!r} is not a file; it must be text or JSONL, plain or .gz")
+    return f"{field} {file!r} ({Path(file).stat().st_size / 1e6:.1f} MB)"
+
+
+def _task_examples(config: ConfigDict, more: bool) -> list[Example]:
+    count = config.examples
+    if count and more and not (config.ngram_file or config.ngram_table):
+        count += config.ngram_examples
+    return of_task.examples(config.task, source_of(config), count)
+
+
+def source_of(config: ConfigDict) -> Source | None:
+    """The source that replaces the task's own; None when `config.data` is empty."""
+    fields = {name: value for name, value in config.data.items() if value}
+    default = task_of(config.task).source
+    if not fields:
+        return None
+    if "path" not in fields and fields.get("kind") != "grammar":
+        if default is None:
+            raise UserError(f"config.data.path is empty, and task {config.task!r} has no source")
+        return dataclasses.replace(default, **fields)
+    kind = "text" if fields.get("reference_path") else kind_of(config.data.path)
+    return Source(**{"kind": kind, **fields})
+
+
+def kind_of(path: str) -> str:
+    """What a path without a `kind` is: by its ending, a directory of Parquet, or a hub id."""
+    suffix = Path(path.removesuffix(".gz")).suffix
+    if suffix in BY_SUFFIX:
+        return BY_SUFFIX[suffix]
+    if Path(path).is_dir():
+        return "parquet"
+    if Path(path).exists() or path.startswith((".", "/")):
+        raise UserError(
+            f"config.data.path {path!r} has an ending that says nothing; set config.data.kind to"
+            f" one of {', '.join(KINDS)}"
+        )
+    return "hub"
+
+
+def _file_examples(config: ConfigDict) -> list[Example]:
+    return read_examples(*_files(config), **_json_fields(config))
+
+
+def _files(config: ConfigDict) -> tuple[str, str]:
+    if not config.source_file:
+        raise UserError(
+            "config.source_file is empty; it must be a text or JSONL file, or config.task one of"
+            f" {', '.join(TASKS)}"
+        )
+    return config.source_file, config.reference_file
+
+
+def _json_fields(config: ConfigDict) -> dict[str, str]:
+    names = ("source_field", "reference_field", "group_field")
+    return {name: config[name] for name in names}

@@ -1,0 +1,328 @@
+"""The decode experiment: every strategy of a config over the same examples, timed side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+from tqdm import tqdm
+
+from specjax.api import Generator, LoadedModel, load
+from specjax.checkpoints import heads
+from specjax.checkpoints.tokenizer import token_ids
+from specjax.data.batching import Batch
+from specjax.data.text import Example, read_lines
+from specjax.decoding.strategy import Settings, Strategy
+from specjax.errors import UserError
+from specjax.experiments.config.fields import (
+    HEADS,
+    checkpoint_dtype,
+    heads_file,
+    model_names,
+)
+from specjax.experiments.config.memory import check_decode_memory
+from specjax.experiments.decode import planning, results
+from specjax.experiments.decode.checks import check_decode
+from specjax.experiments.decode.choosing import selection_trees
+from specjax.experiments.decode.data import load_data
+from specjax.experiments.decode.guides import Guide, guide
+from specjax.experiments.decode.strategies import BASELINE, common_width, load_strategies
+from specjax.measuring import cost
+from specjax.measuring.stopwatch import Stopwatch
+from specjax.models.base import LanguageModel
+from specjax.parallel.mesh import mesh_of
+from specjax.profiling import profile
+from specjax.programs import release_programs
+from specjax.sampling import sampling
+from specjax.training import ngram
+
+PROFILE = "profile"
+"""Folder of profiler traces in the workdir."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A decode experiment ready to run."""
+
+    config: ConfigDict
+    models: dict[str, LoadedModel]
+    examples: list[Example]
+    metric: str
+    prompts: list[list[int]]
+    strategies: dict[str, Strategy]
+    generators: dict[str, Generator]
+    guides: dict[str, Guide]
+
+    def batches(self) -> list[Batch]:
+        """The examples in order, padded; the same for every strategy."""
+        size = self.config.batch_size
+        first = next(iter(self.generators.values()))
+        return [
+            first.batch(self.prompts[start : start + size], size, first=start)
+            for start in range(0, len(self.prompts), size)
+        ]
+
+
+@dataclasses.dataclass
+class Measured:
+    """What one strategy produced; all lists are per batch."""
+
+    seconds: np.ndarray  # [repeats, batches], from host tokens to host tokens
+    fixed: np.ndarray  # the same programs with no new tokens: prompt reading and dispatch
+    rows: list[list[list[int]]]
+    traces: list[Any]  # (generation with host arrays, rows)
+    compile_seconds: float = 0.0
+
+    @classmethod
+    def empty(cls, repeats: int, batches: int) -> Measured:
+        times = np.zeros((repeats, batches))
+        return cls(times, times.copy(), [[]] * batches, [None] * batches)
+
+    @property
+    def batch_seconds(self) -> np.ndarray:
+        """Median over the repeats, per batch."""
+        return np.median(self.seconds, axis=0)
+
+    @property
+    def tokens(self) -> list[list[int]]:
+        """Generated ids of every example."""
+        return [row for rows in self.rows for row in rows]
+
+
+def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
+    """Runs the experiment and writes its results; returns the content of results.json."""
+    check_decode(config)
+    check_decode_memory(config, planning.shapes(config), load_strategies(config))
+    models = load_models(config)
+    workdir.mkdir(parents=True, exist_ok=True)
+    return finish(prepare(config, models), workdir)
+
+
+def finish(job: Job, workdir: Path) -> dict[str, Any]:
+    """Decodes, measures and writes results; returns the content of results.json."""
+    batches = job.batches()
+    calls = call_times(job, batches)
+    measured = measure(job, batches, lambda: [each.take() for each in calls.values()])
+    costs = {settings: each.costs() for settings, each in calls.items()}
+    if job.config.profile_rounds:
+        write_profiles(job, workdir / PROFILE)
+    return results.write(job, measured, costs, workdir)
+
+
+def plan(config: ConfigDict) -> None:
+    """Prints what the experiment would need."""
+    planning.run(config)
+
+
+def load_models(config: ConfigDict) -> dict[str, LoadedModel]:
+    """Every model of the config by its name."""
+    mesh = mesh_of(config.mesh.to_dict())
+    dtype = checkpoint_dtype(config)
+    return {
+        name: load(
+            checkpoint,
+            dtype,
+            mesh=mesh,
+            split=name == "target" or config.split_drafters,
+            ignore_generation_config=config.ignore_generation_config,
+        )
+        for name, checkpoint in model_names(config).items()
+    }
+
+
+def prepare(config: ConfigDict, models: dict[str, LoadedModel]) -> Job:
+    """Loads data and builds one generator per strategy on models that `load_models` gave."""
+    target = models["target"]
+    if target.tokenizer is None:
+        raise UserError(f"target {config.target!r} has no tokenizer files")
+    width = min(entry.model.vocab_size for entry in models.values())
+    strategies = load_strategies(config)
+    invariant = common_width(config, strategies)
+    check_decode_memory(config, {n: entry.model for n, entry in models.items()}, strategies)
+    tables = {
+        table for strategy in strategies.values() for table in strategy.drafter.spec.resources
+    }
+    chosen_by = selection_trees(strategies, target.model)
+    ngrams = tables - {HEADS, *chosen_by}
+    data = load_data(config, more=bool(ngrams))
+    trees = chosen_by | fit_tables(config, ngrams, target, width, data.rest)
+    if HEADS in tables:
+        trees[HEADS] = heads.load(heads_file(config), checkpoint_dtype(config))
+    generators = {
+        name: Generator(
+            target,
+            {k: v for k, v in models.items() if k != "target"},
+            strategy,
+            tables=trees,
+            max_new_tokens=config.max_new_tokens,
+            max_prompt_tokens=config.max_prompt_tokens,
+            bucket=config.bucket,
+            invariant=invariant,
+        )
+        for name, strategy in strategies.items()
+    }
+    prompts = generators[BASELINE].encode([config.prefix + e.source for e in data.examples])
+    guides = {
+        name: guide(name, config.strategies.get(name), strategy, chosen_by, len(prompts))
+        for name, strategy in strategies.items()
+    }
+    return Job(config, models, data.examples, data.metric, prompts, strategies, generators, guides)
+
+
+def fit_tables(
+    config: ConfigDict,
+    names: set[str],
+    target: LoadedModel,
+    vocab_size: int,
+    rest: list[Example],
+) -> dict[str, Any]:
+    """The n-gram table that strategies ask for.
+
+    Read from ngram_table, or fitted from ngram_file, or from examples left undecoded.
+    """
+    if not names:
+        return {}
+    if config.ngram_table:
+        table = ngram.load(config.ngram_table, target.model.vocab_size)
+        return dict.fromkeys(names, ngram.narrow(table, vocab_size))
+    if config.ngram_file:
+        lines = read_lines("ngram_file", config.ngram_file)
+    else:
+        lines = [text for example in rest for text in output_texts(example, target.model)]
+    if not lines:
+        raise UserError(
+            "config.ngram_file is empty and no example is left over to fit n-grams from; "
+            "name a text file in the output language"
+        )
+    sequences = token_ids(target.tokenizer, lines)
+    table = ngram.fit(sequences, vocab_size, start_token=target.model.start_token)
+    return dict.fromkeys(names, table)
+
+
+def output_texts(example: Example, target: LanguageModel) -> list[str]:
+    """Texts of an example like those that the target decodes; a decoder-only one's has a prompt."""
+    found = [example.output] if example.output else []
+    return found if target.start_token is not None else [example.source, *found]
+
+
+def measure(
+    job: Job, batches: list[Batch], between: Callable[[], None] | None = None
+) -> dict[str, Measured]:
+    """Decodes all batches by all strategies in alternation, `repeats` times, shape after shape.
+
+    `between` is called about `cost.TRIALS` times, spread over the decodes. Programs of a shape may
+    be dropped after it (`release_programs`).
+    """
+    repeats = job.config.repeats
+    every = max(repeats * len(batches) // cost.TRIALS, 1)
+    done = itertools.count(1)
+    found = {name: Measured.empty(repeats, len(batches)) for name in job.generators}
+    shapes: dict[tuple[int, ...], list[int]] = {}
+    for index, batch in enumerate(batches):
+        shapes.setdefault(batch.tokens.shape, []).append(index)
+    with tqdm(total=len(shapes) * len(found) + repeats * len(batches), unit="batch") as bar:
+        for indices in shapes.values():
+            bar.set_description("compile")
+            warm_up(job, batches[indices[0]], found, bar)
+            bar.set_description("decode")
+            for repeat in range(repeats):
+                for index in indices:
+                    measure_batch(job, batches[index], found, repeat, index)
+                    bar.update()
+                    if next(done) % every == 0 and between:
+                        between()
+            release_programs()
+    return found
+
+
+def warm_up(job: Job, batch: Batch, found: dict[str, Measured], bar: tqdm) -> None:
+    """Compiles every strategy for the shape of a batch."""
+    for name, generator in job.generators.items():
+        start = time.perf_counter()
+        timed(generator, batch, job.config.seed, **job.guides[name].told(0, batch))
+        found[name].compile_seconds += time.perf_counter() - start
+        bar.update()
+
+
+def measure_batch(
+    job: Job, batch: Batch, found: dict[str, Measured], repeat: int, index: int
+) -> None:
+    """Decodes a batch by all strategies, one after another, and once each without new tokens."""
+    nothing = np.zeros(job.config.batch_size, np.int32)
+    for name, generator in job.generators.items():
+        entry, guide = found[name], job.guides[name]
+        told = guide.told(repeat, batch)
+        took, rows, generation = timed(generator, batch, job.config.seed, **told)
+        entry.seconds[repeat, index] = took
+        entry.fixed[repeat, index] = timed(
+            generator, batch, job.config.seed, limit=nothing, **told
+        )[0]
+        guide.learn(repeat, batch, generation, took)
+        if repeat == 0:
+            entry.rows[index] = rows[: batch.rows]
+            entry.traces[index] = (jax.device_get(generation), batch.rows)
+
+
+def timed(
+    generator: Generator, batch: Batch, seed: int, **more: Any
+) -> tuple[float, list[list[int]], Any]:
+    """Seconds from host tokens to host tokens, the rows, and the generation.
+
+    `more` are other arguments of `Generator.run`.
+    """
+    keys = generator.keys(batch, seed).block_until_ready()
+    start = time.perf_counter()
+    generation = generator.run(batch, keys, **more)
+    rows = generator.rows(generation)
+    return time.perf_counter() - start, rows, generation
+
+
+def call_times(
+    job: Job, batches: list[Batch], *, sparse: bool = False
+) -> dict[Settings, cost.CallTimes]:
+    """Readies the timing of the model calls that the predictions need, at the shapes of this run.
+
+    By the sampling settings of the strategies, because drawing a token takes longer than finding
+    the largest. `sparse` leaves out some of the widths, for predictions that choose what to run.
+    """
+    groups: dict[Settings, list[Strategy]] = {}
+    for strategy in job.strategies.values():
+        groups.setdefault(strategy.settings, []).append(strategy)
+    return {
+        settings: _group_times(job, batches, settings, group, sparse)
+        for settings, group in groups.items()
+    }
+
+
+def _group_times(
+    job: Job, batches: list[Batch], settings: Settings, group: list[Strategy], sparse: bool
+) -> cost.CallTimes:
+    """The timing of the calls of strategies with the same sampling settings."""
+    decoder = job.generators[BASELINE].decoder
+    widest = sorted(batch.tokens.shape[1] for batch in batches)[len(batches) // 2]
+    watch = Stopwatch(
+        {name: entry.model for name, entry in job.models.items()},
+        {name: entry.params for name, entry in job.models.items()},
+        batch=job.config.batch_size,
+        prompt=widest,
+        capacity=decoder.buffer(widest),
+        sampling=sampling(*settings),
+    )
+    widths = {width for each in group for width in each.target_widths}
+    return cost.call_times(watch, group, decoder.target, widths, sparse=sparse)
+
+
+def write_profiles(job: Job, folder: Path) -> None:
+    """A profiler trace of the first rounds of every strategy, in a folder of its own."""
+    prompts = job.prompts[: job.config.batch_size]
+    for name, generator in job.generators.items():
+        rounds = job.config.profile_rounds
+        profile(generator, prompts, folder / name, rounds=rounds, seed=job.config.seed)
+    print(f"profiles in {folder}")

@@ -1,0 +1,209 @@
+"""`--dry_run`: what a decode experiment would need, worked out from shapes alone.
+
+Nothing is downloaded but small configuration files, nothing is allocated: programs are traced with
+`jax.eval_shape` at full size.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from specjax.api import check_resources
+from specjax.checkpoints import heads
+from specjax.checkpoints.huggingface import describe
+from specjax.checkpoints.tensors import flat_shapes
+from specjax.decoding.loop import generate
+from specjax.decoding.strategy import Strategy
+from specjax.errors import UserError
+from specjax.experiments.config.fields import (
+    HEADS,
+    checkpoint_dtype,
+    heads_file,
+    model_names,
+)
+from specjax.experiments.decode.checks import check_decode
+from specjax.experiments.decode.choosing import selection_trees
+from specjax.experiments.decode.strategies import common_width, load_strategies
+from specjax.models.base import LanguageModel
+from specjax.models.shared_vocabulary import with_shared_vocabulary
+from specjax.parallel.mesh import AXES, MODEL, axis_sizes
+from specjax.parallel.sharding import parameter_spec
+from specjax.training.ngram import shapes as table_shapes
+
+GIB = 2**30
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelPlan:
+    """What one model takes."""
+
+    checkpoint: str
+    parameters: int
+    parameter_bytes: int  # on each device
+    cache_bytes: int  # on each device, for one batch of the longest prompts and outputs
+
+
+def run(config: ConfigDict) -> dict[str, Any]:
+    """Plans a decode experiment on the checkpoints of its config."""
+    check_decode(config)
+    return plan(config, model_names(config), shapes(config))
+
+
+def shapes(config: ConfigDict) -> dict[str, LanguageModel]:
+    """Every model of the config by its name, without weights."""
+    dtype = checkpoint_dtype(config)
+    ignored = {"ignore_generation_config": config.ignore_generation_config}
+    return {name: describe(at, dtype, **ignored) for name, at in model_names(config).items()}
+
+
+def plan(
+    config: ConfigDict, checkpoints: Mapping[str, str], found: Mapping[str, LanguageModel]
+) -> dict[str, Any]:
+    """Prints and returns models, memory per device and strategies."""
+    mesh = dict(zip(AXES, axis_sizes(config.mesh.to_dict()), strict=True))
+    width = min(model.vocab_size for model in found.values())
+    strategies = load_strategies(config)
+    capacity = config.max_new_tokens + max(s.drafter.spec.width for s in strategies.values()) + 2
+    plans = {
+        name: plan_model(checkpoints[name], model, config, mesh, capacity, is_split(config, name))
+        for name, model in found.items()
+    }
+    invariant = common_width(config, strategies)
+    for strategy in strategies.values():
+        trace(found, strategy, config, width, invariant)
+    show(config, mesh, plans, strategies)
+    return {"models": plans, "strategies": strategies}
+
+
+def is_split(config: ConfigDict, name: str) -> bool:
+    """Whether a model is split over the mesh."""
+    return name == "target" or config.split_drafters
+
+
+def plan_model(
+    checkpoint: str,
+    model: LanguageModel,
+    config: ConfigDict,
+    mesh: Mapping[str, int],
+    capacity: int,
+    split: bool,
+) -> ModelPlan:
+    """Parameters and bytes of one model."""
+    ways = mesh["model"] if split else 1
+    itemsize = np.dtype(checkpoint_dtype(config)).itemsize
+    flat = flat_shapes(abstract_params(model, checkpoint_dtype(config)))
+    sizes = {where: math.prod(shape) for where, shape in flat.items()}
+    on_device = sum(
+        size // (ways if MODEL in parameter_spec(where, model, ways) else 1)
+        for where, size in sizes.items()
+    )
+    return ModelPlan(
+        checkpoint,
+        sum(sizes.values()),
+        on_device * itemsize,
+        cache_bytes(model, config, mesh["data"], ways, capacity),
+    )
+
+
+def cache_bytes(
+    model: LanguageModel, config: ConfigDict, data: int, ways: int, capacity: int
+) -> int:
+    """Bytes of a model's cache on each device."""
+    if model.start_token is None:
+        capacity += config.max_prompt_tokens
+    cache = jax.eval_shape(
+        lambda params, prompt, length: model.start(params, prompt, length, capacity)[0].data,
+        abstract_params(model, checkpoint_dtype(config)),
+        *abstract_prompt(config),
+    )
+
+    def on_device(leaf: jax.ShapeDtypeStruct) -> int:
+        if leaf.ndim != 4:
+            return leaf.size * leaf.dtype.itemsize
+        parts = data * (ways if leaf.shape[1] % ways == 0 else 1)
+        return leaf.size * leaf.dtype.itemsize // parts
+
+    return sum(map(on_device, jax.tree.leaves(cache)))
+
+
+@functools.cache
+def abstract_params(model: LanguageModel, dtype: Any) -> Any:
+    """Shapes of a model's parameters in `dtype`."""
+    tree = jax.eval_shape(model.init, jax.random.key(0))
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), tree)
+
+
+def abstract_prompt(config: ConfigDict) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
+    """Shapes of a batch of the longest prompts."""
+    rows = (config.batch_size,)
+    prompt = jax.ShapeDtypeStruct((*rows, config.max_prompt_tokens), jnp.int32)
+    return prompt, jax.ShapeDtypeStruct(rows, jnp.int32)
+
+
+def trace(
+    whole: Mapping[str, LanguageModel],
+    strategy: Strategy,
+    config: ConfigDict,
+    width: int,
+    invariant: int = 0,
+) -> Any:
+    """The shapes of a whole decode; raises where the strategy does not fit the models."""
+    models = tuple(with_shared_vocabulary(dict(whole)).items())
+    try:
+        decoder = strategy.decoder(models, config.max_new_tokens, invariant=invariant)
+    except ValueError as error:
+        raise UserError(f"strategy: {error}") from None
+    dtype = checkpoint_dtype(config)
+    params = {name: abstract_params(whole[name], dtype) for name in decoder.used}
+    params |= dict.fromkeys(decoder.drafter.spec.resources, table_shapes(width))
+    params |= selection_trees({"": strategy}, whole["target"])
+    if HEADS in params:
+        params[HEADS] = heads.shapes(heads_file(config), dtype)
+    check_resources(decoder, params)
+    rows = (config.batch_size,)
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), config.batch_size))
+    limit = jax.ShapeDtypeStruct(rows, jnp.int32)
+    decode = lambda *args: generate(decoder, *args)  # noqa: E731
+    options = strategy.options()
+    options = options.replace(rows=dict.fromkeys(decoder.drafter.spec.rows, limit))
+    return jax.eval_shape(decode, params, *abstract_prompt(config), keys, limit, options)
+
+
+def show(
+    config: ConfigDict,
+    mesh: Mapping[str, int],
+    plans: Mapping[str, ModelPlan],
+    strategies: Mapping[str, Strategy],
+) -> None:
+    """Prints the plan."""
+    count = math.prod(mesh.values())
+    print(f"mesh: data {mesh['data']} x model {mesh['model']} = {count} device(s)")
+    print(
+        f"batch {config.batch_size}, prompts up to {config.max_prompt_tokens} tokens, up to"
+        f" {config.max_new_tokens} new ones, {config.dtype}"
+    )
+    print(f"{'model':14}{'checkpoint':34}{'parameters':>16}{'weights GiB':>13}{'cache GiB':>11}")
+    for name, plan in plans.items():
+        weights, cache = plan.parameter_bytes / GIB, plan.cache_bytes / GIB
+        print(f"{name:13} {plan.checkpoint:33} {plan.parameters:16,}{weights:13.3f}{cache:11.3f}")
+    total = sum(plan.parameter_bytes + plan.cache_bytes for plan in plans.values())
+    print(f"per device: {total / GIB:.2f} GiB of weights and caches ({total:,} bytes)")
+    print("strategies:")
+    for name, strategy in strategies.items():
+        print(f"  {name}: {strategy.drafter} under {strategy.rule}, {sampling_words(strategy)}")
+
+
+def sampling_words(strategy: Strategy) -> str:
+    if strategy.greedy:
+        return "greedy"
+    temperature, top_k, top_p = strategy.settings
+    return f"temperature {temperature:g}, top-k {top_k or 'off'}, top-p {top_p:g}"

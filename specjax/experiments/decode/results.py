@@ -1,0 +1,369 @@
+"""What a decode experiment leaves in its workdir."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from specjax.core.drafter import Drafter
+from specjax.decoding.strategy import Settings, Strategy
+from specjax.decoding.summary import summarise
+from specjax.decoding.trace import Trace
+from specjax.experiments.config.fields import checkpoint_dtype
+from specjax.experiments.decode.strategies import BASELINE
+from specjax.measuring.cost import Costs, standardized_walltime_improvement
+from specjax.measuring.environment import environment
+from specjax.measuring.roofline import copy_bandwidth, roofline, step_bytes
+from specjax.measuring.walltime import predicted, time_spent
+from specjax.metrics.arms import arm_figures, arm_table, arms_of_texts
+from specjax.metrics.bild_counters import handovers, replaced_tokens
+from specjax.metrics.groups import by_group, group_table, with_speedups
+from specjax.metrics.metric import metric_of
+from specjax.metrics.operations import operations, shape_of
+from specjax.metrics.text import rounds_of_text
+from specjax.metrics.ties import near_ties, split
+from specjax.metrics.traces import Rounds, acceptance, round_figures, rounds_of
+from specjax.reporting.report import write_report
+from specjax.reporting.table import handed_over, predictions, table
+from specjax.writing import replacing, write_json, write_jsonl
+
+if TYPE_CHECKING:
+    from specjax.experiments.decode.job import Job, Measured
+
+TEXTS = 5
+"""Texts kept round by round, for the coloured figure."""
+
+
+def write(
+    job: Job, measured: dict[str, Measured], costs: dict[Settings, Costs], workdir: Path
+) -> dict[str, Any]:
+    """Writes results.json, outputs.jsonl, trace.npz and report.html; prints the table.
+
+    `costs` of the calls under the sampling settings of every strategy.
+    """
+    target = job.generators[BASELINE].decoder.target
+    steps = one_token_steps(costs)
+    outputs = {name: job.generators[name].decode(entry.tokens) for name, entry in measured.items()}
+    content = {
+        "environment": {**environment(), "metric": metric_of(job.metric).signature or job.metric},
+        "config": job.config.to_dict(),
+        "data": {
+            "name": job.config.name or job.config.task,
+            "examples": len(job.examples),
+        },
+        "models": models(job, steps),
+        "strategies": {
+            name: strategy_entry(
+                job, name, measured, costs[job.strategies[name].settings], outputs[name]
+            )
+            for name in measured
+        },
+        "costs": cost_entries(costs, target),
+        "roofline": rooflines(job, rounds_of(measured[BASELINE].traces), steps),
+        "texts": texts(job, measured),
+        "groups": groups(job, measured),
+    }
+    write_jsonl(workdir / "outputs.jsonl", output_rows(job, measured, outputs))
+    write_trace(workdir / "trace.npz", measured)
+    write_report(content, workdir)
+    write_json(workdir / "results.json", content)
+    lossy = any(not entry["lossless"] for entry in content["strategies"].values())
+    for made in (table, predictions, *[handed_over] * lossy):
+        print(made(content["strategies"]), end="\n\n")
+    if any(entry["arms"] for entry in content["strategies"].values()):
+        print(arm_table(content["strategies"]), end="\n\n")
+    if content["groups"]:
+        print(group_table(content["groups"]), end="\n\n")
+    if metric_of(job.metric).scores:
+        print(f"metric: {content['environment']['metric']}")
+    print(f"results in {workdir}")
+    return content
+
+
+def cost_entries(costs: dict[Settings, Costs], target: str) -> dict[str, Any]:
+    """What was measured, by sampling settings and model."""
+    return {label(settings): each.entries(target) for settings, each in costs.items()}
+
+
+def label(settings: Settings) -> str:
+    """Sampling settings in words: `greedy`, or `T=0.7, top-k 40`."""
+    temperature, top_k, top_p = settings
+    if temperature == 0:
+        return "greedy"
+    cuts = [f"top-k {top_k}"] * (top_k > 0) + [f"top-p {top_p:g}"] * (top_p < 1)
+    return ", ".join([f"T={temperature:g}", *cuts])
+
+
+def one_token_steps(costs: dict[Settings, Costs]) -> dict[str, float]:
+    """Milliseconds of every model's one-token call, greedy wherever that was timed."""
+    sampled_first = sorted(costs, reverse=True)
+    return {part: ms for each in sampled_first for part, ms in costs[each].one_token.items()}
+
+
+def models(job: Job, steps: dict[str, float]) -> dict[str, Any]:
+    """Size and measured one-token cost of each model."""
+    return {
+        name: {
+            "parameters": parameters(entry.params),
+            "step_ms": steps.get(name, 0.0),
+        }
+        for name, entry in job.models.items()
+    }
+
+
+def parameters(params: Any) -> int:
+    """Numbers in a parameter tree."""
+    return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+def part_prices(job: Job, drafter: Drafter) -> dict[str, float]:
+    """What a call of a model counts for: `config.prices`, or its number of parameters.
+
+    A drafter's early exits count for the share of parameters that is not in the layers above.
+    """
+    sizes = {name: parameters(entry.params) for name, entry in job.models.items()}
+    prices = job.config.prices.to_dict() or dict(sizes)
+    for call in drafter.spec.calls:
+        if call.exit is not None:
+            shape = shape_of(job.models[call.model].model)
+            above = (shape.layers - call.exit) * shape.decoder_weights // shape.layers
+            prices[call.part] = prices[call.model] * (1 - above / sizes[call.model])
+    return prices
+
+
+def baseline_of(strategy: Strategy, strategies: dict[str, Strategy]) -> str:
+    """The strategy that drafts nothing under the same sampling, else the greedy one."""
+    for name, other in strategies.items():
+        if other.autoregressive and other.settings == strategy.settings:
+            return name
+    return next(iter(strategies))
+
+
+def strategy_entry(
+    job: Job,
+    name: str,
+    measured: dict[str, Measured],
+    costs: Costs,
+    outputs: list[str],
+) -> dict[str, Any]:
+    """One entry of `strategies` in results.json (architecture.md)."""
+    strategy, entry = job.strategies[name], measured[name]
+    baseline = baseline_of(strategy, job.strategies)
+    base = measured[baseline]
+    decoder = job.generators[name].decoder
+    stats = summarise(decoder, entry.traces)
+    seconds, tokens = float(entry.batch_seconds.sum()), max(stats.tokens, 1)
+    rounds = rounds_of(entry.traces)
+    loop_speedup = loop_seconds_per_token(base) / loop_seconds_per_token(entry)
+    prediction = predicted(costs, stats, decoder, loop_speedup)
+    counters = handovers(rounds, replaced_tokens(entry.traces), decoder.target)
+    return {
+        "tokens": stats.tokens,
+        "seconds": seconds,
+        "ms_per_token": seconds / tokens * 1e3,
+        "ms_per_token_median": median_ms_per_token(entry),
+        "speedup": seconds_per_token(base) / seconds_per_token(entry),
+        "speedup_predicted": prediction["with_v"],
+        "engine_efficiency": (
+            loop_speedup / prediction["with_v"] if prediction["with_v"] else None
+        ),
+        "fixed_ms": float(np.median(entry.fixed) * 1e3),
+        "compile_seconds": entry.compile_seconds,
+        "acceptance_rate": stats.acceptance_rate,
+        "tokens_per_target_call": stats.tokens_per_target_call,
+        "calls": stats.calls,
+        "layers_per_token": rounds.layers_per_token,
+        "fallback_percent": counters["fallback_percent"],
+        "rollback_percent": counters["rollback_percent"],
+        "handovers": counters,
+        "standardized_walltime_improvement": standardized_walltime_improvement(
+            stats.tokens, stats.calls, part_prices(job, strategy.drafter), decoder.target
+        ),
+        "standardized_walltime_improvement_measured": standardized_walltime_improvement(
+            stats.tokens, stats.calls, costs.one_token, decoder.target
+        ),
+        "identical_to_target": identical(entry, base) if strategy.greedy else None,
+        **differences(job, strategy, entry, base),
+        "lossless": strategy.lossless,
+        "baseline": baseline,
+        "quality": quality(job, outputs),
+        "acceptance": acceptance(rounds),
+        "arms": None if rounds.arm is None else arm_figures(rounds, strategy.drafter.names),
+        "rounds": round_figures(rounds),
+        "time": time_spent(costs, rounds, stats, decoder, seconds, fixed_seconds(entry)),
+        "predicted": prediction,
+        "operations": operations(
+            rounds,
+            prompt_lengths(job),
+            strategy.drafter,
+            {key: job.models[key].model for key in decoder.used},
+            job.generators[name].params,
+            decoder.target,
+            decoder.reader,
+        ),
+    }
+
+
+def prompt_lengths(job: Job) -> np.ndarray:
+    """Tokens [N] of every example's prompt."""
+    return np.array([len(prompt) for prompt in job.prompts])
+
+
+def rooflines(job: Job, alone: Rounds, steps: dict[str, float]) -> dict[str, Any] | None:
+    """The bound of memory on the one-token step of each model that ran.
+
+    At the mean cache length of the target decoding `alone`. None on a mesh, where a device holds
+    only a part.
+    """
+    if any(entry.mesh for entry in job.models.values()):
+        return None
+    rows, _ = np.nonzero(alone.ran)
+    cached = float(np.mean(alone.begin[rows] + alone.started[alone.ran] - 1)) if len(rows) else 0.0
+    source = float(prompt_lengths(job).mean())
+    bandwidth = copy_bandwidth()
+    return {
+        name: roofline(
+            step_bytes(job.models[name].model, job.config.batch_size, cached, source),
+            bandwidth,
+            step,
+        )
+        for name, step in steps.items()
+        if name in job.models
+    }
+
+
+def texts(job: Job, measured: dict[str, Measured]) -> list[dict[str, Any]]:
+    """A few texts round by round: the first example under every strategy, then the second, ..."""
+    drafting = [name for name, strategy in job.strategies.items() if not strategy.autoregressive]
+    found = []
+    pairs = itertools.product(range(len(job.examples)), drafting)
+    for index, name in itertools.islice(pairs, TEXTS):
+        batch, row = divmod(index, job.config.batch_size)
+        generation, _ = measured[name].traces[batch]
+        decoder, tokenizer = job.generators[name].decoder, job.models["target"].tokenizer
+        found.append(
+            {
+                "source": job.examples[index].source,
+                "strategy": name,
+                "rounds": rounds_of_text(generation, row, decoder, tokenizer),
+            }
+        )
+    return found
+
+
+def groups(job: Job, measured: dict[str, Measured]) -> dict[str, Any]:
+    """Figures of every strategy by group of examples; nothing where examples have none."""
+    names = [example.group for example in job.examples]
+    if None in names:
+        return {}
+    alone = job.config.batch_size == 1  # else rows of several groups share their seconds
+    found = {
+        name: by_group(names, rounds_of(entry.traces), entry.batch_seconds if alone else None)
+        for name, entry in measured.items()
+    }
+    bases = {name: found[baseline_of(job.strategies[name], job.strategies)] for name in measured}
+    return with_speedups(found, bases)
+
+
+def token_count(entry: Measured) -> int:
+    """Generated tokens of all examples."""
+    return sum(map(len, entry.tokens))
+
+
+def seconds_per_token(entry: Measured) -> float:
+    return float(entry.batch_seconds.sum()) / max(token_count(entry), 1)
+
+
+def loop_seconds_per_token(entry: Measured) -> float:
+    """Without the fixed cost per call, which the speedup formulas do not know."""
+    fixed = np.median(entry.fixed, axis=0)
+    loop = float(np.maximum(entry.batch_seconds - fixed, 0).sum())
+    return max(loop, 1e-9) / max(token_count(entry), 1)
+
+
+def fixed_seconds(entry: Measured) -> float:
+    """What all batches cost once."""
+    return float(np.median(entry.fixed, axis=0).sum())
+
+
+def median_ms_per_token(entry: Measured) -> float:
+    """Median over batches of time over tokens."""
+    counts = [max(int(trace_of(g).committed[:rows].sum()), 1) for g, rows in entry.traces]
+    return float(np.median(entry.batch_seconds / np.asarray(counts)) * 1e3)
+
+
+def trace_of(generation: Any) -> Trace:
+    return generation.trace
+
+
+def identical(entry: Measured, base: Measured) -> float:
+    """Fraction of examples whose tokens equal the autoregressive ones."""
+    same = [a == b for a, b in zip(entry.tokens, base.tokens, strict=True)]
+    return float(np.mean(same))
+
+
+def differences(
+    job: Job, strategy: Strategy, entry: Measured, base: Measured
+) -> dict[str, int | None]:
+    """Examples whose tokens are not the autoregressive ones, and those at a near tie of the target.
+
+    None where outputs need not be the same.
+    """
+    if not (strategy.greedy and strategy.lossless):
+        return {"differing": None, "near_ties": None}
+    rows = zip(job.prompts, entry.tokens, base.tokens, strict=True)
+    splits = [found for found in itertools.starmap(split, rows) if found]
+    model = job.generators[BASELINE].decoder.target_model
+    given = model, job.models["target"].params, splits, checkpoint_dtype(job.config)
+    return {"differing": len(splits), "near_ties": near_ties(*given)}
+
+
+def quality(job: Job, outputs: list[str]) -> dict[str, float]:
+    """The scores of the job's metric over all examples."""
+    return metric_of(job.metric)(outputs, [example.reference for example in job.examples])
+
+
+def output_rows(
+    job: Job, measured: dict[str, Measured], outputs: dict[str, list[str]]
+) -> list[dict[str, Any]]:
+    """One row per example and strategy."""
+    arms = {name: arms_of(job, name, entry) for name, entry in measured.items()}
+    return [
+        {
+            "example": index,
+            "strategy": name,
+            "source": example.source,
+            "reference": example.reference,
+            "output": outputs[name][index],
+            "tokens": entry.tokens[index],
+            **({"arms": arms[name][index]} if arms[name] else {}),
+        }
+        for index, example in enumerate(job.examples)
+        for name, entry in measured.items()
+    ]
+
+
+def arms_of(job: Job, name: str, entry: Measured) -> list[dict[str, int]] | None:
+    """Of every example the rounds of each arm; None for a strategy that chooses none."""
+    rounds = rounds_of(entry.traces)
+    if rounds.arm is None:
+        return None
+    return arms_of_texts(rounds, job.strategies[name].drafter.names)
+
+
+def write_trace(file: Path, measured: dict[str, Measured]) -> None:
+    """Per-round and per-token records, arrays named `<strategy>/<field>`, one row per example."""
+    arrays = {}
+    for name, entry in measured.items():
+        for field in ("drafted", "accepted", "committed", "written_by"):
+            rows = [np.asarray(getattr(trace_of(g), field))[:n] for g, n in entry.traces]
+            width = max(row.shape[1] for row in rows)
+            arrays[f"{name}/{field}"] = np.concatenate(
+                [np.pad(row, ((0, 0), (0, width - row.shape[1]))) for row in rows]
+            )
+    with replacing(file) as partial:
+        np.savez_compressed(partial, **arrays)

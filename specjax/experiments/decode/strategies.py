@@ -1,0 +1,130 @@
+"""The strategies of a decode config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ml_collections import ConfigDict
+
+from specjax.decoding.strategy import Strategy, from_config
+from specjax.errors import UserError
+from specjax.experiments.decode.choosing import CHOOSING, arms_named, methods
+
+BASELINE = "autoregressive"
+
+
+def common_width(config: ConfigDict, strategies: dict[str, Strategy]) -> int:
+    """Tokens that every call of the target feeds in the run: the most that a strategy may need.
+
+    0, as many as each call needs, without `config.invariant`.
+    """
+    if not config.invariant:
+        return 0
+    for name, strategy in strategies.items():
+        if not strategy.reader.exact:
+            raise UserError(
+                f"config.invariant is True; it must be False with strategies.{name}: CALM runs the"
+                " target layer by layer"
+            )
+    return max(strategy.drafter.spec.touched for strategy in strategies.values())
+
+
+def load_strategies(config: ConfigDict) -> dict[str, Strategy]:
+    """The strategies of the config, the greedy autoregressive baseline first.
+
+    Those that choose among others come last.
+
+    Raises:
+      UserError: when one cannot be used, or `config.only` names one that is not there.
+    """
+    specs = specs_of(config)
+    made = {
+        name: from_config(name, spec)
+        for name, spec in specs.items()
+        if spec.get("drafter") not in CHOOSING
+    }
+    made |= {
+        name: from_config(name, specs[name], methods(made)) for name in specs if name not in made
+    }
+    baseline = made.pop(BASELINE, Strategy())
+    if not (baseline.autoregressive and baseline.greedy):
+        raise UserError(f"strategies.{BASELINE} must be greedy and draft nothing")
+    return {BASELINE: baseline, **made}
+
+
+def specs_of(config: ConfigDict) -> ConfigDict:
+    """What spells the strategies: all, or those that `config.only` names.
+
+    Raises:
+      UserError: when there is no such strategy.
+    """
+    only = config.get("only", "")
+    if not only:
+        return config.strategies
+    names = [name for name in map(str.strip, only.split(",")) if name != BASELINE]
+    return kept(config.strategies, names, "config.only")
+
+
+def chosen(config: ConfigDict) -> ConfigDict:
+    """The config with no strategies but those that `only` names, which is empty then.
+
+    Raises:
+      UserError: when there is no such strategy.
+    """
+    made = config.copy_and_resolve_references()
+    made.strategies = specs_of(config)
+    if "only" in made:
+        made.only = ""
+    return made
+
+
+def kept(specs: ConfigDict, names: Sequence[str], field: str = "config.strategies") -> ConfigDict:
+    """The strategies of these names, their arms, and those that draft nothing as they sample.
+
+    Raises:
+      UserError: when there is no strategy of a name that `field` has.
+    """
+    for name in names:
+        if name not in specs:
+            raise UserError(
+                f"{field} has {name!r}; it must name strategies of the config, {', '.join(specs)}"
+            )
+    names = {*names, *(arm for name in names for arm in arms_named(specs[name]))}
+    wanted = {_sampling(specs[name]) for name in names if name in specs}
+    return ConfigDict(
+        {
+            name: spec
+            for name, spec in specs.items()
+            if name in names or (_alone(spec) and _sampling(spec) in wanted)
+        }
+    )
+
+
+def _alone(spec: ConfigDict) -> bool:
+    """Whether the target decodes with all its layers and without drafts."""
+    return spec.get("drafter", "none") == "none" and spec.get("reader") != "calm"
+
+
+def _sampling(spec: ConfigDict) -> tuple[float, int, float]:
+    return spec.get("temperature", 0.0), spec.get("top_k", 0), spec.get("top_p", 1.0)
+
+
+def check_models(strategies: Mapping[str, Strategy], models: Sequence[str]) -> None:
+    """Refuses strategies that ask for models that are not there.
+
+    Raises:
+      UserError: naming the strategy.
+    """
+    for name, strategy in strategies.items():
+        for model in strategy.drafter.spec.models:
+            if model not in models:
+                raise UserError(
+                    f"strategies.{name} names the model {model!r}; the config has"
+                    f" {', '.join(models)}"
+                )
+        for table in strategy.drafter.spec.resources:
+            if table in models:
+                raise UserError(
+                    f"strategies.{name} reads a table called {table!r}, as a model is called; it"
+                    " must have another name"
+                )

@@ -1,0 +1,1 @@
+"""What the config files of the papers' experiments share."""

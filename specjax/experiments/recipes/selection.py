@@ -1,0 +1,143 @@
+"""Arms and strategies of the configs of context-aware assistant selection.
+
+See docs/methods/selection.md, "Experiments".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from specjax.errors import UserError
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, neural
+
+LENGTH = 7
+"""Draft length of the paper's experiments."""
+
+NONE = "none"
+"""The arm that drafts nothing. Not `autoregressive`, which is greedy in every decode config, while
+arms may sample: so a policy serves any temperature."""
+
+Arms = tuple[dict[str, str], dict[str, dict[str, Any]]]
+"""Drafters of a config, name -> directory or hub id, and its arms, name -> strategy."""
+
+SPLITS = {
+    "train": ("train", 0.0, {}),
+    "test": ("test", 0.0, {"repeats": 3}),
+    "test_sampled": ("test", 1.0, {"repeats": 3}),
+}
+"""Of offline data: split of the source, temperature of the arms, changed fields."""
+
+
+def offline_split(name: str) -> tuple[str, float, dict[str, Any]]:
+    """An entry of `SPLITS`.
+
+    Raises:
+      UserError: when there is no such split.
+    """
+    if name not in SPLITS:
+        raise UserError(f"the split is {name!r}; it must be one of {', '.join(SPLITS)}")
+    return SPLITS[name]
+
+
+def spelled_arms(words: str, temperature: float = 0.0, length: int = LENGTH) -> Arms:
+    """Arms as config flags spell them, with commas between.
+
+    `name=DIR_OR_HUB_ID` is a drafter, `exit=2` the target's first two decoder layers, `none` no
+    drafter.
+
+    Raises:
+      UserError: when a word is none of these.
+    """
+    drafters, arms = {}, {}
+    for word in filter(None, words.split(",")):
+        name, equals, value = word.partition("=")
+        if word == NONE:
+            arms[NONE] = undrafted(temperature)
+        elif name == "exit" and value.isdigit():
+            arms[f"exit_{value}"] = early_exit(int(value), temperature, length)
+        elif name not in ("", "exit") and equals:
+            drafters[name] = value
+            arms[name] = neural(name, length, temperature)
+        else:
+            raise UserError(
+                f"arms are {words!r}, with {word!r}; each must be name=directory, exit=layers or"
+                f" {NONE}"
+            )
+    return drafters, arms
+
+
+def undrafted(temperature: float) -> dict[str, Any]:
+    """The arm without a drafter."""
+    return AUTOREGRESSIVE | _sampled(temperature)
+
+
+def early_exit(layers: int, temperature: float, length: int = LENGTH) -> dict[str, Any]:
+    """The arm that drafts with the target's first decoder layers."""
+    return {"drafter": "early_exit", "exit": layers, "length": length, **_sampled(temperature)}
+
+
+def _sampled(temperature: float) -> dict[str, Any]:
+    return {"temperature": temperature} if temperature else {}
+
+
+def choices(
+    arms: Mapping[str, Mapping[str, Any]], policy: str = "", oracle: str = ""
+) -> dict[str, dict[str, Any]]:
+    """Strategies of a decode: the arms alone, and every way of choosing among them.
+
+    `policy` is a folder that the job `select` left, `oracle` its file of best choices; without them
+    their strategies are left out.
+    """
+    names = sorted(arms)  # as in a policy
+    found = {"autoregressive": AUTOREGRESSIVE, **arms}
+    if policy:
+        found["policy_greedy"] = {"drafter": "selected", "policy": policy, "mode": "greedy"}
+        found["policy_dynamic"] = {"drafter": "selected", "policy": policy, "mode": "dynamic"}
+    if oracle:
+        found["oracle"] = {"drafter": "selected", "arms": names, "mode": "fixed", "choices": oracle}
+    found["random"] = {"drafter": "selected", "arms": names, "mode": "random"}
+    found["online"] = {"drafter": "selected", "arms": names, "mode": "online"}
+    return found
+
+
+_SETTINGS = {"policy": str, "oracle": str, "temperature": float, "length": int, "task": str}
+
+
+def spelled_choices(
+    words: str, arms: str, *more: str, **defaults: Any
+) -> tuple[dict[str, str], dict[str, dict[str, Any]], dict[str, Any]]:
+    """Drafters, strategies and other settings of a decode, as config flags spell them.
+
+    Args:
+      words: settings as `name=value` with commas between: `policy` and `oracle` of `choices`,
+        `temperature` and `length` of the arms.
+      arms: what `spelled_arms` takes.
+      more: names of other settings.
+      defaults: of settings that are not spelled.
+
+    Raises:
+      UserError: when a word is no setting, or its value has the wrong type.
+    """
+    allowed = ("policy", "oracle", "temperature", "length", *more)
+    settings = defaults | _spelled(words, allowed)
+    guides = {name: settings.pop(name, "") for name in ("policy", "oracle")}
+    how = {name: settings.pop(name) for name in ("temperature", "length") if name in settings}
+    drafters, found = spelled_arms(arms, **how)
+    return drafters, choices(found, **guides), settings
+
+
+def _spelled(words: str, allowed: tuple[str, ...]) -> dict[str, Any]:
+    found = {}
+    for word in filter(None, words.split(",")):
+        name, _, value = word.partition("=")
+        try:
+            if name not in allowed:
+                raise ValueError
+            found[name] = _SETTINGS[name](value)
+        except ValueError:
+            raise UserError(
+                f"settings are {words!r}, with {word!r}; they are {', '.join(allowed)}, as"
+                " name=value"
+            ) from None
+    return found

@@ -1,0 +1,1 @@
+"""Choosing a drafter by the prompt: offline data, policies, learning curves."""

@@ -1,0 +1,98 @@
+"""The arms of a choice: strategies of a config, how large they are, and who writes for them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+
+import jax
+from ml_collections import ConfigDict
+
+from specjax.decoding.strategy import Strategy, from_config
+from specjax.drafting.token_by_token import TokenByToken
+from specjax.errors import UserError
+from specjax.models.base import LanguageModel
+from specjax.selection.data import ALONE
+from specjax.training.surgery import layers_taken
+
+TARGET = "target"
+
+
+@dataclasses.dataclass(frozen=True)
+class Writer:
+    """A model that writes outputs by itself."""
+
+    name: str  # of its file
+    model: LanguageModel
+    weights: str  # which of the config's models has its parameters
+    temperature: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    """One of the strategies that are chosen among."""
+
+    strategy: Strategy
+    parameters: int  # that a drafted token runs through; the target's where nothing is drafted
+    writer: Writer | None  # None: the drafter is no model that writes by itself
+
+
+def arms_of(config: ConfigDict, models: Mapping[str, LanguageModel]) -> dict[str, Arm]:
+    """The arms by name, in the order of `config.strategies`.
+
+    Raises:
+      UserError: when a strategy cannot be used or be an arm.
+    """
+    found = {
+        name: _arm(name, from_config(name, spec), models)
+        for name, spec in config.strategies.items()
+    }
+    if len(found) < 2 or ALONE in found:
+        raise UserError(
+            f"config.strategies has {', '.join(found) or 'nothing'}; it must have at least two"
+            f" arms, none of them called {ALONE!r}"
+        )
+    if len({arm.strategy.settings for arm in found.values()}) > 1:
+        raise UserError(
+            "config.strategies differ in temperature, top_k or top_p; arms must share them, so that"
+            " they differ in speed only"
+        )
+    return found
+
+
+def writers_of(arms: Mapping[str, Arm], target: LanguageModel) -> list[Writer]:
+    """The target, whose greedy outputs all are compared with, and every other writer once."""
+    others = [arm.writer for arm in arms.values() if arm.writer]
+    return list(dict.fromkeys([Writer(TARGET, target, TARGET), *others]))
+
+
+@functools.cache
+def parameters_of(model: LanguageModel) -> int:
+    """Numbers in a model's parameters."""
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    return sum(leaf.size for leaf in jax.tree.leaves(shapes))
+
+
+def _arm(name: str, strategy: Strategy, models: Mapping[str, LanguageModel]) -> Arm:
+    drafter = strategy.drafter
+    if drafter.spec.resources:
+        raise UserError(
+            f"strategies.{name} reads {', '.join(drafter.spec.resources)}; arms must be drafters"
+            " that need models only, or nothing"
+        )
+    for model in drafter.spec.models:
+        if model not in models:
+            raise UserError(
+                f"strategies.{name} names the model {model!r}; the config has {', '.join(models)}"
+            )
+    if strategy.autoregressive:
+        # The greedy output would be the target's own; a sample says how far apart its outputs are.
+        writer = Writer("target_sample", models[TARGET], TARGET, temperature=1.0)
+        return Arm(strategy, parameters_of(models[TARGET]), writer)
+    if not isinstance(drafter, TokenByToken):
+        return Arm(strategy, sum(parameters_of(models[m]) for m in drafter.spec.models), None)
+    model, name = models[drafter.model], drafter.model
+    if drafter.exit is not None:
+        model, name = layers_taken(model, range(drafter.exit)), f"{name}_exit_{drafter.exit}"
+    return Arm(strategy, parameters_of(model), Writer(name, model, drafter.model))

@@ -1,0 +1,187 @@
+"""What training queries and the weight of alignment are worth to a policy, from offline data.
+
+Context-aware assistant selection, docs/methods/selection.md, "Experiments": the learning curve
+(experiment 3) and the sweep of `align_weight` (experiment 2, Figure 2). Nothing is generated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+from tqdm import tqdm
+
+from specjax.errors import UserError
+from specjax.experiments.config.fields import check_integers, is_number
+from specjax.experiments.selection.policy import Split, fit_of, read, reward_of, trained, worth
+from specjax.experiments.sweep.job import write_csv
+from specjax.measuring.environment import environment
+from specjax.reporting.plots import style
+from specjax.reporting.plots.selection import choices_by_weight, learning_curve
+from specjax.reporting.report import PLOTS
+from specjax.reporting.table import aligned
+from specjax.selection.fit import Fit
+from specjax.selection.reward import ALIGNMENT, Reward, cheapness
+from specjax.selection.scores import ALL, DYNAMIC, GREEDY, best, probabilities, speedup_of
+from specjax.writing import write_json
+
+CURVE, WEIGHTS = "curve.csv", "align_weight.csv"
+"""In the workdir: one line for each number of queries and seed, and for each weight and seed."""
+
+Row = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """What is varied, and all that stays."""
+
+    split: Split
+    reward: Reward
+    settings: Fit
+    hidden: int
+    sizes: list[int]
+    weights: list[float]
+    seeds: int
+
+    @property
+    def fits(self) -> int:
+        """Policies to train."""
+        return (len(self.sizes) + len(self.weights)) * self.seeds
+
+
+def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
+    """Trains all policies, writes tables and plots; returns the content of results.json.
+
+    Raises:
+      UserError: when a field or the data cannot be used.
+    """
+    study = study_of(config)
+    study.split.test.rewards(study.reward)  # a mistake is refused before anything is trained
+    with tqdm(total=study.fits, desc="policies", unit="fit") as bar:
+        curve, levels = curve_rows(study, bar)
+        weights = weight_rows(study, bar)
+    field = "reward" if study.split.test.times is None else "speedup"
+    workdir.mkdir(parents=True, exist_ok=True)
+    write_csv(workdir / CURVE, curve)
+    style.save(learning_curve(curve, levels[field], field), workdir / PLOTS, "learning_curve")
+    if weights:
+        write_csv(workdir / WEIGHTS, weights)
+        made = choices_by_weight(weights, study.split.train.arms)
+        style.save(made, workdir / PLOTS, "align_weight")
+    content = {
+        "environment": environment(),
+        "config": config.to_dict(),
+        "queries": {"train": len(study.split.train), "test": len(study.split.test)},
+        "levels": levels,
+        "curve": curve,
+        "align_weight": weights,
+    }
+    write_json(workdir / "results.json", content)
+    tables = {"queries": curve} | ({"align_weight": weights} if weights else {})
+    print("\n\n".join(table(rows, by) for by, rows in tables.items()))
+    print(f"tables and plots in {workdir}")
+    return content
+
+
+def plan(config: ConfigDict) -> None:
+    """Prints what would be trained.
+
+    Raises:
+      UserError: when a field or the data cannot be used.
+    """
+    study = study_of(config)
+    print(f"queries: {', '.join(map(str, study.sizes))} of {len(study.split.train)}")
+    print(f"align_weight: {', '.join(f'{weight:g}' for weight in study.weights) or 'not varied'}")
+    print(f"seeds: {study.seeds}; {study.fits} policies, judged on {len(study.split.test)} queries")
+
+
+def study_of(config: ConfigDict) -> Study:
+    """What a config varies.
+
+    Raises:
+      UserError: naming the field, the value and what is allowed.
+    """
+    check_integers(config, {"seeds": 1})
+    reward, settings = reward_of(config), fit_of(config)
+    for weight in config.align_weights:
+        if not is_number(weight) or not 0 <= weight <= 1:
+            raise UserError(f"config.align_weights has {weight!r}; it must be a number from 0 to 1")
+    weights = [float(weight) for weight in config.align_weights]
+    split = read(config)
+    sizes = list(config.sizes) or _sizes(len(split.train))
+    for size in sizes:
+        if not isinstance(size, int) or not 1 <= size <= len(split.train):
+            raise UserError(
+                f"config.sizes has {size!r}; it must be an integer from 1 to {len(split.train)},"
+                " the training queries"
+            )
+    weights = weights if reward.kind == ALIGNMENT else []
+    return Study(split, reward, settings, config.hidden, sizes, weights, config.seeds)
+
+
+def _sizes(count: int) -> list[int]:
+    """10, 30, 100, 300, ... and all."""
+    steps = (step * 10**power for power in range(1, 12) for step in (1, 3))
+    return [*(size for size in steps if size < count), count]
+
+
+def curve_rows(study: Study, bar: tqdm) -> tuple[list[Row], dict[str, Any]]:
+    """One row for each number of queries and seed, and what does not depend on either."""
+    made = study.split.policy(study.reward, study.hidden)
+    rows: list[Row] = []
+    for size in study.sizes:
+        for seed in range(study.seeds):
+            order = np.random.default_rng(seed).permutation(len(study.split.train))
+            params = trained(made, study.settings, study.split.train.take(order[:size]), seed)
+            found = worth(params, study.split.test, study.reward)[ALL]
+            fields = [field for field in ("reward", "speedup") if field in found]
+            figures = {f"{way}_{f}": found[f][way] for f in fields for way in (GREEDY, DYNAMIC)}
+            rows.append({"queries": size, "seed": seed, **figures})
+            bar.update()
+    levels = {
+        field: {way: value for way, value in found[field].items() if way not in (GREEDY, DYNAMIC)}
+        for field in fields
+    }
+    return rows, levels
+
+
+def weight_rows(study: Study, bar: tqdm) -> list[Row]:
+    """One row for each weight of alignment and seed: what greedy policies of all queries take."""
+    test, rows = study.split.test, []
+    agreement = test.agreement[study.reward.measure]
+    cheap = cheapness(test.parameters, study.reward.unit)
+    for weight in study.weights:
+        reward = dataclasses.replace(study.reward, align_weight=weight)
+        made = study.split.policy(reward, study.hidden)
+        for seed in range(study.seeds):
+            params = trained(made, study.settings, study.split.train, seed)
+            taken = best(probabilities(params, test.embeddings))
+            shares = {f"share_{a}": float(s) for a, s in zip(test.arms, taken.mean(0), strict=True)}
+            row = {"align_weight": weight, "seed": seed, **shares}
+            row["agreement"] = float((taken * agreement).sum(1).mean())
+            row["cheapness"] = float((taken * cheap).sum(1).mean())
+            if test.times is not None:
+                row["speedup"] = speedup_of(taken, test.times)
+            rows.append(row)
+            bar.update()
+    return rows
+
+
+def table(rows: list[Row], by: str) -> str:
+    """Means over the seeds."""
+    fields = [field for field in rows[0] if field not in (by, "seed")]
+    groups = {value: [row for row in rows if row[by] == value] for value in _values(rows, by)}
+    return aligned(
+        [by, *fields],
+        [
+            [f"{value:g}", *(f"{np.mean([row[f] for row in own]):.3f}" for f in fields)]
+            for value, own in groups.items()
+        ],
+    )
+
+
+def _values(rows: list[Row], by: str) -> list[Any]:
+    return list(dict.fromkeys(row[by] for row in rows))

@@ -1,0 +1,195 @@
+"""Offline data for choosing a drafter: what every arm does on every query.
+
+See docs/methods/selection.md, "Offline data".
+
+Context-aware assistant selection: the target's greedy output, every arm's own, the prompt's
+embedding and, when asked for, measured seconds. Every part goes on where a killed run stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from specjax.core.registry import TASKS
+from specjax.decoding.strategy import Strategy
+from specjax.errors import UserError
+from specjax.experiments.config.defaults import example_fields
+from specjax.experiments.config.fields import (
+    DTYPES,
+    check_choices,
+    check_groups,
+    check_integers,
+    check_rows_per_device,
+)
+from specjax.experiments.config.memory import check_decode_memory
+from specjax.experiments.config.settings import check_settings, write_settings
+from specjax.experiments.config.templates import check_group
+from specjax.experiments.decode.data import data_words
+from specjax.experiments.decode.planning import shapes
+from specjax.experiments.decode.strategies import check_models
+from specjax.experiments.selection import parts as select_parts
+from specjax.experiments.selection.arms import TARGET, Arm, arms_of, writers_of
+from specjax.experiments.selection.parts import Job
+from specjax.experiments.selection.times import TIMES, measured
+from specjax.measuring.environment import environment
+from specjax.models.base import LanguageModel
+from specjax.reporting.table import aligned
+from specjax.selection import data, features
+from specjax.selection.reward import ROUGE_L
+from specjax.selection.scores import ALL
+
+_LEAST = {
+    "batch_size": 1,
+    "max_new_tokens": 1,
+    "max_prompt_tokens": 1,
+    "bucket": 1,
+    "repeats": 0,
+    "seed": 0,
+}
+
+
+def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
+    """Makes the data, or goes on where the workdir's run stopped; returns data.json.
+
+    Raises:
+      UserError: when a field, a model or the data cannot be used.
+    """
+    check_decode_memory(config, *check(config))
+    # Times may be asked for afterwards: what is generated does not depend on them.
+    check_settings(config, workdir, free=("repeats",))
+    job = select_parts.prepare(config)
+    timed = select_parts.arm_generators(job)
+    writers = select_parts.writer_generators(job)
+    # Only now: a mistake that was refused above must not claim the workdir for its config.
+    write_settings(config, workdir)
+    outputs = {
+        writer: select_parts.written(job, writer, generator, workdir)
+        for writer, generator in writers.items()
+    }
+    embeddings = select_parts.embedded(job, workdir)
+    times = []
+    if config.repeats:
+        ids = [query.ids for query in job.queries]
+        times = measured(timed, ids, workdir / TIMES, config.repeats, config.seed)
+    rows = select_parts.rows(job, outputs, times)
+    content = description(job, embeddings.shape[1])
+    data.save(workdir, content, rows, embeddings)
+    print(table(rows, list(job.arms)))
+    print(f"offline data in {workdir}")
+    return content
+
+
+def plan(config: ConfigDict) -> None:
+    """Prints arms, who writes, and what is read.
+
+    Raises:
+      UserError: when a field, a model or a file cannot be used.
+    """
+    models, _ = check(config)
+    kind, width = features.source_of(models[TARGET])
+    print(f"target: {config.target}; embeddings: {kind} of width {width}")
+    arms = arms_of(config, models)
+    for name, arm in arms.items():
+        wrote = f"writes {arm.writer.name}" if arm.writer else "writes nothing by itself"
+        print(f"arm {name}: {arm.parameters:,} parameters, {wrote}")
+    for name, task in config.tasks.items():
+        print(f"task {name}: {data_words(task)}, {task.examples or 'all'} queries")
+    print(f"generated: {len(writers_of(arms, models[TARGET]))} outputs for each query")
+    print(f"timed: {config.repeats} decodes by each arm" if config.repeats else "nothing is timed")
+
+
+def check(config: ConfigDict) -> tuple[dict[str, LanguageModel], dict[str, Strategy]]:
+    """Models without weights and the arms' strategies, if every field is one that a run could use.
+
+    Raises:
+      UserError: naming the field, the value and what is allowed.
+    """
+    check_integers(config, _LEAST)
+    check_choices(config, {"dtype": tuple(DTYPES)})
+    check_rows_per_device(config, "batch_size")
+    check_tasks(config)
+    check_groups(config, "strategies")
+    models = shapes(config)
+    arms = arms_of(config, models)
+    strategies = {name: arm.strategy for name, arm in arms.items()}
+    check_models(strategies, tuple(models))
+    if config.repeats == 0:
+        check_writers(arms)
+    return models, strategies
+
+
+def check_tasks(config: ConfigDict) -> None:
+    """Refuses sets of queries that cannot be read, or cannot be told apart from all together."""
+    if not config.tasks or ALL in config.tasks:
+        raise UserError(
+            f"config.tasks has {', '.join(config.tasks) or 'nothing'}; it must name at least one"
+            f" set of queries, none of them called {ALL!r}"
+        )
+    check_groups(config, "tasks")
+    for name, task in config.tasks.items():
+        check_group(example_fields(), task, f"config.tasks.{name}", "a set of queries")
+        check_choices(config, {f"tasks.{name}.task": ("", *TASKS)})
+        check_integers(config, {f"tasks.{name}.examples": 0})
+        if bool(task.task) == bool(task.source_file):
+            raise UserError(
+                f"config.tasks.{name} has task {task.task!r} and source_file {task.source_file!r};"
+                " one of them must say what is read, and only one"
+            )
+
+
+def check_writers(arms: Mapping[str, Arm]) -> None:
+    """Refuses arms about which nothing would be known."""
+    for name, arm in arms.items():
+        if arm.writer is None:
+            raise UserError(
+                f"strategies.{name} drafts without a model that writes by itself, so that only time"
+                " can tell how good it is; config.repeats must be at least 1"
+            )
+
+
+def description(job: Job, width: int) -> dict[str, Any]:
+    """The content of data.json."""
+    return {
+        "environment": environment(),
+        "config": job.config.to_dict(),
+        "queries": len(job.queries),
+        "source": features.source_of(job.target.model)[0],
+        "width": width,
+        "timed": job.config.repeats > 0,
+        "arms": {
+            name: {
+                "parameters": arm.parameters,
+                "writer": arm.writer and arm.writer.name,
+                "strategy": job.config.strategies[name].to_dict(),
+            }
+            for name, arm in job.arms.items()
+        },
+    }
+
+
+def table(rows: list[dict[str, Any]], arms: list[str]) -> str:
+    """Mean agreement of every arm by task, and its milliseconds per token where it was timed."""
+    timed = data.SECONDS in rows[0]
+    head = ["task", "queries", *(f"{arm} {ROUGE_L}" for arm in arms)]
+    head += [f"{arm} ms/token" for arm in (*arms, data.ALONE) if timed]
+    found = []
+    for task in dict.fromkeys(row["task"] for row in rows):
+        own = [row for row in rows if row["task"] == task]
+        cells = [_mean(row[ROUGE_L][arm] for row in own) for arm in arms]
+        cells += [_ms_per_token(own, arm) for arm in (*arms, data.ALONE) if timed]
+        found.append([task, str(len(own)), *cells])
+    return aligned(head, found)
+
+
+def _mean(values: Any) -> str:
+    known = [value for value in values if value is not None]
+    return f"{sum(known) / len(known):.3f}" if known else "-"
+
+
+def _ms_per_token(rows: list[dict[str, Any]], arm: str) -> str:
+    seconds = sum(row[data.SECONDS][arm] for row in rows)
+    return f"{1e3 * seconds / sum(row[data.TOKENS][arm] for row in rows):.3f}"

@@ -1,0 +1,212 @@
+"""The parts of offline data: queries, what each model writes, embeddings, rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+from tqdm import tqdm
+
+from specjax.api import Generator, LoadedModel
+from specjax.checkpoints.trees import load_tree, save_tree
+from specjax.data.batching import make_batch
+from specjax.data.text import Reference
+from specjax.decoding.strategy import Strategy, autoregressive
+from specjax.errors import UserError
+from specjax.experiments.decode.data import stream
+from specjax.experiments.decode.job import load_models
+from specjax.experiments.selection.arms import TARGET, Arm, Writer, arms_of, writers_of
+from specjax.experiments.train.target_outputs import write_outputs
+from specjax.programs import release_programs
+from specjax.selection import features
+from specjax.selection.data import ALONE, SECONDS, TOKENS
+from specjax.selection.reward import ROUGE_L, TOKEN_LCS, rouge_l, token_lcs
+
+OUTPUTS, EMBEDDED = "outputs", "embedded"
+"""Folders in the workdir: what each model wrote, embeddings in parts."""
+
+PART = 1024
+"""Queries whose embeddings are written at a time."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Query:
+    """One prompt."""
+
+    id: str  # its task and its place there
+    task: str
+    text: str
+    reference: Reference | None
+    ids: list[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """Loaded models, arms and queries."""
+
+    config: ConfigDict
+    models: dict[str, LoadedModel]
+    arms: dict[str, Arm]
+    queries: list[Query]
+
+    @property
+    def target(self) -> LoadedModel:
+        return self.models[TARGET]
+
+    def generator(
+        self, target: LoadedModel, drafters: dict[str, LoadedModel], strategy: Strategy
+    ) -> Generator:
+        """A generator under the limits of the config, which all queries fit."""
+        fields = ("max_new_tokens", "max_prompt_tokens", "bucket")
+        limits = {field: self.config[field] for field in fields}
+        made = Generator(target, drafters, strategy, **limits)
+        made.encode([query.ids for query in self.queries])
+        return made
+
+
+def prepare(config: ConfigDict) -> Job:
+    """Loads models and queries; prompts that are too long are left out, and counted.
+
+    Raises:
+      UserError: when a model or the data cannot be used.
+    """
+    models = load_models(config)
+    if models[TARGET].tokenizer is None:
+        raise UserError(f"target {config.target!r} has no tokenizer files")
+    arms = arms_of(config, {name: entry.model for name, entry in models.items()})
+    queries: list[Query] = []
+    for name, task in config.tasks.items():
+        found = _queries(name, task, models[TARGET].tokenizer)
+        kept = [query for query in found if len(query.ids) <= config.max_prompt_tokens]
+        if not kept:
+            raise UserError(
+                f"config.tasks.{name} has no prompt of at most config.max_prompt_tokens,"
+                f" {config.max_prompt_tokens}"
+            )
+        print(f"task {name}: {len(kept)} queries, {len(found) - len(kept)} too long ones left out")
+        queries += kept
+    return Job(config, models, arms, queries)
+
+
+def _queries(name: str, task: ConfigDict, tokenizer: Any) -> list[Query]:
+    examples = list(stream(task))
+    rows = tokenizer([example.source for example in examples]).input_ids if examples else []
+    return [
+        Query(f"{name}/{place}", name, example.source, example.reference, list(ids))
+        for place, (example, ids) in enumerate(zip(examples, rows, strict=True))
+    ]
+
+
+def arm_generators(job: Job) -> dict[str, Generator]:
+    """The target alone, then every arm that drafts, as a decode runs them."""
+    drafters = {name: entry for name, entry in job.models.items() if name != TARGET}
+    settings = next(iter(job.arms.values())).strategy.settings
+    alone = autoregressive(**dict(zip(("temperature", "top_k", "top_p"), settings, strict=True)))
+    found = {ALONE: job.generator(job.target, {}, alone)}
+    for name, arm in job.arms.items():
+        if not arm.strategy.autoregressive:
+            found[name] = job.generator(job.target, drafters, arm.strategy)
+    return found
+
+
+def writer_generators(job: Job) -> dict[Writer, Generator]:
+    """Every model that writes by itself."""
+    found = {}
+    for writer in writers_of(job.arms, job.target.model):
+        # The first layers of a model run on its own parameters, the others are not looked at.
+        model = dataclasses.replace(
+            job.models[writer.weights], model=writer.model, tokenizer=job.target.tokenizer
+        )
+        strategy = autoregressive(temperature=writer.temperature)
+        found[writer] = job.generator(model, {}, strategy)
+    return found
+
+
+def written(job: Job, writer: Writer, generator: Generator, workdir: Path) -> list[list[int]]:
+    """Generated ids of every query, from the workdir or newly generated."""
+    (workdir / OUTPUTS).mkdir(exist_ok=True)
+    return write_outputs(
+        generator,
+        [query.text for query in job.queries],
+        [query.ids for query in job.queries],
+        workdir / OUTPUTS / f"{writer.name}.jsonl",
+        batch_size=job.config.batch_size,
+        seed=job.config.seed,
+        title=writer.name,
+    )
+
+
+def embedded(job: Job, workdir: Path) -> np.ndarray:
+    """Embeddings [N, D] float32 of every query, from the workdir or newly computed."""
+    (workdir / EMBEDDED).mkdir(exist_ok=True)
+    order = sorted(range(len(job.queries)), key=lambda i: -len(job.queries[i].ids))
+    width = features.source_of(job.target.model)[1]
+    found = np.zeros((len(order), width), np.float32)
+    with tqdm(total=len(order), desc="embeddings", unit="query") as bar:
+        for start in range(0, len(order), PART):
+            part = order[start : start + PART]
+            file = workdir / EMBEDDED / f"{start // PART:05d}.safetensors"
+            if not file.exists():
+                save_tree({"embeddings": _embeddings(job, part)}, file)
+            like = jax.ShapeDtypeStruct((len(part), width), np.float32)
+            found[part] = load_tree(file, {"embeddings": like}, "embeddings", "the config")[
+                "embeddings"
+            ]
+            bar.update(len(part))
+    return found
+
+
+def _embeddings(job: Job, part: list[int]) -> np.ndarray:
+    size, bucket, model = job.config.batch_size, job.config.bucket, job.target.model
+    found = []
+    for start in range(0, len(part), size):
+        ids = [job.queries[index].ids for index in part[start : start + size]]
+        batch = make_batch(ids, size, first=0, pad=model.pad, bucket=bucket, limit=0)
+        made = features.embeddings(model, job.target.params, batch)
+        found.append(np.asarray(made)[: batch.rows])
+        release_programs()
+    return np.concatenate(found)
+
+
+def rows(
+    job: Job, outputs: dict[Writer, list[list[int]]], times: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """One row for each query: outputs, agreement with the target, and times if there are any."""
+    plain = {writer.name: _plain(job, made) for writer, made in outputs.items()}
+    tokenizer = job.target.tokenizer
+    texts = {
+        name: tokenizer.batch_decode(made, skip_special_tokens=True) for name, made in plain.items()
+    }
+    found = []
+    for index, query in enumerate(tqdm(job.queries, desc="agreement", unit="query")):
+        row = {"id": query.id, "task": query.task, "text": query.text}
+        row["reference"] = query.reference
+        row["outputs"] = {name: texts[name][index] for name in plain}
+        row[ROUGE_L], row[TOKEN_LCS] = {}, {}
+        for arm, each in job.arms.items():
+            if each.writer is None:
+                row[ROUGE_L][arm] = row[TOKEN_LCS][arm] = None
+                continue
+            name = each.writer.name
+            row[ROUGE_L][arm] = rouge_l(texts[TARGET][index], texts[name][index])
+            row[TOKEN_LCS][arm] = token_lcs(plain[TARGET][index], plain[name][index])
+        found.append(row | _times(job, times[index]) if times else row)
+    return found
+
+
+def _plain(job: Job, made: list[list[int]]) -> list[list[int]]:
+    """Ids without the end of the text, on which all would agree."""
+    ends = set(job.target.model.eos)
+    return [[token for token in row if token not in ends] for row in made]
+
+
+def _times(job: Job, measured: dict[str, Any]) -> dict[str, Any]:
+    """Measured fields by arm; one that drafts nothing is the target alone."""
+    return {
+        field: {arm: measured[field].get(arm, measured[field][ALONE]) for arm in (*job.arms, ALONE)}
+        for field in (SECONDS, TOKENS)
+    }

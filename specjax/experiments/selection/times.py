@@ -1,0 +1,82 @@
+"""Measured decodes of every query by every arm, one query at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tqdm import tqdm
+
+from specjax.api import Generator
+from specjax.data.batching import Batch
+from specjax.errors import UserError
+from specjax.experiments.decode.job import timed
+from specjax.experiments.train.target_outputs import whole_lines
+from specjax.programs import release_programs
+from specjax.selection.data import SECONDS, TOKENS
+
+TIMES = "seconds.jsonl"
+"""In the workdir."""
+
+
+def measured(
+    generators: Mapping[str, Generator],
+    ids: Sequence[Sequence[int]],
+    file: Path,
+    repeats: int,
+    seed: int,
+) -> list[dict[str, Any]]:
+    """One row {"index", "seconds", "tokens"} by generator for each query, in order.
+
+    Seconds are the median of `repeats` decodes from host tokens to host tokens, unbatched, the
+    generators one after another. Queries of one padded length follow each other and each program
+    runs once before it is timed. A killed run goes on after the last whole line of `file`.
+
+    Raises:
+      UserError: when the file is of other generators.
+    """
+    made = {row["index"]: row for row in whole_lines(file)}
+    for row in made.values():
+        if set(row[SECONDS]) != set(generators):
+            raise UserError(f"{str(file)!r} times other arms; remove it, or use another workdir")
+    first = next(iter(generators.values()))
+    batches = {
+        index: first.batch([list(row)], first.padded_size(1), first=index)
+        for index, row in enumerate(ids)
+        if index not in made
+    }
+    left = sorted(batches, key=lambda index: batches[index].tokens.shape[1])
+    ready: tuple[int, ...] = ()
+    with (
+        file.open("a", encoding="utf-8") as lines,
+        tqdm(total=len(ids), initial=len(made), desc="seconds", unit="query") as bar,
+    ):
+        for index in left:
+            batch = batches[index]
+            if batch.tokens.shape != ready:
+                release_programs()
+                for generator in generators.values():
+                    timed(generator, batch, seed)
+                ready = batch.tokens.shape
+            made[index] = {"index": index} | _decode(generators, batch, repeats, seed)
+            lines.write(json.dumps(made[index]) + "\n")
+            lines.flush()
+            bar.update()
+    return [made[index] for index in range(len(ids))]
+
+
+def _decode(
+    generators: Mapping[str, Generator], batch: Batch, repeats: int, seed: int
+) -> dict[str, dict[str, Any]]:
+    found: dict[str, list[tuple[float, int]]] = {name: [] for name in generators}
+    for _ in range(repeats):
+        for name, generator in generators.items():
+            seconds, rows, _ = timed(generator, batch, seed)
+            found[name].append((seconds, len(rows[0])))
+    return {
+        SECONDS: {name: median(s for s, _ in each) for name, each in found.items()},
+        TOKENS: {name: each[0][1] for name, each in found.items()},
+    }

@@ -1,0 +1,1 @@
+"""Fields of a config over a grid, one decode experiment a point, resumable."""

@@ -1,0 +1,294 @@
+"""The points of a sweep: a decode config with some of its fields changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from specjax.errors import UserError
+from specjax.experiments.config.file import read_config
+from specjax.experiments.config.templates import check_shape
+from specjax.experiments.decode.checks import check_decode
+from specjax.experiments.decode.strategies import chosen, kept
+
+MODEL_FIELDS = (
+    "target",
+    "drafter",
+    "drafters",
+    "dtype",
+    "mesh",
+    "split_drafters",
+    "ignore_generation_config",
+)
+"""Fields of a decode config that decide which models are loaded, and how."""
+
+MOST_POINTS = 10_000
+
+_STRATEGIES = "strategies"
+_LONGEST = 80  # characters of a folder name
+_NO_WORDS = re.compile(r"[^A-Za-z0-9._,=+-]+")
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """One run of a sweep."""
+
+    name: str  # of its folder
+    fields: Mapping[str, Any]  # dotted field -> value
+    config: ConfigDict
+
+    @property
+    def label(self) -> str:
+        """The changed fields in words."""
+        return ", ".join(f"{_short(field)} {_word(x)}" for field, x in self.fields.items())
+
+    @property
+    def models(self) -> str:
+        """Equal for points that can share loaded models."""
+        found = self.config.to_dict()
+        return json.dumps([found[field] for field in MODEL_FIELDS], sort_keys=True)
+
+
+def points(config: ConfigDict) -> list[Point]:
+    """Every combination of the grid's values, those with the same models together.
+
+    Raises:
+      UserError: when the base or a field or value of the grid cannot be used.
+    """
+    base = base_config(config)
+    grid = flat_grid(config.grid)
+    for field, values in grid.items():
+        check_values(base, field, values)
+    fields = [fields for fields, _ in groups(grid, config.strategies, config.get("apart", False))]
+    check_count("config.grid", *fields)
+    changes = combinations(grid, config.strategies, config.get("apart", False))
+    names = folder_names([fields for fields, _ in changes])
+    found = [
+        Point(name, fields, changed(base, fields, strategies))
+        for name, (fields, strategies) in zip(names, changes, strict=True)
+    ]
+    for point in found:
+        check_point(point)
+    order = {point.models: index for index, point in reversed(list(enumerate(found)))}
+    return sorted(found, key=lambda point: order[point.models])
+
+
+def check_count(field: str, *grids: Mapping[str, Sequence[Any]]) -> None:
+    """Refuses values by field that have more combinations than anyone runs."""
+    count = sum(math.prod(map(len, grid.values())) for grid in grids)
+    if count > MOST_POINTS:
+        raise UserError(
+            f"{field} has {count:,} combinations of its values; it must have at most"
+            f" {MOST_POINTS:,}"
+        )
+
+
+def combinations(
+    grid: Mapping[str, Sequence[Any]], strategies: Sequence[str], apart: bool
+) -> list[tuple[dict[str, Any], Sequence[str]]]:
+    """Every combination of the grid's values, and the strategies to decode with it.
+
+    `apart` crosses the fields of one strategy only, and decodes no other with them.
+    """
+    return [
+        (dict(zip(own, values, strict=True)), group)
+        for own, group in groups(grid, strategies, apart)
+        for values in itertools.product(*own.values())
+    ]
+
+
+def groups(
+    grid: Mapping[str, Sequence[Any]], strategies: Sequence[str], apart: bool
+) -> list[tuple[dict[str, Sequence[Any]], Sequence[str]]]:
+    """The fields that are crossed with each other, and the strategies that decode with them."""
+    names = dict.fromkeys(_strategy_of(field) for field in grid) if apart else {}
+    return [
+        (
+            {
+                field: values
+                for field, values in grid.items()
+                if not apart or _strategy_of(field) in (None, *group)
+            },
+            group,
+        )
+        for group in [(name,) for name in names if name] or [tuple(strategies)]
+    ]
+
+
+def _strategy_of(field: str) -> str | None:
+    """The strategy whose field it is."""
+    first, *rest = field.split(".")
+    return rest[0] if first == _STRATEGIES and rest else None
+
+
+def proposed_grid(base: ConfigDict) -> dict[str, tuple[Any, ...]]:
+    """The grid that a decode config brings along in `sweep`, to be swept apart."""
+    return {
+        f"{_STRATEGIES}.{name}.{field}": tuple(values)
+        for name, fields in base.get("sweep", {}).items()
+        for field, values in fields.items()
+    }
+
+
+def base_config(config: ConfigDict) -> ConfigDict:
+    """The decode config that every point starts from.
+
+    Raises:
+      UserError: when it is of another experiment, or lacks one of its fields.
+    """
+    base = read_config(config.base) if isinstance(config.base, str) else config.base
+    if base.get("experiment") != "decode":
+        raise UserError(
+            f"config.base.experiment is {base.get('experiment')!r}; it must be 'decode'"
+        )
+    check_shape(base, "config.base")
+    return chosen(base)
+
+
+def flat_grid(grid: ConfigDict) -> dict[str, tuple[Any, ...]]:
+    """Values by dotted field.
+
+    Raises:
+      UserError: when there are none.
+    """
+    if not grid:
+        raise UserError("config.grid is empty; it must give values to at least one field")
+    found: dict[str, tuple[Any, ...]] = {}
+
+    def gather(node: ConfigDict, path: str) -> None:
+        for name, value in node.items():
+            field = f"{path}.{name}" if path else name
+            if isinstance(value, ConfigDict):
+                gather(value, field)
+            elif isinstance(value, (list, tuple)) and len(value):
+                found[field] = tuple(value)
+            else:
+                raise UserError(
+                    f"config.grid.{field} is {value!r}; it must be a list of at least one value"
+                )
+
+    gather(grid, "")
+    return found
+
+
+def parse_grid(words: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+    """Values by field, from words `field=value,value`; values are JSON, else words.
+
+    Raises:
+      UserError: when there is no field or no value.
+    """
+    found = {}
+    for each in words:
+        field, equals, values = each.partition("=")
+        if not (field and equals and values):
+            raise UserError(
+                f"{each!r} behind the base config is not a field; it must be field=value,value"
+            )
+        found[field.strip()] = tuple(_parsed(value.strip()) for value in values.split(","))
+    return found
+
+
+def _parsed(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except json.JSONDecodeError:
+        return value
+
+
+def check_values(base: ConfigDict, field: str, values: Sequence[Any]) -> None:
+    """Refuses fields that the base lacks and values of another type than its own.
+
+    A strategy spells only some of its fields: `check_point` knows all and their types.
+    """
+    *path, last = field.split(".")
+    node = base
+    for part in path:
+        node = node.get(part) if isinstance(node, ConfigDict) else None
+    in_strategy = path[:1] == [_STRATEGIES]
+    if not isinstance(node, ConfigDict) or not (in_strategy or last in node):
+        raise UserError(f"config.grid.{field} is not a field of the base config")
+    if isinstance(node.get(last), ConfigDict):
+        raise UserError(f"config.grid.{field} is a group of fields; it must name one of them")
+    if len(set(map(repr, values))) < len(values):
+        raise UserError(f"config.grid.{field} is {list(values)!r}; its values must differ")
+    for value in () if in_strategy else values:
+        if not _of_type(value, node[last]):
+            raise UserError(
+                f"config.grid.{field} has {value!r}; it must be of type"
+                f" {type(node[last]).__name__}, as {node[last]!r} of the base config"
+            )
+
+
+def _of_type(value: Any, current: Any) -> bool:
+    """Whether a value can take the place of another; whole numbers are floats too."""
+    allowed = (int, float) if type(current) is float else type(current)
+    return isinstance(value, allowed) and isinstance(value, bool) == isinstance(current, bool)
+
+
+def changed(base: ConfigDict, fields: Mapping[str, Any], strategies: Sequence[str]) -> ConfigDict:
+    """The base with other values, and with `strategies` and baselines only unless empty.
+
+    Raises:
+      UserError: when the base has no such strategy.
+    """
+    made = base.copy_and_resolve_references()
+    made.sweep = ConfigDict()  # a grid that grows must leave finished points finished
+    with made.unlocked(), made.ignore_type():
+        for field, value in fields.items():
+            *path, last = field.split(".")
+            node = made
+            for part in path:
+                node = node[part]
+            node[last] = value
+    if strategies:
+        made.strategies = kept(made.strategies, strategies)
+    return made
+
+
+def check_point(point: Point) -> None:
+    """Refuses a point that could never run, naming it."""
+    try:
+        check_decode(point.config)
+    except UserError as error:
+        raise UserError(f"point {point.label}: {error}") from None
+
+
+def folder_names(changes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A readable name for every combination, different in any case of letters.
+
+    Independent of the other points as far as possible: a grid may grow between runs.
+    """
+    plain = [
+        _NO_WORDS.sub("_", ",".join(f"{_short(field)}={_word(x)}" for field, x in each.items()))
+        for each in changes
+    ]
+    folded = [name.lower() for name in plain]
+    return [
+        name
+        if folded.count(name.lower()) == 1 and len(name) <= _LONGEST
+        else f"{name[:_LONGEST]}-{_digest(each)}"
+        for name, each in zip(plain, changes, strict=True)
+    ]
+
+
+def _digest(fields: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _short(field: str) -> str:
+    return field.removeprefix(f"{_STRATEGIES}.")
+
+
+def _word(value: Any) -> str:
+    """A value in a name; of a path its last part."""
+    if isinstance(value, float):
+        return format(value, "g")
+    return str(value).rstrip("/").rpartition("/")[2]

@@ -1,0 +1,213 @@
+"""The sweep experiment: a decode config over a grid of its fields, one run for each point."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from ml_collections import ConfigDict
+from tqdm import tqdm
+
+from specjax.api import LoadedModel
+from specjax.experiments.decode import job as decode
+from specjax.experiments.sweep.best import best, best_table
+from specjax.experiments.sweep.grid import Point, points
+from specjax.metrics.pareto import front
+from specjax.reporting.plots import style
+from specjax.reporting.plots.pareto import quality_against_speed
+from specjax.reporting.report import PLOTS
+from specjax.reporting.table import aligned, cell
+from specjax.writing import replacing, write_jsonl
+
+ROWS, TABLE, BEST, RUNS = "sweep.jsonl", "sweep.csv", "best.csv", "runs"
+"""In the workdir: one line for each run, one for each run and strategy, the fastest point of each
+strategy at a given quality, folders of the runs."""
+
+_FIGURES = (
+    "tokens",
+    "ms_per_token",
+    "speedup",
+    "speedup_predicted",
+    "acceptance_rate",
+    "tokens_per_target_call",
+    "layers_per_token",
+    "identical_to_target",
+    "differing",
+    "near_ties",
+    "lossless",
+    "baseline",
+    "quality",
+)
+"""Fields of a strategy in results.json that a row keeps."""
+
+Row = dict[str, Any]
+"""{"point", "fields", "error" (None when it ran), "strategies": {name: figures}}"""
+
+
+def run(config: ConfigDict, workdir: Path) -> list[Row]:
+    """Runs every point that has not finished yet and writes rows, table and plots.
+
+    A point has finished when its folder holds results of the very config. One that fails leaves
+    its error in its row and is tried again by the next call. Loaded models and compiled programs
+    serve all points that can share them. Returns the rows.
+
+    Raises:
+      UserError: when the base config or the grid cannot be used.
+    """
+    found = points(config)
+    (workdir / RUNS).mkdir(parents=True, exist_ok=True)
+    rows = {}
+    models: dict[str, LoadedModel] = {}
+    loaded = ""
+    with tqdm(found, unit="point") as bar:
+        for point in bar:
+            bar.set_description(point.label)
+            folder = workdir / RUNS / point.name
+            results = finished(point, folder)
+            error = None
+            if results is None:
+                try:
+                    if point.models != loaded:
+                        if loaded:
+                            # Two sets of models may not fit into memory together.
+                            models, loaded = {}, ""
+                            jax.clear_caches()
+                        models, loaded = decode.load_models(point.config), point.models
+                    results = run_point(point, models, folder)
+                except Exception as problem:  # whatever it is, the other points go on
+                    error = f"{type(problem).__name__}: {problem}"
+                    tqdm.write(f"{point.label} failed: {error}")
+            rows[point.name] = row(point, results, error)
+            write_jsonl(workdir / ROWS, list(rows.values()))
+    write_summary(list(rows.values()), found, workdir)
+    return list(rows.values())
+
+
+def plan(config: ConfigDict) -> None:
+    """Prints the points.
+
+    Raises:
+      UserError: when the base config or the grid cannot be used.
+    """
+    found = points(config)
+    sets = list(dict.fromkeys(point.models for point in found))
+    print(f"{len(found)} runs; models are loaded {len(sets)} time(s)")
+    fields = list(dict.fromkeys(field for point in found for field in point.fields))
+    lines = [
+        [
+            point.name,
+            *(repr(point.fields[field]) if field in point.fields else "-" for field in fields),
+            str(sets.index(point.models) + 1),
+        ]
+        for point in found
+    ]
+    print(aligned(["folder in runs/", *fields, "models"], lines))
+    names = dict.fromkeys(name for point in found for name in point.config.strategies)
+    print(f"strategies: {', '.join(names)}")
+
+
+def finished(point: Point, folder: Path) -> dict[str, Any] | None:
+    """The results of a point that ran to its end with this very config, else None."""
+    try:
+        results = json.loads((folder / "results.json").read_text("utf-8"))
+    except (OSError, json.JSONDecodeError):
+        return None
+    same = results.get("config") == json.loads(json.dumps(point.config.to_dict()))
+    return results if same else None
+
+
+def run_point(point: Point, models: dict[str, LoadedModel], folder: Path) -> dict[str, Any]:
+    """One decode experiment; what it prints goes to `printed.txt` in its folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (
+        (folder / "printed.txt").open("w", encoding="utf-8") as out,
+        contextlib.redirect_stdout(out),
+    ):
+        return decode.finish(decode.prepare(point.config, models), folder)
+
+
+def row(point: Point, results: dict[str, Any] | None, error: str | None) -> Row:
+    """One line of sweep.jsonl."""
+    strategies = results["strategies"] if results else {}
+    figures = {
+        name: {field: entry.get(field) for field in _FIGURES} for name, entry in strategies.items()
+    }
+    return {"point": point.name, "fields": point.fields, "error": error, "strategies": figures}
+
+
+def write_summary(rows: Sequence[Row], found: Sequence[Point], workdir: Path) -> None:
+    """Writes sweep.csv and the Pareto plots; prints the table."""
+    lines = [
+        {"point": each["point"], "label": point.label, "strategy": name, **each["fields"], **entry}
+        for each, point in zip(rows, found, strict=True)
+        for name, entry in each["strategies"].items()
+    ]
+    failed = [each for each in rows if each["error"]]
+    print(f"{len(rows) - len(failed)} of {len(rows)} runs in {workdir}")
+    for each in failed:
+        print(f"failed: {each['point']}: {each['error']}")
+    if not lines:
+        return
+    speed, words = speed_axis(found)
+    metrics = list(lines[0]["quality"])
+    for line in lines:
+        line.update(line.pop("quality"))
+    for metric in metrics:
+        speeds, qualities = [speed(line) for line in lines], [line[metric] for line in lines]
+        for line, on in zip(lines, front(speeds, qualities), strict=True):
+            line[f"front_{metric}"] = bool(on)
+        series, labels = [line["strategy"] for line in lines], [line["label"] for line in lines]
+        axes = words, f"{metric} (points of 100)"
+        figure = quality_against_speed(speeds, qualities, series, labels, axes)
+        style.save(figure, workdir / PLOTS, f"pareto_{metric}")
+    choices = best(lines, speed, metrics[0]) if metrics else []
+    if choices:
+        write_csv(workdir / BEST, choices)
+    write_csv(workdir / TABLE, [{k: x for k, x in line.items() if k != "label"} for line in lines])
+    print_table(lines, metrics)
+    if choices:
+        print(best_table(choices, words, metrics[0]))
+
+
+def speed_axis(found: Sequence[Point]) -> tuple[Callable[[Row], float], str]:
+    """What is called speed, and its axis label.
+
+    Speedups of different models, data or batch sizes are against different baselines.
+    """
+    if all(field.startswith("strategies.") for point in found for field in point.fields):
+        return (lambda line: line["speedup"]), "speedup over autoregressive decoding (times)"
+    return (lambda line: 1e3 / line["ms_per_token"]), "speed (tokens per second)"
+
+
+def write_csv(file: Path, lines: Sequence[dict[str, Any]]) -> None:
+    """One line for each run and strategy, under the names of the fields."""
+    names = list(dict.fromkeys(name for line in lines for name in line))
+    with replacing(file) as partial, partial.open("w", encoding="utf-8", newline="") as out:
+        writer = csv.DictWriter(out, names)
+        writer.writeheader()
+        writer.writerows(lines)
+
+
+def print_table(lines: Sequence[dict[str, Any]], metrics: Sequence[str]) -> None:
+    """The figures of every run and strategy; a star marks the Pareto front of the first metric."""
+    columns = (
+        ("ms/token", "ms_per_token", ".3f"),
+        ("speedup", "speedup", ".2f"),
+        ("accepted", "acceptance_rate", ".3f"),
+        *((metric, metric, ".2f") for metric in metrics),
+    )
+    rows = [
+        [
+            line["label"],
+            line["strategy"],
+            *(cell(line[field], form) for _, field, form in columns),
+            "*" if any(line[f"front_{metric}"] for metric in metrics[:1]) else "",
+        ]
+        for line in lines
+    ]
+    print(aligned(["point", "strategy", *(title for title, _, _ in columns), "front"], rows))

@@ -1,0 +1,167 @@
+"""The rows that a training config names: texts, token ids, and the streams of batches."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from specjax.api import Generator, LoadedModel
+from specjax.data.encoding import Encoder
+from specjax.data.pipeline import Batches, Mixture
+from specjax.data.ragged import Pairs, Ragged
+from specjax.data.text import Example
+from specjax.decoding.strategy import autoregressive
+from specjax.errors import UserError
+from specjax.experiments.decode.data import load_data
+from specjax.experiments.train.target_outputs import write_outputs
+from specjax.models.base import LanguageModel
+
+OUTPUTS = "target_outputs.jsonl"
+"""In the workdir: what the target said to the training inputs."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Texts:
+    """Examples to train on and to evaluate on, and the metric of the latter."""
+
+    train: list[Example]
+    validation: list[Example]
+    metric: str
+
+
+def load_texts(config: ConfigDict) -> Texts:
+    """Reads both sides of a config, prefixes put before the prompts.
+
+    Raises:
+      UserError: when they cannot be read, or what is left to train on fills no batch.
+    """
+    found = _read(config)
+    if len(found.train) < config.batch_size:
+        raise UserError(
+            f"config.batch_size is {config.batch_size}; there are {len(found.train)} training rows"
+        )
+    if config.sequences.data > 0 and any(example.output is None for example in found.train):
+        raise UserError(
+            f"config.sequences.data is {config.sequences.data}, but not every training row has an"
+            " output"
+        )
+    return found
+
+
+def _read(config: ConfigDict) -> Texts:
+    data = load_data(config.train, more=False)
+    train = _prefixed(config.train, data.examples)
+    side = config.validation
+    if side.task or side.source_file:
+        found = load_data(side, more=False)
+        return Texts(train, _prefixed(side, found.examples), found.metric)
+    count = side.examples
+    if not 0 < count < len(train):
+        raise UserError(
+            f"config.validation.examples is {count}; without a source of their own these are the"
+            f" last of the {len(train)} training rows: it must be from 1 to {len(train) - 1}"
+        )
+    return Texts(train[:-count], train[-count:], side.metric or data.metric)
+
+
+def _prefixed(side: ConfigDict, examples: list[Example]) -> list[Example]:
+    return [dataclasses.replace(e, source=side.prefix + e.source) for e in examples]
+
+
+def encoder_of(config: ConfigDict, model: LanguageModel, tokenizer: Any) -> Encoder:
+    """How texts become ids for a model.
+
+    Raises:
+      UserError: when the model has no token that ends an output.
+    """
+    if not model.eos:
+        raise UserError("config.model has no end-of-sequence token; give model.shape.eos_token_id")
+    return Encoder(
+        tokenizer,
+        model.start_token is None,
+        model.eos[0],
+        config.max_prompt_tokens,
+        config.max_output_tokens,
+    )
+
+
+def encode(encoder: Encoder, examples: list[Example], field: str) -> Pairs:
+    """Prompts and outputs as ids; rows without an output have an empty one.
+
+    Raises:
+      UserError: when a prompt is empty.
+    """
+    prompts = encoder.prompts([example.source for example in examples])
+    for index, prompt in enumerate(prompts):
+        if not len(prompt):
+            raise UserError(f"config.{field} row {index + 1} has an empty prompt")
+    outputs = encoder.outputs(
+        [example.source for example in examples], [example.output or "" for example in examples]
+    )
+    return Pairs(prompts, outputs)
+
+
+def batches_of(config: ConfigDict, model: LanguageModel, pairs: Pairs, seed: int) -> Batches:
+    """Training batches of rows."""
+    return Batches(
+        pairs,
+        batch_size=config.batch_size,
+        bucket=config.bucket,
+        seed=seed,
+        start_token=model.start_token,
+        pad=model.pad,
+        learn_prompt=config.learn_prompt,
+    )
+
+
+def mixture(
+    config: ConfigDict,
+    model: LanguageModel,
+    encoder: Encoder,
+    examples: list[Example],
+    target: LoadedModel | None,
+    workdir: Path,
+) -> Mixture:
+    """The batches of every step, drawn from the streams of `config.sequences`.
+
+    What the target says is generated first, or read where an earlier run left it.
+    """
+    weights = {kind: share for kind, share in config.sequences.items() if share > 0}
+    pairs = encode(encoder, examples, "train")
+    streams: Mapping[str, Pairs] = {kind: pairs for kind in weights}
+    if "target" in weights:
+        outputs = target_outputs(config, target, examples, pairs.prompts, workdir)
+        streams = {**streams, "target": Pairs(pairs.prompts, outputs)}
+    made = {
+        kind: batches_of(config, model, rows, config.seed + place)
+        for place, (kind, rows) in enumerate(streams.items())
+    }
+    return Mixture(made, weights, config.optimizer.steps, config.seed)
+
+
+def target_outputs(
+    config: ConfigDict, target: LoadedModel, examples: list[Example], ids: Ragged, workdir: Path
+) -> Ragged:
+    """What the target says to every training input, from the workdir or newly generated."""
+    settings = config.target_outputs
+    generator = Generator(
+        target,
+        strategy=autoregressive(temperature=settings.temperature),
+        max_new_tokens=config.max_output_tokens,
+        max_prompt_tokens=config.max_prompt_tokens,
+        bucket=config.bucket,
+    )
+    prompts = [example.source for example in examples]
+    rows = write_outputs(
+        generator,
+        prompts,
+        ids,
+        workdir / OUTPUTS,
+        batch_size=settings.batch_size,
+        seed=config.seed,
+    )
+    return Ragged(rows)

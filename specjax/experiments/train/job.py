@@ -1,0 +1,318 @@
+"""Training a model: fine-tuning, alignment, distillation, early exits, from scratch.
+
+The config (`defaults.train_config`) says it all: a model (a checkpoint, layers of one, or a shape),
+sequences (of the data, of the target, of the model itself) and an objective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from ml_collections import ConfigDict
+
+from specjax.api import LoadedModel, load
+from specjax.checkpoints.tokenizer import check_same_vocabulary
+from specjax.core.registry import METRICS, TASKS
+from specjax.data.encoding import Encoder
+from specjax.data.pipeline import Mixture, pad_batch
+from specjax.data.text import Example
+from specjax.errors import UserError
+from specjax.experiments.config.fields import (
+    DTYPES,
+    check_choices,
+    check_integers,
+    check_numbers,
+    check_rows_per_device,
+    is_number,
+)
+from specjax.experiments.config.settings import check_settings, write_settings
+from specjax.experiments.decode.data import NO_METRIC
+from specjax.experiments.train import data as train_data
+from specjax.experiments.train.model import check_start, load_start
+from specjax.experiments.train.objective import frozen_of, needing_teacher, objective_of
+from specjax.experiments.train.planning import check_memory, show_plan
+from specjax.experiments.train.scores import Heldout, Scores, acceptance_name
+from specjax.experiments.train.subject import Subject, subject_of
+from specjax.measuring.environment import environment
+from specjax.models.base import Params
+from specjax.parallel.mesh import mesh_of
+from specjax.parallel.sharding import Layout
+from specjax.training.log import evaluations
+from specjax.training.objective import Frozen, Objective
+from specjax.training.on_policy import OwnSequences
+from specjax.training.optimizer import Optimizer
+from specjax.training.step import Task
+from specjax.training.trainer import Run, fit
+from specjax.writing import write_json
+
+_LEAST = {
+    "optimizer.steps": 1,
+    "optimizer.warmup": 0,
+    "batch_size": 1,
+    "accumulate": 1,
+    "bucket": 1,
+    "max_prompt_tokens": 1,
+    "max_output_tokens": 1,
+    "seed": 0,
+    "target_outputs.batch_size": 1,
+    "evaluation.every": 1,
+    "evaluation.batch_size": 1,
+    "train.examples": 0,
+    "validation.examples": 0,
+}
+_RANGES = {
+    "dropout": (0.0, 0.99),
+    "target_outputs.temperature": (0.0, 1e3),
+    "sequences.data": (0.0, 1e6),
+    "sequences.target": (0.0, 1e6),
+    "sequences.drafter": (0.0, 1e6),
+    "optimizer.learning_rate": (1e-9, 1e3),
+    "optimizer.clip": (0.0, 1e6),
+    "optimizer.weight_decay": (0.0, 1e3),
+}
+
+HOTTEST = 2.0
+"""Temperature beyond which texts are noise, and acceptance says nothing."""
+
+
+def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
+    """Trains to the end, or goes on where the workdir's run stopped; returns results.json."""
+    check_train_fields(config)
+    check_settings(config, workdir)
+    check_memory(config)
+    mesh = mesh_of(config.mesh.to_dict())
+    ignored = {"ignore_generation_config": config.ignore_generation_config}
+    dtype = DTYPES[config.dtype]
+    target = load(config.target, dtype, mesh=mesh, **ignored) if config.target else None
+    start = load_start(config, target, mesh)
+    if target is not None:
+        check_same_vocabulary("in training", start, target)
+    texts = train_data.load_texts(config)
+    encoder = train_data.encoder_of(config, start.model, start.tokenizer)
+    objective = objective_of(config)
+    subject = subject_of(objective, start, config.seed)
+    task = task_of(config, start, objective)
+    frozen = frozen_of(objective, start, target)
+    scores = scores_of(config, task, frozen, subject, target, texts, encoder)
+    scores.check(config.evaluation.keep)
+    # Only now: a mistake that was refused above must not claim the workdir for its config.
+    write_settings(config, workdir)
+    batches = train_data.mixture(config, start.model, encoder, texts.train, target, workdir)
+    params = fit(run_of(config, subject, task, frozen, batches, scores), workdir)
+    places = subject.save(params, workdir)
+    return write_results(config, subject, texts, places, workdir)
+
+
+def plan(config: ConfigDict) -> None:
+    """Prints what the run would need."""
+    check_train_fields(config)
+    show_plan(config)
+
+
+def check_train_fields(config: ConfigDict) -> None:
+    """Refuses values that no run could use.
+
+    Raises:
+      UserError: naming the field, the value and what is allowed.
+    """
+    check_integers(config, _LEAST)
+    check_choices(config, {"dtype": tuple(DTYPES)} | sides())
+    check_numbers(config, _RANGES)
+    objective = objective_of(config)
+    check_schedule(config)
+    check_acceptance(config.evaluation.acceptance)
+    check_layers(config.model)
+    check_rows_per_device(
+        config, "batch_size", "evaluation.batch_size", "target_outputs.batch_size"
+    )
+    check_start(config.model)
+    if config.batch_size % config.accumulate:
+        raise UserError(
+            f"config.batch_size is {config.batch_size}; it must be a multiple of config.accumulate,"
+            f" {config.accumulate}"
+        )
+    if not any(config.sequences.values()):
+        raise UserError(
+            "config.sequences is all zero; one of data, target, drafter must have a share"
+        )
+    for field, needed in (
+        ("sequences.target", config.sequences.target > 0),
+        ("objective.name", objective.needs_teacher),
+    ):
+        if needed and not config.target:
+            raise UserError(f"config.target is empty; config.{field} needs a directory or hub id")
+    if config.sequences.drafter and not objective.needs_teacher:
+        raise UserError(
+            "config.sequences.drafter is on-policy, which teaches nothing without a target's"
+            f" distributions; config.objective.name must be {needing_teacher()}"
+        )
+    optimizer_of(config)
+
+
+def sides() -> dict[str, tuple[str, ...]]:
+    """What the texts of either side may be called."""
+    names = {"task": ("", *TASKS), "metric": ("", *METRICS)}
+    return {f"{side}.{field}": names[field] for side in ("train", "validation") for field in names}
+
+
+def check_schedule(config: ConfigDict) -> None:
+    """Refuses a learning rate that is still growing when the run ends."""
+    steps, warmup = config.optimizer.steps, config.optimizer.warmup
+    if warmup > steps:
+        raise UserError(
+            f"config.optimizer.warmup is {warmup:,}; it must be at most config.optimizer.steps,"
+            f" {steps:,}"
+        )
+
+
+def check_layers(settings: ConfigDict) -> None:
+    """Refuses what cannot be the number of a layer."""
+    for field in ("decoder_layers", "encoder_layers"):
+        for layer in settings[field]:
+            if not isinstance(layer, int) or isinstance(layer, bool):
+                raise UserError(
+                    f"config.model.{field} has {layer!r}; it must be the number of a layer, counted"
+                    " from 0"
+                )
+
+
+def check_acceptance(temperatures: Sequence[float]) -> None:
+    """Refuses what is no temperature to measure acceptance at, and one that is there twice."""
+    for value in temperatures:
+        if not is_number(value) or not 0 <= value <= HOTTEST:
+            raise UserError(
+                f"config.evaluation.acceptance has {value!r}; it must be a temperature from 0 to"
+                f" {HOTTEST:g}"
+            )
+    if len({acceptance_name(value) for value in temperatures}) < len(temperatures):
+        raise UserError(
+            f"config.evaluation.acceptance is {tuple(temperatures)!r}; its values must differ"
+        )
+
+
+def optimizer_of(config: ConfigDict) -> Optimizer:
+    """The optimiser of a config."""
+    return Optimizer(**config.optimizer.to_dict())
+
+
+def task_of(config: ConfigDict, start: LoadedModel, objective: Objective) -> Task:
+    """Everything static of the training step."""
+    return Task(
+        start.model,
+        objective,
+        optimizer_of(config),
+        config.accumulate,
+        config.dropout > 0,
+        config.seed,
+        None if config.dtype == "float32" else DTYPES[config.dtype],
+    )
+
+
+def scores_of(
+    config: ConfigDict,
+    task: Task,
+    frozen: Frozen,
+    subject: Subject,
+    target: LoadedModel | None,
+    texts: train_data.Texts,
+    encoder: Encoder,
+) -> Scores:
+    """What evaluations measure; of a frozen trunk only the loss changes."""
+    settings = config.evaluation
+    return Scores(
+        task,
+        frozen,
+        subject,
+        heldout(config, subject.start, encoder, texts.validation),
+        texts.metric if settings.decode and subject.changes_model else NO_METRIC,
+        config.max_output_tokens,
+        config.max_prompt_tokens,
+        config.bucket,
+        settings.batch_size,
+        target,
+        tuple(settings.acceptance) if target and subject.changes_model else (),
+    )
+
+
+def heldout(
+    config: ConfigDict, start: LoadedModel, encoder: Encoder, examples: list[Example]
+) -> Heldout:
+    """Validation rows in batches of similar length; the last one is filled up with masked rows."""
+    pairs = train_data.encode(encoder, examples, "validation")
+    order = sorted(range(len(pairs)), key=lambda i: sum(map(len, pairs[i])))
+    size = config.evaluation.batch_size
+    batches = []
+    for first in range(0, len(order), size):
+        rows = [pairs[i] for i in order[first : first + size]]
+        filled = rows + rows[-1:] * (size - len(rows))
+        ends = start.model.start_token, start.model.pad
+        batch = pad_batch(filled, config.bucket, *ends, config.learn_prompt)
+        batch["mask"][len(rows) :] = False
+        batches.append(batch)
+    prompts = [prompt.tolist() for prompt in pairs.prompts]
+    return Heldout(prompts, [example.reference for example in examples], batches)
+
+
+def run_of(
+    config: ConfigDict,
+    subject: Subject,
+    task: Task,
+    frozen: Frozen,
+    batches: Mixture,
+    scores: Scores,
+) -> Run:
+    """The run of a config."""
+    start = subject.start
+    layout = None if start.mesh is None else Layout(start.mesh, ("target",))
+    own = OwnSequences(
+        start.model, config.max_output_tokens, task.objective.sample_temperature, config.seed,
+        config.bucket, layout,
+    )  # fmt: skip
+
+    def prepare(params: Params, step: int, batch: Any) -> Any:
+        return own(params, step, batch) if batches.kinds[step] == "drafter" else batch
+
+    keep = config.evaluation.keep
+    return Run(
+        config.name or config.objective.name,
+        task,
+        lambda: subject.params,
+        batches.since,
+        prepare,
+        scores,
+        config.evaluation.every,
+        frozen,
+        keep,
+        keep != "loss",
+        start.mesh,
+    )
+
+
+def write_results(
+    config: ConfigDict,
+    subject: Subject,
+    texts: train_data.Texts,
+    places: list[Path],
+    workdir: Path,
+) -> dict[str, Any]:
+    """results.json: where, what, and every evaluation; prints the first and the best one."""
+    found = evaluations(workdir)
+    keep = config.evaluation.keep
+    best = (min if keep == "loss" else max)(found[1:], key=lambda row: row[keep])
+    results = {
+        "environment": environment(),
+        "config": config.to_dict(),
+        "data": {"train": len(texts.train), "validation": len(texts.validation)},
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(subject.start.params)),
+        "evaluations": found,
+        "best": best,
+    }
+    write_json(workdir / "results.json", results)
+    for label, row in (("before", found[0]), (f"step {int(best['step'])}", best)):
+        scores = ", ".join(f"{name} {value:.4f}" for name, value in row.items() if name != "step")
+        print(f"{label:>12}: {scores}")
+    print(f"{' and '.join(map(str, places))}: the parameters with the best {keep}")
+    return results

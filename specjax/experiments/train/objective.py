@@ -1,0 +1,57 @@
+"""The objective that a training config spells, by the registry's names and fields."""
+
+from __future__ import annotations
+
+from ml_collections import ConfigDict
+
+from specjax.api import LoadedModel
+from specjax.core.fields import build, schemas, side_by_side
+from specjax.core.registry import OBJECTIVES, Entry
+from specjax.errors import UserError
+from specjax.experiments.config.fields import check_choices
+from specjax.training.objective import TEACHER, TRUNK, Frozen, FrozenModel, Objective
+
+
+def objective_of(config: ConfigDict) -> Objective:
+    """What a training config minimises.
+
+    Raises:
+      UserError: when its name or a field cannot be used, or a field of another objective is set.
+    """
+    check_choices(config, {"objective.name": tuple(OBJECTIVES)})
+    settings, chosen = config.objective, OBJECTIVES[config.objective.name]
+    check_others_unset(settings, chosen)
+    try:
+        values = {
+            field: schema.value(f"config.objective.{field}", settings[field])
+            for field, schema in schemas(chosen.cls).items()
+        }
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    return build(chosen.cls, values)[0]
+
+
+def check_others_unset(settings: ConfigDict, chosen: Entry) -> None:
+    """Refuses a field that is set and that the chosen objective does not read."""
+    own = schemas(chosen.cls)
+    for field, default in side_by_side(entry.cls for entry in OBJECTIVES.values()).items():
+        if field not in own and settings[field] != default:
+            raise UserError(
+                f"config.objective.{field} is {settings[field]!r}; objective {chosen.name!r} does"
+                f" not read it, its fields are {', '.join(own) or 'none'}"
+            )
+
+
+def needing_teacher() -> str:
+    """The objectives that learn a teacher's distributions, in words."""
+    return " or ".join(name for name, entry in OBJECTIVES.items() if entry.cls.needs_teacher)
+
+
+def frozen_of(objective: Objective, start: LoadedModel, target: LoadedModel | None) -> Frozen:
+    """The models that an objective reads and nobody changes."""
+    found = {}
+    if objective.needs_teacher:
+        found[TEACHER] = FrozenModel(target.params, target.model)
+    if not objective.trains_model:
+        found[TRUNK] = FrozenModel(start.params, start.model)
+    return found

@@ -1,0 +1,147 @@
+"""`--dry_run` of a training run: models and memory from shapes alone."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+
+from specjax.checkpoints.huggingface import describe
+from specjax.checkpoints.tensors import flat_shapes
+from specjax.errors import UserError
+from specjax.experiments.config.fields import DTYPES
+from specjax.experiments.config.memory import FLOAT, check_bytes
+from specjax.experiments.decode.planning import GIB, abstract_params
+from specjax.experiments.train.model import shape_of, tokenizer_of
+from specjax.experiments.train.objective import objective_of
+from specjax.models.base import LanguageModel
+from specjax.parallel.mesh import AXES, DATA, MODEL, axis_sizes
+from specjax.parallel.sharding import parameter_spec
+from specjax.training.objective import Objective
+from specjax.training.optimizer import Optimizer
+from specjax.training.surgery import layers_taken
+
+
+def show_plan(config: ConfigDict) -> dict[str, int]:
+    """Prints and returns bytes on each device: parameters, gradients, optimiser, target."""
+    mesh = mesh_sizes(config)
+    target = target_of(config)
+    model = planned_model(config, target)
+    found = sizes(config, model, target)
+    count = sum(leaf.size for leaf in jax.tree.leaves(abstract_params(model, jnp.float32)))
+    steps, rows = config.optimizer.steps, config.batch_size
+    print(f"mesh: data {mesh[DATA]} x model {mesh[MODEL]} = {math.prod(mesh.values())} device(s)")
+    print(f"model: {count:,} parameters, {model.depth} decoder layers")
+    print(f"{config.objective.name} for {steps:,} steps of {rows} rows ({steps * rows:,} rows)")
+    for name, size in found.items():
+        print(f"{name:12}{size / GIB:10.3f} GiB per device")
+    print(f"{'total':12}{sum(found.values()) / GIB:10.3f} GiB, activations not counted")
+    return found
+
+
+def check_memory(config: ConfigDict) -> None:
+    """Refuses a run that does not fit on a device, as far as that is certain beforehand.
+
+    Of the activations only logits and one attention matrix of the shortest rows count.
+
+    Raises:
+      UserError: saying what is needed and what there is.
+    """
+    target = target_of(config)
+    model = planned_model(config, target, vocabulary(config, target))
+    needed = sizes(config, model, target)
+    rows = config.batch_size // config.accumulate // mesh_sizes(config)[DATA]
+    needed["logits"] = rows * config.bucket * model.vocab_size * FLOAT
+    needed["attention"] = rows * config.bucket**2 * FLOAT
+    fields = ("batch_size", "accumulate", "bucket")
+    check_bytes(needed, ", ".join(f"config.{field} {config[field]:,}" for field in fields))
+
+
+def vocabulary(config: ConfigDict, target: LanguageModel | None) -> int:
+    """Ids of a model that is made from a shape alone; 0 where something else says how many."""
+    settings = config.model
+    if target or settings.checkpoint or "vocab_size" in settings.shape:
+        return 0
+    return len(tokenizer_of(settings, None, None))
+
+
+def mesh_sizes(config: ConfigDict) -> dict[str, int]:
+    """Devices by axis."""
+    return dict(zip(AXES, axis_sizes(config.mesh.to_dict()), strict=True))
+
+
+def target_of(config: ConfigDict) -> LanguageModel | None:
+    """The shape of the target, if there is one."""
+    ignored = {"ignore_generation_config": config.ignore_generation_config}
+    return describe(config.target, DTYPES[config.dtype], **ignored) if config.target else None
+
+
+def sizes(config: ConfigDict, model: LanguageModel, target: LanguageModel | None) -> dict[str, int]:
+    """Bytes on each device."""
+    ways = mesh_sizes(config)[MODEL]
+    params = on_device(model, jnp.float32, ways)
+    objective = objective_of(config)
+    heads = heads_tree(objective, model)
+    trained = bytes_of(heads) + params * objective.trains_model
+    return {
+        "parameters": params + bytes_of(heads),
+        "gradients": trained,
+        "optimizer": optimizer_bytes(config, objective, model, trained),
+        "target": on_device(target, DTYPES[config.dtype], ways) if target else 0,
+    }
+
+
+def planned_model(
+    config: ConfigDict, target: LanguageModel | None, width: int = 0
+) -> LanguageModel:
+    """The model that would be trained, from shapes alone; of `width` ids if nothing else says so.
+
+    Raises:
+      UserError: when nothing says how many ids it has.
+    """
+    settings = config.model
+    if settings.checkpoint:
+        ignored = {"ignore_generation_config": config.ignore_generation_config}
+        whole = describe(settings.checkpoint, jnp.float32, **ignored)
+        return layers_taken(whole, settings.decoder_layers, settings.encoder_layers)
+    width = target.vocab_size if target else width
+    if not width and "vocab_size" not in settings.shape:
+        raise UserError(
+            "config.model.shape has no vocab_size, and there is no target to take it from"
+        )
+    return shape_of(settings, width, {})
+
+
+def on_device(model: LanguageModel, dtype: Any, ways: int) -> int:
+    """Bytes of a model's parameters on each device."""
+    sizes = {w: math.prod(s) for w, s in flat_shapes(abstract_params(model, dtype)).items()}
+    split = (
+        size // (ways if MODEL in parameter_spec(where, model, ways) else 1)
+        for where, size in sizes.items()
+    )
+    return sum(split) * jnp.dtype(dtype).itemsize
+
+
+def heads_tree(objective: Objective, model: LanguageModel) -> Any:
+    """Shapes of the parallel heads, None when none are trained."""
+    heads = objective.heads_on(model)
+    return None if heads is None else jax.eval_shape(heads.init, jax.random.key(0))
+
+
+def bytes_of(tree: Any) -> int:
+    """Bytes of an abstract tree."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def optimizer_bytes(
+    config: ConfigDict, objective: Objective, model: LanguageModel, trained: int
+) -> int:
+    """Bytes of the optimiser's state on each device; it is split as the parameters are."""
+    tree = {"heads": heads_tree(objective, model)}
+    if objective.trains_model:
+        tree["model"] = abstract_params(model, jnp.float32)
+    state = jax.eval_shape(Optimizer(**config.optimizer.to_dict()).make().init, tree)
+    return int(bytes_of(state) * trained / bytes_of(tree))

@@ -1,0 +1,109 @@
+"""What an evaluation during training measures: loss, quality of decoded outputs, acceptance."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import jax
+
+from specjax.api import Generator, LoadedModel
+from specjax.data.pipeline import Arrays
+from specjax.data.text import Reference
+from specjax.errors import UserError
+from specjax.experiments.train.subject import Subject
+from specjax.metrics.acceptance import Written, acceptance_on, write
+from specjax.metrics.metric import metric_of
+from specjax.models.base import Params
+from specjax.training.objective import Frozen
+from specjax.training.step import Task, evaluate_batch
+from specjax.training.trainer import on_mesh
+
+
+@dataclasses.dataclass(frozen=True)
+class Heldout:
+    """Held-out rows: token ids, references, and padded batches with labels."""
+
+    prompts: list[list[int]]
+    references: Sequence[Reference | None]
+    batches: list[Arrays]
+
+
+@dataclasses.dataclass
+class Scores:
+    """Measures parameters; larger is better for everything but the loss."""
+
+    task: Task
+    frozen: Frozen
+    subject: Subject
+    heldout: Heldout
+    metric: str
+    max_new_tokens: int
+    max_prompt_tokens: int
+    bucket: int
+    batch_size: int
+    target: LoadedModel | None = None
+    temperatures: tuple[float, ...] = ()
+
+    def names(self) -> tuple[str, ...]:
+        """What is measured."""
+        return ("loss", *metric_of(self.metric).scores, *map(acceptance_name, self.temperatures))
+
+    def check(self, keep: str) -> None:
+        """Refuses a name that is not measured."""
+        if keep not in self.names():
+            raise UserError(
+                f"config.evaluation.keep is {keep!r}; what is measured is {', '.join(self.names())}"
+            )
+
+    def __call__(self, params: Params) -> dict[str, float]:
+        """All scores of parameters; quality in percent, loss in nats per token."""
+        start = self.subject.start
+        model = dataclasses.replace(start, params=self.subject.model_params(params))
+        found = {"loss": self._loss(params)} | self._quality(model)
+        for temperature, written in self._written.items():
+            mean, _ = acceptance_on(written, self.target, model)
+            found[acceptance_name(temperature)] = mean
+        return found
+
+    def _loss(self, params: Params) -> float:
+        sums = [
+            evaluate_batch(self.task, params, self.frozen, on_mesh(batch, self.subject.start.mesh))
+            for batch in self.heldout.batches
+        ]
+        total, count = map(sum, zip(*jax.device_get(sums), strict=True))
+        return float(total / count)
+
+    def _quality(self, model: LoadedModel) -> dict[str, float]:
+        metric = metric_of(self.metric)
+        if not metric.scores:
+            return {}
+        generator = Generator(
+            model,
+            max_new_tokens=self.max_new_tokens,
+            max_prompt_tokens=self.max_prompt_tokens,
+            bucket=self.bucket,
+        )
+        texts = generator(self.heldout.prompts, batch_size=self.batch_size).texts
+        return metric(texts, self.heldout.references)
+
+    @functools.cached_property
+    def _written(self) -> dict[float, Written]:
+        """What the target says to the held-out prompts."""
+        return {
+            temperature: write(
+                self.target,
+                self.heldout.prompts,
+                temperature=temperature,
+                max_new_tokens=self.max_new_tokens,
+                batch_size=self.batch_size,
+                bucket=self.bucket,
+            )
+            for temperature in self.temperatures
+        }
+
+
+def acceptance_name(temperature: float) -> str:
+    """`acceptance_0`, `acceptance_1`, `acceptance_0.7`, ..."""
+    return f"acceptance_{temperature:g}"

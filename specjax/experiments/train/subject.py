@@ -1,0 +1,112 @@
+"""What of a model is trained and what is left of it: all of it, or parallel heads on it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Protocol
+
+import jax
+
+from specjax.api import LoadedModel
+from specjax.checkpoints import heads as heads_file
+from specjax.checkpoints import huggingface
+from specjax.models.base import Params
+from specjax.models.heads import Heads, LoadedHeads
+from specjax.training.objective import Objective
+
+MODEL = "model"
+"""In the workdir: the best parameters in Hugging Face format."""
+
+HEADS = "heads.safetensors"
+"""In the workdir: the best parallel heads."""
+
+
+class Subject(Protocol):
+    """The tree that is trained, and how it becomes a model."""
+
+    start: LoadedModel
+    params: Params
+    changes_model: bool  # whether decoded outputs change in training
+
+    def model_params(self, params: Params) -> Params:
+        """The parameters of the model itself."""
+
+    def save(self, params: Params, workdir: Path) -> list[Path]:
+        """Writes what was trained; returns where it is."""
+
+
+@dataclasses.dataclass(frozen=True)
+class WholeModel:
+    """All parameters of a model."""
+
+    start: LoadedModel
+    changes_model: bool = True
+
+    @property
+    def params(self) -> Params:
+        return self.start.params
+
+    def model_params(self, params: Params) -> Params:
+        return params
+
+    def save(self, params: Params, workdir: Path) -> list[Path]:
+        return [_save_model(self.start, params, workdir)]
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadsAlone:
+    """Parallel heads on a frozen trunk (docs/methods/blockwise.md, "Training")."""
+
+    start: LoadedModel
+    heads: Heads
+    seed: int
+    changes_model: bool = False
+
+    @property
+    def params(self) -> Params:
+        return self.heads.init(jax.random.key(self.seed))
+
+    def model_params(self, params: Params) -> Params:
+        return self.start.params
+
+    def save(self, params: Params, workdir: Path) -> list[Path]:
+        heads_file.save(LoadedHeads(self.heads, params), workdir / HEADS)
+        return [workdir / HEADS]
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadsAndTrunk:
+    """Parallel heads and the trunk below them, trained together."""
+
+    start: LoadedModel
+    heads: Heads
+    seed: int
+    changes_model: bool = True
+
+    @property
+    def params(self) -> Params:
+        return {
+            "trunk": self.start.params,
+            "heads": self.heads.init(jax.random.key(self.seed)),
+        }
+
+    def model_params(self, params: Params) -> Params:
+        return params["trunk"]
+
+    def save(self, params: Params, workdir: Path) -> list[Path]:
+        heads_file.save(LoadedHeads(self.heads, params["heads"]), workdir / HEADS)
+        return [workdir / HEADS, _save_model(self.start, params["trunk"], workdir)]
+
+
+def subject_of(objective: Objective, start: LoadedModel, seed: int) -> Subject:
+    """What an objective trains; `seed` draws what is new."""
+    heads = objective.heads_on(start.model)
+    if heads is None:
+        return WholeModel(start)
+    return (HeadsAndTrunk if objective.trains_model else HeadsAlone)(start, heads, seed)
+
+
+def _save_model(start: LoadedModel, params: Params, workdir: Path) -> Path:
+    huggingface.save(workdir / MODEL, start.model, params, start.tokenizer)
+    return workdir / MODEL

@@ -1,0 +1,153 @@
+"""The tune experiment: draft length and thresholds of a strategy for a pair and a data set.
+
+The closed form predicts every candidate, successive halving runs the best of them, within a budget
+of seconds. By the price of calls instead of time, it runs all.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from specjax.errors import UserError
+from specjax.experiments.decode import job as decode
+from specjax.experiments.decode.job import Job
+from specjax.experiments.tune import report as tune_report
+from specjax.experiments.tune.budget import Budget, OutOfTime
+from specjax.experiments.tune.predict import predict
+from specjax.experiments.tune.rounds import by_width, halve
+from specjax.experiments.tune.space import Space, round_sizes, space_of
+from specjax.experiments.tune.trials import TIME, Search, Trial, conclude, drop_by_prediction
+from specjax.measuring.cost import doubling, needed
+from specjax.metrics.metric import metric_of
+from specjax.reporting.table import aligned
+
+TARGET = "target"
+
+
+def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
+    """Searches, writes tune.json, prints what was tried; returns the content of the file.
+
+    An interrupted search goes on after its last finished round, one that ran out of time when the
+    budget is raised.
+
+    Raises:
+      UserError: when the config cannot be used.
+    """
+    space = space_of(config)
+    workdir.mkdir(parents=True, exist_ok=True)
+    search, finished = tune_report.resumed(workdir, config) or (fresh(config, space), False)
+    status = tune_report.FINISHED
+    if not finished:
+        budget = Budget(config.budget_seconds, search.seconds)
+        try:
+            work(config, space, search, budget, workdir)
+        except OutOfTime:
+            status = tune_report.OUT_OF_TIME
+        search.seconds = budget.spent
+    chosen = conclude(search, config.quality_loss if space.judged else None)
+    content = tune_report.write(workdir, config, space, search, status, chosen)
+    tune_report.show(config, space, content)
+    print(f"results in {workdir}")
+    return content
+
+
+def fresh(config: ConfigDict, space: Space) -> Search:
+    """A search that has not begun."""
+    trials = {each.name: Trial(dict(each.fields), each.lossless) for each in space.candidates}
+    return Search(Trial({}), trials, config.objective)
+
+
+def work(config: ConfigDict, space: Space, search: Search, budget: Budget, workdir: Path) -> None:
+    """Predicts and runs what has not been yet.
+
+    Raises:
+      OutOfTime: when the budget ends first; what was measured is in `search`.
+    """
+
+    def save() -> None:
+        search.seconds = budget.spent
+        tune_report.write(workdir, config, space, search, tune_report.RUNNING)
+
+    budget.check()
+    job = decode.prepare(space.decode, decode.load_models(space.decode))
+    check_metric(job, space)
+    batches = by_width(job.batches())
+    if config.objective == TIME and not search.predicted:
+        few = batches[: -(-config.probe_examples // job.config.batch_size)]
+        found, costs = predict(job, space, few, budget)
+        for name, speedup in found.items():
+            search.trials[name].predicted = speedup
+        search.costs = costs
+        drop_by_prediction(groups(space, search), config.margin, most_of_a_group(config, space))
+        save()
+    print(f"{len(search.alive)} of {len(search.trials)} candidates are run")
+    halve(job, space, config, search, batches, budget, save)
+
+
+def check_metric(job: Job, space: Space) -> None:
+    """Refuses a search that must judge outputs and cannot.
+
+    Raises:
+      UserError: when there is no metric.
+    """
+    if space.judged and not metric_of(job.metric).scores:
+        raise UserError(
+            f"config.base.metric is {job.metric!r}; candidates that change outputs are judged, so"
+            " it must be a metric, and examples need references"
+        )
+
+
+def groups(space: Space, search: Search) -> list[list[Trial]]:
+    """Trials that the prediction may choose among.
+
+    Where outputs change, a fast setting may be too bad to be chosen: only draft lengths compete.
+    """
+    key = (lambda each: each.others) if space.judged else (lambda each: "")
+    ordered = sorted(space.candidates, key=key)
+    return [
+        [search.trials[each.name] for each in group] for _, group in itertools.groupby(ordered, key)
+    ]
+
+
+def most_of_a_group(config: ConfigDict, space: Space) -> int:
+    """How many of a group are run: all groups together have `contenders`, each at least one."""
+    return max(1, config.contenders // len(space.probes)) if space.judged else config.contenders
+
+
+def plan(config: ConfigDict) -> None:
+    """Prints the candidates and what would be run.
+
+    Raises:
+      UserError: when the config cannot be used.
+    """
+    space = space_of(config)
+    print(f"{space.strategy}: {len(space.candidates)} candidates")
+    fields = list(space.candidates[0].fields)
+    print(aligned(fields, [[str(x) for x in each.fields.values()] for each in space.candidates]))
+    most = len(space.candidates)
+    if config.objective == TIME:
+        plan_prediction(config, space)
+        groups = len(space.probes) if space.judged else 1
+        most = min(most, most_of_a_group(config, space) * groups)
+    available = space.decode.examples or "all"
+    sizes = round_sizes(space.first_examples(config), space.decode.examples or 10**9, most)
+    print(f"at most {most} run, in rounds of {', '.join(map(str, sizes))} examples of {available}")
+    if space.judged:
+        print(f"outputs are judged: at most {config.quality_loss:g} points below the target's")
+    print(f"budget: {config.budget_seconds:g} s")
+
+
+def plan_prediction(config: ConfigDict, space: Space) -> None:
+    """Prints what the closed form rests on."""
+    print(f"first {config.probe_examples} examples decoded for acceptance with:")
+    for each in space.probes.values():
+        print(f"  {each.label}")
+    strategies = [each.strategy for each in space.candidates]
+    widths = {width for each in strategies for width in each.target_widths}
+    calls = doubling(needed(strategies, TARGET, widths))
+    for model, own in itertools.groupby(calls, key=lambda call: call.model):
+        print(f"calls of {model} timed with {', '.join(str(call.tokens) for call in own)} tokens")

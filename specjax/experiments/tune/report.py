@@ -1,0 +1,142 @@
+"""What a search leaves: tune.json, a table of all it tried, and the flags to set."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from specjax.experiments.tune.space import Space, flags
+from specjax.experiments.tune.trials import END, SWI, Search, Trial, search_of
+from specjax.measuring.environment import environment
+from specjax.reporting.table import aligned, cell
+from specjax.writing import write_json
+
+FILE = "tune.json"
+RUNNING, FINISHED, OUT_OF_TIME = "running", "finished", "out of time"
+"""`status` in the file."""
+
+
+def write(
+    workdir: Path,
+    config: ConfigDict,
+    space: Space,
+    search: Search,
+    status: str,
+    chosen: str | None = None,
+) -> dict[str, Any]:
+    """Writes the file and returns its content."""
+    content = {
+        "status": status,
+        "chosen": None if chosen is None else chosen_entry(space, search, chosen),
+        "strategy": space.strategy,
+        "environment": environment(),
+        "config": config.to_dict(),
+        "table": [line(search, trial) for trial in search.trials.values()],
+        "search": search.entry(),
+    }
+    write_json(workdir / FILE, content)
+    return content
+
+
+def resumed(workdir: Path, config: ConfigDict) -> tuple[Search, bool] | None:
+    """The search that an earlier call with this config began here, and whether it finished.
+
+    None when there is none. The budget may differ: it can be raised.
+    """
+    try:
+        content = json.loads((workdir / FILE).read_text("utf-8"))
+    except (OSError, json.JSONDecodeError):
+        return None
+    here = json.loads(json.dumps({"config": config.to_dict(), "environment": environment()}))
+    here["config"]["budget_seconds"] = content["config"]["budget_seconds"]
+    if any(content[field] != here[field] for field in here):
+        return None
+    search = search_of(content["search"])
+    for trial in search.trials.values():
+        if trial.dropped == END:
+            trial.drop("", "")
+    return search, content["status"] == FINISHED
+
+
+def chosen_entry(space: Space, search: Search, name: str) -> dict[str, Any]:
+    """The chosen setting and how to set it."""
+    trial = search.trials[name]
+    set_by, missing = flags(space, trial.fields)
+    return {**line(search, trial), "flags": set_by, "not_in_config": missing}
+
+
+def line(search: Search, trial: Trial) -> dict[str, Any]:
+    """One line of the table."""
+    each = trial.seconds_per_token
+    return {
+        "fields": trial.fields,
+        "predicted": trial.predicted,
+        "speedup": search.speedup(trial),
+        "swi": trial.swi,
+        "ms_per_token": None if each is None else 1e3 * each,
+        "examples": trial.examples,
+        "quality": trial.quality,
+        "dropped": trial.dropped or None,
+        "reason": trial.reason or None,
+    }
+
+
+def show(config: ConfigDict, space: Space, content: dict[str, Any]) -> None:
+    """Prints the table of all candidates and what was chosen."""
+    metrics = list(content["search"]["alone"]["quality"])
+    score = "swi" if config.objective == SWI else "predicted"
+    head = ["candidate", score, "measured", "ms/token", "examples", *metrics, "out in", "why"]
+    alone = Trial(**content["search"]["alone"])
+    named = [("target alone", line(search_of(content["search"]), alone))]
+    named += zip((each.label for each in space.candidates), content["table"], strict=True)
+    print(aligned(head, [table_row(name, each, score, metrics) for name, each in named]))
+    seconds = content["search"]["seconds"]
+    if content["status"] == OUT_OF_TIME:
+        print(
+            f"out of time after {seconds:.0f} s (config.budget_seconds is"
+            f" {config.budget_seconds:g}): the best so far"
+        )
+    print(chosen_words(space, content["chosen"]))
+    print(f"{seconds:.0f} s")
+
+
+def table_row(name: str, each: dict[str, Any], score: str, metrics: list[str]) -> list[str]:
+    return [
+        name,
+        cell(each[score], ".2f"),
+        cell(each["speedup"], ".2f"),
+        cell(each["ms_per_token"], ".3f"),
+        str(each["examples"]),
+        *(cell(each["quality"].get(metric), ".2f") for metric in metrics),
+        each["dropped"] or "",
+        each["reason"] or "",
+    ]
+
+
+def worth(chosen: dict[str, Any]) -> str:
+    """How good the chosen setting is by what was searched for."""
+    if chosen["swi"] is not None:
+        gain = chosen["swi"]
+        words = f"standardised walltime improvement {gain:.2f}"
+    elif chosen["speedup"] is not None:
+        gain = chosen["speedup"]
+        words = f"{gain:.2f} times as fast as the target alone"
+    else:
+        return f"predicted {chosen['predicted']:.2f} times as fast as the target alone, not run"
+    return words if gain > 1 else f"{words}: decode without a drafter"
+
+
+def chosen_words(space: Space, chosen: dict[str, Any] | None) -> str:
+    """What was chosen, how good it is, and the flags that set it."""
+    if chosen is None:
+        return f"{space.strategy}: no candidate can be chosen"
+    fields = ", ".join(f"{field} {value}" for field, value in chosen["fields"].items())
+    words = [f"{space.strategy}: {fields}, {worth(chosen)}", *map(shlex.quote, chosen["flags"])]
+    if chosen["not_in_config"]:
+        missing = ", ".join(f"{f}={value}" for f, value in chosen["not_in_config"].items())
+        words.append(f"no flag can set what the config does not spell; add to it: {missing}")
+    return "\n".join(words)

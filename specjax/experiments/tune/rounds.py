@@ -1,0 +1,145 @@
+"""Successive halving: candidates decode the same growing number of examples, the worse half drops.
+
+Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization"
+(2016), with time per token, or the price of its calls, as the loss.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+from tqdm import tqdm
+
+from specjax.data.batching import Batch
+from specjax.decoding.summary import summarise
+from specjax.experiments.decode import job as decode
+from specjax.experiments.decode.job import Job
+from specjax.experiments.decode.results import part_prices
+from specjax.experiments.tune.budget import Budget
+from specjax.experiments.tune.space import Space, round_sizes
+from specjax.experiments.tune.trials import SWI, Search, Trial, drop_worse
+from specjax.measuring.cost import standardized_walltime_improvement
+from specjax.metrics.metric import metric_of
+from specjax.programs import release_programs
+
+
+def by_width(batches: Iterable[Batch]) -> list[Batch]:
+    """Batches of the commonest prompt width first: every width is a program for each candidate."""
+    found = list(batches)
+    count = Counter(batch.tokens.shape[1] for batch in found)
+    return sorted(found, key=lambda b: (-count[b.tokens.shape[1]], b.tokens.shape[1]))
+
+
+def halve(
+    job: Job,
+    space: Space,
+    config: ConfigDict,
+    search: Search,
+    batches: list[Batch],
+    budget: Budget,
+    save: Callable[[], None],
+) -> None:
+    """Rounds until one candidate is left; `save` is called after each.
+
+    Raises:
+      OutOfTime: when the budget ends first; what was measured is in `search`.
+    """
+    sizes = round_sizes(space.first_examples(config), len(job.examples), search.contenders)
+    for number, size in list(enumerate(sizes, 1))[search.rounds :]:
+        if search.rounds and len(search.alive) < 2:
+            return
+        stage = f"round {number}"
+        decode_more(job, space, search, batches[: -(-size // job.config.batch_size)], budget, stage)
+        if space.judged:
+            judge(job, search, batches, config.quality_loss, stage)
+        keep = 1 if number == len(sizes) else max(1, len(search.alive) // 2)
+        drop_worse(search.alive, search.objective, keep, stage)
+        search.rounds = number
+        release_programs()
+        save()
+
+
+def decode_more(
+    job: Job, space: Space, search: Search, batches: list[Batch], budget: Budget, stage: str
+) -> None:
+    """Decodes those of batches that have not been yet by all candidates and by the target alone.
+
+    Times are medians of `repeats`; the calls that SWI prices are the same in every one.
+    """
+    repeats = 1 if search.objective == SWI else job.config.repeats
+    trials = {space.baseline: search.alone, **search.alive}
+    compiled = set()
+    todo = batches[len(search.alone.seconds) :]
+    for batch in tqdm(todo, desc=f"{stage}: {len(search.alive)} candidates", unit="batch"):
+        for name in trials:
+            program = job.generators[name].decoder, batch.tokens.shape
+            if program not in compiled:
+                budget.check()
+                decode.timed(job.generators[name], batch, job.config.seed)
+                compiled.add(program)
+        budget.check()
+        seconds, last = in_turns(job, list(trials), batch, repeats)
+        for name, trial in trials.items():
+            rows, generation = last[name]
+            add_batch(job, trial, seconds[name], rows, texts=space.judged)
+            if search.objective == SWI:
+                add_calls(job, name, trial, generation, len(rows))
+
+
+def in_turns(
+    job: Job, names: Sequence[str], batch: Batch, repeats: int
+) -> tuple[dict[str, float], dict[str, tuple[list[list[int]], Any]]]:
+    """Median seconds of a batch by strategy over the repeats, every other one backwards.
+
+    And of the last one the rows and the generation.
+    """
+    took: dict[str, list[float]] = {name: [] for name in names}
+    last = {}
+    for repeat in range(repeats):
+        for name in names[:: 1 if repeat % 2 == 0 else -1]:
+            seconds, rows, generation = decode.timed(job.generators[name], batch, job.config.seed)
+            took[name].append(seconds)
+            last[name] = rows[: batch.rows], generation
+    return {name: float(np.median(each)) for name, each in took.items()}, last
+
+
+def add_batch(
+    job: Job, trial: Trial, seconds: float, rows: list[list[int]], *, texts: bool
+) -> None:
+    trial.seconds.append(seconds)
+    trial.tokens.append(sum(map(len, rows)))
+    trial.examples += len(rows)
+    if texts:
+        trial.outputs += job.generators[decode.BASELINE].decode(rows)
+
+
+def add_calls(job: Job, name: str, trial: Trial, generation: Any, rows: int) -> None:
+    """Adds the calls of the first `rows` rows and prices all of the trial's.
+
+    See docs/methods/cascade.md, "Standardised walltime improvement".
+    """
+    decoder = job.generators[name].decoder
+    for part, count in summarise(decoder, [(generation, rows)]).calls.items():
+        trial.calls[part] = trial.calls.get(part, 0) + count
+    trial.swi = standardized_walltime_improvement(
+        sum(trial.tokens), trial.calls, part_prices(job, decoder.drafter), decoder.target
+    )
+
+
+def judge(job: Job, search: Search, batches: list[Batch], allowed: float, stage: str) -> None:
+    """Scores the outputs so far and drops candidates beyond the allowed loss."""
+    order = [int(index) for batch in batches for index in batch.index[: batch.rows]]
+    references = [job.examples[index].reference for index in order][: len(search.alone.outputs)]
+    score = metric_of(job.metric)
+    search.alone.quality = score(search.alone.outputs, references)
+    for trial in search.alive.values():
+        trial.quality = score(trial.outputs, references)
+        losses = {name: best - trial.quality[name] for name, best in search.alone.quality.items()}
+        worst = max(losses, key=losses.__getitem__)
+        trial.loss = losses[worst]
+        if not trial.may_be_chosen(allowed):
+            trial.drop(stage, f"{worst} is {trial.loss:.2f} points below the target's")

@@ -1,0 +1,227 @@
+"""The candidates of a search: one strategy of a decode config with other values of its fields."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from specjax.decoding.strategy import Strategy, from_config
+from specjax.errors import UserError
+from specjax.experiments.config.fields import (
+    check_fields,
+    check_integers,
+    check_numbers,
+    model_names,
+)
+from specjax.experiments.decode.strategies import BASELINE, check_models
+from specjax.experiments.sweep.grid import base_config, check_count
+from specjax.experiments.tune.trials import OBJECTIVES
+
+CANDIDATES: dict[str, tuple[Any, ...]] = {
+    "length": tuple(range(1, 11)),
+    "confidence": (0.2, 0.4, 0.6, 0.8),
+}
+"""By field of a strategy: what is tried when no space is given and the strategy has the field.
+
+Not here: fields that change what is written. They are searched when the space lists them.
+"""
+
+LENGTH = "length"
+"""The field whose shorter values are predicted from a decode with its longest."""
+
+_ALONE = "alone"  # in the decode config: the target alone under the sampling of the candidates
+_AT_LEAST = {"probe_examples": 1, "first_examples": 1, "contenders": 1, "quality_examples": 1}
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """One setting of the tuned strategy."""
+
+    name: str  # of its strategy in the decode config of the search
+    fields: Mapping[str, Any]
+    strategy: Strategy
+
+    @property
+    def label(self) -> str:
+        return ", ".join(f"{field} {value}" for field, value in self.fields.items())
+
+    @property
+    def others(self) -> str:
+        """Equal for candidates that differ in draft length only."""
+        return json.dumps({k: v for k, v in self.fields.items() if k != LENGTH}, sort_keys=True)
+
+    @property
+    def lossless(self) -> bool:
+        return self.strategy.lossless
+
+
+@dataclasses.dataclass(frozen=True)
+class Space:
+    """What is searched."""
+
+    strategy: str  # its name in the base config
+    spec: Mapping[str, Any]  # its fields in the base config
+    candidates: tuple[Candidate, ...]
+    decode: ConfigDict  # the base with the candidates, and the target alone, as its strategies
+    baseline: str  # which of those is the target alone under the same sampling
+
+    @property
+    def judged(self) -> bool:
+        """Whether quality decides too: outputs change by more than how long drafts are."""
+        searched = set(self.candidates[0].fields)
+        return searched != {LENGTH} and not all(each.lossless for each in self.candidates)
+
+    def first_examples(self, config: ConfigDict) -> int:
+        """Examples of the first round: a score of few texts says little."""
+        least = config.quality_examples if self.judged else 1
+        return max(config.first_examples, least)
+
+    @property
+    def probes(self) -> dict[str, Candidate]:
+        """The candidate of the longest drafts for all that share its other fields."""
+        ordered = sorted(self.candidates, key=lambda each: each.strategy.drafter.spec.width)
+        return {each.others: each for each in ordered}
+
+
+def space_of(config: ConfigDict) -> Space:
+    """The search that a tune config asks for.
+
+    Raises:
+      UserError: when a field, the base, the strategy or a candidate cannot be used.
+    """
+    check_tune_fields(config)
+    base = base_config(config)
+    check_fields(base)
+    if base.invariant:
+        raise UserError(
+            "config.base.invariant is True; it must be False: what is then best depends on the"
+            " other candidates, whose widest draft all of them pay for"
+        )
+    strategy = strategy_name(config.strategy, base.strategies)
+    spec = base.strategies[strategy].to_dict()
+    values = values_of(config.space, spec)
+    check_count("config.space", values)
+    settings = [
+        dict(zip(values, each, strict=True)) for each in itertools.product(*values.values())
+    ]
+    candidates = tuple(
+        Candidate(f"candidate_{index}", fields, candidate_strategy(strategy, spec, fields))
+        for index, fields in enumerate(settings)
+    )
+    for each in candidates:
+        try:
+            check_models({strategy: each.strategy}, tuple(model_names(base)))
+        except UserError as error:
+            raise UserError(f"config.space: {error}") from None
+    baseline, alone = alone_under(spec)
+    decode = base.copy_and_resolve_references()
+    specs = {each.name: spec | each.fields for each in candidates}
+    decode.strategies = ConfigDict({BASELINE: {"drafter": "none"}, baseline: alone, **specs})
+    return Space(strategy, spec, candidates, decode, baseline)
+
+
+def check_tune_fields(config: ConfigDict) -> None:
+    """Refuses what is out of range; the base has fields and checks of its own."""
+    if config.objective not in OBJECTIVES:
+        allowed = ", ".join(OBJECTIVES)
+        raise UserError(f"config.objective is {config.objective!r}; it must be one of {allowed}")
+    check_integers(config, _AT_LEAST)
+    for field in ("budget_seconds", "quality_loss", "margin"):
+        if not isinstance(config[field], (int, float)) or isinstance(config[field], bool):
+            raise UserError(f"config.{field} is {config[field]!r}; it must be a number")
+    if not 0 < config.budget_seconds < math.inf:
+        raise UserError(
+            f"config.budget_seconds is {config.budget_seconds:g}; it must be a positive number"
+        )
+    check_numbers(config, {"quality_loss": (0.0, 100.0), "margin": (0.0, 1.0)})
+
+
+def strategy_name(wanted: str, specs: ConfigDict) -> str:
+    """The strategy to tune: the one that is named, else the first with a neural drafter.
+
+    First by name (configs sort their fields), under the lossless rule if there is one.
+
+    Raises:
+      UserError: when there is no such strategy, or it drafts nothing.
+    """
+    drafting = [name for name, spec in specs.items() if spec.get("drafter", "none") != "none"]
+    neural = [name for name in drafting if specs[name].drafter == "neural"]
+    neural.sort(key=lambda name: specs[name].get("rule", "lossless") != "lossless")
+    chosen = wanted or next(iter(neural), "")
+    if chosen not in drafting:
+        raise UserError(
+            f"config.strategy is {wanted!r}; it must name a strategy of the base config that"
+            f" drafts: {', '.join(drafting) or 'there is none'}"
+        )
+    return chosen
+
+
+def values_of(space: ConfigDict, spec: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """Values by searched field: those of the config, else the built-in ones of the strategy.
+
+    Raises:
+      UserError: when there are none, or one is there twice.
+    """
+    if not space:
+        found = {field: CANDIDATES[field] for field in CANDIDATES if field in spec}
+        if not found:
+            raise UserError(
+                "config.space is empty; the strategy has no field with built-in candidates, so it"
+                " must list values of at least one field"
+            )
+        return found
+    for field, values in space.items():
+        if not isinstance(values, (list, tuple)) or not values:
+            raise UserError(
+                f"config.space.{field} is {values!r}; it must be a list of at least one value"
+            )
+        if len(set(map(repr, values))) < len(values):
+            raise UserError(f"config.space.{field} is {list(values)!r}; its values must differ")
+    return {field: tuple(values) for field, values in space.items()}
+
+
+def candidate_strategy(name: str, spec: Mapping[str, Any], fields: Mapping[str, Any]) -> Strategy:
+    """The strategy with other values of its fields.
+
+    Raises:
+      UserError: when it has no such field or cannot have the value.
+    """
+    try:
+        return from_config(name, {**spec, **fields})
+    except UserError as error:
+        raise UserError(f"config.space: {error}") from None
+
+
+def alone_under(spec: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Name and fields of the strategy that drafts nothing under the sampling of `spec`."""
+    sampling = {f: spec[f] for f in ("temperature", "top_k", "top_p") if f in spec}
+    greedy = not sampling.get("temperature")
+    return (BASELINE, {"drafter": "none"}) if greedy else (_ALONE, {"drafter": "none", **sampling})
+
+
+def flags(space: Space, fields: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    """Flags that set fields in the base config, and fields that its strategy must spell first."""
+    place = f"--config.strategies.{space.strategy}"
+    spelled = [f"{place}.{field}={value}" for field, value in fields.items() if field in space.spec]
+    return spelled, {field: value for field, value in fields.items() if field not in space.spec}
+
+
+def round_sizes(first: int, available: int, contenders: int) -> list[int]:
+    """Examples of each round until one of `contenders` is left, doubling, no more than there are.
+
+    A round of all examples is the last one.
+    """
+    sizes: list[int] = []
+    while contenders > 1 or not sizes:
+        size = min(first * 2 ** len(sizes), available)
+        sizes.append(size)
+        if size == available:
+            break
+        contenders //= 2
+    return sizes

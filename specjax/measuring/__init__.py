@@ -1,0 +1,1 @@
+"""What takes how long: a stopwatch of model calls, their costs, predictions, roofline, machine."""

@@ -1,0 +1,163 @@
+"""Times model calls on this device, each in a jitted loop of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tqdm import tqdm
+
+from specjax.core.calls import Call
+from specjax.core.context import fold
+from specjax.models.base import Cache, LanguageModel, Params, Resume
+from specjax.sampling import Sampling, adjust, argmax, draw
+
+STEPS = 8
+"""Turns of a timed loop: many short trials meet more moments of a machine than few long ones."""
+
+
+@functools.partial(jax.jit, static_argnames=("models", "calls", "capacity"))
+def _call_often(
+    models: tuple[tuple[str, LanguageModel], ...],
+    params: dict[str, Params],
+    prompt: jax.Array,
+    length: jax.Array,
+    calls: tuple[Call, ...],
+    capacity: int,
+    settings: Sampling,
+    steps: jax.Array,
+) -> jax.Array:
+    """`steps` turns in one program; in a turn the calls are made one after another.
+
+    Logits are those of the last tokens fed.
+    """
+    caches = {
+        name: model.start(params[name], prompt, length, capacity)[0] for name, model in models
+    }
+    keys = jax.random.split(jax.random.key(0), prompt.shape[0])
+
+    def make(call: Call, index: jax.Array, carry: tuple[Any, ...]) -> tuple[Any, ...]:
+        token, caches = carry
+        model = dict(models)[call.model]
+        found, cache = _call(model, params[call.model], caches[call.model], call, token)
+        # Stay inside the buffer; where exactly does not change the cost of masked attention.
+        cache = cache.replace(length=jnp.minimum(cache.length, capacity - 2 * call.tokens))
+        return _chosen(found, settings, fold(keys, index)), {**caches, call.model: cache}
+
+    def turn(carry: tuple[Any, ...]) -> tuple[Any, ...]:
+        index, *rest = carry
+        for call, alike in itertools.groupby(calls):
+            again, times = functools.partial(make, call), len(list(alike))
+            if times == 1:
+                rest = again(index, rest)
+            else:
+                rest = jax.lax.fori_loop(index, index + times, again, tuple(rest))
+        return index + 1, *rest
+
+    token = jnp.zeros((prompt.shape[0], 1), jnp.int32)
+    return jax.lax.while_loop(lambda c: c[0] < steps, turn, (0, token, caches))[1]
+
+
+def _call(
+    model: LanguageModel, weights: Params, cache: Cache, call: Call, token: jax.Array
+) -> tuple[jax.Array, Cache]:
+    """A call fed copies of token [B, 1]; its logits [B, A, V], or states when it computes none."""
+    batch, width = token.shape[0], call.tokens
+    at = jnp.broadcast_to(jnp.arange(width - call.logits, width), (batch, call.logits))
+    resume = None
+    if call.resume_from:
+        shape = batch, width, model.config.d_model
+        states = jnp.broadcast_to(token[..., None], shape).astype(model.config.dtype)
+        resume = Resume(states, call.resume_from)
+    output, cache = model.extend(
+        weights,
+        jnp.broadcast_to(token, (batch, width)),
+        cache,
+        at=None if call.logits == width else at,
+        exit=call.exit,
+        resume=resume,
+    )
+    return output.logits if call.logits else output.hidden, cache
+
+
+def _chosen(logits: jax.Array, settings: Sampling, keys: jax.Array) -> jax.Array:
+    """A token [B, 1] for which every position of logits [B, A, V] must be looked at."""
+    if settings.greedy:
+        return jnp.max(argmax(logits), axis=1, keepdims=True)
+    return draw(keys, jnp.mean(adjust(logits, settings), axis=1))[:, None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Stopwatch:
+    """Times calls of named models at one shape of batch, prompt and cache.
+
+    A call chooses one token as `sampling` says, from the distributions of all its positions.
+    """
+
+    models: dict[str, LanguageModel]
+    params: dict[str, Params]
+    batch: int = 1
+    prompt: int = 16
+    capacity: int = 96
+    sampling: Sampling = dataclasses.field(default_factory=lambda: Sampling(greedy=True))
+
+    def timing(self, turns: Sequence[tuple[Call, ...]]) -> Timing:
+        """Compiles the loop of every turn of calls."""
+        bar = tqdm(turns, desc="call costs", unit="program")
+        return Timing([self._looped(turn) for turn in bar])
+
+    def _looped(self, turn: tuple[Call, ...]) -> Callable[[jax.Array], jax.Array]:
+        """The compiled loop of a turn, as a function of how often it is taken."""
+        names = dict.fromkeys(call.model for call in turn)
+        run = functools.partial(
+            _call_often,
+            tuple((name, self.models[name]) for name in names),
+            {name: self.params[name] for name in names},
+            jnp.zeros((self.batch, self.prompt), jnp.int32),
+            jnp.full(self.batch, self.prompt, jnp.int32),
+            turn,
+            max(self.capacity, 3 * max(call.tokens for call in turn)),
+            self.sampling,
+        )
+        run(jnp.int32(1)).block_until_ready()
+        return run
+
+
+class Timing:
+    """Trials of turns of calls, one whenever `take` is called.
+
+    A machine is not the same from minute to minute: trials among the decodes meet what those met.
+    """
+
+    def __init__(self, runs: Sequence[Callable[[jax.Array], jax.Array]]) -> None:
+        self.runs = runs
+        self.trials: list[list[float]] = []
+
+    def take(self) -> None:
+        """Times every turn once: the difference of two run lengths of one jitted loop.
+
+        So neither dispatch nor the prompt counts.
+        """
+        self.trials.append([_milliseconds(run) for run in self.runs])
+
+    def milliseconds(self) -> np.ndarray:
+        """Of each turn in each trial [trials, turns], the choice of a token included."""
+        return np.array(self.trials)
+
+
+def _milliseconds(run: Callable[[jax.Array], jax.Array]) -> float:
+    _seconds(run, 0)  # compiles where the program was dropped
+    return (_seconds(run, STEPS) - _seconds(run, 0)) / STEPS * 1e3
+
+
+def _seconds(run: Callable[[jax.Array], jax.Array], steps: int) -> float:
+    start = time.perf_counter()
+    run(jnp.int32(steps)).block_until_ready()
+    return time.perf_counter() - start

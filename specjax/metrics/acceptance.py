@@ -1,0 +1,109 @@
+"""The analytic acceptance rate of a drafter.
+
+See docs/methods/speculative_sampling.md, "Measuring acceptance".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax.api import Generator, LoadedModel
+from specjax.core.context import Options
+from specjax.data.batching import Batch
+from specjax.decoding.state import Generation
+from specjax.decoding.strategy import autoregressive
+from specjax.models.base import LanguageModel
+from specjax.models.shared_vocabulary import with_shared_vocabulary
+from specjax.sampling import Sampling, adjust, argmax
+
+
+@functools.partial(jax.jit, static_argnames="models")
+def _overlaps(
+    models: tuple[LanguageModel, LanguageModel],
+    params: tuple[Any, Any],
+    prompt: jax.Array,
+    prompt_length: jax.Array,
+    tokens: jax.Array,
+    sampling: Sampling,
+) -> jax.Array:
+    """sum_x min(p, q) [B, L] after every prefix of tokens [B, L]."""
+    logits = []
+    for model, weights in zip(models, params, strict=True):
+        cache, _ = model.start(weights, prompt, prompt_length, tokens.shape[1])
+        # A decoder-only cache already holds the prompt: feed everything again from the start.
+        cache = cache.replace(length=jnp.zeros_like(prompt_length))
+        logits.append(model.extend(weights, tokens, cache)[0].logits)
+    if sampling.greedy:
+        return (argmax(logits[0]) == argmax(logits[1])).astype(jnp.float32)
+    return jnp.sum(jnp.minimum(*(adjust(each, sampling) for each in logits)), axis=-1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """Text that a target generated, batch by batch, to measure drafters on."""
+
+    options: Options
+    batches: list[tuple[Batch, Generation]]
+
+
+def write(
+    target: LoadedModel,
+    prompts: list[list[int]],
+    *,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    max_new_tokens: int = 64,
+    batch_size: int = 16,
+    bucket: int = 16,
+    seed: int = 0,
+) -> Written:
+    """What the target says to prompts."""
+    settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    alone = Generator(
+        target, strategy=autoregressive(**settings), max_new_tokens=max_new_tokens, bucket=bucket
+    )
+    batches = []
+    for start in range(0, len(prompts), batch_size):
+        batch = alone.batch(prompts[start : start + batch_size], batch_size, first=start)
+        batches.append((batch, alone.run(batch, alone.keys(batch, seed))))
+    return Written(alone.options, batches)
+
+
+def acceptance_on(written: Written, target: LoadedModel, drafter: LoadedModel) -> tuple[float, int]:
+    """Mean of sum_x min(p, q) over the target's text, and its number of tokens."""
+    models = with_shared_vocabulary({"target": target.model, "drafter": drafter.model})
+    total, count = 0.0, 0
+    for batch, made in written.batches:
+        beta = _overlaps(
+            (models["target"], models["drafter"]),
+            (target.params, drafter.params),
+            batch.tokens,
+            batch.length,
+            made.tokens,
+            written.options.sampling,
+        )
+        # The distribution after position i is that of the token at i + 1.
+        place = np.arange(made.tokens.shape[1])[None] + 1
+        begin, length = np.asarray(made.begin)[:, None], np.asarray(made.length)[:, None]
+        inside = (place >= begin) & (place < length)
+        total += float(np.sum(np.asarray(beta, np.float64) * inside))
+        count += int(inside.sum())
+    return total / max(count, 1), count
+
+
+def analytic_acceptance(
+    target: LoadedModel, drafter: LoadedModel, prompts: list[list[int]], **settings: Any
+) -> tuple[float, int]:
+    """Mean of sum_x min(p, q) over text that the target generates, and its number of tokens.
+
+    Target and drafter share the sampling settings (those of `write`). At temperature 0 this is how
+    often their argmax agree. Leviathan et al. (2023), section 3.2 and Table 3.
+    """
+    return acceptance_on(write(target, prompts, **settings), target, drafter)

@@ -1,0 +1,50 @@
+"""What the arms of a strategy did that chooses among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from specjax.metrics.traces import Rounds
+from specjax.reporting.table import aligned, cell
+
+
+def arm_figures(rounds: Rounds, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """By arm: texts that began with it, its rounds, and their tokens.
+
+    `accept_rate` is accepted over drafted tokens, those after a rejection too
+    (docs/methods/selection.md, "Accept rate"); None where nothing was drafted.
+    """
+    found = {}
+    for arm, name in enumerate(names):
+        mine = rounds.ran & (rounds.arm == arm)
+        drafted, accepted = (int(each[mine].sum()) for each in (rounds.drafted, rounds.accepted))
+        found[name] = {
+            "texts": int(mine[:, 0].sum()),
+            "rounds": int(mine.sum()),
+            "tokens": int(rounds.committed[mine].sum()),
+            "drafted": drafted,
+            "accepted": accepted,
+            "accept_rate": accepted / drafted if drafted else None,
+        }
+    return found
+
+
+def arms_of_texts(rounds: Rounds, names: Sequence[str]) -> list[dict[str, int]]:
+    """Of every text the number of rounds that each arm had, without those that had none."""
+    pairs = zip(rounds.arm, rounds.ran, strict=True)
+    counts = [np.bincount(arm[ran], minlength=len(names)) for arm, ran in pairs]
+    return [{name: int(n) for name, n in zip(names, row, strict=True) if n} for row in counts]
+
+
+def arm_table(strategies: Mapping[str, Mapping[str, Any]]) -> str:
+    """The figures of all strategies that have arms, as text."""
+    fields = ("texts", "rounds", "tokens", "drafted", "accepted")
+    rows = [
+        [strategy, arm, *(str(each[field]) for field in fields), cell(each["accept_rate"], ".3f")]
+        for strategy, entry in strategies.items()
+        for arm, each in (entry.get("arms") or {}).items()
+    ]
+    return aligned(["strategy", "arm", *fields, "accept rate"], rows)

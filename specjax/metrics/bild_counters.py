@@ -1,0 +1,67 @@
+"""Who was called how often, and why: the counters of BiLD for any strategy.
+
+See docs/methods/bild.md, "Counters".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from specjax.core.calls import STATES
+from specjax.decoding.state import Generation
+from specjax.metrics.traces import Rounds
+
+
+def handovers(rounds: Rounds, replaced: int, target: str) -> dict[str, Any]:
+    """Calls of the large model (N_L, `target`) and of the small ones (N_S), and drafts thrown away.
+
+    `fallback_percent` and `rollback_percent` are N_L and N_rb per generated token, as Kim et al.
+    (2023), Table 4, seem to count; `_per_small` are the same per call of a small model, None
+    without one. `replaced` is what `replaced_tokens` found.
+    """
+    large = int(rounds.calls[target].sum())
+    drafting = [name for name in rounds.calls if name != target and not name.endswith(STATES)]
+    small = sum(int(rounds.calls[name].sum()) for name in drafting)
+    rollbacks = int((rounds.reviewed & (rounds.accepted < rounds.drafted)).sum())
+    dropped = int((rounds.drafted - rounds.accepted).sum())
+    tokens = max(rounds.tokens, 1)
+    return {
+        "small_calls": small,
+        "large_calls": large,
+        "confidence_handovers": rounds.stops.get("stopped", 0),
+        "window_handovers": rounds.stops.get("length", 0),
+        "unreviewed_ends": int((rounds.ran & ~rounds.reviewed).sum()),
+        "rollbacks": rollbacks,
+        "replaced": replaced,
+        "dropped": dropped,
+        "fallback_percent": 100 * large / tokens,
+        "rollback_percent": 100 * rollbacks / tokens,
+        "fallback_per_small_percent": _percent(large, small),
+        "rollback_per_small_percent": _percent(rollbacks, small),
+        "dropped_per_small_percent": _percent(dropped, small),
+    }
+
+
+def _percent(count: int, calls: int) -> float | None:
+    return 100 * count / calls if calls else None
+
+
+def replaced_tokens(generations: Sequence[tuple[Generation, int]]) -> int:
+    """Rollbacks whose own token is another than the one they dropped.
+
+    From the first `rows` rows of every (generation with host arrays, rows).
+    """
+    return sum(_replaced(generation, rows) for generation, rows in generations)
+
+
+def _replaced(generation: Generation, count: int) -> int:
+    trace, tokens = generation.trace, np.asarray(generation.tokens)
+    accepted, committed = np.asarray(trace.accepted), np.asarray(trace.committed)
+    rows, rounds = np.nonzero(accepted[:count] < np.asarray(trace.drafted)[:count])
+    place = accepted[rows, rounds]
+    before = np.cumsum(committed, axis=1) - committed
+    written = tokens[rows, np.asarray(generation.begin)[rows] + before[rows, rounds] + place]
+    return int((written != np.asarray(trace.proposed)[rows, rounds, place]).sum())

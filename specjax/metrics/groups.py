@@ -1,0 +1,82 @@
+"""Figures of strategies by group of examples: by task, by direction, by category."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from specjax.metrics.traces import Rounds
+from specjax.reporting.table import aligned, cell
+
+COLUMNS: tuple[tuple[str, str, str], ...] = (
+    ("examples", "examples", "d"),
+    ("tokens", "tokens", "d"),
+    ("ms/token", "ms_per_token", ".3f"),
+    ("speedup", "speedup", ".2f"),
+    ("accept rate", "accept_rate", ".3f"),
+    ("tok/round", "tokens_per_round", ".2f"),
+)
+"""Heading, field of a group, format."""
+
+Figures = dict[str, dict[str, Any]]
+"""By group."""
+
+
+def by_group(groups: Sequence[str], rounds: Rounds, seconds: np.ndarray | None) -> Figures:
+    """What one strategy did by group, in the groups' first order.
+
+    `accept_rate` is accepted over drafted tokens, those after a rejection too
+    (docs/methods/selection.md, "Accept rate"); None where nothing was drafted.
+
+    Args:
+      groups: of the N examples.
+      rounds: of all of them.
+      seconds: [N] of decoding each alone; None where they are not known, so that there is no
+        `ms_per_token` either.
+    """
+    names = np.array(groups)
+    return {name: _figures(rounds, names == name, seconds) for name in dict.fromkeys(groups)}
+
+
+def with_speedups(found: Mapping[str, Figures], bases: Mapping[str, Figures]) -> dict[str, Figures]:
+    """The figures of every strategy with `speedup` over those of its baseline."""
+    return {
+        strategy: {
+            name: {**each, "speedup": _ratio(bases[strategy][name]["ms_per_token"], each)}
+            for name, each in figures.items()
+        }
+        for strategy, figures in found.items()
+    }
+
+
+def group_table(groups: Mapping[str, Figures]) -> str:
+    """All of them as text, group by group."""
+    names = next(iter(groups.values()))
+    rows = [
+        [name, strategy, *(cell(figures[name][field], form) for _, field, form in COLUMNS)]
+        for name in names
+        for strategy, figures in groups.items()
+    ]
+    return aligned(["group", "strategy", *(title for title, _, _ in COLUMNS)], rows)
+
+
+def _figures(rounds: Rounds, mine: np.ndarray, seconds: np.ndarray | None) -> dict[str, Any]:
+    drafted, accepted, tokens, ran = (
+        int(each[mine].sum())
+        for each in (rounds.drafted, rounds.accepted, rounds.committed, rounds.ran)
+    )
+    timed = seconds is not None and tokens
+    return {
+        "examples": int(mine.sum()),
+        "tokens": tokens,
+        "ms_per_token": float(seconds[mine].sum()) / tokens * 1e3 if timed else None,
+        "accept_rate": accepted / drafted if drafted else None,
+        "tokens_per_round": tokens / ran if ran else None,
+    }
+
+
+def _ratio(base: float | None, figures: Mapping[str, Any]) -> float | None:
+    own = figures["ms_per_token"]
+    return base / own if base and own else None

@@ -1,0 +1,184 @@
+"""FLOPs and memory operations of a strategy, from the calls in its traces.
+
+See docs/methods/operations.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from specjax.core.calls import Call, parts
+from specjax.core.drafter import Drafter
+from specjax.core.reader import Reader
+from specjax.metrics.traces import Rounds
+from specjax.models.base import LanguageModel
+from specjax.models.heads import LoadedHeads
+from specjax.models.t5 import T5Config
+from specjax.readers.calm import SOFTMAX, Calm
+from specjax.theory.operations import (
+    Operations,
+    TransformerShape,
+    decoder_call,
+    output_layer,
+    propagation,
+    start,
+)
+
+NONE = Operations(np.float64(0), np.float64(0))
+
+
+def shape_of(model: LanguageModel) -> TransformerShape:
+    """What the operations of a model depend on."""
+    c = model.config
+    common = {
+        "d_model": c.d_model,
+        "d_ff": c.d_ff,
+        "heads": c.num_heads,
+        "vocab": c.vocab_size,
+        "ff_matrices": 3 if c.gated else 2,
+    }
+    if isinstance(c, T5Config):
+        return TransformerShape(
+            layers=c.num_decoder_layers, d_head=c.d_kv, encoder_layers=c.num_layers, **common
+        )
+    return TransformerShape(layers=c.num_layers, d_head=c.d_head, kv_heads=c.num_kv_heads, **common)
+
+
+def part_shape(model: LanguageModel, call: Call) -> TransformerShape:
+    """The shape of what runs of a model in a call: only some layers, perhaps."""
+    shape = shape_of(model)
+    return dataclasses.replace(shape, layers=(call.exit or shape.layers) - call.resume_from)
+
+
+def target_calls(shape: TransformerShape, rounds: Rounds, prompt: np.ndarray) -> Operations:
+    """Operations of the target's calls, each on the pending token and those it had room for.
+
+    `prompt` [N] is the length of each row's prompt. Rejected tokens count like accepted ones.
+    """
+    rows, _ = np.nonzero(rounds.reviewed)
+    cached = rounds.begin[rows] + rounds.started[rounds.reviewed] - 1
+    return decoder_call(
+        shape, rounds.width[rounds.reviewed] + 1, cached, _source(shape, prompt[rows])
+    ).total()
+
+
+def calm_calls(
+    shape: TransformerShape, rounds: Rounds, prompt: np.ndarray, calm: Calm
+) -> Operations:
+    """Operations of tokens that left the decoder at their own layers.
+
+    The layers above made keys and values of the exit state. By `SOFTMAX` the output layer ran
+    after each layer but the last, to see how sure it is, and once for the token.
+    """
+    heads = calm.measure == SOFTMAX
+    rows, _ = np.nonzero(rounds.ran)
+    cached = rounds.begin[rows] + rounds.started[rounds.ran] - 1
+    layers, total = rounds.layers[rounds.ran], NONE
+    for ran in np.unique(layers).tolist():
+        here = layers == ran
+        source = _source(shape, prompt[rows[here]])
+        part = dataclasses.replace(shape, layers=ran)
+        calls = decoder_call(part, 1, cached[here], source)
+        looks = min(ran, shape.layers - 1) * heads
+        above = propagation(shape) * (shape.layers - ran)
+        total += calls.total() + (output_layer(shape, 1) * looks + above) * here.sum()
+    return total
+
+
+def drafter_calls(
+    models: Mapping[str, LanguageModel],
+    rounds: Rounds,
+    prompt: np.ndarray,
+    drafter: Drafter,
+    part: str,
+) -> Operations:
+    """Operations of the calls of one of the drafter's `parts`.
+
+    A trace knows how many calls of a row were not the first of their rounds, not of which rounds:
+    they are counted at the row's mean cache length, on which their operations depend linearly. A
+    part with fewer calls than rounds has a share of one in each.
+    """
+    calls = [call for call in drafter.spec.calls if call.part == part]
+    first, later = calls[0], calls[-1]
+    shape = part_shape(models[first.model], first)
+    rows, _ = np.nonzero(rounds.ran)
+    length = rounds.begin[rows] + rounds.started[rounds.ran]
+    cached = np.maximum(length - first.tokens, 0)
+    source = _source(shape, prompt)
+    count = np.bincount(rows, minlength=len(prompt))
+    share = np.minimum(rounds.calls[part] / np.maximum(count, 1), 1)[rows]
+    opening = decoder_call(shape, first.tokens, cached, source[rows], first.logits)
+    opening = (opening * share).total()
+    more = np.maximum(rounds.calls[part] - count, 0)
+    if not more.any():
+        return opening
+    per_row = np.bincount(rows, weights=length, minlength=len(prompt)) / np.maximum(count, 1)
+    middle = np.rint(per_row + (more / np.maximum(count, 1) - 1) / 2)
+    each = np.repeat(np.arange(len(prompt)), more)
+    rest = decoder_call(shape, later.tokens, middle[each], source[each], later.logits)
+    return opening + rest.total()
+
+
+def head_calls(drafter: Drafter, params: Mapping[str, Any], rounds: Rounds) -> Operations:
+    """Operations of the networks of parallel heads, on one state in every round."""
+    loaded = [params[table] for table in drafter.spec.resources]
+    heads = [tree.heads for tree in loaded if isinstance(tree, LoadedHeads)]
+    weights = sum(2 * drafter.spec.width * each.d_model * each.width for each in heads)
+    count = rounds.ran.sum()
+    return Operations(2.0 * weights * count, 1.0 * weights * count)
+
+
+def operations(
+    rounds: Rounds,
+    prompt: np.ndarray,
+    drafter: Drafter,
+    models: Mapping[str, LanguageModel],
+    params: Mapping[str, Any],
+    target: str,
+    reader: Reader,
+) -> dict[str, Any]:
+    """Operations per generated token by part and in total, with and without reading prompts.
+
+    Parts are the models and early exits (`Call.part`); an early exit reads no prompt of its own.
+    `models` and `params` by name hold what the strategy uses, the target first; `prompt` [N] the
+    lengths of the prompts. Counted as at batch size 1: every row reads the weights for itself.
+    """
+    shape = part_shape(models[target], reader.call(target, 0))
+    if isinstance(reader, Calm):
+        decoding = {target: calm_calls(shape, rounds, prompt, reader)}
+    else:
+        decoding = {target: target_calls(shape, rounds, prompt)}
+    for part in parts(drafter.spec.calls):
+        decoding[part] = drafter_calls(models, rounds, prompt, drafter, part)
+    reading = dict.fromkeys(decoding, NONE)
+    reading |= {name: start(shape_of(model), prompt).total() for name, model in models.items()}
+    if drafter.spec.models:
+        decoding[drafter.spec.models[0]] += head_calls(drafter, params, rounds)
+    decoding["total"], reading["total"] = sum_of(decoding), sum_of(reading)
+    return {
+        name: entry(decoding[name], rounds.tokens)
+        | {"with_prompt": entry(decoding[name] + reading[name], rounds.tokens)}
+        for name in decoding
+    }
+
+
+def sum_of(found: Mapping[str, Operations]) -> Operations:
+    return sum(found.values(), start=NONE)
+
+
+def entry(total: Operations, tokens: int) -> dict[str, float]:
+    """Operations per token and their intensity, 0 without any."""
+    return {
+        "flops": float(total.flops) / max(tokens, 1),
+        "memory_operations": float(total.memory) / max(tokens, 1),
+        "intensity": float(total.intensity) if total.memory else 0.0,
+    }
+
+
+def _source(shape: TransformerShape, prompt: np.ndarray) -> np.ndarray:
+    """Length [N] of the text that cross-attention looks at."""
+    return prompt if shape.cross else np.zeros_like(prompt)

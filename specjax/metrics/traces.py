@@ -1,0 +1,190 @@
+"""Figures of a strategy from the traces of its decodes.
+
+Letters: N rows of a whole data set, R rounds, K drafted tokens, G generated tokens of a row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from specjax.core.draft import STOP_REASONS
+from specjax.decoding.state import Generation
+from specjax.readers.calm import LAYERS
+from specjax.selection.arms import ARM
+
+NORMAL_95 = 1.959964
+"""Standard deviations to either side that hold 95% of a normal distribution."""
+
+BINS = 8
+"""Parts of the longest text that the overlap is averaged over."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rounds:
+    """Per-round and per-row records of all examples; 0 in rounds that a row did not have."""
+
+    begin: np.ndarray  # [N] first generated position
+    width: np.ndarray  # [N, R] drafted tokens that the target call had room for
+    drafted: np.ndarray  # [N, R]
+    accepted: np.ndarray  # [N, R]
+    committed: np.ndarray  # [N, R]
+    reviewed: np.ndarray  # [N, R] bool: the target ran for the row
+    overlap: np.ndarray  # [N, R] sum of min(p, q) over the tested positions
+    calls: dict[str, np.ndarray]  # [N] runs by `Call.part`
+    runs: dict[str, int]  # by `Call.part`, each once for its whole batch
+    turns: int  # rounds, each once for its whole batch
+    stops: dict[str, int]  # rounds by why their draft ended
+    layers: np.ndarray | None = None  # [N, R] decoder layers that the token ran, under CALM
+    arm: np.ndarray | None = None  # [N, R] which of several drafters had the round
+
+    @property
+    def tested(self) -> np.ndarray:
+        """Positions [N, R] put to the test: the accepted ones and any first rejected one."""
+        return np.minimum(self.accepted + 1, self.drafted) * self.reviewed
+
+    @property
+    def passed(self) -> np.ndarray:
+        """Positions [N, R] that stood a test."""
+        return self.accepted * self.reviewed
+
+    @property
+    def started(self) -> np.ndarray:
+        """Tokens [N, R] that a row had generated before each round."""
+        return np.cumsum(self.committed, axis=1) - self.committed
+
+    @property
+    def ran(self) -> np.ndarray:
+        """Whether [N, R] a row had the round: each one commits a token."""
+        return self.committed > 0
+
+    @property
+    def tokens(self) -> int:
+        return int(self.committed.sum())
+
+    @property
+    def layers_per_token(self) -> float | None:
+        """Mean decoder layers that a token ran; None when all ran all, or nothing was decoded."""
+        if self.layers is None or not self.tokens:
+            return None
+        return float(self.layers[self.ran].mean())
+
+
+def rounds_of(generations: Sequence[tuple[Generation, int]]) -> Rounds:
+    """The records of the first `rows` rows of every (generation with host arrays, rows)."""
+
+    def joined(field: str) -> np.ndarray:
+        return np.concatenate([np.asarray(getattr(g.trace, field))[:n] for g, n in generations])
+
+    def column(name: str) -> np.ndarray | None:
+        if not generations[0][0].trace.has(name):
+            return None
+        return np.concatenate([np.asarray(g.trace.column(name))[:n] for g, n in generations])
+
+    names = generations[0][0].trace.calls
+    stops = joined("stops").sum(axis=0)
+    return Rounds(
+        begin=np.concatenate([np.asarray(g.begin)[:n] for g, n in generations]),
+        width=joined("width"),
+        drafted=joined("drafted"),
+        accepted=joined("accepted"),
+        committed=joined("committed"),
+        reviewed=joined("reviewed"),
+        overlap=joined("overlap").astype(np.float64),
+        calls={
+            name: np.concatenate([np.asarray(g.trace.calls[name])[:n] for g, n in generations])
+            for name in names
+        },
+        runs={name: sum(int(g.trace.runs[name]) for g, _ in generations) for name in names},
+        turns=sum(int(g.trace.rounds) for g, _ in generations),
+        stops={reason: int(n) for reason, n in zip(STOP_REASONS, stops, strict=True) if n},
+        layers=column(LAYERS),
+        arm=column(ARM),
+    )
+
+
+def wilson(successes: int, trials: int) -> tuple[float, float] | tuple[None, None]:
+    """95% interval of a proportion (Wilson, 1927); None without trials.
+
+    Unlike the normal approximation it never leaves [0, 1] and has a width at 0 and 1.
+    """
+    if not trials:
+        return None, None
+    rate, shrink = successes / trials, NORMAL_95**2 / trials
+    middle = rate + shrink / 2
+    half = np.sqrt(rate * (1 - rate) * shrink + shrink**2 / 4)
+    low, high = (middle - half) / (1 + shrink), (middle + half) / (1 + shrink)
+    # At 0 and 1 a bound is the rate itself, and rounding would put it on the wrong side.
+    return float(min(low, rate)), float(max(high, rate))
+
+
+def proportion(successes: int, trials: int) -> dict[str, float | None]:
+    """A rate with its 95% interval; None without trials."""
+    low, high = wilson(successes, trials)
+    return {"rate": successes / trials if trials else None, "low": low, "high": high}
+
+
+def acceptance(rounds: Rounds) -> dict[str, Any]:
+    """The acceptance rate, by position in the draft, and along the text.
+
+    See docs/methods/speculative_sampling.md, "Measuring acceptance".
+    """
+    tested = int(rounds.tested.sum())
+    return {
+        **proportion(int(rounds.passed.sum()), tested),
+        "tested": tested,
+        "analytic": float(rounds.overlap.sum()) / tested if tested else None,
+        "by_position": by_position(rounds),
+        "along_text": along_text(rounds),
+    }
+
+
+def by_position(rounds: Rounds) -> list[dict[str, Any]]:
+    """Acceptance of the j-th drafted token, given that all before it stood."""
+    entries = []
+    for position in range(1, int(rounds.tested.max(initial=0)) + 1):
+        tested = int((rounds.tested >= position).sum())
+        accepted = int((rounds.passed >= position).sum())
+        counts = {"position": position, "tested": tested, "accepted": accepted}
+        entries.append(counts | proportion(accepted, tested))
+    return entries
+
+
+def along_text(rounds: Rounds) -> list[dict[str, Any]]:
+    """Mean of sum min(p, q) over the tested positions of each part of the text.
+
+    Parts are half open ranges of generated positions, counted from 0. A round knows the sum over
+    its tested positions only, so each of them gets their mean.
+    """
+    tested = rounds.tested[rounds.ran]
+    mean = rounds.overlap[rounds.ran] / np.maximum(tested, 1)
+    first = np.repeat(np.cumsum(tested) - tested, tested)
+    place = np.repeat(rounds.started[rounds.ran], tested) + np.arange(tested.sum()) - first
+    longest = int(rounds.committed.sum(axis=1).max(initial=1))
+    size = -(-longest // BINS)
+    counts = np.bincount(place // size, minlength=BINS)
+    sums = np.bincount(place // size, weights=np.repeat(mean, tested), minlength=BINS)
+    return [
+        {
+            "from": part * size,
+            "to": (part + 1) * size,
+            "overlap": float(sums[part] / counts[part]),
+            "positions": int(counts[part]),
+        }
+        for part in np.flatnonzero(counts).tolist()
+    ]
+
+
+def round_figures(rounds: Rounds) -> dict[str, Any]:
+    """How many rounds there were, how many tokens they gave, why their drafts ended."""
+    sizes, counts = np.unique(rounds.committed[rounds.ran], return_counts=True)
+    return {
+        "count": int(counts.sum()),
+        "tokens_per_round": {
+            str(size): count for size, count in zip(sizes.tolist(), counts.tolist(), strict=True)
+        },
+        "stop_reasons": rounds.stops,
+    }

@@ -1,0 +1,87 @@
+"""A model without the ids that others do not have.
+
+Vocabularies are padded to round widths (T5: 32,128 for 32,100 pieces), and models of one tokenizer
+may be padded differently. What is decoded then are the ids that all have.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from specjax.models.base import Cache, LanguageModel, Output, Params, PromptReading
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedVocabulary:
+    """`model` with its logits cut to the first `vocab_size` ids."""
+
+    model: LanguageModel
+    vocab_size: int
+
+    @property
+    def config(self) -> Any:
+        return self.model.config
+
+    @property
+    def start_token(self) -> int | None:
+        return self.model.start_token
+
+    @property
+    def depth(self) -> int:
+        return self.model.depth
+
+    @property
+    def max_positions(self) -> int | None:
+        return self.model.max_positions
+
+    @property
+    def eos(self) -> tuple[int, ...]:
+        return self.model.eos
+
+    @property
+    def pad(self) -> int:
+        return self.model.pad
+
+    def states(self, params: Params, batch: Mapping[str, jax.Array]) -> jax.Array:
+        return self.model.states(params, batch)
+
+    def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
+        return self.model.read_out(params, hidden)[..., : self.vocab_size]
+
+    def start(
+        self,
+        params: Params,
+        prompt: jax.Array,
+        prompt_length: jax.Array,
+        capacity: int,
+        *,
+        features: tuple[int, ...] = (),
+    ) -> tuple[Cache, PromptReading]:
+        return self.model.start(params, prompt, prompt_length, capacity, features=features)
+
+    def keep(self, cache: Cache, path: jax.Array, count: jax.Array) -> Cache:
+        return self.model.keep(cache, path, count)
+
+    def extend(
+        self, params: Params, tokens: jax.Array, cache: Cache, **how: Any
+    ) -> tuple[Output, Cache]:
+        output, cache = self.model.extend(params, tokens, cache, **how)
+        return output.replace(logits=output.logits[..., : self.vocab_size]), cache
+
+    def propagate(
+        self, params: Params, hidden: jax.Array, cache: Cache, layers: tuple[int, int]
+    ) -> Cache:
+        return self.model.propagate(params, hidden, cache, layers)
+
+
+def with_shared_vocabulary(models: dict[str, LanguageModel]) -> dict[str, LanguageModel]:
+    """Models that all have the same width, the smallest one's."""
+    width = min(model.vocab_size for model in models.values())
+    return {
+        name: model if model.vocab_size == width else SharedVocabulary(model, width)
+        for name, model in models.items()
+    }

@@ -1,0 +1,127 @@
+"""Plots of arithmetic, memory traffic, and what the device's memory would allow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from specjax.reporting.plots import style
+from specjax.reporting.plots.speed import Strategies
+
+BASELINE = "autoregressive"
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+"""Of one element, by `dtype` of the config."""
+
+_PANELS = (
+    ("flops", "FLOPs per token"),
+    ("memory_operations", "memory operations\nper token"),
+    ("intensity", "intensity (FLOPs\nper memory operation)"),
+)
+
+
+@style.styled()
+def operation_bars(strategies: Strategies) -> Figure | None:
+    """FLOPs, memory operations and their ratio against autoregressive decoding; None without.
+
+    Kim et al. (2023), Figure 8; the first two by model.
+    """
+    found = {name: entry["operations"] for name, entry in strategies.items() if _counted(entry)}
+    if BASELINE not in found:
+        return None
+    names = list(found)
+    models = list(dict.fromkeys(m for each in found.values() for m in each if m != "total"))
+    colours = style.model_colours(models)
+    figure, panels = style.figure(style.bar_height(len(names)) + 0.3, 3, sharey=True)
+    figure.get_layout_engine().set(wspace=0.06)  # end labels of neighbours would touch
+    for axes, (field, title) in zip(panels, _PANELS, strict=True):
+        whole = found[BASELINE]["total"][field]
+        parts = ["total"] if field == "intensity" else models
+        left = np.zeros(len(names))
+        for part in parts:
+            values = [(found[name].get(part) or {}).get(field) or 0.0 for name in names]
+            widths = np.asarray(values) / whole
+            colour = style.GREY if part == "total" else colours[part]
+            label = "both" if part == "total" else style.short(part)
+            axes.barh(range(len(names)), widths, 0.66, left=left, color=colour, label=label)
+            left += widths
+        axes.axvline(1, color=style.DARK, linewidth=0.8)
+        axes.set_xlabel(f"{title}\n(times autoregressive)")
+    for axes in panels:
+        style.name_bars(axes, names)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=max(len(labels), 1))
+    return figure
+
+
+def _counted(entry: Mapping[str, Any]) -> bool:
+    """Whether a strategy has operations in total."""
+    return bool(((entry.get("operations") or {}).get("total") or {}).get("flops"))
+
+
+@style.styled()
+def roofline(results: Mapping[str, Any]) -> Figure | None:
+    """Steps and strategies beside what memory allows; None when bandwidth was not measured.
+
+    Left: a one-token step of every model over the time that reading its weights and caches takes.
+    Right: arithmetic per second against arithmetic per byte; the line is bandwidth times intensity.
+    """
+    steps = {name: each for name, each in (results.get("roofline") or {}).items() if each}
+    if not steps:
+        return None
+    counted = {n: entry for n, entry in results["strategies"].items() if _counted(entry)}
+    size = BYTES.get(results["config"].get("dtype", ""))
+    both = bool(counted and size)
+    height = max(4.0, style.bar_height(len(steps)), 0.24 * len(counted) + 1.0)
+    figure, panels = style.figure(height, 1 + both, squeeze=False)
+    _steps(panels[0, 0], steps)
+    if both:
+        bandwidth = next(iter(steps.values()))["bandwidth"]
+        _intensities(panels[0, 1], counted, style.marks(results["strategies"]), size, bandwidth)
+    figure.legend(loc="outside right upper")
+    return figure
+
+
+def _steps(axes: Axes, steps: Mapping[str, Mapping[str, float]]) -> None:
+    """Bars of measured steps, and marks at what memory allows."""
+    places = range(len(steps))
+    measured = [each["measured_ms"] for each in steps.values()]
+    bounds = [each["bound_ms"] for each in steps.values()]
+    axes.barh(places, measured, 0.5, color=style.SKY, label="measured step")
+    axes.plot(bounds, places, "|", color=style.DARK, markersize=26, label="memory allows")
+    for place, each in enumerate(steps.values()):
+        end = max(each["measured_ms"], each["bound_ms"])
+        axes.text(end, place, f"  {each['percent']:.0f}%", va="center")
+    style.name_bars(axes, list(steps))
+    axes.set_xlim(0, 1.3 * max(*measured, *bounds))
+    axes.set_xlabel("one-token step (ms)")
+
+
+def _intensities(
+    axes: Axes,
+    strategies: Strategies,
+    marks: Mapping[str, Any],
+    size: int,
+    bandwidth: float,
+) -> None:
+    """Strategies on logarithmic axes under the roof of `bandwidth` bytes per second."""
+    placed = {}
+    for name, entry in strategies.items():
+        total = entry["operations"]["total"]
+        rate = total["flops"] / (entry["ms_per_token"] / 1e3)
+        placed[name] = total["intensity"] / size, rate / 1e9
+    intensities = [x for x, _ in placed.values()]
+    roof = np.array([min(intensities) / 1.6, max(intensities) * 1.6])
+    axes.plot(roof, bandwidth * roof / 1e9, color=style.DARK, linewidth=1.2, label="bandwidth roof")
+    for name, place in placed.items():
+        axes.plot(*place, linestyle="", **marks[name])
+    axes.set(xscale="log", yscale="log", xlabel="intensity (FLOPs per byte)")
+    axes.set_ylabel("arithmetic (GFLOP per second)")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_locator(NullLocator())

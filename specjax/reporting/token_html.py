@@ -1,0 +1,65 @@
+"""Who wrote which token: the rounds of `texts` in results.json as pieces with their writers."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from specjax.reporting.plots.style import model_colours
+
+
+class Piece(NamedTuple):
+    """A token of a text."""
+
+    text: str
+    writer: str
+    stands: bool  # False: drafted and rejected
+
+
+def pieces(rounds: Sequence[Mapping[str, Any]]) -> list[Piece]:
+    """Drafted tokens and what the target added, in the order they were written.
+
+    A round whose drafter has several writers names one for each token in `writers`.
+    """
+    found = []
+    for each in rounds:
+        writers = each.get("writers") or [each["writer"]] * len(each["drafted"])
+        for index, (text, writer) in enumerate(zip(each["drafted"], writers, strict=True)):
+            found.append(Piece(_visible(text), writer, index < each["accepted"]))
+        if each.get("next") is not None:
+            found.append(Piece(_visible(each["next"]), each["next_writer"], True))
+    return found
+
+
+def _visible(text: str) -> str:
+    return text.replace("\n", "↵")
+
+
+def writer_colours(texts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """A colour for everybody who wrote a token."""
+    found = (piece.writer for text in texts for piece in pieces(text["rounds"]))
+    return model_colours(list(dict.fromkeys(found)))
+
+
+def as_html(texts: Sequence[Mapping[str, Any]]) -> str:
+    """The texts with every token on its writer's colour, rejected ones struck through."""
+    colours = writer_colours(texts)
+    legend = "".join(_token(name, colours[name]) for name in colours)
+    struck = "<s class='token'>rejected</s>"
+    blocks = [f"<p class='tokens'>{legend}{struck}</p>"]
+    for text in texts:
+        tokens = "".join(
+            _token(piece.text, colours[piece.writer], piece.stands)
+            for piece in pieces(text["rounds"])
+        )
+        source, strategy = html.escape(text["source"]), html.escape(text["strategy"])
+        blocks.append(f"<h3>{strategy}</h3><p class='source'>{source}</p>")
+        blocks.append(f"<p class='tokens'>{tokens}</p>")
+    return "".join(blocks)
+
+
+def _token(text: str, colour: str, stands: bool = True) -> str:
+    tag = "span" if stands else "s"
+    look = f"background:{colour}33;border-color:{colour}"
+    return f"<{tag} class='token' style='{look}'>{html.escape(text)}</{tag}>"

@@ -1,0 +1,219 @@
+"""Several drafters side by side, the arms: what choosing one of them per text or per round shares.
+
+Context-aware assistant selection (docs/methods/selection.md). Rows of different arms run side by
+side: each arm drafts for the rows that chose it and does not run when there are none. All arms see
+the same committed tokens; one that was not asked lags behind and catches up
+(`core.catching_up`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from specjax.core.calls import parts
+from specjax.core.context import Context
+from specjax.core.distribution import Dense, OneHot
+from specjax.core.draft import LENGTH, Draft
+from specjax.core.drafter import (
+    STOP,
+    Alternative,
+    Drafter,
+    Log,
+    Memory,
+    Outcome,
+    calls_of,
+    distinct,
+)
+from specjax.core.env import Env
+from specjax.core.masked import masked_step
+from specjax.core.reader import Reader
+from specjax.core.rows import Caches, of_rows
+from specjax.core.spec import Spec
+from specjax.models.base import Cache, PromptReading
+
+ARM = "arm"
+"""Column: which of several drafters had the round."""
+
+CHOOSE = 2**31 - 1
+"""Folded into keys to choose by: no length and no drafted position is so large."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    """A drafter by its name, and how the target reads its drafts where it drafts alone."""
+
+    name: str
+    drafter: Drafter
+    reader: Reader
+
+
+@dataclasses.dataclass(frozen=True)
+class Arms(Drafter):
+    """What all have in common that draft with one of `arms`.
+
+    Side by side, drafts of early exits are read by the whole target: the rows of other arms need
+    its first layers anyway.
+    """
+
+    arms: tuple[Arm, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        names = self.names
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"arms are {names}; they must have names, each its own")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(arm.name for arm in self.arms)
+
+    @property
+    def drafters(self) -> tuple[Drafter, ...]:
+        return tuple(arm.drafter for arm in self.arms)
+
+    @property
+    def members(self) -> tuple[Alternative, ...]:
+        return tuple(Alternative(arm.drafter, arm.reader) for arm in self.arms)
+
+    @property
+    def spec(self) -> Spec:
+        """`calls` are those of all arms, one after another: no draft has them all."""
+        specs = [drafter.spec for drafter in self.drafters]
+        return Spec(
+            width=max(spec.width for spec in specs),
+            reach=max(spec.reach for spec in specs),
+            calls=tuple(call for spec in specs for call in spec.calls),
+            models=distinct(spec.models for spec in specs),
+            resources=distinct(spec.resources for spec in specs),
+            writers=distinct(spec.writers for spec in specs),
+            rows=distinct(spec.rows for spec in specs),
+        )
+
+    def check(self, env: Env) -> None:
+        for drafter in self.drafters:
+            drafter.check(env)
+
+    def begin_arms(
+        self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array
+    ) -> tuple[Memory, ...]:
+        """The memories of all arms."""
+        return tuple(drafter.begin(env, context, prompt, keys) for drafter in self.drafters)
+
+    def observe_arms(
+        self, memories: tuple[Memory, ...], outcome: Outcome, arm: jax.Array
+    ) -> tuple[Memory, ...]:
+        """The memories after a round; each arm learns of its own rows `arm` [B] only."""
+        seen = []
+        for index, (drafter, memory) in enumerate(zip(self.drafters, memories, strict=True)):
+            after = drafter.observe(memory, outcome)
+            seen.append(_in_rows(arm == index, after, memory))
+        return tuple(seen)
+
+    def propose_alone(
+        self,
+        index: int,
+        env: Env,
+        caches: Caches,
+        memory: Memory,
+        context: Context,
+        keys: jax.Array,
+    ) -> tuple[Draft, Caches, Memory, Log]:
+        """One arm's draft, its writers told apart as those of all arms are."""
+        drafter, writers = self.drafters[index], self.spec.writers
+        draft, caches, memory, log = drafter.propose(env, caches, memory, context, keys)
+        own = [writers.index(name) for name in drafter.spec.writers]
+        if own:
+            draft = draft.replace(drafted_by=jnp.array(own, jnp.int32)[draft.drafted_by])
+        return draft, caches, memory, log
+
+    def propose_side_by_side(
+        self,
+        env: Env,
+        caches: Caches,
+        memories: tuple[Memory, ...],
+        context: Context,
+        keys: jax.Array,
+        arm: jax.Array,
+    ) -> tuple[Draft, Caches, tuple[Memory, ...], Log]:
+        """The draft of each row's `arm` [B]. An arm runs if a row has it, for those rows."""
+        draft, log = self._empty(env, context)
+        log[ARM] = arm
+        after = list(memories)
+        for index, drafter in enumerate(self.drafters):
+            spec = drafter.spec
+            if not spec.width:
+                continue
+            mine = context.active & (arm == index)
+            inside = context.replace(
+                active=mine, most=jnp.where(mine, jnp.minimum(context.most, spec.width), 0)
+            )
+
+            def turn(carry: Any, index: int = index, inside: Context = inside) -> Any:
+                draft, log, caches, memory = carry
+                made, moved, kept, own = self.propose_alone(
+                    index, env, caches, memory, inside, keys
+                )
+                rows = inside.active
+                return (
+                    _merged(draft, made.cut(inside.most, env.target.eos), rows),
+                    {name: jnp.where(rows, own.get(name, old), old) for name, old in log.items()},
+                    _advanced(caches, moved, rows),
+                    _in_rows(rows, kept, memory),
+                )
+
+            own = {name: caches[name] for name in spec.models}
+            carry = draft, log, own, memories[index]
+            draft, log, own, after[index] = masked_step(jnp.any(mine), turn, carry)
+            caches = {**caches, **own}
+        return draft, caches, tuple(after), log
+
+    def _empty(self, env: Env, context: Context) -> tuple[Draft, Log]:
+        """A draft of nothing in all rows."""
+        spec, rows = self.spec, context.length.shape[0]
+        tokens, zero = jnp.zeros((rows, spec.width), jnp.int32), jnp.zeros((rows,), jnp.int32)
+        distribution = None
+        if not context.options.sampling.greedy:
+            shape = (*tokens.shape, env.target.vocab_size)
+            distribution = Dense(jnp.zeros(shape, jnp.float32))
+        draft = Draft.chain(tokens, zero, distribution)
+        log = {STOP: zero + LENGTH, **calls_of(dict.fromkeys(parts(spec.calls), zero))}
+        return draft, log
+
+
+def _merged(draft: Draft, made: Draft, mine: jax.Array) -> Draft:
+    """The draft with that of one arm in its rows `mine` [B]."""
+    room = draft.width - made.width
+
+    def put(old: jax.Array, new: jax.Array) -> jax.Array:
+        new = jnp.pad(new, ((0, 0), (0, room), *((0, 0),) * (new.ndim - 2)))
+        return of_rows(mine, new.astype(old.dtype), old)
+
+    tokens = put(draft.tokens, made.tokens)
+    distribution = OneHot(tokens)
+    if isinstance(draft.distribution, Dense):
+        old = draft.distribution.probs
+        distribution = Dense(put(old, made.distribution.dense(old.shape[-1]).probs))
+    return draft.replace(
+        tokens=tokens,
+        length=jnp.where(mine, made.length, draft.length),
+        distribution=distribution,
+        drafted_by=put(draft.drafted_by, made.drafted_by),
+    )
+
+
+def _in_rows(mine: jax.Array, new: Memory, old: Memory) -> Memory:
+    """A memory that changed in the rows `mine` [B] only."""
+    return jax.tree.map(lambda new, old: of_rows(mine, new, old), new, old)
+
+
+def _advanced(before: Caches, after: Caches, mine: jax.Array) -> Caches:
+    """An arm's caches after its draft; in rows that it did not draft for the pointer stays."""
+
+    def one(old: Cache, new: Cache) -> Cache:
+        return new.replace(length=jnp.where(mine, new.length, old.length))
+
+    return {name: one(before[name], after[name]) for name in before}

@@ -1,0 +1,147 @@
+"""Who drafts a text: choosers of an arm for every row, before its first round.
+
+Context-aware assistant selection (docs/methods/selection.md). A chooser is a frozen, hashable
+dataclass; what it knows comes in through `params`, as a drafter's tables do. A choice is a function
+of the row's own prompt and key, so that a row does not depend on its batch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from specjax.core.context import Options
+
+GREEDY, DYNAMIC, RANDOM, FIXED, ONLINE = MODES = (
+    "greedy",
+    "dynamic",
+    "random",
+    "fixed",
+    "online",
+)
+"""How an arm is chosen: a policy's likeliest, drawn from its distribution, any, as the caller
+says, or by a bandit that learns from the texts before."""
+
+ARMS = "arms"
+"""Name of the arms that a caller gives."""
+
+POLICY = "policy"
+"""Name of the parameter tree that choosers read by default."""
+
+Logits = Callable[[Any, jax.Array], jax.Array]
+"""Scores [B, A] of arms from a parameter tree and embeddings [B, D]."""
+
+
+class Chooser(Protocol):
+    """Anything that chooses one of A arms for each row."""
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the parameter trees it reads."""
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """Names of the numbers per row that the caller must give (`Options.rows`)."""
+
+    def choose(
+        self,
+        params: dict[str, Any],
+        embedding: jax.Array,
+        options: Options,
+        keys: jax.Array,
+        arms: int,
+    ) -> jax.Array:
+        """Arm [B] int32 of each row from the embeddings [B, D] of the prompts; consumes `keys`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ByPolicy:
+    """The arm of the largest logit, or `dynamic`: an arm drawn from their softmax."""
+
+    logits: Logits
+    dynamic: bool = False
+    table: str = POLICY
+    rows: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return (self.table,)
+
+    def choose(
+        self,
+        params: dict[str, Any],
+        embedding: jax.Array,
+        options: Options,
+        keys: jax.Array,
+        arms: int,
+    ) -> jax.Array:
+        logits = self.logits(params[self.table], embedding)
+        if self.dynamic:
+            return jax.vmap(jax.random.categorical)(keys, logits).astype(jnp.int32)
+        return jnp.argmax(logits, axis=-1).astype(jnp.int32)
+
+
+@dataclasses.dataclass(frozen=True)
+class ByRule:
+    """What a pure function says: `rule(params[table], embedding [B, D], keys [B]) -> arm [B]`.
+
+    An online bandit's, whose state is the tree that changes from call to call.
+    """
+
+    rule: Callable[[Any, jax.Array, jax.Array], jax.Array]
+    table: str = POLICY
+    rows: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return (self.table,)
+
+    def choose(
+        self,
+        params: dict[str, Any],
+        embedding: jax.Array,
+        options: Options,
+        keys: jax.Array,
+        arms: int,
+    ) -> jax.Array:
+        return self.rule(params[self.table], embedding, keys).astype(jnp.int32)
+
+
+@dataclasses.dataclass(frozen=True)
+class ByChance:
+    """Every arm with the same probability."""
+
+    tables: ClassVar[tuple[str, ...]] = ()
+    rows: ClassVar[tuple[str, ...]] = ()
+
+    def choose(
+        self,
+        params: dict[str, Any],
+        embedding: jax.Array,
+        options: Options,
+        keys: jax.Array,
+        arms: int,
+    ) -> jax.Array:
+        return jax.vmap(lambda key: jax.random.randint(key, (), 0, arms))(keys)
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """The arms that the caller gives with the prompts: `Options.rows[ARMS]`."""
+
+    tables: ClassVar[tuple[str, ...]] = ()
+    rows: ClassVar[tuple[str, ...]] = (ARMS,)
+
+    def choose(
+        self,
+        params: dict[str, Any],
+        embedding: jax.Array,
+        options: Options,
+        keys: jax.Array,
+        arms: int,
+    ) -> jax.Array:
+        return jnp.clip(options.rows[ARMS], 0, arms - 1)

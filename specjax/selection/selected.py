@@ -1,0 +1,112 @@
+"""One of several drafters for a whole text (docs/methods/selection.md)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from specjax.core.context import Context, fold
+from specjax.core.draft import Draft
+from specjax.core.drafter import Alternative, Drafter, Log, Memory, Outcome, distinct
+from specjax.core.env import Env
+from specjax.core.rows import Caches
+from specjax.core.spec import Spec
+from specjax.models.base import PromptReading
+from specjax.selection.arms import ARM, CHOOSE, Arms
+from specjax.selection.choosing import Chooser
+
+
+@struct.dataclass
+class Choice:
+    """What a row knows of its arms."""
+
+    arm: jax.Array  # [B] int32: of the text
+    embedding: jax.Array  # [B, D] float32, of the prompt
+    arms: tuple[Memory, ...]  # of every arm
+
+
+@dataclasses.dataclass(frozen=True)
+class Selected(Arms):
+    """The arm that `chooser` names for a text drafts all of it.
+
+    Models that only other arms use do not read the row's prompt, unless its batch needs them. A
+    single row runs its arm's own loop: the loops of the other arms take no turn and cost nothing.
+    """
+
+    chooser: Chooser
+
+    @property
+    def spec(self) -> Spec:
+        spec, chooser = super().spec, self.chooser
+        return dataclasses.replace(
+            spec,
+            resources=distinct((spec.resources, chooser.tables)),
+            rows=distinct((spec.rows, chooser.rows)),
+        )
+
+    def begin(self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array) -> Choice:
+        chance = fold(keys, CHOOSE)
+        embedding, arms = prompt.embedding, len(self.arms)
+        arm = self.chooser.choose(env.params, embedding, context.options, chance, arms)
+        return Choice(arm, embedding, self.begin_arms(env, context, prompt, keys))
+
+    def wanted(self, memory: Choice, context: Context) -> dict[str, jax.Array]:
+        """A model is wanted where an active row chose an arm that uses it."""
+
+        def users(model: str) -> jax.Array:
+            return jnp.array([model in drafter.spec.models for drafter in self.drafters])
+
+        return {
+            model: jnp.any(context.active & users(model)[memory.arm])
+            for model in self.spec.models
+            if model != "target"
+        }
+
+    def propose(
+        self, env: Env, caches: Caches, memory: Choice, context: Context, keys: jax.Array
+    ) -> tuple[Draft, Caches, Choice, Log]:
+        draft, caches, arms, log = self.propose_side_by_side(
+            env, caches, memory.arms, context, keys, memory.arm
+        )
+        return draft, caches, memory.replace(arms=arms), log
+
+    def observe(self, memory: Choice, outcome: Outcome) -> Choice:
+        return memory.replace(arms=self.observe_arms(memory.arms, outcome, memory.arm))
+
+    def alternatives(self, rows: int) -> tuple[Alternative, ...]:
+        if rows > 1:
+            return ()
+        return tuple(
+            Alternative(Only(self, index), arm.reader) for index, arm in enumerate(self.arms)
+        )
+
+    def chosen(self, memory: Choice) -> jax.Array:
+        return memory.arm[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Only(Drafter):
+    """One of several arms alone, with the memory of all."""
+
+    of: Selected
+    index: int
+
+    @property
+    def spec(self) -> Spec:
+        return dataclasses.replace(self.of.drafters[self.index].spec, writers=self.of.spec.writers)
+
+    def propose(
+        self, env: Env, caches: Caches, memory: Choice, context: Context, keys: jax.Array
+    ) -> tuple[Draft, Caches, Choice, Log]:
+        draft, caches, own, log = self.of.propose_alone(
+            self.index, env, caches, memory.arms[self.index], context, keys
+        )
+        arms = (*memory.arms[: self.index], own, *memory.arms[self.index + 1 :])
+        arm = jnp.full(context.length.shape, self.index, jnp.int32)
+        return draft, caches, memory.replace(arms=arms), {**log, ARM: arm}
+
+    def observe(self, memory: Choice, outcome: Outcome) -> Choice:
+        return self.of.observe(memory, outcome)

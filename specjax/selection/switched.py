@@ -1,0 +1,96 @@
+"""Another drafter, and another draft length, at every round (docs/methods/selection.md)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from specjax.core.context import Context, fold
+from specjax.core.draft import NO_MATCH, Draft
+from specjax.core.drafter import STOP, Log, Memory, Outcome, distinct
+from specjax.core.env import Env
+from specjax.core.rows import Caches
+from specjax.core.spec import Spec
+from specjax.drafting.adaptive_length import Running
+from specjax.models.base import PromptReading
+from specjax.selection import switching
+from specjax.selection.arms import CHOOSE, Arms
+from specjax.selection.choosing import POLICY, Logits
+
+
+@struct.dataclass
+class Rounds:
+    """What a row has learned of its arms."""
+
+    arm: jax.Array  # [B] int32: of the last round
+    missed: jax.Array  # [B] bool: it found nothing to copy
+    embedding: jax.Array  # [B, D] float32, of the prompt
+    seen: Running  # [B, A]: tests of every arm
+    arms: tuple[Memory, ...]  # of every arm
+
+
+@dataclasses.dataclass(frozen=True)
+class Switched(Arms):
+    """At every round the arm and the draft length that promise the most speed (`switching`).
+
+    A draft may have any of `lengths` up to its arm's width. `thompson` draws what to hope for
+    instead of adding a bonus. `logits` of a policy, on the tree called `table`, say what to expect
+    at first.
+    """
+
+    lengths: tuple[int, ...]
+    thompson: bool = False
+    logits: Logits | None = None
+    table: str = POLICY
+
+    @property
+    def spec(self) -> Spec:
+        spec, tables = super().spec, (self.table,) if self.logits else ()
+        return dataclasses.replace(spec, resources=distinct((spec.resources, tables)))
+
+    @property
+    def choices(self) -> tuple[tuple[int, int], ...]:
+        """All (arm, length)."""
+        return tuple(
+            (index, length)
+            for index, drafter in enumerate(self.drafters)
+            for length in sorted({min(length, drafter.spec.width) for length in self.lengths})
+        )
+
+    def begin(self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array) -> Rounds:
+        """What is expected of the arms, from the embeddings [B, D] of the prompts."""
+        rows = context.length.shape[0]
+        if self.logits is None:
+            seen = switching.nothing_seen(rows, len(self.arms))
+        else:
+            logits = self.logits(env.params[self.table], prompt.embedding)
+            seen = switching.told(logits, context.options.numbers)
+        zero = jnp.zeros((rows,), jnp.int32)
+        arms = self.begin_arms(env, context, prompt, keys)
+        return Rounds(zero, zero > 0, prompt.embedding, seen, arms)
+
+    def propose(
+        self, env: Env, caches: Caches, memory: Rounds, context: Context, keys: jax.Array
+    ) -> tuple[Draft, Caches, Rounds, Log]:
+        numbers = context.options.numbers
+        arms, lengths = zip(*self.choices, strict=True)
+        chance = fold(keys, CHOOSE) if self.thompson else None
+        hoped = switching.hoped(memory.seen, numbers, chance)
+        best = jnp.argmax(switching.speeds(hoped, arms, lengths, numbers), axis=1)
+        arm, length = jnp.array(arms)[best], jnp.array(lengths)[best]
+        inside = context.replace(most=jnp.minimum(context.most, length))
+        draft, caches, own, log = self.propose_side_by_side(
+            env, caches, memory.arms, inside, keys, arm
+        )
+        memory = memory.replace(arm=arm, missed=log[STOP] == NO_MATCH, arms=own)
+        return draft, caches, memory, log
+
+    def observe(self, memory: Rounds, outcome: Outcome) -> Rounds:
+        """With a round's tests; finding nothing to copy is a failed one."""
+        tested = jnp.maximum(outcome.tested, memory.missed)
+        numbers = outcome.context.options.numbers
+        seen = switching.after(memory.seen, memory.arm, outcome.accepted, tested, numbers)
+        return memory.replace(seen=seen, arms=self.observe_arms(memory.arms, outcome, memory.arm))

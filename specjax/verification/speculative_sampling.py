@@ -1,0 +1,105 @@
+"""Lossless rules: token matching when greedy, speculative sampling otherwise.
+
+Leviathan, Kalman, Matias, "Fast Inference from Transformers via Speculative Decoding" (2023),
+Algorithm 1 (docs/methods/speculative_sampling.md).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from specjax.core.context import Options
+from specjax.core.distribution import Dense, Distribution, OneHot, pick
+from specjax.core.draft import Draft
+from specjax.core.reading import Reading
+from specjax.core.registry import RULES
+from specjax.core.rule import NestableRule
+from specjax.core.verdict import Verdict, leading_run, tested, verdict_of
+from specjax.sampling import adjust, argmax, draw
+
+NO_RESIDUAL = 1e-12
+"""A residual this small is rounding of p = q; the correction is then drawn from p itself."""
+
+
+@RULES.register("lossless")
+@dataclasses.dataclass(frozen=True)
+class SpeculativeSampling(NestableRule):
+    """The target's tokens: x stands with probability min(1, p(x)/q(x)), greedily if the argmax.
+
+    A rejected token is replaced by a draw from norm([p - q]_+). At temperature 0 the rule runs on
+    tokens and never builds a distribution.
+    """
+
+    lossless = True
+
+    def judge(self, draft: Draft, reading: Reading, options: Options, keys: jax.Array) -> Verdict:
+        if options.sampling.greedy:
+            return greedy_match(draft, reading.logits)
+        return sampled_match(draft, adjust(reading.logits, options.sampling), 1.0, keys)
+
+    def distribution(self, draft: Draft, reading: Reading, options: Options) -> Distribution:
+        if options.sampling.greedy:
+            return OneHot(argmax(reading.logits))
+        return Dense(adjust(reading.logits, options.sampling))
+
+
+def greedy_match(draft: Draft, logits: jax.Array) -> Verdict:
+    """Drafted tokens stand while they equal the target's argmax."""
+    best = argmax(logits)
+    accepted = leading_run(draft.tokens == best[:, :-1], draft.length)
+    return verdict_of(draft, accepted, pick(best, accepted))
+
+
+def sampled_match(
+    draft: Draft, p: jax.Array, lenience: jax.Array | float, keys: jax.Array
+) -> Verdict:
+    """Speculative sampling against p [B, K+1, V]; lenience 1 is exact (docs/methods/lenience.md).
+
+    `lenience` is one number or [B, K]. Accepts iff `r * lenience * q(x) < p(x)`: division-free,
+    q <= p always passes, p = 0 never.
+    """
+    accept_keys, draw_keys = _split(keys)
+    p_drafted = _of_drafted(p, draft)
+    q_drafted = draft.distribution.of(draft.tokens)
+    uniform = _uniform(accept_keys, draft.width)
+    accepted = leading_run(uniform * lenience * q_drafted < p_drafted, draft.length)
+    own = draw(draw_keys, residual(draft, p, accepted))
+    return verdict_of(draft, accepted, own, overlap(draft, p, accepted))
+
+
+def residual(draft: Draft, p: jax.Array, accepted: jax.Array) -> jax.Array:
+    """Weights [B, V] of the token after `accepted` drafted ones: [p - q]_+, or p for the bonus."""
+    at_p = pick(p, accepted)
+    if draft.width == 0:
+        return at_p
+    rest = draft.distribution.residual(at_p, accepted)
+    corrected = (accepted < draft.length) & (jnp.sum(rest, axis=-1) > NO_RESIDUAL)
+    return jnp.where(corrected[:, None], rest, at_p)
+
+
+def overlap(draft: Draft, p: jax.Array, accepted: jax.Array) -> jax.Array:
+    """Sum [B] of sum_x min(p, q) over the tested positions (the analytic acceptance)."""
+    beta = draft.distribution.overlap(p[:, :-1])
+    inside = jnp.arange(beta.shape[1]) < tested(accepted, draft.length)[:, None]
+    return jnp.sum(jnp.where(inside, beta, 0.0), axis=1)
+
+
+def _of_drafted(p: jax.Array, draft: Draft) -> jax.Array:
+    return Dense(p[:, :-1]).of(draft.tokens)
+
+
+def _uniform(keys: jax.Array, count: int) -> jax.Array:
+    """Uniform numbers [B, count], the first of which do not depend on `count`."""
+
+    def one(key: jax.Array, position: jax.Array) -> jax.Array:
+        return jax.random.uniform(jax.random.fold_in(key, position))
+
+    return jax.vmap(jax.vmap(one, (None, 0)), (0, None))(keys, jnp.arange(count))
+
+
+def _split(keys: jax.Array) -> tuple[jax.Array, jax.Array]:
+    pair = jax.vmap(jax.random.split)(keys)
+    return pair[:, 0], pair[:, 1]

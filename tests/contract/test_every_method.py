@@ -1,0 +1,91 @@
+"""What holds for every registered drafter, rule and reader, newcomers' ones too.
+
+The parameters come from the registry: whoever registers a drafter has it tested here.
+"""
+
+from __future__ import annotations
+
+import last_token  # noqa: F401 - a newcomer's drafter registers itself
+import numpy as np
+import pytest
+import two_in_a_row  # noqa: F401 - and a newcomer's rule
+from decodes import run, texts
+from parallel_heads import random_heads
+from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_law
+
+from specjax.core.registry import DRAFTERS, READERS, RULES
+from specjax.decoding.strategy import Strategy, strategy
+from specjax.training.ngram import fit
+
+V, EOS, LENGTH, ROWS = 5, 1, 3, 20_000
+SOURCE = (3, 2, 4, 2)
+MODEL = PrefixModel(V, eos=(EOS,))
+MODELS = (("target", MODEL), ("drafter", MODEL))
+PARAMS = {
+    "target": prefix_params(V, seed=1),
+    "drafter": prefix_params(V, seed=2, scale=0.7),
+    "ngram": fit([[2, 3, 4, 1], [3, 3, 2, 1], [4, 2, 0, 1]], V, start_token=0),
+    "heads": random_heads(2, WIDTH, seed=3),
+}
+P_VALUE = 1e-3
+LOSSLESS = [name for name in DRAFTERS if name != "bild"]  # bild has a rule of its own
+PROMPTS = [[3, 2, 4, 2], [2, 2], [4, 3, 2], [3], [4, 4, 2, 3], [2, 4], [3, 3], [2, 3, 4, 4]]
+
+
+def made(drafter: str, **fields) -> Strategy:
+    """The strategy of the drafter's example."""
+    entry = DRAFTERS[drafter]
+    own_rule = getattr(entry.cls, "rule_type", None)
+    own = RULES[RULES.name_of(own_rule)].example if own_rule else {}
+    return strategy(drafter=drafter, **entry.example, **own, **fields)
+
+
+@pytest.mark.parametrize("drafter", LOSSLESS)
+def test_sampling_keeps_the_targets_distribution(drafter):
+    expected = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
+    out = run(MODELS, PARAMS, made(drafter, temperature=1.0), [SOURCE] * ROWS, LENGTH, seed=7)
+    assert chi_square(counted(texts(out)), expected) > P_VALUE
+
+
+@pytest.mark.parametrize("drafter", LOSSLESS)
+def test_greedy_outputs_are_the_targets_own(drafter):
+    alone = run(MODELS, PARAMS, Strategy(), PROMPTS, 12)
+    assert texts(run(MODELS, PARAMS, made(drafter), PROMPTS, 12)) == texts(alone)
+
+
+@pytest.mark.parametrize("drafter", list(DRAFTERS))
+def test_a_row_keeps_its_tokens_whoever_shares_its_batch(drafter):
+    sampled = made(drafter, temperature=1.0)
+    mine = texts(run(MODELS, PARAMS, sampled, PROMPTS, 12))
+    others = [PROMPTS[0], *([4] * len(prompt) for prompt in PROMPTS[1:-1]), PROMPTS[-1]]
+    again = texts(run(MODELS, PARAMS, sampled, others, 12))
+    assert [again[0], again[-1]] == [mine[0], mine[-1]]
+    assert again != mine
+
+
+@pytest.mark.parametrize("rule", list(RULES))
+def test_every_rule_decodes_and_says_whether_it_is_lossless(rule):
+    spelled = strategy(drafter="neural", length=3, rule=rule, **RULES[rule].example)
+    out = texts(run(MODELS, PARAMS, spelled, PROMPTS, 12))
+    assert all(1 <= len(row) <= 12 for row in out)
+    if spelled.lossless:
+        assert out == texts(run(MODELS, PARAMS, Strategy(), PROMPTS, 12))
+
+
+@pytest.mark.parametrize("registry", [DRAFTERS, RULES, READERS], ids=lambda r: r.kind)
+def test_every_entry_says_what_it_is(registry):
+    for entry in registry.values():
+        assert 10 < len(entry.summary) < 110 and entry.summary.endswith("."), entry.name
+
+
+def test_a_newcomers_files_are_small():
+    for module in (last_token, two_in_a_row):
+        with open(module.__file__, encoding="utf-8") as lines:
+            assert len(lines.readlines()) <= 35
+
+
+def test_a_newcomers_drafter_proposes_its_token():
+    out = run(MODELS, PARAMS, made("last_token"), PROMPTS, 12)
+    drafted = np.asarray(out.trace.proposed)[:, 0]
+    assert np.all(drafted == 0)  # the decoder start token, three times
+    assert made("last_token").drafter.spec.writers == ("last_token",)

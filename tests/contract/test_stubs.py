@@ -1,0 +1,248 @@
+"""What the contract must carry that no shipped method uses yet, as stubs that use nothing else:
+
+a tree of drafts, a drafter that reads the target's states, and one that learns between rounds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decodes import decoder, first_state, inputs, one_round, run, texts
+from exits import EOS, MODELS, PARAMS, PROMPTS, V
+from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_law
+
+from specjax.core import Dense, Draft, Drafter, Reader, Reading, Rule, Spec, Verdict, last_token
+from specjax.core.context import fold
+from specjax.core.reader import WIDTH
+from specjax.core.rows import pick_last, window
+from specjax.decoding.strategy import Strategy
+from specjax.sampling import adjust, argmax, draw
+
+LIMIT = 12
+DEEP = 2  # tokens of each of the two branches
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoBranches(Drafter):
+    """Two guesses of the next tokens side by side; `answers` [B, L] says which are right.
+
+    The right ones stand in the first branch at even lengths, else in the second.
+    """
+
+    resource: str = "answers"
+
+    @property
+    def spec(self) -> Spec:
+        nodes = 2 * DEEP
+        return Spec(width=nodes, reach=nodes, resources=(self.resource,), writers=("a", "b"))
+
+    def propose(self, env, caches, memory, context, keys):
+        right = window(env.params[self.resource], context.length, DEEP)
+        first = (context.length % 2 == 0)[:, None]
+        wrong = (right + 3) % V
+        tokens = jnp.concatenate(
+            [jnp.where(first, right, wrong), jnp.where(first, wrong, right)], axis=1
+        )
+        rows = tokens.shape[0]
+        parents = jnp.tile(jnp.array([-1, 0, -1, DEEP]), (rows, 1))
+        writer = jnp.tile(jnp.array([0, 0, 1, 1]), (rows, 1))
+        draft = Draft.chain(tokens, drafted_by=writer).replace(parents=parents)
+        return draft, caches, memory, {}
+
+
+@dataclasses.dataclass(frozen=True)
+class TreeReader(Reader):
+    """All nodes in one call; each sees the pending token, its ancestors and itself."""
+
+    def read(self, env, cache, draft, context, judge, features=()):
+        nodes = draft.width
+        parent = jnp.pad(draft.parents + 1, ((0, 0), (1, 0)))  # of the pending token: itself
+        rows = jnp.arange(parent.shape[0])[:, None]
+        seen = jnp.broadcast_to(jnp.eye(nodes + 1, dtype=bool), (len(parent), nodes + 1, nodes + 1))
+        depth, above = jnp.zeros_like(parent), parent
+        for _ in range(nodes):
+            seen |= jax.nn.one_hot(above, nodes + 1, dtype=bool)
+            depth += above != 0
+            above = parent[rows, above]
+        depth = depth + (jnp.arange(nodes + 1) > 0)
+        fed = jnp.concatenate([last_token(context)[:, None], draft.tokens], axis=1)
+        position = cache.length[:, None] + depth
+        output, after = env.target.extend(fed, cache, position=position, visible=seen)
+        reading = Reading(output.logits, output.hidden)
+        after = after.replace(length=cache.length + 1)  # the nodes lie behind the pointer
+        log = {WIDTH: jnp.full(context.length.shape, nodes, jnp.int32)}
+        return judge(draft, reading), reading, after, log
+
+
+@dataclasses.dataclass(frozen=True)
+class TreeMatch(Rule):
+    """Follows the argmax from node to node."""
+
+    lossless = True
+
+    def judge(self, draft, reading, options, keys):
+        best = argmax(reading.logits)
+        rows, nodes = draft.tokens.shape
+        at, accepted = jnp.full((rows,), -1), jnp.zeros((rows,), jnp.int32)
+        path = jnp.zeros((rows, nodes), jnp.int32)
+        tokens = jnp.zeros((rows, nodes + 1), jnp.int32)
+        going = jnp.ones((rows,), bool)
+        index = jnp.arange(rows)
+        for step in range(nodes + 1):
+            wanted = best[index, at + 1]
+            tokens = tokens.at[:, step].set(jnp.where(going, wanted, tokens[:, step]))
+            child = (draft.parents == at[:, None]) & (draft.tokens == wanted[:, None])
+            found = going & jnp.any(child, axis=1)
+            at = jnp.where(found, jnp.argmax(child, axis=1), at)
+            if step < nodes:
+                path = path.at[:, step].set(jnp.where(found, at, 0))
+            accepted += found
+            going = found
+        overlap = accepted.astype(jnp.float32)
+        return Verdict(tokens, accepted + 1, accepted, overlap, path)
+
+
+def answers(kind: str) -> jax.Array:
+    """The target's own greedy texts, where the token buffer has them."""
+    models = (("target", MODELS[kind]),)
+    return run(models, {"target": PARAMS[kind]}, Strategy(), PROMPTS, LIMIT).tokens
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_tree_of_two_branches_decodes_the_targets_own_text(kind):
+    models, right = (("target", MODELS[kind]),), answers(kind)
+    alone = run(models, {"target": PARAMS[kind]}, Strategy(), PROMPTS, LIMIT)
+    tree = Strategy(TwoBranches(), TreeMatch(), reader=TreeReader())
+    params = {"target": PARAMS[kind], "answers": right}
+    made = decoder(models, tree, LIMIT)
+    prompt, length, keys, limit = inputs(PROMPTS, LIMIT)
+    state = first_state(made, params, prompt, length, keys, limit, tree.options())
+    rounds = 0
+    while bool(state.context.active.any()):
+        state, rounds = one_round(made, params, state), rounds + 1
+        assert stale_slots(kind, state) == []
+    assert texts_of(state) == texts(alone)
+    longest = max(map(len, texts(alone)))
+    assert rounds <= -(-longest // (DEEP + 1)) + 1  # the right branch stood, in either place
+    writers = set(np.unique(np.asarray(state.trace.written_by)))
+    assert {1, 2, 3} <= writers  # the target, and both branches
+
+
+def texts_of(state) -> list[list[int]]:
+    context = state.context
+    rows = zip(*map(np.asarray, (context.tokens, context.begin, context.length)), strict=True)
+    return [row[b:n].tolist() for row, b, n in rows]
+
+
+@functools.partial(jax.jit, static_argnames="model")
+def fresh(model, params, context):
+    prompt, length = context.encoder_tokens, context.encoder_length
+    if model.start_token is None:
+        prompt, length = context.tokens[:, :1], jnp.ones_like(context.length)
+    cache, _ = model.start(params, prompt, length, context.tokens.shape[1])
+    cache = cache.replace(length=jnp.zeros_like(cache.length))
+    return model.extend(params, context.tokens, cache)[1]
+
+
+def stale_slots(kind: str, state) -> list:
+    """(row, slot) under the target's pointer that a fresh computation fills otherwise."""
+    expected, cache = fresh(MODELS[kind], PARAMS[kind], state.context), state.caches["target"]
+    below = np.arange(state.context.tokens.shape[1]) < np.asarray(cache.length)[:, None]
+    bad = np.zeros_like(below)
+    leaves = jax.tree.leaves(cache.data["own"]), jax.tree.leaves(expected.data["own"])
+    for got, want in zip(*leaves, strict=True):
+        bad |= np.abs(np.asarray(got) - np.asarray(want)).max(axis=(1, 3)) > 1e-4
+    return list(zip(*np.nonzero(bad & below), strict=True))
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadsStates(Drafter):
+    """Guesses from the target's states behind its first layer, at the last position it read."""
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(width=1, writers=("states",), resources=("out",), features=(1,))
+
+    def begin(self, env, context, prompt, keys):
+        return jnp.zeros((context.length.shape[0], 16), jnp.float32)
+
+    def propose(self, env, caches, memory, context, keys):
+        return Draft.chain(argmax(memory @ env.params["out"])[:, None]), caches, memory, {}
+
+    def observe(self, memory, outcome):
+        (states,) = outcome.reading.features  # [B, K + 1, D]
+        return pick_last(states, outcome.committed)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_drafter_may_read_the_targets_states(kind):
+    models = (("target", MODELS[kind]),)
+    out = jax.random.normal(jax.random.key(1), (16, V))
+    params = {"target": PARAMS[kind], "out": out}
+    made = decoder(models, Strategy(ReadsStates()), LIMIT)
+    prompt, length, keys, limit = inputs(PROMPTS, LIMIT)
+    state = first_state(made, params, prompt, length, keys, limit, Strategy().options())
+    for _ in range(3):
+        state = one_round(made, params, state)
+    context = state.context
+    batch = {"inputs": context.tokens, "length": context.length}
+    if MODELS[kind].start_token is not None:
+        batch |= {"prompt": context.encoder_tokens, "prompt_length": context.encoder_length}
+    # What the target was in when it wrote the pending token: the state of the token before it.
+    logits = MODELS[kind].teach(PARAMS[kind], batch, exits=(1,))[0]
+    at = np.asarray(context.length) - 2
+    active = np.asarray(context.active)
+    expected = np.asarray(logits)[np.arange(len(at)), at]
+    got = np.asarray(MODELS[kind].read_out(PARAMS[kind], state.memory[:, None]))[:, 0]
+    np.testing.assert_allclose(got[active], expected[active], atol=1e-4)
+    alone = run(models, {"target": PARAMS[kind]}, Strategy(), PROMPTS, LIMIT)
+    assert texts(run(models, params, Strategy(ReadsStates()), PROMPTS, LIMIT)) == texts(alone)
+
+
+@dataclasses.dataclass(frozen=True)
+class Learns(Drafter):
+    """A distribution of single tokens per row, moved towards the target's where it was tested."""
+
+    width: int = 2
+    rate: float = 1.0
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(width=self.width, writers=("learned",))
+
+    def begin(self, env, context, prompt, keys):
+        return jnp.zeros((context.length.shape[0], env.target.vocab_size), jnp.float32)
+
+    def propose(self, env, caches, memory, context, keys):
+        q = adjust(memory, context.options.sampling)
+        tokens = jnp.stack([draw(fold(keys, k), q) for k in range(self.width)], axis=1)
+        probs = jnp.broadcast_to(q[:, None], (*tokens.shape, q.shape[-1]))
+        return Draft.chain(tokens, distribution=Dense(probs)), caches, memory, {}
+
+    def observe(self, memory, outcome):
+        p = jax.nn.softmax(outcome.reading.logits[:, :-1])
+        tested = jnp.arange(self.width) < outcome.tested[:, None]
+        gradient = jnp.sum((p - jax.nn.softmax(memory)[:, None]) * tested[..., None], axis=1)
+        return memory + self.rate * gradient
+
+
+SAMPLED: dict[str, Any] = {"temperature": 1.0}
+
+
+def test_parameters_may_change_between_rounds_and_outputs_stay_exact():
+    size, length, source = 5, 4, (3, 2, 4, 2)
+    model = PrefixModel(size, eos=(EOS,))
+    params = {"target": prefix_params(size, seed=1)}
+    expected = sequence_law(model, params["target"], source, (0,), length, (1.0, 0, 1.0))
+    out = run(
+        (("target", model),), params, Strategy(Learns(), **SAMPLED), [source] * 20_000, length
+    )
+    assert chi_square(counted(texts(out)), expected) > 1e-3
+    assert float(jnp.abs(out.memory).max()) > 0.1
+    assert int(out.trace.accepted.sum()) > 0

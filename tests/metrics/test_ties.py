@@ -1,0 +1,54 @@
+"""Near ties of the target, on logits made by hand and on those of small models."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from exits import MODELS, PARAMS, Uncached
+
+from specjax.metrics.ties import Split, is_near_tie, logits_at, near_ties, split
+
+BFLOAT16 = 2.0**-7
+"""Machine epsilon: seven bits behind the leading one."""
+
+
+def test_outputs_part_at_their_first_difference():
+    assert split([3], [5, 6, 7, 1], [5, 6, 8, 7, 1]) == Split([3], [5, 6], (7, 8))
+    assert split([3], [1], [5, 1]) == Split([3], [], (1, 5))
+    assert split([3], [5, 6, 1], [5, 6, 1]) is None
+
+
+@pytest.mark.parametrize(
+    ("gap", "tie"), [(0.0, True), (16 * BFLOAT16, True), (16.5 * BFLOAT16, False), (9.0, False)]
+)
+def test_a_near_tie_is_a_gap_below_the_rounding_of_the_largest_magnitude(gap, tie):
+    logits = np.array([-16.0, 10.0, 10.0 - gap, -3.0])
+    assert is_near_tie(logits, (1, 2), jnp.bfloat16) == tie
+    assert is_near_tie(logits, (2, 1), jnp.bfloat16) == tie
+
+
+def test_rounding_is_that_of_the_dtype():
+    logits = np.array([10.0, 10.0 - 1e-3, 0.0])
+    assert is_near_tie(logits, (0, 1), jnp.bfloat16)
+    assert not is_near_tie(logits, (0, 1), jnp.float32)
+
+
+def test_another_token_than_those_that_tie_is_no_near_tie():
+    logits = np.array([10.0, 10.0, 4.0])
+    assert not is_near_tie(logits, (0, 2), jnp.bfloat16)
+    assert not is_near_tie(np.array([10.0, 4.0, 4.0]), (1, 2), jnp.bfloat16)
+
+
+@pytest.mark.parametrize("kind", ["t5", "llama"])
+def test_the_target_is_asked_where_the_outputs_part(kind):
+    model, params = MODELS[kind], PARAMS[kind]
+    prompt, shared = [3, 4, 5, 2], [6, 7, 2]
+    source, head = (prompt, [0]) if kind == "t5" else ((), prompt)
+    law = Uncached(kind).logits(params, source, head + shared)
+    np.testing.assert_allclose(
+        logits_at(model, params, Split(prompt, shared, (2, 3))), law, atol=1e-5
+    )
+    best, second = (int(token) for token in np.argsort(law)[::-1][:2])
+    parted = [Split(prompt, shared, (best, second)), Split(prompt, shared, (best, best))]
+    assert near_ties(model, params, parted, jnp.float32) == 1

@@ -1,0 +1,84 @@
+"""Puts deliberate faults into a copy of the package, one at a time, and says which tests see them.
+
+    python tests/mutation/run.py [NAME ...] [--list]
+
+A fault is caught when the tests that it names fail. All must be: the script exits with 1 and names
+those that were not. It runs for about half a minute a fault on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from faults import FAULTS, Fault
+
+ROOT = Path(__file__).resolve().parents[2]
+KEPT = ("specjax", "tests", "configs", "docs", "pyproject.toml", "setup.py")
+FLAGS = "--xla_backend_optimization_level=0"
+
+
+def main() -> None:
+    """Runs the chosen faults, all by default."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("names", nargs="*", help="parts of the names of faults")
+    parser.add_argument("--list", action="store_true", help="only say which there are")
+    args = parser.parse_args()
+    chosen = [f for f in FAULTS if not args.names or any(name in f.name for name in args.names)]
+    if args.list:
+        print("\n".join(fault.name for fault in chosen))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copied = Path(folder)
+        for name in KEPT:
+            source = ROOT / name
+            (shutil.copytree if source.is_dir() else shutil.copy)(source, copied / name)
+        missed = [fault.name for fault in chosen if not caught(fault, copied)]
+    print(f"{len(chosen) - len(missed)} of {len(chosen)} faults were caught")
+    if missed:
+        sys.exit("not caught: " + "; ".join(missed))
+
+
+def caught(fault: Fault, copied: Path) -> bool:
+    """Whether the fault's tests fail with it; the copy is as it was afterwards."""
+    file = copied / "specjax" / fault.file
+    whole = file.read_text("utf-8")
+    file.write_text(mutated(fault, whole), "utf-8")
+    start = time.monotonic()
+    try:
+        code = pytest(fault.tests.split(), copied)
+    finally:
+        file.write_text(whole, "utf-8")
+    if code not in (0, 1):
+        sys.exit(f"{fault.name}: pytest ended with {code}, which is no failed test")
+    print(f"{'caught' if code else 'MISSED'}  {time.monotonic() - start:5.0f} s  {fault.name}")
+    return code == 1
+
+
+def mutated(fault: Fault, text: str) -> str:
+    """The file with the fault.
+
+    Raises:
+      ValueError: when the text that it replaces is not there exactly once.
+    """
+    if text.count(fault.old) != 1:
+        raise ValueError(f"{fault.name}: {fault.file} has {text.count(fault.old)} of {fault.old!r}")
+    return text.replace(fault.old, fault.new)
+
+
+def pytest(tests: list[str], copied: Path) -> int:
+    """The exit code of the fast tests among those, which stop at the first failure."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow", *tests]
+    env = os.environ | {"XLA_FLAGS": f"{FLAGS} {os.environ.get('XLA_FLAGS', '')}"}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    return subprocess.run(command, cwd=copied, env=env, check=False, **quiet).returncode
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+"""Every deliberate fault still fits the code; whether tests see it says `run.py`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+from faults import FAULTS  # noqa: E402
+from run import mutated  # noqa: E402
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "_"))
+def test_a_fault_changes_one_place(fault):
+    text = (HERE.parents[1] / "specjax" / fault.file).read_text("utf-8")
+    assert mutated(fault, text) != text

@@ -1,0 +1,27 @@
+"""A newcomer's rule, whole: a drafted token stands when the one behind it does too."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax.numpy as jnp
+
+from specjax.core import Rule
+from specjax.core.distribution import pick
+from specjax.core.registry import RULES
+from specjax.core.verdict import leading_run, verdict_of
+from specjax.sampling import argmax
+
+
+@RULES.register("two_in_a_row")
+@dataclasses.dataclass(frozen=True)
+class TwoInARow(Rule):
+    """Argmax matching of pairs of tokens: needlessly strict, and lossless when greedy."""
+
+    lossless = True
+
+    def judge(self, draft, reading, options, keys):
+        best = argmax(reading.logits)
+        right = leading_run(draft.tokens == best[:, :-1], draft.length)
+        accepted = right - right % 2
+        return verdict_of(draft, accepted, pick(best, jnp.int32(accepted)))

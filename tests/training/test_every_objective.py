@@ -1,0 +1,89 @@
+"""What holds for every registered objective: its sums add up, and only the labels count."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from specjax.api import LoadedModel
+from specjax.core.fields import build
+from specjax.core.registry import OBJECTIVES
+from specjax.data.pipeline import pad_batch
+from specjax.experiments.train.objective import frozen_of
+from specjax.experiments.train.subject import subject_of
+from specjax.models.causal import Causal, CausalConfig
+from specjax.models.rope import Rope
+from specjax.models.t5 import T5, T5Config
+from specjax.training.optimizer import Optimizer
+from specjax.training.step import Task, sums
+
+V = 11
+MODELS = {
+    "t5": T5(
+        T5Config(
+            vocab_size=V, d_model=12, d_kv=4, d_ff=16, num_heads=2, num_layers=1,
+            num_decoder_layers=2, tied=True, scale_outputs=True,
+        )
+    ),
+    "llama": Causal(
+        CausalConfig(
+            "llama", V, d_model=12, d_ff=16, num_layers=2, num_heads=2, num_kv_heads=1, d_head=6,
+            max_positions=64, rope=Rope(6), eos=(1,),
+        )
+    ),
+}  # fmt: skip
+ROWS = [([a, b, 1], [b, a, b, 1][: 2 + a % 3]) for a in range(2, 6) for b in range(2, 4)]
+ACCUMULATED = 4
+
+each = pytest.mark.parametrize("kind", MODELS)
+every = pytest.mark.parametrize("name", OBJECTIVES)
+
+
+def batch_of(kind: str, bucket: int = 4):
+    return pad_batch(ROWS, bucket, MODELS[kind].start_token, 0)
+
+
+@functools.cache
+def loaded(kind: str, seed: int) -> LoadedModel:
+    return LoadedModel(MODELS[kind], jax.jit(MODELS[kind].init)(jax.random.key(seed)))
+
+
+def loss_and_gradient(name: str, kind: str, bucket: int = 4, accumulate: int = 1):
+    """Of the registered example, on a model of its own and another one as teacher."""
+    entry, start = OBJECTIVES[name], loaded(kind, 0)
+    objective, _ = build(entry.cls, dict(entry.example))
+    frozen = frozen_of(objective, start, loaded(kind, 1))
+    task = Task(start.model, objective, Optimizer(1, 1e-3), accumulate)
+    call = jax.jit(functools.partial(sums, task))
+    params = subject_of(objective, start, 0).params
+    return call(params, frozen, batch_of(kind, bucket), jax.random.key(2))
+
+
+whole = functools.cache(loss_and_gradient)
+
+
+@each
+@every
+def test_the_loss_is_finite_and_has_a_gradient(name, kind):
+    total, count, gradient = whole(name, kind)
+    assert total.shape == count.shape == () and total > 0 and count > 0
+    leaves = jax.tree.leaves(gradient)
+    assert all(np.isfinite(leaf).all() for leaf in leaves)
+    assert any(np.any(leaf) for leaf in leaves)
+
+
+@each
+@every
+@pytest.mark.parametrize("change", [{"bucket": 16}, {"accumulate": ACCUMULATED}])
+def test_padding_adds_nothing_and_micro_batches_add_up(name, kind, change):
+    counts = {int(part.sum()) for part in np.split(batch_of(kind)["mask"], ACCUMULATED)}
+    assert len(counts) > 1  # parts of unequal weight
+    total, count, gradient = loss_and_gradient(name, kind, **change)
+    expected, pairs, wanted = whole(name, kind)
+    assert int(count) == int(pairs)
+    np.testing.assert_allclose(total, expected, rtol=2e-5)
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-3, atol=2e-5)
+    jax.tree.map(close, gradient, wanted)
