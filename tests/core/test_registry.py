@@ -62,8 +62,10 @@ def test_the_docs_have_a_table_of_every_kind_and_help_has_every_field(registry):
     table, words = reference.table(registry), reference.help_text(registry)
     assert max(map(len, words.splitlines())) <= reference.WIDTH
     for name, entry in registry.items():
-        assert f"| `{name}` | {entry.summary} |" in table
         assert f"  {name}: " in words
+        if not entry.cls.__module__.startswith(registry.package):
+            continue  # a test's own
+        assert f"| `{name}` | {entry.summary} |" in table
         for field in schemas(entry.cls):
             assert f"| `{name}` | `{field}` |" in table
             assert f"    {field}: " in words

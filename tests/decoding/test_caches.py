@@ -303,5 +303,4 @@ def test_rows_do_not_depend_on_who_shares_the_batch(name):
         texts(run(models, params, STRATEGIES[name], [*prompts[:4], *behind], LIMIT))
         for behind in (prompts[4:], others[4:])
     )
-    assert len({len(row) for row in first}) > 1
     assert first[:4] == second[:4] and first != second

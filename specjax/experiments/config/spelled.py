@@ -28,9 +28,10 @@ def spelled(config: ConfigDict, argv: Sequence[str]) -> tuple[ConfigDict, list[s
     Flags of fields that the config has already are left: its own value says their kind.
     """
     made, left = config.copy_and_resolve_references(), []
+    given = {argument.partition("=")[0].removeprefix(_PREFIX) for argument in argv}
     for argument in argv:
         path, equals, text = argument.removeprefix(_PREFIX).partition("=")
-        if not (argument.startswith(_PREFIX) and equals and _adds(made, path)):
+        if not (argument.startswith(_PREFIX) and equals and _adds(made, path, given)):
             left.append(argument)
             continue
         group, name, field = _place(made, path)
@@ -41,12 +42,18 @@ def spelled(config: ConfigDict, argv: Sequence[str]) -> tuple[ConfigDict, list[s
     return made, left
 
 
-def _adds(config: ConfigDict, path: str) -> bool:
-    """Whether a dotted path is a field of a strategy that the config does not spell."""
+def _adds(config: ConfigDict, path: str, given: set[str]) -> bool:
+    """Whether a dotted path is a field of a strategy that the config does not spell.
+
+    A strategy is new when some flag names its drafter or reader: else its name is a slip.
+    """
     place = _place(config, path)
     if place is None:
         return False
     group, name, field = place
+    strategy = path.rpartition(".")[0]
+    if name not in group and not given & {f"{strategy}.drafter", f"{strategy}.reader"}:
+        return False
     spec = group.get(name, ConfigDict())
     return isinstance(spec, ConfigDict) and field not in spec
 
