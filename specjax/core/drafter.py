@@ -79,11 +79,6 @@ class Drafter:
         """How the target must read its drafts; None: whole."""
         return None
 
-    @property
-    def numbers(self) -> tuple[tuple[str, fields.Number], ...]:
-        """Thresholds that its parts bring."""
-        return ()
-
     def check(self, env: Env) -> None:
         """Refuses resources that do not fit.
 
