@@ -73,6 +73,7 @@ def newcomers(monkeypatch) -> None:
     ):  # fmt: skip
         assert name not in registry  # which also finds what is there already
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+        monkeypatch.setattr(cls, "__module__", f"{registry.package}.{name}")  # the docs' own
         registry.register(name)(cls)
 
 
