@@ -35,6 +35,9 @@ class Reader:
     overrides: bool = False
     """Whether it reads drafts of any drafter, which might be read in another way otherwise."""
 
+    columns: tuple[str, ...] = ()
+    """Numbers that it logs, beside `WIDTH`."""
+
     def around(self, spec: Spec, own: Reader | None) -> Reader:
         """This reader for the drafts of a drafter, which may want to be read in its `own` way."""
         return own or self

@@ -14,10 +14,11 @@ import jax
 import jax.numpy as jnp
 
 from specjax.core.context import Options
-from specjax.core.drafter import CALLS, STOP, Log
+from specjax.core.drafter import CALLS, STOP
 from specjax.core.env import Env
 from specjax.core.masked import masked_step, zeros_like_result
-from specjax.decoding.round import propose, round_, verify
+from specjax.core.reader import WIDTH
+from specjax.decoding.round import round_
 from specjax.decoding.state import Decoder, Generation, State, first_context
 from specjax.decoding.trace import OWN, empty_trace
 
@@ -80,7 +81,7 @@ def begin(
         decoder.max_new_tokens,
         spec.width,
         context.tokens.shape[1],
-        _columns(decoder, env, state),
+        columns(decoder),
     )
     return state.replace(trace=decoder.layout.rows(trace) if decoder.layout else trace)
 
@@ -89,17 +90,11 @@ def _start(env: Env, name: str, read: tuple) -> Any:
     return env[name].start(*read)[0]
 
 
-def _columns(decoder: Decoder, env: Env, state: State) -> tuple[str, ...]:
+def columns(decoder: Decoder) -> tuple[str, ...]:
     """Names of the trace's columns: the loop's own, and what drafter and reader log."""
-
-    def logs(state: State) -> Log:
-        draft, caches, _, drafter_log = propose(decoder, env, state)
-        *_, reader_log = verify(decoder, env, state, draft, caches)
-        return drafter_log | reader_log
-
-    logged = jax.eval_shape(logs, state)
-    calls = (CALLS + part for part in decoder.parts)
-    return tuple(dict.fromkeys((*OWN, STOP, *calls, *logged)))
+    runs = (CALLS + part for part in decoder.parts)
+    logged = decoder.drafter.spec.columns + decoder.reader.columns
+    return tuple(dict.fromkeys((*OWN, STOP, *runs, WIDTH, *logged)))
 
 
 def advance(decoder: Decoder, params: dict[str, Any], state: State, rounds: int | None) -> State:

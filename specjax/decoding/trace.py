@@ -126,7 +126,14 @@ def with_round(
     tokens: jax.Array,
     drafted_by: jax.Array,
 ) -> Trace:
-    """The trace with another round: values [B] by column, drafts [B, k] with k at most K."""
+    """The trace with another round: values [B] by column, drafts [B, k] with k at most K.
+
+    Raises:
+      ValueError: when there is no column of a name.
+    """
+    for name in values:
+        if not trace.has(name):
+            raise ValueError(f"{name!r} is logged, but not among the columns of drafter and reader")
     at = trace.rounds
     row = jnp.stack(
         [values.get(name, jnp.zeros(overlap.shape, jnp.int32)) for name in trace.columns], axis=-1

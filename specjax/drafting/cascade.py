@@ -73,6 +73,7 @@ class Reviewed(Drafter):
             resources=inner.resources,
             writers=(*inner.writers, self.model),
             always=True,
+            columns=inner.columns,
         )
 
     @property

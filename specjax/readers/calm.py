@@ -69,6 +69,8 @@ class Calm(Reader):
 
     exact = False
 
+    columns = (LAYERS,)
+
     def around(self, spec: Spec, own: Reader | None) -> Calm:
         return self
 

@@ -91,6 +91,7 @@ class Arms(Drafter):
             resources=distinct(spec.resources for spec in specs),
             writers=distinct(spec.writers for spec in specs),
             rows=distinct(spec.rows for spec in specs),
+            columns=(ARM, *distinct(spec.columns for spec in specs)),
         )
 
     def check(self, env: Env) -> None:
@@ -180,7 +181,8 @@ class Arms(Drafter):
             shape = (*tokens.shape, env.target.vocab_size)
             distribution = Dense(jnp.zeros(shape, jnp.float32))
         draft = Draft.chain(tokens, zero, distribution)
-        log = {STOP: zero + LENGTH, **calls_of(dict.fromkeys(parts(spec.calls), zero))}
+        log = {STOP: zero + LENGTH, **dict.fromkeys(spec.columns, zero)}
+        log |= calls_of(dict.fromkeys(parts(spec.calls), zero))
         return draft, log
 
 
