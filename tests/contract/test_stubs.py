@@ -180,7 +180,7 @@ class ReadsStates(Drafter):
         return pick_last(states, outcome.committed)
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", ["t5", pytest.param("llama", marks=pytest.mark.slow)])
 def test_a_drafter_may_read_the_targets_states(kind):
     models = (("target", MODELS[kind]),)
     out = jax.random.normal(jax.random.key(1), (16, V))

@@ -35,13 +35,15 @@ def pair(folder: Path, mesh: Any, split_drafter: bool) -> tuple[LoadedModel, Loa
     return target, LoadedModel(near.model, params, None, "drafter", mesh, split_drafter)
 
 
-def tokens(folder: Path, kind: str, mesh: Any = None, split_drafter: bool = False) -> dict:
+def tokens(
+    folder: Path, kind: str, strategies: list[str], mesh: Any = None, split_drafter: bool = False
+) -> dict:
     """Generated tokens by strategy."""
     target, drafter = pair(folder, mesh, split_drafter)
     made = {}
-    for name, strategy in STRATEGIES.items():
+    for name in strategies:
         generator = specjax.Generator(
-            target, {"drafter": drafter}, strategy, max_new_tokens=NEW_TOKENS
+            target, {"drafter": drafter}, STRATEGIES[name], max_new_tokens=NEW_TOKENS
         )
         made[name] = generator(PROMPTS[kind], seed=3).tokens
     return made
@@ -76,15 +78,16 @@ def shares(
 
 
 def main(folder: Path, cases: list[dict[str, Any]]) -> None:
-    """`cases`: model, kind, mesh and whether the drafter is split."""
+    """`cases`: model, kind, mesh, whether the drafter is split, and names of strategies."""
     assert len(jax.devices()) == 8
     found = {"alone": {}, "tokens": [], "shares": []}
     for case in cases:
         name, kind, shape = case["model"], case["kind"], case["mesh"]
         if name not in found["alone"]:
-            found["alone"][name] = tokens(folder / name, kind)
+            found["alone"][name] = tokens(folder / name, kind, case["strategies"])
         mesh = specjax.make_mesh(shape)
-        found["tokens"].append(tokens(folder / name, kind, mesh, case["split"]))
+        made = tokens(folder / name, kind, case["strategies"], mesh, case["split"])
+        found["tokens"].append(made)
         found["shares"].append(shares(folder / name, kind, shape, case["split"]))
     print(json.dumps(found))
 

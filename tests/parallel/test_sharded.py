@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +44,20 @@ MODELS = {
 KINDS = {"t5": "encoder", "llama": "decoder", "grouped": "decoder"}
 
 
-def case(model: str, data: int, ways: int, split: bool) -> dict[str, Any]:
+BOTH = ("speculative", "sampled")
+
+
+def case(model: str, data: int, ways: int, split: bool, strategies: Sequence[str]) -> dict:
     mesh = {"data": data, "model": ways}
-    return {"model": model, "kind": KINDS[model], "mesh": mesh, "split": split}
+    return {
+        "model": model, "kind": KINDS[model], "mesh": mesh, "split": split,
+        "strategies": strategies,
+    }  # fmt: skip
 
 
-FEW = [case("t5", 1, 8, False), case("grouped", 2, 4, True)]
+FEW = [case("t5", 1, 8, False, BOTH[:1]), case("grouped", 2, 4, True, BOTH[1:])]
 MANY = [
-    case(model, data, ways, split)
+    case(model, data, ways, split, BOTH)
     for model in MODELS
     for data, ways in ((1, 8), (2, 4), (4, 2))
     for split in (False, True)
