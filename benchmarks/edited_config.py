@@ -9,13 +9,14 @@ temperature 1. Several edits stand one after another, each with its `@`; the las
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import runpy
 from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
+
+import specjax
 
 SAMPLED = "sampled"
 GREEDY_ONLY = ("oracle", "selected", "switched")
@@ -44,7 +45,8 @@ def set_field(config: ConfigDict, field: str, value: Any) -> None:
     for part in path:
         config = config[part]
     config[last] = ConfigDict(value) if isinstance(value, dict) else value
-    if field == "strategies" and importlib.util.find_spec("specjax.core"):
+    # Looked for as a folder: an editable install of another checkout would have the module.
+    if field == "strategies" and (Path(specjax.__file__).parent / "core").is_dir():
         for spec in config.strategies.values():
             respell(spec)
 
@@ -53,8 +55,9 @@ def respell(spec: ConfigDict) -> None:
     """The spelling of a strategy since readers have names, from the one before."""
     if spec.get("drafter") == "calm":
         spec.drafter, spec.reader = "none", "calm"
-    if spec.pop("verify", None) == "drafted":
-        spec.reader = "fitted"
+    if "verify" in spec:
+        spec.reader = {"drafted": "fitted"}[spec.verify]
+        del spec.verify
 
 
 def sample(config: ConfigDict) -> None:
