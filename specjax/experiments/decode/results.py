@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,6 +14,7 @@ from specjax.decoding.strategy import Settings, Strategy
 from specjax.decoding.summary import summarise
 from specjax.decoding.trace import Trace
 from specjax.experiments.config.fields import checkpoint_dtype
+from specjax.experiments.decode.records import Job, Measured
 from specjax.experiments.decode.strategies import BASELINE
 from specjax.measuring.cost import Costs, standardized_walltime_improvement
 from specjax.measuring.environment import environment
@@ -30,9 +31,6 @@ from specjax.metrics.traces import Rounds, acceptance, round_figures, rounds_of
 from specjax.reporting.report import write_report
 from specjax.reporting.table import handed_over, predictions, table
 from specjax.writing import replacing, write_json, write_jsonl
-
-if TYPE_CHECKING:
-    from specjax.experiments.decode.job import Job, Measured
 
 TEXTS = 5
 """Texts kept round by round, for the coloured figure."""
