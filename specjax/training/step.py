@@ -12,7 +12,7 @@ import optax
 from flax import struct
 
 from specjax.models.base import LanguageModel, Params
-from specjax.training.objective import Batch, Frozen, Objective
+from specjax.training.objective import Frozen, Objective, TrainingBatch
 from specjax.training.optimizer import Optimizer
 
 
@@ -56,7 +56,7 @@ class Setup:
 
 @functools.partial(jax.jit, static_argnames="setup", donate_argnames="state")
 def train_step(
-    setup: Setup, state: TrainState, frozen: Frozen, batch: Batch
+    setup: Setup, state: TrainState, frozen: Frozen, batch: TrainingBatch
 ) -> tuple[TrainState, dict[str, jax.Array]]:
     """One optimiser step; returns the new state, and `loss` (nats per position) and `gradient`.
 
@@ -72,11 +72,11 @@ def train_step(
 
 
 def sums(
-    setup: Setup, params: Params, frozen: Frozen, batch: Batch, key: jax.Array
+    setup: Setup, params: Params, frozen: Frozen, batch: TrainingBatch, key: jax.Array
 ) -> tuple[jax.Array, jax.Array, Params]:
     """Summed loss, number of positions, and the gradient of the sum."""
 
-    def of_part(part: Batch, index: jax.Array | int) -> tuple[jax.Array, jax.Array, Params]:
+    def of_part(part: TrainingBatch, index: jax.Array | int) -> tuple[jax.Array, jax.Array, Params]:
         own = jax.random.fold_in(key, index) if setup.dropout else None
 
         def loss(params: Params) -> tuple[jax.Array, jax.Array]:
@@ -90,7 +90,7 @@ def sums(
     parts = jax.tree.map(lambda x: x.reshape(setup.accumulate, -1, *x.shape[1:]), batch)
     zero = (jnp.float32(0), jnp.int32(0), jax.tree.map(jnp.zeros_like, params))
 
-    def add(carry: Any, item: tuple[Batch, jax.Array]) -> tuple[Any, None]:
+    def add(carry: Any, item: tuple[TrainingBatch, jax.Array]) -> tuple[Any, None]:
         return jax.tree.map(jnp.add, carry, of_part(*item)), None
 
     return jax.lax.scan(add, zero, (parts, jnp.arange(setup.accumulate)))[0]
@@ -98,7 +98,7 @@ def sums(
 
 @functools.partial(jax.jit, static_argnames="setup")
 def evaluate_batch(
-    setup: Setup, params: Params, frozen: Frozen, batch: Batch
+    setup: Setup, params: Params, frozen: Frozen, batch: TrainingBatch
 ) -> tuple[jax.Array, jax.Array]:
     """Summed loss and number of positions without dropout."""
     return setup.objective.sums(setup.computed, params, frozen, batch, None)

@@ -89,11 +89,11 @@ def _loop(run: Run, state: TrainState, log: Log, keeper: Checkpoints | None) -> 
         log.advance(int(np.sum(batch["mask"])))
         evaluating = step % every == 0 or step == last
         if step % LOOK_EVERY == 0 or evaluating:
-            found = jax.device_get(losses)
+            reports = jax.device_get(losses)
             losses = []
-            watch.look(step, float(np.mean([r["loss"] for r in found])))
+            watch.look(step, float(np.mean([r["loss"] for r in reports])))
             rate = float(run.setup.optimizer.schedule()(step - 1))
-            log.training(step, found, rate)
+            log.training(step, reports, rate)
         if evaluating:
             metrics = run.evaluate(state.params) if run.evaluate else {}
             log.evaluation(step, metrics)
