@@ -39,7 +39,7 @@ from specjax.data.text import read_examples
 from specjax.models.base import LanguageModel
 from specjax.training.objectives.cross_entropy import CrossEntropy
 from specjax.training.optimizer import Optimizer
-from specjax.training.step import Task, train_step
+from specjax.training.step import Setup, train_step
 
 TOLERANCE = 1e-4
 """Largest relative difference of the first losses: float32 sums over rows in another order."""
@@ -106,12 +106,12 @@ def ours(args: argparse.Namespace, dropout: bool) -> Step:
     optimizer = Optimizer(
         1, args.learning_rate, decay="constant", weight_decay=0.01, clip=args.clip
     )
-    task = Task(loaded.model, CrossEntropy(args.smoothing), optimizer, dropout=dropout)
-    state = task.start(loaded.params)
+    setup = Setup(loaded.model, CrossEntropy(args.smoothing), optimizer, dropout=dropout)
+    state = setup.start(loaded.params)
 
     def step(batch: Arrays) -> jax.Array:
         nonlocal state
-        state, report = train_step(task, state, {}, batch)
+        state, report = train_step(setup, state, {}, batch)
         return report["loss"]
 
     return step

@@ -10,7 +10,15 @@ from pathlib import Path
 import jax
 
 from specjax.core import reference
-from specjax.core.registry import DRAFTERS, METRICS, OBJECTIVES, READERS, RULES, TASKS
+from specjax.core.registry import (
+    DRAFTERS,
+    FAMILIES,
+    METRICS,
+    OBJECTIVES,
+    READERS,
+    RULES,
+    TASKS,
+)
 from specjax.errors import UserError
 from specjax.experiments import JOBS
 from specjax.experiments.config.command_line import help_text, parse
@@ -20,6 +28,9 @@ from specjax.writing import check_folder
 CACHE = "SPECJAX_COMPILATION_CACHE"
 """Environment variable with the folder of compiled programs; empty turns the cache off."""
 
+REGISTRIES = (DRAFTERS, READERS, RULES, OBJECTIVES, TASKS, METRICS, FAMILIES)
+"""What `--help` lists."""
+
 _EXHAUSTED = "RESOURCE_EXHAUSTED"
 """In XLA's word about a device without memory."""
 
@@ -27,8 +38,7 @@ _EXHAUSTED = "RESOURCE_EXHAUSTED"
 def main(argv: list[str]) -> int:
     """Parses the flags, runs the experiment, returns the exit code; may be called again."""
     if {"--help", "-h", "--helpfull"} & set(argv[1:]):
-        registries = reference.help_text(DRAFTERS, READERS, RULES, OBJECTIVES, TASKS, METRICS)
-        print(__doc__, help_text(), registries, sep="\n")
+        print(__doc__, help_text(), reference.help_text(*REGISTRIES), sep="\n")
         return 0
     try:
         request = parse(argv)

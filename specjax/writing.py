@@ -30,15 +30,15 @@ def check_folder(field: str, folder: Path) -> None:
     """
     try:
         # The nearest parent that is there keeps what it holds: only what is made here goes again.
-        made = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
+        made = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder) as probe:
                 probe.write(bytes(_PROBE))
         finally:
-            for each in made:
+            for path in made:
                 with contextlib.suppress(OSError):
-                    each.rmdir()
+                    path.rmdir()
     except (OSError, ValueError) as error:
         # A null byte is a ValueError.
         reason = getattr(error, "strerror", None) or error

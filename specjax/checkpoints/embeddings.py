@@ -21,15 +21,15 @@ def with_embedding(files: Mapping[str, Place], embedding: str, tied: bool) -> di
     Whoever saves a model with shared tensors keeps one of their names, and not always the same:
     MADLAD-400 has only the decoder's. An output layer is the embedding where both are `tied`.
     """
-    found = dict(files)
-    if embedding in found:
-        return found
-    copy = next((name for name in COPIES.get(embedding, ()) if name in found), None)
+    places = dict(files)
+    if embedding in places:
+        return places
+    copy = next((name for name in COPIES.get(embedding, ()) if name in places), None)
     if copy:
-        found[embedding] = found[copy]
-    elif tied and OUTPUT_LAYER in found:
-        found[embedding] = found.pop(OUTPUT_LAYER)
-    return found
+        places[embedding] = places[copy]
+    elif tied and OUTPUT_LAYER in places:
+        places[embedding] = places.pop(OUTPUT_LAYER)
+    return places
 
 
 def refuse_differing_copies(path: Path, files: Mapping[str, Place], embedding: str) -> None:

@@ -41,10 +41,10 @@ def shapes(file: str | Path, dtype: Any = jnp.float32) -> LoadedHeads:
       UserError: when the file is missing, damaged, or not one of heads.
     """
     with open_file(Path(file)) as opened:
-        found = opened.metadata() or {}
+        metadata = opened.metadata() or {}
     try:
-        counts = {name: int(found[name]) for name in COUNTS}
-        heads = Heads(**counts, activation=found["activation"])
+        counts = {name: int(metadata[name]) for name in COUNTS}
+        heads = Heads(**counts, activation=metadata["activation"])
     except KeyError as error:
         raise UserError(f"heads {str(file)!r} have no {error} in their metadata") from None
     except ValueError as error:

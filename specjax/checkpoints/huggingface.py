@@ -31,11 +31,11 @@ from specjax.checkpoints.tensors import (
     refuse_extra,
     tensor_places,
 )
+from specjax.core.registry import FAMILIES
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
-from specjax.models.families.family import Family
+from specjax.models.families.family import Family, family_of
 from specjax.models.families.generation import refuse_processors
-from specjax.models.registry import FAMILIES, family_of
 from specjax.writing import replacing_directory
 
 CONFIG_FILE = "config.json"
@@ -142,9 +142,9 @@ def parse_config(
     model_type = hf.get("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise UserError(
-            f"{where} has model_type {model_type!r}; supported are {', '.join(sorted(FAMILIES))}"
+            f"{where} has model_type {model_type!r}; supported are {', '.join(FAMILIES)}"
         )
-    family = FAMILIES[model_type]
+    family = FAMILIES[model_type].cls()
     try:
         config = family.config_from_hf(hf, generation, dtype)
         if not ignore_generation_config:

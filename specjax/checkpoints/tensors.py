@@ -57,14 +57,14 @@ def tensor_places(path: Path, prefix: str, name: str | None = None) -> dict[str,
     """
     if (path / SINGLE).exists():
         with open_file(path / SINGLE) as file:
-            found = {tensor: Place(path / SINGLE, tensor) for tensor in list(file.keys())}
+            places = {tensor: Place(path / SINGLE, tensor) for tensor in list(file.keys())}
     elif (path / INDEX).exists():
-        found = {tensor: Place(path / file, tensor) for tensor, file in _index(path).items()}
+        places = {tensor: Place(path / file, tensor) for tensor, file in _index(path).items()}
     else:
         raise UserError(_no_weights(path, name or str(path)))
-    if any(name.startswith(prefix) for name in found):
-        return found
-    return {n if n == OUTPUT_LAYER else prefix + n: place for n, place in found.items()}
+    if any(name.startswith(prefix) for name in places):
+        return places
+    return {n if n == OUTPUT_LAYER else prefix + n: place for n, place in places.items()}
 
 
 def _index(path: Path) -> dict[str, str]:

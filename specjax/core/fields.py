@@ -153,13 +153,13 @@ def side_by_side(classes: Iterable[type]) -> dict[str, Any]:
     Raises:
       ValueError: when two of them have a field of one name that differs in default or kind.
     """
-    found: dict[str, Schema] = {}
+    known: dict[str, Schema] = {}
     for cls in classes:
         for name, schema in schemas(cls).items():
-            other = found.setdefault(name, schema)
+            other = known.setdefault(name, schema)
             if (other.kind, other.stand_in) != (schema.kind, schema.stand_in):
                 raise ValueError(f"{cls.__name__} has another default or kind of field {name!r}")
-    return {name: schema.stand_in for name, schema in found.items()}
+    return {name: schema.stand_in for name, schema in known.items()}
 
 
 def check(part: Any) -> None:
@@ -185,15 +185,15 @@ def build(cls: type, values: dict[str, Any]) -> tuple[Any, dict[str, Number]]:
 
 def defaults(part: Any) -> dict[str, Number]:
     """What the traced fields of a dataclass, and of those inside of it, are by default."""
-    found: dict[str, Number] = {}
+    traced: dict[str, Number] = {}
     for field in dataclasses.fields(part) if dataclasses.is_dataclass(part) else ():
         schema, value = field.metadata.get("schema"), getattr(part, field.name)
         if schema is None or not schema.traced:
             for inner in value if isinstance(value, tuple) else (value,):
-                found |= defaults(inner)
+                traced |= defaults(inner)
         elif value is not None and not schema.required and schema.default is not None:
-            found[value] = schema.default
-    return found
+            traced[value] = schema.default
+    return traced
 
 
 def _field(schema: Schema, traced: str = "") -> Any:

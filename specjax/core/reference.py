@@ -49,8 +49,8 @@ def with_tables(page: str) -> str:
     """
     known = registries()
 
-    def made(found: re.Match[str]) -> str:
-        begin, kind, _, end = found.groups()
+    def made(match: re.Match[str]) -> str:
+        begin, kind, _, end = match.groups()
         if kind not in known:
             raise ValueError(f"table is {kind!r}; it must be one of {', '.join(known)}")
         return f"{begin}\n{table(known[kind])}\n{end}"
@@ -60,15 +60,15 @@ def with_tables(page: str) -> str:
 
 def registries() -> dict[str, Registry]:
     """All registries of `core.registry`, by the word for one of their entries."""
-    return {each.kind: each for each in vars(registry).values() if isinstance(each, Registry)}
+    return {known.kind: known for known in vars(registry).values() if isinstance(known, Registry)}
 
 
 def help_text(*shown: Registry) -> str:
     """Registries for `--help`: every name with its summary, below it its fields."""
     lines = []
-    for each in shown:
-        lines.append(f"\n{each.kind}s:")
-        for entry in each.values():
+    for entries in shown:
+        lines.append(f"\n{entries.kind}s:")
+        for entry in entries.values():
             lines.append(_filled(f"  {entry.name}: {entry.summary}", 4))
             for name, schema in schemas(entry.cls).items():
                 given = "" if schema.required else "default "
@@ -93,10 +93,12 @@ def table(shown: Registry) -> str:
         for entry in ours
         for name, schema in schemas(entry.cls).items()
     ]
-    found = _markdown(head, entries)
+    tables = _markdown(head, entries)
     if fields:
-        found += "\n" + _markdown([shown.kind, "field", "what it is", "must be", "default"], fields)
-    return found
+        tables += "\n" + _markdown(
+            [shown.kind, "field", "what it is", "must be", "default"], fields
+        )
+    return tables
 
 
 def default_words(schema: Schema) -> str:

@@ -69,14 +69,14 @@ class Encoder:
             prompt + ("" if prompt[-1:].isspace() else " ") + output for prompt, output in pairs
         ]
         heads = self._plain([prompt for prompt, _ in pairs])
-        found = []
+        sequences = []
         for head, whole, (_, output) in zip(heads, self._plain(joined), pairs, strict=True):
             if whole[: len(head)] == head:
                 rest = whole[len(head) :]
             else:  # a piece spans the border
                 rest = self.tokenizer(output, add_special_tokens=False).input_ids
-            found.append(self._ended(rest))
-        return found
+            sequences.append(self._ended(rest))
+        return sequences
 
     def _ended(self, ids: Ids) -> Ids:
         return ids if ids and ids[-1] == self.eos else [*ids, self.eos]

@@ -26,12 +26,12 @@ def examples(task: str, source: Rows | None = None, count: int = 0) -> list[Exam
       UserError: when the task is unknown, its source cannot be read, a row lacks a field, or no
         row can be used.
     """
-    found = list(stream(task, source, count))
-    if not found:
+    examples = list(stream(task, source, count))
+    if not examples:
         raise UserError(
             f"{_name(chosen_source(task, source))} has no row that task {task!r} can use"
         )
-    return found
+    return examples
 
 
 def stream(task: str, source: Rows | None = None, count: int = 0) -> Iterator[Example]:

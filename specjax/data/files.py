@@ -94,9 +94,9 @@ def tsv_rows(field: str, file: str) -> Iterator[Row]:
     Raises:
       UserError: when a line has not as many fields as the header.
     """
-    found = enumerate(lines(field, file), start=1)
-    names = next(found, (0, ""))[1].split("\t")
-    for number, line in found:
+    numbered = enumerate(lines(field, file), start=1)
+    names = next(numbered, (0, ""))[1].split("\t")
+    for number, line in numbered:
         values = line.split("\t")
         if len(values) != len(names):
             raise UserError(

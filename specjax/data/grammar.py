@@ -23,10 +23,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import random
-from collections.abc import Iterable
 
 from specjax.data import lexicon
-from specjax.data.lexicon import Kind, Noun, Verb
+from specjax.data.lexicon import Verb
+from specjax.data.phrases import Phrase, join, person, taken_up, thing
 
 SPLITS = {"test": range(0, 1), "validation": range(1, 2), "train": range(2, 20)}
 """Which twentieths of all sentences belong to a split."""
@@ -49,21 +49,6 @@ class Pair:
     target: str  # German
 
 
-@dataclasses.dataclass(frozen=True)
-class Phrase:
-    """A noun phrase in English and in the four German cases."""
-
-    english: str
-    german: dict[str, str]  # nom, acc, dat, gen
-    noun: Noun
-    gender: str  # m, f, n, or p in the plural
-    definite: bool = True
-
-    @property
-    def plural(self) -> bool:
-        return self.gender == "p"
-
-
 def pairs(split: str, count: int, seed: int = 0) -> list[Pair]:
     """`count` distinct pairs of a split; fewer never change the ones before.
 
@@ -77,116 +62,20 @@ def pairs(split: str, count: int, seed: int = 0) -> list[Pair]:
     if not 0 <= count <= MOST_PAIRS:
         raise ValueError(f"count is {count:,}; it must be from 0 to {MOST_PAIRS:,}")
     rng = random.Random(seed)
-    found: dict[str, Pair] = {}
-    while len(found) < count:
+    drawn: dict[str, Pair] = {}
+    while len(drawn) < count:
         pair = sentence(rng)
-        if pair.source not in found and _twentieth(pair.source) in SPLITS[split]:
-            found[pair.source] = pair
-    return list(found.values())
+        if pair.source not in drawn and _twentieth(pair.source) in SPLITS[split]:
+            drawn[pair.source] = pair
+    return list(drawn.values())
 
 
 def _twentieth(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") % 20
 
 
-# Endings by case: masculine, feminine, neuter, plural.
-_GENDERS = "mfnp"
-_DER = {"nom": "der die das die", "acc": "den die das die", "dat": "dem der dem den",
-        "gen": "des der des der"}  # fmt: skip
-_DIESER = {"nom": "er e es e", "acc": "en e es e", "dat": "em er em en", "gen": "es er es er"}
-_EIN = {"nom": "- e - e", "acc": "en e - e", "dat": "em er em en", "gen": "es er es er"}
-_WEAK = {"nom": "e e e en", "acc": "en e e en", "dat": "en en en en", "gen": "en en en en"}
-_MIXED = {"nom": "er e es en", "acc": "en e es en", "dat": "en en en en", "gen": "en en en en"}
-_STRONG = {"nom": "er e es e", "acc": "en e es e", "dat": "em er em en", "gen": "en er en er"}
-
-_STEMS = {"a": "ein", "my": "mein", "our": "unser", "his": "sein", "her": "ihr", "their": "ihr"}
-_OWNERS = {"m": "his", "f": "her", "p": "their"}  # none for a neuter child
-_PRONOUNS = {"m": ("he", "er"), "f": ("she", "sie"), "p": ("they", "sie")}
-
-
-def _form(table: dict[str, str], case: str, gender: str) -> str:
-    return table[case].split()[_GENDERS.index(gender)].removeprefix("-")
-
-
-def article(english: str, case: str, gender: str) -> str:
-    """The German article of a phrase; gender `p` is the plural."""
-    if english == "the":
-        return _form(_DER, case, gender)
-    if english in ("this", "these"):
-        return "dies" + _form(_DIESER, case, gender)
-    return _STEMS[english] + _form(_EIN, case, gender)
-
-
-def adjective_ending(english: str | None, case: str, gender: str) -> str:
-    """The ending after an English determiner: weak, mixed, or strong after none."""
-    if english is None:
-        return _form(_STRONG, case, gender)
-    return _form(_MIXED if english in _STEMS else _WEAK, case, gender)
-
-
-def noun_phrase(
-    noun: Noun,
-    determiner: str | None = None,
-    adjective: str | None = None,
-    plural: bool = False,
-    number: str | None = None,
-) -> Phrase:
-    """A phrase of English words and its German forms; a number needs the plural."""
-    gender = "p" if plural else noun.gender
-    german = {}
-    for case in _DER:
-        words = [article(determiner, case, gender)] if determiner else []
-        words += [lexicon.NUMBERS[number]] if number else []
-        if adjective:
-            words.append(lexicon.ADJECTIVES[adjective] + adjective_ending(determiner, case, gender))
-        german[case] = " ".join([*words, noun.german_form(case, plural)])
-    english = _join([number, adjective, noun.english_plural if plural else noun.english])
-    before = "an" if determiner == "a" and english[0] in "aeiou" else determiner
-    definite = determiner not in (None, "a")
-    return Phrase(_join([before, english]), german, noun, gender, definite)
-
-
-def _join(words: Iterable[str | None]) -> str:
-    return " ".join(word for word in words if word)
-
-
 def _both(*parts: Text) -> Text:
-    return _join(part[0] for part in parts), _join(part[1] for part in parts)
-
-
-def person(rng: random.Random, other_than: Phrase | None = None) -> Phrase:
-    """A phrase about people; `other_than` names those it may belong to, but who it is not."""
-    kind = rng.choices((lexicon.FAMILY, lexicon.ADULTS, lexicon.CHILDREN), (4, 4, 2))[0]
-    owner = _OWNERS.get(other_than.gender) if other_than else None
-    phrase = _random_phrase(rng, kind, owner)
-    while other_than and phrase.noun is other_than.noun:
-        phrase = _random_phrase(rng, kind, owner)
-    return phrase
-
-
-def thing(rng: random.Random, kind: Kind, subject: Phrase) -> Phrase:
-    """A phrase about things, sometimes with their owner in the genitive."""
-    if not kind.plural_determiners or rng.random() < 0.85:
-        return _random_phrase(rng, kind, _OWNERS.get(subject.gender))
-    owner = noun_phrase(rng.choice(lexicon.FAMILY.nouns), rng.choice(("my", "our")))
-    phrase = noun_phrase(rng.choice(kind.nouns), "the", _adjective(rng, kind, 0.4))
-    german = {case: f"{text} {owner.german['gen']}" for case, text in phrase.german.items()}
-    english = f"{owner.english}'s {phrase.english.removeprefix('the ')}"
-    return dataclasses.replace(phrase, english=english, german=german)
-
-
-def _random_phrase(rng: random.Random, kind: Kind, owner: str | None) -> Phrase:
-    noun, adjective = rng.choice(kind.nouns), _adjective(rng, kind, 0.4)
-    own = (owner,) if owner and "my" in kind.determiners else ()
-    if not kind.plural_determiners or rng.random() < 0.65:
-        return noun_phrase(noun, rng.choice((*kind.determiners, *own)), adjective)
-    number = rng.choice(kind.numbers) if kind.numbers and rng.random() < 0.5 else None
-    determiner = rng.choice((*kind.plural_determiners, *own))
-    return noun_phrase(noun, determiner, adjective, True, number)
-
-
-def _adjective(rng: random.Random, kind: Kind, probability: float) -> str | None:
-    return rng.choice(kind.adjectives) if rng.random() < probability else None
+    return join(part[0] for part in parts), join(part[1] for part in parts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,25 +99,25 @@ def _get(rng: random.Random, subject: Phrase) -> Predicate:
     verb, what = rng.choice(frame.verbs), thing(rng, frame.objects, subject)
     whom = _companion(rng, "for", subject) if verb.benefit else ("", "")
     place = _place(rng, frame.places)
-    english = _join([what.english, whom[0], place[0]])
-    return Predicate(verb, english, "", _join([place[1], what.german["acc"], whom[1]]))
+    english = join([what.english, whom[0], place[0]])
+    return Predicate(verb, english, "", join([place[1], what.german["acc"], whom[1]]))
 
 
 def _meet(rng: random.Random, subject: Phrase) -> Predicate:
     verb, whom = rng.choice(lexicon.MEETERS), person(rng, subject)
     place = _place(rng, tuple(lexicon.PLACES))
-    english, german = _join([whom.english, place[0]]), whom.german[verb.case]
+    english, german = join([whom.english, place[0]]), whom.german[verb.case]
     if whom.definite and not verb.preposition:
         return Predicate(verb, english, german, place[1])
-    return Predicate(verb, english, "", _join([place[1], verb.preposition, german]))
+    return Predicate(verb, english, "", join([place[1], verb.preposition, german]))
 
 
 def _give(rng: random.Random, subject: Phrase) -> Predicate:
     verb, whom = rng.choice(lexicon.GIVERS), person(rng, subject)
     what = thing(rng, lexicon.GIFTS, subject)
     german = whom.german["dat"], what.german["acc"]
-    early, late = german if whom.definite else ("", _join(german))
-    return Predicate(verb, _join([whom.english, what.english]), early, late)
+    early, late = german if whom.definite else ("", join(german))
+    return Predicate(verb, join([whom.english, what.english]), early, late)
 
 
 def _do(rng: random.Random, subject: Phrase) -> Predicate:
@@ -241,7 +130,7 @@ def _move(rng: random.Random, subject: Phrase) -> Predicate:
     whom = _companion(rng, "with", subject)
     where = rng.choice(_items(lexicon.DIRECTIONS))
     verb = rng.choice(lexicon.MOVERS)
-    return Predicate(verb, _join([where[0], whom[0]]), "", _join([whom[1], where[1]]))
+    return Predicate(verb, join([where[0], whom[0]]), "", join([whom[1], where[1]]))
 
 
 def _companion(rng: random.Random, english: str, subject: Phrase) -> Text:
@@ -277,7 +166,7 @@ class Clause:
         """The clause, with its time at the end or in front."""
         verb = self.predicate.verb.english_form(self.tense, self.subject.plural)
         words = [self.subject.english, verb, self.predicate.english]
-        return _join([self.time[0], *words] if time_first else [*words, self.time[0]])
+        return join([self.time[0], *words] if time_first else [*words, self.time[0]])
 
     def german(self, order: str = "second") -> str:
         """The clause, with its finite verb `first`, `second`, second after the `time`, or `last`.
@@ -293,7 +182,7 @@ class Clause:
             "time": (time, finite, subject, early, late, end),
             "last": (subject, early, time, late, verbs),
         }
-        return _join(orders[order])
+        return join(orders[order])
 
 
 def clause(rng: random.Random, subject: Phrase, tense: str, time: float = 0.6) -> Clause:
@@ -369,34 +258,26 @@ def _plain(rng: random.Random, past: bool) -> Text:
 def _coordinated(rng: random.Random, past: bool) -> Text:
     subject = person(rng)
     first, link = _main(rng, subject, past), rng.choice(_items(lexicon.COORDINATORS))
-    return _both(first, link, _main(rng, _taken_up(rng, subject), past))
+    return _both(first, link, _main(rng, taken_up(rng, subject), past))
 
 
 def _subordinate(rng: random.Random, past: bool) -> Text:
     subject = person(rng)
     main = _main(rng, subject, past)
-    return _both(main, ("", ","), _side(rng, _taken_up(rng, subject), past))
+    return _both(main, ("", ","), _side(rng, taken_up(rng, subject), past))
 
 
 def _inverted(rng: random.Random, past: bool) -> Text:
     subject = person(rng)
     side = _side(rng, subject, past)
-    main = clause(rng, _taken_up(rng, subject), "past" if past else rng.choice(MAIN_TENSES))
+    main = clause(rng, taken_up(rng, subject), "past" if past else rng.choice(MAIN_TENSES))
     return _both(side, (",", ","), (main.english(), main.german("first")))
 
 
 def _that(rng: random.Random, past: bool) -> Text:
     subject, verb = person(rng), rng.choice(lexicon.THINKERS)
-    made = clause(rng, _taken_up(rng, subject), "past" if past else rng.choice(MAIN_TENSES))
+    made = clause(rng, taken_up(rng, subject), "past" if past else rng.choice(MAIN_TENSES))
     says = verb.english_form("present", subject.plural)
     sagt = verb.german_forms("present", subject.plural)[0]
     start = f"{subject.english} {says} that", f"{subject.german['nom']} {sagt}, dass"
     return _both(start, (made.english(), made.german("last")))
-
-
-def _taken_up(rng: random.Random, subject: Phrase) -> Phrase:
-    """The subject of a second clause: a pronoun for the first one, or somebody else."""
-    if subject.gender not in _PRONOUNS or rng.random() < 0.4:
-        return person(rng, subject)
-    english, german = _PRONOUNS[subject.gender]
-    return dataclasses.replace(subject, english=english, german=dict.fromkeys(_DER, german))

@@ -22,8 +22,8 @@ def hub_rows(path: str, subset: str, split: str) -> Iterator[Row]:
     """
     reachable = hub_is_reachable()
     with _named(path, subset, split, reachable), _offline(not reachable):
-        found = _load(path, subset or None, split=split)
-    yield from found
+        rows = _load(path, subset or None, split=split)
+    yield from rows
 
 
 def parquet_rows(path: str, subset: str, split: str) -> Iterator[Row]:
@@ -60,10 +60,10 @@ def _check_there(path: str) -> None:
         if not hub_is_reachable():
             raise ConnectionError
         return
-    found = glob.glob(path)
-    if not found:
+    files = glob.glob(path)
+    if not files:
         raise FileNotFoundError("no such file or directory")
-    for file in found:
+    for file in files:
         if not Path(file).is_file():
             raise FileNotFoundError(f"{file!r} is not a file")
 

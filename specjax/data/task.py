@@ -84,8 +84,8 @@ class Continuation(Task):
     """How many words are given."""
 
     def prompt(self, row: Row) -> str:
-        found = columns.text(row, "text").split()
-        return " ".join(found[: self.words]) if len(found) >= self.words else ""
+        words = columns.text(row, "text").split()
+        return " ".join(words[: self.words]) if len(words) >= self.words else ""
 
     def answer(self, row: Row) -> str:
         return " ".join(columns.text(row, "text").split()[self.words :])

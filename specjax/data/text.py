@@ -46,10 +46,10 @@ def read_examples(
       UserError: when a file is missing, unreadable or empty, or the two sides differ in length.
     """
     names = source_field, reference_field, group_field
-    found = list(stream_examples(source_file, reference_file, *names))
-    if not found:
+    examples = list(stream_examples(source_file, reference_file, *names))
+    if not examples:
         raise UserError(f"source_file {source_file!r} is empty; it must hold at least one example")
-    return found
+    return examples
 
 
 def stream_examples(

@@ -64,6 +64,7 @@ class Strategy:
         self._check_rule()
         if self.reader is None:
             object.__setattr__(self, "reader", self.drafter.reader or Whole())
+        self.reader.check(width)
 
     def _check_rule(self) -> None:
         """Refuses a rule that would not notice what the drafter does."""

@@ -30,7 +30,7 @@ from specjax.models.base import Params
 from specjax.models.t5 import T5, T5Config
 from specjax.training.objectives.cross_entropy import CrossEntropy
 from specjax.training.optimizer import Optimizer
-from specjax.training.step import Task
+from specjax.training.step import Setup
 from specjax.training.surgery import deepen
 from specjax.training.trainer import Run, fit
 from specjax.writing import replacing, write_json
@@ -150,17 +150,17 @@ def train_model(
     adam = {"name": "relative_adam", "warmup": settings.warmup}
     first = Optimizer(settings.steps, settings.learning_rate, **adam)
     init = functools.partial(model.init, jax.random.key(settings.seed))
-    params = fit(Run(name, Task(model, CrossEntropy(), first), init, batches.since))
+    params = fit(Run(name, Setup(model, CrossEntropy(), first), init, batches.since))
     if not settings.deep_steps:
         return model, params
     model, params = deepen(model, params, settings.deep_layers)
     last = Optimizer(settings.deep_steps, 2e-3, **adam)
-    task = Task(model, CrossEntropy(), last)
+    setup = Setup(model, CrossEntropy(), last)
 
     def rest(step: int) -> Iterator[Arrays]:
         return batches.since(settings.steps + step)
 
-    return model, fit(Run(f"{name}, deeper", task, lambda: params, rest))
+    return model, fit(Run(f"{name}, deeper", setup, lambda: params, rest))
 
 
 def shape_of(settings: ConfigDict, vocab_size: int) -> T5:

@@ -64,16 +64,16 @@ def needed(
     chooses, those that it chooses among. `widths` are the drafted tokens that the target's calls
     have room for. Of every part the one-token call too: c and v are ratios to it.
     """
-    found: dict[Call, tuple[Call, ...]] = {Call(target, 1, 1): ()}
+    calls: dict[Call, tuple[Call, ...]] = {Call(target, 1, 1): ()}
     for one in sorted(distinct(map(members_of, strategies)), key=pricing_order):
         for width in sorted({0, *widths} & set(range(one.drafter.spec.width + 1))):
             before = draft_calls(one.drafter, width) if width else ()
-            found.setdefault(one.reader.call(target, width), before)
-            found.update({call: () for call in before})
-    for call in list(found):
-        found.setdefault(dataclasses.replace(call, tokens=1, logits=min(call.logits, 1)), ())
-    order = sorted(found, key=lambda call: (call.model != target, call.part, call.tokens))
-    return {call: found[call] for call in order}
+            calls.setdefault(one.reader.call(target, width), before)
+            calls.update({call: () for call in before})
+    for call in list(calls):
+        calls.setdefault(dataclasses.replace(call, tokens=1, logits=min(call.logits, 1)), ())
+    order = sorted(calls, key=lambda call: (call.model != target, call.part, call.tokens))
+    return {call: calls[call] for call in order}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Costs:
         widths = sorted(self.step[part])
         if not widths[0] <= width <= widths[-1]:
             raise KeyError(width)
-        return float(np.interp(width, widths, [self.step[part][each] for each in widths]))
+        return float(np.interp(width, widths, [self.step[part][fed] for fed in widths]))
 
     def drafting_ms(self, drafter: Drafter, rounds: int, runs: Mapping[str, int]) -> float:
         """Milliseconds of `runs` of the drafter's parts in `rounds` rounds."""
@@ -186,11 +186,11 @@ class CallTimes:
         while len(self.timing.trials) < TRIALS:
             self.take()
         took = dict(zip(self.calls, np.median(self.timing.milliseconds(), axis=0), strict=True))
-        found: dict[str, dict[int, float]] = {}
+        steps: dict[str, dict[int, float]] = {}
         for call, before in self.calls.items():
-            ms = took[call] - sum(took[each] for each in before)
-            found.setdefault(call.part, {}).setdefault(call.tokens, max(float(ms), SHORTEST))
-        return Costs(found)
+            ms = took[call] - sum(took[other] for other in before)
+            steps.setdefault(call.part, {}).setdefault(call.tokens, max(float(ms), SHORTEST))
+        return Costs(steps)
 
 
 def call_times(

@@ -17,11 +17,13 @@ def arm_figures(rounds: Rounds, names: Sequence[str]) -> dict[str, dict[str, Any
     `accept_rate` is accepted over drafted tokens, those after a rejection too
     (docs/methods/selection.md, "Accept rate"); None where nothing was drafted.
     """
-    found = {}
+    figures = {}
     for arm, name in enumerate(names):
         mine = rounds.ran & (rounds.arm == arm)
-        drafted, accepted = (int(each[mine].sum()) for each in (rounds.drafted, rounds.accepted))
-        found[name] = {
+        drafted, accepted = (
+            int(counts[mine].sum()) for counts in (rounds.drafted, rounds.accepted)
+        )
+        figures[name] = {
             "texts": int(mine[:, 0].sum()),
             "rounds": int(mine.sum()),
             "tokens": int(rounds.committed[mine].sum()),
@@ -29,7 +31,7 @@ def arm_figures(rounds: Rounds, names: Sequence[str]) -> dict[str, dict[str, Any
             "accepted": accepted,
             "accept_rate": accepted / drafted if drafted else None,
         }
-    return found
+    return figures
 
 
 def arms_of_texts(rounds: Rounds, names: Sequence[str]) -> list[dict[str, int]]:
@@ -43,8 +45,13 @@ def arm_table(strategies: Mapping[str, Mapping[str, Any]]) -> str:
     """The figures of all strategies that have arms, as text."""
     fields = ("texts", "rounds", "tokens", "drafted", "accepted")
     rows = [
-        [strategy, arm, *(str(each[field]) for field in fields), cell(each["accept_rate"], ".3f")]
+        [
+            strategy,
+            arm,
+            *(str(figures[field]) for field in fields),
+            cell(figures["accept_rate"], ".3f"),
+        ]
         for strategy, entry in strategies.items()
-        for arm, each in (entry.get("arms") or {}).items()
+        for arm, figures in (entry.get("arms") or {}).items()
     ]
     return aligned(["strategy", "arm", *fields, "accept rate"], rows)

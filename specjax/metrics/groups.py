@@ -40,14 +40,16 @@ def by_group(groups: Sequence[str], rounds: Rounds, seconds: np.ndarray | None) 
     return {name: _figures(rounds, names == name, seconds) for name in dict.fromkeys(groups)}
 
 
-def with_speedups(found: Mapping[str, Figures], bases: Mapping[str, Figures]) -> dict[str, Figures]:
+def with_speedups(
+    strategies: Mapping[str, Figures], bases: Mapping[str, Figures]
+) -> dict[str, Figures]:
     """The figures of every strategy with `speedup` over those of its baseline."""
     return {
         strategy: {
-            name: {**each, "speedup": _ratio(bases[strategy][name]["ms_per_token"], each)}
-            for name, each in figures.items()
+            name: {**group, "speedup": _ratio(bases[strategy][name]["ms_per_token"], group)}
+            for name, group in figures.items()
         }
-        for strategy, figures in found.items()
+        for strategy, figures in strategies.items()
     }
 
 
@@ -64,8 +66,8 @@ def group_table(groups: Mapping[str, Figures]) -> str:
 
 def _figures(rounds: Rounds, mine: np.ndarray, seconds: np.ndarray | None) -> dict[str, Any]:
     drafted, accepted, tokens, ran = (
-        int(each[mine].sum())
-        for each in (rounds.drafted, rounds.accepted, rounds.committed, rounds.ran)
+        int(counts[mine].sum())
+        for counts in (rounds.drafted, rounds.accepted, rounds.committed, rounds.ran)
     )
     timed = seconds is not None and tokens
     return {

@@ -50,8 +50,8 @@ def _bigram_log_probs(table: Table, previous: np.ndarray, following: np.ndarray)
     size = max(1, min(previous.size, LAW_ENTRIES // table["unigram"].shape[0]))
     padding = -previous.size % size  # one shape, one program
     pairs = np.pad([previous, following], ((0, 0), (0, padding))).reshape(2, -1, size)
-    found = [_picked(table, *chunk) for chunk in pairs.swapaxes(0, 1)]
-    return np.concatenate(found)[: previous.size].astype(np.float64)
+    chunks = [_picked(table, *chunk) for chunk in pairs.swapaxes(0, 1)]
+    return np.concatenate(chunks)[: previous.size].astype(np.float64)
 
 
 @jax.jit

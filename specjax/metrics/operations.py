@@ -127,7 +127,7 @@ def head_calls(drafter: Drafter, params: Mapping[str, Any], rounds: Rounds) -> O
     """Operations of the networks of parallel heads, on one state in every round."""
     loaded = [params[table] for table in drafter.spec.resources]
     heads = [tree.heads for tree in loaded if isinstance(tree, LoadedHeads)]
-    weights = sum(2 * drafter.spec.width * each.d_model * each.width for each in heads)
+    weights = sum(2 * drafter.spec.width * head.d_model * head.width for head in heads)
     count = rounds.ran.sum()
     return Operations(2.0 * weights * count, 1.0 * weights * count)
 
@@ -166,8 +166,8 @@ def operations(
     }
 
 
-def sum_of(found: Mapping[str, Operations]) -> Operations:
-    return sum(found.values(), start=NONE)
+def sum_of(parts: Mapping[str, Operations]) -> Operations:
+    return sum(parts.values(), start=NONE)
 
 
 def entry(total: Operations, tokens: int) -> dict[str, float]:

@@ -43,11 +43,11 @@ def rounds_of_text(
 
 def pieces(tokenizer: Any, before: int | None, tokens: list[int]) -> list[str]:
     """The text that each token adds behind the one before it, spaces included."""
-    found = []
+    texts = []
     for token in tokens:
         context = [] if before is None else [before]
         start = tokenizer.decode(context, clean_up_tokenization_spaces=False)
         whole = tokenizer.decode([*context, token], clean_up_tokenization_spaces=False)
-        found.append(whole[len(start) :])
+        texts.append(whole[len(start) :])
         before = token
-    return found
+    return texts

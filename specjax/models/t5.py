@@ -34,10 +34,9 @@ from specjax.models.layers import (
     remembered,
     split_heads,
     tied_logits,
-    tree_mask,
-    tree_slots,
 )
 from specjax.models.linen import LinenModel
+from specjax.models.relative_bias import RelativeBias, bias_rows, tree_bias
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,27 +66,6 @@ class T5Config:
     remat: bool = False  # training computes layers again for the gradient: less memory
 
 
-def relative_bucket(distance: np.ndarray, bidirectional: bool, config: T5Config) -> np.ndarray:
-    """Bucket of each relative position `key - query` (Raffel et al., section 2.1).
-
-    Half of the buckets hold exact small distances, the rest grow logarithmically up to
-    `max_distance`; a bidirectional stack keeps separate buckets for keys after the query. Computed
-    on the host in float32, as every published checkpoint was trained with.
-    """
-    buckets, base = config.buckets, np.zeros_like(distance)
-    if bidirectional:
-        buckets //= 2
-        base = np.where(distance > 0, buckets, 0)
-        distance = np.abs(distance)
-    else:
-        distance = np.maximum(-distance, 0)
-    exact = buckets // 2
-    ratio = np.log(np.maximum(distance, 1).astype(np.float32) / np.float32(exact))
-    scale = np.float32(np.log(config.max_distance / exact))
-    large = exact + (ratio / scale * np.float32(buckets - exact)).astype(np.int32)
-    return base + np.where(distance < exact, distance, np.minimum(large, buckets - 1))
-
-
 class Attention(nn.Module):
     """Query, key, value and output projections; the attention itself is `layers.attend`."""
 
@@ -111,22 +89,6 @@ class Attention(nn.Module):
 
     def __call__(self, q: jax.Array, k: jax.Array, v: jax.Array, bias: jax.Array) -> jax.Array:
         return self.o(merge_heads(attend(q, k, v, bias)))
-
-
-class RelativeBias(nn.Module):
-    """The learned bias of each (bucket, head), shared by the layers of one stack."""
-
-    config: T5Config
-    bidirectional: bool
-
-    def setup(self) -> None:
-        shape = (self.config.buckets, self.config.num_heads)
-        self.table = self.param("table", nn.initializers.normal(0.1), shape, jnp.float32)
-
-    def __call__(self, distance: np.ndarray) -> jax.Array:
-        """Bias [H, *distance.shape] for host-known relative positions `key - query`."""
-        bucket = relative_bucket(distance, self.bidirectional, self.config)
-        return jnp.moveaxis(self.table[bucket], -1, 0)
 
 
 class EncoderLayer(nn.Module):
@@ -201,8 +163,8 @@ class T5Module(nn.Module):
         self.embedding = self.param("embedding", init, (c.vocab_size, c.d_model), jnp.float32)
         self.encoder = [EncoderLayer(c) for _ in range(c.num_layers)]
         self.decoder = [DecoderLayer(c) for _ in range(c.num_decoder_layers)]
-        self.encoder_bias = RelativeBias(c, bidirectional=True)
-        self.decoder_bias = RelativeBias(c, bidirectional=False)
+        self.encoder_bias = RelativeBias(c.num_heads, c.buckets, c.max_distance, True)
+        self.decoder_bias = RelativeBias(c.num_heads, c.buckets, c.max_distance, False)
         self.encoder_norm, self.decoder_norm = RMSNorm(c.eps), RMSNorm(c.eps)
         self.drop = nn.Dropout(c.dropout)
         if not c.tied:
@@ -334,36 +296,6 @@ class T5Module(nn.Module):
         """Teacher-forced logits [B, T, V] for decoder inputs target [B, T]."""
         last = (self.config.num_decoder_layers,)
         return self.teach(source, source_length, target, True, last)[0]
-
-
-def bias_rows(table: jax.Array, start: jax.Array, count: int) -> jax.Array:
-    """Bias [B, H, T, C] of queries at `start + t` over all C slots.
-
-    `table[:, C - 1 + distance]` is the bias (or mask) of relative position `key - query`; the row
-    of a query at position p is therefore the contiguous slice that begins at `C - 1 - p`: one
-    slice per row instead of a gather of single numbers.
-    """
-    capacity = table.shape[1] // 2
-    position = start[:, None] + jnp.arange(count)
-
-    def row(p: jax.Array) -> jax.Array:
-        return jax.lax.dynamic_slice_in_dim(table, capacity - 1 - p, capacity, axis=1)
-
-    return jax.vmap(jax.vmap(row, out_axes=1))(position)
-
-
-def tree_bias(table: jax.Array, tree: Tree, start: jax.Array) -> jax.Array:
-    """Bias [B, H, T, C] of the fed tokens of a tree over all C slots.
-
-    T5's relative bias is that of positions, not of slots: a gather from the same `table`, whose
-    last slot of no distance is `C - 1`.
-    """
-    capacity = table.shape[1] // 2
-    at, _ = tree_slots(tree, start, capacity)
-    fed = tree[0][:, -tree[1].shape[1] :]
-    distance = jnp.minimum(at[:, None] - fed[..., None], 0)
-    bias = jnp.moveaxis(table[:, capacity - 1 + distance], 0, 1)
-    return bias + tree_mask(tree, start, capacity)
 
 
 @dataclasses.dataclass(frozen=True)

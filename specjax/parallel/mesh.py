@@ -21,10 +21,10 @@ def make_mesh(shape: Mapping[str, int]) -> Mesh:
       UserError: when an axis is unknown, a size is no positive integer, or devices are too few.
     """
     sizes = axis_sizes(shape)
-    wanted, found = math.prod(sizes), len(jax.devices())
-    if wanted > found:
+    wanted, there = math.prod(sizes), len(jax.devices())
+    if wanted > there:
         raise UserError(
-            f"config.mesh {dict(shape)} asks for {wanted} devices; this machine has {found}"
+            f"config.mesh {dict(shape)} asks for {wanted} devices; this machine has {there}"
         )
     devices = jax.devices()[:wanted]
     return jax.make_mesh(sizes, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)

@@ -76,7 +76,10 @@ class Calm(Reader):
 
     def check(self, width: int) -> None:
         if width:
-            raise ValueError(f"CALM decodes alone, without drafts; the drafter proposes {width}")
+            raise ValueError(
+                "reader is 'calm', and CALM decodes alone; drafter must be 'none', not one that"
+                f" proposes {width} tokens"
+            )
 
     def read(
         self,

@@ -22,14 +22,14 @@ def pieces(rounds: Sequence[Mapping[str, Any]]) -> list[Piece]:
 
     A round whose drafter has several writers names one for each token in `writers`.
     """
-    found = []
-    for each in rounds:
-        writers = each.get("writers") or [each["writer"]] * len(each["drafted"])
-        for index, (text, writer) in enumerate(zip(each["drafted"], writers, strict=True)):
-            found.append(Piece(_visible(text), writer, index < each["accepted"]))
-        if each.get("next") is not None:
-            found.append(Piece(_visible(each["next"]), each["next_writer"], True))
-    return found
+    made = []
+    for round_ in rounds:
+        writers = round_.get("writers") or [round_["writer"]] * len(round_["drafted"])
+        for index, (text, writer) in enumerate(zip(round_["drafted"], writers, strict=True)):
+            made.append(Piece(_visible(text), writer, index < round_["accepted"]))
+        if round_.get("next") is not None:
+            made.append(Piece(_visible(round_["next"]), round_["next_writer"], True))
+    return made
 
 
 def _visible(text: str) -> str:
@@ -38,8 +38,8 @@ def _visible(text: str) -> str:
 
 def writer_colours(texts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """A colour for everybody who wrote a token."""
-    found = (piece.writer for text in texts for piece in pieces(text["rounds"]))
-    return model_colours(list(dict.fromkeys(found)))
+    writers = (piece.writer for text in texts for piece in pieces(text["rounds"]))
+    return model_colours(list(dict.fromkeys(writers)))
 
 
 def as_html(texts: Sequence[Mapping[str, Any]]) -> str:

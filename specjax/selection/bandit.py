@@ -20,7 +20,7 @@ UCB, THOMPSON = KINDS = ("ucb", "thompson")
 
 
 @struct.dataclass
-class State:
+class BanditState:
     """What the arms have been seen to give.
 
     The inverse of the precision A = ridge * I + sum of x x^T is kept up by the formula of Sherman
@@ -59,14 +59,14 @@ class Bandit:
         if not 0 < self.ridge < float("inf"):
             raise ValueError(f"ridge is {self.ridge!r}; it must be a positive number")
 
-    def start(self) -> State:
+    def start(self) -> BanditState:
         """The state before any reward: every arm is expected to give 0."""
         inverse = jnp.broadcast_to(
             jnp.eye(self.width) / self.ridge, (self.arms, self.width, self.width)
         )
-        return State(inverse, jnp.zeros((self.arms, self.width)))
+        return BanditState(inverse, jnp.zeros((self.arms, self.width)))
 
-    def choose(self, state: State, context: jax.Array, key: jax.Array) -> jax.Array:
+    def choose(self, state: BanditState, context: jax.Array, key: jax.Array) -> jax.Array:
         """The arm, int32, for a context [d]; `ucb` does not use the key. Ties go to the first."""
         mean, deviation = estimates(state, context)
         if self.kind == THOMPSON:
@@ -74,7 +74,7 @@ class Bandit:
         return jnp.argmax(mean + self.spread * deviation).astype(jnp.int32)
 
 
-def estimates(state: State, context: jax.Array) -> tuple[jax.Array, jax.Array]:
+def estimates(state: BanditState, context: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Expected rewards [k] at a context [d] and their standard deviations [k] at unit noise.
 
     One draw of the reward per arm has the same distribution as drawing all its d weights first.
@@ -85,12 +85,12 @@ def estimates(state: State, context: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def update(
-    state: State,
+    state: BanditState,
     context: jax.Array,
     arm: jax.Array,
     reward: jax.Array,
     weight: jax.Array | float = 1.0,
-) -> State:
+) -> BanditState:
     """The state after `arm` gave `reward` at a context [d]; at weight 0 nothing is learned.
 
     A weight of w counts as w observations. The other arms stay as they are.
@@ -98,7 +98,7 @@ def update(
     inverse = state.inverse[arm]
     seen = inverse @ context
     gain = weight / (1.0 + weight * (context @ seen))
-    return State(
+    return BanditState(
         state.inverse.at[arm].add(-gain * jnp.outer(seen, seen)),
         state.total.at[arm].add(weight * reward * context),
     )

@@ -224,7 +224,7 @@ def load_greedy(file: str | Path, vocab_size: int) -> dict[str, jnp.ndarray]:
     except (OSError, ValueError) as error:
         raise UserError(f"n-gram table {str(file)!r} cannot be read: {error}") from None
     known = isinstance(listed, list) and all(
-        isinstance(each, int) and 0 <= each < vocab_size for each in listed
+        isinstance(token, int) and 0 <= token < vocab_size for token in listed
     )
     if not known or len(listed) > vocab_size:
         raise UserError(

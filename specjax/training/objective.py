@@ -19,7 +19,7 @@ from flax import struct
 from specjax.models.base import LanguageModel, Params
 from specjax.models.heads import Heads
 
-Batch = Mapping[str, jax.Array]
+TrainingBatch = Mapping[str, jax.Array]
 
 TEACHER = "teacher"
 """Name of the frozen model whose distributions are learned."""
@@ -66,7 +66,7 @@ class Objective(abc.ABC):
         model: LanguageModel,
         params: Params,
         frozen: Frozen,
-        batch: Batch,
+        batch: TrainingBatch,
         key: jax.Array | None,
     ) -> tuple[jax.Array, jax.Array]:
         """Summed loss [] and number of positions [].

@@ -12,7 +12,7 @@ import optax
 from flax import struct
 
 from specjax.models.base import LanguageModel, Params
-from specjax.training.objective import Batch, Frozen, Objective
+from specjax.training.objective import Frozen, Objective, TrainingBatch
 from specjax.training.optimizer import Optimizer
 
 
@@ -26,7 +26,7 @@ class TrainState:
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
+class Setup:
     """What is trained and how; everything static of a step."""
 
     model: LanguageModel
@@ -54,51 +54,51 @@ class Task:
         return TrainState(params, self.optimizer.make().init(params), jnp.int32(0))
 
 
-@functools.partial(jax.jit, static_argnames="task", donate_argnames="state")
+@functools.partial(jax.jit, static_argnames="setup", donate_argnames="state")
 def train_step(
-    task: Task, state: TrainState, frozen: Frozen, batch: Batch
+    setup: Setup, state: TrainState, frozen: Frozen, batch: TrainingBatch
 ) -> tuple[TrainState, dict[str, jax.Array]]:
     """One optimiser step; returns the new state, and `loss` (nats per position) and `gradient`.
 
     The loss is the mean over all positions of the batch, however it is cut into micro-batches.
     """
-    key = jax.random.fold_in(jax.random.key(task.seed), state.step)
-    total, count, gradient = sums(task, state.params, frozen, batch, key)
+    key = jax.random.fold_in(jax.random.key(setup.seed), state.step)
+    total, count, gradient = sums(setup, state.params, frozen, batch, key)
     gradient = jax.tree.map(lambda g: g / jnp.maximum(count, 1), gradient)
-    updates, optimizer = task.optimizer.make().update(gradient, state.optimizer, state.params)
+    updates, optimizer = setup.optimizer.make().update(gradient, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)
     report = {"loss": total / jnp.maximum(count, 1), "gradient": optax.global_norm(gradient)}
     return TrainState(params, optimizer, state.step + 1), report
 
 
 def sums(
-    task: Task, params: Params, frozen: Frozen, batch: Batch, key: jax.Array
+    setup: Setup, params: Params, frozen: Frozen, batch: TrainingBatch, key: jax.Array
 ) -> tuple[jax.Array, jax.Array, Params]:
     """Summed loss, number of positions, and the gradient of the sum."""
 
-    def of_part(part: Batch, index: jax.Array | int) -> tuple[jax.Array, jax.Array, Params]:
-        own = jax.random.fold_in(key, index) if task.dropout else None
+    def of_part(part: TrainingBatch, index: jax.Array | int) -> tuple[jax.Array, jax.Array, Params]:
+        own = jax.random.fold_in(key, index) if setup.dropout else None
 
         def loss(params: Params) -> tuple[jax.Array, jax.Array]:
-            return task.objective.sums(task.computed, params, frozen, part, own)
+            return setup.objective.sums(setup.computed, params, frozen, part, own)
 
         (total, count), gradient = jax.value_and_grad(loss, has_aux=True)(params)
         return total, count, gradient
 
-    if task.accumulate == 1:
+    if setup.accumulate == 1:
         return of_part(batch, 0)
-    parts = jax.tree.map(lambda x: x.reshape(task.accumulate, -1, *x.shape[1:]), batch)
+    parts = jax.tree.map(lambda x: x.reshape(setup.accumulate, -1, *x.shape[1:]), batch)
     zero = (jnp.float32(0), jnp.int32(0), jax.tree.map(jnp.zeros_like, params))
 
-    def add(carry: Any, item: tuple[Batch, jax.Array]) -> tuple[Any, None]:
+    def add(carry: Any, item: tuple[TrainingBatch, jax.Array]) -> tuple[Any, None]:
         return jax.tree.map(jnp.add, carry, of_part(*item)), None
 
-    return jax.lax.scan(add, zero, (parts, jnp.arange(task.accumulate)))[0]
+    return jax.lax.scan(add, zero, (parts, jnp.arange(setup.accumulate)))[0]
 
 
-@functools.partial(jax.jit, static_argnames="task")
+@functools.partial(jax.jit, static_argnames="setup")
 def evaluate_batch(
-    task: Task, params: Params, frozen: Frozen, batch: Batch
+    setup: Setup, params: Params, frozen: Frozen, batch: TrainingBatch
 ) -> tuple[jax.Array, jax.Array]:
     """Summed loss and number of positions without dropout."""
-    return task.objective.sums(task.computed, params, frozen, batch, None)
+    return setup.objective.sums(setup.computed, params, frozen, batch, None)

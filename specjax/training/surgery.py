@@ -85,12 +85,12 @@ def layers_taken(
 
 def _with_layers(params: Params, kept: Mapping[str, Sequence[int]]) -> Params:
     """The tree with the stacks of `kept` cut down to the layers named."""
-    found = {
+    tree = {
         name: value
         for name, value in params.items()
         if name.rpartition("_")[0] not in kept or not name.rpartition("_")[2].isdigit()
     }
     for stack, layers in kept.items():
         for place, layer in enumerate(layers):
-            found[f"{stack}_{place}"] = params[f"{stack}_{layer}"]
-    return jax.tree.map(jnp.array, found)
+            tree[f"{stack}_{place}"] = params[f"{stack}_{layer}"]
+    return jax.tree.map(jnp.array, tree)

@@ -17,7 +17,7 @@ from specjax.parallel.mesh import DATA
 from specjax.training.checkpoint import Checkpoints
 from specjax.training.log import Log
 from specjax.training.objective import Frozen
-from specjax.training.step import Task, TrainState, train_step
+from specjax.training.step import Setup, TrainState, train_step
 
 LOOK_EVERY = 20
 """Steps between looks at the loss; each waits for the device."""
@@ -33,7 +33,7 @@ class Run:
     """A training run: what to train, on what, and what to keep."""
 
     name: str
-    task: Task
+    setup: Setup
     init: Callable[[], Params]  # consumed
     batches: Callable[[int], Iterator[Arrays]]  # from a step on
     prepare: Callable[[Params, int, Arrays], Arrays] | None = None  # of each step's batch
@@ -54,7 +54,7 @@ def fit(run: Run, workdir: Path | None = None) -> Params:
       UserError: when the loss is no longer a number or has grown out of hand; the last good
         checkpoint stays.
     """
-    state = placed(run.task.start(run.init()), run.mesh)
+    state = placed(run.setup.start(run.init()), run.mesh)
     if workdir is None:
         return _train(run, state, None, None).params
     with Checkpoints(workdir / "checkpoints", run.metric, run.largest) as keeper:
@@ -69,12 +69,12 @@ def fit(run: Run, workdir: Path | None = None) -> Params:
 def _train(
     run: Run, state: TrainState, workdir: Path | None, keeper: Checkpoints | None
 ) -> TrainState:
-    with Log(run.name, workdir, int(state.step), run.task.optimizer.steps) as log:
+    with Log(run.name, workdir, int(state.step), run.setup.optimizer.steps) as log:
         return _loop(run, state, log, keeper)
 
 
 def _loop(run: Run, state: TrainState, log: Log, keeper: Checkpoints | None) -> TrainState:
-    first, last = int(state.step), run.task.optimizer.steps
+    first, last = int(state.step), run.setup.optimizer.steps
     every = run.evaluate_every or last
     watch = Watch(run.name)
     if run.evaluate and not first:
@@ -84,16 +84,16 @@ def _loop(run: Run, state: TrainState, log: Log, keeper: Checkpoints | None) -> 
     for step, batch in zip(range(first + 1, last + 1), stream, strict=False):
         if run.prepare:
             batch = run.prepare(state.params, step - 1, batch)
-        state, report = train_step(run.task, state, run.frozen, on_mesh(batch, run.mesh))
+        state, report = train_step(run.setup, state, run.frozen, on_mesh(batch, run.mesh))
         losses.append(report)
         log.advance(int(np.sum(batch["mask"])))
         evaluating = step % every == 0 or step == last
         if step % LOOK_EVERY == 0 or evaluating:
-            found = jax.device_get(losses)
+            reports = jax.device_get(losses)
             losses = []
-            watch.look(step, float(np.mean([r["loss"] for r in found])))
-            rate = float(run.task.optimizer.schedule()(step - 1))
-            log.training(step, found, rate)
+            watch.look(step, float(np.mean([r["loss"] for r in reports])))
+            rate = float(run.setup.optimizer.schedule()(step - 1))
+            log.training(step, reports, rate)
         if evaluating:
             metrics = run.evaluate(state.params) if run.evaluate else {}
             log.evaluation(step, metrics)

@@ -10,6 +10,7 @@ from specjax.core import fields, reference
 from specjax.core.fields import build, schemas, side_by_side
 from specjax.core.registry import (
     DRAFTERS,
+    FAMILIES,
     METRICS,
     OBJECTIVES,
     READERS,
@@ -18,7 +19,7 @@ from specjax.core.registry import (
     Registry,
 )
 
-REGISTRIES = (DRAFTERS, READERS, RULES, OBJECTIVES, TASKS, METRICS)
+REGISTRIES = (DRAFTERS, READERS, RULES, OBJECTIVES, TASKS, METRICS, FAMILIES)
 ENTRIES = {
     f"{registry.kind} {name}": entry for registry in REGISTRIES for name, entry in registry.items()
 }

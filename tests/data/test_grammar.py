@@ -10,7 +10,8 @@ import sys
 import pytest
 
 from specjax.data import grammar, lexicon
-from specjax.data.grammar import Clause, Pair, Predicate, noun_phrase, pairs
+from specjax.data.grammar import Clause, Pair, Predicate, pairs
+from specjax.data.phrases import noun_phrase
 
 PEOPLE = (*lexicon.FAMILY.nouns, *lexicon.ADULTS.nouns, *lexicon.CHILDREN.nouns)
 NOUNS = {

@@ -84,6 +84,10 @@ def test_an_early_exit_and_calm_are_spelled_by_their_fields():
             "mine.length does not apply to drafter 'none'",
         ),
         ({"reader": "calm", "threshold": 0.9, "measure": "luck"}, "mine.measure is 'luck'; it"),
+        (
+            {"reader": "calm", "threshold": 0.9, "drafter": "early_exit", "length": 3, "exit": 1},
+            "mine: reader is 'calm', and CALM decodes alone; drafter must be 'none', not one that",
+        ),
     ],
 )
 def test_fields_of_no_use_to_exits_are_refused(spec, sentence):

@@ -14,7 +14,7 @@ import specjax
 from specjax.errors import UserError
 from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural, tune_config
 from specjax.experiments.decode import job as decode
-from specjax.experiments.decode.job import Measured
+from specjax.experiments.decode.records import Measured
 from specjax.experiments.decode.results import differences
 from specjax.experiments.decode.strategies import common_width
 from specjax.experiments.tune.space import space_of

@@ -15,10 +15,10 @@ from tiny import write_pair
 
 from specjax.data.batching import make_batch
 from specjax.errors import UserError
+from specjax.experiments.config.choosing import selection_trees
 from specjax.experiments.config.defaults import decode_config
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode import planning
-from specjax.experiments.decode.choosing import selection_trees
 from specjax.experiments.decode.guides import Online, given_arms, guide
 from specjax.experiments.decode.strategies import load_strategies
 from specjax.experiments.sweep.grid import kept

@@ -284,7 +284,7 @@ FAULTS = (
     ),
     Fault(
         "T5's bias looks one position aside",
-        "models/t5.py",
+        "models/relative_bias.py",
         "jax.lax.dynamic_slice_in_dim(table, capacity - 1 - p, capacity, axis=1)",
         "jax.lax.dynamic_slice_in_dim(table, capacity - 2 - p, capacity, axis=1)",
         MODELS,

@@ -24,7 +24,7 @@ from specjax.parallel.mesh import make_mesh
 from specjax.parallel.sharding import parameter_shardings
 from specjax.training.objectives.cross_entropy import CrossEntropy
 from specjax.training.optimizer import Optimizer
-from specjax.training.step import Task
+from specjax.training.step import Setup
 from specjax.training.trainer import Run, fit
 
 MODEL = T5(
@@ -39,12 +39,12 @@ STEPS = 6
 
 
 def run(mesh: Any, accumulate: int) -> Run:
-    task = Task(MODEL, CrossEntropy(), Optimizer(STEPS, 1e-2, warmup=1), accumulate)
+    setup = Setup(MODEL, CrossEntropy(), Optimizer(STEPS, 1e-2, warmup=1), accumulate)
     where = None if mesh is None else parameter_shardings(mesh, MODEL)
     init = jax.jit(MODEL.init, out_shardings=where)
     batches = Batches(ROWS, batch_size=16, bucket=8, seed=0, start_token=0, pad=0)
     start = functools.partial(init, jax.random.key(0))
-    return Run("mesh", task, start, batches.since, mesh=mesh, evaluate_every=3)
+    return Run("mesh", setup, start, batches.since, mesh=mesh, evaluate_every=3)
 
 
 def distance(first: Any, second: Any) -> float:

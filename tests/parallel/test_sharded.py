@@ -19,7 +19,7 @@ import specjax
 from specjax.checkpoints import huggingface
 from specjax.checkpoints.tensors import _Tensor, flat_shapes, open_file, tensor_places
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.registry import family_of
+from specjax.models.families.family import family_of
 from specjax.models.rope import Rope
 from specjax.models.t5 import T5, T5Config
 from specjax.parallel.mesh import axis_sizes

@@ -253,6 +253,11 @@ _SPECS: dict[str, tuple[str, ...]] = {
     "{'a': {'drafter': 'bild', 'fallback': 0.5}}": ("strategies.a.rollback is missing",),
     "{'a': {'drafter': 'bild', 'fallback': -1.0, 'rollback': 2.0}}": ("strategies.a.fallback",),
     "{'a': {'reader': 'calm', 'threshold': 2.0}}": ("strategies.a.threshold",),
+    "{'a': {'drafter': 'neural', 'length': 3, 'reader': 'calm', 'threshold': 0.9}}": (
+        "strategies.a: reader is 'calm'",
+        "drafter must be 'none'",
+        "3 tokens",
+    ),
     "{'a': {'drafter': 'neural', 'length': 1, 'rule': 'oracle', 'engage': -0.5}}": (
         "strategies.a.engage",
     ),

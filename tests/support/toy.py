@@ -10,7 +10,7 @@ from specjax.data.pipeline import Batches, pad_batch
 from specjax.models.t5 import T5, T5Config
 from specjax.training.objectives.cross_entropy import CrossEntropy
 from specjax.training.optimizer import Optimizer
-from specjax.training.step import Task, evaluate_batch
+from specjax.training.step import Setup, evaluate_batch
 from specjax.training.trainer import Run
 
 MODEL = T5(
@@ -28,13 +28,13 @@ def batches(seed: int = 0) -> Batches:
 
 def run(steps: int, rate: float = 3e-2, **fields) -> Run:
     optimizer = Optimizer(steps, rate, "relative_adam", warmup=10)
-    task = Task(MODEL, CrossEntropy(), optimizer, dropout=True)
+    setup = Setup(MODEL, CrossEntropy(), optimizer, dropout=True)
     init = functools.partial(MODEL.init, jax.random.key(0))
-    return Run("small", task, init, batches().since, **fields)
+    return Run("small", setup, init, batches().since, **fields)
 
 
 def loss(params) -> float:
-    total, count = evaluate_batch(run(1).task, params, {}, pad_batch(PAIRS, 4, 0, 0))
+    total, count = evaluate_batch(run(1).setup, params, {}, pad_batch(PAIRS, 4, 0, 0))
     return float(total / count)
 
 

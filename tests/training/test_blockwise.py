@@ -22,7 +22,7 @@ from specjax.training.objective import TRUNK, FrozenModel
 from specjax.training.objectives import blockwise
 from specjax.training.objectives.cross_entropy import CrossEntropy
 from specjax.training.optimizer import Optimizer
-from specjax.training.step import Task, sums, train_step
+from specjax.training.step import Setup, sums, train_step
 
 V, D, HEADS = 11, 12, 3
 MODELS = {
@@ -62,10 +62,10 @@ def frozen(kind: str, trunk) -> dict[str, FrozenModel]:
 
 
 def loss_and_gradient(kind: str, trained: bool, batch, accumulate: int = 1):
-    task = Task(MODELS[kind], objective(trained), Optimizer(1, 1e-3), accumulate)
+    setup = Setup(MODELS[kind], objective(trained), Optimizer(1, 1e-3), accumulate)
     trunk = trunk_params(kind)
     params = {"trunk": trunk, "heads": LOADED.params} if trained else LOADED.params
-    call = jax.jit(lambda p, frozen: sums(task, p, frozen, batch, jax.random.key(2)))
+    call = jax.jit(lambda p, frozen: sums(setup, p, frozen, batch, jax.random.key(2)))
     return call(params, {} if trained else frozen(kind, trunk))
 
 
@@ -142,11 +142,11 @@ COUNTING = [([a, 1], [*range(a, V), 1]) for a in range(2, V)]
 
 
 def trained(model: T5, made, params, frozen, steps: int):
-    task = Task(model, made, Optimizer(steps, 1e-2, warmup=20))
-    state = task.start(jax.tree.map(jnp.array, params))
+    setup = Setup(model, made, Optimizer(steps, 1e-2, warmup=20))
+    state = setup.start(jax.tree.map(jnp.array, params))
     batch = pad_batch(COUNTING, 4, model.start_token, 0)
     for _ in range(steps):
-        state, report = train_step(task, state, frozen, batch)
+        state, report = train_step(setup, state, frozen, batch)
     return state.params, float(report["loss"])
 
 

@@ -18,7 +18,7 @@ from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
 from specjax.models.t5 import T5, T5Config
 from specjax.training.optimizer import Optimizer
-from specjax.training.step import Task, sums
+from specjax.training.step import Setup, sums
 
 V = 11
 MODELS = {
@@ -56,8 +56,8 @@ def loss_and_gradient(name: str, kind: str, bucket: int = 4, accumulate: int = 1
     entry, start = OBJECTIVES[name], loaded(kind, 0)
     objective, _ = build(entry.cls, dict(entry.example))
     frozen = frozen_of(objective, start, loaded(kind, 1))
-    task = Task(start.model, objective, Optimizer(1, 1e-3), accumulate)
-    call = jax.jit(functools.partial(sums, task))
+    setup = Setup(start.model, objective, Optimizer(1, 1e-3), accumulate)
+    call = jax.jit(functools.partial(sums, setup))
     params = subject_of(objective, start, 0).params
     return call(params, frozen, batch_of(kind, bucket), jax.random.key(2))
 

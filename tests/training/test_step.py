@@ -18,7 +18,7 @@ from specjax.models.t5 import T5, T5Config
 from specjax.training.loss import cross_entropy
 from specjax.training.objectives.cross_entropy import CrossEntropy
 from specjax.training.optimizer import Optimizer
-from specjax.training.step import Task, sums, train_step
+from specjax.training.step import Setup, sums, train_step
 
 V, DEPTH = 13, 3
 T5_MODEL = T5(
@@ -44,30 +44,30 @@ def rows() -> list:
     return [(rng.integers(2, V, 9).tolist(), rng.integers(2, V, 15).tolist()) for _ in range(16)]
 
 
-def task_of(model, **fields) -> Task:
-    return Task(model, CrossEntropy(0.1), Optimizer(2, 1e-3, decay="constant"), **fields)
+def setup_of(model, **fields) -> Setup:
+    return Setup(model, CrossEntropy(0.1), Optimizer(2, 1e-3, decay="constant"), **fields)
 
 
 def batch_of(model) -> dict:
     return pad_batch(rows(), 16, model.start_token, 0)
 
 
-@functools.partial(jax.jit, static_argnames="task")
-def loss_and_gradient(task, params, batch):
-    total, count, gradient = sums(task, params, {}, batch, jax.random.key(5))
+@functools.partial(jax.jit, static_argnames="setup")
+def loss_and_gradient(setup, params, batch):
+    total, count, gradient = sums(setup, params, {}, batch, jax.random.key(5))
     return total / count, gradient
 
 
 @functools.cache
 def plain(kind: str):
-    """Parameters, compiled program and result of a task with dropout that keeps everything."""
+    """Parameters, compiled program and result of a setup with dropout that keeps everything."""
     params = jax.jit(MODELS[kind].init)(jax.random.key(0))
-    return params, *compiled(task_of(MODELS[kind], dropout=True), params)
+    return params, *compiled(setup_of(MODELS[kind], dropout=True), params)
 
 
-def compiled(task, params):
-    batch = batch_of(task.model)
-    program = loss_and_gradient.lower(task, params, batch).compile(compiler_options=KEEP_BARRIERS)
+def compiled(setup, params):
+    batch = batch_of(setup.model)
+    program = loss_and_gradient.lower(setup, params, batch).compile(compiler_options=KEEP_BARRIERS)
     return program, program(params, batch)
 
 
@@ -88,7 +88,7 @@ def test_recomputed_layers_give_the_same_gradient_in_less_memory(kind):
     model = dataclasses.replace(model, config=dataclasses.replace(model.config, remat=True))
     fresh = jax.eval_shape(model.init, jax.random.key(0))
     assert jax.tree.structure(fresh) == jax.tree.structure(params)  # the same checkpoints
-    program, (again, found) = compiled(task_of(model, dropout=True), params)
+    program, (again, found) = compiled(setup_of(model, dropout=True), params)
     np.testing.assert_allclose(again, loss, rtol=1e-5)
     assert relative(found, gradient) < 1e-5
     before, after = (p.memory_analysis().temp_size_in_bytes for p in (kept, program))
@@ -99,15 +99,17 @@ def test_recomputed_layers_give_the_same_gradient_in_less_memory(kind):
 @pytest.mark.parametrize("kind", MODELS)
 def test_bfloat16_arithmetic_keeps_gradients_and_state_in_float32(kind):
     params, _, (loss, gradient) = plain(kind)
-    task = task_of(MODELS[kind], dropout=True, dtype=jnp.bfloat16)
-    program, (found, low) = compiled(task, params)
+    setup = setup_of(MODELS[kind], dropout=True, dtype=jnp.bfloat16)
+    program, (found, low) = compiled(setup, params)
     assert {leaf.dtype for leaf in jax.tree.leaves(low)} == {jnp.dtype(jnp.float32)}
     assert "bf16" in program.as_text()
     np.testing.assert_allclose(found, loss, rtol=0.02)  # 8 bits of mantissa
     assert 1e-4 < relative(low, gradient) < 0.5  # another arithmetic, the same direction
-    state = task.start(jax.tree.map(jnp.array, params))  # `plain` keeps its own
+    state = setup.start(jax.tree.map(jnp.array, params))  # `plain` keeps its own
     types = jax.tree.map(lambda x: x.dtype, state)
-    after, _ = jax.eval_shape(functools.partial(train_step, task), state, {}, batch_of(task.model))
+    after, _ = jax.eval_shape(
+        functools.partial(train_step, setup), state, {}, batch_of(setup.model)
+    )
     assert jax.tree.map(lambda x: x.dtype, after) == types
     assert {leaf.dtype for leaf in jax.tree.leaves(after.params)} == {jnp.dtype(jnp.float32)}
 

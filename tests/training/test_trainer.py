@@ -24,7 +24,7 @@ from specjax.errors import UserError
 from specjax.training.checkpoint import Checkpoints
 from specjax.training.objectives.cross_entropy import CrossEntropy
 from specjax.training.optimizer import DECAYS, NAMES, Optimizer
-from specjax.training.step import Task
+from specjax.training.step import Setup
 from specjax.training.surgery import deepen, take
 from specjax.training.trainer import Run, Watch, fit
 
@@ -69,9 +69,9 @@ def test_training_learns_a_small_task():
 @pytest.mark.parametrize(("name", "decay"), zip(NAMES, DECAYS, strict=True))
 def test_every_optimizer_and_schedule_lowers_the_loss(name, decay):
     """In pairs: an optimizer knows of its schedule only the rate of a step."""
-    task = Task(MODEL, CrossEntropy(), Optimizer(20, 1e-2, name, warmup=2, decay=decay))
+    setup = Setup(MODEL, CrossEntropy(), Optimizer(20, 1e-2, name, warmup=2, decay=decay))
     init = functools.partial(MODEL.init, jax.random.key(0))
-    assert loss(fit(Run("x", task, init, batches().since))) < loss(init())
+    assert loss(fit(Run("x", setup, init, batches().since))) < loss(init())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -91,9 +91,9 @@ def test_an_unknown_optimizer_field_is_named(field):
 
 def test_a_run_that_is_no_number_stops_with_a_clear_message():
     broken = jax.tree.map(lambda x: x * jnp.nan, MODEL.init(jax.random.key(0)))
-    task = run(2).task
+    setup = run(2).setup
     with pytest.raises(UserError, match="diverged by step 2"):
-        fit(Run("x", task, lambda: broken, batches().since))
+        fit(Run("x", setup, lambda: broken, batches().since))
 
 
 def test_a_loss_that_grows_out_of_hand_stops_the_run():

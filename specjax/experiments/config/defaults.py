@@ -175,12 +175,7 @@ def select_config(**changes: Any) -> ConfigDict:
         }
     )
     config.seed = 0
-    for field, value in changes.items():
-        if isinstance(value, dict):
-            config[field].update(value)
-        else:
-            config[field] = value
-    return config
+    return _changed(config, changes)
 
 
 def select_curve_config(**changes: Any) -> ConfigDict:
@@ -213,7 +208,23 @@ def train_config(**changes: Any) -> ConfigDict:
     config = ConfigDict()
     config.experiment = "train"
     config.name = ""  # for progress bars and reports
+    _add_model(config)
+    _add_training_data(config)
+    _add_steps(config)
+    config.evaluation = ConfigDict(
+        {
+            "every": 500,  # steps; each one leaves a checkpoint
+            "keep": "loss",  # what makes a checkpoint the best: loss, or a name of the others
+            "batch_size": 32,
+            "decode": True,  # score decoded outputs by the metric of `validation`
+            "acceptance": (0.0, 1.0),  # temperatures, with a target; empty: not measured
+        }
+    )
+    return _changed(config, changes)
 
+
+def _add_model(config: ConfigDict) -> None:
+    """What is trained, what it looks at, and where."""
     config.model = ConfigDict(
         {
             "checkpoint": "",  # directory or hub id to start from; empty: `shape`, from scratch
@@ -231,6 +242,9 @@ def train_config(**changes: Any) -> ConfigDict:
     config.remat = False  # True: recompute layers in the backward pass, to save memory
     config.mesh = ConfigDict({"data": 1, "model": 1})  # devices that split batch and weights
 
+
+def _add_training_data(config: ConfigDict) -> None:
+    """What a model is trained and judged on."""
     config.train = data_fields()
     config.train.data.split = "train"
     config.validation = data_fields(examples=200)  # without a source: the last training rows
@@ -244,6 +258,9 @@ def train_config(**changes: Any) -> ConfigDict:
     )
     config.target_outputs = ConfigDict({"temperature": 0.0, "batch_size": 64})
 
+
+def _add_steps(config: ConfigDict) -> None:
+    """What a step of training does."""
     config.objective = ConfigDict(  # the fields of all objectives; a run reads those of its own
         {"name": "cross_entropy", **side_by_side(entry.cls for entry in OBJECTIVES.values())}
     )
@@ -267,15 +284,9 @@ def train_config(**changes: Any) -> ConfigDict:
     config.max_output_tokens = 128
     config.seed = 0
 
-    config.evaluation = ConfigDict(
-        {
-            "every": 500,  # steps; each one leaves a checkpoint
-            "keep": "loss",  # what makes a checkpoint the best: loss, or a name of the others
-            "batch_size": 32,
-            "decode": True,  # score decoded outputs by the metric of `validation`
-            "acceptance": (0.0, 1.0),  # temperatures, with a target; empty: not measured
-        }
-    )
+
+def _changed(config: ConfigDict, changes: Mapping[str, Any]) -> ConfigDict:
+    """The config with fields changed; of a group those that a dictionary names."""
     for field, value in changes.items():
         if isinstance(value, dict):
             config[field].update(value)
@@ -335,8 +346,8 @@ def tune_config(
 
 def neural(model: str, length: int, temperature: float = 0.0, **fields: Any) -> dict[str, Any]:
     """A strategy that drafts `length` tokens with `model` under the lossless rule."""
-    found = {"drafter": "neural", "model": model, "length": length, **fields}
-    return found | ({"temperature": temperature} if temperature else {})
+    drawn = {"temperature": temperature} if temperature else {}
+    return {"drafter": "neural", "model": model, "length": length, **fields, **drawn}
 
 
 def bild(fallback: float, rollback: float | str, **fields: Any) -> dict[str, Any]:

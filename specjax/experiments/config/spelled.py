@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 from specjax.core.fields import schemas
 from specjax.core.registry import DRAFTERS, READERS, RULES
 from specjax.decoding.strategy import Drawing
-from specjax.experiments.decode.choosing import CHOOSING
+from specjax.experiments.config.choosing import CHOOSING
 
 _PREFIX = "--config."
 _GROUP = "strategies"

@@ -83,7 +83,9 @@ def learned(
 ) -> Params:
     """The tree after texts [B] with their embeddings [B, D], of those that count."""
 
-    def one(state: bandit.State, row: tuple[jax.Array, ...]) -> tuple[bandit.State, None]:
+    def one(
+        state: bandit.BanditState, row: tuple[jax.Array, ...]
+    ) -> tuple[bandit.BanditState, None]:
         context, *rest = row
         return bandit.update(state, context, *rest), None
 

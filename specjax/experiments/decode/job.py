@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from specjax.data.batching import Batch
 from specjax.data.text import Example, read_lines
 from specjax.decoding.strategy import Settings, Strategy
 from specjax.errors import UserError
+from specjax.experiments.config.choosing import selection_trees
 from specjax.experiments.config.fields import (
     HEADS,
     checkpoint_dtype,
@@ -30,9 +30,9 @@ from specjax.experiments.config.fields import (
 from specjax.experiments.config.memory import check_decode_memory
 from specjax.experiments.decode import planning, results
 from specjax.experiments.decode.checks import check_decode
-from specjax.experiments.decode.choosing import selection_trees
 from specjax.experiments.decode.data import load_data
-from specjax.experiments.decode.guides import Guide, guide
+from specjax.experiments.decode.guides import guide
+from specjax.experiments.decode.records import Job, Measured
 from specjax.experiments.decode.strategies import BASELINE, common_width, load_strategies
 from specjax.measuring import cost
 from specjax.measuring.stopwatch import Stopwatch
@@ -45,55 +45,6 @@ from specjax.training import ngram
 
 PROFILE = "profile"
 """Folder of profiler traces in the workdir."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """A decode experiment ready to run."""
-
-    config: ConfigDict
-    models: dict[str, LoadedModel]
-    examples: list[Example]
-    metric: str
-    prompts: list[list[int]]
-    strategies: dict[str, Strategy]
-    generators: dict[str, Generator]
-    guides: dict[str, Guide]
-
-    def batches(self) -> list[Batch]:
-        """The examples in order, padded; the same for every strategy."""
-        size = self.config.batch_size
-        first = next(iter(self.generators.values()))
-        return [
-            first.batch(self.prompts[start : start + size], size, first=start)
-            for start in range(0, len(self.prompts), size)
-        ]
-
-
-@dataclasses.dataclass
-class Measured:
-    """What one strategy produced; all lists are per batch."""
-
-    seconds: np.ndarray  # [repeats, batches], from host tokens to host tokens
-    fixed: np.ndarray  # the same programs with no new tokens: prompt reading and dispatch
-    rows: list[list[list[int]]]
-    traces: list[Any]  # (generation with host arrays, rows)
-    compile_seconds: float = 0.0
-
-    @classmethod
-    def empty(cls, repeats: int, batches: int) -> Measured:
-        times = np.zeros((repeats, batches))
-        return cls(times, times.copy(), [[]] * batches, [None] * batches)
-
-    @property
-    def batch_seconds(self) -> np.ndarray:
-        """Median over the repeats, per batch."""
-        return np.median(self.seconds, axis=0)
-
-    @property
-    def tokens(self) -> list[list[int]]:
-        """Generated ids of every example."""
-        return [row for rows in self.rows for row in rows]
 
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from specjax.checkpoints.tensors import flat_shapes
 from specjax.decoding.loop import generate
 from specjax.decoding.strategy import Strategy
 from specjax.errors import UserError
+from specjax.experiments.config.choosing import selection_trees
 from specjax.experiments.config.fields import (
     HEADS,
     checkpoint_dtype,
@@ -31,7 +32,6 @@ from specjax.experiments.config.fields import (
     model_names,
 )
 from specjax.experiments.decode.checks import check_decode
-from specjax.experiments.decode.choosing import selection_trees
 from specjax.experiments.decode.strategies import common_width, load_strategies
 from specjax.models.base import LanguageModel
 from specjax.models.shared_vocabulary import with_shared_vocabulary

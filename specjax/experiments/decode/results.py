@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,6 +14,7 @@ from specjax.decoding.strategy import Settings, Strategy
 from specjax.decoding.summary import summarise
 from specjax.decoding.trace import Trace
 from specjax.experiments.config.fields import checkpoint_dtype
+from specjax.experiments.decode.records import Job, Measured
 from specjax.experiments.decode.strategies import BASELINE
 from specjax.measuring.cost import Costs, standardized_walltime_improvement
 from specjax.measuring.environment import environment
@@ -30,9 +31,6 @@ from specjax.metrics.traces import Rounds, acceptance, round_figures, rounds_of
 from specjax.reporting.report import write_report
 from specjax.reporting.table import handed_over, predictions, table
 from specjax.writing import replacing, write_json, write_jsonl
-
-if TYPE_CHECKING:
-    from specjax.experiments.decode.job import Job, Measured
 
 TEXTS = 5
 """Texts kept round by round, for the coloured figure."""
@@ -156,23 +154,12 @@ def strategy_entry(
     base = measured[baseline]
     decoder = job.generators[name].decoder
     stats = summarise(decoder, entry.traces)
-    seconds, tokens = float(entry.batch_seconds.sum()), max(stats.tokens, 1)
     rounds = rounds_of(entry.traces)
     loop_speedup = loop_seconds_per_token(base) / loop_seconds_per_token(entry)
     prediction = predicted(costs, stats, decoder, loop_speedup)
     counters = handovers(rounds, replaced_tokens(entry.traces), decoder.target)
     return {
-        "tokens": stats.tokens,
-        "seconds": seconds,
-        "ms_per_token": seconds / tokens * 1e3,
-        "ms_per_token_median": median_ms_per_token(entry),
-        "speedup": seconds_per_token(base) / seconds_per_token(entry),
-        "speedup_predicted": prediction["with_v"],
-        "engine_efficiency": (
-            loop_speedup / prediction["with_v"] if prediction["with_v"] else None
-        ),
-        "fixed_ms": float(np.median(entry.fixed) * 1e3),
-        "compile_seconds": entry.compile_seconds,
+        **speeds(entry, base, stats.tokens, loop_speedup, prediction["with_v"]),
         "acceptance_rate": stats.acceptance_rate,
         "tokens_per_target_call": stats.tokens_per_target_call,
         "calls": stats.calls,
@@ -194,7 +181,9 @@ def strategy_entry(
         "acceptance": acceptance(rounds),
         "arms": None if rounds.arm is None else arm_figures(rounds, strategy.drafter.names),
         "rounds": round_figures(rounds),
-        "time": time_spent(costs, rounds, stats, decoder, seconds, fixed_seconds(entry)),
+        "time": time_spent(
+            costs, rounds, stats, decoder, total_seconds(entry), fixed_seconds(entry)
+        ),
         "predicted": prediction,
         "operations": operations(
             rounds,
@@ -205,6 +194,23 @@ def strategy_entry(
             decoder.target,
             decoder.reader,
         ),
+    }
+
+
+def speeds(
+    entry: Measured, base: Measured, tokens: int, loop_speedup: float, expected: float | None
+) -> dict[str, float | None]:
+    """How long it took, alone and against its baseline; `expected` is the predicted speedup."""
+    return {
+        "tokens": tokens,
+        "seconds": total_seconds(entry),
+        "ms_per_token": total_seconds(entry) / max(tokens, 1) * 1e3,
+        "ms_per_token_median": median_ms_per_token(entry),
+        "speedup": seconds_per_token(base) / seconds_per_token(entry),
+        "speedup_predicted": expected,
+        "engine_efficiency": loop_speedup / expected if expected else None,
+        "fixed_ms": float(np.median(entry.fixed) * 1e3),
+        "compile_seconds": entry.compile_seconds,
     }
 
 
@@ -274,8 +280,13 @@ def token_count(entry: Measured) -> int:
     return sum(map(len, entry.tokens))
 
 
+def total_seconds(entry: Measured) -> float:
+    """Of all batches, each the median of its repeats."""
+    return float(entry.batch_seconds.sum())
+
+
 def seconds_per_token(entry: Measured) -> float:
-    return float(entry.batch_seconds.sum()) / max(token_count(entry), 1)
+    return total_seconds(entry) / max(token_count(entry), 1)
 
 
 def loop_seconds_per_token(entry: Measured) -> float:

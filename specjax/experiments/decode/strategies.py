@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from specjax.decoding.strategy import Strategy, from_config
 from specjax.errors import UserError
-from specjax.experiments.decode.choosing import CHOOSING, arms_named, methods
+from specjax.experiments.config.choosing import CHOOSING, arms_named, methods
 
 BASELINE = "autoregressive"
 

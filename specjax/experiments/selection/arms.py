@@ -30,7 +30,7 @@ class Writer:
 
 
 @dataclasses.dataclass(frozen=True)
-class Arm:
+class StrategyArm:
     """One of the strategies that are chosen among."""
 
     strategy: Strategy
@@ -38,7 +38,7 @@ class Arm:
     writer: Writer | None  # None: the drafter is no model that writes by itself
 
 
-def arms_of(config: ConfigDict, models: Mapping[str, LanguageModel]) -> dict[str, Arm]:
+def arms_of(config: ConfigDict, models: Mapping[str, LanguageModel]) -> dict[str, StrategyArm]:
     """The arms by name, in the order of `config.strategies`.
 
     Raises:
@@ -61,7 +61,7 @@ def arms_of(config: ConfigDict, models: Mapping[str, LanguageModel]) -> dict[str
     return found
 
 
-def writers_of(arms: Mapping[str, Arm], target: LanguageModel) -> list[Writer]:
+def writers_of(arms: Mapping[str, StrategyArm], target: LanguageModel) -> list[Writer]:
     """The target, whose greedy outputs all are compared with, and every other writer once."""
     others = [arm.writer for arm in arms.values() if arm.writer]
     return list(dict.fromkeys([Writer(TARGET, target, TARGET), *others]))
@@ -74,7 +74,7 @@ def parameters_of(model: LanguageModel) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
 
-def _arm(name: str, strategy: Strategy, models: Mapping[str, LanguageModel]) -> Arm:
+def _arm(name: str, strategy: Strategy, models: Mapping[str, LanguageModel]) -> StrategyArm:
     drafter = strategy.drafter
     if drafter.spec.resources:
         raise UserError(
@@ -89,10 +89,12 @@ def _arm(name: str, strategy: Strategy, models: Mapping[str, LanguageModel]) -> 
     if strategy.autoregressive:
         # The greedy output would be the target's own; a sample says how far apart its outputs are.
         writer = Writer("target_sample", models[TARGET], TARGET, temperature=1.0)
-        return Arm(strategy, parameters_of(models[TARGET]), writer)
+        return StrategyArm(strategy, parameters_of(models[TARGET]), writer)
     if not isinstance(drafter, TokenByToken):
-        return Arm(strategy, sum(parameters_of(models[m]) for m in drafter.spec.models), None)
+        return StrategyArm(
+            strategy, sum(parameters_of(models[m]) for m in drafter.spec.models), None
+        )
     model, name = models[drafter.model], drafter.model
     if drafter.exit is not None:
         model, name = layers_taken(model, range(drafter.exit)), f"{name}_exit_{drafter.exit}"
-    return Arm(strategy, parameters_of(model), Writer(name, model, drafter.model))
+    return StrategyArm(strategy, parameters_of(model), Writer(name, model, drafter.model))

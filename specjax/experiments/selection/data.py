@@ -32,7 +32,7 @@ from specjax.experiments.decode.data import data_words
 from specjax.experiments.decode.planning import shapes
 from specjax.experiments.decode.strategies import check_models
 from specjax.experiments.selection import parts as select_parts
-from specjax.experiments.selection.arms import TARGET, Arm, arms_of, writers_of
+from specjax.experiments.selection.arms import TARGET, StrategyArm, arms_of, writers_of
 from specjax.experiments.selection.parts import Job
 from specjax.experiments.selection.times import TIMES, measured
 from specjax.measuring.environment import environment
@@ -141,7 +141,7 @@ def check_tasks(config: ConfigDict) -> None:
             )
 
 
-def check_writers(arms: Mapping[str, Arm]) -> None:
+def check_writers(arms: Mapping[str, StrategyArm]) -> None:
     """Refuses arms about which nothing would be known."""
     for name, arm in arms.items():
         if arm.writer is None:

@@ -19,7 +19,7 @@ from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.errors import UserError
 from specjax.experiments.decode.data import stream
 from specjax.experiments.decode.job import load_models
-from specjax.experiments.selection.arms import TARGET, Arm, Writer, arms_of, writers_of
+from specjax.experiments.selection.arms import TARGET, StrategyArm, Writer, arms_of, writers_of
 from specjax.experiments.train.target_outputs import write_outputs
 from specjax.programs import release_programs
 from specjax.selection import features
@@ -50,7 +50,7 @@ class Job:
 
     config: ConfigDict
     models: dict[str, LoadedModel]
-    arms: dict[str, Arm]
+    arms: dict[str, StrategyArm]
     queries: list[Query]
 
     @property

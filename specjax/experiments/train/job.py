@@ -44,7 +44,7 @@ from specjax.training.log import evaluations
 from specjax.training.objective import Frozen, Objective
 from specjax.training.on_policy import OwnSequences
 from specjax.training.optimizer import Optimizer
-from specjax.training.step import Task
+from specjax.training.step import Setup
 from specjax.training.trainer import Run, fit
 from specjax.writing import write_json
 
@@ -94,14 +94,14 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     encoder = train_data.encoder_of(config, start.model, start.tokenizer)
     objective = objective_of(config)
     subject = subject_of(objective, start, config.seed)
-    task = task_of(config, start, objective)
+    setup = setup_of(config, start, objective)
     frozen = frozen_of(objective, start, target)
-    scores = scores_of(config, task, frozen, subject, target, texts, encoder)
+    scores = scores_of(config, setup, frozen, subject, target, texts, encoder)
     scores.check(config.evaluation.keep)
     # Only now: a mistake that was refused above must not claim the workdir for its config.
     write_settings(config, workdir)
     batches = train_data.mixture(config, start.model, encoder, texts.train, target, workdir)
-    params = fit(run_of(config, subject, task, frozen, batches, scores), workdir)
+    params = fit(run_of(config, subject, setup, frozen, batches, scores), workdir)
     places = subject.save(params, workdir)
     return write_results(config, subject, texts, places, workdir)
 
@@ -198,9 +198,9 @@ def optimizer_of(config: ConfigDict) -> Optimizer:
     return Optimizer(**config.optimizer.to_dict())
 
 
-def task_of(config: ConfigDict, start: LoadedModel, objective: Objective) -> Task:
+def setup_of(config: ConfigDict, start: LoadedModel, objective: Objective) -> Setup:
     """Everything static of the training step."""
-    return Task(
+    return Setup(
         start.model,
         objective,
         optimizer_of(config),
@@ -213,7 +213,7 @@ def task_of(config: ConfigDict, start: LoadedModel, objective: Objective) -> Tas
 
 def scores_of(
     config: ConfigDict,
-    task: Task,
+    setup: Setup,
     frozen: Frozen,
     subject: Subject,
     target: LoadedModel | None,
@@ -223,7 +223,7 @@ def scores_of(
     """What evaluations measure; of a frozen trunk only the loss changes."""
     settings = config.evaluation
     return Scores(
-        task,
+        setup,
         frozen,
         subject,
         heldout(config, subject.start, encoder, texts.validation),
@@ -259,7 +259,7 @@ def heldout(
 def run_of(
     config: ConfigDict,
     subject: Subject,
-    task: Task,
+    setup: Setup,
     frozen: Frozen,
     batches: Mixture,
     scores: Scores,
@@ -268,7 +268,7 @@ def run_of(
     start = subject.start
     layout = None if start.mesh is None else Layout(start.mesh, ("target",))
     own = OwnSequences(
-        start.model, config.max_output_tokens, task.objective.sample_temperature, config.seed,
+        start.model, config.max_output_tokens, setup.objective.sample_temperature, config.seed,
         config.bucket, layout,
     )  # fmt: skip
 
@@ -278,7 +278,7 @@ def run_of(
     keep = config.evaluation.keep
     return Run(
         config.name or config.objective.name,
-        task,
+        setup,
         lambda: subject.params,
         batches.since,
         prepare,

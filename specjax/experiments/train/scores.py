@@ -17,7 +17,7 @@ from specjax.metrics.acceptance import Written, acceptance_on, write
 from specjax.metrics.metric import metric_of
 from specjax.models.base import Params
 from specjax.training.objective import Frozen
-from specjax.training.step import Task, evaluate_batch
+from specjax.training.step import Setup, evaluate_batch
 from specjax.training.trainer import on_mesh
 
 
@@ -34,7 +34,7 @@ class Heldout:
 class Scores:
     """Measures parameters; larger is better for everything but the loss."""
 
-    task: Task
+    setup: Setup
     frozen: Frozen
     subject: Subject
     heldout: Heldout
@@ -69,7 +69,7 @@ class Scores:
 
     def _loss(self, params: Params) -> float:
         sums = [
-            evaluate_batch(self.task, params, self.frozen, on_mesh(batch, self.subject.start.mesh))
+            evaluate_batch(self.setup, params, self.frozen, on_mesh(batch, self.subject.start.mesh))
             for batch in self.heldout.batches
         ]
         total, count = map(sum, zip(*jax.device_get(sums), strict=True))

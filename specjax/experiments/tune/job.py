@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from specjax.errors import UserError
 from specjax.experiments.decode import job as decode
-from specjax.experiments.decode.job import Job
+from specjax.experiments.decode.records import Job
 from specjax.experiments.tune import report as tune_report
 from specjax.experiments.tune.budget import Budget, OutOfTime
 from specjax.experiments.tune.predict import predict

@@ -11,7 +11,7 @@ from specjax.core.calls import parts
 from specjax.data.batching import Batch
 from specjax.decoding.strategy import Strategy
 from specjax.experiments.decode import job as decode
-from specjax.experiments.decode.job import Job
+from specjax.experiments.decode.records import Job
 from specjax.experiments.decode.results import cost_entries, loop_seconds_per_token
 from specjax.experiments.tune.budget import Budget
 from specjax.experiments.tune.space import Candidate, Space

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from specjax.data.batching import Batch
 from specjax.decoding.summary import summarise
 from specjax.experiments.decode import job as decode
-from specjax.experiments.decode.job import Job
+from specjax.experiments.decode.records import Job
 from specjax.experiments.decode.results import part_prices
 from specjax.experiments.tune.budget import Budget
 from specjax.experiments.tune.space import Space, round_sizes

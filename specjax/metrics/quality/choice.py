@@ -31,6 +31,6 @@ class Choice(Metric):
 def chosen(text: str) -> str | None:
     """The letter that an answer to a question with four choices settles on last."""
     for pattern in _CHOICES:
-        if found := pattern.findall(text):
-            return found[-1]
+        if letters := pattern.findall(text):
+            return letters[-1]
     return None

@@ -31,5 +31,5 @@ def same_number(output: str, reference: str) -> bool:
 
 def last_number(text: str) -> float | None:
     """The last number of a text; thousands may have commas, and a $ may come first."""
-    found = _NUMBER.findall(text)
-    return float(found[-1].replace(",", "").replace("$", "")) if found else None
+    numbers = _NUMBER.findall(text)
+    return float(numbers[-1].replace(",", "").replace("$", "")) if numbers else None

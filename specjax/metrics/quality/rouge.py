@@ -26,12 +26,12 @@ class Rouge(Metric):
         from rouge_score.rouge_scorer import RougeScorer  # slow to import
 
         scorer = RougeScorer(self.scores, use_stemmer=True)
-        found = [
+        texts = [
             scorer.score_multi([sentences(text) for text in alternatives(ref)], sentences(output))
             for output, ref in zip(outputs, references, strict=True)
         ]
         return {
-            name: 100 * float(np.mean([each[name].fmeasure for each in found]))
+            name: 100 * float(np.mean([scores[name].fmeasure for scores in texts]))
             for name in self.scores
         }
 

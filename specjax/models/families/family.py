@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
+from specjax.core.registry import FAMILIES
 from specjax.models.base import LanguageModel
+from specjax.models.families.schema import Schema
 
 Where = tuple[str, ...]
 """Path of a parameter in its tree."""
@@ -26,18 +29,49 @@ class Stored:
     parts: int = 1
 
 
-@dataclasses.dataclass(frozen=True)
-class Family:
-    """How to build a family's model from a configuration and where its tensors are.
+class Family(abc.ABC):
+    """How to build a family's model from a configuration, and where its tensors are."""
 
-    `config_from_hf` reads the contents of `config.json` and `generation_config.json` (None where
-    there is no such file) and the dtype of the arithmetic; it raises a ValueError that names the
-    field, its value and what is allowed.
-    """
+    model: ClassVar[type[LanguageModel]]
+    """The architecture."""
 
-    model: type[LanguageModel]
-    config_from_hf: Callable[[dict[str, Any], dict[str, Any] | None, Any], Any]
-    config_to_hf: Callable[[Any], tuple[dict[str, Any], dict[str, Any]]]
-    names: Callable[[Any], Mapping[Where, Stored]]
-    prefix: str = ""  # of tensor names, which checkpoints of the bare model leave off
-    ignored: str = r"$^"  # names that match hold nothing to load: buffers, second copies
+    schema: ClassVar[Schema]
+    """The fields of its `config.json`."""
+
+    reads: ClassVar[tuple[str, ...]]
+    """Names of the fields that it reads: those of its schema."""
+
+    prefix: ClassVar[str] = ""
+    """Of tensor names, which checkpoints of the bare model leave off."""
+
+    ignored: ClassVar[str] = r"$^"
+    """Names that match hold nothing to load: buffers, second copies."""
+
+    def __init_subclass__(cls) -> None:
+        cls.reads = tuple(cls.schema.fields)
+
+    @abc.abstractmethod
+    def config_from_hf(
+        self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
+    ) -> Any:
+        """The model's configuration; `dtype` is that of the arithmetic.
+
+        Reads the contents of `config.json` and `generation_config.json`, None where there is no
+        such file.
+
+        Raises:
+          ValueError: naming the field, its value and what is allowed.
+        """
+
+    @abc.abstractmethod
+    def config_to_hf(self, config: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Contents of `config.json` and `generation_config.json` of a model exported from here."""
+
+    @abc.abstractmethod
+    def names(self, config: Any) -> Mapping[Where, Stored]:
+        """Where each parameter is stored."""
+
+
+def family_of(model: LanguageModel) -> Family:
+    """The family that a model belongs to."""
+    return FAMILIES[model.config.family].cls()

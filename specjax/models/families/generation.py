@@ -96,29 +96,29 @@ def special_tokens(
     Raises:
       ValueError: naming a field that holds no token of the vocabulary.
     """
-    found = hf if generation is None else generation
-    bos = _token(found, "bos_token_id", MOST_BOS)
-    start = _token(found, "decoder_start_token_id", vocab_size)
-    eos = _ends(found, vocab_size)
-    pads = (found.get("pad_token_id"), hf.get("pad_token_id"), *eos, 0)
+    fields = hf if generation is None else generation
+    bos = _token(fields, "bos_token_id", MOST_BOS)
+    start = _token(fields, "decoder_start_token_id", vocab_size)
+    eos = _ends(fields, vocab_size)
+    pads = (fields.get("pad_token_id"), hf.get("pad_token_id"), *eos, 0)
     # Many checkpoints have no padding token, or say -1.
-    pad = next(each for each in pads if each not in (None, -1))
+    pad = next(token for token in pads if token not in (None, -1))
     if not (is_int(pad) and 0 <= pad < vocab_size):
         raise ValueError(f"pad_token_id is {shown(pad)}; it must be {_below(vocab_size)}, or null")
     return Special(eos, pad, bos, bos if start is None else start)
 
 
-def _token(found: Mapping[str, Any], name: str, bound: int) -> int | None:
-    value = found.get(name)
+def _token(fields: Mapping[str, Any], name: str, bound: int) -> int | None:
+    value = fields.get(name)
     if value is not None and not (is_int(value) and 0 <= value < bound):
         raise ValueError(f"{name} is {shown(value)}; it must be {_below(bound)}, or null")
     return value
 
 
-def _ends(found: Mapping[str, Any], vocab_size: int) -> tuple[int, ...]:
-    value = found.get("eos_token_id")
+def _ends(fields: Mapping[str, Any], vocab_size: int) -> tuple[int, ...]:
+    value = fields.get("eos_token_id")
     ends = [] if value is None else value if isinstance(value, list) else [value]
-    if not all(is_int(each) and 0 <= each < vocab_size for each in ends):
+    if not all(is_int(end) and 0 <= end < vocab_size for end in ends):
         raise ValueError(
             f"eos_token_id is {shown(value)}; it must be {_below(vocab_size)}, a list of them, or"
             " null"
@@ -149,7 +149,7 @@ def refuse_processors(hf: Mapping[str, Any], generation: Mapping[str, Any] | Non
 def _is_neutral(name: str, value: Any) -> bool:
     if name not in NEUTRAL or value is None:
         return True
-    return any(type(value) in (type(each), float) and value == each for each in NEUTRAL[name])
+    return any(type(value) in (type(one), float) and value == one for one in NEUTRAL[name])
 
 
 def eos_to_hf(eos: tuple[int, ...]) -> Any:

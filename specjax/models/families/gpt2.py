@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from specjax.core.registry import FAMILIES
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.families.family import Family, Stored, Where
 from specjax.models.families.generation import GENERATION, eos_to_hf, special_tokens
@@ -22,128 +23,6 @@ from specjax.models.families.schema import (
 )
 from specjax.models.layers import ACTIVATIONS
 
-SCHEMA = Schema(
-    fields=CAUSAL
-    | {
-        "vocab_size": size(),
-        "n_positions": size(),
-        "n_embd": size(),
-        "n_layer": size(most=MOST_LAYERS),
-        "n_head": size(),
-        "n_inner": size(None),
-        "activation_function": choice("gelu_new", ACTIVATIONS),
-        "layer_norm_epsilon": number(1e-5),
-        "resid_pdrop": rate(0.1),
-        "tie_word_embeddings": flag(True),
-        "scale_attn_weights": only(True),
-        "scale_attn_by_inverse_layer_idx": only(False),
-        "layer_types": only(None),
-        "sliding_window": only(None),
-    },
-    aliases={
-        "hidden_size": "n_embd",
-        "max_position_embeddings": "n_positions",
-        "num_attention_heads": "n_head",
-        "num_hidden_layers": "n_layer",
-    },
-    # Upcasting before the softmax is what every attention here does.
-    harmless=COMMON
-    | {
-        "attn_pdrop",
-        "embd_pdrop",
-        "initializer_range",
-        "n_ctx",
-        "reorder_and_upcast_attn",
-        "summary_activation",
-        "summary_first_dropout",
-        "summary_proj_to_labels",
-        "summary_type",
-        "summary_use_proj",
-    },
-)
-
-
-def config_from_hf(
-    hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
-) -> CausalConfig:
-    """Reads Hugging Face `config.json` and `generation_config.json` contents."""
-    found = read(SCHEMA, hf, GENERATION)
-    width, heads = found["n_embd"], found["n_head"]
-    if width % heads:
-        raise ValueError(f"n_embd is {width}; it must be divisible by n_head, {heads}")
-    special = special_tokens(hf, generation, found["vocab_size"])
-    return CausalConfig(
-        family=hf["model_type"],
-        vocab_size=found["vocab_size"],
-        d_model=width,
-        d_ff=found["n_inner"] or 4 * width,
-        num_layers=found["n_layer"],
-        num_heads=heads,
-        num_kv_heads=heads,
-        d_head=width // heads,
-        max_positions=found["n_positions"],
-        activation=found["activation_function"],
-        gated=False,
-        rms_norm=False,
-        qkv_bias=True,
-        out_bias=True,
-        ff_bias=True,
-        tied=found["tie_word_embeddings"],
-        eps=found["layer_norm_epsilon"],
-        dropout=found["resid_pdrop"],
-        bos=special.bos,
-        eos=special.eos,
-        pad=special.pad,
-        dtype=dtype,
-    )
-
-
-def config_to_hf(config: CausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Contents of `config.json` and `generation_config.json` of a model exported from here."""
-    ends = {
-        "bos_token_id": config.bos,
-        "eos_token_id": eos_to_hf(config.eos),
-        "pad_token_id": config.pad,
-    }
-    shape = {
-        "model_type": "gpt2",
-        "architectures": ["GPT2LMHeadModel"],
-        "vocab_size": config.vocab_size,
-        "n_embd": config.d_model,
-        "n_inner": config.d_ff,
-        "n_layer": config.num_layers,
-        "n_head": config.num_heads,
-        "n_positions": config.max_positions,
-        "activation_function": config.activation,
-        "layer_norm_epsilon": config.eps,
-        "resid_pdrop": config.dropout,
-        "embd_pdrop": config.dropout,
-        "attn_pdrop": 0.0,
-        "tie_word_embeddings": config.tied,
-    }
-    return shape | ends, ends
-
-
-def names(config: CausalConfig) -> dict[Where, Stored]:
-    """Where each parameter is stored; query, key and value are one `[in, 3 out]` tensor."""
-    found = {
-        ("embedding",): Stored("transformer.wte.weight"),
-        ("position_embedding",): Stored("transformer.wpe.weight"),
-        **_pair(("final_norm",), "transformer.ln_f", "scale"),
-    }
-    if not config.tied:
-        found["head", "kernel"] = Stored("lm_head.weight", True)
-    for index in range(config.num_layers):
-        block, layer = f"transformer.h.{index}", f"layers_{index}"
-        found |= _pair((layer, "attention_norm"), f"{block}.ln_1", "scale")
-        found |= _pair((layer, "ff_norm"), f"{block}.ln_2", "scale")
-        for part, w in enumerate("qkv"):
-            found |= _pair((layer, "attention", w), f"{block}.attn.c_attn", "kernel", part, 3)
-        found |= _pair((layer, "attention", "o"), f"{block}.attn.c_proj", "kernel")
-        found |= _pair((layer, "ff", "up"), f"{block}.mlp.c_fc", "kernel")
-        found |= _pair((layer, "ff", "down"), f"{block}.mlp.c_proj", "kernel")
-    return found
-
 
 def _pair(where: Where, tensor: str, weight: str, part: int = 0, parts: int = 1) -> dict:
     return {
@@ -152,11 +31,126 @@ def _pair(where: Where, tensor: str, weight: str, part: int = 0, parts: int = 1)
     }
 
 
-FAMILY = Family(
-    Causal,
-    config_from_hf,
-    config_to_hf,
-    names,
-    prefix="transformer.",
-    ignored=r".*\.attn\.(masked_)?bias",
-)
+@FAMILIES.register("gpt2")
+class GPT2(Family):
+    """GPT-2: learned positions, layer norms, GELU."""
+
+    model = Causal
+    schema = Schema(
+        fields=CAUSAL
+        | {
+            "vocab_size": size(),
+            "n_positions": size(),
+            "n_embd": size(),
+            "n_layer": size(most=MOST_LAYERS),
+            "n_head": size(),
+            "n_inner": size(None),
+            "activation_function": choice("gelu_new", ACTIVATIONS),
+            "layer_norm_epsilon": number(1e-5),
+            "resid_pdrop": rate(0.1),
+            "tie_word_embeddings": flag(True),
+            "scale_attn_weights": only(True),
+            "scale_attn_by_inverse_layer_idx": only(False),
+            "layer_types": only(None),
+            "sliding_window": only(None),
+        },
+        aliases={
+            "hidden_size": "n_embd",
+            "max_position_embeddings": "n_positions",
+            "num_attention_heads": "n_head",
+            "num_hidden_layers": "n_layer",
+        },
+        # Upcasting before the softmax is what every attention here does.
+        harmless=COMMON
+        | {
+            "attn_pdrop",
+            "embd_pdrop",
+            "initializer_range",
+            "n_ctx",
+            "reorder_and_upcast_attn",
+            "summary_activation",
+            "summary_first_dropout",
+            "summary_proj_to_labels",
+            "summary_type",
+            "summary_use_proj",
+        },
+    )
+    prefix = "transformer."
+    ignored = r".*\.attn\.(masked_)?bias"
+
+    def config_from_hf(
+        self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
+    ) -> CausalConfig:
+        fields = read(self.schema, hf, GENERATION)
+        width, heads = fields["n_embd"], fields["n_head"]
+        if width % heads:
+            raise ValueError(f"n_embd is {width}; it must be divisible by n_head, {heads}")
+        special = special_tokens(hf, generation, fields["vocab_size"])
+        return CausalConfig(
+            family=hf["model_type"],
+            vocab_size=fields["vocab_size"],
+            d_model=width,
+            d_ff=fields["n_inner"] or 4 * width,
+            num_layers=fields["n_layer"],
+            num_heads=heads,
+            num_kv_heads=heads,
+            d_head=width // heads,
+            max_positions=fields["n_positions"],
+            activation=fields["activation_function"],
+            gated=False,
+            rms_norm=False,
+            qkv_bias=True,
+            out_bias=True,
+            ff_bias=True,
+            tied=fields["tie_word_embeddings"],
+            eps=fields["layer_norm_epsilon"],
+            dropout=fields["resid_pdrop"],
+            bos=special.bos,
+            eos=special.eos,
+            pad=special.pad,
+            dtype=dtype,
+        )
+
+    def config_to_hf(self, config: CausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+        ends = {
+            "bos_token_id": config.bos,
+            "eos_token_id": eos_to_hf(config.eos),
+            "pad_token_id": config.pad,
+        }
+        shape = {
+            "model_type": "gpt2",
+            "architectures": ["GPT2LMHeadModel"],
+            "vocab_size": config.vocab_size,
+            "n_embd": config.d_model,
+            "n_inner": config.d_ff,
+            "n_layer": config.num_layers,
+            "n_head": config.num_heads,
+            "n_positions": config.max_positions,
+            "activation_function": config.activation,
+            "layer_norm_epsilon": config.eps,
+            "resid_pdrop": config.dropout,
+            "embd_pdrop": config.dropout,
+            "attn_pdrop": 0.0,
+            "tie_word_embeddings": config.tied,
+        }
+        return shape | ends, ends
+
+    def names(self, config: CausalConfig) -> dict[Where, Stored]:
+        """Where each parameter is stored; query, key and value are one `[in, 3 out]` tensor."""
+        stored = {
+            ("embedding",): Stored("transformer.wte.weight"),
+            ("position_embedding",): Stored("transformer.wpe.weight"),
+            **_pair(("final_norm",), "transformer.ln_f", "scale"),
+        }
+        if not config.tied:
+            stored["head", "kernel"] = Stored("lm_head.weight", True)
+        for index in range(config.num_layers):
+            block, layer = f"transformer.h.{index}", f"layers_{index}"
+            stored |= _pair((layer, "attention_norm"), f"{block}.ln_1", "scale")
+            stored |= _pair((layer, "ff_norm"), f"{block}.ln_2", "scale")
+            for part, w in enumerate("qkv"):
+                stored |= _pair((layer, "attention", w), f"{block}.attn.c_attn", "kernel", part, 3)
+            stored |= _pair((layer, "attention", "o"), f"{block}.attn.c_proj", "kernel")
+            stored |= _pair((layer, "ff", "up"), f"{block}.mlp.c_fc", "kernel")
+            stored |= _pair((layer, "ff", "down"), f"{block}.mlp.c_proj", "kernel")
+        return stored

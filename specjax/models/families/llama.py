@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
+from specjax.core.registry import FAMILIES
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.families import rotary
 from specjax.models.families.family import Family, Stored, Where
@@ -45,61 +45,32 @@ FIELDS: dict[str, Field] = (
 
 HARMLESS = COMMON | {"attention_dropout", "initializer_range", "pretraining_tp"}
 
-SCHEMA = Schema(
-    fields=FIELDS
-    | {
-        "attention_bias": flag(False),
-        "mlp_bias": flag(False),
-        "sliding_window": only(None),
-        "layer_types": only(None),
-    },
-    harmless=HARMLESS,
-)
-
-
-def config_from_hf(
-    hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
-) -> CausalConfig:
-    """Reads Hugging Face `config.json` and `generation_config.json` contents."""
-    found = read(SCHEMA, hf, GENERATION)
-    width, heads = found["hidden_size"], found["num_attention_heads"]
-    if width % heads:
-        raise ValueError(
-            f"hidden_size is {width}; it must be divisible by num_attention_heads, {heads}"
-        )
-    biases = {
-        "qkv_bias": found["attention_bias"],
-        "out_bias": found["attention_bias"],
-        "ff_bias": found["mlp_bias"],
-    }
-    return causal_config(found, hf, generation, dtype, **biases)
-
 
 def causal_config(
-    found: dict[str, Any],
+    fields: dict[str, Any],
     hf: dict[str, Any],
     generation: dict[str, Any] | None,
     dtype: Any,
     **changes: Any,
 ) -> CausalConfig:
-    """The shape that the checked fields `found` describe, with a relative's `changes`."""
-    heads = found["num_attention_heads"]
-    d_head = found["head_dim"] or found["hidden_size"] // heads
-    special = special_tokens(hf, generation, found["vocab_size"])
+    """The shape that the checked `fields` describe, with a relative's `changes`."""
+    heads = fields["num_attention_heads"]
+    d_head = fields["head_dim"] or fields["hidden_size"] // heads
+    special = special_tokens(hf, generation, fields["vocab_size"])
     return CausalConfig(
         family=hf["model_type"],
-        vocab_size=found["vocab_size"],
-        d_model=found["hidden_size"],
-        d_ff=found["intermediate_size"],
-        num_layers=found["num_hidden_layers"],
+        vocab_size=fields["vocab_size"],
+        d_model=fields["hidden_size"],
+        d_ff=fields["intermediate_size"],
+        num_layers=fields["num_hidden_layers"],
         num_heads=heads,
-        num_kv_heads=found["num_key_value_heads"] or heads,
+        num_kv_heads=fields["num_key_value_heads"] or heads,
         d_head=d_head,
-        max_positions=found["max_position_embeddings"],
-        rope=rotary.rope_from_hf(found, d_head),
-        activation=found["hidden_act"],
-        tied=found["tie_word_embeddings"],
-        eps=found["rms_norm_eps"],
+        max_positions=fields["max_position_embeddings"],
+        rope=rotary.rope_from_hf(fields, d_head),
+        activation=fields["hidden_act"],
+        tied=fields["tie_word_embeddings"],
+        eps=fields["rms_norm_eps"],
         bos=special.bos,
         eos=special.eos,
         pad=special.pad,
@@ -108,82 +79,98 @@ def causal_config(
     )
 
 
-def config_to_hf(config: CausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Contents of `config.json` and `generation_config.json` of a model exported from here."""
-    ends = {
-        "bos_token_id": config.bos,
-        "eos_token_id": eos_to_hf(config.eos),
-        "pad_token_id": config.pad,
-    }
-    shape = {
-        "model_type": config.family,
-        "architectures": [f"{config.family.capitalize()}ForCausalLM"],
-        "vocab_size": config.vocab_size,
-        "hidden_size": config.d_model,
-        "intermediate_size": config.d_ff,
-        "num_hidden_layers": config.num_layers,
-        "num_attention_heads": config.num_heads,
-        "num_key_value_heads": config.num_kv_heads,
-        "head_dim": config.d_head,
-        "max_position_embeddings": config.max_positions,
-        "hidden_act": config.activation,
-        "rms_norm_eps": config.eps,
-        "rope_theta": config.rope.theta,
-        "rope_scaling": rotary.rope_to_hf(config.rope),
-        "attention_bias": config.qkv_bias,
-        "mlp_bias": config.ff_bias,
-        "tie_word_embeddings": config.tied,
-    }
-    return shape | ends, ends
-
-
-def names(config: CausalConfig) -> dict[Where, Stored]:
-    """Where each parameter is stored."""
-    found = {
-        ("embedding",): Stored("model.embed_tokens.weight"),
-        ("final_norm", "scale"): Stored("model.norm.weight"),
-    }
-    if not config.tied:
-        found["head", "kernel"] = Stored("lm_head.weight", True)
-    for index in range(config.num_layers):
-        found |= _layer(config, f"layers_{index}", f"model.layers.{index}")
-    return found
-
-
 def _layer(config: CausalConfig, layer: str, block: str) -> dict[Where, Stored]:
-    found = {
+    stored = {
         (layer, "attention_norm", "scale"): Stored(f"{block}.input_layernorm.weight"),
         (layer, "ff_norm", "scale"): Stored(f"{block}.post_attention_layernorm.weight"),
     }
     for w in "qkvo":
         biased = config.out_bias if w == "o" else config.qkv_bias
-        found |= _linear((layer, "attention", w), f"{block}.self_attn.{w}_proj", biased)
+        stored |= _linear((layer, "attention", w), f"{block}.self_attn.{w}_proj", biased)
     for w in ("gate", "up", "down"):
-        found |= _linear((layer, "ff", w), f"{block}.mlp.{w}_proj", config.ff_bias)
+        stored |= _linear((layer, "ff", w), f"{block}.mlp.{w}_proj", config.ff_bias)
     if config.qk_norm:
         for w in "qk":
             where = (layer, "attention", f"{w}_norm", "scale")
-            found[where] = Stored(f"{block}.self_attn.{w}_norm.weight")
-    return found
+            stored[where] = Stored(f"{block}.self_attn.{w}_norm.weight")
+    return stored
 
 
 def _linear(where: Where, tensor: str, biased: bool) -> dict[Where, Stored]:
-    found = {(*where, "kernel"): Stored(f"{tensor}.weight", transposed=True)}
+    stored = {(*where, "kernel"): Stored(f"{tensor}.weight", transposed=True)}
     if biased:
-        found[*where, "bias"] = Stored(f"{tensor}.bias")
-    return found
+        stored[*where, "bias"] = Stored(f"{tensor}.bias")
+    return stored
 
 
-FAMILY = Family(
-    Causal,
-    config_from_hf,
-    config_to_hf,
-    names,
-    prefix="model.",
-    ignored=r".*rotary_emb\.inv_freq",
-)
+@FAMILIES.register("llama")
+class Llama(Family):
+    """Llama 1-3, Vicuna, TinyLlama: rotary positions, grouped-query attention."""
 
+    model = Causal
+    schema = Schema(
+        fields=FIELDS
+        | {
+            "attention_bias": flag(False),
+            "mlp_bias": flag(False),
+            "sliding_window": only(None),
+            "layer_types": only(None),
+        },
+        harmless=HARMLESS,
+    )
+    prefix = "model."
+    ignored = r".*rotary_emb\.inv_freq"
 
-def relative(**changes: Any) -> Family:
-    """A family that differs from Llama in some of `Family`'s functions."""
-    return dataclasses.replace(FAMILY, **changes)
+    def config_from_hf(
+        self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
+    ) -> CausalConfig:
+        fields = read(self.schema, hf, GENERATION)
+        width, heads = fields["hidden_size"], fields["num_attention_heads"]
+        if width % heads:
+            raise ValueError(
+                f"hidden_size is {width}; it must be divisible by num_attention_heads, {heads}"
+            )
+        biases = {
+            "qkv_bias": fields["attention_bias"],
+            "out_bias": fields["attention_bias"],
+            "ff_bias": fields["mlp_bias"],
+        }
+        return causal_config(fields, hf, generation, dtype, **biases)
+
+    def config_to_hf(self, config: CausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+        ends = {
+            "bos_token_id": config.bos,
+            "eos_token_id": eos_to_hf(config.eos),
+            "pad_token_id": config.pad,
+        }
+        shape = {
+            "model_type": config.family,
+            "architectures": [f"{config.family.capitalize()}ForCausalLM"],
+            "vocab_size": config.vocab_size,
+            "hidden_size": config.d_model,
+            "intermediate_size": config.d_ff,
+            "num_hidden_layers": config.num_layers,
+            "num_attention_heads": config.num_heads,
+            "num_key_value_heads": config.num_kv_heads,
+            "head_dim": config.d_head,
+            "max_position_embeddings": config.max_positions,
+            "hidden_act": config.activation,
+            "rms_norm_eps": config.eps,
+            "rope_theta": config.rope.theta,
+            "rope_scaling": rotary.rope_to_hf(config.rope),
+            "attention_bias": config.qkv_bias,
+            "mlp_bias": config.ff_bias,
+            "tie_word_embeddings": config.tied,
+        }
+        return shape | ends, ends
+
+    def names(self, config: CausalConfig) -> dict[Where, Stored]:
+        stored = {
+            ("embedding",): Stored("model.embed_tokens.weight"),
+            ("final_norm", "scale"): Stored("model.norm.weight"),
+        }
+        if not config.tied:
+            stored["head", "kernel"] = Stored("lm_head.weight", True)
+        for index in range(config.num_layers):
+            stored |= _layer(config, f"layers_{index}", f"model.layers.{index}")
+        return stored

@@ -34,7 +34,7 @@ FIELDS: dict[str, Field] = {
 
 def _factors() -> Field:
     def fits(value: Any) -> bool:
-        return isinstance(value, list) and all(is_positive(each) for each in value)
+        return isinstance(value, list) and all(is_positive(factor) for factor in value)
 
     return Field((), "a list of positive numbers, one for each pair of a head's numbers", fits)
 
@@ -88,8 +88,8 @@ _NEEDED = {
 _HARMLESS = ("finetuned",)
 
 
-def rope_from_hf(found: Mapping[str, Any], width: int) -> Rope:
-    """The rotation of heads of `width` that the checked fields `found` of a configuration ask for.
+def rope_from_hf(fields: Mapping[str, Any], width: int) -> Rope:
+    """The rotation of heads of `width` that the checked `fields` of a configuration ask for.
 
     `rope_scaling` wins over `rope_parameters` where both are there, as it does in transformers.
 
@@ -98,30 +98,30 @@ def rope_from_hf(found: Mapping[str, Any], width: int) -> Rope:
     """
     if width % 2:
         raise ValueError(f"head_dim is {width}; rotation needs an even one")
-    name = "rope_scaling" if found["rope_scaling"] else "rope_parameters"
-    written = found[name] or {}
+    name = "rope_scaling" if fields["rope_scaling"] else "rope_parameters"
+    written = fields[name] or {}
     if not isinstance(written, dict):
         raise ValueError(f"{name} is {shown(written)}; it must be an object, or null")
     try:
-        return _rope(written, found, width)
+        return _rope(written, fields, width)
     except ValueError as error:
         raise ValueError(f"{name} {shown(written)}: {error}") from None
 
 
-def _rope(written: Mapping[str, Any], found: Mapping[str, Any], width: int) -> Rope:
+def _rope(written: Mapping[str, Any], fields: Mapping[str, Any], width: int) -> Rope:
     kind = written.get("rope_type", written.get("type", "default"))
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"rope_type is {shown(kind)}; it must be one of {', '.join(KINDS)}")
-    missing = [each for each in _NEEDED.get(kind, ()) if each not in written]
+    missing = [name for name in _NEEDED.get(kind, ()) if name not in written]
     if missing:
         raise ValueError(f"{missing[0]} is missing; rope_type {kind!r} needs it")
     values = read(Schema(_PLAIN | _KINDS[kind], harmless=_HARMLESS), written)
     theta = values["rope_theta"]
     if "rope_theta" in written and theta is None:
         raise ValueError("rope_theta is null; it must be a positive number")
-    rope = Rope(width, float(found["rope_theta"] if theta is None else theta), kind)
-    longest = found["max_position_embeddings"]
-    outside = found["original_max_position_embeddings"]
+    rope = Rope(width, float(fields["rope_theta"] if theta is None else theta), kind)
+    longest = fields["max_position_embeddings"]
+    outside = fields["original_max_position_embeddings"]
     original = outside or values.get("original_max_position_embeddings") or longest
     return _BUILD[kind](rope, values, original, longest)
 

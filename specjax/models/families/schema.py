@@ -50,6 +50,10 @@ class Schema:
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)  # other name -> name
     harmless: Collection[str] = COMMON
 
+    def changed(self, **fields: Field) -> Schema:
+        """The schema of a relative, some of whose fields are others."""
+        return dataclasses.replace(self, fields={**self.fields, **fields})
+
 
 def size(default: Any = NEEDED, least: int = 1, most: int = MOST) -> Field:
     """A count."""
@@ -137,14 +141,14 @@ def read(schema: Schema, hf: Mapping[str, Any], elsewhere: Collection[str] = ())
 def _written(schema: Schema, hf: Mapping[str, Any], name: str) -> str:
     """The name under which a configuration has a field; it must not contradict itself."""
     names = [name, *(other for other, meant in schema.aliases.items() if meant == name)]
-    found = [each for each in names if each in hf]
-    for other in found[1:]:
-        if hf[other] != hf[found[0]]:
+    given = [other for other in names if other in hf]
+    for other in given[1:]:
+        if hf[other] != hf[given[0]]:
             raise ValueError(
-                f"{other} is {shown(hf[other])} and {found[0]} is {shown(hf[found[0]])}; both name"
+                f"{other} is {shown(hf[other])} and {given[0]} is {shown(hf[given[0]])}; both name"
                 " the same field and must agree"
             )
-    return found[0] if found else name
+    return given[0] if given else name
 
 
 def _checked(hf: Mapping[str, Any], name: str, field: Field) -> Any:

@@ -30,20 +30,20 @@ def operation_bars(strategies: Strategies) -> Figure | None:
 
     Kim et al. (2023), Figure 8; the first two by model.
     """
-    found = {name: entry["operations"] for name, entry in strategies.items() if _counted(entry)}
-    if BASELINE not in found:
+    counted = {name: entry["operations"] for name, entry in strategies.items() if _counted(entry)}
+    if BASELINE not in counted:
         return None
-    names = list(found)
-    models = list(dict.fromkeys(m for each in found.values() for m in each if m != "total"))
+    names = list(counted)
+    models = list(dict.fromkeys(m for parts in counted.values() for m in parts if m != "total"))
     colours = style.model_colours(models)
     figure, panels = style.figure(style.bar_height(len(names)) + 0.3, 3, sharey=True)
     figure.get_layout_engine().set(wspace=0.06)  # end labels of neighbours would touch
     for axes, (field, title) in zip(panels, _PANELS, strict=True):
-        whole = found[BASELINE]["total"][field]
+        whole = counted[BASELINE]["total"][field]
         parts = ["total"] if field == "intensity" else models
         left = np.zeros(len(names))
         for part in parts:
-            values = [(found[name].get(part) or {}).get(field) or 0.0 for name in names]
+            values = [(counted[name].get(part) or {}).get(field) or 0.0 for name in names]
             widths = np.asarray(values) / whole
             colour = style.GREY if part == "total" else colours[part]
             label = "both" if part == "total" else style.short(part)
@@ -70,7 +70,7 @@ def roofline(results: Mapping[str, Any]) -> Figure | None:
     Left: a one-token step of every model over the time that reading its weights and caches takes.
     Right: arithmetic per second against arithmetic per byte; the line is bandwidth times intensity.
     """
-    steps = {name: each for name, each in (results.get("roofline") or {}).items() if each}
+    steps = {name: step for name, step in (results.get("roofline") or {}).items() if step}
     if not steps:
         return None
     counted = {n: entry for n, entry in results["strategies"].items() if _counted(entry)}
@@ -89,13 +89,13 @@ def roofline(results: Mapping[str, Any]) -> Figure | None:
 def _steps(axes: Axes, steps: Mapping[str, Mapping[str, float]]) -> None:
     """Bars of measured steps, and marks at what memory allows."""
     places = range(len(steps))
-    measured = [each["measured_ms"] for each in steps.values()]
-    bounds = [each["bound_ms"] for each in steps.values()]
+    measured = [step["measured_ms"] for step in steps.values()]
+    bounds = [step["bound_ms"] for step in steps.values()]
     axes.barh(places, measured, 0.5, color=style.SKY, label="measured step")
     axes.plot(bounds, places, "|", color=style.DARK, markersize=26, label="memory allows")
-    for place, each in enumerate(steps.values()):
-        end = max(each["measured_ms"], each["bound_ms"])
-        axes.text(end, place, f"  {each['percent']:.0f}%", va="center")
+    for place, step in enumerate(steps.values()):
+        end = max(step["measured_ms"], step["bound_ms"])
+        axes.text(end, place, f"  {step['percent']:.0f}%", va="center")
     style.name_bars(axes, list(steps))
     axes.set_xlim(0, 1.3 * max(*measured, *bounds))
     axes.set_xlabel("one-token step (ms)")

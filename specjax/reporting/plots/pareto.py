@@ -32,7 +32,7 @@ def quality_against_speed(
     names = list(dict.fromkeys(series))
     figure, axes = style.figure(max(5.0, 0.22 * (len(names) + min(len(on), _LISTED)) + 1.2))
     for name, look in style.marks(names).items():
-        of = np.array([each == name for each in series])
+        of = np.array([one == name for one in series])
         axes.plot(speed[of], quality[of], linestyle="", alpha=0.75, **look)
     # A speed between two points is reached by the faster one, at its quality.
     axes.step(speed[on], quality[on], where="pre", color=style.DARK, linewidth=1, label="front")

@@ -55,20 +55,30 @@ def predicted_against_measured(strategies: Strategies) -> Figure | None:
     Filled markers count the cost v of verification, hollow ones are Theorem 3.8, where v is 1
     (Leviathan et al. 2023).
     """
-    found = {name: predictions(entry) for name, entry in strategies.items()}
-    found = {name: each for name, each in found.items() if each["with_v"] and each["measured"]}
-    if not found:
+    known = {name: predictions(entry) for name, entry in strategies.items()}
+    known = {
+        name: speedups
+        for name, speedups in known.items()
+        if speedups["with_v"] and speedups["measured"]
+    }
+    if not known:
         return None
-    figure, axes = style.figure(max(5.2, 0.24 * len(found) + 1.4))
+    figure, axes = style.figure(max(5.2, 0.24 * len(known) + 1.4))
     marks = style.marks(strategies)
-    for name, each in found.items():
-        theorem, predicted, measured = each.get("theorem_3_8"), each["with_v"], each["measured"]
+    for name, speedups in known.items():
+        theorem, predicted, measured = (
+            speedups.get("theorem_3_8"),
+            speedups["with_v"],
+            speedups["measured"],
+        )
         if theorem:
             look = marks[name] | {"markerfacecolor": "white", "label": ""}
             axes.plot([theorem, predicted], [measured] * 2, linewidth=0.8, markevery=[0], **look)
         axes.plot(predicted, measured, linestyle="", **marks[name])
-    right = 1.08 * max(max(each["with_v"], each.get("theorem_3_8") or 0) for each in found.values())
-    top = 1.15 * max(each["measured"] for each in found.values())
+    right = 1.08 * max(
+        max(speedups["with_v"], speedups.get("theorem_3_8") or 0) for speedups in known.values()
+    )
+    top = 1.15 * max(speedups["measured"] for speedups in known.values())
     line = [0, max(right, top)]
     axes.plot(line, line, color=style.DARK, linewidth=1, label="as predicted")
     edges = ([x * side for x in line] for side in (1 - BAND, 1 + BAND))

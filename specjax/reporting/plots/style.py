@@ -97,8 +97,8 @@ def marks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 def model_colours(names: list[str]) -> dict[str, str]:
     """A colour for every model or writer of tokens."""
     others = [name for name in names if name != "target"]
-    found = {name: DRAFTERS[index % len(DRAFTERS)] for index, name in enumerate(others)}
-    return {"target": TARGET, **found}
+    colours = {name: DRAFTERS[index % len(DRAFTERS)] for index, name in enumerate(others)}
+    return {"target": TARGET, **colours}
 
 
 def short(name: str) -> str:

@@ -72,16 +72,16 @@ def _draw(
     """One line of plain text or of tokens; `bottom` is its baseline in points."""
     left = _LEFT
     mono = {"family": "DejaVu Sans Mono", "fontsize": _SIZE, "va": "baseline"}
-    for each in line:
-        if isinstance(each, str):
-            axes.text(left, bottom, each, color="#555555", **mono)
+    for piece in line:
+        if isinstance(piece, str):
+            axes.text(left, bottom, piece, color="#555555", **mono)
             continue
-        width = _width(each.text)
+        width = _width(piece.text)
         box = (left, bottom - 1.1 * _SIZE), width, 1.5 * _SIZE
-        colour = colours.get(each.writer, style.GREY)
+        colour = colours.get(piece.writer, style.GREY)
         axes.add_patch(Rectangle(*box, facecolor=colour, alpha=0.25, linewidth=0))
-        axes.text(left, bottom, each.text, **mono)
-        if not each.stands:
+        axes.text(left, bottom, piece.text, **mono)
+        if not piece.stands:
             level = bottom - 0.35 * _SIZE
             axes.plot([left, left + width], [level, level], color=style.DARK, linewidth=1)
         left += width + _GAP

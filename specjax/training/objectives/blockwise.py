@@ -12,7 +12,7 @@ from specjax.core.registry import OBJECTIVES
 from specjax.models.base import LanguageModel, Params
 from specjax.models.heads import Heads
 from specjax.training.loss import cross_entropy
-from specjax.training.objective import TRUNK, Batch, Frozen, Objective, masked_sum
+from specjax.training.objective import TRUNK, Frozen, Objective, TrainingBatch, masked_sum
 
 FROZEN, TRAINED = "frozen", "trained"
 
@@ -45,7 +45,7 @@ class Blockwise(Objective):
         model: LanguageModel,
         params: Params,
         frozen: Frozen,
-        batch: Batch,
+        batch: TrainingBatch,
         key: jax.Array | None,
     ) -> tuple[jax.Array, jax.Array]:
         if self.trains_model:

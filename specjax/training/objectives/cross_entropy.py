@@ -11,7 +11,7 @@ from specjax.core import fields
 from specjax.core.registry import OBJECTIVES
 from specjax.models.base import LanguageModel, Params
 from specjax.training.loss import cross_entropy
-from specjax.training.objective import Batch, Frozen, Objective, masked_sum
+from specjax.training.objective import Frozen, Objective, TrainingBatch, masked_sum
 
 LAST, FIRST_AND_LAST, ALL = "last", "first_and_last", "all"
 EQUAL, LINEAR = "equal", "linear"
@@ -41,7 +41,7 @@ class CrossEntropy(Objective):
         model: LanguageModel,
         params: Params,
         frozen: Frozen,
-        batch: Batch,
+        batch: TrainingBatch,
         key: jax.Array | None,
     ) -> tuple[jax.Array, jax.Array]:
         layers = self.layers(model.depth)

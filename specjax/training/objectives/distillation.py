@@ -12,7 +12,7 @@ from specjax.core import fields
 from specjax.core.registry import OBJECTIVES
 from specjax.models.base import LanguageModel, Params
 from specjax.training.loss import DIVERGENCES, cross_entropy
-from specjax.training.objective import TEACHER, Batch, Frozen, Objective, masked_sum
+from specjax.training.objective import TEACHER, Frozen, Objective, TrainingBatch, masked_sum
 
 
 @OBJECTIVES.register("distillation", example={"divergence": "total_variation", "label_weight": 0.3})
@@ -49,7 +49,7 @@ class Distillation(Objective):
         model: LanguageModel,
         params: Params,
         frozen: Frozen,
-        batch: Batch,
+        batch: TrainingBatch,
         key: jax.Array | None,
     ) -> tuple[jax.Array, jax.Array]:
         teacher = frozen[TEACHER]

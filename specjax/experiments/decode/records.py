@@ -1,0 +1,64 @@
+"""A decode experiment that is ready to run, and what each of its strategies gave."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from specjax.api import Generator, LoadedModel
+from specjax.data.batching import Batch
+from specjax.data.text import Example
+from specjax.decoding.strategy import Strategy
+from specjax.experiments.decode.guides import Guide
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A decode experiment ready to run."""
+
+    config: ConfigDict
+    models: dict[str, LoadedModel]
+    examples: list[Example]
+    metric: str
+    prompts: list[list[int]]
+    strategies: dict[str, Strategy]
+    generators: dict[str, Generator]
+    guides: dict[str, Guide]
+
+    def batches(self) -> list[Batch]:
+        """The examples in order, padded; the same for every strategy."""
+        size = self.config.batch_size
+        first = next(iter(self.generators.values()))
+        return [
+            first.batch(self.prompts[start : start + size], size, first=start)
+            for start in range(0, len(self.prompts), size)
+        ]
+
+
+@dataclasses.dataclass
+class Measured:
+    """What one strategy produced; all lists are per batch."""
+
+    seconds: np.ndarray  # [repeats, batches], from host tokens to host tokens
+    fixed: np.ndarray  # the same programs with no new tokens: prompt reading and dispatch
+    rows: list[list[list[int]]]
+    traces: list[Any]  # (generation with host arrays, rows)
+    compile_seconds: float = 0.0
+
+    @classmethod
+    def empty(cls, repeats: int, batches: int) -> Measured:
+        times = np.zeros((repeats, batches))
+        return cls(times, times.copy(), [[]] * batches, [None] * batches)
+
+    @property
+    def batch_seconds(self) -> np.ndarray:
+        """Median over the repeats, per batch."""
+        return np.median(self.seconds, axis=0)
+
+    @property
+    def tokens(self) -> list[list[int]]:
+        """Generated ids of every example."""
+        return [row for rows in self.rows for row in rows]

@@ -1,0 +1,163 @@
+"""The tables of a report, from the content of results.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from specjax.reporting import page
+from specjax.reporting.table import COLUMNS, HANDOVERS, IMPROVEMENTS, cell
+
+Results = Mapping[str, Any]
+"""What results.json holds; fields that older runs lack leave their sections out."""
+
+
+def speed_table(strategies: Mapping[str, Any]) -> str:
+    """Times, speedups and quality of every strategy."""
+    metrics = sorted({m for entry in strategies.values() for m in entry.get("quality") or {}})
+    rows = [
+        [
+            name,
+            *(cell(entry.get(field), form) for _, field, form in COLUMNS),
+            {True: "yes", False: "no"}.get(entry.get("lossless"), "-"),
+            *(cell((entry.get("quality") or {}).get(metric), ".2f") for metric in metrics),
+        ]
+        for name, entry in strategies.items()
+    ]
+    head = ["strategy", *(title for title, _, _ in COLUMNS), "lossless", *metrics]
+    return page.table("Speed and quality of every strategy", head, rows)
+
+
+def _rows(entries: Mapping[str, Any], columns: list[tuple[str, str, str]], *path: str) -> list:
+    """A row for each entry that has something at `path`; cells by (heading, field, format)."""
+    rows = []
+    for name, entry in entries.items():
+        for part in path:
+            entry = (entry or {}).get(part)
+        if entry:
+            rows.append([name, *(cell(entry.get(field), form) for _, field, form in columns)])
+    return rows
+
+
+def _table(caption: str, columns: list[tuple[str, str, str]], rows: list[list[str]]) -> str:
+    head = ["strategy", *(title for title, _, _ in columns)]
+    return page.table(caption, head, rows) if rows else ""
+
+
+def prediction_table(strategies: Mapping[str, Any]) -> str:
+    """Predicted speedups beside the measured ones."""
+    columns = [
+        ("Theorem 3.8", "theorem_3_8", ".2f"),
+        ("with v", "with_v", ".2f"),
+        ("measured", "measured", ".2f"),
+        ("error of with v, %", "error_percent", "+.1f"),
+    ]
+    return _table("Speedups", columns, _rows(strategies, columns, "predicted"))
+
+
+def improvement_table(strategies: Mapping[str, Any]) -> str:
+    """Standardised walltime improvements."""
+    columns = list(IMPROVEMENTS)
+    caption = "Standardised walltime improvement (SWI): tokens over the price of all calls"
+    return _table(caption, columns, _rows(strategies, columns))
+
+
+def acceptance_table(strategies: Mapping[str, Any]) -> str:
+    """Acceptance rates with their intervals, where drafts were tested."""
+    columns = [
+        ("rate", "rate", ".3f"),
+        ("95% from", "low", ".3f"),
+        ("to", "high", ".3f"),
+        ("tested", "tested", ",d"),
+        ("analytic", "analytic", ".3f"),
+    ]
+    tested = {n: e for n, e in strategies.items() if (e.get("acceptance") or {}).get("tested")}
+    return _table("Acceptance rates", columns, _rows(tested, columns, "acceptance"))
+
+
+def rounds_table(strategies: Mapping[str, Any]) -> str:
+    """Rounds of every strategy, by why their drafts ended."""
+    figures = {name: entry["rounds"] for name, entry in strategies.items() if entry.get("rounds")}
+    stops = {name: rounds.get("stop_reasons") or {} for name, rounds in figures.items()}
+    reasons = list(dict.fromkeys(reason for counts in stops.values() for reason in counts))
+    rows = [
+        [
+            name,
+            cell(rounds.get("count"), ",d"),
+            *(cell(stops[name].get(reason), ",d") for reason in reasons),
+        ]
+        for name, rounds in figures.items()
+    ]
+    head = ["strategy", "rounds", *(f"stopped: {reason}" for reason in reasons)]
+    return page.table("Rounds, and why drafts ended", head, rows) if rows else ""
+
+
+def handovers_table(strategies: Mapping[str, Any]) -> str:
+    """How often small and large models handed over."""
+    columns = list(HANDOVERS)
+    caption = (
+        "Calls of the large model (L) after an unsure or a full draft, and of the small one (S);"
+        " texts that ended unreviewed; rollbacks (rb) and dropped tokens; shares of them"
+    )
+    return _table(caption, columns, _rows(strategies, columns, "handovers"))
+
+
+def time_table(strategies: Mapping[str, Any]) -> str:
+    """Where the seconds of a run went."""
+    fields = ("total", "drafter", "target", "fixed", "rest")
+    columns = [(f"{field}, s", field, ".3f") for field in fields]
+    return _table("Seconds of the whole run", columns, _rows(strategies, columns, "time"))
+
+
+def operations_table(strategies: Mapping[str, Any]) -> str:
+    """Arithmetic and memory operations per token."""
+    columns = [
+        ("FLOPs", "flops", ".3e"),
+        ("memory operations", "memory_operations", ".3e"),
+        ("intensity", "intensity", ".2f"),
+    ]
+    rows = _rows(strategies, columns, "operations", "total")
+    return _table("Per generated token, all models together", columns, rows)
+
+
+def roofline_table(results: Results) -> str:
+    """One-token steps beside what memory bandwidth allows."""
+    columns = [
+        ("bytes per step", "bytes_per_step", ",.0f"),
+        ("bandwidth, bytes/s", "bandwidth", ".3e"),
+        ("memory allows, ms", "bound_ms", ".3f"),
+        ("measured, ms", "measured_ms", ".3f"),
+        ("of what memory allows, %", "percent", ".1f"),
+    ]
+    rows = _rows(results.get("roofline") or {}, columns)
+    head = ["model", *(title for title, _, _ in columns)]
+    return page.table("One-token steps", head, rows) if rows else ""
+
+
+def models_table(models: Mapping[str, Any]) -> str:
+    """Sizes of the models."""
+    columns = [("parameters", "parameters", ",d"), ("step, ms", "step_ms", ".3f")]
+    head = ["model", *(title for title, _, _ in columns)]
+    return page.table("Sizes and one-token steps", head, _rows(models, columns))
+
+
+def costs_table(results: Results) -> str:
+    """c of every model and v of every width that was timed."""
+    timed = [
+        (sampling, name, costs)
+        for sampling, models in (results.get("costs") or {}).items()
+        for name, costs in models.items()
+    ]
+    widths = sorted({int(width) for *_, costs in timed for width in costs.get("v") or {}})
+    rows = [
+        [
+            sampling,
+            name,
+            cell(costs.get("c"), ".3f"),
+            *(cell((costs.get("v") or {}).get(str(width)), ".2f") for width in widths),
+        ]
+        for sampling, name, costs in timed
+    ]
+    head = ["sampling", "model", "c", *(f"v of {width}" for width in widths)]
+    caption = "Cost coefficient c (step over target step) and cost v of calls of several tokens"
+    return page.table(caption, head, rows) if rows else ""

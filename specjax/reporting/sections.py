@@ -1,0 +1,169 @@
+"""The sections of a report: the plots and tables of each, with the words around them."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from specjax.reporting import html_tables as tables
+from specjax.reporting import page
+from specjax.reporting.html_tables import Results
+from specjax.reporting.page import Section
+from specjax.reporting.plots import acceptance, operations, speed, style
+from specjax.reporting.plots.text import coloured_text
+from specjax.reporting.token_html import as_html
+
+
+def sections(results: Results, folder: Path) -> list[Section]:
+    """Those for which something was measured; their plots are saved in `folder`."""
+    plots = Plots(folder)
+    every = [Section(name, title, body(results, plots)) for name, title, body in _SECTIONS]
+    return [section for section in every if section.body]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plots:
+    """Plots that are saved in a folder and shown in the page."""
+
+    folder: Path
+
+    def shown(self, name: str, figure: Figure | None, alt: str, caption: str) -> str:
+        """Markup of a figure; empty without one."""
+        return page.image(style.save(figure, self.folder, name), alt, caption) if figure else ""
+
+
+def _speed(results: Results, plots: Plots) -> str:
+    return tables.speed_table(results["strategies"])
+
+
+def _quality(results: Results, plots: Plots) -> str:
+    return plots.shown(
+        "quality",
+        speed.quality_against_latency(results["strategies"]),
+        "Scatter plot: quality of every strategy against its milliseconds per token.",
+        "Up and to the left is better. Lossless strategies keep the target's quality.",
+    )
+
+
+def _prediction(results: Results, plots: Plots) -> str:
+    strategies = results["strategies"]
+    plot = plots.shown(
+        "prediction",
+        speed.predicted_against_measured(strategies),
+        "Scatter plot: measured speedup of every strategy against the predicted one, with the"
+        " diagonal and a band of 15% around it.",
+        "Predictions are E[tokens per round] / (K c + v) from separately timed model calls,"
+        " without the fixed cost per batch; Theorem 3.8 of Leviathan et al. takes v as 1.",
+    )
+    return plot + tables.prediction_table(strategies) + tables.improvement_table(strategies)
+
+
+def _acceptance(results: Results, plots: Plots) -> str:
+    strategies = results["strategies"]
+    by_position = plots.shown(
+        "acceptance",
+        acceptance.by_position(strategies),
+        "Acceptance rate of every draft position with error bars, one series per strategy.",
+        "Accepted over tested drafts; bars are 95% Wilson intervals. A position is tested when"
+        " all before it stood.",
+    )
+    along_text = plots.shown(
+        "along_text",
+        acceptance.along_text(strategies),
+        "Overlap of target and drafter along the output, one line per strategy.",
+        "How likely the target is to accept a draft, by place in the output.",
+    )
+    return by_position + along_text + tables.acceptance_table(strategies)
+
+
+def _rounds(results: Results, plots: Plots) -> str:
+    strategies = results["strategies"]
+    plot = plots.shown(
+        "rounds",
+        acceptance.tokens_per_round(strategies),
+        "Stacked bars: shares of rounds that gave one token, two tokens and so on.",
+        "A round is one target call: the accepted drafts and one token of the target.",
+    )
+    return plot + tables.rounds_table(strategies)
+
+
+def _handovers(results: Results, plots: Plots) -> str:
+    return tables.handovers_table(results["strategies"])
+
+
+def _tokens(results: Results, plots: Plots) -> str:
+    texts = results.get("texts")
+    if not texts:
+        return ""
+    # The page has the text itself; the figure is for papers.
+    style.save(coloured_text(texts), plots.folder, "tokens")
+    return as_html(texts)
+
+
+def _time(results: Results, plots: Plots) -> str:
+    strategies = results["strategies"]
+    plot = plots.shown(
+        "time",
+        speed.time_bars(strategies),
+        "Stacked bars: time per token in the drafter, the target, fixed costs and the rest,"
+        " relative to autoregressive decoding.",
+        "Target and drafter: calls times the measured cost of one. Fixed: prompt reading and"
+        " dispatch. Rest: what no model call explains; below zero when calls cost less than"
+        " measured alone. The mark is the measured total.",
+    )
+    return plot + tables.time_table(strategies)
+
+
+def _operations(results: Results, plots: Plots) -> str:
+    strategies = results["strategies"]
+    plot = plots.shown(
+        "operations",
+        operations.operation_bars(strategies),
+        "Three panels of bars: arithmetic, memory operations and intensity of every strategy"
+        " relative to autoregressive decoding, by model.",
+        "Counted by the shapes of all model calls, drafts that were rejected included."
+        " Memory operations are elements read or written.",
+    )
+    return plot + tables.operations_table(strategies)
+
+
+def _roofline(results: Results, plots: Plots) -> str:
+    plot = plots.shown(
+        "roofline",
+        operations.roofline(results),
+        "Measured one-token steps beside what memory bandwidth allows, and strategies under"
+        " the bandwidth roof.",
+        "A one-token step reads all weights and caches once; percent of what the measured"
+        " copy bandwidth allows. Models that fit a processor's cache may exceed it.",
+    )
+    return plot + tables.roofline_table(results)
+
+
+def _models(results: Results, plots: Plots) -> str:
+    return tables.models_table(results["models"]) + tables.costs_table(results)
+
+
+def _settings(results: Results, plots: Plots) -> str:
+    settings = json.dumps({k: results[k] for k in ("environment", "config")}, indent=2)
+    return f"<pre tabindex='0'>{html.escape(settings)}</pre>"
+
+
+_SECTIONS = (
+    ("speed", "Speed", _speed),
+    ("quality", "Quality against latency", _quality),
+    ("prediction", "Predicted against measured", _prediction),
+    ("acceptance", "Acceptance by draft position", _acceptance),
+    ("rounds", "Tokens per round", _rounds),
+    ("handovers", "Calls, fallbacks and rollbacks", _handovers),
+    ("tokens", "Who wrote each token", _tokens),
+    ("time", "Where the time goes", _time),
+    ("operations", "Arithmetic and memory operations", _operations),
+    ("roofline", "Roofline", _roofline),
+    ("models", "Models", _models),
+    ("settings", "Settings", _settings),
+)
+"""Anchor, title and body of each, in the order of the page; an empty body is left out."""

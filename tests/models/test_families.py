@@ -1,0 +1,78 @@
+"""A new model family: one file in `models/families/`, and its checkpoints can be loaded."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from specjax.checkpoints.huggingface import load, save
+from specjax.core import reference
+from specjax.core.registry import FAMILIES
+from specjax.errors import UserError
+from specjax.models import families
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "llama"
+
+FILE = '''
+from specjax.core.registry import FAMILIES
+from specjax.models.families.llama import Llama
+from specjax.models.families.schema import flag
+
+
+@FAMILIES.register("alpaca")
+class Alpaca(Llama):
+    """Llama whose output layer is tied unless its configuration says otherwise."""
+
+    schema = Llama.schema.changed(tie_word_embeddings=flag(True))
+'''
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """The golden Llama under another family's name."""
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(GOLDEN, folder)
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "alpaca"}), "utf-8")
+    return folder
+
+
+@pytest.fixture
+def newcomer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The file in the package, which nobody has asked for a name yet."""
+    assert "alpaca" not in FAMILIES
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "alpaca.py").write_text(FILE)
+    monkeypatch.setattr(families, "__path__", [*families.__path__, str(tmp_path / "package")])
+    monkeypatch.setattr(FAMILIES, "_entries", dict(FAMILIES._entries))
+    monkeypatch.setattr(FAMILIES, "_complete", False)
+    importlib.invalidate_caches()
+    yield
+    sys.modules.pop("specjax.models.families.alpaca", None)
+
+
+def test_a_family_that_has_no_file_is_refused_by_name(checkpoint: Path) -> None:
+    with pytest.raises(UserError, match="has model_type 'alpaca'; supported are gpt2, llama, "):
+        load(checkpoint)
+
+
+def test_a_file_is_enough_to_load_and_to_export(newcomer, checkpoint: Path, tmp_path: Path) -> None:
+    loaded, llama = load(checkpoint), load(GOLDEN)
+    assert loaded.model.config.family == "alpaca"
+    jax.tree.map(np.testing.assert_array_equal, loaded.params, llama.params)
+    save(tmp_path / "export", loaded.model, loaded.params)
+    assert load(tmp_path / "export").model == loaded.model
+
+
+def test_a_file_is_enough_for_help_and_the_table(newcomer) -> None:
+    assert "alpaca: Llama whose output layer is tied unless" in reference.help_text(FAMILIES)
+    row = next(line for line in reference.table(FAMILIES).splitlines() if "`alpaca`" in line)
+    assert "vocab_size, hidden_size, intermediate_size" in row
