@@ -9,8 +9,6 @@ source "$(dirname "$0")/setup.sh"
 # These programs run for moments: making them fast takes longer than they do. Without the fusion
 # emitters, XLA's CPU backend has no MLIR pipeline to run: a decode compiles in half the time. The
 # two passes count the turns of loops inside of loops over and over, for half of what is left.
-quick="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-quick+=" --xla_cpu_parallel_codegen_split_count=1"
-quick+=" --xla_disable_hlo_passes=while-loop-invariant-code-motion,simplify-while-loops"
+quick=$(tr '\n' ' ' < tests/support/xla_flags.txt)
 export XLA_FLAGS="$quick ${XLA_FLAGS:-}"
 exec .venv/bin/python -m pytest -n 2 --dist loadfile --durations=10 "$@"

@@ -21,7 +21,7 @@ from faults import FAULTS, Fault
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ("specjax", "tests", "configs", "docs", "pyproject.toml", "setup.py")
-FLAGS = "--xla_backend_optimization_level=0"
+FLAGS = " ".join((ROOT / "tests" / "support" / "xla_flags.txt").read_text("utf-8").split())
 
 
 def main() -> None:
