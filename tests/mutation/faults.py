@@ -63,13 +63,6 @@ FAULTS = (
         RULES,
     ),
     Fault(
-        "acceptance and correction share a key",
-        "verification/speculative_sampling.py",
-        "    return pair[:, 0], pair[:, 1]",
-        "    return pair[:, 0], pair[:, 0]",
-        RULES,
-    ),
-    Fault(
         "bonus token treated as a correction",
         "verification/speculative_sampling.py",
         "corrected = (accepted < draft.length) & (",
