@@ -36,6 +36,8 @@ from same_tokens_jobs import CHECKPOINTS, EDITED, TRAINING, Inputs, Job, jobs
 Tokens = dict[str, dict[str, list[int]]]
 """Generated ids by `job/strategy` and example."""
 
+UNTIMED = Path(__file__).resolve().parent / "untimed_main.py"
+
 ENGLISH, GERMAN = "translate English to German: ", "translate German to English: "
 TEXT = 1000
 """Lines that n-grams are counted in."""
@@ -85,13 +87,13 @@ def parse() -> argparse.Namespace:
 
 
 def run_main(repo: Path, config: str, workdir: Path, flags: Mapping[str, Any]) -> None:
-    """Runs `specjax.main` of a checkout; what it prints goes to `log.txt` in the workdir.
+    """Runs a checkout's `specjax.main`, untimed; what it prints goes to `log.txt` in the workdir.
 
     Raises:
       RuntimeError: with its last line when it fails.
     """
     workdir.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "specjax.main", f"--config={config}", f"--workdir={workdir}"]
+    command = [sys.executable, str(UNTIMED), f"--config={config}", f"--workdir={workdir}"]
     command += [f"--config.{field}={value}" for field, value in flags.items()]
     log = workdir / "log.txt"
     with log.open("w", encoding="utf-8") as lines:
