@@ -12,6 +12,8 @@ import importlib
 import sys
 from pathlib import Path
 
+import jax.numpy as jnp
+
 import specjax
 from specjax import main
 
@@ -20,11 +22,12 @@ ROOMS = ("measuring", "evaluation")
 
 
 def stop_timing() -> None:
-    """Replaces the stopwatch's look at the clock, and the call that it would time."""
+    """Replaces the stopwatch's look at the clock, and the loops of calls that it would time."""
     # Looked for as a folder: an editable install of another checkout would have the module.
     room = next(name for name in ROOMS if (Path(specjax.__file__).parent / name).is_dir())
     stopwatch = importlib.import_module(f"specjax.{room}.stopwatch")
-    assert callable(stopwatch._seconds)
+    assert callable(stopwatch._seconds) and callable(stopwatch._call_often)
+    stopwatch._call_often = lambda *args: jnp.int32(0)
     stopwatch._seconds = lambda run, steps: 1e-3 * (1 + int(steps))
 
 
