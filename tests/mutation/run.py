@@ -2,8 +2,8 @@
 
     python tests/mutation/run.py [NAME ...] [--list]
 
-A fault is caught when the tests that it names fail. All must be: the script exits with 1 and names
-those that were not. It runs for about half a minute a fault on two cores.
+A fault is caught when the tests that it names fail, or hang. All must be: the script exits with 1
+and names those that were not. It runs for about half a minute a fault on two cores.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from faults import FAULTS, Fault
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ("specjax", "tests", "configs", "docs", "pyproject.toml", "setup.py")
+HANGS = 300
+"""Seconds after which tests hang that take a minute or two without a fault."""
+
 FLAGS = " ".join((ROOT / "tests" / "support" / "xla_flags.txt").read_text("utf-8").split())
 
 
@@ -53,6 +56,8 @@ def caught(fault: Fault, copied: Path) -> bool:
     start = time.monotonic()
     try:
         code = pytest(fault.tests.split(), copied)
+    except subprocess.TimeoutExpired:
+        code = 1  # a decode that does not end is seen by whoever waits for it
     finally:
         file.write_text(whole, "utf-8")
     if code not in (0, 1):
@@ -77,7 +82,8 @@ def pytest(tests: list[str], copied: Path) -> int:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow", *tests]
     env = os.environ | {"XLA_FLAGS": f"{FLAGS} {os.environ.get('XLA_FLAGS', '')}"}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    return subprocess.run(command, cwd=copied, env=env, check=False, **quiet).returncode
+    done = subprocess.run(command, cwd=copied, env=env, check=False, timeout=HANGS, **quiet)
+    return done.returncode
 
 
 if __name__ == "__main__":
