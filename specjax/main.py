@@ -64,14 +64,14 @@ def join(experiment: str) -> None:
     """Meets the other processes of this run.
 
     Raises:
-      UserError: when there are none to be found, or the experiment runs in one process only.
+      UserError: when nothing says who they are, or the experiment runs in one process only.
     """
-    if experiment not in DISTRIBUTED:
+    hosts.join()
+    if hosts.several() and experiment not in DISTRIBUTED:
         raise UserError(
-            f"config.experiment is {experiment!r}; with --distributed it must be"
+            f"config.experiment is {experiment!r}; with several processes it must be"
             f" {' or '.join(DISTRIBUTED)}"
         )
-    hosts.join()
 
 
 def enable_compilation_cache() -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from command import ROOT, refused
+from command import ROOT, command, refused
 
 import specjax
 from specjax import hosts
@@ -32,6 +32,13 @@ def test_a_process_that_finds_no_others_says_so(settings: dict[str, str], said: 
         timeout=120,
     )
     refused(done.returncode, done.stderr, said)
+
+
+def test_what_several_processes_cannot_do_is_said_in_a_sentence(monkeypatch) -> None:
+    monkeypatch.setattr(hosts, "join", lambda: None)
+    monkeypatch.setattr(hosts, "several", lambda: True)
+    done = command("--config=configs/tune.py", "--distributed")
+    refused(done.returncode, done.stderr, "'tune'; with several processes it must be decode or")
 
 
 def test_a_mesh_of_some_devices_is_refused_to_several_processes(monkeypatch) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command import ROOT, command, refused
+from command import ROOT, command
 from safetensors.numpy import load_file
 
 WAIT = 600
@@ -200,8 +200,3 @@ def test_a_killed_process_ends_the_run_which_goes_on_from_its_checkpoint(
     finish(start(2, 1, training(pair, whole, 40, 2)))
     same_training(whole, broken, 0.0)
     assert evaluations(whole) == evaluations(broken)
-
-
-def test_what_several_processes_cannot_do_is_said_in_a_sentence(pair: Path, tmp_path: Path) -> None:
-    done = command("--config=configs/tune.py", "--distributed", f"--workdir={tmp_path}")
-    refused(done.returncode, done.stderr, "'tune'; with --distributed it must be decode or train")
