@@ -23,8 +23,8 @@ opt_devices=1
 opt_platform=cpu
 opt_port=0
 
-readonly pause=0.1 # seconds between looks at the processes
-readonly grace=100 # looks until a process that was asked to end is killed
+readonly pause=0.2 # seconds between looks at the processes
+readonly grace=50 # looks until a process that was asked to end is killed
 
 check() {
   parse_options "$@"
