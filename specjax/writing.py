@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from specjax import hosts
 from specjax.errors import UserError
 
 MANIFEST = ".specjax.json"
@@ -48,7 +49,14 @@ def check_folder(field: str, folder: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(file: Path) -> Iterator[Path]:
-    """A path beside `file` to write to; it takes the place of `file` when all went well."""
+    """A path beside `file` to write to; it takes the place of `file` when all went well.
+
+    Of several processes the first one writes; what others write goes nowhere.
+    """
+    if not hosts.is_first():
+        with tempfile.TemporaryDirectory() as nowhere:
+            yield Path(nowhere) / file.name
+        return
     partial = file.with_name(f".{file.stem}.partial{file.suffix}")
     try:
         yield partial

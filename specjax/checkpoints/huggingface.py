@@ -17,6 +17,7 @@ from huggingface_hub import snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from safetensors.numpy import save_file
 
+from specjax import hosts
 from specjax.checkpoints.config_json import read_json
 from specjax.checkpoints.embeddings import refuse_differing_copies, with_embedding
 from specjax.checkpoints.known_shapes import SHAPES
@@ -180,17 +181,20 @@ def save(path: str | Path, model: LanguageModel, params: Params, tokenizer: Any 
     """Writes a directory that `load` and transformers' `from_pretrained` read.
 
     The directory appears complete or not at all. Of an earlier export only the files that it wrote
-    are replaced; a folder that is none and not empty is refused.
+    are replaced; a folder that is none and not empty is refused. With several processes all must
+    call it, and the first one writes.
 
     Raises:
       UserError: saying why nothing was written.
     """
     family = family_of(model)
+    tensors = gather(params, family.names(model.config))
+    if not hosts.is_first():
+        return
     with replacing_directory(Path(path)) as partial:
         shape, generation = family.config_to_hf(model.config)
         (partial / CONFIG_FILE).write_text(json.dumps(shape, indent=2), "utf-8")
         (partial / GENERATION_FILE).write_text(json.dumps(generation, indent=2), "utf-8")
-        tensors = gather(params, family.names(model.config))
         save_file(tensors, partial / SINGLE, metadata={"format": "pt"})
         if tokenizer is not None:
             tokenizer.save_pretrained(partial)

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from specjax import hosts
 from specjax.checkpoints.config_json import read_json
 from specjax.errors import UserError
 from specjax.models.base import Params
@@ -225,7 +226,7 @@ def gather(params: Params, names: Mapping[Where, Stored]) -> dict[str, np.ndarra
         value = params
         for key in where:
             value = value[key]
-        parts.setdefault(stored.tensor, []).append(np.asarray(value))
+        parts.setdefault(stored.tensor, []).append(hosts.whole(value))
         layout[stored.tensor] = stored.transposed
     whole = {name: p[0] if len(p) == 1 else np.concatenate(p, -1) for name, p in parts.items()}
     return {

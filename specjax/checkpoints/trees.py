@@ -8,10 +8,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
+from specjax import hosts
 from specjax.checkpoints.tensors import open_file
 from specjax.errors import UserError
 from specjax.models.base import Params
@@ -21,7 +21,7 @@ from specjax.writing import replacing
 def save_tree(params: Params, file: Path, metadata: Mapping[str, str] | None = None) -> None:
     """Writes a tree of arrays in nested dicts, complete or not at all."""
     leaves = jax.tree_util.tree_flatten_with_path(params)[0]
-    tensors = {_name(path): np.asarray(leaf) for path, leaf in leaves}
+    tensors = {_name(path): hosts.whole(leaf) for path, leaf in leaves}
     with replacing(file) as partial:
         save_file(tensors, partial, metadata and dict(metadata))
 

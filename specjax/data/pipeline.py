@@ -40,14 +40,9 @@ class Batches:
         self._pairs, self._batch_size, self._bucket, self._seed = pairs, batch_size, bucket, seed
         self._start_token, self._pad, self._learn_prompt = start_token, pad, learn_prompt
         self.per_epoch = len(pairs) // batch_size
-        self._size = np.fromiter(map(self._width, pairs), np.int64, len(pairs))
+        sizes = (buckets(pair, bucket, start_token) for pair in pairs)
+        self._size = np.fromiter(sizes, np.int64, len(pairs))
         self._order = functools.lru_cache(maxsize=2)(self._shuffled)
-
-    def _width(self, pair: TokenPair) -> int:
-        """The multiple of `bucket` that a pair is padded to."""
-        prompt, output = map(len, pair)
-        whole = prompt + output - 1 if self._start_token is None else max(prompt, output)
-        return -(-whole // self._bucket)
 
     def _shuffled(self, epoch: int) -> np.ndarray:
         """Rows [batches, batch_size] of an epoch."""
@@ -58,13 +53,21 @@ class Batches:
 
     def __getitem__(self, step: int) -> Arrays:
         """The batch of a step."""
-        epoch, index = divmod(step, self.per_epoch)
-        rows = [self._pairs[row] for row in self._order(epoch)[index]]
-        return pad_batch(rows, self._bucket, self._start_token, self._pad, self._learn_prompt)
+        return self.part(step, None)
 
-    def since(self, step: int) -> Iterator[Arrays]:
-        """Batches from a step on, read ahead in the background."""
-        return read_ahead(self, step)
+    def part(self, step: int, share: np.ndarray | None) -> Arrays:
+        """Those rows of the batch of a step, all without a share, as wide as the whole batch."""
+        epoch, index = divmod(step, self.per_epoch)
+        chosen = self._order(epoch)[index]
+        width = int(self._size[chosen].max()) * self._bucket
+        rows = [self._pairs[row] for row in (chosen if share is None else chosen[share])]
+        return pad_batch(
+            rows, self._bucket, self._start_token, self._pad, self._learn_prompt, width
+        )
+
+    def since(self, step: int, share: np.ndarray | None = None) -> Iterator[Arrays]:
+        """Batches from a step on, or a share of the rows of each, read ahead in the background."""
+        return read_ahead(self, step, share=share)
 
 
 class Mixture:
@@ -87,16 +90,23 @@ class Mixture:
 
     def __getitem__(self, step: int) -> Arrays:
         """The batch of a step."""
-        return self._streams[self.kinds[step]][int(self._place[step])]
+        return self.part(step, None)
 
-    def since(self, step: int) -> Iterator[Arrays]:
-        """Batches from a step to the last one, read ahead in the background."""
-        return read_ahead(self, step, len(self.kinds))
+    def part(self, step: int, share: np.ndarray | None) -> Arrays:
+        """Those rows of the batch of a step, all without a share."""
+        return self._streams[self.kinds[step]].part(int(self._place[step]), share)
+
+    def since(self, step: int, share: np.ndarray | None = None) -> Iterator[Arrays]:
+        """Batches from a step to the last one, or a share of each, read ahead in the background."""
+        return read_ahead(self, step, len(self.kinds), share)
 
 
-def read_ahead(batches: Batches | Mixture, first: int, last: int = ENDLESS) -> Iterator[Arrays]:
-    """Batches of the steps from `first` to before `last`, made by threads."""
-    return iter(grain.MapDataset.range(first, last).map(batches.__getitem__).to_iter_dataset())
+def read_ahead(
+    batches: Batches | Mixture, first: int, last: int = ENDLESS, share: np.ndarray | None = None
+) -> Iterator[Arrays]:
+    """Batches of the steps from `first` to before `last`, or a share of each, made by threads."""
+    made = functools.partial(batches.part, share=share)
+    return iter(grain.MapDataset.range(first, last).map(made).to_iter_dataset())
 
 
 def pad_batch(
@@ -105,20 +115,18 @@ def pad_batch(
     start_token: int | None,
     pad: int,
     learn_prompt: bool = False,
+    width: int = 0,
 ) -> Arrays:
     """Arrays of one batch, as `LanguageModel.teach` and the objectives read them.
 
     `prompt` [B, P] and `prompt_length`; `inputs` [B, T], what the decoder reads, with `length`;
-    `labels` [B, T], what it should say next, where `mask`.
+    `labels` [B, T], what it should say next, where `mask`. `width` is T; 0: what the rows need.
     """
     if start_token is None:
         whole = [([*prompt, *output], len(prompt)) for prompt, output in rows]
     else:
         whole = [([start_token, *output], 1) for _, output in rows]
-    longest = max(len(ids) - 1 for ids, _ in whole)
-    if start_token is not None:
-        longest = max(longest, *(len(prompt) for prompt, _ in rows))
-    width = -(-longest // bucket) * bucket
+    width = width or bucketed(rows, bucket, start_token)
     tokens = padded_rows([ids for ids, _ in whole], width + 1, pad)
     length = np.array([len(ids) - 1 for ids, _ in whole], np.int32)
     first = np.array([0 if learn_prompt else begin - 1 for _, begin in whole], np.int32)
@@ -131,6 +139,17 @@ def pad_batch(
         "labels": tokens[:, 1:],
         "mask": (place >= first[:, None]) & (place < length[:, None]),
     }
+
+
+def bucketed(rows: Sequence[TokenPair], bucket: int, start_token: int | None) -> int:
+    """The width of a batch of rows."""
+    return bucket * max(buckets(pair, bucket, start_token) for pair in rows)
+
+
+def buckets(pair: TokenPair, bucket: int, start_token: int | None) -> int:
+    """How many buckets a pair fills: its longer side, or both as one row."""
+    prompt, output = map(len, pair)
+    return -(-(prompt + output - 1 if start_token is None else max(prompt, output)) // bucket)
 
 
 def padded_rows(rows: Sequence[Sequence[int]], width: int, pad: int) -> np.ndarray:

@@ -19,3 +19,6 @@ JOBS = {
     "tune": "tune.job",
 }
 """Modules of this package by the name that `config.experiment` gives."""
+
+DISTRIBUTED = ("decode", "train")
+"""Those that run as several processes: what they decide is the same in all of them."""

@@ -19,6 +19,7 @@ def environment() -> dict[str, Any]:
         "device": device.device_kind,
         "platform": device.platform,
         "devices": jax.device_count(),
+        "processes": jax.process_count(),
         "processors": os.cpu_count(),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},

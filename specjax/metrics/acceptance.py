@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax import hosts
 from specjax.api import Generator, LoadedModel
 from specjax.core.context import Options
 from specjax.data.batching import Batch
@@ -93,7 +94,7 @@ def acceptance_on(written: Written, target: LoadedModel, drafter: LoadedModel) -
         place = np.arange(made.tokens.shape[1])[None] + 1
         begin, length = np.asarray(made.begin)[:, None], np.asarray(made.length)[:, None]
         inside = (place >= begin) & (place < length)
-        total += float(np.sum(np.asarray(beta, np.float64) * inside))
+        total += float(np.sum(hosts.whole(beta).astype(np.float64) * inside))
         count += int(inside.sum())
     return total / max(count, 1), count
 

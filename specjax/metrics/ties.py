@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax import hosts
 from specjax.models.base import LanguageModel, Params
 
 WIDTH = 64
@@ -66,7 +67,7 @@ def logits_at(model: LanguageModel, params: Params, where: Split) -> np.ndarray:
     if model.start_token is not None:
         length = jnp.array([len(where.prompt)])
         batch |= {"prompt": _padded(where.prompt), "prompt_length": length}
-    return np.asarray(_logits(model, params, batch, jnp.int32(len(text) - 1)))
+    return hosts.whole(_logits(model, params, batch, jnp.int32(len(text) - 1)))
 
 
 def _padded(tokens: list[int]) -> jax.Array:

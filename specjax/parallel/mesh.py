@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import jax
 from jax.sharding import AxisType, Mesh
 
+from specjax import hosts
 from specjax.errors import UserError
 
 DATA, MODEL = "data", "model"
@@ -26,13 +27,19 @@ def make_mesh(shape: Mapping[str, int]) -> Mesh:
         raise UserError(
             f"config.mesh {dict(shape)} asks for {wanted} devices; this machine has {there}"
         )
+    if hosts.several() and wanted < there:
+        raise UserError(
+            f"config.mesh {dict(shape)} is {wanted} of {there} devices; with several processes it"
+            " must be all of them"
+        )
     devices = jax.devices()[:wanted]
     return jax.make_mesh(sizes, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
 
 
 def mesh_of(shape: Mapping[str, int]) -> Mesh | None:
     """A mesh of that shape; None for a single device."""
-    return None if math.prod(axis_sizes(shape)) == 1 else make_mesh(shape)
+    alone = math.prod(axis_sizes(shape)) == 1 and not hosts.several()
+    return None if alone else make_mesh(shape)
 
 
 def axis_sizes(shape: Mapping[str, int]) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ import dataclasses
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from specjax.models.base import Cache, LanguageModel
@@ -100,6 +101,16 @@ class Layout:
     def replicate(self, tree: Any) -> Any:
         """Arrays that every device, and so every host, has whole."""
         return jax.lax.with_sharding_constraint(tree, self.sharding())
+
+
+def own_rows(mesh: jax.sharding.Mesh | None, count: int) -> np.ndarray:
+    """Which of the `count` rows of a batch the devices of this process hold, in order."""
+    if mesh is None:
+        return np.arange(count)
+    sharding = NamedSharding(mesh, PartitionSpec(DATA))
+    places = sharding.addressable_devices_indices_map((count,)).values()
+    held = {place[0].indices(count) for place in places}
+    return np.concatenate([np.arange(*each) for each in sorted(held)])
 
 
 def placement(mesh: jax.sharding.Mesh, split: bool) -> Any:

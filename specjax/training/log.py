@@ -39,7 +39,7 @@ class Log:
             self._writer = SummaryWriter(str(workdir / "tensorboard"), purge_step=first + 1)
             self._evaluations = [e for e in evaluations(workdir) if e["step"] <= first and first]
             self._file = workdir / EVALUATIONS
-        self._tokens, self._since, self._step = 0, time.perf_counter(), first
+        self._since, self._step = time.perf_counter(), first
         self._shown: dict[str, str] = {}
 
     def __enter__(self) -> Log:
@@ -55,9 +55,8 @@ class Log:
         if self._writer:
             self._writer.close()
 
-    def advance(self, tokens: int) -> None:
-        """One more step on so many tokens."""
-        self._tokens += tokens
+    def advance(self) -> None:
+        """One more step."""
         self._bar.update()
 
     def training(self, step: int, reports: Sequence[Mapping[str, float]], rate: float) -> None:
@@ -69,9 +68,9 @@ class Log:
             "gradient_norm": float(np.mean([report["gradient"] for report in reports])),
             "learning_rate": rate,
             "steps_per_second": (step - self._step) / seconds,
-            "tokens_per_second": self._tokens / seconds,
+            "tokens_per_second": sum(int(report["positions"]) for report in reports) / seconds,
         }
-        self._tokens, self._since, self._step = 0, now, step
+        self._since, self._step = now, step
         self._write("train", step, values)
         self._show(loss=f"{values['loss']:.3f}", tok_s=f"{values['tokens_per_second']:.0f}")
 

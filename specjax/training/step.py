@@ -58,7 +58,8 @@ class Setup:
 def train_step(
     setup: Setup, state: TrainState, frozen: Frozen, batch: TrainingBatch
 ) -> tuple[TrainState, dict[str, jax.Array]]:
-    """One optimiser step; returns the new state, and `loss` (nats per position) and `gradient`.
+    """One optimiser step; returns the new state, and `loss` (nats per position), `gradient` and
+    `positions`, how many the loss is of.
 
     The loss is the mean over all positions of the batch, however it is cut into micro-batches.
     """
@@ -68,6 +69,7 @@ def train_step(
     updates, optimizer = setup.optimizer.make().update(gradient, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)
     report = {"loss": total / jnp.maximum(count, 1), "gradient": optax.global_norm(gradient)}
+    report["positions"] = count
     return TrainState(params, optimizer, state.step + 1), report
 
 

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from specjax import hosts
 from specjax.errors import UserError
 from specjax.models.base import Params
 from specjax.parallel.mesh import DATA
@@ -35,8 +36,8 @@ class Run:
     name: str
     setup: Setup
     init: Callable[[], Params]  # consumed
-    batches: Callable[[int], Iterator[Arrays]]  # from a step on
-    prepare: Callable[[Params, int, Arrays], Arrays] | None = None  # of each step's batch
+    batches: Callable[[int], Iterator[Arrays]]  # from a step on, this process' rows of each
+    prepare: Callable[[Params, int, Arrays], Arrays] | None = None  # of each step's rows
     evaluate: Callable[[Params], dict[str, float]] | None = None
     evaluate_every: int = 0  # steps between evaluations and checkpoints; 0: only at the end
     frozen: Frozen = dataclasses.field(default_factory=dict)
@@ -69,7 +70,8 @@ def fit(run: Run, workdir: Path | None = None) -> Params:
 def _train(
     run: Run, state: TrainState, workdir: Path | None, keeper: Checkpoints | None
 ) -> TrainState:
-    with Log(run.name, workdir, int(state.step), run.setup.optimizer.steps) as log:
+    folder = workdir if hosts.is_first() else None
+    with Log(run.name, folder, int(state.step), run.setup.optimizer.steps) as log:
         return _loop(run, state, log, keeper)
 
 
@@ -84,9 +86,9 @@ def _loop(run: Run, state: TrainState, log: Log, keeper: Checkpoints | None) -> 
     for step, batch in zip(range(first + 1, last + 1), stream, strict=False):
         if run.prepare:
             batch = run.prepare(state.params, step - 1, batch)
-        state, report = train_step(run.setup, state, run.frozen, on_mesh(batch, run.mesh))
+        state, report = train_step(run.setup, state, run.frozen, assembled(batch, run.mesh))
         losses.append(report)
-        log.advance(int(np.sum(batch["mask"])))
+        log.advance()
         evaluating = step % every == 0 or step == last
         if step % LOOK_EVERY == 0 or evaluating:
             reports = jax.device_get(losses)
@@ -120,11 +122,29 @@ class Watch:
         self.lowest, self.loss = min(self.lowest, loss), loss
 
 
-def on_mesh(batch: Arrays, mesh: Mesh | None) -> Any:
-    """The batch with its rows split over the mesh's `data` axis."""
+def assembled(share: Arrays, mesh: Mesh | None) -> Any:
+    """The batch of which each process has the rows of its own devices (`own_rows`)."""
     if mesh is None:
-        return batch
-    return jax.device_put(dict(batch), NamedSharding(mesh, PartitionSpec(DATA)))
+        return share
+    split = NamedSharding(mesh, PartitionSpec(DATA))
+    return {
+        name: jax.make_array_from_process_local_data(split, rows) for name, rows in share.items()
+    }
+
+
+def on_mesh(batch: Arrays, mesh: Mesh | None) -> Any:
+    """A batch that every process has whole, its rows split over the mesh's `data` axis."""
+    return batch if mesh is None else laid(dict(batch), NamedSharding(mesh, PartitionSpec(DATA)))
+
+
+def laid(tree: Any, sharding: NamedSharding) -> Any:
+    """Arrays that every process has whole, as the sharding says."""
+
+    def lay(x: Any) -> jax.Array:
+        x = np.asarray(x)
+        return jax.make_array_from_callback(x.shape, sharding, x.__getitem__)
+
+    return jax.tree.map(lay, tree)
 
 
 def placed(state: TrainState, mesh: Mesh | None) -> TrainState:
@@ -135,6 +155,6 @@ def placed(state: TrainState, mesh: Mesh | None) -> TrainState:
     def place(x: jax.Array) -> jax.Array:
         if isinstance(x.sharding, NamedSharding):
             return x
-        return jax.device_put(x, NamedSharding(mesh, PartitionSpec()))
+        return laid(x, NamedSharding(mesh, PartitionSpec()))
 
     return jax.tree.map(place, state)

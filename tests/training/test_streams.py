@@ -71,6 +71,22 @@ def test_a_mixture_draws_by_weight_and_by_the_step():
     np.testing.assert_array_equal(made[mine[7]]["prompt"], batches()[7]["prompt"])
 
 
+@pytest.mark.parametrize("start_token", [0, None])
+def test_the_shares_of_all_processes_are_the_batch(start_token):
+    """As wide as the longest row, whoever has it."""
+    rng = np.random.default_rng(0)
+    rows = [([2] * int(n), [3, 1]) for n in rng.integers(1, 60, 100)]
+    made = Batches(rows, batch_size=8, bucket=4, seed=0, start_token=start_token, pad=0)
+    mixed = Mixture({"a": made, "b": batches()}, {"a": 1.0, "b": 1.0}, 20, seed=0)
+    shares = np.array([0, 1, 4, 5]), np.array([2, 3, 6, 7])
+    for source, steps in ((made, range(made.per_epoch + 1)), (mixed, range(5, 20))):
+        parts = [list(itertools.islice(source.since(steps[0], s), len(steps))) for s in shares]
+        for step, *found in zip(steps, *parts, strict=True):
+            for name, whole in source[step].items():
+                for share, part in zip(shares, found, strict=True):
+                    np.testing.assert_array_equal(part[name], whole[share])
+
+
 @pytest.fixture(scope="module")
 def tokenizer():
     return train_tokenizer(["a man rides a red bike", "ein Mann"] * 4, 60)

@@ -25,6 +25,7 @@ class Request:
     config: ConfigDict
     workdir: Path
     dry_run: bool
+    distributed: bool  # whether this process is one of several
 
 
 def parse(argv: Sequence[str]) -> Request:
@@ -41,7 +42,8 @@ def parse(argv: Sequence[str]) -> Request:
     place = values.config or str(DEFAULT_CONFIG)
     config = _changed(read_config(place), rest)
     name = Path(place.partition(":")[0]).stem
-    return Request(config, Path(values.workdir or Path("runs") / name), values.dry_run)
+    workdir = Path(values.workdir or Path("runs") / name)
+    return Request(config, workdir, values.dry_run, values.distributed)
 
 
 def help_text() -> str:
@@ -69,6 +71,12 @@ def _flags() -> flags.FlagValues:
         "dry_run",
         False,
         "Only print models, parameters, memory per device and strategies; allocates nothing.",
+        flag_values=values,
+    )
+    flags.DEFINE_boolean(
+        "distributed",
+        False,
+        "This process is one of several, on this machine or on many (docs/clusters.md).",
         flag_values=values,
     )
     return values

@@ -13,6 +13,7 @@ import numpy as np
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
+from specjax import hosts
 from specjax.api import Generator, LoadedModel, load
 from specjax.checkpoints import heads
 from specjax.checkpoints.tokenizer import token_ids
@@ -226,13 +227,14 @@ def timed(
 ) -> tuple[float, list[list[int]], Any]:
     """Seconds from host tokens to host tokens, the rows, and the generation.
 
+    With several processes they are those of the first one, as strategies may learn from them.
     `more` are other arguments of `Generator.run`.
     """
     keys = generator.keys(batch, seed).block_until_ready()
     start = time.perf_counter()
     generation = generator.run(batch, keys, **more)
     rows = generator.rows(generation)
-    return time.perf_counter() - start, rows, generation
+    return hosts.from_first(time.perf_counter() - start), rows, generation
 
 
 def call_times(

@@ -6,6 +6,7 @@ sequences (of the data, of the target, of the model itself) and an objective.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
+from specjax import hosts
 from specjax.api import LoadedModel, load
 from specjax.checkpoints.tokenizer import check_same_vocabulary
 from specjax.core.registry import METRICS, TASKS
@@ -39,7 +41,7 @@ from specjax.experiments.train.subject import Subject, subject_of
 from specjax.measuring.environment import environment
 from specjax.models.base import Params
 from specjax.parallel.mesh import mesh_of
-from specjax.parallel.sharding import Layout
+from specjax.parallel.sharding import Layout, own_rows
 from specjax.training.log import evaluations
 from specjax.training.objective import Frozen, Objective
 from specjax.training.on_policy import OwnSequences
@@ -272,15 +274,22 @@ def run_of(
         config.bucket, layout,
     )  # fmt: skip
 
+    share = own_rows(start.mesh, config.batch_size) if hosts.several() else None
+
     def prepare(params: Params, step: int, batch: Any) -> Any:
-        return own(params, step, batch) if batches.kinds[step] == "drafter" else batch
+        if batches.kinds[step] != "drafter":
+            return batch
+        if share is None:
+            return own(params, step, batch)
+        # All processes decode the whole batch together.
+        return {name: rows[share] for name, rows in own(params, step, batches[step]).items()}
 
     keep = config.evaluation.keep
     return Run(
         config.name or config.objective.name,
         setup,
         lambda: subject.params,
-        batches.since,
+        functools.partial(batches.since, share=share),
         prepare,
         scores,
         config.evaluation.every,
@@ -299,7 +308,7 @@ def write_results(
     workdir: Path,
 ) -> dict[str, Any]:
     """results.json: where, what, and every evaluation; prints the first and the best one."""
-    found = evaluations(workdir)
+    found = hosts.from_first(evaluations(workdir))
     keep = config.evaluation.keep
     best = (min if keep == "loss" else max)(found[1:], key=lambda row: row[keep])
     results = {

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
+from specjax import hosts
 from specjax.api import Generator
 from specjax.errors import UserError
 from specjax.programs import release_programs
@@ -28,16 +30,17 @@ def write_outputs(
 
     One line {"index", "source", "reference", "tokens"} for each, the longest prompts first: rows of
     similar length share a batch. A killed run goes on after the last whole line. A row's tokens
-    depend on the seed and its index only.
+    depend on the seed and its index only. Of several processes the first one writes.
 
     Raises:
       UserError: when the file is of other prompts.
     """
-    made = {row["index"]: row["tokens"] for row in _checked(file, prompts)}
+    done = [(row["index"], row["tokens"]) for row in _checked(file, prompts)]
+    made = dict(hosts.from_first(done))
     order = sorted(range(len(prompts)), key=lambda i: -len(ids[i]))
     left = [index for index in order if index not in made]
     with (
-        file.open("a", encoding="utf-8") as lines,
+        (file if hosts.is_first() else Path(os.devnull)).open("a", encoding="utf-8") as lines,
         tqdm(total=len(prompts), initial=len(made), desc=title, unit="example") as bar,
     ):
         for start in range(0, len(left), batch_size):

@@ -1,0 +1,206 @@
+"""Training and decoding over several processes: the same as by one, and what a kill leaves."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command import ROOT, command
+from safetensors.numpy import load_file
+
+WAIT = 600
+"""Seconds after which a run hangs."""
+
+
+def flags(config: str, workdir: Path, fields: dict[str, Any]) -> list[str]:
+    """The flags of a job."""
+    values = [f"--config.{field}={value}" for field, value in fields.items()]
+    return [f"--config={ROOT / 'configs' / config}.py", f"--workdir={workdir}", *values]
+
+
+def training(pair: Path, workdir: Path, steps: int, data: int, *more: str) -> list[str]:
+    """A few steps of the tiny drafter, rows split over `data` devices; only losses are scored."""
+    sides = [
+        f"--config.{side}.{field}={value}"
+        for side in ("train", "validation")
+        for field, value in {
+            "data.kind": "text",
+            "data.path": pair / "source.txt",
+            "data.reference_path": pair / "reference.txt",
+            "data.split": "",
+        }.items()
+    ]
+    fields = {
+        "model.checkpoint": pair / "drafter", "train.examples": 48, "validation.examples": 8,
+        "optimizer.steps": steps, "optimizer.warmup": 1, "evaluation.every": 2,
+        "evaluation.batch_size": 8, "evaluation.decode": False, "evaluation.keep": "loss",
+        "batch_size": 8, "bucket": 128, "max_prompt_tokens": 128, "max_output_tokens": 128,
+        "mesh.data": data,
+    }  # fmt: skip
+    return [*flags("training/finetune", workdir, fields), *sides, *more]
+
+
+def start(processes: int, devices: int, job: list[str], *options: str) -> subprocess.Popen[str]:
+    """Starts a job as several processes of so many CPU devices each."""
+    shape = (f"--processes={processes}", f"--devices={devices}")
+    return subprocess.Popen(
+        [ROOT / "launch" / "local.sh", *shape, *options, "--", *job],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"VIRTUAL_ENV": sys.prefix},
+    )
+
+
+def finish(run: subprocess.Popen[str]) -> str:
+    """What a run printed that ended well."""
+    said, _ = run.communicate(timeout=WAIT)
+    assert run.returncode == 0, said[-3000:]
+    return said
+
+
+def evaluations(workdir: Path) -> list[dict[str, float]]:
+    lines = (workdir / "evaluations.jsonl").read_text("utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def parameters(workdir: Path) -> dict[str, np.ndarray]:
+    return load_file(workdir / "model" / "model.safetensors")
+
+
+def same_training(first: Path, second: Path, atol: float) -> None:
+    """The same loss curve and, at its best, the same parameters."""
+    curves = [[(e["step"], e["loss"]) for e in evaluations(each)] for each in (first, second)]
+    assert len(curves[0]) > 1
+    np.testing.assert_allclose(*curves, atol=atol)
+    found = parameters(second)
+    for name, value in parameters(first).items():
+        np.testing.assert_allclose(found[name], value, atol=atol, err_msg=name)
+
+
+def test_two_processes_train_what_one_trains(pair: Path, tmp_path: Path) -> None:
+    """Each on one device with half of the rows of every batch; the other adds in another order."""
+    together, alone = tmp_path / "together", tmp_path / "alone"
+    run = start(2, 1, training(pair, together, 4, 2))
+    done = command(*training(pair, alone, 4, 1))
+    assert done.returncode == 0, done.stderr
+    finish(run)
+    same_training(together, alone, 2e-4)
+    written = {file.relative_to(together) for file in together.rglob("events.*")}
+    assert len(written) == 1, "one process writes"
+
+
+SHAPES = ((1, 8), (2, 4), (4, 2))
+"""Processes and devices of each."""
+
+
+@pytest.mark.slow
+def test_the_number_of_processes_changes_no_bit_of_a_training_run(
+    pair: Path, tmp_path: Path
+) -> None:
+    """Rows of the data, of the target and of the drafter itself, on weights that are split too."""
+    more = (
+        f"--config.target={pair / 'target'}", "--config.target_outputs.batch_size=8",
+        "--config.objective.name=distillation", "--config.sequences.data=0.4",
+        "--config.sequences.target=0.3", "--config.sequences.drafter=0.3",
+        "--config.evaluation.decode=True", "--config.max_output_tokens=16",
+        "--config.objective.smoothing=0.0", "--config.mesh.model=2",
+    )  # fmt: skip
+    workdirs = []
+    for processes, devices in SHAPES:
+        workdirs.append(tmp_path / f"{processes}x{devices}")
+        finish(start(processes, devices, training(pair, workdirs[-1], 6, 4, *more)))
+    for other in workdirs[1:]:
+        assert evaluations(other) == evaluations(workdirs[0])
+        same_training(workdirs[0], other, 0.0)
+    texts = [(each / "target_outputs.jsonl").read_text("utf-8") for each in workdirs]
+    assert texts[0] == texts[1] == texts[2]
+
+
+def decoding(pair: Path, workdir: Path) -> list[str]:
+    fields = {
+        "target": pair / "target", "drafter": pair / "drafter", "examples": 6,
+        "source_file": pair / "source.txt", "reference_file": pair / "reference.txt",
+        "batch_size": 4, "repeats": 1, "max_new_tokens": 10, "bucket": 128, "mesh.data": 4,
+        "mesh.model": 2, "only": "speculative_3,speculative_sampling",
+    }  # fmt: skip
+    return flags("translate", workdir, fields)
+
+
+@pytest.mark.slow
+def test_the_number_of_processes_changes_no_token_of_a_decode(pair: Path, tmp_path: Path) -> None:
+    found = []
+    for processes, devices in SHAPES:
+        workdir = tmp_path / f"{processes}x{devices}"
+        finish(start(processes, devices, decoding(pair, workdir)))
+        lines = (workdir / "outputs.jsonl").read_text("utf-8").splitlines()
+        found.append([json.loads(line) for line in lines])
+        assert (workdir / "report.html").exists()
+        results = json.loads((workdir / "results.json").read_text("utf-8"))
+        assert results["environment"]["processes"] == processes
+    names = {row["strategy"] for row in found[0]}
+    assert {"autoregressive", "speculative_3", "speculative_sampling"} <= names
+    assert found[0] == found[1] == found[2]
+
+
+def descendants(process: int) -> Iterator[int]:
+    """The processes below one, the nearest first."""
+    threads = Path(f"/proc/{process}/task").glob("*/children")
+    children = [int(word) for file in threads for word in file.read_text().split()]
+    yield from children
+    yield from itertools.chain.from_iterable(map(descendants, children))
+
+
+def python_of(run: subprocess.Popen[str], index: int) -> int:
+    """The Python process of a number in a run."""
+    place = f"JAX_PROCESS_ID={index}"
+    for process in descendants(run.pid):
+        words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+        if b"specjax.main" in words and b"python" in words[0]:
+            settings = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+            if place.encode() in settings:
+                return process
+    raise AssertionError(f"no process has {place}")
+
+
+def wait_for(found: Any, run: subprocess.Popen[str]) -> None:
+    """Returns as soon as `found()` is true."""
+    until = time.monotonic() + WAIT
+    while not found():
+        assert run.poll() is None, run.communicate()[0][-3000:]
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+STEPS = 16
+"""Of a run that is killed after its first checkpoint, at step 2 or a little later."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_killed_process_ends_the_run_which_goes_on_from_its_checkpoint(
+    pair: Path, tmp_path: Path, killed: int
+) -> None:
+    """The job is started again by --retries; then it ends where one that nobody killed does."""
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    run = start(2, 1, training(pair, broken, STEPS, 2), "--retries=1")
+    checkpoints = broken / "checkpoints"
+    wait_for(lambda: any(path.name.isdigit() for path in checkpoints.glob("*")), run)
+    os.kill(python_of(run, killed), signal.SIGKILL)
+    said = finish(run)
+    assert "specjax: this process died with exit code 137, which ends the job" in said
+    assert "started again from its last checkpoint (1 of 1)" in said
+    finish(start(2, 1, training(pair, whole, STEPS, 2)))
+    same_training(whole, broken, 0.0)
+    assert evaluations(whole) == evaluations(broken)
