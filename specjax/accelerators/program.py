@@ -56,6 +56,7 @@ class Audit:
     collectives: dict[str, int]  # of a round, by kind; of a program without loop, of all of it
     weights: dict[str, WeightReads]  # of a round, by the name of the parameter tree
     loops: int  # inside of a round
+    wide_products: int  # of float32 operands, in a round; in bfloat16 programs there are to be none
 
     def copied(self, in_loop: bool) -> int:
         """Bytes copied in a round, or before and after the rounds."""
@@ -101,6 +102,7 @@ def audit(text: str) -> Audit:
         collectives_of(program, fused),
         {} if body is None else weights_read(program, body),
         sum(each.opcode == "while" for _, each in program.instructions(inside)),
+        wide_products(program, fused),
     )
 
 
@@ -125,6 +127,19 @@ def collectives_of(program: Program, names: tuple[str, ...]) -> dict[str, int]:
         if (found := _COLLECTIVE.fullmatch(instruction.opcode))
     )
     return dict(sorted(counted.items()))
+
+
+def wide_products(program: Program, names: tuple[str, ...]) -> int:
+    """Matrix products with a float32 operand."""
+
+    def wide(where: str, operand: str) -> bool:
+        return program.computations[where][operand].arrays[0].dtype == "f32"
+
+    return sum(
+        any(wide(where, operand) for operand in instruction.operands)
+        for where, instruction in program.instructions(names)
+        if instruction.opcode in ("dot", "convolution")
+    )
 
 
 def weights_read(program: Program, body: str) -> dict[str, WeightReads]:

@@ -88,6 +88,7 @@ def test_a_decode_copies_no_weight_and_no_cache(topology: Topology, kind: str, n
     moved = [copy for copy in found.copies if copy.in_loop and len(copy.dims) == 4]
     assert not [copy for copy in moved if slots in copy.dims or PROMPT in copy.dims]
     assert found.collectives == {"all-reduce": SUMMED[kind] * LAYERS["target"] + OTHERS}
+    assert found.wide_products == 0
 
 
 @pytest.mark.parametrize("kind", ["t5", "llama"])

@@ -143,3 +143,4 @@ def test_a_program_compiled_here_is_read() -> None:
     found = audit(compiled.as_text())
     assert found.weights == {"model": WeightReads(32 * 32 * 4, 0)}
     assert found.collectives == {} and found.loops == 0
+    assert found.wide_products == 1

@@ -6,6 +6,7 @@ import importlib.util
 import json
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from command import command, refused

@@ -99,6 +99,7 @@ def compiled_entry(
         "copied": {"before": said.copied(False), "round": said.copied(True)},
         "collectives": said.collectives,
         "loops_in_a_round": said.loops,
+        "float32_products": said.wide_products,
         "weights": {tree: dataclasses.asdict(each) for tree, each in said.weights.items()},
         "round": round_entry(config, decoder, said, plans, topology),
     }

@@ -70,6 +70,7 @@ def step_entry(config: ConfigDict, task_of: TaskOf, mesh: Mesh, most: int) -> di
         "copied": sum(copy.size for copy in said.copies),
         "copied_weights": sum(copy.size for copy in said.copies if copy.source),
         "collectives": said.collectives,
+        "float32_products": said.wide_products,
         "accessed": compiled.cost_analysis()["bytes accessed"],
     }
 
