@@ -28,8 +28,11 @@ _SPACE = re.compile(r"S\((\d+)\)")
 MOVING = ("bitcast", "copy", "reshape", "transpose")
 """Instructions that change where numbers lie and not the numbers."""
 
-PASSING = (*MOVING, "convert", "copy-start", "copy-done", "opt-barrier", "optimization-barrier")
-"""Instructions behind which the same array is found."""
+_PARTS = ("slice-start", "slice-done")  # on their way to fast memory, put together by ...
+_TOGETHER = 'custom_call_target="ConcatBitcast"'
+
+PASSING = (*MOVING, *_PARTS, "convert", "copy-start", "copy-done", "opt-barrier")
+"""Instructions behind which the same array, or a part of it, is found."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,7 +194,7 @@ class Program:
         if instruction.opcode == "get-tuple-element":
             return self._element(computation, instruction.operands[0], instruction.index)
         passing = instruction.opcode in PASSING or self.moves(instruction)
-        if passing and instruction.operands:
+        if (passing or _TOGETHER in instruction.attributes) and instruction.operands:
             return computation, instruction.operands[0]
         return None
 

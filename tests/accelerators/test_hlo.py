@@ -103,6 +103,16 @@ def test_an_operand_is_followed_through_loops_and_copies_to_the_argument() -> No
     assert program.origin("body", "y") is None
 
 
+def test_parts_put_together_in_fast_memory_are_the_array_that_they_are_of() -> None:
+    parts = """
+  %part = ((bf16[8,16]{1,0}), bf16[4,16]{1,0:S(1)}, s32[]{:S(2)}) slice-start(%p2), slice={[0:4]}
+  %part_done = bf16[4,16]{1,0:S(1)} slice-done(%part)
+  %whole = bf16[8,16]{1,0:S(1)} custom-call(%part_done), custom_call_target="ConcatBitcast"
+  %moved.1 = bf16[8,16]{0,1} fusion(%whole)"""
+    changed = TEXT.replace("\n  %moved.1 = bf16[8,16]{0,1} fusion(%p2)", parts)
+    assert changed != TEXT and parse(changed).origin("main", "moved.1") == ("main", "p2")
+
+
 def test_copies_name_what_they_copy_and_where() -> None:
     copies = {(each.source, each.dims, each.in_loop) for each in audit(TEXT).copies}
     assert copies == {

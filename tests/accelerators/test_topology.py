@@ -51,6 +51,8 @@ def test_a_topology_is_for_dry_runs_of_jobs_that_compile() -> None:
     refused(done.returncode, done.stderr, "config.topology", "--dry_run")
     done = command("--dry_run", "--config.topology=v4:2x2x1")
     refused(done.returncode, done.stderr, "config.topology", "'quickstart'")
+    done = command(XXL, "--dry_run", "--config.acceptance=0.5")
+    refused(done.returncode, done.stderr, "config.acceptance", "config.topology")
 
 
 def test_without_libtpu_a_sentence_says_what_to_install(monkeypatch) -> None:

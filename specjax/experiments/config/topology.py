@@ -26,6 +26,11 @@ def check_topology(config: ConfigDict, dry_run: bool) -> None:
     """
     name = config.get("topology", "")
     if not name:
+        if given := config.get("acceptance", ""):
+            raise UserError(
+                f"config.acceptance is {given!r}; it must be empty without config.topology, whose"
+                " plan predicts from it"
+            )
         return
     if config.experiment not in COMPILED:
         raise UserError(
