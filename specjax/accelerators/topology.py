@@ -24,6 +24,7 @@ _ALONE = {
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_ACCELERATOR_TYPE": "",
     "TPU_STDERR_LOG_LEVEL": "3",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # a lock file is for processes that use the TPU
 }
 """What libtpu must know of a machine that has no TPU; what the environment says comes first."""
 

@@ -84,7 +84,9 @@ def decode(topology: Topology, kind: str, name: str) -> tuple[int, Audit]:
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_decode_copies_no_weight_and_no_cache(topology: Topology, kind: str, name: str) -> None:
     slots, found = decode(topology, kind, name)
-    assert not [copy for copy in found.copies if copy.source.startswith("params")]
+    weights = [copy.source for copy in found.copies if copy.source.startswith("params")]
+    # T5's table of position biases (512 bytes) is looked up once for each text.
+    assert {*weights} <= {source for source in weights if source.endswith("bias']['table']")}
     moved = [copy for copy in found.copies if copy.in_loop and len(copy.dims) == 4]
     assert not [copy for copy in moved if slots in copy.dims or PROMPT in copy.dims]
     assert found.collectives == {"all-reduce": SUMMED[kind] * LAYERS["target"] + OTHERS}
@@ -99,7 +101,7 @@ def test_a_training_step_takes_the_place_of_its_state(topology: Topology, kind: 
         batch_size=8, max_prompt_tokens=PROMPT, max_output_tokens=PROMPT,
     )  # fmt: skip
     lowered = lowered_step(config, task_of, topology.mesh(config.mesh.to_dict()))
-    state = lowered.args_info[0][1]
+    state = lowered.args_info[0][0]
     held = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
     program = lowered.compile()
     memory = memory_of(program)
