@@ -137,7 +137,7 @@ def test_the_command_line_prints_a_table_and_writes_a_plan(tmp_path: Path) -> No
     assert plan["devices"] == 4 and entry["fits"] is True
     assert entry["tokens_per_round"] == pytest.approx(1 + 0.8 + 0.8**2 + 0.8**3)
     assert entry["speedup"] > 0 and entry["memory"]["arguments"] > 0
-    assert f"{entry['round']['ms']:.2f}" in done.stdout and "9 all-reduce" not in done.stderr
+    assert f"{entry['round']['ms']:.2f}" in done.stdout
     refusals = command(*done_flags(tmp_path), "--config.mesh.model=2")
     refused(refusals.returncode, refusals.stderr, "config.mesh", "2 devices", "has 4")
 
