@@ -6,10 +6,12 @@ import importlib
 import os
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import jax
 
 from specjax import hosts
+from specjax.accelerators.topology import use_no_tpu
 from specjax.core import reference
 from specjax.core.registry import (
     DRAFTERS,
@@ -22,15 +24,19 @@ from specjax.core.registry import (
 )
 from specjax.errors import UserError
 from specjax.experiments import DISTRIBUTED, JOBS
-from specjax.experiments.config.command_line import help_text, parse
+from specjax.experiments.config.command_line import Request, help_text, parse
 from specjax.experiments.config.templates import check_shape
-from specjax.writing import check_folder
+from specjax.experiments.config.topology import check_topology
+from specjax.writing import check_folder, write_json
 
 CACHE = "SPECJAX_COMPILATION_CACHE"
 """Environment variable with the folder of compiled programs; empty turns the cache off."""
 
 REGISTRIES = (DRAFTERS, READERS, RULES, OBJECTIVES, TASKS, METRICS, FAMILIES)
 """What `--help` lists."""
+
+PLAN = "plan.json"
+"""In the workdir: what `--dry_run` found of a topology."""
 
 _EXHAUSTED = "RESOURCE_EXHAUSTED"
 """In XLA's word about a device without memory."""
@@ -48,8 +54,9 @@ def main(argv: list[str]) -> int:
         if request.distributed and not request.dry_run:
             join(config.experiment)
         module = importlib.import_module(f"specjax.experiments.{JOBS[config.experiment]}")
+        check_topology(config, request.dry_run)
         if request.dry_run:
-            module.plan(config)
+            plan(module, request)
         else:
             check_folder("--workdir", request.workdir)
             enable_compilation_cache()
@@ -82,6 +89,18 @@ def join(experiment: str) -> None:
             f"config.experiment is {experiment!r}; with several processes it must be"
             f" {' or '.join(DISTRIBUTED)}"
         )
+
+
+def plan(module: ModuleType, request: Request) -> None:
+    """Prints what the experiment would need; of compiled programs also writes plan.json."""
+    if request.config.get("topology"):
+        check_folder("--workdir", request.workdir)
+        use_no_tpu()
+    content = module.plan(request.config)
+    if content:
+        request.workdir.mkdir(parents=True, exist_ok=True)
+        write_json(request.workdir / PLAN, content)
+        print(f"{PLAN} in {request.workdir}")
 
 
 def enable_compilation_cache() -> None:

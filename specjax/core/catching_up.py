@@ -17,6 +17,9 @@ from specjax.models.base import Cache, Output
 CHUNK = 8
 """Tokens fed per catch-up call: the widest call that costs little more than a single token."""
 
+CATCHING_UP = "catching_up"
+"""Scope of that loop in compiled programs and profiles; most rounds do not run it."""
+
 
 def catch_up(model: Bound, cache: Cache, context: Context, lag: int) -> Cache:
     """Feeds committed tokens until no active row is more than `lag` tokens behind."""
@@ -30,7 +33,8 @@ def catch_up(model: Bound, cache: Cache, context: Context, lag: int) -> Cache:
         reached = jnp.minimum(fed.length, context.length - 1)
         return fed.replace(length=jnp.where(behind(cache.length), reached, cache.length))
 
-    return jax.lax.while_loop(lambda cache: jnp.any(behind(cache.length)), feed, cache)
+    with jax.named_scope(CATCHING_UP):
+        return jax.lax.while_loop(lambda cache: jnp.any(behind(cache.length)), feed, cache)
 
 
 def catch_up_runs(cache: Cache, context: Context, lag: int) -> jax.Array:

@@ -1,8 +1,9 @@
 """The jobs that a config can name: decode, train, tune, sweep, selection and smaller ones.
 
-A job is a module with `run(config, workdir)` and `plan(config)` (`--dry_run`); `JOBS` says where
-each is. Jobs of several files are packages; what all of them need of configs is in `config/`, and
-what the configs of papers share is in `recipes/`.
+A job is a module with `run(config, workdir)` and `plan(config)` (`--dry_run`, which returns what
+plan.json shall hold, if anything); `JOBS` says where each is. Jobs of several files are packages;
+what all of them need of configs is in `config/`, and what the configs of papers share is in
+`recipes/`.
 """
 
 JOBS = {

@@ -162,7 +162,14 @@ def rematerialised(call: Callable[..., Any], on: bool) -> Callable[..., Any]:
 
 
 def split_heads(x: jax.Array, heads: int) -> jax.Array:
-    """[B, T, H*d] -> head-major [B, H, T, d]."""
+    """[B, T, H*d] -> head-major [B, H, T, d].
+
+    On a TPU several tokens are split only after the product that made x: XLA would fold the split
+    into the product, which then wants its weights in another layout (docs/design.md).
+    """
+    if x.shape[1] > 1:
+        barrier = jax.lax.optimization_barrier
+        x = jax.lax.platform_dependent(x, tpu=barrier, default=lambda x: x)
     batch, length, width = x.shape
     return x.reshape(batch, length, heads, width // heads).swapaxes(1, 2)
 

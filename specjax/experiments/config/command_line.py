@@ -70,7 +70,9 @@ def _flags() -> flags.FlagValues:
     flags.DEFINE_boolean(
         "dry_run",
         False,
-        "Only print models, parameters, memory per device and strategies; allocates nothing.",
+        "Only print models, parameters, memory per device and strategies; allocates nothing. With"
+        " --config.topology=v4:2x2x1 (v5e, v5p, v6e) also compile for these TPUs, which needs"
+        " libtpu (the extra 'tpu') and no TPU, and write plan.json.",
         flag_values=values,
     )
     flags.DEFINE_boolean(

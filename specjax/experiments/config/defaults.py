@@ -29,6 +29,8 @@ def decode_config(**changes: Any) -> ConfigDict:
     config.split_drafters = False  # False: every device holds the drafters whole
     config.ignore_generation_config = False  # True: decode without the penalties, bans and the
     # like that a checkpoint's generation_config.json asks for, which are refused otherwise
+    config.topology = ""  # of --dry_run: TPU chips to compile for, as v4:2x2x1
+    config.acceptance = ""  # that it predicts from: a number, NAME=NUMBER,..., or a results.json
 
     config.update(data_fields())
     config.examples = 200  # 0: all
@@ -58,6 +60,7 @@ def engagement_config(**changes: Any) -> ConfigDict:
     """How seldom the target must step in: every drafter under an oracle, at several thresholds."""
     config = decode_config(repeats=1)
     del config.strategies, config.only, config.sweep  # it makes its own
+    del config.topology, config.acceptance
     config.experiment = "engagement"
     # The target writes where it gives the drafter's token a probability below the threshold.
     config.thresholds = (0.0, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.1)
@@ -241,6 +244,7 @@ def _add_model(config: ConfigDict) -> None:
     config.dtype = "float32"  # of the arithmetic; parameters are float32
     config.remat = False  # True: recompute layers in the backward pass, to save memory
     config.mesh = ConfigDict({"data": 1, "model": 1})  # devices that split batch and weights
+    config.topology = ""  # of --dry_run: TPU chips to compile for, as v4:2x2x1
 
 
 def _add_training_data(config: ConfigDict) -> None:

@@ -33,6 +33,7 @@ from specjax.experiments.decode import planning, results
 from specjax.experiments.decode.checks import check_decode
 from specjax.experiments.decode.data import load_data
 from specjax.experiments.decode.guides import guide
+from specjax.experiments.decode.on_topology import plan_on_topology
 from specjax.experiments.decode.records import Job, Measured
 from specjax.experiments.decode.strategies import BASELINE, common_width, load_strategies
 from specjax.measuring import cost
@@ -68,9 +69,13 @@ def finish(job: Job, workdir: Path) -> dict[str, Any]:
     return results.write(job, measured, costs, workdir)
 
 
-def plan(config: ConfigDict) -> None:
-    """Prints what the experiment would need."""
-    planning.run(config)
+def plan(config: ConfigDict) -> dict[str, Any] | None:
+    """Prints what the experiment would need; on a topology returns what its compiler says."""
+    found = planning.run(config)
+    if not config.get("topology"):
+        return None
+    shapes = planning.shapes(config)
+    return plan_on_topology(config, shapes, found["models"], found["strategies"])
 
 
 def load_models(config: ConfigDict) -> dict[str, LoadedModel]:

@@ -22,6 +22,7 @@ from specjax.checkpoints import heads
 from specjax.checkpoints.huggingface import describe
 from specjax.checkpoints.tensors import flat_shapes
 from specjax.decoding.loop import generate
+from specjax.decoding.state import Decoder
 from specjax.decoding.strategy import Strategy
 from specjax.errors import UserError
 from specjax.experiments.config.choosing import selection_trees
@@ -36,7 +37,7 @@ from specjax.experiments.decode.strategies import common_width, load_strategies
 from specjax.models.base import LanguageModel
 from specjax.models.shared_vocabulary import with_shared_vocabulary
 from specjax.parallel.mesh import AXES, MODEL, axis_sizes
-from specjax.parallel.sharding import parameter_spec
+from specjax.parallel.sharding import Layout, parameter_spec
 from specjax.training.ngram import shapes as table_shapes
 
 GIB = 2**30
@@ -157,9 +158,28 @@ def trace(
     invariant: int = 0,
 ) -> Any:
     """The shapes of a whole decode; raises where the strategy does not fit the models."""
+    decoder, args = abstract_decode(whole, strategy, config, width, invariant)
+    return jax.eval_shape(functools.partial(generate, decoder), *args)
+
+
+def abstract_decode(
+    whole: Mapping[str, LanguageModel],
+    strategy: Strategy,
+    config: ConfigDict,
+    width: int,
+    invariant: int = 0,
+    layout: Layout | None = None,
+) -> tuple[Decoder, tuple[Any, ...]]:
+    """The decoder of a strategy, and the shapes of all other arguments of `generate`.
+
+    Raises:
+      UserError: when the strategy does not fit the models.
+    """
     models = tuple(with_shared_vocabulary(dict(whole)).items())
     try:
-        decoder = strategy.decoder(models, config.max_new_tokens, invariant=invariant)
+        decoder = strategy.decoder(
+            models, config.max_new_tokens, layout=layout, invariant=invariant
+        )
     except ValueError as error:
         raise UserError(f"strategy: {error}") from None
     dtype = checkpoint_dtype(config)
@@ -172,10 +192,9 @@ def trace(
     rows = (config.batch_size,)
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), config.batch_size))
     limit = jax.ShapeDtypeStruct(rows, jnp.int32)
-    decode = lambda *args: generate(decoder, *args)  # noqa: E731
     options = strategy.options()
     options = options.replace(rows=dict.fromkeys(decoder.drafter.spec.rows, limit))
-    return jax.eval_shape(decode, params, *abstract_prompt(config), keys, limit, options)
+    return decoder, (params, *abstract_prompt(config), keys, limit, options)
 
 
 def show(

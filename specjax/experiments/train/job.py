@@ -35,6 +35,7 @@ from specjax.experiments.decode.data import NO_METRIC
 from specjax.experiments.train import data as train_data
 from specjax.experiments.train.model import check_start, load_start
 from specjax.experiments.train.objective import frozen_of, needing_teacher, objective_of
+from specjax.experiments.train.on_topology import plan_on_topology
 from specjax.experiments.train.planning import check_memory, show_plan
 from specjax.experiments.train.scores import Heldout, Scores, acceptance_name
 from specjax.experiments.train.subject import Subject, subject_of
@@ -108,10 +109,11 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     return write_results(config, subject, texts, places, workdir)
 
 
-def plan(config: ConfigDict) -> None:
-    """Prints what the run would need."""
+def plan(config: ConfigDict) -> dict[str, Any] | None:
+    """Prints what the run would need; on a topology returns what its compiler says."""
     check_train_fields(config)
     show_plan(config)
+    return plan_on_topology(config, setup_of) if config.topology else None
 
 
 def check_train_fields(config: ConfigDict) -> None:

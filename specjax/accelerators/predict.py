@@ -1,0 +1,71 @@
+"""The least time of a round on a chip, and the speedup that acceptance makes of it.
+
+A round reads the weights and the cache of a model at every call. It takes at least the time of
+these reads, or of its arithmetic. Collectives, the launch of kernels, writes and what is done once
+for each text (prompts) are left out: times are lower bounds, speedups those of the rounds alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from specjax.accelerators.chips import Chip
+from specjax.accelerators.program import WeightReads
+from specjax.core.calls import Call
+from specjax.metrics.operations import part_shape, shape_of
+from specjax.models.base import LanguageModel
+from specjax.theory.operations import decoder_call
+from specjax.theory.speculative import expected_tokens, improvement
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """What one device has of a model that runs in a round."""
+
+    model: LanguageModel
+    weights: WeightReads
+    cache: int  # bytes, full to its end
+    ways: int  # devices that share the work of a row
+    rows: int  # on each of them
+
+    def bytes(self, calls: Sequence[Call]) -> float:
+        """Bytes that the calls of a round read; one that resumes another adds no turn to a loop."""
+        whole = shape_of(self.model).layers
+        caches = sum(part_shape(self.model, call).layers / whole for call in calls) * self.cache
+        return self.weights.of(sum(not call.resume_from for call in calls)) + caches
+
+    def operations(self, calls: Sequence[Call], cached: int, source: int) -> float:
+        """Arithmetic operations of the calls after `cached` tokens."""
+        total = 0.0
+        for call in calls:
+            shape = part_shape(self.model, call)
+            found = decoder_call(shape, call.tokens, cached, source * shape.cross, call.logits)
+            total += float(found.flops)
+        return total * self.rows / self.ways
+
+
+@dataclasses.dataclass(frozen=True)
+class Round:
+    """What a round of full width reads and does on one device."""
+
+    bytes: float
+    operations: float
+
+    def seconds(self, chip: Chip) -> float:
+        """The least time that it takes."""
+        return chip.seconds(self.bytes, self.operations)
+
+
+def round_of(calls: Sequence[Call], shares: Mapping[str, Share], cached: int, source: int) -> Round:
+    """The round that makes these calls."""
+    own = {name: [call for call in calls if call.model == name] for name in shares}
+    return Round(
+        sum(share.bytes(own[name]) for name, share in shares.items()),
+        sum(share.operations(own[name], cached, source) for name, share in shares.items()),
+    )
+
+
+def speedup(acceptance: float, width: int, seconds: float, baseline: float) -> float:
+    """Theorem 3.8 with the times of rounds: independent acceptance, drafts of full width."""
+    return float(improvement(expected_tokens(acceptance, width), 0.0, seconds / baseline))

@@ -1,0 +1,210 @@
+"""The audit of a compiled program: memory, copies, collectives, and what its rounds read.
+
+All figures are of one device. A decode's rounds are the largest loop of its program; loops inside
+of a round, as of a drafter's tokens, are counted as if they ran once.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import re
+from typing import Any
+
+from specjax.accelerators.hlo import Instruction, Program, parse
+from specjax.core.catching_up import CATCHING_UP
+
+_COLLECTIVE = re.compile(
+    r"(all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute|collective-broadcast)"
+    r"(-start)?"
+)
+_PARAMETER = re.compile(r"params\['([^']*)'\]")
+_SILENT = ("get-tuple-element", "parameter", "tuple", "while", "conditional", "call", "bitcast")
+"""Instructions that read nothing themselves."""
+
+_GATHERING = ("gather", "dynamic-slice", "slice")
+
+
+@dataclasses.dataclass(frozen=True)
+class Copy:
+    """An array that the program only puts elsewhere, or into another layout."""
+
+    source: str  # path of the parameter that it is; empty: computed
+    dtype: str
+    dims: tuple[int, ...]
+    size: int  # bytes
+    in_loop: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightReads:
+    """Bytes of a model's parameters that are read from the device's main memory."""
+
+    once: int  # in a round, outside of the loops in it
+    turn: int  # in a turn of the loop in it that reads most
+
+    def of(self, calls: int) -> int:
+        """In a round with so many calls of the model: the first outside of the loop, if any is."""
+        return self.once + self.turn * (calls - (self.once > 0))
+
+
+@dataclasses.dataclass(frozen=True)
+class Audit:
+    """What the text of a program says."""
+
+    copies: tuple[Copy, ...]
+    collectives: dict[str, int]  # of a round, by kind; of a program without loop, of all of it
+    weights: dict[str, WeightReads]  # of a round, by the name of the parameter tree
+    loops: int  # inside of a round
+    wide_products: int  # of float32 operands, in a round; in bfloat16 programs there are to be none
+
+    def copied(self, in_loop: bool) -> int:
+        """Bytes copied in a round, or before and after the rounds."""
+        return sum(copy.size for copy in self.copies if copy.in_loop == in_loop)
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """Bytes as the compiler counts them, padding included."""
+
+    arguments: int
+    temporaries: int
+    outputs: int
+    aliased: int  # outputs that take the place of donated arguments
+    code: int
+
+    @property
+    def total(self) -> int:
+        """All that is there while the program runs."""
+        return self.arguments + self.temporaries + self.outputs - self.aliased + self.code
+
+
+def memory_of(compiled: Any) -> Memory:
+    """What a compiled program takes on each device."""
+    found = compiled.memory_analysis()
+    return Memory(
+        found.argument_size_in_bytes,
+        found.temp_size_in_bytes,
+        found.output_size_in_bytes,
+        found.alias_size_in_bytes,
+        found.generated_code_size_in_bytes,
+    )
+
+
+def audit(text: str) -> Audit:
+    """The audit of `compiled.as_text()`."""
+    program = parse(text)
+    body = program.largest_loop()
+    inside = () if body is None else program.within(body)
+    fused = program.within(body or program.entry, fused=True)
+    return Audit(
+        copies_of(program, inside),
+        collectives_of(program, fused),
+        {} if body is None else weights_read(program, body),
+        sum(each.opcode == "while" for _, each in program.instructions(inside)),
+        wide_products(program, fused),
+    )
+
+
+def copies_of(program: Program, inside: tuple[str, ...]) -> tuple[Copy, ...]:
+    """All copies; those of the computations `inside` are in the loop."""
+    found = []
+    for where, instruction in program.instructions(program.within(program.entry)):
+        if program.moves(instruction):
+            origin = program.origin(where, instruction.name)
+            source = program.computations[origin[0]][origin[1]].op_name if origin else ""
+            array = instruction.arrays[0]
+            copy = Copy(source, array.dtype, array.dims, instruction.size, where in inside)
+            found.append(copy)
+    return tuple(found)
+
+
+def collectives_of(program: Program, names: tuple[str, ...]) -> dict[str, int]:
+    """How many collectives of each kind the computations have."""
+    counted = collections.Counter(
+        found[1]
+        for _, instruction in program.instructions(names)
+        if (found := _COLLECTIVE.fullmatch(instruction.opcode))
+    )
+    return dict(sorted(counted.items()))
+
+
+def wide_products(program: Program, names: tuple[str, ...]) -> int:
+    """Matrix products with a float32 operand."""
+
+    def wide(where: str, operand: str) -> bool:
+        return program.computations[where][operand].arrays[0].dtype == "f32"
+
+    return sum(
+        any(wide(where, operand) for operand in instruction.operands)
+        for where, instruction in program.instructions(names)
+        if instruction.opcode in ("dot", "convolution")
+    )
+
+
+def weights_read(program: Program, body: str) -> dict[str, WeightReads]:
+    """What a round reads of the parameters in main memory, by the name of their tree.
+
+    Of a table that is only looked up a few rows are read: that does not count. Nor does what the
+    compiler keeps in fast memory, through all rounds or through a loop inside of one. Catching up
+    is left out: few rounds do it.
+    """
+    once = _reads(program, program.within(body, loops=False))
+    turns = [
+        _reads(program, program.within(name))
+        for name in program.loops(body)
+        if CATCHING_UP not in program.callers[name].instruction.op_name
+    ]
+    names = dict.fromkeys([*once, *(name for turn in turns for name in turn)])
+    return {
+        name: WeightReads(once.get(name, 0), max((turn.get(name, 0) for turn in turns), default=0))
+        for name in names
+    }
+
+
+def _reads(program: Program, names: tuple[str, ...]) -> dict[str, int]:
+    """Bytes of parameters that computations read from main memory, by the name of their tree."""
+    found: dict[str, int] = {}
+    for where, instruction in program.instructions(names):
+        if instruction.opcode in _SILENT or instruction.opcode.endswith("-done"):
+            continue
+        for place, operand in enumerate(instruction.operands):
+            size = _read_of(program, where, instruction, place)
+            origin = size and program.origin(where, operand)
+            argument = program.computations[origin[0]][origin[1]].op_name if origin else ""
+            if name := _PARAMETER.match(argument):
+                found[name[1]] = found.get(name[1], 0) + size
+    return found
+
+
+def _read_of(program: Program, where: str, instruction: Instruction, place: int) -> int:
+    """Bytes that an instruction reads of its operand `place`, if that lies in main memory."""
+    arrays = program.computations[where][instruction.operands[place]].arrays
+    if len(arrays) != 1 or arrays[0].space:
+        return 0
+    if instruction.opcode == "slice-start":
+        return instruction.arrays[1].size
+    return 0 if _only_looked_up(program, instruction, place) else arrays[0].size
+
+
+def _only_looked_up(program: Program, instruction: Instruction, place: int) -> bool:
+    """Whether an instruction reads slices of its operand `place` and not all of it."""
+    if instruction.opcode in _GATHERING:
+        return place == 0
+    if instruction.opcode != "fusion":
+        return False
+    name = next(called for role, called in instruction.called if role == "calls")
+    inner = program.computations[name]
+    names = {
+        each.name for each in inner.values() if each.opcode == "parameter" and each.index == place
+    }
+    uses = []
+    for each in inner.values():
+        if names & {*each.operands}:
+            if each.opcode in ("bitcast", "reshape"):
+                names.add(each.name)
+            else:
+                uses.append(each)
+    return bool(uses) and all(
+        each.opcode in _GATHERING and each.operands[0] in names for each in uses
+    )

@@ -1,0 +1,110 @@
+"""The devices of a TPU topology such as `v4:2x2x1`, as libtpu describes them without a TPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import math
+import os
+import re
+from collections.abc import Mapping
+
+import jax
+from jax.experimental import topologies
+from jax.sharding import AxisType, Mesh
+
+from specjax.accelerators.chips import CHIPS, Chip
+from specjax.errors import UserError
+from specjax.parallel.mesh import AXES, axis_sizes
+
+_SHAPE = re.compile(r"[1-9]\d{0,3}(x[1-9]\d{0,3})+")
+
+_ALONE = {
+    "TPU_SKIP_MDS_QUERY": "1",  # asks no metadata server what machine this is
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_ACCELERATOR_TYPE": "",
+    "TPU_STDERR_LOG_LEVEL": "3",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # a lock file is for processes that use the TPU
+}
+"""What libtpu must know of a machine that has no TPU; what the environment says comes first."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """Devices to compile for."""
+
+    name: str
+    chip: Chip
+    devices: tuple[jax.Device, ...]
+
+    def mesh(self, shape: Mapping[str, int]) -> Mesh:
+        """The mesh of a run on all of its devices.
+
+        Raises:
+          UserError: when the mesh has another number of devices.
+        """
+        sizes = axis_sizes(shape)
+        wanted, found = math.prod(sizes), len(self.devices)
+        if wanted != found:
+            raise UserError(
+                f"config.mesh is {dict(shape)}, {wanted} devices; config.topology {self.name!r} has"
+                f" {found}, as with --config.mesh.model={found}"
+            )
+        types = (AxisType.Auto,) * len(AXES)
+        return jax.make_mesh(sizes, AXES, axis_types=types, devices=self.devices)
+
+
+def check_name(name: str) -> tuple[Chip, tuple[int, ...]]:
+    """The chip and the sides that the name of a topology gives.
+
+    Raises:
+      UserError: when there is no such chip, or its topologies have other axes.
+    """
+    family, _, shape = name.partition(":")
+    if family not in CHIPS:
+        raise UserError(
+            f"config.topology is {name!r}; it must be a chip ({', '.join(CHIPS)}) and a shape, as"
+            " 'v4:2x2x1'"
+        )
+    chip = CHIPS[family]
+    sides = tuple(map(int, shape.split("x"))) if _SHAPE.fullmatch(shape) else ()
+    if len(sides) != chip.axes:
+        example = "x".join(("2", "2", "1")[: chip.axes])
+        raise UserError(
+            f"config.topology is {name!r}; the shape of {family} must have {chip.axes} sides, as"
+            f" '{family}:{example}'"
+        )
+    return chip, sides
+
+
+def use_no_tpu() -> None:
+    """Lets JAX run on CPU and libtpu only describe; before either has started."""
+    for variable, value in _ALONE.items():
+        os.environ.setdefault(variable, value)
+    if not jax.config.jax_platforms:
+        jax.config.update("jax_platforms", "cpu")
+
+
+def described(name: str) -> Topology:
+    """The topology of that name; no TPU is needed and none is used.
+
+    Raises:
+      UserError: when it does not exist, or libtpu is not installed.
+    """
+    use_no_tpu()
+    chip, sides = check_name(name)
+    if importlib.util.find_spec("libtpu") is None:
+        raise UserError(
+            f"config.topology is {name!r}, which libtpu compiles for, and it is not installed; pip"
+            " install 'jax[tpu]', or the extra 'tpu' of specjax, on Linux"
+        )
+    host = tuple(side if side < 2 else 2 for side in (*sides, 1)[:3])
+    options = {"chip_config_name": "megacore"} if chip.megacore else {}
+    try:
+        found = topologies.get_topology_desc(
+            platform="tpu", topology_name=name, chips_per_host_bounds=host, **options
+        )
+    except (jax.errors.JaxRuntimeError, NotImplementedError, RuntimeError) as error:
+        words = next(iter(str(error).splitlines()), type(error).__name__)
+        raise UserError(f"config.topology is {name!r}; libtpu knows no such: {words}") from None
+    return Topology(name, chip, tuple(found.devices))

@@ -1,0 +1,179 @@
+"""`--dry_run` of a decode on a TPU topology: every strategy compiled, audited and predicted."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+from ml_collections import ConfigDict
+
+from specjax.accelerators.chips import GIB
+from specjax.accelerators.predict import Round, Share, round_of, speedup
+from specjax.accelerators.program import Audit, WeightReads, audit, memory_of
+from specjax.accelerators.topology import Topology, described
+from specjax.decoding.state import Decoder
+from specjax.decoding.strategy import Strategy
+from specjax.experiments.config.topology import refusal, show_topology
+from specjax.experiments.decode.acceptance import acceptances
+from specjax.experiments.decode.planning import ModelPlan, is_split
+from specjax.experiments.decode.programs import lowered_decode
+from specjax.experiments.decode.results import baseline_of
+from specjax.measuring.walltime import priced
+from specjax.models.base import LanguageModel
+from specjax.parallel.mesh import axis_sizes
+from specjax.reporting.table import aligned, cell
+from specjax.theory.speculative import expected_tokens
+
+COLUMNS: tuple[tuple[str, tuple[str, ...], float, str], ...] = (
+    ("args GiB", ("memory", "arguments"), GIB, ".2f"),
+    ("temp GiB", ("memory", "temporaries"), GIB, ".2f"),
+    ("fits", ("fits",), 0, "s"),
+    ("compile s", ("compile_seconds",), 1, ".0f"),
+    ("copied before MB", ("copied", "before"), 1e6, ".1f"),
+    ("in a round", ("copied", "round"), 1e6, ".1f"),
+    ("collectives", ("collectives",), 0, "s"),
+    ("read MB", ("round", "bytes"), 1e6, ",.0f"),
+    ("ms", ("round", "ms"), 1, ".2f"),
+    ("accepted", ("acceptance",), 1, ".2f"),
+    ("tokens", ("tokens_per_round",), 1, ".2f"),
+    ("speedup", ("speedup",), 1, ".2f"),
+)
+"""Heading, path in a strategy's entry of plan.json, unit (0: not a number), format."""
+
+
+def plan_on_topology(
+    config: ConfigDict,
+    models: Mapping[str, LanguageModel],
+    plans: Mapping[str, ModelPlan],
+    strategies: Mapping[str, Strategy],
+) -> dict[str, Any]:
+    """Compiles all strategies for `config.topology`; prints a table, returns plan.json's content.
+
+    Raises:
+      UserError: when topology, mesh or acceptance cannot be used.
+    """
+    rates = acceptances(config.acceptance, strategies)
+    topology = described(config.topology)
+    mesh = topology.mesh(config.mesh.to_dict())
+    show_topology(topology)
+    found: dict[str, dict[str, Any]] = {}
+    for name in strategies:
+        print(f"compiling {name}", flush=True)
+        decoder, lowered = lowered_decode(config, models, strategies, name, mesh)
+        found[name] = compiled_entry(config, decoder, lowered, plans, topology)
+    for name, entry in found.items():
+        entry |= prediction(name, found, strategies, rates)
+    print(table(found))
+    return {
+        "topology": topology.name,
+        "devices": len(topology.devices),
+        "chip": dataclasses.asdict(topology.chip),
+        "config": config.to_dict(),
+        "strategies": found,
+    }
+
+
+def compiled_entry(
+    config: ConfigDict,
+    decoder: Decoder,
+    lowered: jax.stages.Lowered,
+    plans: Mapping[str, ModelPlan],
+    topology: Topology,
+) -> dict[str, Any]:
+    """What the compiler says of a strategy: memory, copies, collectives, a round's reads."""
+    start = time.perf_counter()
+    try:
+        compiled = lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        return refusal(error)
+    seconds = time.perf_counter() - start
+    memory, said = memory_of(compiled), audit(compiled.as_text())
+    beside = sum(p.parameter_bytes for n, p in plans.items() if n not in decoder.used)
+    return {
+        "memory": dataclasses.asdict(memory) | {"other_models": beside},
+        "fits": memory.total + beside <= topology.chip.memory,
+        "compile_seconds": seconds,
+        "copied": {"before": said.copied(False), "round": said.copied(True)},
+        "collectives": said.collectives,
+        "loops_in_a_round": said.loops,
+        "float32_products": said.wide_products,
+        "weights": {tree: dataclasses.asdict(each) for tree, each in said.weights.items()},
+        "round": round_entry(config, decoder, said, plans, topology),
+    }
+
+
+def round_entry(
+    config: ConfigDict,
+    decoder: Decoder,
+    said: Audit,
+    plans: Mapping[str, ModelPlan],
+    topology: Topology,
+) -> dict[str, float] | None:
+    """Bytes, operations and least time of a round; None where it is not known before it runs."""
+    if not priced(decoder):
+        return None
+    data, ways = axis_sizes(config.mesh.to_dict())
+    nothing = WeightReads(0, 0)
+    shares = {
+        name: Share(
+            dict(decoder.models)[name],
+            said.weights.get(name, nothing),
+            plans[name].cache_bytes,
+            ways if is_split(config, name) else 1,
+            config.batch_size // data,
+        )
+        for name in decoder.used
+    }
+    spec = decoder.drafter.spec
+    calls = (*spec.calls, decoder.reader.call(decoder.target, spec.width))
+    cached = config.max_new_tokens
+    if decoder.target_model.start_token is None:
+        cached += config.max_prompt_tokens
+    found = round_of(calls, shares, cached, config.max_prompt_tokens)
+    more = sum(each.of(1) for name, each in said.weights.items() if name not in shares)
+    found = Round(found.bytes + more, found.operations)
+    seconds = found.seconds(topology.chip)
+    return {"bytes": found.bytes, "operations": found.operations, "ms": seconds * 1e3}
+
+
+def prediction(
+    name: str,
+    entries: Mapping[str, Mapping[str, Any]],
+    strategies: Mapping[str, Strategy],
+    rates: Mapping[str, float],
+) -> dict[str, Any]:
+    """Tokens of a round and speedup over the baseline, as far as acceptance is known."""
+    baseline = baseline_of(strategies[name], dict(strategies))
+    took, base = (entries[each].get("round") for each in (name, baseline))
+    found = {"acceptance": None, "tokens_per_round": None, "speedup": None, "baseline": baseline}
+    if name not in rates or not took or not base:
+        return found
+    width = strategies[name].drafter.spec.width
+    return found | {
+        "acceptance": rates[name],
+        "tokens_per_round": float(expected_tokens(rates[name], width)),
+        "speedup": speedup(rates[name], width, took["ms"], base["ms"]),
+    }
+
+
+def table(entries: Mapping[str, Mapping[str, Any]]) -> str:
+    """One line per strategy; figures of one device."""
+    rows = [
+        [name, *(_shown(entry, path, unit, form) for _, path, unit, form in COLUMNS)]
+        for name, entry in entries.items()
+    ]
+    return aligned(["strategy", *(title for title, *_ in COLUMNS)], rows)
+
+
+def _shown(entry: Mapping[str, Any], path: tuple[str, ...], unit: float, form: str) -> str:
+    value: Any = entry
+    for part in path:
+        value = (value or {}).get(part)
+    if isinstance(value, bool):
+        value = "yes" if value else "no"
+    elif isinstance(value, Mapping):
+        value = ", ".join(f"{count} {kind}" for kind, count in value.items()) or "none"
+    return cell(value / unit if unit and value is not None else value, form)

@@ -1,0 +1,156 @@
+"""`--dry_run` of a training run on a TPU topology: its step compiled and audited."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from ml_collections import ConfigDict
+
+from specjax.accelerators.chips import GIB
+from specjax.accelerators.program import audit, memory_of
+from specjax.accelerators.topology import described
+from specjax.api import LoadedModel
+from specjax.data.pipeline import pad_batch
+from specjax.experiments.config.fields import DTYPES
+from specjax.experiments.config.topology import refusal, show_topology
+from specjax.experiments.decode.planning import abstract_params
+from specjax.experiments.train.model import trained_form
+from specjax.experiments.train.objective import frozen_of, objective_of
+from specjax.experiments.train.planning import heads_tree, planned_model, target_of
+from specjax.models.base import LanguageModel
+from specjax.parallel.mesh import DATA
+from specjax.parallel.sharding import parameter_shardings
+from specjax.training.objective import Objective
+from specjax.training.step import Setup, TrainState, train_step
+
+SetupOf = Callable[[ConfigDict, LoadedModel, Objective], Setup]
+"""The training step of a config (`job.setup_of`)."""
+
+
+def plan_on_topology(config: ConfigDict, setup_of: SetupOf) -> dict[str, Any]:
+    """Compiles the step of the widest batch for `config.topology`; returns plan.json's content.
+
+    Raises:
+      UserError: when topology or mesh cannot be used.
+    """
+    topology = described(config.topology)
+    mesh = topology.mesh(config.mesh.to_dict())
+    show_topology(topology)
+    print("compiling the step", flush=True)
+    found = step_entry(config, setup_of, mesh, topology.chip.memory)
+    print(words(found))
+    return {
+        "topology": topology.name,
+        "devices": len(topology.devices),
+        "chip": dataclasses.asdict(topology.chip),
+        "config": config.to_dict(),
+        "step": found,
+    }
+
+
+def step_entry(config: ConfigDict, setup_of: SetupOf, mesh: Mesh, most: int) -> dict[str, Any]:
+    """What the compiler says of the step; `most` bytes are on a device."""
+    lowered = lowered_step(config, setup_of, mesh)
+    start = time.perf_counter()
+    try:
+        compiled = lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        return refusal(error)
+    memory, said = memory_of(compiled), audit(compiled.as_text())
+    return {
+        "memory": dataclasses.asdict(memory),
+        "fits": memory.total <= most,
+        "compile_seconds": time.perf_counter() - start,
+        "copied": sum(copy.size for copy in said.copies),
+        "copied_weights": sum(copy.size for copy in said.copies if copy.source),
+        "collectives": said.collectives,
+        "float32_products": said.wide_products,
+        "accessed": compiled.cost_analysis()["bytes accessed"],
+    }
+
+
+def lowered_step(config: ConfigDict, setup_of: SetupOf, mesh: Mesh) -> jax.stages.Lowered:
+    """The step of a run on a mesh, traced for its widest batch."""
+    objective = objective_of(config)
+    target = target_of(config)
+    start = placed(trained_form(config, planned_model(config, target)), jax.numpy.float32, mesh)
+    setup = setup_of(config, start, objective)
+    teacher = placed(target, DTYPES[config.dtype], mesh) if target else None
+    frozen = frozen_of(objective, start, teacher)
+    state = abstract_state(setup, trained(objective, start, mesh), mesh)
+    return train_step.lower(setup, state, frozen, widest_batch(config, start.model, mesh))
+
+
+def placed(model: LanguageModel, dtype: Any, mesh: Mesh) -> LoadedModel:
+    """A model with shapes for parameters, split over the mesh."""
+    shapes, shardings = abstract_params(model, dtype), parameter_shardings(mesh, model)
+    params = jax.tree.map(lambda leaf, where: leaf.update(sharding=where), shapes, shardings)
+    return LoadedModel(model, params, mesh=mesh)
+
+
+def trained(objective: Objective, start: LoadedModel, mesh: Mesh) -> Any:
+    """Shapes of the tree that is trained, as `subject.subject_of` makes it."""
+    heads = heads_tree(objective, start.model)
+    if heads is None:
+        return start.params
+    heads = on_all(heads, mesh)
+    return {"trunk": start.params, "heads": heads} if objective.trains_model else heads
+
+
+def on_all(tree: Any, mesh: Mesh) -> Any:
+    """Shapes that every device holds whole."""
+    where = NamedSharding(mesh, PartitionSpec())
+    return jax.tree.map(lambda leaf: leaf.update(sharding=where), tree)
+
+
+def abstract_state(setup: Setup, params: Any, mesh: Mesh) -> TrainState:
+    """Shapes of the state before the first step; the optimiser's lie as their parameters do."""
+    state = jax.eval_shape(setup.start, params)
+
+    def as_parameter(leaf: Any, parameter: Any) -> Any:
+        # Factored moments have shapes of their own, and are whole on every device.
+        alike = leaf.shape == parameter.shape
+        return leaf.update(sharding=parameter.sharding) if alike else on_all(leaf, mesh)
+
+    optimizer = optax.tree_utils.tree_map_params(
+        setup.optimizer.make(),
+        as_parameter,
+        state.optimizer,
+        params,
+        transform_non_params=lambda leaf: on_all(leaf, mesh),
+    )
+    return TrainState(params, optimizer, on_all(state.step, mesh))
+
+
+def widest_batch(config: ConfigDict, model: LanguageModel, mesh: Mesh) -> Any:
+    """Shapes of a batch of the longest prompts and outputs, its rows split over the mesh."""
+    row = [0] * config.max_prompt_tokens, [0] * config.max_output_tokens
+    rows = [row] * config.batch_size
+    batch = pad_batch(rows, config.bucket, model.start_token, model.pad, config.learn_prompt)
+    where = NamedSharding(mesh, PartitionSpec(DATA))
+    return {
+        name: jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=where)
+        for name, each in batch.items()
+    }
+
+
+def words(found: dict[str, Any]) -> str:
+    """The entry in lines."""
+    if "refused" in found:
+        return f"it does not fit: {found['refused']}"
+    memory, total = found["memory"], ", ".join(f"{n} {k}" for k, n in found["collectives"].items())
+    return "\n".join(
+        [
+            f"per device: arguments {memory['arguments'] / GIB:.2f} GiB, of which"
+            f" {memory['aliased'] / GIB:.2f} are donated, temporaries"
+            f" {memory['temporaries'] / GIB:.2f} GiB; fits: {'yes' if found['fits'] else 'no'}",
+            f"compiled in {found['compile_seconds']:.0f} s; copied {found['copied'] / 1e6:.1f} MB,"
+            f" weights {found['copied_weights'] / 1e6:.1f} MB of it; collectives {total or 'none'}",
+        ]
+    )

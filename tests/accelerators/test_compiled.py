@@ -1,0 +1,156 @@
+"""Small models compiled for TPU topologies: nothing is copied that need not be."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+from pathlib import Path
+
+import jax
+import pytest
+from command import command, refused
+
+from specjax.accelerators.program import Audit, audit, memory_of
+from specjax.accelerators.topology import Topology, described
+from specjax.decoding.strategy import autoregressive, speculative
+from specjax.errors import UserError
+from specjax.experiments.config.defaults import decode_config, train_config
+from specjax.experiments.decode.programs import lowered_decode
+from specjax.experiments.train.job import setup_of
+from specjax.experiments.train.on_topology import lowered_step
+from specjax.models.base import LanguageModel
+from specjax.models.causal import Causal, CausalConfig
+from specjax.models.families.family import family_of
+from specjax.models.rope import Rope
+from specjax.models.t5 import T5, T5Config
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("libtpu") is None,
+        reason="libtpu is not installed: pip install 'jax[tpu]' compiles for TPUs without one",
+    ),
+]
+
+HEADS, WAYS, PROMPT, NEW_TOKENS, LENGTH = 8, 4, 48, 32, 3
+LAYERS = {"target": 3, "drafter": 1}
+STRATEGIES = {"autoregressive": autoregressive(), "speculative": speculative(LENGTH)}
+
+
+def t5(layers: int) -> T5:
+    return T5(
+        T5Config(
+            vocab_size=1024, d_model=256, d_kv=64, d_ff=512, num_heads=HEADS, num_layers=1,
+            num_decoder_layers=layers, dtype="bfloat16",
+        )
+    )  # fmt: skip
+
+
+def llama(layers: int, kv_heads: int = HEADS) -> Causal:
+    return Causal(
+        CausalConfig(
+            family="llama", vocab_size=1024, d_model=256, d_ff=512, num_layers=layers,
+            num_heads=HEADS, num_kv_heads=kv_heads, d_head=64, max_positions=256, rope=Rope(64),
+            eos=(1,), dtype="bfloat16",
+        )
+    )  # fmt: skip
+
+
+MODELS = {"t5": t5, "llama": llama, "grouped": lambda layers: llama(layers, WAYS)}
+SUMMED = {"t5": 3, "llama": 2, "grouped": 2}
+"""All-reduces of a decoder layer: one behind each attention, one behind the feed-forward."""
+OTHERS = 3
+"""Of the embedding, and of the largest logit and its place."""
+
+
+@pytest.fixture(scope="module", params=["v5e:2x2", "v4:2x2x1"])
+def topology(request) -> Topology:
+    return described(request.param)
+
+
+def decode(topology: Topology, kind: str, name: str) -> tuple[int, Audit]:
+    """Slots of the caches of a decode, and the audit of its program."""
+    models: dict[str, LanguageModel] = {k: MODELS[kind](n) for k, n in LAYERS.items()}
+    config = decode_config(
+        dtype="bfloat16", max_prompt_tokens=PROMPT, max_new_tokens=NEW_TOKENS,
+        mesh={"data": 1, "model": WAYS}, strategies={"any": {"drafter": "none"}},
+    )  # fmt: skip
+    mesh = topology.mesh(config.mesh.to_dict())
+    decoder, lowered = lowered_decode(config, models, STRATEGIES, name, mesh)
+    return decoder.buffer(PROMPT), audit(lowered.compile().as_text())
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_decode_copies_no_weight_and_no_cache(topology: Topology, kind: str, name: str) -> None:
+    slots, found = decode(topology, kind, name)
+    weights = [copy.source for copy in found.copies if copy.source.startswith("params")]
+    # T5's table of position biases (512 bytes) is looked up once for each text.
+    assert {*weights} <= {source for source in weights if source.endswith("bias']['table']")}
+    moved = [copy for copy in found.copies if copy.in_loop and len(copy.dims) == 4]
+    assert not [copy for copy in moved if slots in copy.dims or PROMPT in copy.dims]
+    assert found.collectives == {"all-reduce": SUMMED[kind] * LAYERS["target"] + OTHERS}
+    assert found.wide_products == 0
+
+
+@pytest.mark.parametrize("kind", ["t5", "llama"])
+def test_a_training_step_takes_the_place_of_its_state(topology: Topology, kind: str) -> None:
+    """What is donated is used, and gradients are summed over the rows."""
+    config = train_config(
+        model={"shape": shape_words(kind)}, mesh={"data": WAYS, "model": 1}, dtype="bfloat16",
+        batch_size=8, max_prompt_tokens=PROMPT, max_output_tokens=PROMPT,
+    )  # fmt: skip
+    lowered = lowered_step(config, setup_of, topology.mesh(config.mesh.to_dict()))
+    state = lowered.args_info[0][0]
+    held = sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(state))
+    program = lowered.compile()
+    memory = memory_of(program)
+    assert memory.aliased >= held
+    assert memory.arguments < 1.2 * held
+    assert "all-reduce" in audit(program.as_text()).collectives
+
+
+def shape_words(kind: str) -> dict:
+    """A model as `config.model.shape` spells it."""
+    model = MODELS[kind](2)
+    words, _ = family_of(model).config_to_hf(model.config)
+    return {**words, "dropout_rate": 0.0} if kind == "t5" else words
+
+
+def test_the_command_line_prints_a_table_and_writes_a_plan(tmp_path: Path) -> None:
+    for name, layers in LAYERS.items():
+        model = t5(layers)
+        words, generation = family_of(model).config_to_hf(model.config)
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(words))
+        (tmp_path / name / "generation_config.json").write_text(json.dumps(generation))
+    done = command(
+        "--config=configs/translate.py", "--dry_run", "--config.topology=v5e:2x2",
+        f"--config.target={tmp_path}/target", f"--config.drafter={tmp_path}/drafter",
+        "--config.mesh.model=4", "--config.dtype=bfloat16", "--config.only=speculative_3",
+        "--config.acceptance=0.8", f"--workdir={tmp_path}/out",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    plan = json.loads((tmp_path / "out" / "plan.json").read_text())
+    entry = plan["strategies"]["speculative_3"]
+    assert plan["devices"] == 4 and entry["fits"] is True
+    assert entry["tokens_per_round"] == pytest.approx(1 + 0.8 + 0.8**2 + 0.8**3)
+    assert entry["speedup"] > 0 and entry["memory"]["arguments"] > 0
+    assert f"{entry['round']['ms']:.2f}" in done.stdout
+    refusals = command(*done_flags(tmp_path), "--config.mesh.model=2")
+    refused(refusals.returncode, refusals.stderr, "config.mesh", "2 devices", "has 4")
+
+
+def done_flags(folder: Path) -> tuple[str, ...]:
+    """A plan for a mesh that the topology does not have."""
+    return (
+        "--config=configs/translate.py", "--dry_run", "--config.topology=v5e:2x2",
+        f"--config.target={folder}/target", f"--config.drafter={folder}/drafter",
+        f"--workdir={folder}/out",
+    )  # fmt: skip
+
+
+def test_a_shape_that_libtpu_does_not_know_is_refused() -> None:
+    with pytest.raises(UserError, match="'v5e:3x3'; libtpu knows no such"):
+        described("v5e:3x3")
