@@ -137,9 +137,8 @@ def test_the_target_looks_no_further_than_the_longest_draft(limit):
 
 
 def test_widths_must_rise_to_the_drafters():
-    strategy = Strategy(Neural(4), reader=Fitted((1, 2)))
     with pytest.raises(ValueError, match="they must rise to the drafter's, 4"):
-        decode(ScriptModel(TARGET), ScriptModel(TARGET), strategy, 2)
+        Strategy(Neural(4), reader=Fitted((1, 2)))
 
 
 def test_a_row_with_no_budget_decodes_nothing():
