@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decodes import run, texts
+from shared import MODELS, needs_shared
 
 torch = pytest.importorskip("torch")
 
@@ -168,7 +169,6 @@ def test_an_exported_drafter_assists_in_transformers(pair: Any, tmp_path: Path) 
     assert assisted.tolist() == plain.tolist()
 
 
-TRAINED = Path(__file__).parents[3] / "shared" / "models"
 QUESTIONS = [
     "Q: Tom has 3 boxes with 12 apples each. He eats 5. How many apples are left?\nA:",
     "Q: A train goes 60 miles in one hour. How far does it go in 4 hours?\nA:",
@@ -176,10 +176,9 @@ QUESTIONS = [
 ]
 
 
+@needs_shared
 @pytest.mark.parametrize("name", ["llama-gsm8k-target", "llama-gsm8k-drafter"])
 def test_trained_checkpoints_answer_as_in_pytorch(name: str) -> None:
-    if not TRAINED.exists():
-        pytest.skip(f"{TRAINED} is not there")
-    theirs = AutoModelForCausalLM.from_pretrained(TRAINED / name, dtype=torch.float32)
-    prompts = load_tokenizer(TRAINED / name)(QUESTIONS).input_ids
-    assert our_greedy(load(TRAINED / name), prompts) == their_greedy(theirs, prompts)
+    theirs = AutoModelForCausalLM.from_pretrained(MODELS / name, dtype=torch.float32)
+    prompts = load_tokenizer(MODELS / name)(QUESTIONS).input_ids
+    assert our_greedy(load(MODELS / name), prompts) == their_greedy(theirs, prompts)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from shared import MODELS, needs_shared
 
 torch = pytest.importorskip("torch")
 
@@ -28,7 +29,6 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = runpy.run_path(str(ROOT / "tests" / "golden" / "make_t5.py"))
-TRAINED = ROOT.parent / "shared" / "models"
 
 PROMPTS, NEW_TOKENS = 20, 64
 FAMILIES: dict[str, tuple[str, int, dict[str, Any]]] = {
@@ -153,12 +153,11 @@ SENTENCES = {
 }
 
 
+@needs_shared
 @pytest.mark.parametrize("name", SENTENCES)
 def test_trained_checkpoints_equal_pytorch_on_sentences(name: str) -> None:
     """Logits along PyTorch's own greedy translation."""
-    folder = TRAINED / name
-    if not folder.exists():
-        pytest.skip(f"{folder} is not there")
+    folder = MODELS / name
     from transformers import T5ForConditionalGeneration
 
     theirs = T5ForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
@@ -194,20 +193,19 @@ def test_an_exported_model_loads_in_transformers_and_here_unchanged(
     )
 
 
+@needs_shared
 def test_an_exported_drafter_assists_in_transformers(tmp_path: Path) -> None:
     """As `assistant_model`: the target's own translations come out."""
-    if not TRAINED.exists():
-        pytest.skip(f"{TRAINED} is not there")
     from transformers import AutoModelForSeq2SeqLM
 
     names = ("t5-ende-target", "t5-ende-drafter")
-    target = AutoModelForSeq2SeqLM.from_pretrained(TRAINED / names[0], dtype=torch.float32)
-    drafter = load(TRAINED / names[1])
-    tokenizer = load_tokenizer(TRAINED / names[1])
+    target = AutoModelForSeq2SeqLM.from_pretrained(MODELS / names[0], dtype=torch.float32)
+    drafter = load(MODELS / names[1])
+    tokenizer = load_tokenizer(MODELS / names[1])
     huggingface.save(tmp_path / "drafter", drafter.model, drafter.params, tokenizer)
     load_torch = AutoModelForSeq2SeqLM.from_pretrained
     exported = load_torch(tmp_path / "drafter", dtype=torch.float32)
-    original = load_torch(TRAINED / names[1], dtype=torch.float32)
+    original = load_torch(MODELS / names[1], dtype=torch.float32)
     for sentence in SENTENCES[names[1]]:
         batch = tokenizer(sentence, return_tensors="pt")
         settings = {**batch, "max_new_tokens": 40, "do_sample": False}
