@@ -257,6 +257,19 @@ def test_the_audit_sees_a_cascade_that_does_not_rewind(monkeypatch):
     assert any(wrong_slots(after, "little") for _, after in rounds)
 
 
+def test_a_reviewer_trusts_no_slot_of_a_token_that_it_dropped():
+    """Nobody else rewinds what drafted for it: the target is its twin and lets all of it stand."""
+    models = (("target", TARGET), ("drafter", TARGET), ("little", LITTLE))
+    params = {**PARAMS, "drafter": PARAMS["target"]}
+    strategy = Strategy(cascades.Reviewed("drafter", Neural(3, "little")))
+    dropped = 0
+    for before, after in audited_rounds(strategy, models, params):
+        assert wrong_slots(after, "little") == []
+        written = np.asarray(after.context.length - before.context.length)
+        dropped += np.sum(written[np.asarray(after.context.active)] < 4)
+    assert dropped  # else there was nothing to rewind
+
+
 def test_a_model_that_lags_far_behind_catches_up():
     prompt, length, _, _ = inputs(PROMPTS, LIMIT)
     tokens = jax.random.randint(jax.random.key(0), (4, 40), 2, V)
