@@ -26,6 +26,7 @@ from specjax.models.layers import (
     apply,
     attend,
     causal_mask,
+    initial,
     merge_heads,
     rematerialised,
     remembered,
@@ -310,8 +311,7 @@ class Causal(LinenModel):
 
     def init(self, key: jax.Array) -> Params:
         """Freshly initialised float32 parameters."""
-        one = jnp.ones((1,), jnp.int32)
-        return self.module.init(key, one[None], one)["params"]
+        return initial(self.module, key, (1, 1), (1,))
 
     @property
     def depth(self) -> int:

@@ -151,6 +151,15 @@ def apply(
     return module.apply({"params": params}, *args, method=method, **which)
 
 
+def initial(module: nn.Module, key: jax.Array, *shapes: tuple[int, ...]) -> Any:
+    """Fresh parameters of a module that is called with int32 arrays of these shapes.
+
+    Only the parameters are computed, one by one: in one program their compilation takes longer.
+    """
+    args = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in shapes)
+    return module.lazy_init(key, *args)["params"]
+
+
 def rematerialised(call: Callable[..., Any], on: bool) -> Callable[..., Any]:
     """`call(module, *arrays)`; when `on`, what it computes is not kept for the gradient.
 

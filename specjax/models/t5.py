@@ -27,6 +27,7 @@ from specjax.models.layers import (
     Tree,
     apply,
     attend,
+    initial,
     key_mask,
     masked_mean,
     merge_heads,
@@ -318,8 +319,7 @@ class T5(LinenModel):
 
     def init(self, key: jax.Array) -> Params:
         """Freshly initialised float32 parameters."""
-        one = jnp.ones((1,), jnp.int32)
-        return self.module.init(key, one[None], one, one[None])["params"]
+        return initial(self.module, key, (1, 1), (1,), (1, 1))
 
     @property
     def depth(self) -> int:
