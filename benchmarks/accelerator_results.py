@@ -245,10 +245,11 @@ def _paper(pair: str, *chosen: Any) -> str:
 def _failures(figures: Figures) -> list[str]:
     failed = [row for row in figures.rows if "failed" in row]
     names = [field.name for field in dataclasses.fields(Unit)]
-    return [f"- {Unit(*(row[name] for name in names)).key}: {row['failed']}" for row in failed]
+    lines = [f"- {Unit(*(row[name] for name in names)).key}: {row['failed']}" for row in failed]
+    return [""] * bool(lines) + lines
 
 
 def _markdown(table: list[list[str]]) -> list[str]:
     """A table, with an empty line before it."""
     rule = ["---"] + ["---:"] * (len(table[0]) - 1)
-    return ["", *(f"| {' | '.join(row)} |" for row in (table[0], rule, *table[1:])), ""]
+    return ["", *(f"| {' | '.join(row)} |" for row in (table[0], rule, *table[1:]))]

@@ -29,6 +29,9 @@ token; a decode with drafts against one without."""
 ROOM = 16
 """Slots of a timed cache beyond the longest output, and tokens that a timed call may feed."""
 
+STEPS = 32
+"""Turns of a timed loop: reading 64 prompts takes as long, and its jitter must not count."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
@@ -129,6 +132,7 @@ class Calls:
             batch=unit.batch,
             prompt=texts.prompt,
             capacity=texts.head(loaded.pair.encoder_decoder) + texts.new + ROOM,
+            steps=STEPS,
         )
         fed = unit.length + 1
         other = Call(unit.drafter, 1, 1) if unit.kind == DRAFT else Call("target", fed, fed)
