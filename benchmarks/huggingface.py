@@ -84,31 +84,44 @@ def theirs(args: argparse.Namespace, decoder_only: bool) -> dict[str, Decode]:
     load = (AutoModelForCausalLM if decoder_only else AutoModelForSeq2SeqLM).from_pretrained
     target, drafter = (load(d, dtype=torch.float32).eval() for d in (args.target, args.drafter))
 
-    def contestant(length: int | None, threshold: float, assisted: bool) -> Decode:
-        @torch.inference_mode()
-        def decode(ids: list[int]) -> list[int]:
-            if assisted:
-                settings = drafter.generation_config
-                settings.num_assistant_tokens = length
-                settings.num_assistant_tokens_schedule = "constant"
-                settings.assistant_confidence_threshold = threshold
-            out = target.generate(
-                torch.tensor([ids]),
-                attention_mask=torch.ones((1, len(ids)), dtype=torch.long),
-                max_new_tokens=args.max_new_tokens,
-                do_sample=False,
-                assistant_model=drafter if assisted else None,
-            )
-            return out[0, len(ids) if decoder_only else 1 :].tolist()
-
-        return decode
+    def contestant(*how: Any) -> Decode:
+        decode = generating(target, *how)
+        return lambda ids: decode(ids, args.max_new_tokens)
 
     return {
-        "transformers generate": contestant(None, 0.0, False),
-        "transformers assisted 3": contestant(3, 0.0, True),
-        "transformers assisted 5": contestant(5, 0.0, True),
-        "transformers assisted default": contestant(20, 0.4, True),
+        "transformers generate": contestant(),
+        "transformers assisted 3": contestant(drafter, 3, 0.0),
+        "transformers assisted 5": contestant(drafter, 5, 0.0),
+        "transformers assisted default": contestant(drafter, 20, 0.4),
     }
+
+
+def generating(
+    target: Any, drafter: Any = None, length: int = 0, threshold: float = 0.0
+) -> Callable[[list[int], int], list[int]]:
+    """Greedy `generate()` of a prompt's ids and of how many new tokens, on the target's device.
+
+    With a `drafter` it drafts `length` tokens, or fewer where its confidence is below `threshold`.
+    """
+
+    @torch.inference_mode()
+    def decode(ids: list[int], new: int) -> list[int]:
+        if drafter is not None:
+            settings = drafter.generation_config
+            settings.num_assistant_tokens = length
+            settings.num_assistant_tokens_schedule = "constant"
+            settings.assistant_confidence_threshold = threshold
+        prompt = torch.tensor([ids], device=target.device)
+        out = target.generate(
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            max_new_tokens=new,
+            do_sample=False,
+            assistant_model=drafter,
+        )
+        return out[0, 1 if target.config.is_encoder_decoder else len(ids) :].tolist()
+
+    return decode
 
 
 def race(contestants: dict[str, Decode], prompts: list[list[int]], repeats: int) -> dict[str, Any]:

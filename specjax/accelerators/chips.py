@@ -1,4 +1,7 @@
-"""TPU chips, as the system architecture pages of Google Cloud's TPU documentation give them."""
+"""TPU chips, as the system architecture pages of Google Cloud's TPU documentation give them.
+
+Of GPUs only the bandwidth, as NVIDIA's data sheets give it.
+"""
 
 from __future__ import annotations
 
@@ -29,3 +32,39 @@ CHIPS = {
     "v6e": Chip(32 * GIB, 1640e9, 918e12, axes=2),
 }
 """By the names that topologies begin with."""
+
+TPU_KINDS = {
+    "TPU v4": "v4",
+    "TPU v5 lite": "v5e",
+    "TPU v5e": "v5e",
+    "TPU v5": "v5p",
+    "TPU v5p": "v5p",
+    "TPU v6 lite": "v6e",
+    "TPU v6e": "v6e",
+}
+"""Chips by what JAX calls them (`device_kind`)."""
+
+GPU_BANDWIDTHS = {
+    "NVIDIA H200": 4800e9,
+    "NVIDIA GH200 480GB": 4000e9,
+    "NVIDIA H100 80GB HBM3": 3350e9,
+    "NVIDIA H100 NVL": 3938e9,
+    "NVIDIA H100 PCIe": 2039e9,
+    "NVIDIA A100-SXM4-80GB": 2039e9,
+    "NVIDIA A100 80GB PCIe": 1935e9,
+    "NVIDIA A100-SXM4-40GB": 1555e9,
+    "NVIDIA A100-PCIE-40GB": 1555e9,
+    "NVIDIA L40S": 864e9,
+    "NVIDIA L4": 300e9,
+    "Tesla V100-SXM2-16GB": 900e9,
+    "Tesla V100-SXM2-32GB": 900e9,
+    "Tesla T4": 320e9,
+}
+"""Bytes per second of device memory by `device_kind`; a part of a card (MIG) has another name."""
+
+
+def bandwidth_of(device_kind: str) -> float | None:
+    """Bytes per second of the memory of a device of JAX; None when it is not known here."""
+    if device_kind in TPU_KINDS:
+        return CHIPS[TPU_KINDS[device_kind]].bandwidth
+    return GPU_BANDWIDTHS.get(device_kind)

@@ -98,7 +98,8 @@ def _chosen(logits: jax.Array, settings: Sampling, keys: jax.Array) -> jax.Array
 class Stopwatch:
     """Times calls of named models at one shape of batch, prompt and cache.
 
-    A call chooses one token as `sampling` says, from the distributions of all its positions.
+    A call chooses one token as `sampling` says, from the distributions of all its positions. A
+    trial is a loop of `steps` turns.
     """
 
     models: dict[str, LanguageModel]
@@ -107,11 +108,12 @@ class Stopwatch:
     prompt: int = 16
     capacity: int = 96
     sampling: Sampling = dataclasses.field(default_factory=lambda: Sampling(greedy=True))
+    steps: int = STEPS
 
     def timing(self, turns: Sequence[tuple[Call, ...]]) -> Timing:
         """Compiles the loop of every turn of calls."""
         bar = tqdm(turns, desc="call costs", unit="program")
-        return Timing([self._looped(turn) for turn in bar])
+        return Timing([self._looped(turn) for turn in bar], self.steps)
 
     def _looped(self, turn: tuple[Call, ...]) -> Callable[[jax.Array], jax.Array]:
         """The compiled loop of a turn, as a function of how often it is taken."""
@@ -136,8 +138,8 @@ class Timing:
     A machine is not the same from minute to minute: trials among the decodes meet what those met.
     """
 
-    def __init__(self, runs: Sequence[Callable[[jax.Array], jax.Array]]) -> None:
-        self.runs = runs
+    def __init__(self, runs: Sequence[Callable[[jax.Array], jax.Array]], steps: int) -> None:
+        self.runs, self.steps = runs, steps
         self.trials: list[list[float]] = []
 
     def take(self) -> None:
@@ -145,16 +147,16 @@ class Timing:
 
         So neither dispatch nor the prompt counts.
         """
-        self.trials.append([_milliseconds(run) for run in self.runs])
+        self.trials.append([_milliseconds(run, self.steps) for run in self.runs])
 
     def milliseconds(self) -> np.ndarray:
         """Of each turn in each trial [trials, turns], the choice of a token included."""
         return np.array(self.trials)
 
 
-def _milliseconds(run: Callable[[jax.Array], jax.Array]) -> float:
+def _milliseconds(run: Callable[[jax.Array], jax.Array], steps: int) -> float:
     _seconds(run, 0)  # compiles where the program was dropped
-    return (_seconds(run, STEPS) - _seconds(run, 0)) / STEPS * 1e3
+    return (_seconds(run, steps) - _seconds(run, 0)) / steps * 1e3
 
 
 def _seconds(run: Callable[[jax.Array], jax.Array], steps: int) -> float:
