@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -46,12 +47,12 @@ class LinenModel:
         key: jax.Array | None = None,
         exits: tuple[int, ...] | None = None,
     ) -> tuple[jax.Array, ...]:
-        return self._forced("teach", params, batch, key, exits)
+        return _forced(self, "teach", exits or (self.depth,), params, batch, key)
 
     def states(
         self, params: Params, batch: Mapping[str, jax.Array], *, key: jax.Array | None = None
     ) -> jax.Array:
-        return self._forced("states", params, batch, key, None)[0]
+        return _forced(self, "states", (self.depth,), params, batch, key)[0]
 
     def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
         return apply(self.module, "head_logits", params, hidden)
@@ -90,20 +91,22 @@ class LinenModel:
         own = apply(self.module, "propagate", params, *step, layers=layers)
         return cache.replace(data={**cache.data, "own": own})
 
-    def _forced(
-        self,
-        method: str,
-        params: Params,
-        batch: Mapping[str, jax.Array],
-        key: jax.Array | None,
-        exits: tuple[int, ...] | None,
-    ) -> tuple[jax.Array, ...]:
-        """A teacher-forced method of the module on a batch."""
-        return self.module.apply(
-            {"params": params},
-            *self.taught(batch),
-            key is None,
-            exits or (self.depth,),
-            method=method,
-            rngs=None if key is None else {"dropout": key},
-        )
+
+@functools.partial(jax.jit, static_argnames=("model", "method", "exits"), inline=True)
+def _forced(
+    model: LinenModel,
+    method: str,
+    exits: tuple[int, ...],
+    params: Params,
+    batch: Mapping[str, jax.Array],
+    key: jax.Array | None,
+) -> tuple[jax.Array, ...]:
+    """A teacher-forced method of the module on a batch; inlined as `apply` is."""
+    return model.module.apply(
+        {"params": params},
+        *model.taught(batch),
+        key is None,
+        exits,
+        method=method,
+        rngs=None if key is None else {"dropout": key},
+    )
