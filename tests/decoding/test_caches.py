@@ -298,7 +298,16 @@ def test_a_model_that_lags_far_behind_catches_up():
     assert wrong_slots(Held, "target") == []
 
 
-@pytest.mark.parametrize("name", ["confidence", "break_even", "cascade", "selected", "switched"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "confidence",
+        "break_even",
+        pytest.param("cascade", marks=pytest.mark.slow),
+        "selected",
+        "switched",
+    ],
+)
 def test_rows_do_not_depend_on_who_shares_the_batch(name):
     """Of what the contract's test of every registered drafter does not have: one program, twice."""
     model = PrefixModel(V, eos=(EOS,))

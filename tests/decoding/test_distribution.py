@@ -60,9 +60,13 @@ SETTINGS = {"plain": (1.0, 0, 1.0), "truncated": (0.7, 4, 0.9)}
 P_VALUE = 1e-3  # of fixed-seed tests: a right law fails one of ten with probability 0.01
 CASES = [
     # What the contract's test of every registered drafter does not have ...
-    *(("plain", name) for name in ("confidence", "acceptance", "break_even", "max_gram_no_table")),
+    *(("plain", name) for name in ("confidence", "break_even", "max_gram_no_table")),
     # ... and truncation for one drafter of every kind of distribution.
-    *(("truncated", name) for name in ("neural", "break_even", "blockwise", "bigram", "max_gram")),
+    *(("truncated", name) for name in ("neural", "blockwise", "max_gram")),
+    *(
+        pytest.param(*pair, marks=pytest.mark.slow)
+        for pair in (("plain", "acceptance"), ("truncated", "break_even"), ("truncated", "bigram"))
+    ),
 ]
 
 
@@ -119,7 +123,9 @@ class AcceptsEverything(SpeculativeSampling):
 
 
 @pytest.mark.parametrize("rule", [ResidualIsTheTarget(), AcceptsEverything()])
-@pytest.mark.parametrize("drafter", ["neural", "bigram", "max_gram"])
+@pytest.mark.parametrize(
+    "drafter", ["neural", pytest.param("bigram", marks=pytest.mark.slow), "max_gram"]
+)
 def test_a_wrong_rule_fails_the_same_test(rule, drafter):
     assert p_value(strategy(DRAFTERS[drafter], rule, SETTINGS["plain"])) < 1e-6
 

@@ -84,7 +84,7 @@ def alone():
     return functools.cache(lambda kind: decode(kind, autoregressive(), prompts()))
 
 
-FAST = [("llama", name) for name in ("speculative", "bigram", "early_exit", "bild")]
+FAST = [("llama", name) for name in ("speculative", "bigram")]
 SLOW = [pair for pair in itertools.product(MODELS, STRATEGIES) if pair not in FAST]
 
 

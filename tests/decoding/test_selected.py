@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decodes import decoder, inputs, run, texts
-from exits import BOTH, DEPTH, Uncached
+from exits import DEPTH, Uncached
 from exits import MODELS as EXITING
 from exits import PARAMS as WEIGHTS
 from exits import PROMPTS as EXIT_PROMPTS
@@ -288,7 +288,8 @@ def exiting(kind: str, prompts, arms):
     return generate(made, {"target": WEIGHTS[kind]}, *inputs(prompts, LIMIT), options)
 
 
-@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", EXITING)
 def test_early_exits_of_several_depths_are_arms_of_one_target(kind):
     prompt = EXIT_PROMPTS[0]
     for arm in (0, 1, 2):

@@ -14,10 +14,12 @@ import specjax
 from specjax.errors import UserError
 from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural, tune_config
 from specjax.experiments.decode import job as decode
+from specjax.experiments.decode import results
 from specjax.experiments.decode.records import Measured
 from specjax.experiments.decode.results import differences
 from specjax.experiments.decode.strategies import common_width
 from specjax.experiments.tune.space import space_of
+from specjax.measuring import stopwatch
 
 
 def small(**changes):
@@ -30,7 +32,10 @@ def small(**changes):
     return decode_config(**given | changes)
 
 
-def test_a_run_with_one_width_ends_with_results(pair, tmp_path):
+def test_a_run_with_one_width_ends_with_results(pair, tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "write_report", lambda *_: None)  # seconds of drawing
+    monkeypatch.setattr(stopwatch.Stopwatch, "_looped", lambda *_: lambda steps: None)
+    monkeypatch.setattr(stopwatch, "_seconds", lambda run, steps: 1e-3 * (1 + steps))
     config = small(
         target=str(pair / "target"), drafter=str(pair / "drafter"), metric="bleu",
         source_file=str(pair / "source.txt"), reference_file=str(pair / "reference.txt"),

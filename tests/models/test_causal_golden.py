@@ -65,7 +65,8 @@ def inside(golden: Golden) -> np.ndarray:
 
 
 def test_teacher_forced_logits_equal_pytorch(golden: Golden) -> None:
-    made = golden.model.module.apply({"params": golden.params}, golden.tokens, golden.length)
+    batch = {"inputs": golden.tokens, "length": golden.length}
+    made = golden.model.teach(golden.params, batch)[0]
     same(made[inside(golden)], golden.logits[inside(golden)])
 
 

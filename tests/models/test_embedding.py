@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from exits import MODELS, PARAMS
 
+from specjax.models.layers import apply
 from specjax.models.shared_vocabulary import SharedVocabulary
 
 LENGTHS = [5, 3, 1]
@@ -25,10 +26,10 @@ def embedding(kind: str):
 
 
 def test_an_encoder_decoder_gives_the_mean_of_its_encoder_states():
-    module, params = MODELS["t5"].module, PARAMS["t5"]
+    module = MODELS["t5"].module
     for row, length in enumerate(LENGTHS):
         alone = PROMPT[row : row + 1, :length]
-        states = module.apply({"params": params}, alone, jnp.array([length]), method="encode")
+        states = apply(module, "encode", PARAMS["t5"], alone, jnp.array([length]))
         expected = np.asarray(states[0]).mean(axis=0)
         np.testing.assert_allclose(embedding("t5")[row], expected, atol=1e-5)
 

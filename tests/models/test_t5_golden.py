@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,7 +41,8 @@ class Golden:
 
     def start(self) -> Cache:
         """The cache before the first decoder token."""
-        return self.model.start(self.params, self.source, self.source_length, self.capacity)[0]
+        begin = jax.jit(functools.partial(self.model.start, capacity=self.capacity))
+        return begin(self.params, self.source, self.source_length)[0]
 
     def padded(self, count: int) -> np.ndarray:
         """The source with `count` more columns of nonsense behind every row's end."""
@@ -61,9 +63,8 @@ def same(found: jax.Array, expected: np.ndarray) -> None:
 
 
 def teacher_forced(golden: Golden, source: np.ndarray) -> jax.Array:
-    return golden.model.module.apply(
-        {"params": golden.params}, source, golden.source_length, golden.target
-    )
+    batch = {"prompt": source, "prompt_length": golden.source_length, "inputs": golden.target}
+    return golden.model.teach(golden.params, batch)[0]
 
 
 def test_teacher_forced_logits_equal_pytorch(golden: Golden) -> None:

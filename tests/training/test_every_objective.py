@@ -38,7 +38,7 @@ MODELS = {
 ROWS = [([a, b, 1], [b, a, b, 1][: 2 + a % 3]) for a in range(2, 6) for b in range(2, 4)]
 ACCUMULATED = 4
 
-each = pytest.mark.parametrize("kind", MODELS)
+each = pytest.mark.parametrize("kind", ["t5", pytest.param("llama", marks=pytest.mark.slow)])
 every = pytest.mark.parametrize("name", OBJECTIVES)
 
 
