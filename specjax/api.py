@@ -53,13 +53,15 @@ def load(
     *,
     mesh: Mesh | None = None,
     split: bool = True,
+    fully_sharded: bool = False,
     ignore_generation_config: bool = False,
 ) -> LoadedModel:
     """Loads a model and its tokenizer from a Hugging Face directory or hub id.
 
     `dtype` is that of weights and arithmetic: float32 on CPU, bfloat16 on TPU and GPU. On a `mesh`
     (`specjax.make_mesh`) weights go from the files straight to their shards, or with `split=False`
-    whole to every device, which suits small drafters.
+    whole to every device, which suits small drafters. `fully_sharded` splits them over the mesh's
+    `data` axis too, as training does (`parallel.fully_sharded`).
 
     A checkpoint whose `generation_config.json` asks for a repetition penalty, forced or suppressed
     tokens, beams and the like is refused, as no strategy applies them; `ignore_generation_config`
@@ -73,7 +75,7 @@ def load(
     if not isinstance(mesh, Mesh | None):
         raise UserError(f"mesh is {mesh!r}; it must be what specjax.make_mesh returns, or None")
     dtype = checked_dtype(dtype)
-    where = None if mesh is None else placement(mesh, split)
+    where = None if mesh is None else placement(mesh, split, fully_sharded)
     checkpoint = huggingface.load(
         name, dtype, where, ignore_generation_config=ignore_generation_config
     )

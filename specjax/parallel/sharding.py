@@ -61,6 +61,24 @@ def parameter_spec(where: Where, model: LanguageModel, ways: int) -> PartitionSp
     )
 
 
+def full_spec(
+    where: Where, shape: tuple[int, ...], model: LanguageModel, data: int, ways: int
+) -> PartitionSpec:
+    """How a parameter is split over `data` devices too, when it is fully sharded.
+
+    Of the axes that are whole and that `data` divides the largest one is split. Vectors (norms,
+    biases) stay whole: they are too small to be worth a collective. Parameters may also be those
+    beside a model, as of parallel heads: of these an axis is split that `ways` divides.
+    """
+    named = parameter_spec(where, model, ways)
+    axes = [axis if size % ways == 0 else None for axis, size in zip(named, shape, strict=False)]
+    axes += [None] * (len(shape) - len(axes))
+    free = [i for i, size in enumerate(shape) if axes[i] is None and size % data == 0]
+    if len(shape) > 1 and free:
+        axes[max(free, key=shape.__getitem__)] = DATA
+    return PartitionSpec(*axes)
+
+
 @dataclasses.dataclass(frozen=True)
 class Layout:
     """A mesh and the names of the models that are split over it; the others are replicated."""
@@ -113,12 +131,14 @@ def own_rows(mesh: jax.sharding.Mesh | None, count: int) -> np.ndarray:
     return np.concatenate([np.arange(*each) for each in sorted(held)])
 
 
-def placement(mesh: jax.sharding.Mesh, split: bool) -> Any:
+def placement(mesh: jax.sharding.Mesh, split: bool, fully_sharded: bool = False) -> Any:
     """Says for `checkpoints.load` where each parameter of a model goes."""
 
     def of_model(model: LanguageModel) -> Any:
         def where_to(where: Where, shape: tuple[int, ...]) -> NamedSharding:
-            ways = mesh.shape[MODEL]
+            data, ways = mesh.shape[DATA], mesh.shape[MODEL]
+            if fully_sharded:
+                return NamedSharding(mesh, full_spec(where, shape, model, data, ways))
             spec = parameter_spec(where, model, ways) if split else PartitionSpec()
             return NamedSharding(mesh, spec)
 
@@ -127,12 +147,18 @@ def placement(mesh: jax.sharding.Mesh, split: bool) -> Any:
     return of_model
 
 
-def parameter_shardings(mesh: jax.sharding.Mesh, model: LanguageModel) -> Any:
-    """The sharding of every parameter of a model that is split over the mesh, as a tree."""
-    where_to = placement(mesh, True)(model)
+def parameter_shardings(
+    mesh: jax.sharding.Mesh, model: LanguageModel, fully_sharded: bool = False, tree: Any = None
+) -> Any:
+    """The sharding of every parameter of a model that is split over the mesh, as a tree.
 
-    def leaf(path: tuple[Any, ...], value: jax.ShapeDtypeStruct) -> NamedSharding:
+    `tree` are other parameters than the model's alone, as those of heads on it.
+    """
+    where_to = placement(mesh, True, fully_sharded)(model)
+
+    def leaf(path: tuple[Any, ...], value: Any) -> NamedSharding:
         return where_to(tuple(key.key for key in path), value.shape)
 
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
-    return jax.tree_util.tree_map_with_path(leaf, shapes)
+    if tree is None:
+        tree = jax.eval_shape(model.init, jax.random.key(0))
+    return jax.tree_util.tree_map_with_path(leaf, tree)

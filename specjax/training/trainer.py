@@ -55,7 +55,8 @@ def fit(run: Run, workdir: Path | None = None) -> Params:
       UserError: when the loss is no longer a number or has grown out of hand; the last good
         checkpoint stays.
     """
-    state = placed(run.setup.start(run.init()), run.mesh)
+    params = run.setup.parts(placed(run.init(), run.mesh))
+    state = placed(run.setup.start(params), run.mesh)
     if workdir is None:
         return _train(run, state, None, None).params
     with Checkpoints(workdir / "checkpoints", run.metric, run.largest) as keeper:
@@ -147,14 +148,14 @@ def laid(tree: Any, sharding: NamedSharding) -> Any:
     return jax.tree.map(lay, tree)
 
 
-def placed(state: TrainState, mesh: Mesh | None) -> TrainState:
-    """The state with everything that has no place on the mesh yet copied to all its devices."""
+def placed(tree: Any, mesh: Mesh | None) -> Any:
+    """The tree with everything that has no place on the mesh yet copied to all its devices."""
     if mesh is None:
-        return state
+        return tree
 
     def place(x: jax.Array) -> jax.Array:
         if isinstance(x.sharding, NamedSharding):
             return x
         return laid(x, NamedSharding(mesh, PartitionSpec()))
 
-    return jax.tree.map(place, state)
+    return jax.tree.map(place, tree)

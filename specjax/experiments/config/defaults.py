@@ -244,6 +244,8 @@ def _add_model(config: ConfigDict) -> None:
     config.dtype = "float32"  # of the arithmetic; parameters are float32
     config.remat = False  # True: recompute layers in the backward pass, to save memory
     config.mesh = ConfigDict({"data": 1, "model": 1})  # devices that split batch and weights
+    config.fully_sharded = True  # weights, gradients and the optimiser's state are split over
+    # mesh.data too; False: whole there, which talks less where they fit
     config.topology = ""  # of --dry_run: TPU chips to compile for, as v4:2x2x1
 
 
