@@ -44,7 +44,7 @@ class LoadedModel:
     tokenizer: Any = None
     name: str = "model"
     mesh: Mesh | None = None  # None: on one device
-    split: bool = True  # over the mesh's `model` axis; False: replicated
+    ways: int = 0  # devices of the mesh's `model` axis that share it; 0: all, 1: each has all of it
 
 
 def load(
@@ -52,16 +52,17 @@ def load(
     dtype: Any = jnp.float32,
     *,
     mesh: Mesh | None = None,
-    split: bool = True,
+    ways: int = 0,
     fully_sharded: bool = False,
     ignore_generation_config: bool = False,
 ) -> LoadedModel:
     """Loads a model and its tokenizer from a Hugging Face directory or hub id.
 
     `dtype` is that of weights and arithmetic: float32 on CPU, bfloat16 on TPU and GPU. On a `mesh`
-    (`specjax.make_mesh`) weights go from the files straight to their shards, or with `split=False`
-    whole to every device, which suits small drafters. `fully_sharded` splits them over the mesh's
-    `data` axis too, as training does (`parallel.fully_sharded`).
+    (`specjax.make_mesh`) weights go from the files straight to their shards: over all devices of
+    its `model` axis, or with `ways=1` whole to every device, which suits small drafters, or over
+    the part that the mesh was made with. `fully_sharded` splits them over its `data` axis too, as
+    training does (`parallel.fully_sharded`).
 
     A checkpoint whose `generation_config.json` asks for a repetition penalty, forced or suppressed
     tokens, beams and the like is refused, as no strategy applies them; `ignore_generation_config`
@@ -75,12 +76,13 @@ def load(
     if not isinstance(mesh, Mesh | None):
         raise UserError(f"mesh is {mesh!r}; it must be what specjax.make_mesh returns, or None")
     dtype = checked_dtype(dtype)
-    where = None if mesh is None else placement(mesh, split, fully_sharded)
+    check_integer("ways", ways, 0)
+    where = None if mesh is None else placement(mesh, ways, fully_sharded)
     checkpoint = huggingface.load(
         name, dtype, where, ignore_generation_config=ignore_generation_config
     )
     tokenizer = load_tokenizer(checkpoint.path, checkpoint.model.vocab_size)
-    return LoadedModel(checkpoint.model, checkpoint.params, tokenizer, str(name), mesh, split)
+    return LoadedModel(checkpoint.model, checkpoint.params, tokenizer, str(name), mesh, ways)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -354,7 +356,7 @@ def _layout(loaded: Mapping[str, LoadedModel]) -> Layout | None:
             raise UserError(f"drafter {name!r} is on another mesh than the target")
     if mesh is None:
         return None
-    return Layout(mesh, tuple(name for name, entry in loaded.items() if entry.split))
+    return Layout(mesh, tuple((name, entry.ways) for name, entry in loaded.items()))
 
 
 @jax.jit

@@ -13,17 +13,11 @@ import functools
 from typing import Any
 
 import jax
-from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from specjax.models.base import LanguageModel
 from specjax.parallel.mesh import DATA
 from specjax.parallel.sharding import parameter_shardings
-
-_WHOLE = "whole"
-
-forgetting_the_whole = jax.checkpoint_policies.save_anything_except_these_names(_WHOLE)
-"""Of `jax.checkpoint`: parameters are gathered again for the gradient, and all else is kept."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +59,7 @@ def _gather(x: jax.Array, part: NamedSharding) -> jax.Array:
     )
 
     def made_whole(x: jax.Array) -> jax.Array:
-        return checkpoint_name(jax.lax.with_sharding_constraint(x, whole), _WHOLE)
+        return jax.lax.with_sharding_constraint(x, whole)
 
     def backward(_: None, gradient: jax.Array) -> tuple[jax.Array]:
         # Without this the sum would be made whole on every device first.

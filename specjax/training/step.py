@@ -12,7 +12,7 @@ import optax
 from flax import struct
 
 from specjax.models.base import LanguageModel, Params
-from specjax.parallel.fully_sharded import FullySharded, forgetting_the_whole
+from specjax.parallel.fully_sharded import FullySharded
 from specjax.training.objective import Frozen, Objective, TrainingBatch
 from specjax.training.optimizer import Optimizer
 
@@ -104,8 +104,6 @@ def sums(
             models = setup.whole(params), setup.whole_frozen(frozen)
             return setup.objective.sums(setup.computed, *models, part, own)
 
-        if setup.sharded:
-            loss = jax.checkpoint(loss, policy=forgetting_the_whole)
         (total, count), gradient = jax.value_and_grad(loss, has_aux=True)(params)
         return total, count, setup.parts(gradient)
 

@@ -55,8 +55,7 @@ def fit(run: Run, workdir: Path | None = None) -> Params:
       UserError: when the loss is no longer a number or has grown out of hand; the last good
         checkpoint stays.
     """
-    params = run.setup.parts(placed(run.init(), run.mesh))
-    state = placed(run.setup.start(params), run.mesh)
+    state = started(run)
     if workdir is None:
         return _train(run, state, None, None).params
     with Checkpoints(workdir / "checkpoints", run.metric, run.largest) as keeper:
@@ -66,6 +65,12 @@ def fit(run: Run, workdir: Path | None = None) -> Params:
         keeper.wait()
         best = keeper.best() if run.evaluate else None
         return state.params if best is None else keeper.restore(best, state).params
+
+
+def started(run: Run) -> TrainState:
+    """The state before the first step, where it belongs on the mesh."""
+    params = run.setup.parts(placed(run.init(), run.mesh))
+    return placed(run.setup.start(params), run.mesh)
 
 
 def _train(

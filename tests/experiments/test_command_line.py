@@ -50,9 +50,9 @@ def test_nothing_is_left_of_an_earlier_call() -> None:
 
 
 def test_flags_and_fields_come_in_any_order_and_form() -> None:
-    fields = ["--config.seed", "7", "--config.split_drafters"]
+    fields = ["--config.seed", "7", "--config.invariant"]
     made = parse(["specjax", *fields, "--workdir", "there", "--config", TRANSLATE])
-    assert made.config.seed == 7 and made.config.split_drafters
+    assert made.config.seed == 7 and made.config.invariant
     assert made.workdir == Path("there")
 
 

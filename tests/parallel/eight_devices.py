@@ -27,19 +27,17 @@ STRATEGIES = {
 }
 
 
-def pair(folder: Path, mesh: Any, split_drafter: bool) -> tuple[LoadedModel, LoadedModel]:
-    """A target and, as its drafter, the same weights a little off."""
+def pair(folder: Path, mesh: Any, ways: int) -> tuple[LoadedModel, LoadedModel]:
+    """A target and, as its drafter over so many ways, the same weights a little off."""
     target = specjax.load(folder, mesh=mesh)
-    near = specjax.load(folder, mesh=mesh, split=split_drafter)
+    near = specjax.load(folder, mesh=mesh, ways=ways)
     params = jax.tree.map(lambda x: x * 0.9, near.params)
-    return target, LoadedModel(near.model, params, None, "drafter", mesh, split_drafter)
+    return target, LoadedModel(near.model, params, None, "drafter", mesh, ways)
 
 
-def tokens(
-    folder: Path, kind: str, strategies: list[str], mesh: Any = None, split_drafter: bool = False
-) -> dict:
+def tokens(folder: Path, kind: str, strategies: list[str], mesh: Any = None, ways: int = 1) -> dict:
     """Generated tokens by strategy."""
-    target, drafter = pair(folder, mesh, split_drafter)
+    target, drafter = pair(folder, mesh, ways)
     made = {}
     for name in strategies:
         generator = specjax.Generator(
@@ -59,11 +57,9 @@ def largest_share(tree: Any) -> dict[str, float]:
     }
 
 
-def shares(
-    folder: Path, kind: str, shape: dict[str, int], split_drafter: bool
-) -> dict[str, dict[str, float]]:
+def shares(folder: Path, kind: str, mesh: Any, ways: int) -> dict[str, dict[str, float]]:
     """How parameters and first caches are split."""
-    target, drafter = pair(folder, specjax.make_mesh(shape), split_drafter)
+    target, drafter = pair(folder, mesh, ways)
     generator = specjax.Generator(target, {"drafter": drafter}, STRATEGIES["speculative"])
     batch = generator.batch(PROMPTS[kind], 4)
     args = (batch.tokens, batch.length, generator.keys(batch, 0), batch.limit)
@@ -78,17 +74,16 @@ def shares(
 
 
 def main(folder: Path, cases: list[dict[str, Any]]) -> None:
-    """`cases`: model, kind, mesh, whether the drafter is split, and names of strategies."""
+    """`cases`: model, kind, mesh, the drafter's ways (0: all), and names of strategies."""
     assert len(jax.devices()) == 8
     found = {"alone": {}, "tokens": [], "shares": []}
     for case in cases:
-        name, kind, shape = case["model"], case["kind"], case["mesh"]
+        name, kind, ways = case["model"], case["kind"], case["ways"]
         if name not in found["alone"]:
             found["alone"][name] = tokens(folder / name, kind, case["strategies"])
-        mesh = specjax.make_mesh(shape)
-        made = tokens(folder / name, kind, case["strategies"], mesh, case["split"])
-        found["tokens"].append(made)
-        found["shares"].append(shares(folder / name, kind, shape, case["split"]))
+        mesh = specjax.make_mesh(case["mesh"], ways)
+        found["tokens"].append(tokens(folder / name, kind, case["strategies"], mesh, ways))
+        found["shares"].append(shares(folder / name, kind, mesh, ways))
     print(json.dumps(found))
 
 

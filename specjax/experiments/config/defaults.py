@@ -26,7 +26,8 @@ def decode_config(**changes: Any) -> ConfigDict:
     config.mesh = ConfigDict({"data": 1, "model": 1})  # devices that split batch and weights
     config.prices = ConfigDict()  # of a call by model, for the standardised walltime improvement;
     # empty: numbers of parameters
-    config.split_drafters = False  # False: every device holds the drafters whole
+    config.drafter_ways = ConfigDict()  # by drafter: devices of mesh.model that share it; 1, where
+    # none are given: every device holds it whole; 0: all, as the target
     config.ignore_generation_config = False  # True: decode without the penalties, bans and the
     # like that a checkpoint's generation_config.json asks for, which are refused otherwise
     config.topology = ""  # of --dry_run: TPU chips to compile for, as v4:2x2x1
@@ -127,7 +128,8 @@ def select_data_config(tasks: Mapping[str, Mapping[str, Any]], **changes: Any) -
     config.drafters = ConfigDict()  # more of them: name -> directory or hub id
     config.dtype = "float32"  # bfloat16 on TPU and GPU
     config.mesh = ConfigDict({"data": 1, "model": 1})  # devices that split batch and weights
-    config.split_drafters = False  # False: every device holds the drafters whole
+    config.drafter_ways = ConfigDict()  # by drafter: devices of mesh.model that share it; 1, where
+    # none are given: every device holds it whole; 0: all, as the target
     config.ignore_generation_config = False  # True: decode without the penalties, bans and the
     # like that a checkpoint's generation_config.json asks for, which are refused otherwise
     config.tasks = ConfigDict()  # sets of queries

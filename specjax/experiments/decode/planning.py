@@ -32,6 +32,7 @@ from specjax.experiments.config.fields import (
     heads_file,
     model_names,
 )
+from specjax.experiments.config.placement import ways_of
 from specjax.experiments.decode.checks import check_decode
 from specjax.experiments.decode.strategies import common_width, load_strategies
 from specjax.models.base import LanguageModel
@@ -75,7 +76,7 @@ def plan(
     strategies = load_strategies(config)
     capacity = config.max_new_tokens + max(s.drafter.spec.width for s in strategies.values()) + 2
     plans = {
-        name: plan_model(checkpoints[name], model, config, mesh, capacity, is_split(config, name))
+        name: plan_model(checkpoints[name], model, config, mesh, capacity, ways_of(config, name))
         for name, model in found.items()
     }
     invariant = common_width(config, strategies)
@@ -85,21 +86,15 @@ def plan(
     return {"models": plans, "strategies": strategies}
 
 
-def is_split(config: ConfigDict, name: str) -> bool:
-    """Whether a model is split over the mesh."""
-    return name == "target" or config.split_drafters
-
-
 def plan_model(
     checkpoint: str,
     model: LanguageModel,
     config: ConfigDict,
     mesh: Mapping[str, int],
     capacity: int,
-    split: bool,
+    ways: int,
 ) -> ModelPlan:
-    """Parameters and bytes of one model."""
-    ways = mesh["model"] if split else 1
+    """Parameters and bytes of one model that `ways` devices share."""
     itemsize = np.dtype(checkpoint_dtype(config)).itemsize
     flat = flat_shapes(abstract_params(model, checkpoint_dtype(config)))
     sizes = {where: math.prod(shape) for where, shape in flat.items()}

@@ -25,7 +25,7 @@ MODEL_FIELDS = (
     "drafters",
     "dtype",
     "mesh",
-    "split_drafters",
+    "drafter_ways",
     "ignore_generation_config",
 )
 """Fields of a decode config that decide which models are loaded, and how."""

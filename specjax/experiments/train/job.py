@@ -289,7 +289,7 @@ def run_of(
 ) -> Run:
     """The run of a config."""
     start = subject.start
-    layout = None if start.mesh is None else Layout(start.mesh, ("target",))
+    layout = None if start.mesh is None else Layout(start.mesh, (("target", 0),))
     own = OwnSequences(
         start.model, config.max_output_tokens, setup.objective.sample_temperature, config.seed,
         config.bucket, layout,
