@@ -30,6 +30,7 @@ from specjax.decoding.summary import Statistics, summarise
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
 from specjax.models.shared_vocabulary import with_shared_vocabulary
+from specjax.parallel import padding
 from specjax.parallel.sharding import Layout, placement
 from specjax.programs import release_programs
 from specjax.streaming import Growing
@@ -53,6 +54,7 @@ def load(
     *,
     mesh: Mesh | None = None,
     ways: int = 0,
+    pad_heads: bool = False,
     fully_sharded: bool = False,
     ignore_generation_config: bool = False,
 ) -> LoadedModel:
@@ -61,8 +63,9 @@ def load(
     `dtype` is that of weights and arithmetic: float32 on CPU, bfloat16 on TPU and GPU. On a `mesh`
     (`specjax.make_mesh`) weights go from the files straight to their shards: over all devices of
     its `model` axis, or with `ways=1` whole to every device, which suits small drafters, or over
-    the part that the mesh was made with. `fully_sharded` splits them over its `data` axis too, as
-    training does (`parallel.fully_sharded`).
+    the part that the mesh was made with. `pad_heads` adds heads of zeros where these do not divide
+    (`parallel.padding`): same tokens, and their weights are split too. `fully_sharded` splits
+    weights over its `data` axis too, as training does (`parallel.fully_sharded`).
 
     A checkpoint whose `generation_config.json` asks for a repetition penalty, forced or suppressed
     tokens, beams and the like is refused, as no strategy applies them; `ignore_generation_config`
@@ -82,7 +85,10 @@ def load(
         name, dtype, where, ignore_generation_config=ignore_generation_config
     )
     tokenizer = load_tokenizer(checkpoint.path, checkpoint.model.vocab_size)
-    return LoadedModel(checkpoint.model, checkpoint.params, tokenizer, str(name), mesh, ways)
+    model, params = checkpoint.model, checkpoint.params
+    if mesh is not None and pad_heads:
+        model, params = padding.pad_heads(model, params, mesh, ways)
+    return LoadedModel(model, params, tokenizer, str(name), mesh, ways)
 
 
 @dataclasses.dataclass(frozen=True)

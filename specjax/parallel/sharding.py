@@ -55,6 +55,11 @@ def units(model: LanguageModel) -> dict[str, int]:
     }
 
 
+def undivided(model: LanguageModel, ways: int) -> dict[str, int]:
+    """The logical axes, and their parts, that `ways` does not divide: they stay whole."""
+    return {axis: count for axis, count in units(model).items() if count % ways}
+
+
 def parameter_spec(where: Where, model: LanguageModel, ways: int) -> PartitionSpec:
     """How a parameter is split over `ways` devices, which it calls `model`."""
     parts = units(model)

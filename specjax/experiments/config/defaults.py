@@ -28,6 +28,8 @@ def decode_config(**changes: Any) -> ConfigDict:
     # empty: numbers of parameters
     config.drafter_ways = ConfigDict()  # by drafter: devices of mesh.model that share it; 1, where
     # none are given: every device holds it whole; 0: all, as the target
+    config.pad_heads = False  # True: where heads do not divide by the devices that share a model,
+    # heads of zeros are added: same tokens, and each device reads fewer weights
     config.ignore_generation_config = False  # True: decode without the penalties, bans and the
     # like that a checkpoint's generation_config.json asks for, which are refused otherwise
     config.topology = ""  # of --dry_run: TPU chips to compile for, as v4:2x2x1
@@ -130,6 +132,8 @@ def select_data_config(tasks: Mapping[str, Mapping[str, Any]], **changes: Any) -
     config.mesh = ConfigDict({"data": 1, "model": 1})  # devices that split batch and weights
     config.drafter_ways = ConfigDict()  # by drafter: devices of mesh.model that share it; 1, where
     # none are given: every device holds it whole; 0: all, as the target
+    config.pad_heads = False  # True: where heads do not divide by the devices that share a model,
+    # heads of zeros are added: same tokens, and each device reads fewer weights
     config.ignore_generation_config = False  # True: decode without the penalties, bans and the
     # like that a checkpoint's generation_config.json asks for, which are refused otherwise
     config.tasks = ConfigDict()  # sets of queries

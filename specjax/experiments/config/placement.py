@@ -7,7 +7,10 @@ from ml_collections import ConfigDict
 
 from specjax.errors import UserError
 from specjax.experiments.config.fields import model_names
+from specjax.models.base import LanguageModel
 from specjax.parallel.mesh import axis_sizes, check_part, mesh_of
+from specjax.parallel.padding import padded
+from specjax.parallel.sharding import undivided
 
 
 def ways_of(config: ConfigDict, name: str) -> int:
@@ -25,6 +28,33 @@ def part_of(config: ConfigDict) -> int:
 def decode_mesh(config: ConfigDict) -> Mesh | None:
     """The mesh of a run; None for a single device."""
     return mesh_of(config.mesh.to_dict(), part_of(config))
+
+
+_PARTS = {
+    "vocabulary": "ids of the vocabulary",
+    "heads": "query heads",
+    "kv_heads": "key and value heads",
+    "width": "units of the feed-forward",
+}
+
+
+def whole_words(name: str, model: LanguageModel, ways: int, remedy: bool = False) -> str:
+    """A line about what of a model stays whole because `ways` does not divide it; empty: nothing.
+
+    `remedy` says whether heads of zeros may be added.
+    """
+    found = undivided(model, ways)
+    if not found:
+        return ""
+    if found.get("heads") == found.get("kv_heads"):
+        found.pop("kv_heads", None)
+    named = _PARTS if "kv_heads" in found else _PARTS | {"heads": "heads"}
+    *first, last = [f"{count:,} {named[axis]}" for axis, count in found.items()]
+    parts = f"{', '.join(first)} and {last}" if first else last
+    wide = padded(model, ways)
+    more = f"; config.pad_heads=True makes the heads {wide.config.num_heads}"
+    more *= remedy and wide is not model
+    return f"{name}: {parts} do not divide by {ways}, each device has them whole{more}"
 
 
 def check_ways(config: ConfigDict) -> None:

@@ -88,6 +88,7 @@ def load_models(config: ConfigDict) -> dict[str, LoadedModel]:
             dtype,
             mesh=mesh,
             ways=ways_of(config, name),
+            pad_heads=config.pad_heads,
             ignore_generation_config=config.ignore_generation_config,
         )
         for name, checkpoint in model_names(config).items()

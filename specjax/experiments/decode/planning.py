@@ -32,12 +32,13 @@ from specjax.experiments.config.fields import (
     heads_file,
     model_names,
 )
-from specjax.experiments.config.placement import ways_of
+from specjax.experiments.config.placement import ways_of, whole_words
 from specjax.experiments.decode.checks import check_decode
 from specjax.experiments.decode.strategies import common_width, load_strategies
 from specjax.models.base import LanguageModel
 from specjax.models.shared_vocabulary import with_shared_vocabulary
 from specjax.parallel.mesh import AXES, MODEL, axis_sizes
+from specjax.parallel.padding import padded
 from specjax.parallel.sharding import Layout, parameter_spec
 from specjax.training.ngram import shapes as table_shapes
 
@@ -61,10 +62,13 @@ def run(config: ConfigDict) -> dict[str, Any]:
 
 
 def shapes(config: ConfigDict) -> dict[str, LanguageModel]:
-    """Every model of the config by its name, without weights."""
+    """Every model of the config by its name, without weights, its heads padded if asked for."""
     dtype = checkpoint_dtype(config)
     ignored = {"ignore_generation_config": config.ignore_generation_config}
-    return {name: describe(at, dtype, **ignored) for name, at in model_names(config).items()}
+    found = {name: describe(at, dtype, **ignored) for name, at in model_names(config).items()}
+    if not config.pad_heads:
+        return found
+    return {name: padded(model, ways_of(config, name)) for name, model in found.items()}
 
 
 def plan(
@@ -83,6 +87,9 @@ def plan(
     for strategy in strategies.values():
         trace(found, strategy, config, width, invariant)
     show(config, mesh, plans, strategies)
+    for name, model in found.items():
+        if line := whole_words(name, model, ways_of(config, name), remedy=True):
+            print(line)
     return {"models": plans, "strategies": strategies}
 
 

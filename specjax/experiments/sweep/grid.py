@@ -26,6 +26,7 @@ MODEL_FIELDS = (
     "dtype",
     "mesh",
     "drafter_ways",
+    "pad_heads",
     "ignore_generation_config",
 )
 """Fields of a decode config that decide which models are loaded, and how."""

@@ -14,6 +14,7 @@ from specjax.checkpoints.huggingface import describe
 from specjax.errors import UserError
 from specjax.experiments.config.fields import DTYPES
 from specjax.experiments.config.memory import FLOAT, check_bytes
+from specjax.experiments.config.placement import whole_words
 from specjax.experiments.decode.planning import GIB, abstract_params
 from specjax.experiments.train.model import shape_of, tokenizer_of
 from specjax.experiments.train.objective import objective_of
@@ -40,6 +41,9 @@ def show_plan(config: ConfigDict) -> dict[str, int]:
     for name, size in found.items():
         print(f"{name:12}{size / GIB:10.3f} GiB per device")
     print(f"{'total':12}{sum(found.values()) / GIB:10.3f} GiB, activations not counted")
+    for name, each in {"model": model, "target": target}.items():
+        if each and (line := whole_words(name, each, mesh[MODEL])):
+            print(line)
     return found
 
 
