@@ -27,17 +27,24 @@ STRATEGIES = {
 }
 
 
-def pair(folder: Path, mesh: Any, ways: int) -> tuple[LoadedModel, LoadedModel]:
+def pair(folder: Path, mesh: Any, ways: int, pad: bool) -> tuple[LoadedModel, LoadedModel]:
     """A target and, as its drafter over so many ways, the same weights a little off."""
-    target = specjax.load(folder, mesh=mesh)
-    near = specjax.load(folder, mesh=mesh, ways=ways)
+    target = specjax.load(folder, mesh=mesh, pad_heads=pad)
+    near = specjax.load(folder, mesh=mesh, ways=ways, pad_heads=pad)
     params = jax.tree.map(lambda x: x * 0.9, near.params)
     return target, LoadedModel(near.model, params, None, "drafter", mesh, ways)
 
 
-def tokens(folder: Path, kind: str, strategies: list[str], mesh: Any = None, ways: int = 1) -> dict:
+def tokens(
+    folder: Path,
+    kind: str,
+    strategies: list[str],
+    mesh: Any = None,
+    ways: int = 1,
+    pad: bool = False,
+) -> dict:
     """Generated tokens by strategy."""
-    target, drafter = pair(folder, mesh, ways)
+    target, drafter = pair(folder, mesh, ways, pad)
     made = {}
     for name in strategies:
         generator = specjax.Generator(
@@ -57,9 +64,9 @@ def largest_share(tree: Any) -> dict[str, float]:
     }
 
 
-def shares(folder: Path, kind: str, mesh: Any, ways: int) -> dict[str, dict[str, float]]:
+def shares(folder: Path, kind: str, mesh: Any, ways: int, pad: bool) -> dict[str, dict[str, float]]:
     """How parameters and first caches are split."""
-    target, drafter = pair(folder, mesh, ways)
+    target, drafter = pair(folder, mesh, ways, pad)
     generator = specjax.Generator(target, {"drafter": drafter}, STRATEGIES["speculative"])
     batch = generator.batch(PROMPTS[kind], 4)
     args = (batch.tokens, batch.length, generator.keys(batch, 0), batch.limit)
@@ -74,7 +81,7 @@ def shares(folder: Path, kind: str, mesh: Any, ways: int) -> dict[str, dict[str,
 
 
 def main(folder: Path, cases: list[dict[str, Any]]) -> None:
-    """`cases`: model, kind, mesh, the drafter's ways (0: all), and names of strategies."""
+    """`cases`: model, kind, mesh, the drafter's ways (0: all), padding, names of strategies."""
     assert len(jax.devices()) == 8
     found = {"alone": {}, "tokens": [], "shares": []}
     for case in cases:
@@ -82,8 +89,9 @@ def main(folder: Path, cases: list[dict[str, Any]]) -> None:
         if name not in found["alone"]:
             found["alone"][name] = tokens(folder / name, kind, case["strategies"])
         mesh = specjax.make_mesh(case["mesh"], ways)
-        found["tokens"].append(tokens(folder / name, kind, case["strategies"], mesh, ways))
-        found["shares"].append(shares(folder / name, kind, mesh, ways))
+        where = mesh, ways, case["pad"]
+        found["tokens"].append(tokens(folder / name, kind, case["strategies"], *where))
+        found["shares"].append(shares(folder / name, kind, *where))
     print(json.dumps(found))
 
 

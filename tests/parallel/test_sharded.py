@@ -40,8 +40,14 @@ MODELS = {
     ),
     "llama": Causal(CausalConfig(**LLAMA, num_kv_heads=8)),
     "grouped": Causal(CausalConfig(**LLAMA, num_kv_heads=2, tied=True)),
+    "six": T5(
+        T5Config(
+            vocab_size=64, d_model=24, d_kv=4, d_ff=48, num_heads=6, num_layers=1,
+            num_decoder_layers=2,
+        )
+    ),
 }  # fmt: skip
-KINDS = {"t5": "encoder", "llama": "decoder", "grouped": "decoder"}
+KINDS = {"t5": "encoder", "llama": "decoder", "grouped": "decoder", "six": "encoder"}
 
 
 BOTH = ("speculative", "sampled")
@@ -52,13 +58,14 @@ def case(model: str, data: int, over: int, ways: int, strategies: Sequence[str])
     mesh = {"data": data, "model": over}
     return {
         "model": model, "kind": KINDS[model], "mesh": mesh, "ways": ways, "strategies": strategies,
+        "pad": model == "six",
     }  # fmt: skip
 
 
 FEW = [case("t5", 1, 8, 1, BOTH[:1]), case("grouped", 2, 4, 2, BOTH[1:])]
 MANY = [
     case(model, data, over, ways, BOTH)
-    for model in MODELS
+    for model in ("t5", "llama", "grouped")
     for data, over in ((1, 8), (2, 4), (4, 2))
     for ways in ((1, 0) if over == 2 else (1, 2, 0))
 ]
@@ -86,7 +93,7 @@ def check_shares(one: dict[str, Any], shares: dict[str, dict[str, float]]) -> No
     """Each device holds its part of the target, and of the drafter when that is split."""
     data, over = one["mesh"]["data"], one["mesh"]["model"]
     config = MODELS[one["model"]].config
-    kv_heads = getattr(config, "num_kv_heads", config.num_heads)
+    kv_heads = getattr(config, "num_kv_heads", config.num_heads) if not one["pad"] else 8
     for name, ways in (("target", over), ("drafter", one["ways"] or over)):
         heads = ways if kv_heads % ways == 0 else 1
         kernels = {p: s for p, s in shares[name].items() if "kernel" in p or "embedding" in p}
@@ -110,6 +117,12 @@ def test_the_same_tokens_on_eight_devices_as_on_one(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_same_tokens_on_every_mesh(tmp_path: Path) -> None:
     check(on_eight_devices(tmp_path, MANY), MANY)
+
+
+@pytest.mark.slow
+def test_six_heads_padded_to_eight_give_the_same_tokens(tmp_path: Path) -> None:
+    cases = [case("six", 1, 8, 1, BOTH), case("six", 2, 4, 0, BOTH)]
+    check(on_eight_devices(tmp_path, cases), cases)
 
 
 GPT2 = CausalConfig(
