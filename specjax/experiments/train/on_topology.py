@@ -62,7 +62,7 @@ def step_entry(config: ConfigDict, setup_of: SetupOf, mesh: Mesh, most: int) -> 
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
         return refusal(error)
-    memory, said = memory_of(compiled), audit(compiled.as_text())
+    memory, said = memory_of(compiled), audit(compiled.as_text(), rounds=False)
     return {
         "memory": dataclasses.asdict(memory),
         "fits": memory.total <= most,
