@@ -132,9 +132,11 @@ def collectives_of(program: Program, names: tuple[str, ...]) -> dict[str, int]:
     seen = set()
     for where, instruction in program.instructions(names):
         if found := _COLLECTIVE.fullmatch(instruction.opcode):
-            kind = "reduce-scatter" if where.startswith(_SCATTERED) else found[1]
+            if where.startswith(_SCATTERED):
+                seen.add(("reduce-scatter", where))
+                continue
             channel = _CHANNEL.search(instruction.attributes)
-            seen.add((kind, channel[1] if channel else (where, instruction.name)))
+            seen.add((found[1], channel[1] if channel else (where, instruction.name)))
     return dict(sorted(collections.Counter(kind for kind, _ in seen).items()))
 
 
