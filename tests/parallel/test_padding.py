@@ -8,9 +8,10 @@ import jax
 import numpy as np
 import pytest
 
-from specjax.experiments.config.defaults import decode_config
+from specjax.experiments.config.defaults import decode_config, train_config
 from specjax.experiments.config.placement import whole_words
 from specjax.experiments.decode import planning
+from specjax.experiments.train.planning import show_plan
 from specjax.models.base import LanguageModel
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
@@ -107,3 +108,19 @@ def test_a_plan_says_what_does_not_divide_or_pads_it(capsys) -> None:
     assert "do not divide" not in capsys.readouterr().out
     assert after.parameter_bytes < 0.6 * before.parameter_bytes
     assert after.cache_bytes < 0.2 * before.cache_bytes
+
+
+def test_a_plan_of_training_says_what_cannot_be_fully_sharded(capsys) -> None:
+    config = train_config(
+        model={"checkpoint": "google/t5-v1_1-small"}, mesh={"data": 4, "model": 2}
+    )
+    whole = show_plan(config)
+    assert "whole" not in capsys.readouterr().out
+    config.fully_sharded = False
+    assert 3.9 < show_plan(config)["parameters"] / whole["parameters"] < 4
+    capsys.readouterr()
+    config.update(fully_sharded=True, mesh={"data": 5, "model": 3})
+    show_plan(config)
+    said = capsys.readouterr().out
+    assert "1,024 units of the feed-forward do not divide by 3, each device has them whole" in said
+    assert "config.mesh.data 5 divides, and are whole over it" in said

@@ -11,6 +11,7 @@ from jax.sharding import PartitionSpec
 from ml_collections import ConfigDict
 
 from specjax.checkpoints.huggingface import describe
+from specjax.checkpoints.tensors import flat_shapes
 from specjax.errors import UserError
 from specjax.experiments.config.fields import DTYPES
 from specjax.experiments.config.memory import FLOAT, check_bytes
@@ -42,9 +43,30 @@ def show_plan(config: ConfigDict) -> dict[str, int]:
         print(f"{name:12}{size / GIB:10.3f} GiB per device")
     print(f"{'total':12}{sum(found.values()) / GIB:10.3f} GiB, activations not counted")
     for name, each in {"model": model, "target": target}.items():
-        if each and (line := whole_words(name, each, mesh[MODEL])):
-            print(line)
+        if each:
+            lines = whole_words(name, each, mesh[MODEL]), whole_over_data(config, name, each)
+            print(*filter(None, lines), sep="\n", end="\n" if any(lines) else "")
     return found
+
+
+def whole_over_data(config: ConfigDict, name: str, model: LanguageModel) -> str:
+    """A line about the matrices that cannot be fully sharded; empty: none, or nothing is."""
+    mesh = mesh_sizes(config)
+    if not config.fully_sharded or mesh[DATA] == 1:
+        return ""
+    shapes = flat_shapes(abstract_params(model, jnp.float32))
+    matrices = {where: shape for where, shape in shapes.items() if len(shape) > 1}
+    whole = [
+        where
+        for where, shape in matrices.items()
+        if DATA not in full_spec(where, shape, model, mesh[DATA], mesh[MODEL])
+    ]
+    if not whole:
+        return ""
+    return (
+        f"{name}: {len(whole)} of {len(matrices)} matrices, as {'.'.join(whole[0])}, have no whole"
+        f" axis that config.mesh.data {mesh[DATA]} divides, and are whole over it"
+    )
 
 
 def check_memory(config: ConfigDict) -> None:
