@@ -77,8 +77,8 @@ def full_spec(
     biases) stay whole: they are too small to be worth a collective. Parameters may also be those
     beside a model, as of parallel heads: of these an axis is split that `ways` divides.
     """
-    named = parameter_spec(where, model, ways)
-    axes = [axis if size % ways == 0 else None for axis, size in zip(named, shape, strict=False)]
+    spec = parameter_spec(where, model, ways)
+    axes = [axis if size % ways == 0 else None for axis, size in zip(spec, shape, strict=False)]
     axes += [None] * (len(shape) - len(axes))
     free = [i for i, size in enumerate(shape) if axes[i] is None and size % data == 0]
     if len(shape) > 1 and free:
