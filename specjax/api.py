@@ -30,6 +30,7 @@ from specjax.decoding.summary import Statistics, summarise
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
 from specjax.models.shared_vocabulary import with_shared_vocabulary
+from specjax.parallel import padding
 from specjax.parallel.sharding import Layout, placement
 from specjax.programs import release_programs
 from specjax.streaming import Growing
@@ -44,7 +45,7 @@ class LoadedModel:
     tokenizer: Any = None
     name: str = "model"
     mesh: Mesh | None = None  # None: on one device
-    split: bool = True  # over the mesh's `model` axis; False: replicated
+    ways: int = 0  # devices of the mesh's `model` axis that share it; 0: all, 1: each has all of it
 
 
 def load(
@@ -52,14 +53,19 @@ def load(
     dtype: Any = jnp.float32,
     *,
     mesh: Mesh | None = None,
-    split: bool = True,
+    ways: int = 0,
+    pad_heads: bool = False,
+    fully_sharded: bool = False,
     ignore_generation_config: bool = False,
 ) -> LoadedModel:
     """Loads a model and its tokenizer from a Hugging Face directory or hub id.
 
     `dtype` is that of weights and arithmetic: float32 on CPU, bfloat16 on TPU and GPU. On a `mesh`
-    (`specjax.make_mesh`) weights go from the files straight to their shards, or with `split=False`
-    whole to every device, which suits small drafters.
+    (`specjax.make_mesh`) weights go from the files straight to their shards: over all devices of
+    its `model` axis, or with `ways=1` whole to every device, which suits small drafters, or over
+    the part that the mesh was made with. `pad_heads` adds heads of zeros where these do not divide
+    (`parallel.padding`): same tokens, and their weights are split too. `fully_sharded` splits
+    weights over its `data` axis too, as training does (`parallel.fully_sharded`).
 
     A checkpoint whose `generation_config.json` asks for a repetition penalty, forced or suppressed
     tokens, beams and the like is refused, as no strategy applies them; `ignore_generation_config`
@@ -73,12 +79,16 @@ def load(
     if not isinstance(mesh, Mesh | None):
         raise UserError(f"mesh is {mesh!r}; it must be what specjax.make_mesh returns, or None")
     dtype = checked_dtype(dtype)
-    where = None if mesh is None else placement(mesh, split)
+    check_integer("ways", ways, 0)
+    where = None if mesh is None else placement(mesh, ways, fully_sharded)
     checkpoint = huggingface.load(
         name, dtype, where, ignore_generation_config=ignore_generation_config
     )
     tokenizer = load_tokenizer(checkpoint.path, checkpoint.model.vocab_size)
-    return LoadedModel(checkpoint.model, checkpoint.params, tokenizer, str(name), mesh, split)
+    model, params = checkpoint.model, checkpoint.params
+    if mesh is not None and pad_heads:
+        model, params = padding.pad_heads(model, params, mesh, ways)
+    return LoadedModel(model, params, tokenizer, str(name), mesh, ways)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -352,7 +362,7 @@ def _layout(loaded: Mapping[str, LoadedModel]) -> Layout | None:
             raise UserError(f"drafter {name!r} is on another mesh than the target")
     if mesh is None:
         return None
-    return Layout(mesh, tuple(name for name, entry in loaded.items() if entry.split))
+    return Layout(mesh, tuple((name, entry.ways) for name, entry in loaded.items()))
 
 
 @jax.jit

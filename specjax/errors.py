@@ -1,5 +1,9 @@
-"""The one exception for a user's mistake: shown as a single sentence, exit code 2."""
+"""The exceptions that are shown as a single sentence: a user's mistake, and a run told to end."""
 
 
 class UserError(ValueError):
     """Bad input from a config, flag or file; names the field, the value and what is allowed."""
+
+
+class AskedToEnd(Exception):
+    """A run that SIGTERM has ended, as before a preemption; what it left can be gone on from."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -95,6 +97,34 @@ def from_first(value: Any) -> Any:
     size = int(multihost_utils.broadcast_one_to_all(np.int32(len(text))))
     sent = text if is_first() else np.zeros(size, np.uint8)
     return json.loads(np.asarray(multihost_utils.broadcast_one_to_all(sent)).tobytes())
+
+
+def any_process(flag: bool) -> bool:
+    """Whether it is so in some process; all must call it."""
+    return bool(np.any(multihost_utils.process_allgather(np.asarray(flag)))) if several() else flag
+
+
+@contextlib.contextmanager
+def noting_sigterm() -> Iterator[Callable[[], bool]]:
+    """Says whether SIGTERM has come, in place of being ended by it; a second one ends.
+
+    Only the main thread may handle signals: elsewhere nothing changes.
+    """
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+    before = signal.getsignal(signal.SIGTERM)
+
+    def note(number: int, frame: Any) -> None:
+        asked.set()
+        signal.signal(signal.SIGTERM, before)
+
+    signal.signal(signal.SIGTERM, note)
+    try:
+        yield asked.is_set
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def whole(x: jax.Array) -> np.ndarray:

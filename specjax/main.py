@@ -22,7 +22,7 @@ from specjax.core.registry import (
     RULES,
     TASKS,
 )
-from specjax.errors import UserError
+from specjax.errors import AskedToEnd, UserError
 from specjax.experiments import DISTRIBUTED, JOBS
 from specjax.experiments.config.command_line import Request, help_text, parse
 from specjax.experiments.config.templates import check_shape
@@ -37,6 +37,9 @@ REGISTRIES = (DRAFTERS, READERS, RULES, OBJECTIVES, TASKS, METRICS, FAMILIES)
 
 PLAN = "plan.json"
 """In the workdir: what `--dry_run` found of a topology."""
+
+SIGTERM = 143
+"""Exit code after SIGTERM, as shells have it; launchers start such a run again."""
 
 _EXHAUSTED = "RESOURCE_EXHAUSTED"
 """In XLA's word about a device without memory."""
@@ -71,6 +74,9 @@ def main(argv: list[str]) -> int:
         words = next(iter(str(error).splitlines()), "no more could be had")
         print(f"specjax: memory is not enough: {words}; try smaller batches", file=sys.stderr)
         return 2
+    except AskedToEnd as error:
+        print(f"specjax: {error}", file=sys.stderr)
+        return SIGTERM
     except KeyboardInterrupt:
         print("specjax: interrupted", file=sys.stderr)
         return 130

@@ -18,6 +18,10 @@ _COLLECTIVE = re.compile(
     r"(all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute|collective-broadcast)"
     r"(-start)?"
 )
+_CHANNEL = re.compile(r"channel_id=(\d+)")
+_SCATTERED = "all-reduce-scatter"
+"""How XLA calls the fusion that a reduce-scatter is on TPUs."""
+
 _PARAMETER = re.compile(r"params\['([^']*)'\]")
 _SILENT = ("get-tuple-element", "parameter", "tuple", "while", "conditional", "call", "bitcast")
 """Instructions that read nothing themselves."""
@@ -91,10 +95,11 @@ def memory_of(compiled: Any) -> Memory:
     )
 
 
-def audit(text: str) -> Audit:
-    """The audit of `compiled.as_text()`."""
+def audit(text: str, *, rounds: bool = True) -> Audit:
+    """The audit of `compiled.as_text()`; a program without `rounds`, as a step of training, may
+    have loops too, and is counted as a whole."""
     program = parse(text)
-    body = program.largest_loop()
+    body = program.largest_loop() if rounds else None
     inside = () if body is None else program.within(body)
     fused = program.within(body or program.entry, fused=True)
     return Audit(
@@ -120,13 +125,19 @@ def copies_of(program: Program, inside: tuple[str, ...]) -> tuple[Copy, ...]:
 
 
 def collectives_of(program: Program, names: tuple[str, ...]) -> dict[str, int]:
-    """How many collectives of each kind the computations have."""
-    counted = collections.Counter(
-        found[1]
-        for _, instruction in program.instructions(names)
-        if (found := _COLLECTIVE.fullmatch(instruction.opcode))
-    )
-    return dict(sorted(counted.items()))
+    """How many collectives of each kind the computations have.
+
+    One that runs beside other work stands there in several pieces, which have its channel.
+    """
+    seen = set()
+    for where, instruction in program.instructions(names):
+        if found := _COLLECTIVE.fullmatch(instruction.opcode):
+            if where.startswith(_SCATTERED):
+                seen.add(("reduce-scatter", where))
+                continue
+            channel = _CHANNEL.search(instruction.attributes)
+            seen.add((found[1], channel[1] if channel else (where, instruction.name)))
+    return dict(sorted(collections.Counter(kind for kind, _ in seen).items()))
 
 
 def wide_products(program: Program, names: tuple[str, ...]) -> int:

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 
 import jax
 from jax.experimental import topologies
-from jax.sharding import AxisType, Mesh
+from jax.sharding import Mesh
 
 from specjax.accelerators.chips import CHIPS, Chip
 from specjax.errors import UserError
-from specjax.parallel.mesh import AXES, axis_sizes
+from specjax.parallel.mesh import axis_sizes, mesh_over
 
 _SHAPE = re.compile(r"[1-9]\d{0,3}(x[1-9]\d{0,3})+")
 
@@ -37,7 +37,7 @@ class Topology:
     chip: Chip
     devices: tuple[jax.Device, ...]
 
-    def mesh(self, shape: Mapping[str, int]) -> Mesh:
+    def mesh(self, shape: Mapping[str, int], part: int = 0) -> Mesh:
         """The mesh of a run on all of its devices.
 
         Raises:
@@ -50,8 +50,7 @@ class Topology:
                 f"config.mesh is {dict(shape)}, {wanted} devices; config.topology {self.name!r} has"
                 f" {found}, as with --config.mesh.model={found}"
             )
-        types = (AxisType.Auto,) * len(AXES)
-        return jax.make_mesh(sizes, AXES, axis_types=types, devices=self.devices)
+        return mesh_over(self.devices, sizes, part)
 
 
 def check_name(name: str) -> tuple[Chip, tuple[int, ...]]:

@@ -1,27 +1,38 @@
-"""The device mesh: `data` splits the batch, `model` splits weights and caches."""
+"""The device mesh: `data` splits the batch, `model` splits weights and caches.
+
+Where a model is to be split over a part of `model`, that axis is two: `group` and `part`. Devices
+of a part are neighbours; every group holds the model once.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax
 from jax.sharding import AxisType, Mesh
 
 from specjax import hosts
+from specjax.checks import check_integer
 from specjax.errors import UserError
 
 DATA, MODEL = "data", "model"
+GROUP, PART = "group", "part"
 AXES = (DATA, MODEL)
+"""What configs and callers name."""
 
 
-def make_mesh(shape: Mapping[str, int]) -> Mesh:
+def make_mesh(shape: Mapping[str, int], part: int = 0) -> Mesh:
     """A mesh over the first devices, for instance of shape `{"data": 1, "model": 8}`.
 
+    With `part` a model may also be split over so many devices of `model` (`load(ways=part)`).
+
     Raises:
-      UserError: when an axis is unknown, a size is no positive integer, or devices are too few.
+      UserError: when an axis is unknown, a size is no positive integer, devices are too few, or
+        `part` does not divide `model`.
     """
     sizes = axis_sizes(shape)
+    check_part("part", part, sizes[1])
     wanted, there = math.prod(sizes), len(jax.devices())
     if wanted > there:
         raise UserError(
@@ -32,14 +43,53 @@ def make_mesh(shape: Mapping[str, int]) -> Mesh:
             f"config.mesh {dict(shape)} is {wanted} of {there} devices; with several processes it"
             " must be all of them"
         )
-    devices = jax.devices()[:wanted]
-    return jax.make_mesh(sizes, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
+    return mesh_over(jax.devices()[:wanted], sizes, part)
 
 
-def mesh_of(shape: Mapping[str, int]) -> Mesh | None:
+def mesh_over(devices: Sequence[jax.Device], sizes: tuple[int, int], part: int = 0) -> Mesh:
+    """The mesh of these devices; `sizes` are those of AXES."""
+    data, model = sizes
+    names, shape = AXES, sizes
+    if part not in (0, 1, model):
+        names, shape = (DATA, GROUP, PART), (data, model // part, part)
+    return jax.make_mesh(shape, names, axis_types=(AxisType.Auto,) * len(names), devices=devices)
+
+
+def mesh_of(shape: Mapping[str, int], part: int = 0) -> Mesh | None:
     """A mesh of that shape; None for a single device."""
     alone = math.prod(axis_sizes(shape)) == 1 and not hosts.several()
-    return None if alone else make_mesh(shape)
+    return None if alone else make_mesh(shape, part)
+
+
+def check_part(where: str, part: int, model: int) -> None:
+    """Refuses a part of the `model` axis that it cannot be cut into.
+
+    Raises:
+      UserError: naming the field (`where`), the value and what is allowed.
+    """
+    check_integer(where, part, 0)
+    if part and model % part:
+        allowed = ", ".join(str(n) for n in range(1, model + 1) if model % n == 0)
+        raise UserError(
+            f"{where} is {part}; it must be 0 (all) or divide the mesh's model axis: {allowed}"
+        )
+
+
+def axes_over(mesh: Mesh, ways: int) -> tuple[str, ...]:
+    """The axes of a mesh that a model is split over; `ways` are devices, 0 all, 1 none.
+
+    Raises:
+      UserError: when the mesh has no such part.
+    """
+    every = (MODEL,) if MODEL in mesh.shape else (GROUP, PART)
+    there = {0: every, 1: (), mesh.shape.get(PART): (PART,)}
+    there[math.prod(mesh.shape[axis] for axis in every)] = every
+    if ways not in there:
+        raise UserError(
+            f"ways is {ways}; it must be 0 (all), 1 (whole on every device) or the part that"
+            " specjax.make_mesh was given"
+        )
+    return there[ways]
 
 
 def axis_sizes(shape: Mapping[str, int]) -> tuple[int, ...]:

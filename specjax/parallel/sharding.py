@@ -1,13 +1,15 @@
 """Where parameters, caches and rows lie on a mesh.
 
 Tensor parallelism by logical axes: attention heads, feed-forward width and vocabulary are split
-over `model`, rows over `data`. Attention and feed-forward end in a matrix whose input is split, so
-XLA adds one all-reduce for each. An axis that does not divide evenly stays whole.
+over `model`, or for a model of its own over a part of it, rows over `data`. Attention and
+feed-forward end in a matrix whose input is split, so XLA adds one all-reduce for each. An axis that
+does not divide evenly stays whole.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
@@ -16,7 +18,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from specjax.models.base import Cache, LanguageModel
 from specjax.models.families.family import Where
-from specjax.parallel.mesh import DATA, MODEL
+from specjax.parallel.mesh import DATA, MODEL, axes_over
 
 PARAMETERS: dict[Where, tuple[str | None, ...]] = {
     ("embedding",): ("vocabulary", None),
@@ -53,26 +55,46 @@ def units(model: LanguageModel) -> dict[str, int]:
     }
 
 
+def undivided(model: LanguageModel, ways: int) -> dict[str, int]:
+    """The logical axes, and their parts, that `ways` does not divide: they stay whole."""
+    return {axis: count for axis, count in units(model).items() if count % ways}
+
+
 def parameter_spec(where: Where, model: LanguageModel, ways: int) -> PartitionSpec:
-    """How a parameter is split when the `model` axis has size `ways`."""
+    """How a parameter is split over `ways` devices, which it calls `model`."""
     parts = units(model)
     return PartitionSpec(
         *(MODEL if axis and parts[axis] % ways == 0 else None for axis in logical_axes(where))
     )
 
 
+def full_spec(
+    where: Where, shape: tuple[int, ...], model: LanguageModel, data: int, ways: int
+) -> PartitionSpec:
+    """How a parameter is split over `data` devices too, when it is fully sharded.
+
+    Of the axes that are whole and that `data` divides the largest one is split. Vectors (norms,
+    biases) stay whole: they are too small to be worth a collective. Parameters may also be those
+    beside a model, as of parallel heads: of these an axis is split that `ways` divides.
+    """
+    spec = parameter_spec(where, model, ways)
+    axes = [axis if size % ways == 0 else None for axis, size in zip(spec, shape, strict=False)]
+    axes += [None] * (len(shape) - len(axes))
+    free = [i for i, size in enumerate(shape) if axes[i] is None and size % data == 0]
+    if len(shape) > 1 and free:
+        axes[max(free, key=shape.__getitem__)] = DATA
+    return PartitionSpec(*axes)
+
+
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """A mesh and the names of the models that are split over it; the others are replicated."""
+    """A mesh, and how many devices of its `model` axis each model is split over (0: all)."""
 
     mesh: jax.sharding.Mesh
-    split: tuple[str, ...]
+    ways: tuple[tuple[str, int], ...]  # by model's name
 
-    def sharding(self, *axes: str | None) -> NamedSharding:
+    def sharding(self, *axes: str | tuple[str, ...] | None) -> NamedSharding:
         return NamedSharding(self.mesh, PartitionSpec(*axes))
-
-    def _fitting(self, size: int, axis: str) -> str | None:
-        return axis if size % self.mesh.shape[axis] == 0 else None
 
     def rows(self, tree: Any) -> Any:
         """Arrays [B, ...] with their rows split over `data`; scalars are left alone."""
@@ -85,15 +107,18 @@ class Layout:
         return jax.tree.map(place, tree)
 
     def cache(self, name: str, cache: Cache) -> Cache:
-        """A cache with rows split over `data` and, for a split model, heads over `model`.
+        """A cache with rows split over `data`, heads as those of the model's weights.
 
         Keys and values are its arrays of four axes, head-major [B, H, C, d].
         """
 
+        axes = axes_over(self.mesh, dict(self.ways)[name])
+        ways = math.prod(self.mesh.shape[axis] for axis in axes)
+
         def place(x: jax.Array) -> jax.Array:
             if x.ndim != 4:
                 return x
-            heads = self._fitting(x.shape[1], MODEL) if name in self.split else None
+            heads = axes if x.shape[1] % ways == 0 else None
             return jax.lax.with_sharding_constraint(x, self.sharding(DATA, heads))
 
         return Cache(jax.tree.map(place, cache.data), self.rows(cache.length))
@@ -113,26 +138,53 @@ def own_rows(mesh: jax.sharding.Mesh | None, count: int) -> np.ndarray:
     return np.concatenate([np.arange(*each) for each in sorted(held)])
 
 
-def placement(mesh: jax.sharding.Mesh, split: bool) -> Any:
-    """Says for `checkpoints.load` where each parameter of a model goes."""
+def placement(mesh: jax.sharding.Mesh, ways: int = 0, fully_sharded: bool = False) -> Any:
+    """Says for `checkpoints.load` where each parameter of a model goes.
+
+    `ways` are the devices of the `model` axis that it is split over: 0 all, 1 none.
+
+    Raises:
+      UserError: when the mesh has no such part.
+    """
+    axes = axes_over(mesh, ways)
+    size = math.prod(mesh.shape[axis] for axis in axes)
 
     def of_model(model: LanguageModel) -> Any:
         def where_to(where: Where, shape: tuple[int, ...]) -> NamedSharding:
-            ways = mesh.shape[MODEL]
-            spec = parameter_spec(where, model, ways) if split else PartitionSpec()
-            return NamedSharding(mesh, spec)
+            if fully_sharded:
+                spec = full_spec(where, shape, model, mesh.shape[DATA], size)
+            else:
+                spec = parameter_spec(where, model, size) if axes else PartitionSpec()
+            return NamedSharding(mesh, named(spec, axes))
 
         return where_to
 
     return of_model
 
 
-def parameter_shardings(mesh: jax.sharding.Mesh, model: LanguageModel) -> Any:
-    """The sharding of every parameter of a model that is split over the mesh, as a tree."""
-    where_to = placement(mesh, True)(model)
+def named(spec: PartitionSpec, axes: tuple[str, ...]) -> PartitionSpec:
+    """The spec in which `model` is the axes that a mesh has for it."""
+    if axes == (MODEL,):
+        return spec
+    return PartitionSpec(*(axes or None if axis == MODEL else axis for axis in spec))
 
-    def leaf(path: tuple[Any, ...], value: jax.ShapeDtypeStruct) -> NamedSharding:
+
+def parameter_shardings(
+    mesh: jax.sharding.Mesh,
+    model: LanguageModel,
+    fully_sharded: bool = False,
+    tree: Any = None,
+    ways: int = 0,
+) -> Any:
+    """The sharding of every parameter of a model on the mesh (`placement`), as a tree.
+
+    `tree` are other parameters than the model's alone, as those of heads on it.
+    """
+    where_to = placement(mesh, ways, fully_sharded)(model)
+
+    def leaf(path: tuple[Any, ...], value: Any) -> NamedSharding:
         return where_to(tuple(key.key for key in path), value.shape)
 
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
-    return jax.tree_util.tree_map_with_path(leaf, shapes)
+    if tree is None:
+        tree = jax.eval_shape(model.init, jax.random.key(0))
+    return jax.tree_util.tree_map_with_path(leaf, tree)

@@ -12,6 +12,7 @@ import optax
 from flax import struct
 
 from specjax.models.base import LanguageModel, Params
+from specjax.parallel.fully_sharded import FullySharded
 from specjax.training.objective import Frozen, Objective, TrainingBatch
 from specjax.training.optimizer import Optimizer
 
@@ -36,6 +37,7 @@ class Setup:
     dropout: bool = False
     seed: int = 0
     dtype: Any = None  # of the arithmetic; None: the model's own
+    sharded: FullySharded | None = None  # None: parameters are whole over the mesh's `data` axis
 
     @property
     def computed(self) -> LanguageModel:
@@ -48,6 +50,23 @@ class Setup:
             return self.model
         config = dataclasses.replace(self.model.config, dtype=self.dtype)
         return dataclasses.replace(self.model, config=config)
+
+    def parts(self, tree: Params) -> Params:
+        """Parameters or gradients, of which each device has its part."""
+        return self.sharded.parts(tree, self.model) if self.sharded else tree
+
+    def whole(self, params: Params) -> Params:
+        """Parameters to compute with."""
+        return self.sharded.whole(params, self.model) if self.sharded else params
+
+    def whole_frozen(self, frozen: Frozen) -> Frozen:
+        """Frozen models to compute with."""
+        if self.sharded is None:
+            return frozen
+        return {
+            name: each.replace(params=self.sharded.whole(each.params, each.model))
+            for name, each in frozen.items()
+        }
 
     def start(self, params: Params) -> TrainState:
         """The state before the first step."""
@@ -67,7 +86,7 @@ def train_step(
     total, count, gradient = sums(setup, state.params, frozen, batch, key)
     gradient = jax.tree.map(lambda g: g / jnp.maximum(count, 1), gradient)
     updates, optimizer = setup.optimizer.make().update(gradient, state.optimizer, state.params)
-    params = optax.apply_updates(state.params, updates)
+    params = setup.parts(optax.apply_updates(state.params, updates))
     report = {"loss": total / jnp.maximum(count, 1), "gradient": optax.global_norm(gradient)}
     report["positions"] = count
     return TrainState(params, optimizer, state.step + 1), report
@@ -82,10 +101,11 @@ def sums(
         own = jax.random.fold_in(key, index) if setup.dropout else None
 
         def loss(params: Params) -> tuple[jax.Array, jax.Array]:
-            return setup.objective.sums(setup.computed, params, frozen, part, own)
+            models = setup.whole(params), setup.whole_frozen(frozen)
+            return setup.objective.sums(setup.computed, *models, part, own)
 
         (total, count), gradient = jax.value_and_grad(loss, has_aux=True)(params)
-        return total, count, gradient
+        return total, count, setup.parts(gradient)
 
     if setup.accumulate == 1:
         return of_part(batch, 0)
@@ -103,4 +123,5 @@ def evaluate_batch(
     setup: Setup, params: Params, frozen: Frozen, batch: TrainingBatch
 ) -> tuple[jax.Array, jax.Array]:
     """Summed loss and number of positions without dropout."""
-    return setup.objective.sums(setup.computed, params, frozen, batch, None)
+    models = setup.whole(params), setup.whole_frozen(frozen)
+    return setup.objective.sums(setup.computed, *models, batch, None)

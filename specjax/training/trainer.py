@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from specjax import hosts
-from specjax.errors import UserError
+from specjax.errors import AskedToEnd, UserError
 from specjax.models.base import Params
 from specjax.parallel.mesh import DATA
 from specjax.training.checkpoint import Checkpoints
@@ -54,8 +55,9 @@ def fit(run: Run, workdir: Path | None = None) -> Params:
     Raises:
       UserError: when the loss is no longer a number or has grown out of hand; the last good
         checkpoint stays.
+      AskedToEnd: after SIGTERM, once the step is done and, with a `workdir`, kept.
     """
-    state = placed(run.setup.start(run.init()), run.mesh)
+    state = started(run)
     if workdir is None:
         return _train(run, state, None, None).params
     with Checkpoints(workdir / "checkpoints", run.metric, run.largest) as keeper:
@@ -67,15 +69,26 @@ def fit(run: Run, workdir: Path | None = None) -> Params:
         return state.params if best is None else keeper.restore(best, state).params
 
 
+def started(run: Run) -> TrainState:
+    """The state before the first step, where it belongs on the mesh."""
+    params = run.setup.parts(placed(run.init(), run.mesh))
+    return placed(run.setup.start(params), run.mesh)
+
+
 def _train(
     run: Run, state: TrainState, workdir: Path | None, keeper: Checkpoints | None
 ) -> TrainState:
     folder = workdir if hosts.is_first() else None
-    with Log(run.name, folder, int(state.step), run.setup.optimizer.steps) as log:
-        return _loop(run, state, log, keeper)
+    with (
+        Log(run.name, folder, int(state.step), run.setup.optimizer.steps) as log,
+        hosts.noting_sigterm() as asked,
+    ):
+        return _loop(run, state, log, keeper, asked)
 
 
-def _loop(run: Run, state: TrainState, log: Log, keeper: Checkpoints | None) -> TrainState:
+def _loop(
+    run: Run, state: TrainState, log: Log, keeper: Checkpoints | None, asked: Callable[[], bool]
+) -> TrainState:
     first, last = int(state.step), run.setup.optimizer.steps
     every = run.evaluate_every or last
     watch = Watch(run.name)
@@ -101,7 +114,25 @@ def _loop(run: Run, state: TrainState, log: Log, keeper: Checkpoints | None) -> 
             log.evaluation(step, metrics)
             if keeper:
                 keeper.save(state, {"loss": watch.loss, **metrics})
+        # Several processes must end at one step, and meet where they look at the loss anyway.
+        looking = step % LOOK_EVERY == 0 or evaluating or not hosts.several()
+        if step < last and looking and hosts.any_process(asked()):
+            _end(run, state, keeper, kept=evaluating)
     return state
+
+
+def _end(run: Run, state: TrainState, keeper: Checkpoints | None, *, kept: bool) -> NoReturn:
+    """Keeps the state, unless it is kept already, and raises."""
+    if keeper is None:
+        raise AskedToEnd(f"training {run.name} was asked to end after step {int(state.step):,}")
+    if not kept:
+        # It was not judged: any other is better.
+        keeper.save(state, {run.metric: -math.inf if run.largest else math.inf})
+    keeper.wait()
+    raise AskedToEnd(
+        f"training {run.name} was asked to end; the same command goes on from step"
+        f" {int(state.step):,}"
+    )
 
 
 @dataclasses.dataclass
@@ -147,14 +178,14 @@ def laid(tree: Any, sharding: NamedSharding) -> Any:
     return jax.tree.map(lay, tree)
 
 
-def placed(state: TrainState, mesh: Mesh | None) -> TrainState:
-    """The state with everything that has no place on the mesh yet copied to all its devices."""
+def placed(tree: Any, mesh: Mesh | None) -> Any:
+    """The tree with everything that has no place on the mesh yet copied to all its devices."""
     if mesh is None:
-        return state
+        return tree
 
     def place(x: jax.Array) -> jax.Array:
         if isinstance(x.sharding, NamedSharding):
             return x
         return laid(x, NamedSharding(mesh, PartitionSpec()))
 
-    return jax.tree.map(place, state)
+    return jax.tree.map(place, tree)

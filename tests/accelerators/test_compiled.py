@@ -95,20 +95,26 @@ def test_a_decode_copies_no_weight_and_no_cache(topology: Topology, kind: str, n
 
 
 @pytest.mark.parametrize("kind", ["t5", "llama"])
-def test_a_training_step_takes_the_place_of_its_state(topology: Topology, kind: str) -> None:
-    """What is donated is used, and gradients are summed over the rows."""
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_training_step_takes_the_place_of_its_state(
+    topology: Topology, kind: str, sharded: bool
+) -> None:
+    """What is donated is used, and gradients are summed over the rows, where each part lies."""
     config = train_config(
         model={"shape": shape_words(kind)}, mesh={"data": WAYS, "model": 1}, dtype="bfloat16",
-        batch_size=8, max_prompt_tokens=PROMPT, max_output_tokens=PROMPT,
+        batch_size=8, max_prompt_tokens=PROMPT, max_output_tokens=PROMPT, fully_sharded=sharded,
     )  # fmt: skip
     lowered = lowered_step(config, setup_of, topology.mesh(config.mesh.to_dict()))
     state = lowered.args_info[0][0]
     held = sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(state))
+    held /= WAYS if sharded else 1
     program = lowered.compile()
     memory = memory_of(program)
     assert memory.aliased >= held
     assert memory.arguments < 1.2 * held
-    assert "all-reduce" in audit(program.as_text()).collectives
+    found = audit(program.as_text(), rounds=False).collectives
+    assert "all-reduce" in found
+    assert ("all-gather" in found) == ("reduce-scatter" in found) == sharded
 
 
 def shape_words(kind: str) -> dict:

@@ -12,7 +12,8 @@ from command import ROOT, command, refused
 from ml_collections import ConfigDict
 
 from specjax.decoding.strategy import speculative
-from specjax.errors import UserError
+from specjax.errors import AskedToEnd, UserError
+from specjax.experiments import quickstart
 from specjax.experiments.config import memory
 from specjax.experiments.config.command_line import parse
 from specjax.experiments.config.defaults import decode_config, neural
@@ -50,10 +51,22 @@ def test_nothing_is_left_of_an_earlier_call() -> None:
 
 
 def test_flags_and_fields_come_in_any_order_and_form() -> None:
-    fields = ["--config.seed", "7", "--config.split_drafters"]
+    fields = ["--config.seed", "7", "--config.invariant"]
     made = parse(["specjax", *fields, "--workdir", "there", "--config", TRANSLATE])
-    assert made.config.seed == 7 and made.config.split_drafters
+    assert made.config.seed == 7 and made.config.invariant
     assert made.workdir == Path("there")
+
+
+def test_a_run_that_was_asked_to_end_says_so_and_may_be_started_again(
+    monkeypatch, tmp_path: Path
+) -> None:
+    def ended(*_: object) -> None:
+        raise AskedToEnd("training small was asked to end; the same command goes on from step 4")
+
+    monkeypatch.setattr(quickstart, "run", ended)
+    done = command(f"--workdir={tmp_path}")
+    assert (done.returncode, done.stderr.count("specjax: ")) == (143, 1)
+    assert "the same command goes on from step 4" in done.stderr
 
 
 def test_help_can_be_asked_for_twice() -> None:

@@ -173,7 +173,7 @@ def test_memory_per_device_follows_the_mesh() -> None:
     assert 0.5 <= split["target"].parameter_bytes / alone.parameter_bytes < 0.501
     assert split["drafter"].parameter_bytes == alone.parameter_bytes
     assert 0.25 <= split["target"].cache_bytes / alone.cache_bytes < 0.27
-    config.split_drafters = True
+    config.drafter_ways = {"drafter": 0}
     assert planning.run(config)["models"]["drafter"] == split["target"].__class__(
         "google/t5-v1_1-small", alone.parameters, *_bytes(split["target"])
     )

@@ -27,19 +27,24 @@ STRATEGIES = {
 }
 
 
-def pair(folder: Path, mesh: Any, split_drafter: bool) -> tuple[LoadedModel, LoadedModel]:
-    """A target and, as its drafter, the same weights a little off."""
-    target = specjax.load(folder, mesh=mesh)
-    near = specjax.load(folder, mesh=mesh, split=split_drafter)
+def pair(folder: Path, mesh: Any, ways: int, pad: bool) -> tuple[LoadedModel, LoadedModel]:
+    """A target and, as its drafter over so many ways, the same weights a little off."""
+    target = specjax.load(folder, mesh=mesh, pad_heads=pad)
+    near = specjax.load(folder, mesh=mesh, ways=ways, pad_heads=pad)
     params = jax.tree.map(lambda x: x * 0.9, near.params)
-    return target, LoadedModel(near.model, params, None, "drafter", mesh, split_drafter)
+    return target, LoadedModel(near.model, params, None, "drafter", mesh, ways)
 
 
 def tokens(
-    folder: Path, kind: str, strategies: list[str], mesh: Any = None, split_drafter: bool = False
+    folder: Path,
+    kind: str,
+    strategies: list[str],
+    mesh: Any = None,
+    ways: int = 1,
+    pad: bool = False,
 ) -> dict:
     """Generated tokens by strategy."""
-    target, drafter = pair(folder, mesh, split_drafter)
+    target, drafter = pair(folder, mesh, ways, pad)
     made = {}
     for name in strategies:
         generator = specjax.Generator(
@@ -59,11 +64,9 @@ def largest_share(tree: Any) -> dict[str, float]:
     }
 
 
-def shares(
-    folder: Path, kind: str, shape: dict[str, int], split_drafter: bool
-) -> dict[str, dict[str, float]]:
+def shares(folder: Path, kind: str, mesh: Any, ways: int, pad: bool) -> dict[str, dict[str, float]]:
     """How parameters and first caches are split."""
-    target, drafter = pair(folder, specjax.make_mesh(shape), split_drafter)
+    target, drafter = pair(folder, mesh, ways, pad)
     generator = specjax.Generator(target, {"drafter": drafter}, STRATEGIES["speculative"])
     batch = generator.batch(PROMPTS[kind], 4)
     args = (batch.tokens, batch.length, generator.keys(batch, 0), batch.limit)
@@ -78,17 +81,17 @@ def shares(
 
 
 def main(folder: Path, cases: list[dict[str, Any]]) -> None:
-    """`cases`: model, kind, mesh, whether the drafter is split, and names of strategies."""
+    """`cases`: model, kind, mesh, the drafter's ways (0: all), padding, names of strategies."""
     assert len(jax.devices()) == 8
     found = {"alone": {}, "tokens": [], "shares": []}
     for case in cases:
-        name, kind, shape = case["model"], case["kind"], case["mesh"]
+        name, kind, ways = case["model"], case["kind"], case["ways"]
         if name not in found["alone"]:
             found["alone"][name] = tokens(folder / name, kind, case["strategies"])
-        mesh = specjax.make_mesh(shape)
-        made = tokens(folder / name, kind, case["strategies"], mesh, case["split"])
-        found["tokens"].append(made)
-        found["shares"].append(shares(folder / name, kind, shape, case["split"]))
+        mesh = specjax.make_mesh(case["mesh"], ways)
+        where = mesh, ways, case["pad"]
+        found["tokens"].append(tokens(folder / name, kind, case["strategies"], *where))
+        found["shares"].append(shares(folder / name, kind, *where))
     print(json.dumps(found))
 
 

@@ -1,7 +1,11 @@
 """Trains models on meshes; run by test_sharded_training.py in a process with eight CPU devices.
 
-Prints one JSON object: by mesh how far the parameters are from those of one device, and which share
-of a split weight a device holds; and the same for a run that another mesh resumed.
+    eight_trainers.py CASES
+
+CASES is a JSON object: by name the data and model axes, the micro-batches, whether the run is fully
+sharded, its objective, and perhaps another case that goes on after half of its steps. Prints one
+JSON object: by case the losses, how far the parameters are from those of one device, the share of a
+split weight that a device holds, and its bytes of the whole state.
 """
 
 from __future__ import annotations
@@ -18,14 +22,18 @@ from typing import Any
 import jax
 import numpy as np
 
-from specjax.data.pipeline import Batches
+from specjax.data.pipeline import Batches, pad_batch
 from specjax.models.t5 import T5, T5Config
+from specjax.parallel.fully_sharded import FullySharded
 from specjax.parallel.mesh import make_mesh
 from specjax.parallel.sharding import parameter_shardings
+from specjax.training.objective import TEACHER, FrozenModel
+from specjax.training.objectives.blockwise import Blockwise
 from specjax.training.objectives.cross_entropy import CrossEntropy
+from specjax.training.objectives.distillation import Distillation
 from specjax.training.optimizer import Optimizer
-from specjax.training.step import Setup
-from specjax.training.trainer import Run, fit
+from specjax.training.step import Setup, evaluate_batch
+from specjax.training.trainer import Run, fit, on_mesh, started
 
 MODEL = T5(
     T5Config(
@@ -36,15 +44,61 @@ MODEL = T5(
 RNG = np.random.default_rng(0)
 ROWS = [(RNG.integers(2, 64, 7).tolist(), RNG.integers(2, 64, 6).tolist()) for _ in range(64)]
 STEPS = 6
+OBJECTIVES = {
+    "cross_entropy": CrossEntropy(),
+    "distillation": Distillation(),
+    "blockwise": Blockwise(heads=2, trunk="trained"),
+}
 
 
-def run(mesh: Any, accumulate: int) -> Run:
-    setup = Setup(MODEL, CrossEntropy(), Optimizer(STEPS, 1e-2, warmup=1), accumulate)
-    where = None if mesh is None else parameter_shardings(mesh, MODEL)
-    init = jax.jit(MODEL.init, out_shardings=where)
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """How a run lies on the devices."""
+
+    data: int = 1
+    model: int = 1
+    accumulate: int = 1
+    sharded: bool = False  # fully
+    objective: str = "cross_entropy"
+
+    @property
+    def mesh(self) -> Any:
+        alone = self.data * self.model == 1
+        return None if alone else make_mesh({"data": self.data, "model": self.model})
+
+
+def drawn(case: Case, seed: int) -> Any:
+    """Parameters where they belong on the mesh."""
+    mesh = case.mesh
+    where = None if mesh is None else parameter_shardings(mesh, MODEL, case.sharded)
+    return jax.jit(MODEL.init, out_shardings=where)(jax.random.key(seed))
+
+
+def run(case: Case, losses: list[float]) -> Run:
+    """A run that notes its loss before the first step and after every one."""
+    objective, mesh = OBJECTIVES[case.objective], case.mesh
+    sharded = FullySharded(mesh) if case.sharded else None
+    rates = Optimizer(STEPS, 1e-2, warmup=1)
+    setup = Setup(MODEL, objective, rates, case.accumulate, sharded=sharded)
+    heads = objective.heads_on(MODEL)
+
+    def init() -> Any:
+        params = drawn(case, 0)
+        return {"trunk": params, "heads": heads.init(jax.random.key(2))} if heads else params
+
+    frozen = {TEACHER: FrozenModel(drawn(case, 1), MODEL)} if objective.needs_teacher else {}
+    heldout = pad_batch(ROWS[:16], 8, 0, 0)
+
+    def evaluate(params: Any) -> dict[str, float]:
+        total, count = evaluate_batch(setup, params, frozen, on_mesh(heldout, mesh))
+        losses.append(float(total / count))
+        return {"loss": losses[-1], "latest": len(losses)}
+
     batches = Batches(ROWS, batch_size=16, bucket=8, seed=0, start_token=0, pad=0)
-    start = functools.partial(init, jax.random.key(0))
-    return Run("mesh", setup, start, batches.since, mesh=mesh, evaluate_every=3)
+    return Run(
+        "mesh", setup, init, batches.since, evaluate=evaluate, evaluate_every=1, frozen=frozen,
+        metric="latest", largest=True, mesh=mesh,
+    )  # fmt: skip
 
 
 def distance(first: Any, second: Any) -> float:
@@ -55,32 +109,53 @@ def distance(first: Any, second: Any) -> float:
     )
 
 
+def held(tree: Any) -> int:
+    """Bytes of a tree on the device that holds most of it."""
+    leaves = jax.tree.leaves(tree)
+    return sum(max(s.data.nbytes for s in leaf.addressable_shards) for leaf in leaves)
+
+
 def share(params: Any) -> float:
     """Share of a feed-forward weight that one device holds."""
-    leaf = params["decoder_0"]["ff"]["up"]["kernel"]
-    return max(s.data.size for s in leaf.addressable_shards) / leaf.size
+    leaf = params.get("trunk", params)["decoder_0"]["ff"]["up"]["kernel"]
+    return held(leaf) / leaf.nbytes
 
 
-def resumed(first: Any, second: Any) -> Any:
+def resumed(first: Case, second: Case, losses: list[float]) -> Any:
     """Three steps on one mesh, the rest on another one."""
     with tempfile.TemporaryDirectory() as folder:
-        whole = run(first, 1)
+        whole = run(first, losses)
         half = dataclasses.replace(whole, batches=lambda s: itertools.islice(whole.batches(s), 3))
         fit(half, Path(folder))
-        return fit(run(second, 1), Path(folder))
+        return fit(run(second, losses), Path(folder))
 
 
-def main() -> None:
-    alone = fit(run(None, 1))
-    found = {}
-    for data, ways, accumulate in ((8, 1, 1), (2, 4, 1), (1, 8, 1), (2, 4, 4)):
-        mesh = make_mesh({"data": data, "model": ways})
-        params = fit(run(mesh, accumulate))
-        found[f"{data}x{ways}/{accumulate}"] = [distance(params, alone), share(params)]
-    meshes = [make_mesh({"data": d, "model": w}) for d, w in ((2, 4), (4, 2))]
-    params = resumed(*meshes)
-    found["resumed"] = [distance(params, alone), share(params)]
+@functools.cache
+def alone(objective: str) -> Any:
+    """Losses and last parameters of one device."""
+    losses: list[float] = []
+    return losses, fit(run(Case(objective=objective), losses))
+
+
+def outcome(case: Case, later: Case | None = None) -> dict[str, Any]:
+    """What a case, and the case that goes on after it, comes to."""
+    losses: list[float] = []
+    last = later or case
+    params = resumed(case, later, losses) if later else fit(run(case, losses))
+    expected, whole = alone(case.objective)
+    return {
+        "losses": losses,
+        "expected": expected,
+        "distance": distance(params, whole),
+        "share": share(params),
+        "held": held(started(run(last, []))),
+        "held alone": held(started(run(Case(objective=case.objective), []))),
+    }
+
+
+def main(cases: dict[str, list[dict[str, Any]]]) -> None:
+    found = {name: outcome(*(Case(**each) for each in case)) for name, case in cases.items()}
     json.dump(found, sys.stdout)
 
 
-main()
+main(json.loads(sys.argv[1]))

@@ -204,3 +204,20 @@ def test_a_killed_process_ends_the_run_which_goes_on_from_its_checkpoint(
     finish(start(2, 1, training(pair, whole, STEPS, 2)))
     same_training(whole, broken, 0.0)
     assert evaluations(whole) == evaluations(broken)
+
+
+@pytest.mark.slow
+def test_processes_of_which_one_is_asked_to_end_all_keep_the_same_step(
+    pair: Path, tmp_path: Path
+) -> None:
+    """As before a preemption; then the job is started again by --retries."""
+    whole, asked = tmp_path / "whole", tmp_path / "asked"
+    more = ("--config.evaluation.every=4",)
+    run = start(2, 1, training(pair, asked, STEPS, 2, *more), "--retries=1")
+    wait_for(lambda: (asked / "checkpoints" / "4").exists(), run)
+    os.kill(python_of(run, 1), signal.SIGTERM)
+    said = finish(run)
+    assert "was asked to end; the same command goes on from step" in said
+    assert "ended with exit code 143; it is started again from its last checkpoint (1 of 1)" in said
+    finish(start(2, 1, training(pair, whole, STEPS, 2, *more)))
+    same_training(whole, asked, 0.0)

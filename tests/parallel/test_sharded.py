@@ -22,7 +22,7 @@ from specjax.models.causal import Causal, CausalConfig
 from specjax.models.families.family import family_of
 from specjax.models.rope import Rope
 from specjax.models.t5 import T5, T5Config
-from specjax.parallel.mesh import axis_sizes
+from specjax.parallel.mesh import axes_over, axis_sizes
 from specjax.parallel.sharding import logical_axes, parameter_spec
 
 SCRIPT = Path(__file__).with_name("eight_devices.py")
@@ -40,27 +40,34 @@ MODELS = {
     ),
     "llama": Causal(CausalConfig(**LLAMA, num_kv_heads=8)),
     "grouped": Causal(CausalConfig(**LLAMA, num_kv_heads=2, tied=True)),
+    "six": T5(
+        T5Config(
+            vocab_size=64, d_model=24, d_kv=4, d_ff=48, num_heads=6, num_layers=1,
+            num_decoder_layers=2,
+        )
+    ),
 }  # fmt: skip
-KINDS = {"t5": "encoder", "llama": "decoder", "grouped": "decoder"}
+KINDS = {"t5": "encoder", "llama": "decoder", "grouped": "decoder", "six": "encoder"}
 
 
 BOTH = ("speculative", "sampled")
 
 
-def case(model: str, data: int, ways: int, split: bool, strategies: Sequence[str]) -> dict:
-    mesh = {"data": data, "model": ways}
+def case(model: str, data: int, over: int, ways: int, strategies: Sequence[str]) -> dict:
+    """A mesh, and the drafter over `ways` of its `over` devices (0: all)."""
+    mesh = {"data": data, "model": over}
     return {
-        "model": model, "kind": KINDS[model], "mesh": mesh, "split": split,
-        "strategies": strategies,
+        "model": model, "kind": KINDS[model], "mesh": mesh, "ways": ways, "strategies": strategies,
+        "pad": model == "six",
     }  # fmt: skip
 
 
-FEW = [case("t5", 1, 8, False, BOTH[:1]), case("grouped", 2, 4, True, BOTH[1:])]
+FEW = [case("t5", 1, 8, 1, BOTH[:1]), case("grouped", 2, 4, 2, BOTH[1:])]
 MANY = [
-    case(model, data, ways, split, BOTH)
-    for model in MODELS
-    for data, ways in ((1, 8), (2, 4), (4, 2))
-    for split in (False, True)
+    case(model, data, over, ways, BOTH)
+    for model in ("t5", "llama", "grouped")
+    for data, over in ((1, 8), (2, 4), (4, 2))
+    for ways in ((1, 0) if over == 2 else (1, 2, 0))
 ]
 
 
@@ -87,14 +94,14 @@ def check(found: dict[str, Any], cases: list[dict[str, Any]]) -> None:
 
 def check_shares(one: dict[str, Any], shares: dict[str, dict[str, float]]) -> None:
     """Each device holds its part of the target, and of the drafter when that is split."""
-    data, ways = one["mesh"]["data"], one["mesh"]["model"]
+    data, over = one["mesh"]["data"], one["mesh"]["model"]
     config = MODELS[one["model"]].config
-    kv_heads = getattr(config, "num_kv_heads", config.num_heads)
-    heads = ways if kv_heads % ways == 0 else 1
-    for name, split in (("target", True), ("drafter", one["split"])):
+    kv_heads = getattr(config, "num_kv_heads", config.num_heads) if not one["pad"] else 8
+    for name, ways in (("target", over), ("drafter", one["ways"] or over)):
+        heads = ways if kv_heads % ways == 0 else 1
         kernels = {p: s for p, s in shares[name].items() if "kernel" in p or "embedding" in p}
         whole = {p for p, s in kernels.items() if s == 1.0}
-        if split:
+        if ways > 1:
             assert all("'k'" in p or "'v'" in p for p in whole), whole
             assert not whole or heads == 1
             assert set(kernels.values()) - {1.0} == {1 / ways}
@@ -102,7 +109,7 @@ def check_shares(one: dict[str, Any], shares: dict[str, dict[str, float]]) -> No
             assert set(kernels.values()) == {1.0}
         kept = shares[f"{name}_cache"].items()
         caches = {s for p, s in kept if "own" in p or one["kind"] == "decoder"}
-        assert caches == {1 / data / (heads if split else 1)}
+        assert caches == {1 / data / heads}
     assert set(shares["tokens"].values()) == {1 / data}
 
 
@@ -113,6 +120,12 @@ def test_the_same_tokens_on_eight_devices_as_on_one(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_same_tokens_on_every_mesh(tmp_path: Path) -> None:
     check(on_eight_devices(tmp_path, MANY), MANY)
+
+
+@pytest.mark.slow
+def test_six_heads_padded_to_eight_give_the_same_tokens(tmp_path: Path) -> None:
+    cases = [case("six", 1, 8, 1, BOTH), case("six", 2, 4, 0, BOTH)]
+    check(on_eight_devices(tmp_path, cases), cases)
 
 
 GPT2 = CausalConfig(
@@ -163,6 +176,13 @@ def test_parameters_are_split_by_whole_heads_only() -> None:
 def test_an_unusable_mesh_is_named(shape: dict[str, Any], named: str) -> None:
     with pytest.raises(specjax.UserError, match=named):
         axis_sizes(shape)
+
+
+def test_a_part_must_divide_the_models_axis() -> None:
+    with pytest.raises(specjax.UserError, match="part is 3; it must be 0 .* axis: 1, 2, 4, 8$"):
+        specjax.make_mesh({"model": 8}, 3)
+    with pytest.raises(specjax.UserError, match="ways is 2; .* the part that specjax.make_mesh"):
+        axes_over(specjax.make_mesh({"model": 1}), 2)
 
 
 def test_a_mesh_of_more_devices_than_there_are_is_refused() -> None:

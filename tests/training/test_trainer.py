@@ -20,7 +20,7 @@ import pytest
 from toy import MODEL, PAIRS, batches, loss, run
 
 from specjax.data.pipeline import pad_batch
-from specjax.errors import UserError
+from specjax.errors import AskedToEnd, UserError
 from specjax.training.checkpoint import Checkpoints
 from specjax.training.objectives.cross_entropy import CrossEntropy
 from specjax.training.optimizer import DECAYS, NAMES, Optimizer
@@ -192,6 +192,30 @@ def test_a_run_killed_at_random_moments_ends_bit_identical(tmp_path):
     assert in_a_process(killed, 0.0, "never") == 0
     final = [np.load(folder / "final.npy") for folder in (whole, killed)]
     np.testing.assert_array_equal(*final)
+
+
+def test_a_run_that_is_asked_to_end_keeps_its_step_and_goes_on(tmp_path):
+    def ask(params, step, batch):
+        if step == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return batch
+
+    before, fields = signal.getsignal(signal.SIGTERM), {"evaluate_every": 8}
+    with pytest.raises(AskedToEnd, match="asked to end; the same command goes on from step 4$"):
+        fit(run(24, prepare=ask, **fields), tmp_path)
+    assert signal.getsignal(signal.SIGTERM) is before
+    with Checkpoints(tmp_path / "checkpoints", "loss", False) as keeper:
+        assert keeper.latest() == 4
+    same(fit(run(24, **fields), tmp_path), fit(run(24, **fields)))
+
+
+def test_a_run_that_keeps_nothing_ends_too_when_it_is_asked():
+    def ask(params, step, batch):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return batch
+
+    with pytest.raises(AskedToEnd, match="asked to end after step 1$"):
+        fit(run(24, prepare=ask))
 
 
 def test_a_deepened_model_computes_the_same_until_it_is_trained():

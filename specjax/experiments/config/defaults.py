@@ -26,7 +26,10 @@ def decode_config(**changes: Any) -> ConfigDict:
     config.mesh = ConfigDict({"data": 1, "model": 1})  # devices that split batch and weights
     config.prices = ConfigDict()  # of a call by model, for the standardised walltime improvement;
     # empty: numbers of parameters
-    config.split_drafters = False  # False: every device holds the drafters whole
+    config.drafter_ways = ConfigDict()  # by drafter: devices of mesh.model that share it; 1, where
+    # none are given: every device holds it whole; 0: all, as the target
+    config.pad_heads = False  # True: where heads do not divide by the devices that share a model,
+    # heads of zeros are added: same tokens, and each device reads fewer weights
     config.ignore_generation_config = False  # True: decode without the penalties, bans and the
     # like that a checkpoint's generation_config.json asks for, which are refused otherwise
     config.topology = ""  # of --dry_run: TPU chips to compile for, as v4:2x2x1
@@ -127,7 +130,10 @@ def select_data_config(tasks: Mapping[str, Mapping[str, Any]], **changes: Any) -
     config.drafters = ConfigDict()  # more of them: name -> directory or hub id
     config.dtype = "float32"  # bfloat16 on TPU and GPU
     config.mesh = ConfigDict({"data": 1, "model": 1})  # devices that split batch and weights
-    config.split_drafters = False  # False: every device holds the drafters whole
+    config.drafter_ways = ConfigDict()  # by drafter: devices of mesh.model that share it; 1, where
+    # none are given: every device holds it whole; 0: all, as the target
+    config.pad_heads = False  # True: where heads do not divide by the devices that share a model,
+    # heads of zeros are added: same tokens, and each device reads fewer weights
     config.ignore_generation_config = False  # True: decode without the penalties, bans and the
     # like that a checkpoint's generation_config.json asks for, which are refused otherwise
     config.tasks = ConfigDict()  # sets of queries
@@ -244,6 +250,8 @@ def _add_model(config: ConfigDict) -> None:
     config.dtype = "float32"  # of the arithmetic; parameters are float32
     config.remat = False  # True: recompute layers in the backward pass, to save memory
     config.mesh = ConfigDict({"data": 1, "model": 1})  # devices that split batch and weights
+    config.fully_sharded = True  # weights, gradients and the optimiser's state are split over
+    # mesh.data too; False: whole there, which talks less where they fit
     config.topology = ""  # of --dry_run: TPU chips to compile for, as v4:2x2x1
 
 

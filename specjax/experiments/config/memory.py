@@ -15,7 +15,8 @@ from ml_collections import ConfigDict
 
 from specjax.decoding.strategy import Strategy
 from specjax.errors import UserError
-from specjax.experiments.decode.planning import GIB, is_split, plan_model
+from specjax.experiments.config.placement import ways_of
+from specjax.experiments.decode.planning import GIB, plan_model
 from specjax.models.base import LanguageModel
 from specjax.parallel.mesh import AXES, axis_sizes
 
@@ -49,7 +50,7 @@ def check_decode_memory(
     shortest = ConfigDict({**config.to_dict(), "max_prompt_tokens": config.bucket})
     capacity = config.max_new_tokens + drafted + 2
     plans = [
-        plan_model(name, model, shortest, mesh, capacity, is_split(config, name))
+        plan_model(name, model, shortest, mesh, capacity, ways_of(config, name))
         for name, model in models.items()
     ]
     needed["weights"] = sum(plan.parameter_bytes for plan in plans)

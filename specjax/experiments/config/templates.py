@@ -27,7 +27,10 @@ TEMPLATES: dict[str, Callable[[], ConfigDict]] = {
     "tune": lambda: defaults.tune_config(ConfigDict(), {}),
 }
 
-_FREE = ("base", "drafters", "grid", "prices", "shape", "space", "strategies", "sweep", "tasks")
+_FREE = (
+    "base", "drafter_ways", "drafters", "grid", "prices", "shape", "space", "strategies", "sweep",
+    "tasks",
+)  # fmt: skip
 """Groups whose fields are named by the config; where they are read they are checked."""
 
 _PARTIAL = ("data", "mesh")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ml_collections import ConfigDict
 
 from specjax.experiments.config.fields import check_fields, model_names
+from specjax.experiments.config.placement import check_ways
 from specjax.experiments.decode.strategies import check_models, load_strategies
 
 
@@ -15,4 +16,5 @@ def check_decode(config: ConfigDict) -> None:
       UserError: naming the field, the value and what is allowed.
     """
     check_fields(config)
+    check_ways(config)
     check_models(load_strategies(config), tuple(model_names(config)))

@@ -29,6 +29,7 @@ from specjax.experiments.config.fields import (
     model_names,
 )
 from specjax.experiments.config.memory import check_decode_memory
+from specjax.experiments.config.placement import decode_mesh, ways_of
 from specjax.experiments.decode import planning, results
 from specjax.experiments.decode.checks import check_decode
 from specjax.experiments.decode.data import load_data
@@ -39,7 +40,6 @@ from specjax.experiments.decode.strategies import BASELINE, common_width, load_s
 from specjax.measuring import cost
 from specjax.measuring.stopwatch import Stopwatch
 from specjax.models.base import LanguageModel
-from specjax.parallel.mesh import mesh_of
 from specjax.profiling import profile
 from specjax.programs import release_programs
 from specjax.sampling import sampling
@@ -80,14 +80,15 @@ def plan(config: ConfigDict) -> dict[str, Any] | None:
 
 def load_models(config: ConfigDict) -> dict[str, LoadedModel]:
     """Every model of the config by its name."""
-    mesh = mesh_of(config.mesh.to_dict())
+    mesh = decode_mesh(config)
     dtype = checkpoint_dtype(config)
     return {
         name: load(
             checkpoint,
             dtype,
             mesh=mesh,
-            split=name == "target" or config.split_drafters,
+            ways=ways_of(config, name),
+            pad_heads=config.pad_heads,
             ignore_generation_config=config.ignore_generation_config,
         )
         for name, checkpoint in model_names(config).items()

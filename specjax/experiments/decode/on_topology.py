@@ -16,9 +16,10 @@ from specjax.accelerators.program import Audit, WeightReads, audit, memory_of
 from specjax.accelerators.topology import Topology, described
 from specjax.decoding.state import Decoder
 from specjax.decoding.strategy import Strategy
+from specjax.experiments.config.placement import part_of, ways_of
 from specjax.experiments.config.topology import refusal, show_topology
 from specjax.experiments.decode.acceptance import acceptances
-from specjax.experiments.decode.planning import ModelPlan, is_split
+from specjax.experiments.decode.planning import ModelPlan
 from specjax.experiments.decode.programs import lowered_decode
 from specjax.experiments.decode.results import baseline_of
 from specjax.measuring.walltime import priced
@@ -57,7 +58,7 @@ def plan_on_topology(
     """
     rates = acceptances(config.acceptance, strategies)
     topology = described(config.topology)
-    mesh = topology.mesh(config.mesh.to_dict())
+    mesh = topology.mesh(config.mesh.to_dict(), part_of(config))
     show_topology(topology)
     found: dict[str, dict[str, Any]] = {}
     for name in strategies:
@@ -115,14 +116,14 @@ def round_entry(
     """Bytes, operations and least time of a round; None where it is not known before it runs."""
     if not priced(decoder):
         return None
-    data, ways = axis_sizes(config.mesh.to_dict())
+    data, _ = axis_sizes(config.mesh.to_dict())
     nothing = WeightReads(0, 0)
     shares = {
         name: Share(
             dict(decoder.models)[name],
             said.weights.get(name, nothing),
             plans[name].cache_bytes,
-            ways if is_split(config, name) else 1,
+            ways_of(config, name),
             config.batch_size // data,
         )
         for name in decoder.used

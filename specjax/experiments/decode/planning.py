@@ -32,11 +32,13 @@ from specjax.experiments.config.fields import (
     heads_file,
     model_names,
 )
+from specjax.experiments.config.placement import ways_of, whole_words
 from specjax.experiments.decode.checks import check_decode
 from specjax.experiments.decode.strategies import common_width, load_strategies
 from specjax.models.base import LanguageModel
 from specjax.models.shared_vocabulary import with_shared_vocabulary
 from specjax.parallel.mesh import AXES, MODEL, axis_sizes
+from specjax.parallel.padding import padded
 from specjax.parallel.sharding import Layout, parameter_spec
 from specjax.training.ngram import shapes as table_shapes
 
@@ -60,10 +62,13 @@ def run(config: ConfigDict) -> dict[str, Any]:
 
 
 def shapes(config: ConfigDict) -> dict[str, LanguageModel]:
-    """Every model of the config by its name, without weights."""
+    """Every model of the config by its name, without weights, its heads padded if asked for."""
     dtype = checkpoint_dtype(config)
     ignored = {"ignore_generation_config": config.ignore_generation_config}
-    return {name: describe(at, dtype, **ignored) for name, at in model_names(config).items()}
+    found = {name: describe(at, dtype, **ignored) for name, at in model_names(config).items()}
+    if not config.pad_heads:
+        return found
+    return {name: padded(model, ways_of(config, name)) for name, model in found.items()}
 
 
 def plan(
@@ -75,19 +80,17 @@ def plan(
     strategies = load_strategies(config)
     capacity = config.max_new_tokens + max(s.drafter.spec.width for s in strategies.values()) + 2
     plans = {
-        name: plan_model(checkpoints[name], model, config, mesh, capacity, is_split(config, name))
+        name: plan_model(checkpoints[name], model, config, mesh, capacity, ways_of(config, name))
         for name, model in found.items()
     }
     invariant = common_width(config, strategies)
     for strategy in strategies.values():
         trace(found, strategy, config, width, invariant)
     show(config, mesh, plans, strategies)
+    for name, model in found.items():
+        if line := whole_words(name, model, ways_of(config, name), remedy=True):
+            print(line)
     return {"models": plans, "strategies": strategies}
-
-
-def is_split(config: ConfigDict, name: str) -> bool:
-    """Whether a model is split over the mesh."""
-    return name == "target" or config.split_drafters
 
 
 def plan_model(
@@ -96,10 +99,9 @@ def plan_model(
     config: ConfigDict,
     mesh: Mapping[str, int],
     capacity: int,
-    split: bool,
+    ways: int,
 ) -> ModelPlan:
-    """Parameters and bytes of one model."""
-    ways = mesh["model"] if split else 1
+    """Parameters and bytes of one model that `ways` devices share."""
     itemsize = np.dtype(checkpoint_dtype(config)).itemsize
     flat = flat_shapes(abstract_params(model, checkpoint_dtype(config)))
     sizes = {where: math.prod(shape) for where, shape in flat.items()}

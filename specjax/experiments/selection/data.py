@@ -26,6 +26,7 @@ from specjax.experiments.config.fields import (
     check_rows_per_device,
 )
 from specjax.experiments.config.memory import check_decode_memory
+from specjax.experiments.config.placement import check_ways
 from specjax.experiments.config.settings import check_settings, write_settings
 from specjax.experiments.config.templates import check_group
 from specjax.experiments.decode.data import data_words
@@ -111,6 +112,7 @@ def check(config: ConfigDict) -> tuple[dict[str, LanguageModel], dict[str, Strat
     check_integers(config, _LEAST)
     check_choices(config, {"dtype": tuple(DTYPES)})
     check_rows_per_device(config, "batch_size")
+    check_ways(config)
     check_tasks(config)
     check_groups(config, "strategies")
     models = shapes(config)

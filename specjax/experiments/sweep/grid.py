@@ -25,7 +25,8 @@ MODEL_FIELDS = (
     "drafters",
     "dtype",
     "mesh",
-    "split_drafters",
+    "drafter_ways",
+    "pad_heads",
     "ignore_generation_config",
 )
 """Fields of a decode config that decide which models are loaded, and how."""

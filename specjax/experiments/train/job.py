@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from specjax import hosts
@@ -37,10 +38,11 @@ from specjax.experiments.train.model import check_start, load_start
 from specjax.experiments.train.objective import frozen_of, needing_teacher, objective_of
 from specjax.experiments.train.on_topology import plan_on_topology
 from specjax.experiments.train.planning import check_memory, show_plan
-from specjax.experiments.train.scores import Heldout, Scores, acceptance_name
+from specjax.experiments.train.scores import Heldout, Scores, acceptance_name, decodable
 from specjax.experiments.train.subject import Subject, subject_of
 from specjax.measuring.environment import environment
 from specjax.models.base import Params
+from specjax.parallel.fully_sharded import FullySharded, gathered
 from specjax.parallel.mesh import mesh_of
 from specjax.parallel.sharding import Layout, own_rows
 from specjax.training.log import evaluations
@@ -77,6 +79,9 @@ _RANGES = {
     "optimizer.weight_decay": (0.0, 1e3),
 }
 
+PLACES = ("mesh", "fully_sharded")
+"""Fields that a run may change when it goes on: its checkpoints fit any layout."""
+
 HOTTEST = 2.0
 """Temperature beyond which texts are noise, and acceptance says nothing."""
 
@@ -84,12 +89,10 @@ HOTTEST = 2.0
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     """Trains to the end, or goes on where the workdir's run stopped; returns results.json."""
     check_train_fields(config)
-    check_settings(config, workdir)
+    check_settings(config, workdir, PLACES)
     check_memory(config)
     mesh = mesh_of(config.mesh.to_dict())
-    ignored = {"ignore_generation_config": config.ignore_generation_config}
-    dtype = DTYPES[config.dtype]
-    target = load(config.target, dtype, mesh=mesh, **ignored) if config.target else None
+    target = load_target(config, mesh)
     start = load_start(config, target, mesh)
     if target is not None:
         check_same_vocabulary("in training", start, target)
@@ -103,10 +106,25 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     scores.check(config.evaluation.keep)
     # Only now: a mistake that was refused above must not claim the workdir for its config.
     write_settings(config, workdir)
-    batches = train_data.mixture(config, start.model, encoder, texts.train, target, workdir)
+    writer = decodable(setup.sharded, target) if config.sequences.target > 0 else None
+    batches = train_data.mixture(config, start.model, encoder, texts.train, writer, workdir)
+    del writer  # may be whole where the target itself is not
     params = fit(run_of(config, subject, setup, frozen, batches, scores), workdir)
     places = subject.save(params, workdir)
     return write_results(config, subject, texts, places, workdir)
+
+
+def load_target(config: ConfigDict, mesh: Mesh | None) -> LoadedModel | None:
+    """The target of a config, if it has one."""
+    if not config.target:
+        return None
+    return load(
+        config.target,
+        DTYPES[config.dtype],
+        mesh=mesh,
+        fully_sharded=config.fully_sharded,
+        ignore_generation_config=config.ignore_generation_config,
+    )
 
 
 def plan(config: ConfigDict) -> dict[str, Any] | None:
@@ -212,6 +230,7 @@ def setup_of(config: ConfigDict, start: LoadedModel, objective: Objective) -> Se
         config.dropout > 0,
         config.seed,
         None if config.dtype == "float32" else DTYPES[config.dtype],
+        FullySharded(start.mesh) if start.mesh and config.fully_sharded else None,
     )
 
 
@@ -270,7 +289,7 @@ def run_of(
 ) -> Run:
     """The run of a config."""
     start = subject.start
-    layout = None if start.mesh is None else Layout(start.mesh, ("target",))
+    layout = None if start.mesh is None else Layout(start.mesh, (("target", 0),))
     own = OwnSequences(
         start.model, config.max_output_tokens, setup.objective.sample_temperature, config.seed,
         config.bucket, layout,
@@ -281,6 +300,7 @@ def run_of(
     def prepare(params: Params, step: int, batch: Any) -> Any:
         if batches.kinds[step] != "drafter":
             return batch
+        params = gathered(setup.sharded, start.model, params)
         if share is None:
             return own(params, step, batch)
         # All processes decode the whole batch together.

@@ -29,7 +29,8 @@ def load_start(config: ConfigDict, target: LoadedModel | None, mesh: Mesh | None
     check_start(settings)
     if settings.checkpoint:
         ignored = {"ignore_generation_config": config.ignore_generation_config}
-        found = load(settings.checkpoint, jnp.float32, mesh=mesh, **ignored)
+        sharded = config.fully_sharded
+        found = load(settings.checkpoint, jnp.float32, mesh=mesh, fully_sharded=sharded, **ignored)
         if settings.decoder_layers or settings.encoder_layers:
             found = _with_layers(found, settings)
         own = found.tokenizer
@@ -103,6 +104,6 @@ def _fresh(
     named = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     ends = {name: token for name, token in named.items() if token is not None}
     model = shape_of(config.model, width, ends)
-    where = None if mesh is None else parameter_shardings(mesh, model)
+    where = None if mesh is None else parameter_shardings(mesh, model, config.fully_sharded)
     params = jax.jit(model.init, out_shardings=where)(jax.random.key(config.seed))
     return LoadedModel(model, params, mesh=mesh)

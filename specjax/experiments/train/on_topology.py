@@ -62,7 +62,7 @@ def step_entry(config: ConfigDict, setup_of: SetupOf, mesh: Mesh, most: int) -> 
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
         return refusal(error)
-    memory, said = memory_of(compiled), audit(compiled.as_text())
+    memory, said = memory_of(compiled), audit(compiled.as_text(), rounds=False)
     return {
         "memory": dataclasses.asdict(memory),
         "fits": memory.total <= most,
@@ -79,27 +79,36 @@ def lowered_step(config: ConfigDict, setup_of: SetupOf, mesh: Mesh) -> jax.stage
     """The step of a run on a mesh, traced for its widest batch."""
     objective = objective_of(config)
     target = target_of(config)
-    start = placed(trained_form(config, planned_model(config, target)), jax.numpy.float32, mesh)
+    model, sharded = trained_form(config, planned_model(config, target)), config.fully_sharded
+    start = placed(model, jax.numpy.float32, mesh, sharded)
     setup = setup_of(config, start, objective)
-    teacher = placed(target, DTYPES[config.dtype], mesh) if target else None
+    teacher = placed(target, DTYPES[config.dtype], mesh, sharded) if target else None
     frozen = frozen_of(objective, start, teacher)
-    state = abstract_state(setup, trained(objective, start, mesh), mesh)
+    state = abstract_state(setup, trained(objective, start, mesh, sharded), mesh)
     return train_step.lower(setup, state, frozen, widest_batch(config, start.model, mesh))
 
 
-def placed(model: LanguageModel, dtype: Any, mesh: Mesh) -> LoadedModel:
+def placed(model: LanguageModel, dtype: Any, mesh: Mesh, fully_sharded: bool) -> LoadedModel:
     """A model with shapes for parameters, split over the mesh."""
-    shapes, shardings = abstract_params(model, dtype), parameter_shardings(mesh, model)
-    params = jax.tree.map(lambda leaf, where: leaf.update(sharding=where), shapes, shardings)
+    shapes = abstract_params(model, dtype)
+    params = laid(shapes, parameter_shardings(mesh, model, fully_sharded))
     return LoadedModel(model, params, mesh=mesh)
 
 
-def trained(objective: Objective, start: LoadedModel, mesh: Mesh) -> Any:
+def laid(shapes: Any, shardings: Any) -> Any:
+    """Shapes with their places."""
+    return jax.tree.map(lambda leaf, where: leaf.update(sharding=where), shapes, shardings)
+
+
+def trained(objective: Objective, start: LoadedModel, mesh: Mesh, fully_sharded: bool) -> Any:
     """Shapes of the tree that is trained, as `subject.subject_of` makes it."""
     heads = heads_tree(objective, start.model)
     if heads is None:
         return start.params
-    heads = on_all(heads, mesh)
+    if fully_sharded:
+        heads = laid(heads, parameter_shardings(mesh, start.model, True, heads))
+    else:
+        heads = on_all(heads, mesh)
     return {"trunk": start.params, "heads": heads} if objective.trains_model else heads
 
 

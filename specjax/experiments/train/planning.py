@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 from ml_collections import ConfigDict
 
 from specjax.checkpoints.huggingface import describe
@@ -14,12 +15,14 @@ from specjax.checkpoints.tensors import flat_shapes
 from specjax.errors import UserError
 from specjax.experiments.config.fields import DTYPES
 from specjax.experiments.config.memory import FLOAT, check_bytes
+from specjax.experiments.config.placement import whole_words
 from specjax.experiments.decode.planning import GIB, abstract_params
 from specjax.experiments.train.model import shape_of, tokenizer_of
 from specjax.experiments.train.objective import objective_of
 from specjax.models.base import LanguageModel
+from specjax.models.families.family import Where
 from specjax.parallel.mesh import AXES, DATA, MODEL, axis_sizes
-from specjax.parallel.sharding import parameter_spec
+from specjax.parallel.sharding import full_spec, parameter_spec
 from specjax.training.objective import Objective
 from specjax.training.optimizer import Optimizer
 from specjax.training.surgery import layers_taken
@@ -39,7 +42,31 @@ def show_plan(config: ConfigDict) -> dict[str, int]:
     for name, size in found.items():
         print(f"{name:12}{size / GIB:10.3f} GiB per device")
     print(f"{'total':12}{sum(found.values()) / GIB:10.3f} GiB, activations not counted")
+    for name, each in {"model": model, "target": target}.items():
+        if each:
+            lines = whole_words(name, each, mesh[MODEL]), whole_over_data(config, name, each)
+            print(*filter(None, lines), sep="\n", end="\n" if any(lines) else "")
     return found
+
+
+def whole_over_data(config: ConfigDict, name: str, model: LanguageModel) -> str:
+    """A line about the matrices that cannot be fully sharded; empty: none, or nothing is."""
+    mesh = mesh_sizes(config)
+    if not config.fully_sharded or mesh[DATA] == 1:
+        return ""
+    shapes = flat_shapes(abstract_params(model, jnp.float32))
+    matrices = {where: shape for where, shape in shapes.items() if len(shape) > 1}
+    whole = [
+        where
+        for where, shape in matrices.items()
+        if DATA not in full_spec(where, shape, model, mesh[DATA], mesh[MODEL])
+    ]
+    if not whole:
+        return ""
+    return (
+        f"{name}: {len(whole)} of {len(matrices)} matrices, as {'.'.join(whole[0])}, have no whole"
+        f" axis that config.mesh.data {mesh[DATA]} divides, and are whole over it"
+    )
 
 
 def check_memory(config: ConfigDict) -> None:
@@ -81,16 +108,16 @@ def target_of(config: ConfigDict) -> LanguageModel | None:
 
 def sizes(config: ConfigDict, model: LanguageModel, target: LanguageModel | None) -> dict[str, int]:
     """Bytes on each device."""
-    ways = mesh_sizes(config)[MODEL]
-    params = on_device(model, jnp.float32, ways)
     objective = objective_of(config)
-    heads = heads_tree(objective, model)
-    trained = bytes_of(heads) + params * objective.trains_model
+    params = on_device(config, model, abstract_params(model, jnp.float32))
+    heads = on_device(config, model, heads_tree(objective, model), of_heads=True)
+    trained = heads + params * objective.trains_model
+    teacher = abstract_params(target, DTYPES[config.dtype]) if target else None
     return {
-        "parameters": params + bytes_of(heads),
+        "parameters": params + heads,
         "gradients": trained,
         "optimizer": optimizer_bytes(config, objective, model, trained),
-        "target": on_device(target, DTYPES[config.dtype], ways) if target else 0,
+        "target": on_device(config, target, teacher),
     }
 
 
@@ -115,14 +142,23 @@ def planned_model(
     return shape_of(settings, width, {})
 
 
-def on_device(model: LanguageModel, dtype: Any, ways: int) -> int:
-    """Bytes of a model's parameters on each device."""
-    sizes = {w: math.prod(s) for w, s in flat_shapes(abstract_params(model, dtype)).items()}
-    split = (
-        size // (ways if MODEL in parameter_spec(where, model, ways) else 1)
-        for where, size in sizes.items()
-    )
-    return sum(split) * jnp.dtype(dtype).itemsize
+def on_device(
+    config: ConfigDict, model: LanguageModel | None, tree: Any, *, of_heads: bool = False
+) -> int:
+    """Bytes on each device of the parameters of a model, or of heads on it; None has none."""
+    mesh = mesh_sizes(config)
+    data, ways = mesh[DATA], mesh[MODEL]
+
+    def spec(where: Where, shape: tuple[int, ...]) -> PartitionSpec:
+        if config.fully_sharded:
+            return full_spec(where, shape, model, data, ways)
+        return PartitionSpec() if of_heads else parameter_spec(where, model, ways)
+
+    def size(path: Any, leaf: Any) -> int:
+        axes = spec(tuple(key.key for key in path), leaf.shape)
+        return leaf.size // math.prod(mesh[a] for a in axes if a) * leaf.dtype.itemsize
+
+    return sum(jax.tree.leaves(jax.tree_util.tree_map_with_path(size, tree)))
 
 
 def heads_tree(objective: Objective, model: LanguageModel) -> Any:

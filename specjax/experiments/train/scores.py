@@ -16,6 +16,7 @@ from specjax.experiments.train.subject import Subject
 from specjax.metrics.acceptance import Written, acceptance_on, write
 from specjax.metrics.metric import metric_of
 from specjax.models.base import Params
+from specjax.parallel.fully_sharded import FullySharded, gathered
 from specjax.training.objective import Frozen
 from specjax.training.step import Setup, evaluate_batch
 from specjax.training.trainer import on_mesh
@@ -61,9 +62,10 @@ class Scores:
         """All scores of parameters; quality in percent, loss in nats per token."""
         start = self.subject.start
         model = dataclasses.replace(start, params=self.subject.model_params(params))
+        model = decodable(self.setup.sharded, model)
         found = {"loss": self._loss(params)} | self._quality(model)
         for temperature, written in self._written.items():
-            mean, _ = acceptance_on(written, self.target, model)
+            mean, _ = acceptance_on(written, decodable(self.setup.sharded, self.target), model)
             found[acceptance_name(temperature)] = mean
         return found
 
@@ -91,17 +93,23 @@ class Scores:
     @functools.cached_property
     def _written(self) -> dict[float, Written]:
         """What the target says to the held-out prompts."""
-        return {
-            temperature: write(
-                self.target,
-                self.heldout.prompts,
-                temperature=temperature,
-                max_new_tokens=self.max_new_tokens,
-                batch_size=self.batch_size,
-                bucket=self.bucket,
-            )
-            for temperature in self.temperatures
-        }
+        return {temperature: self._write(temperature) for temperature in self.temperatures}
+
+    def _write(self, temperature: float) -> Written:
+        return write(
+            decodable(self.setup.sharded, self.target),
+            self.heldout.prompts,
+            temperature=temperature,
+            max_new_tokens=self.max_new_tokens,
+            batch_size=self.batch_size,
+            bucket=self.bucket,
+        )
+
+
+def decodable(sharded: FullySharded | None, loaded: LoadedModel) -> LoadedModel:
+    """A model to decode with: its parameters are whole over the mesh's `data` axis."""
+    params = gathered(sharded, loaded.model, loaded.params)
+    return dataclasses.replace(loaded, params=params)
 
 
 def acceptance_name(temperature: float) -> str:

@@ -1,0 +1,80 @@
+"""`config.drafter_ways`: over how many devices of the mesh each drafter is split."""
+
+from __future__ import annotations
+
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from specjax.errors import UserError
+from specjax.experiments.config.fields import model_names
+from specjax.models.base import LanguageModel
+from specjax.parallel.mesh import axis_sizes, check_part, mesh_of
+from specjax.parallel.padding import padded
+from specjax.parallel.sharding import undivided
+
+
+def ways_of(config: ConfigDict, name: str) -> int:
+    """Devices that share a model: all of `mesh.model` the target, by `drafter_ways` a drafter."""
+    _, model = axis_sizes(config.mesh.to_dict())
+    return model if name == "target" else config.drafter_ways.get(name, 1) or model
+
+
+def part_of(config: ConfigDict) -> int:
+    """The part of `mesh.model` that some drafter is split over; 0 where none is."""
+    _, model = axis_sizes(config.mesh.to_dict())
+    return max((ways for ways in config.drafter_ways.values() if ways != model), default=0)
+
+
+def decode_mesh(config: ConfigDict) -> Mesh | None:
+    """The mesh of a run; None for a single device."""
+    return mesh_of(config.mesh.to_dict(), part_of(config))
+
+
+_PARTS = {
+    "vocabulary": "ids of the vocabulary",
+    "heads": "query heads",
+    "kv_heads": "key and value heads",
+    "width": "units of the feed-forward",
+}
+
+
+def whole_words(name: str, model: LanguageModel, ways: int, remedy: bool = False) -> str:
+    """A line about what of a model stays whole because `ways` does not divide it; empty: nothing.
+
+    `remedy` says whether heads of zeros may be added.
+    """
+    found = undivided(model, ways)
+    if not found:
+        return ""
+    if found.get("heads") == found.get("kv_heads"):
+        found.pop("kv_heads", None)
+    named = _PARTS if "kv_heads" in found else _PARTS | {"heads": "heads"}
+    *first, last = [f"{count:,} {named[axis]}" for axis, count in found.items()]
+    parts = f"{', '.join(first)} and {last}" if first else last
+    wide = padded(model, ways)
+    more = f"; config.pad_heads=True makes the heads {wide.config.num_heads}"
+    more *= remedy and wide is not model
+    return f"{name}: {parts} do not divide by {ways}, each device has them whole{more}"
+
+
+def check_ways(config: ConfigDict) -> None:
+    """Refuses ways that drafters cannot be split.
+
+    Raises:
+      UserError: naming the field, the value and what is allowed.
+    """
+    _, model = axis_sizes(config.mesh.to_dict())
+    drafters = [name for name in model_names(config) if name != "target"]
+    for name, ways in config.drafter_ways.items():
+        if name not in drafters:
+            raise UserError(
+                f"config.drafter_ways has {name!r}; it may have the drafters of the config,"
+                f" {', '.join(drafters) or 'of which there are none'}"
+            )
+        check_part(f"config.drafter_ways.{name}", ways, model)
+    parts = {ways for ways in config.drafter_ways.values() if ways not in (0, 1, model)}
+    if len(parts) > 1:
+        raise UserError(
+            f"config.drafter_ways is {config.drafter_ways.to_dict()}; beside 0 (all), 1 and"
+            " config.mesh.model its values must be one number"
+        )

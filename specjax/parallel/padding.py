@@ -1,0 +1,58 @@
+"""Heads of zeros, so that the heads of a model divide by the devices that share it.
+
+A head whose queries, keys and values are zero mixes zeros into zeros, and the zero rows of the
+output projection add nothing: the model computes what it did, and its attention can be split. Each
+device then has fewer heads than all of them, which is what it has of heads that do not divide.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from specjax.models.base import LanguageModel, Params
+from specjax.parallel.mesh import axes_over
+from specjax.parallel.sharding import parameter_shardings
+
+
+def padded(model: LanguageModel, ways: int) -> LanguageModel:
+    """The model with so many more heads that `ways` divides them; itself where nothing is gained.
+
+    Query heads come in groups, one for each key and value head, and whole groups are added. Where
+    a device would have no fewer of them than now, or query heads divide already, none are.
+    """
+    config = model.config
+    groups = getattr(config, "num_kv_heads", config.num_heads)
+    each = -(-groups // ways)
+    if config.num_heads % ways == 0 or each == groups:
+        return model
+    changes = {"num_heads": config.num_heads // groups * each * ways}
+    if hasattr(config, "num_kv_heads"):
+        changes["num_kv_heads"] = each * ways
+    return dataclasses.replace(model, config=dataclasses.replace(config, **changes))
+
+
+def with_zeros(params: Params, wide: LanguageModel) -> Params:
+    """Parameters as `wide`, the padded model, has them: heads are the ends of their axes."""
+    shapes = jax.eval_shape(wide.init, jax.random.key(0))
+
+    def pad(x: jax.Array, shape: jax.ShapeDtypeStruct) -> jax.Array:
+        return jnp.pad(x, [(0, new - old) for old, new in zip(x.shape, shape.shape, strict=True)])
+
+    return jax.tree.map(pad, params, shapes)
+
+
+def pad_heads(
+    model: LanguageModel, params: Params, mesh: Mesh, ways: int
+) -> tuple[LanguageModel, Params]:
+    """The padded model and its parameters on the mesh, over `ways` (0: all) of its devices."""
+    over = [mesh.shape[axis] for axis in axes_over(mesh, ways)]
+    wide = padded(model, math.prod(over))
+    if wide is model:
+        return model, params
+    where = parameter_shardings(mesh, wide, ways=ways)
+    return wide, jax.jit(with_zeros, static_argnums=1, out_shardings=where)(params, wide)
