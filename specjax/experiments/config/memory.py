@@ -15,8 +15,8 @@ from ml_collections import ConfigDict
 
 from specjax.decoding.strategy import Strategy
 from specjax.errors import UserError
+from specjax.experiments.config.footprint import GIB, plan_model
 from specjax.experiments.config.placement import ways_of
-from specjax.experiments.decode.planning import GIB, plan_model
 from specjax.models.base import LanguageModel
 from specjax.parallel.mesh import AXES, axis_sizes
 

@@ -16,10 +16,10 @@ from specjax.accelerators.program import Audit, WeightReads, audit, memory_of
 from specjax.accelerators.topology import Topology, described
 from specjax.decoding.state import Decoder
 from specjax.decoding.strategy import Strategy
+from specjax.experiments.config.footprint import ModelPlan
 from specjax.experiments.config.placement import part_of, ways_of
 from specjax.experiments.config.topology import refusal, show_topology
 from specjax.experiments.decode.acceptance import acceptances
-from specjax.experiments.decode.planning import ModelPlan
 from specjax.experiments.decode.programs import lowered_decode
 from specjax.experiments.decode.results import baseline_of
 from specjax.measuring.walltime import priced

@@ -6,7 +6,6 @@ Nothing is downloaded but small configuration files, nothing is allocated: progr
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Mapping
@@ -14,13 +13,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from ml_collections import ConfigDict
 
 from specjax.api import check_resources
 from specjax.checkpoints import heads
 from specjax.checkpoints.huggingface import describe
-from specjax.checkpoints.tensors import flat_shapes
 from specjax.decoding.loop import generate
 from specjax.decoding.state import Decoder
 from specjax.decoding.strategy import Strategy
@@ -32,27 +29,22 @@ from specjax.experiments.config.fields import (
     heads_file,
     model_names,
 )
+from specjax.experiments.config.footprint import (
+    GIB,
+    ModelPlan,
+    abstract_params,
+    abstract_prompt,
+    plan_model,
+)
 from specjax.experiments.config.placement import ways_of, whole_words
 from specjax.experiments.decode.checks import check_decode
 from specjax.experiments.decode.strategies import common_width, load_strategies
 from specjax.models.base import LanguageModel
 from specjax.models.shared_vocabulary import with_shared_vocabulary
-from specjax.parallel.mesh import AXES, MODEL, axis_sizes
+from specjax.parallel.mesh import AXES, axis_sizes
 from specjax.parallel.padding import padded
-from specjax.parallel.sharding import Layout, parameter_spec
+from specjax.parallel.sharding import Layout
 from specjax.training.ngram import shapes as table_shapes
-
-GIB = 2**30
-
-
-@dataclasses.dataclass(frozen=True)
-class ModelPlan:
-    """What one model takes."""
-
-    checkpoint: str
-    parameters: int
-    parameter_bytes: int  # on each device
-    cache_bytes: int  # on each device, for one batch of the longest prompts and outputs
 
 
 def run(config: ConfigDict) -> dict[str, Any]:
@@ -91,65 +83,6 @@ def plan(
         if line := whole_words(name, model, ways_of(config, name), remedy=True):
             print(line)
     return {"models": plans, "strategies": strategies}
-
-
-def plan_model(
-    checkpoint: str,
-    model: LanguageModel,
-    config: ConfigDict,
-    mesh: Mapping[str, int],
-    capacity: int,
-    ways: int,
-) -> ModelPlan:
-    """Parameters and bytes of one model that `ways` devices share."""
-    itemsize = np.dtype(checkpoint_dtype(config)).itemsize
-    flat = flat_shapes(abstract_params(model, checkpoint_dtype(config)))
-    sizes = {where: math.prod(shape) for where, shape in flat.items()}
-    on_device = sum(
-        size // (ways if MODEL in parameter_spec(where, model, ways) else 1)
-        for where, size in sizes.items()
-    )
-    return ModelPlan(
-        checkpoint,
-        sum(sizes.values()),
-        on_device * itemsize,
-        cache_bytes(model, config, mesh["data"], ways, capacity),
-    )
-
-
-def cache_bytes(
-    model: LanguageModel, config: ConfigDict, data: int, ways: int, capacity: int
-) -> int:
-    """Bytes of a model's cache on each device."""
-    if model.start_token is None:
-        capacity += config.max_prompt_tokens
-    cache = jax.eval_shape(
-        lambda params, prompt, length: model.start(params, prompt, length, capacity)[0].data,
-        abstract_params(model, checkpoint_dtype(config)),
-        *abstract_prompt(config),
-    )
-
-    def on_device(leaf: jax.ShapeDtypeStruct) -> int:
-        if leaf.ndim != 4:
-            return leaf.size * leaf.dtype.itemsize
-        parts = data * (ways if leaf.shape[1] % ways == 0 else 1)
-        return leaf.size * leaf.dtype.itemsize // parts
-
-    return sum(map(on_device, jax.tree.leaves(cache)))
-
-
-@functools.cache
-def abstract_params(model: LanguageModel, dtype: Any) -> Any:
-    """Shapes of a model's parameters in `dtype`."""
-    tree = jax.eval_shape(model.init, jax.random.key(0))
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), tree)
-
-
-def abstract_prompt(config: ConfigDict) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
-    """Shapes of a batch of the longest prompts."""
-    rows = (config.batch_size,)
-    prompt = jax.ShapeDtypeStruct((*rows, config.max_prompt_tokens), jnp.int32)
-    return prompt, jax.ShapeDtypeStruct(rows, jnp.int32)
 
 
 def trace(

@@ -18,8 +18,8 @@ from specjax.accelerators.topology import described
 from specjax.api import LoadedModel
 from specjax.data.pipeline import pad_batch
 from specjax.experiments.config.fields import DTYPES
+from specjax.experiments.config.footprint import abstract_params
 from specjax.experiments.config.topology import refusal, show_topology
-from specjax.experiments.decode.planning import abstract_params
 from specjax.experiments.train.model import trained_form
 from specjax.experiments.train.objective import frozen_of, objective_of
 from specjax.experiments.train.planning import heads_tree, planned_model, target_of

@@ -14,9 +14,9 @@ from specjax.checkpoints.huggingface import describe
 from specjax.checkpoints.tensors import flat_shapes
 from specjax.errors import UserError
 from specjax.experiments.config.fields import DTYPES
+from specjax.experiments.config.footprint import GIB, abstract_params
 from specjax.experiments.config.memory import FLOAT, check_bytes
 from specjax.experiments.config.placement import whole_words
-from specjax.experiments.decode.planning import GIB, abstract_params
 from specjax.experiments.train.model import shape_of, tokenizer_of
 from specjax.experiments.train.objective import objective_of
 from specjax.models.base import LanguageModel

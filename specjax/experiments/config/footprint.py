@@ -1,0 +1,89 @@
+"""What a model takes on each device, worked out from shapes alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from specjax.checkpoints.tensors import flat_shapes
+from specjax.experiments.config.fields import checkpoint_dtype
+from specjax.models.base import LanguageModel
+from specjax.parallel.mesh import MODEL
+from specjax.parallel.sharding import parameter_spec
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelPlan:
+    """What one model takes."""
+
+    checkpoint: str
+    parameters: int
+    parameter_bytes: int  # on each device
+    cache_bytes: int  # on each device, for one batch of the longest prompts and outputs
+
+
+def plan_model(
+    checkpoint: str,
+    model: LanguageModel,
+    config: ConfigDict,
+    mesh: Mapping[str, int],
+    capacity: int,
+    ways: int,
+) -> ModelPlan:
+    """Parameters and bytes of one model that `ways` devices share."""
+    itemsize = np.dtype(checkpoint_dtype(config)).itemsize
+    flat = flat_shapes(abstract_params(model, checkpoint_dtype(config)))
+    sizes = {where: math.prod(shape) for where, shape in flat.items()}
+    on_device = sum(
+        size // (ways if MODEL in parameter_spec(where, model, ways) else 1)
+        for where, size in sizes.items()
+    )
+    return ModelPlan(
+        checkpoint,
+        sum(sizes.values()),
+        on_device * itemsize,
+        cache_bytes(model, config, mesh["data"], ways, capacity),
+    )
+
+
+def cache_bytes(
+    model: LanguageModel, config: ConfigDict, data: int, ways: int, capacity: int
+) -> int:
+    """Bytes of a model's cache on each device."""
+    if model.start_token is None:
+        capacity += config.max_prompt_tokens
+    cache = jax.eval_shape(
+        lambda params, prompt, length: model.start(params, prompt, length, capacity)[0].data,
+        abstract_params(model, checkpoint_dtype(config)),
+        *abstract_prompt(config),
+    )
+
+    def on_device(leaf: jax.ShapeDtypeStruct) -> int:
+        if leaf.ndim != 4:
+            return leaf.size * leaf.dtype.itemsize
+        parts = data * (ways if leaf.shape[1] % ways == 0 else 1)
+        return leaf.size * leaf.dtype.itemsize // parts
+
+    return sum(map(on_device, jax.tree.leaves(cache)))
+
+
+@functools.cache
+def abstract_params(model: LanguageModel, dtype: Any) -> Any:
+    """Shapes of a model's parameters in `dtype`."""
+    tree = jax.eval_shape(model.init, jax.random.key(0))
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), tree)
+
+
+def abstract_prompt(config: ConfigDict) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
+    """Shapes of a batch of the longest prompts."""
+    rows = (config.batch_size,)
+    prompt = jax.ShapeDtypeStruct((*rows, config.max_prompt_tokens), jnp.int32)
+    return prompt, jax.ShapeDtypeStruct(rows, jnp.int32)
