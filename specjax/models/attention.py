@@ -26,11 +26,22 @@ LONG_CACHE = 4096
 KEYS = 512
 """Slots of a longer cache that are attended to in one step."""
 
-WHOLE_PROMPT = 2048
+WHOLE_PROMPT = 1024
 """Most tokens of a prompt that go through the layers together."""
 
 CHUNK = 512
 """Most tokens of a longer prompt that do."""
+
+
+def least_scores(tokens: int, in_chunks: bool) -> int:
+    """Least entries of a row's and head's scores that reading so many tokens holds at once.
+
+    `in_chunks` is how decoder-only models read prompts. Blocks are equal, at least half of their
+    largest size.
+    """
+    if in_chunks and tokens > WHOLE_PROMPT:
+        return CHUNK // 2 * KEYS
+    return tokens * tokens if is_whole(tokens, tokens) else QUERIES // 2 * tokens
 
 
 class Bias(Protocol):
@@ -133,8 +144,24 @@ def attention(q: jax.Array, k: jax.Array, v: jax.Array, bias: AnyBias) -> jax.Ar
     if isinstance(bias, jax.Array):
         return attend(q, k, v, bias)
     if isinstance(bias, CacheBias):
-        return _over_keys(q, k, v, bias)
+        return _over_cache(q, k, v, bias)
     return _over_queries(q, k, v, bias)
+
+
+def _over_cache(q: jax.Array, k: jax.Array, v: jax.Array, bias: CacheBias) -> jax.Array:
+    """In blocks of slots, but for calls of few tokens on accelerators.
+
+    Compiled for a TPU, the loop over blocks wants caches in another layout and has them copied at
+    every call, filled or not (docs/long_prompts.md).
+    """
+    queries, slots = q.shape[2], k.shape[2]
+    if not is_whole(queries, slots):
+        return _over_keys(q, k, v, bias)
+
+    def whole(q: jax.Array, k: jax.Array, v: jax.Array, bias: CacheBias) -> jax.Array:
+        return attend(q, k, v, bias.bias.tile(0, queries, 0, slots))
+
+    return jax.lax.platform_dependent(q, k, v, bias, cpu=_over_keys, default=whole)
 
 
 def _over_queries(q: jax.Array, k: jax.Array, v: jax.Array, bias: Bias) -> jax.Array:

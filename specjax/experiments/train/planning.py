@@ -17,6 +17,7 @@ from specjax.experiments.config.memory import FLOAT, check_bytes
 from specjax.experiments.decode.planning import GIB, abstract_params
 from specjax.experiments.train.model import shape_of, tokenizer_of
 from specjax.experiments.train.objective import objective_of
+from specjax.models.attention import least_scores
 from specjax.models.base import LanguageModel
 from specjax.parallel.mesh import AXES, DATA, MODEL, axis_sizes
 from specjax.parallel.sharding import parameter_spec
@@ -45,7 +46,7 @@ def show_plan(config: ConfigDict) -> dict[str, int]:
 def check_memory(config: ConfigDict) -> None:
     """Refuses a run that does not fit on a device, as far as that is certain beforehand.
 
-    Of the activations only logits and one attention matrix of the shortest rows count.
+    Of the activations only logits and one head's scores of the shortest rows count.
 
     Raises:
       UserError: saying what is needed and what there is.
@@ -55,7 +56,7 @@ def check_memory(config: ConfigDict) -> None:
     needed = sizes(config, model, target)
     rows = config.batch_size // config.accumulate // mesh_sizes(config)[DATA]
     needed["logits"] = rows * config.bucket * model.vocab_size * FLOAT
-    needed["attention"] = rows * config.bucket**2 * FLOAT
+    needed["attention"] = rows * least_scores(config.bucket, False) * FLOAT
     fields = ("batch_size", "accumulate", "bucket")
     check_bytes(needed, ", ".join(f"config.{field} {config[field]:,}" for field in fields))
 
