@@ -286,7 +286,7 @@ def test_short_texts_have_no_loop(name: str) -> None:
     """Their programs are those of one array of scores."""
     assert not loops(traced(CALLS["start"], name, REAL["WHOLE_PROMPT"]))
     assert not loops(traced(CALLS["teach"], name, REAL["WHOLE_PROMPT"]))
-    assert loops(traced(CALLS["start"], name, REAL["WHOLE_PROMPT"] + 1))
+    assert loops(traced(CALLS["start"], name, math.isqrt(REAL["WHOLE_SCORES"]) + 1))
 
 
 def loops(jaxpr: Any) -> bool:
