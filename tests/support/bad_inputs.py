@@ -312,7 +312,6 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "split_drafters=perhaps": ("split_drafters",),
     "batch_size=": ("batch_size",),
     "batch_size=1000000": ("do not fit", "config.batch_size 1,000,000", "GiB"),
-    "bucket=17179869184": ("do not fit", "config.bucket"),
     "only=speculativ_3": ("config.only", "'speculativ_3'", "speculative_3"),
     "only=speculative_3,,lenient": ("config.only", "''"),
     "only= , ": ("config.only",),
@@ -542,6 +541,11 @@ _CONFIGS: dict[str, tuple[str, ...]] = {
 }
 
 _FLAGS: tuple[Row, ...] = (
+    (
+        "decode",
+        ("--config.batch_size=65536", "--config.bucket=1048576"),
+        ("do not fit", "config.bucket 1,048,576", "attention"),
+    ),
     ("bare", ("--confg=x",), ("confg",)),
     ("bare", ("--config",), ("config",)),
     ("bare", ("--dry_run=perhaps",), ("dry_run",)),
