@@ -15,6 +15,16 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from specjax.models.attention import (
+    WHOLE_PROMPT,
+    AnyBias,
+    CausalBias,
+    attention,
+    of_cache,
+    of_call,
+    of_texts,
+    of_tree,
+)
 from specjax.models.base import Cache, Params, PromptReading
 from specjax.models.layers import (
     Dense,
@@ -24,8 +34,6 @@ from specjax.models.layers import (
     RMSNorm,
     Tree,
     apply,
-    attend,
-    causal_mask,
     initial,
     merge_heads,
     rematerialised,
@@ -35,6 +43,7 @@ from specjax.models.layers import (
     tree_mask,
 )
 from specjax.models.linen import LinenModel
+from specjax.models.prefill import read_in_chunks
 from specjax.models.rope import Rope, rotate
 
 
@@ -86,7 +95,7 @@ def _norm(config: CausalConfig) -> nn.Module:
 
 
 class Attention(nn.Module):
-    """Projections, optional head norms and rotation; `layers.attend` does the rest."""
+    """Projections, optional head norms and rotation; `attention` does the rest."""
 
     config: CausalConfig
 
@@ -113,8 +122,8 @@ class Attention(nn.Module):
             q, k = rotate(q, angles, scale), rotate(k, angles, scale)
         return q * c.d_head**-0.5, k, split_heads(self.v(x), c.num_kv_heads)
 
-    def __call__(self, q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array) -> jax.Array:
-        return self.o(merge_heads(attend(q, k, v, mask)))
+    def __call__(self, q: jax.Array, k: jax.Array, v: jax.Array, mask: AnyBias) -> jax.Array:
+        return self.o(merge_heads(attention(q, k, v, mask)))
 
 
 class Layer(nn.Module):
@@ -133,7 +142,7 @@ class Layer(nn.Module):
         own: KeysValues | None,
         start: jax.Array | None,
         angles: jax.Array | None,
-        mask: jax.Array,
+        mask: AnyBias,
         deterministic: bool = True,
     ) -> tuple[jax.Array, KeysValues]:
         """One layer on x [B, T, D]; without a cache `own` it attends among the T tokens."""
@@ -180,8 +189,8 @@ class CausalModule(nn.Module):
         rope = self.config.rope
         return None if rope is None else rope.angles(position, length)
 
-    def masks(self, mask: Callable[[int], jax.Array]) -> list[jax.Array]:
-        """Each layer's mask [B, 1, T, C], made from its window; layers with the same share one."""
+    def masks(self, mask: Callable[[int], AnyBias]) -> list[AnyBias]:
+        """Each layer's mask of [B, 1, T, C], made from its window; those with the same share it."""
         windows = self.config.layer_windows
         made = {window: mask(window) for window in dict.fromkeys(windows)}
         return [made[window] for window in windows]
@@ -200,15 +209,17 @@ class CausalModule(nn.Module):
 
         Padding lies behind the tokens, where the causal mask hides it.
         """
-        position = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
+        size = tokens.shape[1]
+        position = jnp.broadcast_to(jnp.arange(size), tokens.shape)
         angles = self.angles(position, length[:, None])
 
-        def one(layer: Layer, x: jax.Array, angles: jax.Array | None, mask: jax.Array) -> Any:
+        def one(layer: Layer, x: jax.Array, angles: jax.Array | None, mask: AnyBias) -> Any:
             return layer(x, None, None, angles, mask, deterministic)
 
         x = self.drop(self.embed(tokens, position), deterministic=deterministic)
         states, made = [], []
-        masks = self.masks(lambda window: causal_mask(position, tokens.shape[1], window))
+        begin = jnp.zeros_like(length)
+        masks = self.masks(lambda window: of_texts(CausalBias(begin, window), size, size))
         for layer, mask in zip(self.layers, masks, strict=True):
             x, keys_values = rematerialised(one, self.config.remat)(layer, x, angles, mask)
             states.append(x)
@@ -223,6 +234,31 @@ class CausalModule(nn.Module):
         last = jnp.take_along_axis(states[-1], (length - 1)[:, None, None], axis=1)[:, 0]
         embedding = self.final_norm(last).astype(jnp.float32)
         return made, embedding, tuple(states[number - 1] for number in features)
+
+    def read_on(
+        self,
+        tokens: jax.Array,
+        own: list[KeysValues],
+        start: jax.Array,
+        length: jax.Array,
+        features: tuple[int, ...],
+    ) -> tuple[list[KeysValues], jax.Array, tuple[jax.Array, ...]]:
+        """`read` of the tokens [B, T] behind the first `start` [B] of the prompts, in `own`.
+
+        The embedding is that of the prompt's last token if that is here, else of any.
+        """
+        size = tokens.shape[1]
+        position = start[:, None] + jnp.arange(size)
+        angles = self.angles(position, length[:, None])
+        masks = self.masks(lambda window: of_cache(CausalBias(start, window), start, size, window))
+        x, own, states = self.embed(tokens, position), list(own), []
+        for i, layer in enumerate(self.layers):
+            x, own[i] = layer(x, own[i], start, angles, masks[i])
+            states.append(x)
+        last = (length - 1 - start)[:, None, None]
+        last = jnp.take_along_axis(x, last, axis=1, mode="clip")[:, 0]
+        embedding = self.final_norm(last).astype(jnp.float32)
+        return own, embedding, tuple(states[number - 1] for number in features)
 
     def decode_step(
         self,
@@ -240,13 +276,15 @@ class CausalModule(nn.Module):
         Features are the states after the decoder layers (1-based) of that name.
         """
         own = list(data["own"])
-        size = own[0][0].shape[2]
+        fed, slots = tokens.shape[1], own[0][0].shape[2]
         if tree is None:
-            position = start[:, None] + jnp.arange(tokens.shape[1])
-            masks = self.masks(lambda window: causal_mask(position, size, window))
+            position = start[:, None] + jnp.arange(fed)
+            masks = self.masks(
+                lambda window: of_call(CausalBias(start, window), start, fed, slots, window)
+            )
         else:
-            position = tree[0][:, -tokens.shape[1] :]
-            masks = self.masks(lambda window: tree_mask(tree, start, size, window))
+            position = tree[0][:, -fed:]
+            masks = self.masks(lambda window: of_tree(tree_mask(tree, start, slots, window), start))
         angles = self.angles(position, position + 1)
         x = self.embed(tokens, position) if resume is None else resume
         taken = {}
@@ -330,7 +368,16 @@ class Causal(LinenModel):
         features: tuple[int, ...] = (),
     ) -> tuple[Cache, PromptReading]:
         step = prompt, prompt_length
-        own, embedding, taken = apply(self.module, "read", params, *step, features=features)
-        room = ((0, 0), (0, 0), (0, capacity - prompt.shape[1]), (0, 0))
-        own = jax.tree.map(lambda x: jnp.pad(x, room), own)
+        if prompt.shape[1] > WHOLE_PROMPT:
+            own = self._empty(prompt.shape[0], capacity)
+            own, embedding, taken = read_in_chunks(self.module, params, *step, own, features)
+        else:
+            own, embedding, taken = apply(self.module, "read", params, *step, features=features)
+            room = ((0, 0), (0, 0), (0, capacity - prompt.shape[1]), (0, 0))
+            own = jax.tree.map(lambda x: jnp.pad(x, room), own)
         return Cache({"own": own}, prompt_length - 1), PromptReading(embedding, None, taken)
+
+    def _empty(self, rows: int, capacity: int) -> list[KeysValues]:
+        c = self.config
+        empty = jnp.zeros((rows, c.num_kv_heads, capacity, c.d_head), c.dtype)
+        return [(empty, empty)] * c.num_layers

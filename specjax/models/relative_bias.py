@@ -6,8 +6,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import struct
 
-from specjax.models.layers import Tree, tree_mask, tree_slots
+from specjax.models.layers import Tree, key_mask, tree_mask, tree_slots
 
 
 def relative_bucket(
@@ -51,8 +52,8 @@ class RelativeBias(nn.Module):
         return jnp.moveaxis(self.table[bucket], -1, 0)
 
 
-def bias_rows(table: jax.Array, start: jax.Array, count: int) -> jax.Array:
-    """Bias [B, H, T, C] of queries at `start + t` over all C slots.
+def bias_rows(table: jax.Array, start: jax.Array, count: int, keys: int | None = None) -> jax.Array:
+    """Bias [B, H, T, C] of queries at `start + t` over all C slots, or over the first `keys`.
 
     `table[:, C - 1 + distance]` is the bias (or mask) of relative position `key - query`; the row
     of a query at position p is therefore the contiguous slice that begins at `C - 1 - p`: one
@@ -62,9 +63,24 @@ def bias_rows(table: jax.Array, start: jax.Array, count: int) -> jax.Array:
     position = start[:, None] + jnp.arange(count)
 
     def row(p: jax.Array) -> jax.Array:
-        return jax.lax.dynamic_slice_in_dim(table, capacity - 1 - p, capacity, axis=1)
+        return jax.lax.dynamic_slice_in_dim(table, capacity - 1 - p, keys or capacity, axis=1)
 
     return jax.vmap(jax.vmap(row, out_axes=1))(position)
+
+
+@struct.dataclass
+class RelativeBiasOf:
+    """The bias of `bias_rows`, made for some queries and keys at a time (`attention.Bias`)."""
+
+    table: jax.Array  # [H, 2 * C]
+    start: jax.Array  # [B] position of the first query
+    length: jax.Array | None = None  # [B] keys that are seen; None: the table hides what is not
+
+    def tile(
+        self, query: jax.Array | int, queries: int, key: jax.Array | int, keys: int
+    ) -> jax.Array:
+        bias = bias_rows(self.table, self.start + (query - key), queries, keys)
+        return bias if self.length is None else bias + key_mask(self.length - key, keys)
 
 
 def tree_bias(table: jax.Array, tree: Tree, start: jax.Array) -> jax.Array:

@@ -17,6 +17,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax.models.attention import (
+    AnyBias,
+    LengthBias,
+    attention,
+    is_whole,
+    of_call,
+    of_texts,
+    of_tree,
+)
 from specjax.models.base import Cache, Params, PromptReading
 from specjax.models.layers import (
     MASKED,
@@ -26,7 +35,6 @@ from specjax.models.layers import (
     RMSNorm,
     Tree,
     apply,
-    attend,
     initial,
     key_mask,
     masked_mean,
@@ -37,7 +45,7 @@ from specjax.models.layers import (
     tied_logits,
 )
 from specjax.models.linen import LinenModel
-from specjax.models.relative_bias import RelativeBias, bias_rows, tree_bias
+from specjax.models.relative_bias import RelativeBias, RelativeBiasOf, tree_bias
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +76,7 @@ class T5Config:
 
 
 class Attention(nn.Module):
-    """Query, key, value and output projections; the attention itself is `layers.attend`."""
+    """Query, key, value and output projections; the rest is `attention`."""
 
     config: T5Config
 
@@ -88,8 +96,8 @@ class Attention(nn.Module):
         heads = self.config.num_heads
         return split_heads(self.k(x), heads), split_heads(self.v(x), heads)
 
-    def __call__(self, q: jax.Array, k: jax.Array, v: jax.Array, bias: jax.Array) -> jax.Array:
-        return self.o(merge_heads(attend(q, k, v, bias)))
+    def __call__(self, q: jax.Array, k: jax.Array, v: jax.Array, bias: AnyBias) -> jax.Array:
+        return self.o(merge_heads(attention(q, k, v, bias)))
 
 
 class EncoderLayer(nn.Module):
@@ -102,7 +110,7 @@ class EncoderLayer(nn.Module):
         self.ff = FeedForward(c.d_ff, c.activation, c.gated, c.dtype, c.dropout)
         self.drop = nn.Dropout(c.dropout)
 
-    def __call__(self, x: jax.Array, bias: jax.Array, deterministic: bool) -> jax.Array:
+    def __call__(self, x: jax.Array, bias: AnyBias, deterministic: bool) -> jax.Array:
         h = self.self_norm(x)
         h = self.self_attention(
             self.self_attention.queries(h), *self.self_attention.keys_values(h), bias
@@ -136,8 +144,8 @@ class DecoderLayer(nn.Module):
         own: KeysValues | None,
         start: jax.Array | None,
         cross: KeysValues,
-        self_bias: jax.Array,
-        cross_bias: jax.Array,
+        self_bias: AnyBias,
+        cross_bias: AnyBias,
         deterministic: bool = True,
     ) -> tuple[jax.Array, KeysValues]:
         """One layer on x [B, T, D]; `own` is its key and value cache, None when training."""
@@ -174,15 +182,29 @@ class T5Module(nn.Module):
     def embed(self, tokens: jax.Array) -> jax.Array:
         return self.embedding[tokens].astype(self.config.dtype)
 
-    def encode(self, source: jax.Array, length: jax.Array, deterministic: bool = True) -> jax.Array:
-        """Final-normed encoder states [B, S, D] of source [B, S]."""
-        size = source.shape[1]
+    def source_bias(self, length: jax.Array, size: int) -> AnyBias:
+        """Bias of the encoder's attention: relative positions, no keys beyond `length` [B]."""
+        if not is_whole(size, size):
+            table = self.encoder_bias(np.arange(-(size - 1), size + 1))
+            return RelativeBiasOf(table, jnp.zeros(1, jnp.int32), length)
         position = np.arange(size)
         bias = self.encoder_bias(position[None, :] - position[:, None])
-        bias = bias[None] + key_mask(length, size)
+        return bias[None] + key_mask(length, size)
+
+    def target_bias(self, size: int) -> AnyBias:
+        """Bias of the decoder's own attention over whole rows, causal mask included."""
+        if not is_whole(size, size):
+            return RelativeBiasOf(self.reversed_bias(size), jnp.zeros(1, jnp.int32))
+        position = np.arange(size)
+        distance = position[None, :] - position[:, None]
+        return (self.decoder_bias(distance) + np.where(distance > 0, MASKED, 0.0))[None]
+
+    def encode(self, source: jax.Array, length: jax.Array, deterministic: bool = True) -> jax.Array:
+        """Final-normed encoder states [B, S, D] of source [B, S]."""
+        bias = self.source_bias(length, source.shape[1])
         x = self.drop(self.embed(source), deterministic=deterministic)
 
-        def one(layer: EncoderLayer, x: jax.Array, bias: jax.Array) -> jax.Array:
+        def one(layer: EncoderLayer, x: jax.Array, bias: AnyBias) -> jax.Array:
             return layer(x, bias, deterministic)
 
         for layer in self.encoder:
@@ -232,9 +254,10 @@ class T5Module(nn.Module):
         """
         x = self.embed(tokens) if resume is None else resume
         if tree is None:
-            bias = bias_rows(data["bias"], start, tokens.shape[1])
+            bias, slots = RelativeBiasOf(data["bias"], start), data["bias"].shape[1] // 2
+            bias = of_call(bias, start, tokens.shape[1], slots)
         else:
-            bias = tree_bias(data["bias"], tree, start)
+            bias = of_tree(tree_bias(data["bias"], tree, start), start)
         own, taken = list(data["own"]), {}
         for i in range(*layers):
             cross = data["cross"][i]
@@ -262,13 +285,12 @@ class T5Module(nn.Module):
     ) -> tuple[jax.Array, ...]:
         """Teacher-forced states [B, T, D] after each decoder layer of `exits`, without a cache."""
         encoded = self.encode(source, source_length, deterministic)
-        position = np.arange(target.shape[1])
-        distance = position[None, :] - position[:, None]
-        self_bias = self.decoder_bias(distance) + np.where(distance > 0, MASKED, 0.0)
-        biases = self_bias[None], key_mask(source_length, source.shape[1])
+        size = target.shape[1]
+        cross_bias = of_texts(LengthBias(source_length), size, source.shape[1])
+        biases = self.target_bias(size), cross_bias
 
         def one(
-            layer: DecoderLayer, x: jax.Array, encoded: jax.Array, *biases: jax.Array
+            layer: DecoderLayer, x: jax.Array, encoded: jax.Array, *biases: AnyBias
         ) -> jax.Array:
             cross = layer.cross_keys_values(encoded)
             return layer(x, None, None, cross, *biases, deterministic)[0]

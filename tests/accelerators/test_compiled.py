@@ -11,7 +11,7 @@ import jax
 import pytest
 from command import command, refused
 
-from specjax.accelerators.program import Audit, audit, memory_of
+from specjax.accelerators.program import Audit, Memory, audit, memory_of
 from specjax.accelerators.topology import Topology, described
 from specjax.decoding.strategy import autoregressive, speculative
 from specjax.errors import UserError
@@ -34,6 +34,7 @@ pytestmark = [
 ]
 
 HEADS, WAYS, PROMPT, NEW_TOKENS, LENGTH = 8, 4, 48, 32, 3
+LONG = 8192
 LAYERS = {"target": 3, "drafter": 1}
 STRATEGIES = {"autoregressive": autoregressive(), "speculative": speculative(LENGTH)}
 
@@ -69,22 +70,25 @@ def topology(request) -> Topology:
     return described(request.param)
 
 
-def decode(topology: Topology, kind: str, name: str) -> tuple[int, Audit]:
-    """Slots of the caches of a decode, and the audit of its program."""
+def decode(
+    topology: Topology, kind: str, name: str, prompt: int = PROMPT
+) -> tuple[int, Memory, Audit]:
+    """Slots of the caches of a decode, and memory and audit of its program."""
     models: dict[str, LanguageModel] = {k: MODELS[kind](n) for k, n in LAYERS.items()}
     config = decode_config(
-        dtype="bfloat16", max_prompt_tokens=PROMPT, max_new_tokens=NEW_TOKENS,
+        dtype="bfloat16", max_prompt_tokens=prompt, max_new_tokens=NEW_TOKENS,
         mesh={"data": 1, "model": WAYS}, strategies={"any": {"drafter": "none"}},
     )  # fmt: skip
     mesh = topology.mesh(config.mesh.to_dict())
     decoder, lowered = lowered_decode(config, models, STRATEGIES, name, mesh)
-    return decoder.buffer(PROMPT), audit(lowered.compile().as_text())
+    program = lowered.compile()
+    return decoder.buffer(prompt), memory_of(program), audit(program.as_text())
 
 
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_decode_copies_no_weight_and_no_cache(topology: Topology, kind: str, name: str) -> None:
-    slots, found = decode(topology, kind, name)
+    slots, _, found = decode(topology, kind, name)
     weights = [copy.source for copy in found.copies if copy.source.startswith("params")]
     # T5's table of position biases (512 bytes) is looked up once for each text.
     assert {*weights} <= {source for source in weights if source.endswith("bias']['table']")}
@@ -92,6 +96,15 @@ def test_a_decode_copies_no_weight_and_no_cache(topology: Topology, kind: str, n
     assert not [copy for copy in moved if slots in copy.dims or PROMPT in copy.dims]
     assert found.collectives == {"all-reduce": SUMMED[kind] * LAYERS["target"] + OTHERS}
     assert found.wide_products == 0
+
+
+@pytest.mark.parametrize("kind", ["t5", "llama"])
+def test_rounds_behind_a_long_prompt_copy_no_cache(topology: Topology, kind: str) -> None:
+    """Nor does reading it take the scores of one head."""
+    slots, memory, found = decode(topology, kind, "speculative", LONG)
+    assert memory.temporaries < LONG * LONG
+    moved = [copy for copy in found.copies if copy.in_loop and len(copy.dims) == 4]
+    assert not [copy for copy in moved if slots in copy.dims or LONG in copy.dims]
 
 
 @pytest.mark.parametrize("kind", ["t5", "llama"])

@@ -278,8 +278,29 @@ FAULTS = (
     Fault(
         "T5's bias looks one position aside",
         "models/relative_bias.py",
-        "jax.lax.dynamic_slice_in_dim(table, capacity - 1 - p, capacity, axis=1)",
-        "jax.lax.dynamic_slice_in_dim(table, capacity - 2 - p, capacity, axis=1)",
+        "jax.lax.dynamic_slice_in_dim(table, capacity - 1 - p, keys or capacity, axis=1)",
+        "jax.lax.dynamic_slice_in_dim(table, capacity - 2 - p, keys or capacity, axis=1)",
+        MODELS,
+    ),
+    Fault(
+        "the last block of a long cache is not attended to",
+        "models/attention.py",
+        "    last = -(-jnp.minimum(bias.last, slots) // size)\n",
+        "    last = jnp.minimum(bias.last, slots) // size\n",
+        MODELS,
+    ),
+    Fault(
+        "slots that two blocks share count twice",
+        "models/attention.py",
+        "begin + jnp.arange(size) < number * size, MASKED, 0.0",
+        "begin + jnp.arange(size) < number * size, 0.0, 0.0",
+        MODELS,
+    ),
+    Fault(
+        "the last chunk of a prompt begins behind its tokens",
+        "models/prefill.py",
+        "        begin = jnp.minimum(number * chunk, size - chunk)\n",
+        "        begin = number * chunk\n",
         MODELS,
     ),
     Fault(

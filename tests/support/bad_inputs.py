@@ -314,7 +314,6 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "drafter_ways={'target': 1}": ("config.drafter_ways has 'target'", "drafter"),
     "batch_size=": ("batch_size",),
     "batch_size=1000000": ("do not fit", "config.batch_size 1,000,000", "GiB"),
-    "bucket=1048576": ("do not fit", "config.bucket"),
     "only=speculativ_3": ("config.only", "'speculativ_3'", "speculative_3"),
     "only=speculative_3,,lenient": ("config.only", "''"),
     "only= , ": ("config.only",),
@@ -544,6 +543,11 @@ _CONFIGS: dict[str, tuple[str, ...]] = {
 }
 
 _FLAGS: tuple[Row, ...] = (
+    (
+        "decode",
+        ("--config.batch_size=65536", "--config.bucket=1048576"),
+        ("do not fit", "config.bucket 1,048,576", "attention"),
+    ),
     ("bare", ("--confg=x",), ("confg",)),
     ("bare", ("--config",), ("config",)),
     ("bare", ("--dry_run=perhaps",), ("dry_run",)),

@@ -17,13 +17,14 @@ from specjax.decoding.strategy import Strategy
 from specjax.errors import UserError
 from specjax.experiments.config.footprint import GIB, plan_model
 from specjax.experiments.config.placement import ways_of
+from specjax.models.attention import least_scores
 from specjax.models.base import LanguageModel
 from specjax.parallel.mesh import AXES, axis_sizes
 
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 FLOAT = 4
-"""Bytes of a logit or of an entry of an attention matrix."""
+"""Bytes of a logit or of a score."""
 
 
 def check_decode_memory(
@@ -41,9 +42,10 @@ def check_decode_memory(
     given += f" and drafts of {drafted:,} tokens"
     rows = config.batch_size // mesh["data"]
     width = min(model.vocab_size for model in models.values())
+    scores = [least_scores(config.bucket, model.start_token is None) for model in models.values()]
     needed = {
         "logits": rows * (drafted + 1) * width * FLOAT,
-        "attention": rows * config.bucket**2 * FLOAT,
+        "attention": rows * max(scores) * FLOAT,
     }
     check_bytes(needed, given)  # what is far too large is too large to be planned
     # A prompt takes at least one bucket; how long prompts are is not known yet.

@@ -19,6 +19,7 @@ from specjax.experiments.config.memory import FLOAT, check_bytes
 from specjax.experiments.config.placement import whole_words
 from specjax.experiments.train.model import shape_of, tokenizer_of
 from specjax.experiments.train.objective import objective_of
+from specjax.models.attention import least_scores
 from specjax.models.base import LanguageModel
 from specjax.models.families.family import Where
 from specjax.parallel.mesh import AXES, DATA, MODEL, axis_sizes
@@ -72,7 +73,7 @@ def whole_over_data(config: ConfigDict, name: str, model: LanguageModel) -> str:
 def check_memory(config: ConfigDict) -> None:
     """Refuses a run that does not fit on a device, as far as that is certain beforehand.
 
-    Of the activations only logits and one attention matrix of the shortest rows count.
+    Of the activations only logits and one head's scores of the shortest rows count.
 
     Raises:
       UserError: saying what is needed and what there is.
@@ -82,7 +83,7 @@ def check_memory(config: ConfigDict) -> None:
     needed = sizes(config, model, target)
     rows = config.batch_size // config.accumulate // mesh_sizes(config)[DATA]
     needed["logits"] = rows * config.bucket * model.vocab_size * FLOAT
-    needed["attention"] = rows * config.bucket**2 * FLOAT
+    needed["attention"] = rows * least_scores(config.bucket, False) * FLOAT
     fields = ("batch_size", "accumulate", "bucket")
     check_bytes(needed, ", ".join(f"config.{field} {config[field]:,}" for field in fields))
 

@@ -1,0 +1,223 @@
+"""Attention that never holds the scores of all queries and keys of a long text at once.
+
+Short texts keep `layers.attend`, one array of scores [B, H, T, C]. Which way is taken follows from
+static shapes and the numbers below; docs/long_prompts.md has their measurements.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from specjax.models.layers import MASKED, attend, causal_mask, key_mask
+
+WHOLE_SCORES = 2048 * 2048
+"""Most queries times keys whose scores are one array."""
+
+QUERIES = 128
+"""Most queries of a block that meets all keys."""
+
+LONG_CACHE = 4096
+"""Most slots of a cache that a call attends to whether they are filled or not."""
+
+KEYS = 512
+"""Slots of a longer cache that are attended to in one step."""
+
+WHOLE_PROMPT = 1024
+"""Most tokens of a prompt that go through the layers together."""
+
+CHUNK = 512
+"""Most tokens of a longer prompt that do."""
+
+
+def least_scores(tokens: int, in_chunks: bool) -> int:
+    """Least entries of a row's and head's scores that reading so many tokens holds at once.
+
+    `in_chunks` is how decoder-only models read prompts. Blocks are equal, at least half of their
+    largest size.
+    """
+    if in_chunks and tokens > WHOLE_PROMPT:
+        return CHUNK // 2 * KEYS
+    return tokens * tokens if is_whole(tokens, tokens) else QUERIES // 2 * tokens
+
+
+class Bias(Protocol):
+    """What is added to scores, made for some queries and keys at a time."""
+
+    def tile(
+        self, query: jax.Array | int, queries: int, key: jax.Array | int, keys: int
+    ) -> jax.Array:
+        """The bias of so many queries from `query` on and of keys from `key` on.
+
+        [B, H, queries, keys], of which B or H may be 1. Queries behind the last get any bias.
+        """
+
+
+@struct.dataclass
+class CausalBias:
+    """Queries see keys up to their own position, of the last `window` if that is not 0."""
+
+    start: jax.Array  # [B] position of the first query
+    window: int = struct.field(pytree_node=False, default=0)
+
+    def tile(
+        self, query: jax.Array | int, queries: int, key: jax.Array | int, keys: int
+    ) -> jax.Array:
+        position = (self.start + (query - key))[:, None] + jnp.arange(queries)
+        return causal_mask(position, keys, self.window)
+
+
+@struct.dataclass
+class LengthBias:
+    """All queries see the keys before each row's `length`."""
+
+    length: jax.Array  # [B]
+
+    def tile(
+        self, query: jax.Array | int, queries: int, key: jax.Array | int, keys: int
+    ) -> jax.Array:
+        return key_mask(self.length - key, keys)
+
+
+@struct.dataclass
+class GivenBias:
+    """A bias of few queries that was made for all keys."""
+
+    bias: jax.Array  # [B, H, T, C], of which H may be 1
+
+    def tile(
+        self, query: jax.Array | int, queries: int, key: jax.Array | int, keys: int
+    ) -> jax.Array:
+        part = jax.lax.dynamic_slice_in_dim(self.bias, query, queries, axis=2)
+        return jax.lax.dynamic_slice_in_dim(part, key, keys, axis=3)
+
+
+@struct.dataclass
+class CacheBias:
+    """A bias over a long cache, of which only the slots from `first` to `last` are seen by any."""
+
+    bias: Bias
+    first: jax.Array  # scalar
+    last: jax.Array  # scalar, exclusive
+
+
+AnyBias = jax.Array | Bias | CacheBias
+"""What `attention` takes: an array [B, H, T, C] (axes may be 1), or what makes parts of it."""
+
+
+def is_whole(queries: int, keys: int) -> bool:
+    """Whether the scores of texts that are read at once are one array."""
+    return queries * keys <= WHOLE_SCORES
+
+
+def of_texts(bias: Bias, queries: int, keys: int) -> AnyBias:
+    """The bias of texts that are read at once: one array where their scores are."""
+    return bias.tile(0, queries, 0, keys) if is_whole(queries, keys) else bias
+
+
+def of_cache(bias: Bias, start: jax.Array, queries: int, window: int = 0) -> CacheBias:
+    """The bias of tokens that are fed to slots `start` [B] on, as far as any of them sees slots."""
+    first = jnp.maximum(jnp.min(start) - window + 1, 0) if window else jnp.int32(0)
+    return CacheBias(bias, first, jnp.max(start) + queries)
+
+
+def of_call(bias: Bias, start: jax.Array, queries: int, slots: int, window: int = 0) -> AnyBias:
+    """The bias of a call of `extend`: made as it is needed where the cache is long."""
+    if slots > LONG_CACHE and queries <= CHUNK:
+        return of_cache(bias, start, queries, window)
+    return of_texts(bias, queries, slots)
+
+
+def of_tree(bias: jax.Array, start: jax.Array) -> AnyBias:
+    """The same of a tree, whose bias [B, H, T, C] is an array: few tokens are fed."""
+    queries, slots = bias.shape[2:]
+    if slots > LONG_CACHE:
+        return of_cache(GivenBias(bias), start, queries)
+    return bias
+
+
+def attention(q: jax.Array, k: jax.Array, v: jax.Array, bias: AnyBias) -> jax.Array:
+    """`layers.attend` of q [B, H, T, d] over k, v [B, H, C, d], in parts unless `bias` is whole."""
+    if isinstance(bias, jax.Array):
+        return attend(q, k, v, bias)
+    if isinstance(bias, CacheBias):
+        return _over_cache(q, k, v, bias)
+    return _over_queries(q, k, v, bias)
+
+
+def _over_cache(q: jax.Array, k: jax.Array, v: jax.Array, bias: CacheBias) -> jax.Array:
+    """In blocks of slots, but for calls of few tokens on accelerators.
+
+    Compiled for a TPU, the loop over blocks wants caches in another layout and has them copied at
+    every call, filled or not (docs/long_prompts.md).
+    """
+    queries, slots = q.shape[2], k.shape[2]
+    if not is_whole(queries, slots):
+        return _over_keys(q, k, v, bias)
+
+    def whole(q: jax.Array, k: jax.Array, v: jax.Array, bias: CacheBias) -> jax.Array:
+        return attend(q, k, v, bias.bias.tile(0, queries, 0, slots))
+
+    return jax.lax.platform_dependent(q, k, v, bias, cpu=_over_keys, default=whole)
+
+
+def _over_queries(q: jax.Array, k: jax.Array, v: jax.Array, bias: Bias) -> jax.Array:
+    """Blocks of queries, one after another, each over all keys.
+
+    For a gradient, weights are computed again: kept, they would be as large as all scores.
+    """
+    batch, heads, length, width = q.shape
+    count = -(-length // QUERIES)
+    block = -(-length // count)
+    padded = jnp.pad(q, ((0, 0), (0, 0), (0, count * block - length), (0, 0)))
+    blocks = jnp.moveaxis(padded.reshape(batch, heads, count, block, width), 2, 0)
+
+    def one(numbered: tuple[jax.Array, jax.Array]) -> jax.Array:
+        number, q = numbered
+        return attend(q, k, v, bias.tile(number * block, block, 0, k.shape[2]))
+
+    mixed = jax.lax.map(jax.checkpoint(one, prevent_cse=False), (jnp.arange(count), blocks))
+    return jnp.moveaxis(mixed, 0, 2).reshape(padded.shape)[:, :, :length]
+
+
+def _over_keys(q: jax.Array, k: jax.Array, v: jax.Array, bias: CacheBias) -> jax.Array:
+    """All queries over one block of slots after another, as far as slots are seen.
+
+    Softmax as it goes: sums are rescaled when a larger score comes (Milakov and Gimelshein 2018,
+    "Online normalizer calculation for softmax"). Blocks that a row does not see change none of its
+    bits. There is no gradient: the number of blocks is not static.
+    """
+    batch, heads, length, width = q.shape
+    slots, groups = k.shape[2], heads // k.shape[1]
+    size = min(KEYS, slots)
+    queries = q.reshape(batch, k.shape[1], groups * length, width)
+
+    def block(number: jax.Array, sums: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        largest, total, mixed = sums
+        begin = jnp.minimum(number * size, slots - size)  # the last may reach back, over seen ones
+        keys, values = (jax.lax.dynamic_slice_in_dim(x, begin, size, axis=2) for x in (k, v))
+        seen = jnp.where(begin + jnp.arange(size) < number * size, MASKED, 0.0)
+        added = bias.bias.tile(0, length, begin, size) + seen
+        if groups > 1:
+            added = jnp.tile(added, (1, 1, groups, 1))
+        scores = added + jnp.einsum(
+            "bhtd,bhcd->bhtc", queries, keys, preferred_element_type=jnp.float32
+        )
+        new = jnp.maximum(largest, jnp.max(scores, axis=-1, keepdims=True))
+        weights, kept = jnp.exp(scores - new), jnp.exp(largest - new)
+        total = kept * total + jnp.sum(weights, axis=-1, keepdims=True)
+        part = jnp.einsum(
+            "bhtc,bhcd->bhtd", weights.astype(v.dtype), values, preferred_element_type=jnp.float32
+        )
+        return new, total, kept * mixed + part
+
+    zero = jnp.zeros((*queries.shape[:3], 1), jnp.float32)
+    sums = jnp.full_like(zero, -jnp.inf), zero, jnp.zeros(queries.shape, jnp.float32)
+    # Fed tokens may reach behind the last slot: they are dropped there.
+    first = jnp.minimum(bias.first, slots - 1) // size
+    last = -(-jnp.minimum(bias.last, slots) // size)
+    _, total, mixed = jax.lax.fori_loop(first, last, block, sums)
+    return (mixed / total).astype(v.dtype).reshape(q.shape)

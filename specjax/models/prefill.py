@@ -1,0 +1,62 @@
+"""Long prompts go through a decoder in chunks: states of no more tokens are held at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from specjax.models.attention import CHUNK
+from specjax.models.base import Params
+from specjax.models.layers import KeysValues, apply
+
+Reading = tuple[list[KeysValues], jax.Array, tuple[jax.Array, ...]]
+"""Caches, embeddings [B, D] float32 and the features [B, P, D] that were asked for."""
+
+
+def read_in_chunks(
+    module: nn.Module,
+    params: Params,
+    prompt: jax.Array,
+    length: jax.Array,
+    own: list[KeysValues],
+    features: tuple[int, ...],
+) -> Reading:
+    """What `module.read_on` makes of the prompts [B, P] of `length` [B], in the empty caches `own`.
+
+    Chunks are equal, so that one program reads all of them; the last begins earlier where P is no
+    multiple, and reads some tokens again.
+    """
+    size = prompt.shape[1]
+    count = -(-size // CHUNK)
+    chunk = -(-size // count)
+
+    def read_on(begin: jax.Array, own: list[KeysValues]) -> Reading:
+        tokens = jax.lax.dynamic_slice_in_dim(prompt, begin, chunk, axis=1)
+        start = jnp.full_like(length, begin)
+        return apply(module, "read_on", params, tokens, own, start, length, features=features)
+
+    def step(number: jax.Array, found: Reading) -> Reading:
+        own, embedding, taken = found
+        begin = jnp.minimum(number * chunk, size - chunk)
+        own, here, states = read_on(begin, own)
+        is_here = (length > begin) & (length <= begin + chunk)
+        embedding = jnp.where(is_here[:, None], here, embedding)
+        return own, embedding, _written(taken, states, begin)
+
+    _, embedding, states = jax.eval_shape(read_on, 0, own)
+    nothing: Any = jax.tree.map(
+        lambda x: jnp.zeros((x.shape[0], size, *x.shape[2:]), x.dtype), states
+    )
+    first = own, jnp.zeros(embedding.shape, embedding.dtype), nothing
+    return jax.lax.fori_loop(0, count, step, first)
+
+
+def _written(
+    taken: tuple[jax.Array, ...], states: tuple[jax.Array, ...], begin: jax.Array
+) -> tuple[jax.Array, ...]:
+    """The features `taken` [B, P, D] with those of a chunk [B, T, D] from `begin` on."""
+    pairs = zip(taken, states, strict=True)
+    return tuple(jax.lax.dynamic_update_slice_in_dim(x, new, begin, axis=1) for x, new in pairs)
