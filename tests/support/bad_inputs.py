@@ -389,7 +389,6 @@ _TRAINING: dict[str, tuple[str, ...]] = {
     "optimizer.stepps=3": ("optimizer.stepps", "steps"),
     "batch_size=1048576": ("batch_size", "training rows"),
     "batch_size=512": ("batch_size", "training rows"),
-    "bucket=1048576": ("do not fit", "config.bucket"),
     "mesh.data=3": ("batch_size", "mesh.data"),
     "experiment=decode": ("experiment", "decode"),
     "evaluation.keep=beauty": ("evaluation.keep", "beauty"),
@@ -546,6 +545,11 @@ _FLAGS: tuple[Row, ...] = (
     (
         "decode",
         ("--config.batch_size=65536", "--config.bucket=1048576"),
+        ("do not fit", "config.bucket 1,048,576", "attention"),
+    ),
+    (
+        "train",
+        ("--config.batch_size=64", "--config.bucket=1048576"),
         ("do not fit", "config.bucket 1,048,576", "attention"),
     ),
     ("bare", ("--confg=x",), ("confg",)),

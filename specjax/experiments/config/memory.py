@@ -13,9 +13,10 @@ from pathlib import Path
 import jax
 from ml_collections import ConfigDict
 
+from specjax.accelerators.chips import GIB
 from specjax.decoding.strategy import Strategy
 from specjax.errors import UserError
-from specjax.experiments.config.footprint import GIB, plan_model
+from specjax.experiments.config.footprint import plan_model
 from specjax.experiments.config.placement import ways_of
 from specjax.models.attention import least_scores
 from specjax.models.base import LanguageModel

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
+from specjax.accelerators.chips import GIB
 from specjax.api import check_resources
 from specjax.checkpoints import heads
 from specjax.checkpoints.huggingface import describe
@@ -30,7 +31,6 @@ from specjax.experiments.config.fields import (
     model_names,
 )
 from specjax.experiments.config.footprint import (
-    GIB,
     ModelPlan,
     abstract_params,
     abstract_prompt,

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 from ml_collections import ConfigDict
 
+from specjax.accelerators.chips import GIB
 from specjax.checkpoints.huggingface import describe
 from specjax.checkpoints.tensors import flat_shapes
 from specjax.errors import UserError
 from specjax.experiments.config.fields import DTYPES
-from specjax.experiments.config.footprint import GIB, abstract_params
+from specjax.experiments.config.footprint import abstract_params
 from specjax.experiments.config.memory import FLOAT, check_bytes
 from specjax.experiments.config.placement import whole_words
 from specjax.experiments.train.model import shape_of, tokenizer_of
