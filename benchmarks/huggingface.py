@@ -41,7 +41,7 @@ def arguments() -> argparse.Namespace:
         "--source_file", required=True, help="one prompt per line, or a task's rows"
     )
     parser.add_argument(
-        "--task", default="", help="whose rows --source_file holds; see docs/data.md"
+        "--task", default="", help="whose rows --source_file holds; see docs/how_to/data.md"
     )
     parser.add_argument("--prefix", default="", help="put before every sentence")
     parser.add_argument("--examples", type=int, default=100)

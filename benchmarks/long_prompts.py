@@ -7,7 +7,7 @@ One row. By default a model with random weights: 2 layers of width 128 and 4 hea
 Llama's keys and values have 2; `--checkpoint` times one's own. `--whole` keeps all scores in one
 array and reads prompts at once, as short texts are. Temporaries are what the compiler reserves
 beside weights, caches and results; a program that needs more than `--most` GiB of them is compiled
-and not run. Figures are medians; docs/long_prompts.md has some.
+and not run. Figures are medians; docs/how_to/long_prompts.md has some.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@
       --config.prefix='translate English to German: ' --config.ngram_file=train.de.gz
 
 configs/training/middle.py makes the middle drafter, configs/training/align.py the small one. The
-cascades of small and Max-Gram are those of configs/cascade_pair.py. docs/cascades.md says more.
+cascades of small and Max-Gram are those of configs/cascade_pair.py. docs/how_to/cascades.md says
+more.
 """
 
 from ml_collections import ConfigDict

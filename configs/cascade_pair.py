@@ -6,7 +6,7 @@
 
 `vertical`: small reviews Max-Gram. `horizontal`: small decodes alone and Max-Gram adds to what it
 drafts. `both`: both. The bigram table is fitted from examples that are not decoded, or from
-`--config.ngram_file`. docs/cascades.md says more.
+`--config.ngram_file`. docs/how_to/cascades.md says more.
 """
 
 from ml_collections import ConfigDict

@@ -5,9 +5,9 @@
       --config.source_file=test.en.gz --config.prefix='translate English to German: ' \
       --config.strategies.acceptance.cost=0.1 --config.strategies.acceptance.verification=0
 
-Behind the colon is the temperature. docs/draft_length.md has the figures, and says what the numbers
-of adaptive drafters are. Thirteen strategies take four minutes on two CPU cores, half of it
-compilation.
+Behind the colon is the temperature. docs/lab_book/draft_length.md has the figures, and says what
+the numbers of adaptive drafters are. Thirteen strategies take four minutes on two CPU cores, half
+of it compilation.
 """
 
 from ml_collections import ConfigDict

@@ -5,8 +5,8 @@
       --config.data.kind=text --config.data.path=test.en.gz --config.data.reference_path=test.de.gz
 
 Behind the colon are names and directories (or hub ids) of the drafters. Each drafts three tokens,
-greedily and at temperature 1, against autoregressive decoding of the same kind. docs/training.md
-has the figures of four drafters of a 28M target.
+greedily and at temperature 1, against autoregressive decoding of the same kind.
+docs/how_to/training.md has the figures of four drafters of a 28M target.
 """
 
 from ml_collections import ConfigDict

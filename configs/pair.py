@@ -6,8 +6,8 @@
 
 Encoder-decoder or decoder-only models. Without `data.path` a task is read from its own data set on
 the Hugging Face hub; `data.kind`, `data.subset` and `data.split` choose others. A 15M Llama with a
-1.4M drafter decodes 200 questions in about five minutes on two CPU cores; docs/measurements.md has
-the figures.
+1.4M drafter decodes 200 questions in about five minutes on two CPU cores;
+docs/lab_book/measurements.md has the figures.
 """
 
 from ml_collections import ConfigDict

@@ -11,8 +11,8 @@ semicolon before each field:
 
 A base that brings its own grid, as `bild_multi30k.py`, is swept over that, each strategy by itself.
 
-`--dry_run` prints the points. Expected: lenience below 1 is faster and costs BLEU; docs/sweeps.md
-has the figures and the run time on two CPU cores.
+`--dry_run` prints the points. Expected: lenience below 1 is faster and costs BLEU;
+docs/how_to/sweeps.md has the figures and the run time on two CPU cores.
 """
 
 from ml_collections import ConfigDict

@@ -6,8 +6,8 @@
       --config.prefix='translate English to German: ' --config.examples=200
 
 Files are plain or gzip text, one segment per line, or one JSONL file. On two CPU cores, a 28M
-target with a 2.4M drafter and 200 sentences take about five minutes; docs/measurements.md has
-the figures.
+target with a 2.4M drafter and 200 sentences take about five minutes; docs/lab_book/measurements.md
+has the figures.
 """
 
 from ml_collections import ConfigDict

@@ -10,8 +10,8 @@ Behind the colon is the base config, then, if wanted, what to search in place of
     --config='configs/tune.py:configs/translate.py;length=2,3,4,6;confidence=0.2,0.4'
 
 `--dry_run` prints the candidates and what would be run. Expected: a table of all candidates, the
-flags that set the best one, and tune.json; docs/tuning.md has figures and the run time on two CPU
-cores.
+flags that set the best one, and tune.json; docs/how_to/tuning.md has figures and the run time on
+two CPU cores.
 """
 
 from ml_collections import ConfigDict

@@ -7,7 +7,7 @@
       --config.base.prefix='translate English to German: '
 
 k_11, k_12 and k_22 of Chen et al. (2024); Max-Gram proposes two tokens everywhere.
-`--config.objective=swi` ranks by the price of calls (docs/tuning.md). Each candidate
+`--config.objective=swi` ranks by the price of calls (docs/how_to/tuning.md). Each candidate
 compiles a program of its own for each padded width of prompts, for 10 to 20 seconds on two CPU
 cores; `--config.base.bucket=64` leaves one width. Expected: a table of all candidates and
 tune.json. By price it was run to its end, by time it was not.

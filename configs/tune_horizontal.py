@@ -6,10 +6,10 @@
       --config.base.reference_file=test.de.gz --config.base.prefix='translate English to German: '
 
 All splits of up to so many tokens as the colon says, middle's first. Theorem 4.4 of Chen et al.
-(2024) says which is the best for given acceptance rates and costs; docs/cascades.md says how to
-compare. Each of the 27 candidates compiles a program of its own; with one padded width of prompts
-(`--config.base.bucket=64`) that took five minutes in all on two CPU cores, other programs running.
-Expected: a table of all candidates and tune.json.
+(2024) says which is the best for given acceptance rates and costs; docs/lab_book/cascades.md says
+how to compare. Each of the 27 candidates compiles a program of its own; with one padded width of
+prompts (`--config.base.bucket=64`) that took five minutes in all on two CPU cores, other programs
+running. Expected: a table of all candidates and tune.json.
 """
 
 from ml_collections import ConfigDict

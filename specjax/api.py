@@ -105,7 +105,7 @@ class Generator:
 
     Prompts are padded to multiples of `bucket` and batches to full size, so that few programs are
     compiled; each call is one host dispatch per batch. Rows keep the tokens they would get alone
-    under the same seed and index, in half precision up to rounding (docs/half_precision.md).
+    under the same seed and index, in half precision up to rounding (docs/how_to/half_precision.md).
 
     `invariant` is how many tokens every call of the target feeds, 0 as many as are needed.
     Generators that share it, `max_new_tokens` and the batch's shape give the same greedy tokens

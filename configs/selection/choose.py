@@ -6,7 +6,7 @@
 
 The arms are spelled as for `configs/selection/data.py`, settings behind a semicolon: the folder of
 a `policy`, a file of best choices (`oracle`), `temperature`, `length`. Decodes the queries of a
-folder of offline data, or any file or task. docs/selection.md has commands.
+folder of offline data, or any file or task. docs/how_to/selection.md has commands.
 """
 
 from ml_collections import ConfigDict

@@ -11,7 +11,7 @@
 The target translates both ways, each drafter one, and nobody answers questions: the task that no
 drafter helps. `configs/selection/data_multi30k.py:test` makes 100 queries of each with measured
 seconds, to score policies on, and `:test_sampled` measures at temperature 1; give these the test
-files. Without paths the hub is read. docs/selection.md has run times and figures.
+files. Without paths the hub is read. docs/lab_book/selection.md has run times and figures.
 Context-aware assistant selection, experiments 1 and 4, on models that run here.
 """
 

@@ -8,8 +8,8 @@
 
 The arms and ways of choosing of `configs/selection/multi30k.py`, and `switched`, which chooses a
 drafter and a draft length at every round. Its costs are those of the small T5 models on two CPU
-cores: `costs.greedy.<model>.c` of results.json says what they are elsewhere. docs/choosing.md has
-figures.
+cores: `costs.greedy.<model>.c` of results.json says what they are elsewhere.
+docs/lab_book/selection.md has figures.
 """
 
 from ml_collections import ConfigDict

@@ -10,7 +10,8 @@ decodes the queries of `configs/selection/data_multi30k.py:test`, all tasks in o
 policy and the file of best choices that `configs/selection/policy.py` made. Without them, and
 without the colon, the other strategies run: single arms, chance, an online bandit. `temperature=1`
 and `length=5` behind the colon sample and draft differently (experiment 7). Context-aware assistant
-selection, experiments 1, 4 and 7, on models that run here; docs/selection.md has the figures.
+selection, experiments 1, 4 and 7, on models that run here; docs/lab_book/selection.md has the
+figures.
 """
 
 from ml_collections import ConfigDict

@@ -8,8 +8,8 @@
 The target decodes the training inputs greedily (`target_outputs.jsonl` in the workdir, resumable);
 then the drafter is trained on its outputs. `model.checkpoint` is the pre-trained small model in the
 paper, or a drafter that was fine-tuned already; `model.shape` trains one from scratch. Without
-`data.path` the task is read from the Hugging Face hub. docs/training.md has the figures of a 28M
-target and a 2.4M drafter.
+`data.path` the task is read from the Hugging Face hub. docs/how_to/training.md has the figures of a
+28M target and a 2.4M drafter.
 """
 
 from ml_collections import ConfigDict

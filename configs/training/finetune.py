@@ -5,9 +5,9 @@
       --config.train.data.path=train.en.gz --config.train.data.reference_path=train.de.gz \
       --config.validation.data.path=val.en.gz --config.validation.data.reference_path=val.de.gz
 
-`train.task` and `validation.task` name another task of docs/data.md; without `data.path` it is read
-from the Hugging Face hub. With `--config.target=DIR` evaluations measure acceptance under a target.
-The best parameters by `evaluation.keep` are left in `model`, in Hugging Face format.
+`train.task` and `validation.task` name another task of docs/how_to/data.md; without `data.path` it
+is read from the Hugging Face hub. With `--config.target=DIR` evaluations measure acceptance under a
+target. The best parameters by `evaluation.keep` are left in `model`, in Hugging Face format.
 """
 
 from ml_collections import ConfigDict

@@ -1,7 +1,7 @@
 """Attention that never holds the scores of all queries and keys of a long text at once.
 
 Short texts keep `layers.attend`, one array of scores [B, H, T, C]. Which way is taken follows from
-static shapes and the numbers below; docs/long_prompts.md has their measurements.
+static shapes and the numbers below; docs/how_to/long_prompts.md has their measurements.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _over_cache(q: jax.Array, k: jax.Array, v: jax.Array, bias: CacheBias) -> ja
     """In blocks of slots, but for calls of few tokens on accelerators.
 
     Compiled for a TPU, the loop over blocks wants caches in another layout and has them copied at
-    every call, filled or not (docs/long_prompts.md).
+    every call, filled or not (docs/how_to/long_prompts.md).
     """
     queries, slots = q.shape[2], k.shape[2]
     if not is_whole(queries, slots):

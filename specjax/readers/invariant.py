@@ -2,7 +2,7 @@
 
 Kernels round by the shapes of their operands. Decodes that share this reader, the slots of their
 caches and the shape of their batches give a token the same logits to the bit however it was
-decoded, in half precision too (docs/half_precision.md).
+decoded, in half precision too (docs/how_to/half_precision.md).
 """
 
 from __future__ import annotations

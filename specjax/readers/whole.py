@@ -24,8 +24,8 @@ class Whole(Reader):
     """One call as wide as the drafter's longest draft.
 
     `padded` is the number of drafted tokens that every call has room for, whatever the draft's
-    width: tokens then get the same logits however they were decoded (docs/half_precision.md). 0:
-    the draft's own.
+    width: tokens then get the same logits however they were decoded
+    (docs/how_to/half_precision.md). 0: the draft's own.
     """
 
     padded: int = 0

@@ -19,7 +19,7 @@ OWNERS = ("google", "google-t5", "lmsys", "meta-llama", "JackFram", "double7")
 
 def rows() -> dict[str, list[str]]:
     """Weights, tokenizer and what to do, by repository."""
-    text = (ROOT / "docs" / "checkpoints.md").read_text("utf-8")
+    text = (ROOT / "docs" / "how_to" / "checkpoints.md").read_text("utf-8")
     return {m["name"]: [c.strip() for c in m["cells"].split("|")] for m in ROW.finditer(text)}
 
 

@@ -14,11 +14,14 @@ ROOMS = ("specjax", "tests", "configs", "docs", "benchmarks")
 PAGE = re.compile(r'(?<![\w/.])(docs/[\w/]+\.md)(?:, "([^"]+)")?')
 """A page as text names it, by its path from the root; behind a comma a heading in quotes."""
 
-LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
-"""The address of a Markdown link."""
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+"""The address of a Markdown link or picture."""
 
-OWN_FILE = re.compile(r"`((?:tests|configs|benchmarks|specjax|docs)/[\w./]*)")
+OWN_FILE = re.compile(r"`((?:tests|configs|benchmarks|specjax|docs|launch)/[\w./]*)")
 """A file or folder that a page names by its path from the root."""
+
+NAV_PAGE = re.compile(r"^ +- (?:[^:\n]+: )?([\w/]+\.md)$", re.MULTILINE)
+"""A page in the menu of the site."""
 
 OUTSIDE = re.compile(r"(?<!\w)methods\.md")
 
@@ -89,16 +92,37 @@ def test_links_between_pages_lead_somewhere():
         assert not broken_links(path, path.read_text()), path
 
 
-def test_files_that_the_methods_name_exist():
-    for path in (ROOT / "docs/methods").glob("*.md"):
+def test_pages_link_to_nothing_that_the_site_lacks():
+    for path in (ROOT / "docs").rglob("*.md"):
+        addresses = [link for link in LINK.findall(path.read_text()) if not re.match(r"\w+:", link)]
+        targets = [(path.parent / link.partition("#")[0]).resolve() for link in addresses]
+        outside = [target for target in targets if not target.is_relative_to(ROOT / "docs")]
+        assert not outside, path
+
+
+def test_files_that_pages_name_exist():
+    for path in (ROOT / "docs").rglob("*.md"):
         named = OWN_FILE.findall(path.read_text())
         assert [name for name in named if not (ROOT / name).exists()] == [], path
 
 
-def test_every_page_of_the_methods_is_in_their_table():
-    folder = ROOT / "docs/methods"
+def test_the_site_lists_every_page_once():
+    listed = NAV_PAGE.findall((ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2])
+    pages = [str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")]
+    assert sorted(listed) == sorted(pages)
+
+
+@pytest.mark.parametrize("part", ["tutorials", "how_to", "methods", "reference", "lab_book"])
+def test_every_page_of_a_part_is_in_its_table(part):
+    folder = ROOT / "docs" / part
     listed = set(LINK.findall((folder / "README.md").read_text()))
     assert {path.name for path in folder.glob("*.md")} - {"README.md"} <= listed
+
+
+def test_every_page_begins_with_its_title():
+    for path in (ROOT / "docs").rglob("*.md"):
+        lines = [line for line in path.read_text().splitlines() if not line.startswith("<!--")]
+        assert next(filter(None, lines)).startswith("# "), path
 
 
 def test_nothing_points_at_a_specification_outside():
@@ -111,7 +135,5 @@ def test_what_does_not_exist_is_found():
     assert broken_pointers(f"see docs/methods/bild.md,\n    # {heading}") != []
     assert broken_pointers('see docs/methods/bild.md,\n    # "The\n    # loop"') == []
     page = ROOT / "docs/methods/README.md"
-    assert broken_links(page, "[a](bild.md#no-such) [b](gone.md) [c](bild.md#the-loop)") == [
-        "bild.md#no-such",
-        "gone.md",
-    ]
+    text = "[a](bild.md#no-such) [b](gone.md) [c](bild.md#the-loop) ![d](gone.png)"
+    assert broken_links(page, text) == ["bild.md#no-such", "gone.md", "gone.png"]

@@ -78,7 +78,7 @@ def _flags() -> flags.FlagValues:
     flags.DEFINE_boolean(
         "distributed",
         False,
-        "This process is one of several, on this machine or on many (docs/clusters.md).",
+        "This process is one of several, on this machine or on many (docs/how_to/clusters.md).",
         flag_values=values,
     )
     return values

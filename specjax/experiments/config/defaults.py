@@ -46,7 +46,7 @@ def decode_config(**changes: Any) -> ConfigDict:
     config.max_prompt_tokens = 512
     config.bucket = 8  # prompts are padded to multiples of it; each width compiles once
     config.invariant = False  # True: every call of the target feeds as many tokens, so that greedy
-    # outputs agree in half precision too, and take longer (docs/half_precision.md)
+    # outputs agree in half precision too, and take longer (docs/how_to/half_precision.md)
     config.repeats = 3
     config.seed = 0
     config.profile_rounds = 0  # of every strategy, for TensorBoard or Perfetto; 0: no profile

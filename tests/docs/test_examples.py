@@ -1,0 +1,76 @@
+"""The Python of the README and of the tutorials runs as it stands there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import specjax
+from specjax.core.registry import DRAFTERS, TASKS
+from specjax.experiments.config.file import read_config
+from specjax.experiments.config.templates import check_shape
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def code(page: str) -> str:
+    """The first Python of a page."""
+    return re.search(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL)[1]
+
+
+@pytest.fixture
+def tiny_pair(monkeypatch, pair):
+    """What is loaded from the hub is the tiny pair: the target, then the drafter."""
+    folders = iter((pair / "target", pair / "drafter"))
+    load = specjax.load
+    monkeypatch.setattr(specjax, "load", lambda name: load(next(folders)), raising=False)
+
+
+@pytest.fixture
+def own_names(monkeypatch):
+    """Takes back what a test registers."""
+    for registry in (DRAFTERS, TASKS):
+        len(registry)  # all that is there, first
+        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["README.md", pytest.param("docs/tutorials/own_pair.md", marks=pytest.mark.slow)],
+)
+def test_the_example_prints_text(page, tiny_pair, capsys):
+    exec(compile(code(page), page, "exec"), {})
+    assert capsys.readouterr().out.strip()
+
+
+def test_the_readme_has_five_lines():
+    lines = [line for line in code("README.md").splitlines() if line]
+    assert len(lines) == 5
+
+
+def config_of(page: str, folder: Path):
+    """The config that a tutorial writes, read from a file of its own."""
+    file = folder / "mine.py"
+    file.write_text(code(page), "utf-8")
+    config = read_config(str(file))
+    check_shape(config)
+    return config
+
+
+def test_the_drafter_of_the_tutorial_is_the_one_that_the_contract_tests_decode_with(
+    own_names, tmp_path
+):
+    config = config_of("docs/tutorials/own_drafter.md", tmp_path)
+    assert specjax.strategy(**config.strategies.echo.to_dict()).drafter.spec.width == 2
+    newcomer = (ROOT / "tests" / "support" / "last_token.py").read_text("utf-8")
+    own = re.search(r"@DRAFTERS.*?(?=\n\n\n)", code("docs/tutorials/own_drafter.md"), re.DOTALL)[0]
+    assert own.replace("echo", "last_token").replace("Echo", "LastToken") in newcomer
+
+
+def test_the_task_of_the_tutorial_reads_its_rows(own_names, tmp_path):
+    config = config_of("docs/tutorials/own_task.md", tmp_path)
+    task = TASKS[config.task].cls()
+    assert task.prompt(task.example) == "Q: What is the capital of France?\nA:"
+    assert task.reference(task.example) == "Paris"
