@@ -190,7 +190,9 @@ def test_the_encoder_in_blocks_gives_its_whole_states() -> None:
     close(inside(cache.data["cross"], 2), inside(data["cross"], 2))
 
 
-@pytest.mark.parametrize(("name", "remat"), [("grouped", True), ("t5", False)])
+@pytest.mark.parametrize(
+    ("name", "remat"), [("grouped", True), pytest.param("t5", False, marks=pytest.mark.slow)]
+)
 def test_gradients_in_blocks_are_those_of_whole_texts(name: str, remat: bool) -> None:
     model = MODELS[name]
     model = dataclasses.replace(model, config=dataclasses.replace(model.config, remat=remat))
@@ -256,9 +258,9 @@ def largest(jaxpr: Any) -> int:
         (CALLS["start"], "grouped"),
         (CALLS["start"], "t5"),
         (CALLS["teach"], "grouped"),
-        (CALLS["teach"], "t5"),
+        pytest.param(CALLS["teach"], "t5", marks=pytest.mark.slow),
         (gradient, "grouped"),
-        (gradient, "t5"),
+        pytest.param(gradient, "t5", marks=pytest.mark.slow),
     ],
     ids=["start", "encoder", "teach", "teach_t5", "gradient", "gradient_t5"],
 )
@@ -281,7 +283,10 @@ def test_states_of_a_long_prompt_are_held_for_a_chunk_only() -> None:
     assert max(math.prod(shape) for shape in wide) == REAL["CHUNK"] * config.d_ff
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n in ("grouped", "t5") else pytest.mark.slow) for n in MODELS],
+)
 def test_short_texts_have_no_loop(name: str) -> None:
     """Their programs are those of one array of scores."""
     assert not loops(traced(CALLS["start"], name, REAL["WHOLE_PROMPT"]))

@@ -46,7 +46,12 @@ def heads(model: LanguageModel) -> tuple[int, int]:
 
 @pytest.mark.parametrize(
     ("model", "ways", "expected"),
-    [(SIX, 4, (8, 8)), (SIX, 8, (8, 8)), (QWEN, 4, (8, 4)), (GPT2, 4, (8, 8))],
+    [
+        (SIX, 4, (8, 8)),
+        pytest.param(SIX, 8, (8, 8), marks=pytest.mark.slow),
+        (QWEN, 4, (8, 4)),
+        pytest.param(GPT2, 4, (8, 8), marks=pytest.mark.slow),
+    ],
 )
 def test_a_padded_model_computes_the_same(
     model: LanguageModel, ways: int, expected: tuple[int, int]

@@ -89,6 +89,7 @@ def same_training(first: Path, second: Path, atol: float) -> None:
         np.testing.assert_allclose(found[name], value, atol=atol, err_msg=name)
 
 
+@pytest.mark.slow
 def test_two_processes_train_what_one_trains(pair: Path, tmp_path: Path) -> None:
     """Each on one device with half of the rows of every batch; the other adds in another order."""
     together, alone = tmp_path / "together", tmp_path / "alone"
