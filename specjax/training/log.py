@@ -10,8 +10,8 @@ from types import TracebackType
 
 import numpy as np
 from tensorboardX import SummaryWriter
-from tqdm import tqdm
 
+from specjax.progress import progress
 from specjax.writing import write_jsonl
 
 EVALUATIONS = "evaluations.jsonl"
@@ -32,7 +32,7 @@ class Log:
     """Progress of one run; a context manager."""
 
     def __init__(self, name: str, workdir: Path | None, first: int, last: int) -> None:
-        self._bar = tqdm(total=last, initial=first, desc=f"train {name}", unit="step")
+        self._bar = progress(total=last, initial=first, desc=f"train {name}", unit="step")
         self._writer = None
         if workdir is not None:
             # Events beyond the step that a killed run resumes from are void.
