@@ -25,6 +25,7 @@ setup(
         "orbax-checkpoint>=0.11",
         "protobuf",
         "pyarrow",
+        "rich",
         "rouge-score",
         "sacrebleu",
         "safetensors>=0.5",

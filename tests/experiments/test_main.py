@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 import subprocess
@@ -13,6 +14,8 @@ import pytest
 from command import ROOT, Done, command, refused
 
 from specjax.checkpoints.tokenizer import train_tokenizer
+from specjax.experiments.decode.show import show
+from specjax.reporting.terminal import verbosity
 
 ENTRY = {
     "tokens", "seconds", "ms_per_token", "ms_per_token_median", "speedup", "speedup_predicted",
@@ -48,7 +51,26 @@ def test_the_main_job_ends_well_and_prints_one_table(finished):
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ms/token") == 1
     assert "metric: nrefs:1|case:mixed" in done.stdout
-    assert "speculative_3" in done.stdout
+    assert done.stdout.count("speculative_3") == 1
+    assert done.stdout.count("fastest") == 1
+    assert "\r" not in done.stdout + done.stderr and "\x1b" not in done.stdout + done.stderr
+
+
+def test_verbose_prints_every_figure_before_the_table(finished, capsys):
+    results = json.loads((finished[1] / "results.json").read_text())
+    with verbosity(True):
+        show(results, finished[1])
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in ("near ties", "theorem 3.8", "L/out %", "SWI"))
+    assert shown.endswith(finished[0].stdout)
+
+
+def test_tables_lie_beside_the_results(finished):
+    strategies = json.loads((finished[1] / "results.json").read_text())["strategies"]
+    with (finished[1] / "results.csv").open(newline="") as file:
+        assert [row["strategy"] for row in csv.DictReader(file)] == list(strategies)
+    assert (finished[1] / "table.tex").read_text().count(r" \\") == len(strategies) + 1
+    assert (finished[1] / "table.md").read_text().count("\n| ") == len(strategies) + 2
 
 
 def test_results_have_the_stable_schema(finished):
@@ -125,6 +147,8 @@ def test_outputs_and_traces_hold_every_example_of_every_strategy(finished):
         for name, entry in strategies.items():
             assert trace[f"{name}/committed"].sum() == entry["tokens"]
             assert trace[f"{name}/committed"].shape[0] == 3
+            seconds = trace[f"{name}/seconds"]  # of batches, two of them
+            assert seconds.shape == (2, 1) and seconds.sum() == pytest.approx(entry["seconds"])
 
 
 def test_the_report_is_self_contained(finished):
