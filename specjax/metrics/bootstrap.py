@@ -7,6 +7,7 @@ cancel.
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import stdtrit
 
 RESAMPLES = 2000
 LEAST = 10
@@ -26,6 +27,13 @@ def interval(samples: np.ndarray) -> tuple[float, float]:
     """The percentile interval of a figure over the samples [RESAMPLES]."""
     low, high = np.percentile(samples, PERCENTILES)
     return float(low), float(high)
+
+
+def over_repetitions(values: np.ndarray) -> tuple[float, float]:
+    """Student's 95% interval of the mean of two or more repetitions, as under several seeds."""
+    reach = stdtrit(len(values) - 1, 1 - PERCENTILES[0] / 100)
+    half = float(reach * values.std(ddof=1) / np.sqrt(len(values)))
+    return float(values.mean()) - half, float(values.mean()) + half
 
 
 def seconds_per_token(drawn: np.ndarray, seconds: np.ndarray, tokens: np.ndarray) -> np.ndarray:

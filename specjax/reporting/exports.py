@@ -49,6 +49,7 @@ _LATEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
+    "±": r"$\pm$",
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
 }
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&$])")
@@ -101,17 +102,25 @@ def latex(table: Table, title: str) -> str:
             r"\midrule",
             *lines[1:],
             r"\bottomrule",
+            *_latex_note(table),
             r"\end{tabular}",
             "",
         ]
     )
 
 
+def _latex_note(table: Table) -> list[str]:
+    if not table.note:
+        return []
+    return [f"\\multicolumn{{{len(table.head)}}}{{l}}{{{latex_text(table.note)}}} \\\\"]
+
+
 def markdown(table: Table, title: str) -> str:
     """A table of GitHub's Markdown under its title."""
     lines = [f"| {' | '.join(map(markdown_text, row))} |" for row in (table.head, *table.rows)]
     rule = "|".join(["", " --- ", *[" ---: "] * (len(table.head) - 1), ""])
-    return "\n".join([f"{markdown_text(title)}\n", lines[0], rule, *lines[1:], ""])
+    note = [f"\n{markdown_text(table.note)}"] if table.note else []
+    return "\n".join([f"{markdown_text(title)}\n", lines[0], rule, *lines[1:], *note, ""])
 
 
 def latex_text(text: str) -> str:

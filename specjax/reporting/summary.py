@@ -14,6 +14,9 @@ Strategies = Mapping[str, Mapping[str, Any]]
 BEST, LOSSY = "bold green", "yellow"
 """How rows look on a terminal that has colours."""
 
+MARK = "*"
+NOTE = f"{MARK} the fastest lossless strategy"
+
 _OUTPUTS = {True: "lossless", False: "lossy"}
 
 
@@ -24,10 +27,11 @@ class Table:
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     looks: Mapping[int, str] = dataclasses.field(default_factory=dict)  # of rows, for rich
+    note: str = ""  # below the table
 
 
 def summary(strategies: Strategies) -> Table:
-    """A row for each strategy, the fastest first; the fastest lossless one is called so."""
+    """A row for each strategy, the fastest first; the fastest lossless one is marked."""
     order = sorted(strategies, key=lambda name: strategies[name]["ms_per_token"])
     metric = main_metric(strategies)
     best = fastest_lossless(strategies)
@@ -39,7 +43,7 @@ def summary(strategies: Strategies) -> Table:
     looks = {i: LOSSY for i, name in enumerate(order) if not strategies[name]["lossless"]}
     if best is not None:
         looks[order.index(best)] = BEST
-    return Table([*head, "outputs"], rows, looks)
+    return Table([*head, "outputs"], rows, looks, NOTE if best else "")
 
 
 def main_metric(strategies: Strategies) -> str | None:
@@ -54,9 +58,9 @@ def fastest_lossless(strategies: Strategies) -> str | None:
 
 
 def speedup_words(entry: Mapping[str, Any]) -> str:
-    """The speedup, with its 95% interval where there were examples enough for one."""
+    """The speedup, and half of its 95% interval where there were examples enough for one."""
     low, high = entry.get("speedup_low"), entry.get("speedup_high")
-    spread = "" if low is None else f" ({low:.2f} to {high:.2f})"
+    spread = "" if low is None else f"±{(high - low) / 2:.2f}"
     return f"{entry['speedup']:.2f}{spread}"
 
 
@@ -72,4 +76,4 @@ def _figures(entry: Mapping[str, Any], metric: str | None) -> list[str]:
 
 
 def _outputs(entry: Mapping[str, Any], best: bool) -> str:
-    return _OUTPUTS[entry["lossless"]] + ", fastest" * best
+    return _OUTPUTS[entry["lossless"]] + MARK * best

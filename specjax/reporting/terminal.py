@@ -40,17 +40,20 @@ def show(table: Table) -> None:
         Console(file=sys.stdout, highlight=False).print(drawn(table))
     else:
         print(aligned(table.head, table.rows))
+    if table.note:
+        print(table.note)
 
 
 def drawn(table: Table) -> Drawn:
-    """The table in colours; long names wrap where the terminal is narrow."""
-    made = Drawn(box=rich.box.SIMPLE_HEAD, header_style="bold")
+    """The table in colours; where the terminal is narrow, names and longer cells wrap."""
+    made = Drawn(box=rich.box.SIMPLE_HEAD, header_style="bold", padding=(0, 1, 0, 0))
     for index, title in enumerate(table.head):
+        figures = index > 0 and not any(" " in row[index] for row in table.rows)
         made.add_column(
             Text(title),
-            justify="left" if index == 0 else "right",
+            justify="right" if index else "left",
             overflow="fold",
-            no_wrap=index != 0,
+            no_wrap=figures,
         )
     for index, row in enumerate(table.rows):
         # Texts, as names may look like rich's markup.

@@ -11,7 +11,7 @@ import pytest
 import synthetic
 
 from specjax.reporting import exports, html_tables, terminal
-from specjax.reporting.summary import Table, fastest_lossless, summary
+from specjax.reporting.summary import NOTE, Table, fastest_lossless, summary
 from specjax.reporting.table import aligned
 
 NASTY = r"50% of_a & $b$ {c} ~ ^ \d | *e* <f> `g` #1"
@@ -38,13 +38,13 @@ def test_rows_are_sorted_by_speed_and_have_the_promised_columns(results):
     assert times == sorted(times) and len(times) == len(synthetic.STRATEGIES)
 
 
-def test_the_fastest_lossless_strategy_alone_is_called_so(results):
+def test_the_fastest_lossless_strategy_alone_is_marked(results):
     strategies = {n: copy.deepcopy(results["strategies"][n]) for n in ("speculative_3", "lenient")}
     strategies["lenient"]["ms_per_token"] = strategies["speculative_3"]["ms_per_token"] / 2
     table = summary(strategies)
     assert [(row[0], row[-1]) for row in table.rows] == [
         ("lenient", "lossy"),
-        ("speculative_3", "lossless, fastest"),
+        ("speculative_3", "lossless*"),
     ]
     assert fastest_lossless(strategies) == "speculative_3"
     assert fastest_lossless({"lenient": strategies["lenient"]}) is None
@@ -52,8 +52,8 @@ def test_the_fastest_lossless_strategy_alone_is_called_so(results):
 
 def test_a_speedup_has_its_interval_where_there_is_one(results):
     rows = {row[0]: row for row in summary(results["strategies"]).rows}
-    assert rows["speculative_3"][3].endswith(" (1.90 to 2.04)")
-    assert "(" not in rows["bigram"][3]
+    assert rows["speculative_3"][3].endswith("±0.07")
+    assert "±" not in rows["bigram"][3]
 
 
 def test_without_drafts_and_without_a_metric_nothing_is_made_up(results):
@@ -68,7 +68,7 @@ def test_a_file_gets_plain_text(results, monkeypatch):
     with contextlib.redirect_stdout(out):
         terminal.show(summary(results["strategies"]))
     table = summary(results["strategies"])
-    assert out.getvalue() == aligned(table.head, table.rows) + "\n"
+    assert out.getvalue() == aligned(table.head, table.rows) + f"\n{NOTE}\n"
     assert "\x1b" not in out.getvalue()
 
 
@@ -83,6 +83,21 @@ def test_a_terminal_gets_colours_and_every_cell(results, monkeypatch):
     assert "\x1b[" in out.getvalue()
     for text in (*table.head, *table.rows[0]):
         assert text in out.getvalue()
+
+
+def test_a_narrow_terminal_wraps_words_and_cuts_no_figure(results, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")  # no colours
+    out = Terminal()
+    table = summary(results["strategies"])
+    with contextlib.redirect_stdout(out):
+        terminal.show(table)
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    for row in table.rows:
+        if len(row[0]) <= 16:
+            assert any({row[0], row[2]} <= set(line.split()) for line in lines), row
+    assert "±0.07" in out.getvalue() and "lossless*" in out.getvalue()
 
 
 def test_details_are_printed_on_demand_only():
@@ -106,6 +121,14 @@ def test_the_csv_has_a_row_for_each_strategy_and_names_with_units(results, tmp_p
         assert float(row["bleu"]) == entry["quality"]["bleu"]
         assert float(row["flops_per_token"]) == entry["operations"]["total"]["flops"]
         assert (row["data"], row["batch_size"]) == ("Multi30k <test>", "1")
+
+
+def test_a_note_stands_below_the_tables(results):
+    table = summary(results["strategies"])
+    assert exports.markdown(table, "").endswith("\n\n\\* the fastest lossless strategy\n")
+    note = r"\multicolumn{7}{l}{* the fastest lossless strategy} \\"
+    assert exports.latex(table, "").splitlines()[-2] == note
+    assert r"$\pm$0.07" in exports.latex(table, "")
 
 
 def test_latex_is_escaped_and_balanced():

@@ -299,6 +299,16 @@ def _changed(config: ConfigDict, changes: Mapping[str, Any]) -> ConfigDict:
     return config
 
 
+def compare_config(**changes: Any) -> ConfigDict:
+    """Finished decode runs side by side."""
+    config = ConfigDict()
+    config.experiment = "compare"
+    config.runs = ""  # their workdirs, commas between; the others are compared with the first
+    config.seed = 0  # of the examples that are drawn for the intervals
+    config.update(changes)
+    return config
+
+
 def sweep_config(
     base: str | ConfigDict, grid: Mapping[str, Sequence[Any]], **changes: Any
 ) -> ConfigDict:

@@ -55,6 +55,7 @@ def write(
         "data": {
             "name": job.config.name or job.config.task,
             "examples": len(job.examples),
+            "metric": job.metric,
         },
         "models": models(job, steps),
         "strategies": {
