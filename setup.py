@@ -42,5 +42,6 @@ setup(
         "cuda12": ["jax[cuda12]"],
         "cuda13": ["jax[cuda13]"],
         "tpu": ["jax[tpu]"],
+        "wandb": ["wandb"],
     },
 )

@@ -223,6 +223,7 @@ def train_config(**changes: Any) -> ConfigDict:
             "acceptance": (0.0, 1.0),  # temperatures, with a target; empty: not measured
         }
     )
+    config.log = ConfigDict({"wandb_project": ""})  # of Weights & Biases, beside TensorBoard
     return _changed(config, changes)
 
 
