@@ -168,7 +168,9 @@ class Generator:
             return None
         generation, rows = traces[0]
         shown = ids[: min(rows, SHOWN)]
-        return FirstTexts(generation, shown, self.decoder, self.target.tokenizer)
+        # Without the drafter's memory, which may be large.
+        kept = generation.replace(memory=())
+        return FirstTexts(kept, shown, self.decoder, self.target.tokenizer)
 
     def padded_size(self, wanted: int) -> int:
         """The rows of a batch: filled up to a multiple of the mesh's `data` axis."""

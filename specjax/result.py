@@ -27,7 +27,7 @@ class FirstTexts:
 
     def entries(self) -> list[dict[str, Any]]:
         """Each text's prompt (`source`) and its rounds, as `texts` of results.json has them."""
-        generation = jax.device_get(self.generation.replace(memory=()))
+        generation = jax.device_get(self.generation)
         return [
             {
                 "source": self.tokenizer.decode(prompt, skip_special_tokens=True),
