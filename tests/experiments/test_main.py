@@ -14,6 +14,7 @@ import pytest
 from command import ROOT, Done, command, refused
 
 from specjax.checkpoints.tokenizer import train_tokenizer
+from specjax.experiments.config.command_line import parse
 from specjax.experiments.decode.show import show
 from specjax.reporting.terminal import verbosity
 
@@ -58,7 +59,8 @@ def test_the_main_job_ends_well_and_prints_one_table(finished):
 
 def test_verbose_prints_every_figure_before_the_table(finished, capsys):
     results = json.loads((finished[1] / "results.json").read_text())
-    with verbosity(True):
+    assert not parse(["specjax"]).verbose
+    with verbosity(parse(["specjax", "--verbose"]).verbose):
         show(results, finished[1])
     shown = capsys.readouterr().out
     assert all(word in shown for word in ("near ties", "theorem 3.8", "L/out %", "SWI"))
@@ -149,6 +151,24 @@ def test_outputs_and_traces_hold_every_example_of_every_strategy(finished):
             assert trace[f"{name}/committed"].shape[0] == 3
             seconds = trace[f"{name}/seconds"]  # of batches, two of them
             assert seconds.shape == (2, 1) and seconds.sum() == pytest.approx(entry["seconds"])
+
+
+def test_a_run_can_be_compared_with_a_copy_of_it(finished, tmp_path):
+    copy = shutil.copytree(finished[1], tmp_path / "copy")
+    config = ROOT / "configs" / "compare.py"
+    done = command(
+        f"--config={config}", f"--config.runs={finished[1]},{copy}", f"--workdir={tmp_path / 'out'}"
+    )
+    assert done.returncode == 0, done.stderr
+    strategies = json.loads((copy / "results.json").read_text())["strategies"]
+    with (tmp_path / "out" / "compare.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["run"] == str(copy)]
+    for row in rows:
+        entry = strategies[row["strategy"]]
+        assert float(row["ms_per_token"]) == pytest.approx(entry["ms_per_token"])
+        assert float(row["bleu"]) == pytest.approx(entry["quality"]["bleu"])
+        assert (float(row["speed_ratio"]), float(row["bleu_difference"])) == (1, 0)
+    assert len(rows) == len(strategies)
 
 
 def test_the_report_is_self_contained(finished):
