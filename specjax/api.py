@@ -26,13 +26,14 @@ from specjax.data.batching import Batch, make_batch
 from specjax.decoding.loop import advance_jitted, begin_jitted, generate
 from specjax.decoding.state import Decoder, Generation
 from specjax.decoding.strategy import Strategy, autoregressive
-from specjax.decoding.summary import Statistics, summarise
+from specjax.decoding.summary import summarise
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
 from specjax.models.shared_vocabulary import with_shared_vocabulary
 from specjax.parallel import padding
 from specjax.parallel.sharding import Layout, placement
 from specjax.programs import release_programs
+from specjax.result import SHOWN, FirstTexts, Result
 from specjax.streaming import Growing
 
 
@@ -89,15 +90,6 @@ def load(
     if mesh is not None and pad_heads:
         model, params = padding.pad_heads(model, params, mesh, ways)
     return LoadedModel(model, params, tokenizer, str(name), mesh, ways)
-
-
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """Outputs of one call, row by row."""
-
-    tokens: list[list[int]]  # generated ids, EOS included
-    texts: list[str] | None  # None without a tokenizer
-    statistics: Statistics
 
 
 class Generator:
@@ -175,7 +167,20 @@ class Generator:
             generation = self.run(batch, self.keys(batch, seed))
             tokens += self.rows(generation)[: batch.rows]
             traces.append((generation, batch.rows))
-        return Result(tokens, self.decode(tokens), summarise(self.decoder, traces))
+        statistics = summarise(self.decoder, traces)
+        return Result(tokens, self.decode(tokens), statistics, self._first(ids, traces))
+
+    def _first(
+        self, ids: list[list[int]], traces: list[tuple[Generation, int]]
+    ) -> FirstTexts | None:
+        """The texts that a notebook shows; None without a tokenizer."""
+        if self.target.tokenizer is None:
+            return None
+        generation, rows = traces[0]
+        shown = ids[: min(rows, SHOWN)]
+        # Without the drafter's memory, which may be large.
+        kept = generation.replace(memory=())
+        return FirstTexts(kept, shown, self.decoder, self.target.tokenizer)
 
     def padded_size(self, wanted: int) -> int:
         """The rows of a batch: filled up to a multiple of the mesh's `data` axis."""

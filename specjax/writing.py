@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +152,18 @@ def write_jsonl(file: Path, rows: list[dict[str, Any]]) -> None:
     with replacing(file) as partial, open(partial, "w", encoding="utf-8") as out:
         for row in rows:
             out.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def write_text(file: Path, text: str) -> None:
+    """Writes text."""
+    with replacing(file) as partial:
+        partial.write_text(text, "utf-8")
+
+
+def write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Writes one line per row under the names of all fields; a field that a row lacks is empty."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with replacing(file) as partial, partial.open("w", encoding="utf-8", newline="") as out:
+        writer = csv.DictWriter(out, names)
+        writer.writeheader()
+        writer.writerows(rows)

@@ -32,6 +32,21 @@ def test_texts_give_texts_tokens_and_statistics(generator):
     assert 0.0 <= result.statistics.acceptance_rate <= 1.0
 
 
+def test_a_notebook_shows_who_wrote_each_token(generator):
+    result = generator(PROMPTS, batch_size=2)
+    entries = result.first.entries()
+    assert len(entries) == 2  # of the first batch
+    for entry, text, prompt in zip(entries, result.texts, PROMPTS, strict=False):
+        assert entry["source"] == prompt
+        kept = [
+            "".join(each["drafted"][: each["accepted"]]) + (each["next"] or "")
+            for each in entry["rounds"]
+        ]
+        assert "".join(kept).replace("</s>", "").strip() == text
+    page = result._repr_html_()
+    assert ">drafter</span>" in page and "and 3 more" in page
+
+
 def test_token_ids_give_the_same_as_their_texts(generator):
     ids = generator.target.tokenizer(PROMPTS).input_ids
     assert generator(ids).tokens == generator(PROMPTS).tokens

@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tqdm import tqdm
-
 from specjax.data.ragged import Ragged
+from specjax.progress import progress
 
 CHUNK = 1000
 """Texts handed to the tokenizer at a time."""
@@ -45,7 +44,7 @@ class Encoder:
     def _chunks(
         self, what: str, items: Sequence[Any], encode: Callable[[Sequence[Any]], list[Ids]]
     ) -> Iterator[Ids]:
-        with tqdm(total=len(items), desc=f"tokenize {what}", unit="text") as bar:
+        with progress(total=len(items), desc=f"tokenize {what}", unit="text") as bar:
             for start in range(0, len(items), CHUNK):
                 chunk = items[start : start + CHUNK]
                 yield from encode(chunk)

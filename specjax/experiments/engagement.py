@@ -17,11 +17,11 @@ from specjax.errors import UserError
 from specjax.experiments.config.fields import model_names
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.strategies import BASELINE
-from specjax.experiments.sweep.job import write_csv
 from specjax.reporting.plots import style
 from specjax.reporting.plots.engagement import quality_against_engagement
 from specjax.reporting.report import PLOTS
 from specjax.reporting.table import aligned, cell
+from specjax.writing import write_csv
 
 TABLE = "engagement.csv"
 """In the workdir, beside what a decode experiment leaves."""

@@ -9,7 +9,6 @@ from typing import Any
 
 import jax.numpy as jnp
 from ml_collections import ConfigDict
-from tqdm import tqdm
 
 from specjax.checkpoints.huggingface import SMALL_FILES, describe, locate
 from specjax.checkpoints.tokenizer import load_tokenizer, token_ids
@@ -24,6 +23,7 @@ from specjax.experiments.decode.job import output_texts
 from specjax.measuring.environment import environment
 from specjax.metrics.ngram import foretell
 from specjax.models.base import LanguageModel
+from specjax.progress import progress
 from specjax.training import ngram
 from specjax.writing import write_json
 
@@ -59,7 +59,9 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     if tokenizer is None:
         raise UserError(f"config.target {config.target!r} has no tokenizer files")
     workdir.mkdir(parents=True, exist_ok=True)
-    with tqdm(rows(config, model), total=config.examples or None, unit="row", desc="count") as bar:
+    with progress(
+        rows(config, model), total=config.examples or None, unit="row", desc="count"
+    ) as bar:
         heldout, rest = hold_out(bar, config.heldout, config.seed)
         sequences = token_ids(tokenizer, itertools.chain.from_iterable(rest))
         counts = ngram.count(sequences, model.vocab_size, start_token=model.start_token)

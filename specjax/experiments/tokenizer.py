@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
-from tqdm import tqdm
 
 from specjax.checkpoints.tokenizer import (
     BYTE_SPECIALS,
@@ -24,6 +23,7 @@ from specjax.data.text import is_json
 from specjax.errors import UserError
 from specjax.experiments.config.fields import check_choices, check_integers
 from specjax.experiments.decode.data import check_one_place, data_words, file_words, stream
+from specjax.progress import progress
 from specjax.writing import replacing_directory
 
 FOLDER = "tokenizer"
@@ -44,7 +44,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     """
     check(config)
     workdir.mkdir(parents=True, exist_ok=True)
-    with tqdm(texts(config), unit="text", desc="read") as bar:
+    with progress(texts(config), unit="text", desc="read") as bar:
         heldout, rest = hold_out(bar, config.heldout, config.seed)
         tokenizer = KINDS[config.kind](rest, config.vocab_size)
     with replacing_directory(workdir / FOLDER) as partial:

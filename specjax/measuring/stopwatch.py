@@ -12,11 +12,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tqdm import tqdm
 
 from specjax.core.calls import Call
 from specjax.core.context import fold
 from specjax.models.base import Cache, LanguageModel, Params, Resume
+from specjax.progress import progress
 from specjax.sampling import Sampling, adjust, argmax, draw
 
 STEPS = 8
@@ -112,7 +112,7 @@ class Stopwatch:
 
     def timing(self, turns: Sequence[tuple[Call, ...]]) -> Timing:
         """Compiles the loop of every turn of calls."""
-        bar = tqdm(turns, desc="call costs", unit="program")
+        bar = progress(turns, desc="call costs", unit="program")
         return Timing([self._looped(turn) for turn in bar], self.steps)
 
     def _looped(self, turn: tuple[Call, ...]) -> Callable[[jax.Array], jax.Array]:

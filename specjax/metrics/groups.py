@@ -8,17 +8,7 @@ from typing import Any
 import numpy as np
 
 from specjax.metrics.traces import Rounds
-from specjax.reporting.table import aligned, cell
-
-COLUMNS: tuple[tuple[str, str, str], ...] = (
-    ("examples", "examples", "d"),
-    ("tokens", "tokens", "d"),
-    ("ms/token", "ms_per_token", ".3f"),
-    ("speedup", "speedup", ".2f"),
-    ("accept rate", "accept_rate", ".3f"),
-    ("tok/round", "tokens_per_round", ".2f"),
-)
-"""Heading, field of a group, format."""
+from specjax.reporting.table import GROUPS, aligned, cell
 
 Figures = dict[str, dict[str, Any]]
 """By group."""
@@ -57,11 +47,11 @@ def group_table(groups: Mapping[str, Figures]) -> str:
     """All of them as text, group by group."""
     names = next(iter(groups.values()))
     rows = [
-        [name, strategy, *(cell(figures[name][field], form) for _, field, form in COLUMNS)]
+        [name, strategy, *(cell(figures[name][field], form) for _, field, form in GROUPS)]
         for name in names
         for strategy, figures in groups.items()
     ]
-    return aligned(["group", "strategy", *(title for title, _, _ in COLUMNS)], rows)
+    return aligned(["group", "strategy", *(title for title, _, _ in GROUPS)], rows)
 
 
 def _figures(rounds: Rounds, mine: np.ndarray, seconds: np.ndarray | None) -> dict[str, Any]:

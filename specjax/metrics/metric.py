@@ -33,6 +33,20 @@ class Metric(abc.ABC):
           ValueError: when there are not as many references as outputs.
         """
 
+    def statistics(self, outputs: Sequence[str], references: Sequence[Reference]) -> np.ndarray:
+        """What each of N outputs adds to the scores, float [N, S], for intervals over outputs.
+
+        Here an output's own scores, whose mean is that of all. A metric that is no such mean, as
+        BLEU, has statistics of its own, and `of_statistics`.
+        """
+        pairs = zip(outputs, references, strict=True)
+        own = [self([output], [reference]) for output, reference in pairs]
+        return np.array([[each[name] for name in self.scores] for each in own])
+
+    def of_statistics(self, sums: np.ndarray, count: float) -> dict[str, float]:
+        """The scores by name of `count` outputs whose statistics have these sums [S]."""
+        return {name: float(sums[i]) / count for i, name in enumerate(self.scores)}
+
     @property
     def signature(self) -> str:
         """What makes scores comparable, given one reference each; empty for plain metrics."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specjax.reporting import page
-from specjax.reporting.table import COLUMNS, HANDOVERS, IMPROVEMENTS, cell
+from specjax.reporting.table import COLUMNS, GROUPS, HANDOVERS, IMPROVEMENTS, cell
 
 Results = Mapping[str, Any]
 """What results.json holds; fields that older runs lack leave their sections out."""
@@ -100,6 +100,35 @@ def handovers_table(strategies: Mapping[str, Any]) -> str:
         " texts that ended unreviewed; rollbacks (rb) and dropped tokens; shares of them"
     )
     return _table(caption, columns, _rows(strategies, columns, "handovers"))
+
+
+def arms_table(strategies: Mapping[str, Any]) -> str:
+    """What the arms did of strategies that choose among them."""
+    fields = ("texts", "rounds", "tokens", "drafted", "accepted")
+    rows = [
+        [
+            name,
+            arm,
+            *(cell(figures[field], ",d") for field in fields),
+            cell(figures["accept_rate"], ".3f"),
+        ]
+        for name, entry in strategies.items()
+        for arm, figures in (entry.get("arms") or {}).items()
+    ]
+    caption = "Texts that began with each arm, its rounds, and their tokens"
+    return page.table(caption, ["strategy", "arm", *fields, "accept rate"], rows) if rows else ""
+
+
+def groups_table(groups: Mapping[str, Any]) -> str:
+    """What every strategy did with the examples of each group."""
+    names = next(iter(groups.values()), {})
+    rows = [
+        [name, strategy, *(cell(figures[name][field], form) for _, field, form in GROUPS)]
+        for name in names
+        for strategy, figures in groups.items()
+    ]
+    head = ["group", "strategy", *(title for title, _, _ in GROUPS)]
+    return page.table("Figures by group of examples", head, rows) if rows else ""
 
 
 def time_table(strategies: Mapping[str, Any]) -> str:

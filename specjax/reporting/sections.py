@@ -95,6 +95,14 @@ def _handovers(results: Results, plots: Plots) -> str:
     return tables.handovers_table(results["strategies"])
 
 
+def _arms(results: Results, plots: Plots) -> str:
+    return tables.arms_table(results["strategies"])
+
+
+def _groups(results: Results, plots: Plots) -> str:
+    return tables.groups_table(results.get("groups") or {})
+
+
 def _tokens(results: Results, plots: Plots) -> str:
     texts = results.get("texts")
     if not texts:
@@ -159,6 +167,8 @@ _SECTIONS = (
     ("acceptance", "Acceptance by draft position", _acceptance),
     ("rounds", "Tokens per round", _rounds),
     ("handovers", "Calls, fallbacks and rollbacks", _handovers),
+    ("arms", "Arms that were chosen", _arms),
+    ("groups", "Groups of examples", _groups),
     ("tokens", "Who wrote each token", _tokens),
     ("time", "Where the time goes", _time),
     ("operations", "Arithmetic and memory operations", _operations),

@@ -51,6 +51,16 @@ HANDOVERS: tuple[tuple[str, str, str], ...] = (
 )
 """Heading, field of a strategy's `handovers`, format."""
 
+GROUPS: tuple[tuple[str, str, str], ...] = (
+    ("examples", "examples", "d"),
+    ("tokens", "tokens", "d"),
+    ("ms/token", "ms_per_token", ".3f"),
+    ("speedup", "speedup", ".2f"),
+    ("accept rate", "accept_rate", ".3f"),
+    ("tok/round", "tokens_per_round", ".2f"),
+)
+"""Heading, field of a group, format."""
+
 SHARES: tuple[str, ...] = ("target", "drafter", "rest", "fixed")
 """Fields of a strategy's `time`, shown as percent of the total."""
 

@@ -6,7 +6,7 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from specjax.reporting.plots.style import model_colours
+from specjax.reporting.colours import model_colours
 
 
 class Piece(NamedTuple):
@@ -45,18 +45,24 @@ def writer_colours(texts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 def as_html(texts: Sequence[Mapping[str, Any]]) -> str:
     """The texts with every token on its writer's colour, rejected ones struck through."""
     colours = writer_colours(texts)
-    legend = "".join(_token(name, colours[name]) for name in colours)
-    struck = "<s class='token'>rejected</s>"
-    blocks = [f"<p class='tokens'>{legend}{struck}</p>"]
+    blocks = [legend(colours)]
     for text in texts:
-        tokens = "".join(
-            _token(piece.text, colours[piece.writer], piece.stands)
-            for piece in pieces(text["rounds"])
-        )
         source, strategy = html.escape(text["source"]), html.escape(text["strategy"])
         blocks.append(f"<h3>{strategy}</h3><p class='source'>{source}</p>")
-        blocks.append(f"<p class='tokens'>{tokens}</p>")
+        blocks.append(tokens(text["rounds"], colours))
     return "".join(blocks)
+
+
+def legend(colours: Mapping[str, str]) -> str:
+    """A paragraph that names the writers."""
+    names = "".join(_token(name, colours[name]) for name in colours)
+    return f"<p class='tokens'>{names}<s class='token'>rejected</s></p>"
+
+
+def tokens(rounds: Sequence[Mapping[str, Any]], colours: Mapping[str, str]) -> str:
+    """A paragraph of all tokens of a text."""
+    every = (_token(each.text, colours[each.writer], each.stands) for each in pieces(rounds))
+    return f"<p class='tokens'>{''.join(every)}</p>"
 
 
 def _token(text: str, colour: str, stands: bool = True) -> str:

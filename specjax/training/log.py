@@ -1,17 +1,21 @@
-"""What a training run says while it runs: a progress bar, TensorBoard event files, evaluations."""
+"""What a training run says while it runs: a progress bar, event files, evaluations.
+
+Event files are TensorBoard's; `more` may open another log, as that of `wandb_log`.
+"""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 from tensorboardX import SummaryWriter
-from tqdm import tqdm
 
+from specjax.progress import progress
 from specjax.writing import write_jsonl
 
 EVALUATIONS = "evaluations.jsonl"
@@ -31,14 +35,22 @@ def evaluations(workdir: Path) -> list[dict[str, float]]:
 class Log:
     """Progress of one run; a context manager."""
 
-    def __init__(self, name: str, workdir: Path | None, first: int, last: int) -> None:
-        self._bar = tqdm(total=last, initial=first, desc=f"train {name}", unit="step")
-        self._writer = None
+    def __init__(
+        self,
+        name: str,
+        workdir: Path | None,
+        first: int,
+        last: int,
+        more: Callable[[Path], Any] | None = None,
+    ) -> None:
+        self._bar = progress(total=last, initial=first, desc=f"train {name}", unit="step")
+        self._writer = self._more = None
         if workdir is not None:
             # Events beyond the step that a killed run resumes from are void.
             self._writer = SummaryWriter(str(workdir / "tensorboard"), purge_step=first + 1)
             self._evaluations = [e for e in evaluations(workdir) if e["step"] <= first and first]
             self._file = workdir / EVALUATIONS
+            self._more = more(workdir) if more else None
         self._since, self._step = time.perf_counter(), first
         self._shown: dict[str, str] = {}
 
@@ -54,6 +66,8 @@ class Log:
         self._bar.close()
         if self._writer:
             self._writer.close()
+        if self._more:
+            self._more.finish(exit_code=0 if error is None else 1)
 
     def advance(self) -> None:
         """One more step."""
@@ -87,6 +101,8 @@ class Log:
         if self._writer:
             for name, value in values.items():
                 self._writer.add_scalar(f"{group}/{name}", value, step)
+        if self._more:
+            self._more.log({f"{group}/{name}": value for name, value in values.items()}, step=step)
 
     def _show(self, **values: str) -> None:
         self._shown |= values

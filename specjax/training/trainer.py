@@ -45,6 +45,7 @@ class Run:
     metric: str = "loss"  # of the evaluation; its best value is kept
     largest: bool = False
     mesh: Mesh | None = None
+    more: Callable[[Path], Any] | None = None  # opens a log beside TensorBoard's in a workdir
 
 
 def fit(run: Run, workdir: Path | None = None) -> Params:
@@ -79,8 +80,9 @@ def _train(
     run: Run, state: TrainState, workdir: Path | None, keeper: Checkpoints | None
 ) -> TrainState:
     folder = workdir if hosts.is_first() else None
+    last = run.setup.optimizer.steps
     with (
-        Log(run.name, folder, int(state.step), run.setup.optimizer.steps) as log,
+        Log(run.name, folder, int(state.step), last, run.more) as log,
         hosts.noting_sigterm() as asked,
     ):
         return _loop(run, state, log, keeper, asked)

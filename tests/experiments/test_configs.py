@@ -30,7 +30,10 @@ EXAMPLES = (
     "bild_early_exit_multi30k", "bild_multi30k", "bild_side_by_side", "engagement",
     "cascade_pair", "cascade_multi30k",
 )  # fmt: skip
-JOBS = ("ngram", "ngram_wmt", "sweep", "tokenizer", "tune", "tune_cascade", "tune_horizontal")
+JOBS = (
+    "compare", "ngram", "ngram_wmt", "sweep", "tokenizer", "tune", "tune_cascade",
+    "tune_horizontal",
+)  # fmt: skip
 """Configs that decode nothing by themselves."""
 PAPERS = sorted(
     file.stem for file in (ROOT / "configs").glob("*.py") if file.stem not in (*EXAMPLES, *JOBS)
@@ -89,7 +92,7 @@ def test_a_job_gives_command_runtime_and_result(name: str) -> None:
 
 def test_a_jobs_name_is_one_that_main_knows() -> None:
     found = {get_config(name).experiment for name in JOBS}
-    assert found == {"ngram", "sweep", "tokenizer", "tune"} <= {*experiments.JOBS}
+    assert found == {"compare", "ngram", "sweep", "tokenizer", "tune"} <= {*experiments.JOBS}
 
 
 def test_the_table_of_wmt_is_planned_without_a_network(capsys) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 import subprocess
@@ -13,6 +14,9 @@ import pytest
 from command import ROOT, Done, command, refused
 
 from specjax.checkpoints.tokenizer import train_tokenizer
+from specjax.experiments.config.command_line import parse
+from specjax.experiments.decode.show import show
+from specjax.reporting.terminal import verbosity
 
 ENTRY = {
     "tokens", "seconds", "ms_per_token", "ms_per_token_median", "speedup", "speedup_predicted",
@@ -48,7 +52,27 @@ def test_the_main_job_ends_well_and_prints_one_table(finished):
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ms/token") == 1
     assert "metric: nrefs:1|case:mixed" in done.stdout
-    assert "speculative_3" in done.stdout
+    assert done.stdout.count("speculative_3") == 1
+    assert done.stdout.count("lossless*") == 1
+    assert "\r" not in done.stdout + done.stderr and "\x1b" not in done.stdout + done.stderr
+
+
+def test_verbose_prints_every_figure_before_the_table(finished, capsys):
+    results = json.loads((finished[1] / "results.json").read_text())
+    assert not parse(["specjax"]).verbose
+    with verbosity(parse(["specjax", "--verbose"]).verbose):
+        show(results, finished[1])
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in ("near ties", "theorem 3.8", "L/out %", "SWI"))
+    assert shown.endswith(finished[0].stdout)
+
+
+def test_tables_lie_beside_the_results(finished):
+    strategies = json.loads((finished[1] / "results.json").read_text())["strategies"]
+    with (finished[1] / "results.csv").open(newline="") as file:
+        assert [row["strategy"] for row in csv.DictReader(file)] == list(strategies)
+    assert (finished[1] / "table.tex").read_text().count(r" \\") == len(strategies) + 2
+    assert (finished[1] / "table.md").read_text().count("\n| ") == len(strategies) + 2
 
 
 def test_results_have_the_stable_schema(finished):
@@ -57,7 +81,7 @@ def test_results_have_the_stable_schema(finished):
         "environment", "config", "data", "models", "strategies", "costs", "roofline", "texts",
         "groups",
     }  # fmt: skip
-    assert results["data"] == {"name": "translation", "examples": 3}
+    assert results["data"] == {"name": "translation", "examples": 3, "metric": "bleu"}
     assert {"parameters", "step_ms"} == set(results["models"]["target"])
     assert "autoregressive" in results["strategies"]
     for entry in results["strategies"].values():
@@ -125,6 +149,26 @@ def test_outputs_and_traces_hold_every_example_of_every_strategy(finished):
         for name, entry in strategies.items():
             assert trace[f"{name}/committed"].sum() == entry["tokens"]
             assert trace[f"{name}/committed"].shape[0] == 3
+            seconds = trace[f"{name}/seconds"]  # of batches, two of them
+            assert seconds.shape == (2, 1) and seconds.sum() == pytest.approx(entry["seconds"])
+
+
+def test_a_run_can_be_compared_with_a_copy_of_it(finished, tmp_path):
+    copy = shutil.copytree(finished[1], tmp_path / "copy")
+    config = ROOT / "configs" / "compare.py"
+    done = command(
+        f"--config={config}", f"--config.runs={finished[1]},{copy}", f"--workdir={tmp_path / 'out'}"
+    )
+    assert done.returncode == 0, done.stderr
+    strategies = json.loads((copy / "results.json").read_text())["strategies"]
+    with (tmp_path / "out" / "compare.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["run"] == str(copy)]
+    for row in rows:
+        entry = strategies[row["strategy"]]
+        assert float(row["ms_per_token"]) == pytest.approx(entry["ms_per_token"])
+        assert float(row["bleu"]) == pytest.approx(entry["quality"]["bleu"])
+        assert (float(row["speed_ratio"]), float(row["bleu_difference"])) == (1, 0)
+    assert len(rows) == len(strategies)
 
 
 def test_the_report_is_self_contained(finished):

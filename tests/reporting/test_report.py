@@ -16,6 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
 from specjax.reporting.plots import acceptance, operations, speed, style
+from specjax.reporting.plots.compare import side_by_side
 from specjax.reporting.plots.pareto import quality_against_speed
 from specjax.reporting.plots.text import coloured_text
 from specjax.reporting.report import write_report
@@ -156,6 +157,21 @@ def figures():
     yield "roofline", lambda: operations.roofline(results)
     yield "coloured_text", lambda: coloured_text(results["texts"])
     yield "pareto", pareto
+    yield "compare", compared
+
+
+def compared():
+    """Three runs of all strategies; the last one has no intervals."""
+    runs = ("runs/before", "runs/a name that is longer than what fits", "runs/after")
+    rows = []
+    for shift, run in enumerate(runs):
+        for name, entry in synthetic.results()["strategies"].items():
+            time, bleu = entry["ms_per_token"] + 0.1 * shift, entry["quality"]["bleu"]
+            ends = {"low": None, "high": None} if shift == 2 else {"low": 0.9, "high": 1.1}
+            rows.append({"strategy": name, "run": run, "ms_per_token": time, "bleu": bleu})
+            for field, value in (("ms_per_token", time), ("bleu", bleu)):
+                rows[-1] |= {f"{field}_{end}": by and by * value for end, by in ends.items()}
+    return side_by_side(rows, "bleu")
 
 
 def pareto():

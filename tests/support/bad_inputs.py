@@ -78,6 +78,7 @@ BASES: dict[str, tuple[str, ...]] = {
         *(f"--config.{each}" for each in _FILES),
     ),
     "quickstart": ("--config=configs/quickstart.py",),
+    "compare": ("--config=configs/compare.py",),
     "bare": (),
 }
 
@@ -401,6 +402,17 @@ _TRAINING: dict[str, tuple[str, ...]] = {
 }
 
 _OTHERS: dict[str, dict[str, tuple[str, ...]]] = {
+    "compare": {
+        "runs=": ("config.runs is ''", "two or more"),
+        "runs={pair}": ("config.runs", "two or more"),
+        "runs={pair},{pair}": ("config.runs", "each once"),
+        "runs={pair},": ("config.runs", "commas"),
+        "runs=./nowhere,{pair}": ("config.runs names './nowhere'", "not a folder"),
+        "runs={pair},{bad}": ("config.runs", "has no results.json"),
+        "runs=3": ("config.runs",),
+        "seed=-1": ("config.seed", "-1"),
+        "seed=many": ("seed",),
+    },
     "ngram": {
         "target=": ("config.target",),
         "text_file=": ("config.text_file",),

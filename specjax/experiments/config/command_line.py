@@ -26,6 +26,7 @@ class Request:
     workdir: Path
     dry_run: bool
     distributed: bool  # whether this process is one of several
+    verbose: bool  # whether all figures are printed, not the main table alone
 
 
 def parse(argv: Sequence[str]) -> Request:
@@ -43,7 +44,7 @@ def parse(argv: Sequence[str]) -> Request:
     config = _changed(read_config(place), rest)
     name = Path(place.partition(":")[0]).stem
     workdir = Path(values.workdir or Path("runs") / name)
-    return Request(config, workdir, values.dry_run, values.distributed)
+    return Request(config, workdir, values.dry_run, values.distributed, values.verbose)
 
 
 def help_text() -> str:
@@ -79,6 +80,12 @@ def _flags() -> flags.FlagValues:
         "distributed",
         False,
         "This process is one of several, on this machine or on many (docs/how_to/clusters.md).",
+        flag_values=values,
+    )
+    flags.DEFINE_boolean(
+        "verbose",
+        False,
+        "Print all figures of a decode run, not one table alone; report.html has them either way.",
         flag_values=values,
     )
     return values

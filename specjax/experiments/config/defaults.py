@@ -229,6 +229,7 @@ def train_config(**changes: Any) -> ConfigDict:
             "acceptance": (0.0, 1.0),  # temperatures, with a target; empty: not measured
         }
     )
+    config.log = ConfigDict({"wandb_project": ""})  # of Weights & Biases, beside TensorBoard
     return _changed(config, changes)
 
 
@@ -304,6 +305,16 @@ def _changed(config: ConfigDict, changes: Mapping[str, Any]) -> ConfigDict:
             config[field].update(value)
         else:
             config[field] = value
+    return config
+
+
+def compare_config(**changes: Any) -> ConfigDict:
+    """Finished decode runs side by side."""
+    config = ConfigDict()
+    config.experiment = "compare"
+    config.runs = ""  # their workdirs, commas between; the others are compared with the first
+    config.seed = 0  # of the examples that are drawn for the intervals
+    config.update(changes)
     return config
 
 

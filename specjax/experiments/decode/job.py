@@ -42,6 +42,7 @@ from specjax.measuring.stopwatch import Stopwatch
 from specjax.models.base import LanguageModel
 from specjax.profiling import profile
 from specjax.programs import release_programs
+from specjax.progress import progress
 from specjax.sampling import sampling
 from specjax.training import ngram
 
@@ -185,7 +186,7 @@ def measure(
     shapes: dict[tuple[int, ...], list[int]] = {}
     for index, batch in enumerate(batches):
         shapes.setdefault(batch.tokens.shape, []).append(index)
-    with tqdm(total=len(shapes) * len(found) + repeats * len(batches), unit="batch") as bar:
+    with progress(total=len(shapes) * len(found) + repeats * len(batches), unit="batch") as bar:
         for indices in shapes.values():
             bar.set_description("compile")
             warm_up(job, batches[indices[0]], found, bar)

@@ -59,6 +59,11 @@ class Measured:
         return np.median(self.seconds, axis=0)
 
     @property
+    def batch_tokens(self) -> np.ndarray:
+        """Generated tokens per batch."""
+        return np.array([sum(map(len, rows)) for rows in self.rows])
+
+    @property
     def tokens(self) -> list[list[int]]:
         """Generated ids of every example."""
         return [row for rows in self.rows for row in rows]

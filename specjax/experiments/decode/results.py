@@ -15,21 +15,24 @@ from specjax.decoding.summary import summarise
 from specjax.decoding.trace import Trace
 from specjax.experiments.config.fields import checkpoint_dtype
 from specjax.experiments.decode.records import Job, Measured
+from specjax.experiments.decode.show import show
 from specjax.experiments.decode.strategies import BASELINE
 from specjax.measuring.cost import Costs, standardized_walltime_improvement
 from specjax.measuring.environment import environment
 from specjax.measuring.roofline import copy_bandwidth, roofline, step_bytes
 from specjax.measuring.walltime import predicted, time_spent
-from specjax.metrics.arms import arm_figures, arm_table, arms_of_texts
+from specjax.metrics.arms import arm_figures, arms_of_texts
 from specjax.metrics.bild_counters import handovers, replaced_tokens
-from specjax.metrics.groups import by_group, group_table, with_speedups
+from specjax.metrics.bootstrap import draws, interval
+from specjax.metrics.bootstrap import seconds_per_token as drawn_times
+from specjax.metrics.groups import by_group, with_speedups
 from specjax.metrics.metric import metric_of
 from specjax.metrics.operations import operations, shape_of
 from specjax.metrics.text import rounds_of_text
 from specjax.metrics.ties import near_ties, split
 from specjax.metrics.traces import Rounds, acceptance, round_figures, rounds_of
+from specjax.reporting.exports import write_tables
 from specjax.reporting.report import write_report
-from specjax.reporting.table import handed_over, predictions, table
 from specjax.writing import replacing, write_json, write_jsonl
 
 TEXTS = 5
@@ -39,7 +42,7 @@ TEXTS = 5
 def write(
     job: Job, measured: dict[str, Measured], costs: dict[Settings, Costs], workdir: Path
 ) -> dict[str, Any]:
-    """Writes results.json, outputs.jsonl, trace.npz and report.html; prints the table.
+    """Writes results.json, outputs.jsonl, trace.npz, the report and tables; prints the table.
 
     `costs` of the calls under the sampling settings of every strategy.
     """
@@ -52,6 +55,7 @@ def write(
         "data": {
             "name": job.config.name or job.config.task,
             "examples": len(job.examples),
+            "metric": job.metric,
         },
         "models": models(job, steps),
         "strategies": {
@@ -68,17 +72,9 @@ def write(
     write_jsonl(workdir / "outputs.jsonl", output_rows(job, measured, outputs))
     write_trace(workdir / "trace.npz", measured)
     write_report(content, workdir)
+    write_tables(content, workdir)
     write_json(workdir / "results.json", content)
-    lossy = any(not entry["lossless"] for entry in content["strategies"].values())
-    for made in (table, predictions, *[handed_over] * lossy):
-        print(made(content["strategies"]), end="\n\n")
-    if any(entry["arms"] for entry in content["strategies"].values()):
-        print(arm_table(content["strategies"]), end="\n\n")
-    if content["groups"]:
-        print(group_table(content["groups"]), end="\n\n")
-    if metric_of(job.metric).scores:
-        print(f"metric: {content['environment']['metric']}")
-    print(f"results in {workdir}")
+    show(content, workdir)
     return content
 
 
@@ -160,6 +156,7 @@ def strategy_entry(
     counters = handovers(rounds, replaced_tokens(entry.traces), decoder.target)
     return {
         **speeds(entry, base, stats.tokens, loop_speedup, prediction["with_v"]),
+        **speedup_bounds(entry, base, job.config.seed),
         "acceptance_rate": stats.acceptance_rate,
         "tokens_per_target_call": stats.tokens_per_target_call,
         "calls": stats.calls,
@@ -212,6 +209,16 @@ def speeds(
         "fixed_ms": float(np.median(entry.fixed) * 1e3),
         "compile_seconds": entry.compile_seconds,
     }
+
+
+def speedup_bounds(entry: Measured, base: Measured, seed: int) -> dict[str, float | None]:
+    """The 95% interval of the speedup over batches; None where there are too few of them."""
+    drawn = draws(len(entry.rows), seed)
+    if drawn is None or entry is base:
+        return {"speedup_low": None, "speedup_high": None}
+    times = (drawn_times(drawn, each.batch_seconds, each.batch_tokens) for each in (base, entry))
+    low, high = interval(next(times) / next(times))
+    return {"speedup_low": low, "speedup_high": high}
 
 
 def prompt_lengths(job: Job) -> np.ndarray:
@@ -367,9 +374,13 @@ def arms_of(job: Job, name: str, entry: Measured) -> list[dict[str, int]] | None
 
 
 def write_trace(file: Path, measured: dict[str, Measured]) -> None:
-    """Per-round and per-token records, arrays named `<strategy>/<field>`, one row per example."""
+    """Per-round and per-token records, arrays named `<strategy>/<field>`, one row per example.
+
+    `<strategy>/seconds` has a row for each batch and a column for each repeat.
+    """
     arrays = {}
     for name, entry in measured.items():
+        arrays[f"{name}/seconds"] = entry.seconds.T
         for field in ("drafted", "accepted", "committed", "written_by"):
             rows = [np.asarray(getattr(trace_of(g), field))[:n] for g, n in entry.traces]
             width = max(row.shape[1] for row in rows)

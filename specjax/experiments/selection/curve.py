@@ -17,8 +17,8 @@ from tqdm import tqdm
 from specjax.errors import UserError
 from specjax.experiments.config.fields import check_integers, is_number
 from specjax.experiments.selection.policy import Split, fit_of, read, reward_of, trained, worth
-from specjax.experiments.sweep.job import write_csv
 from specjax.measuring.environment import environment
+from specjax.progress import progress
 from specjax.reporting.plots import style
 from specjax.reporting.plots.selection import choices_by_weight, learning_curve
 from specjax.reporting.report import PLOTS
@@ -26,7 +26,7 @@ from specjax.reporting.table import aligned
 from specjax.selection.fit import Fit
 from specjax.selection.reward import ALIGNMENT, Reward, cheapness
 from specjax.selection.scores import ALL, DYNAMIC, GREEDY, best, probabilities, speedup_of
-from specjax.writing import write_json
+from specjax.writing import write_csv, write_json
 
 CURVE, WEIGHTS = "curve.csv", "align_weight.csv"
 """In the workdir: one line for each number of queries and seed, and for each weight and seed."""
@@ -60,7 +60,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     """
     study = study_of(config)
     study.split.test.rewards(study.reward)  # a mistake is refused before anything is trained
-    with tqdm(total=study.fits, desc="policies", unit="fit") as bar:
+    with progress(total=study.fits, desc="policies", unit="fit") as bar:
         curve, levels = curve_rows(study, bar)
         weights = weight_rows(study, bar)
     field = "reward" if study.split.test.times is None else "speedup"

@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import numpy as np
 from ml_collections import ConfigDict
-from tqdm import tqdm
 
 from specjax.api import Generator, LoadedModel
 from specjax.checkpoints.trees import load_tree, save_tree
@@ -22,6 +21,7 @@ from specjax.experiments.decode.job import load_models
 from specjax.experiments.selection.arms import TARGET, StrategyArm, Writer, arms_of, writers_of
 from specjax.experiments.train.target_outputs import write_outputs
 from specjax.programs import release_programs
+from specjax.progress import progress
 from specjax.selection import features
 from specjax.selection.data import ALONE, SECONDS, TOKENS
 from specjax.selection.reward import ROUGE_L, TOKEN_LCS, rouge_l, token_lcs
@@ -146,7 +146,7 @@ def embedded(job: Job, workdir: Path) -> np.ndarray:
     order = sorted(range(len(job.queries)), key=lambda i: -len(job.queries[i].ids))
     width = features.source_of(job.target.model)[1]
     found = np.zeros((len(order), width), np.float32)
-    with tqdm(total=len(order), desc="embeddings", unit="query") as bar:
+    with progress(total=len(order), desc="embeddings", unit="query") as bar:
         for start in range(0, len(order), PART):
             part = order[start : start + PART]
             file = workdir / EMBEDDED / f"{start // PART:05d}.safetensors"
@@ -182,7 +182,7 @@ def rows(
         name: tokenizer.batch_decode(made, skip_special_tokens=True) for name, made in plain.items()
     }
     found = []
-    for index, query in enumerate(tqdm(job.queries, desc="agreement", unit="query")):
+    for index, query in enumerate(progress(job.queries, desc="agreement", unit="query")):
         row = {"id": query.id, "task": query.task, "text": query.text}
         row["reference"] = query.reference
         row["outputs"] = {name: texts[name][index] for name in plain}

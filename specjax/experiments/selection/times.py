@@ -8,14 +8,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tqdm import tqdm
-
 from specjax.api import Generator
 from specjax.data.batching import Batch
 from specjax.errors import UserError
 from specjax.experiments.decode.job import timed
 from specjax.experiments.train.target_outputs import whole_lines
 from specjax.programs import release_programs
+from specjax.progress import progress
 from specjax.selection.data import SECONDS, TOKENS
 
 TIMES = "seconds.jsonl"
@@ -52,7 +51,7 @@ def measured(
     ready: tuple[int, ...] = ()
     with (
         file.open("a", encoding="utf-8") as lines,
-        tqdm(total=len(ids), initial=len(made), desc="seconds", unit="query") as bar,
+        progress(total=len(ids), initial=len(made), desc="seconds", unit="query") as bar,
     ):
         for index in left:
             batch = batches[index]

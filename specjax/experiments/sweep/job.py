@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,18 +10,19 @@ from typing import Any
 
 import jax
 from ml_collections import ConfigDict
-from tqdm import tqdm
 
 from specjax.api import LoadedModel
 from specjax.experiments.decode import job as decode
 from specjax.experiments.sweep.best import best, best_table
 from specjax.experiments.sweep.grid import Point, points
 from specjax.metrics.pareto import front
+from specjax.progress import progress
+from specjax.reporting import terminal
 from specjax.reporting.plots import style
 from specjax.reporting.plots.pareto import quality_against_speed
 from specjax.reporting.report import PLOTS
 from specjax.reporting.table import aligned, cell
-from specjax.writing import replacing, write_jsonl
+from specjax.writing import write_csv, write_jsonl
 
 ROWS, TABLE, BEST, RUNS = "sweep.jsonl", "sweep.csv", "best.csv", "runs"
 """In the workdir: one line for each run, one for each run and strategy, the fastest point of each
@@ -64,7 +64,7 @@ def run(config: ConfigDict, workdir: Path) -> list[Row]:
     rows = {}
     models: dict[str, LoadedModel] = {}
     loaded = ""
-    with tqdm(found, unit="point") as bar:
+    with progress(found, unit="point") as bar:
         for point in bar:
             bar.set_description(point.label)
             folder = workdir / RUNS / point.name
@@ -81,7 +81,7 @@ def run(config: ConfigDict, workdir: Path) -> list[Row]:
                     results = run_point(point, models, folder)
                 except Exception as problem:  # whatever it is, the other points go on
                     error = f"{type(problem).__name__}: {problem}"
-                    tqdm.write(f"{point.label} failed: {error}")
+                    bar.write(f"{point.label} failed: {error}")
             rows[point.name] = row(point, results, error)
             write_jsonl(workdir / ROWS, list(rows.values()))
     write_summary(list(rows.values()), found, workdir)
@@ -127,6 +127,7 @@ def run_point(point: Point, models: dict[str, LoadedModel], folder: Path) -> dic
     with (
         (folder / "printed.txt").open("w", encoding="utf-8") as out,
         contextlib.redirect_stdout(out),
+        terminal.verbosity(True),
     ):
         return decode.finish(decode.prepare(point.config, models), folder)
 
@@ -182,15 +183,6 @@ def speed_axis(found: Sequence[Point]) -> tuple[Callable[[Row], float], str]:
     if all(field.startswith("strategies.") for point in found for field in point.fields):
         return (lambda line: line["speedup"]), "speedup over autoregressive decoding (times)"
     return (lambda line: 1e3 / line["ms_per_token"]), "speed (tokens per second)"
-
-
-def write_csv(file: Path, lines: Sequence[dict[str, Any]]) -> None:
-    """One line for each run and strategy, under the names of the fields."""
-    names = list(dict.fromkeys(name for line in lines for name in line))
-    with replacing(file) as partial, partial.open("w", encoding="utf-8", newline="") as out:
-        writer = csv.DictWriter(out, names)
-        writer.writeheader()
-        writer.writerows(lines)
 
 
 def print_table(lines: Sequence[dict[str, Any]], metrics: Sequence[str]) -> None:

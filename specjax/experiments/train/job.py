@@ -7,7 +7,7 @@ sequences (of the data, of the target, of the model itself) and an objective.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ from specjax.models.base import Params
 from specjax.parallel.fully_sharded import FullySharded, gathered
 from specjax.parallel.mesh import mesh_of
 from specjax.parallel.sharding import Layout, own_rows
+from specjax.training import wandb_log
 from specjax.training.log import evaluations
 from specjax.training.objective import Frozen, Objective
 from specjax.training.on_policy import OwnSequences
@@ -79,8 +80,8 @@ _RANGES = {
     "optimizer.weight_decay": (0.0, 1e3),
 }
 
-PLACES = ("mesh", "fully_sharded")
-"""Fields that a run may change when it goes on: its checkpoints fit any layout."""
+FREE = ("mesh", "fully_sharded", "log")
+"""Fields that a run may change when it goes on: where its arrays lie, and where it is logged."""
 
 HOTTEST = 2.0
 """Temperature beyond which texts are noise, and acceptance says nothing."""
@@ -89,7 +90,7 @@ HOTTEST = 2.0
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     """Trains to the end, or goes on where the workdir's run stopped; returns results.json."""
     check_train_fields(config)
-    check_settings(config, workdir, PLACES)
+    check_settings(config, workdir, FREE)
     check_memory(config)
     mesh = mesh_of(config.mesh.to_dict())
     target = load_target(config, mesh)
@@ -151,6 +152,7 @@ def check_train_fields(config: ConfigDict) -> None:
         config, "batch_size", "evaluation.batch_size", "target_outputs.batch_size"
     )
     check_start(config.model)
+    wandb_log.check_installed("config.log.wandb_project", config.log.wandb_project)
     if config.batch_size % config.accumulate:
         raise UserError(
             f"config.batch_size is {config.batch_size}; it must be a multiple of config.accumulate,"
@@ -319,7 +321,15 @@ def run_of(
         keep,
         keep != "loss",
         start.mesh,
+        more_logs(config),
     )
+
+
+def more_logs(config: ConfigDict) -> Callable[[Path], Any] | None:
+    """What opens a log beside TensorBoard's; None when none is asked for."""
+    project = config.log.wandb_project
+    name = config.name or config.objective.name
+    return functools.partial(wandb_log.start, project, name, config.to_dict()) if project else None
 
 
 def write_results(

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from specjax import hosts
 from specjax.api import Generator
 from specjax.errors import UserError
 from specjax.programs import release_programs
+from specjax.progress import progress
 
 
 def write_outputs(
@@ -41,7 +40,7 @@ def write_outputs(
     left = [index for index in order if index not in made]
     with (
         (file if hosts.is_first() else Path(os.devnull)).open("a", encoding="utf-8") as lines,
-        tqdm(total=len(prompts), initial=len(made), desc=title, unit="example") as bar,
+        progress(total=len(prompts), initial=len(made), desc=title, unit="example") as bar,
     ):
         for start in range(0, len(left), batch_size):
             indices = left[start : start + batch_size]

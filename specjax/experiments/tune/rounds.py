@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
-from tqdm import tqdm
 
 from specjax.data.batching import Batch
 from specjax.decoding.summary import summarise
@@ -25,6 +24,7 @@ from specjax.experiments.tune.trials import SWI, Search, Trial, drop_worse
 from specjax.measuring.cost import standardized_walltime_improvement
 from specjax.metrics.metric import metric_of
 from specjax.programs import release_programs
+from specjax.progress import progress
 
 
 def by_width(batches: Iterable[Batch]) -> list[Batch]:
@@ -74,7 +74,7 @@ def decode_more(
     trials = {space.baseline: search.alone, **search.alive}
     compiled = set()
     todo = batches[len(search.alone.seconds) :]
-    for batch in tqdm(todo, desc=f"{stage}: {len(search.alive)} candidates", unit="batch"):
+    for batch in progress(todo, desc=f"{stage}: {len(search.alive)} candidates", unit="batch"):
         for name in trials:
             program = job.generators[name].decoder, batch.tokens.shape
             if program not in compiled:

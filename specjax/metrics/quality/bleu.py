@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import ClassVar
 
+import numpy as np
 from sacrebleu.metrics import BLEU
 
 from specjax.core.registry import METRICS
@@ -24,6 +25,20 @@ class Bleu(Metric):
             raise ValueError(f"{len(outputs)} outputs have {len(references)} references")
         streams = itertools.zip_longest(*map(alternatives, references))
         return {"bleu": BLEU().corpus_score(list(outputs), [list(s) for s in streams]).score}
+
+    def statistics(self, outputs: Sequence[str], references: Sequence[Reference]) -> np.ndarray:
+        """Matched and all n-grams of each order, and both lengths."""
+        bleu = BLEU(effective_order=True)  # as sacreBLEU asks for where texts stand alone
+        pairs = zip(outputs, map(alternatives, references), strict=True)
+        found = [bleu.sentence_score(output, list(texts)) for output, texts in pairs]
+        rows = [[*each.counts, *each.totals, each.sys_len, each.ref_len] for each in found]
+        return np.array(rows, np.int64)
+
+    def of_statistics(self, sums: np.ndarray, count: float) -> dict[str, float]:
+        *grams, outputs, references = map(int, sums)
+        half = len(grams) // 2
+        found = BLEU.compute_bleu(grams[:half], grams[half:], outputs, references, "exp")
+        return {"bleu": found.score}
 
     @property
     def signature(self) -> str:

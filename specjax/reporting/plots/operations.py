@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from specjax.reporting.colours import model_colours
 from specjax.reporting.plots import style
 from specjax.reporting.plots.speed import Strategies
 
@@ -35,7 +36,7 @@ def operation_bars(strategies: Strategies) -> Figure | None:
         return None
     names = list(counted)
     models = list(dict.fromkeys(m for parts in counted.values() for m in parts if m != "total"))
-    colours = style.model_colours(models)
+    colours = model_colours(models)
     figure, panels = style.figure(style.bar_height(len(names)) + 0.3, 3, sharey=True)
     figure.get_layout_engine().set(wspace=0.06)  # end labels of neighbours would touch
     for axes, (field, title) in zip(panels, _PANELS, strict=True):

@@ -11,18 +11,13 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from specjax.reporting.colours import AMBER, BLUE, DARK, GREEN, PINK, SKY, VERMILION
+from specjax.reporting.colours import GREY as GREY  # for plots, under `style.` as all others
+from specjax.reporting.colours import TARGET as TARGET
 from specjax.writing import replacing
 
 matplotlib.use("Agg")
 
-BLUE, VERMILION, GREEN, PINK = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
-SKY, AMBER, GREY, DARK = "#56b4e9", "#e69f00", "#8c8c8c", "#1a1a1a"
-"""The colours of Okabe and Ito, which colour-blind readers tell apart, without yellow."""
-
-TARGET = BLUE
-"""The target's colour wherever models are told apart; drafters take those of `DRAFTERS`."""
-
-DRAFTERS = (GREEN, VERMILION, PINK, AMBER, SKY)
 _COLOURS = (BLUE, VERMILION, GREEN, PINK, AMBER, SKY, DARK)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 
@@ -92,13 +87,6 @@ def marks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
         }
         for index, name in enumerate(names)
     }
-
-
-def model_colours(names: list[str]) -> dict[str, str]:
-    """A colour for every model or writer of tokens."""
-    others = [name for name in names if name != "target"]
-    colours = {name: DRAFTERS[index % len(DRAFTERS)] for index, name in enumerate(others)}
-    return {"target": TARGET, **colours}
 
 
 def short(name: str) -> str:

@@ -1,0 +1,159 @@
+"""Time and quality of each strategy of each run, and against the first run, with intervals."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from specjax.experiments.compare.runs import Decoded, Run
+from specjax.metrics.bootstrap import draws, interval, over_repetitions, seconds_per_token
+from specjax.metrics.metric import Metric, metric_of
+
+EXAMPLES, SEEDS = "examples", "seeds"
+"""What intervals are over: `interval_over` of a row."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A figure of one run, and of samples of its examples."""
+
+    value: float
+    samples: np.ndarray | None  # [RESAMPLES]; None for too few examples
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """A figure with its 95% interval, where there is one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+Row = dict[str, Any]
+"""A strategy of a group of runs: what compare.csv says of it."""
+
+
+def rows(groups: Sequence[Sequence[Run]], seed: int) -> list[Row]:
+    """For every strategy a row for each group that has it.
+
+    One draw of examples serves all, so that differences are paired.
+    """
+    runs = [run for group in groups for run in group]
+    metric = metric_of(runs[0].metric)
+    # Times are known of batches: blocks of examples are drawn that are whole batches everywhere.
+    size = math.lcm(*(run.batch_size for run in runs))
+    drawn = draws(-(-len(runs[0].examples) // size), seed)
+    names = dict.fromkeys(name for run in runs for name in run.strategies)
+    made = []
+    for name in names:
+        found = [[_figures(run, name, metric, size, drawn) for run in group] for group in groups]
+        for group, figures in zip(groups, found, strict=True):
+            if all(figures):
+                first = found[0] if group is not groups[0] and all(found[0]) else None
+                made.append(_row(name, group, figures, first))
+    return made
+
+
+def _row(
+    name: str, group: Sequence[Run], figures: list[dict[str, Figure]], first: list | None
+) -> Row:
+    """The row of a group; `first` has the figures of the first group, to compare with."""
+    row = {
+        "strategy": name,
+        "run": group[0].name,
+        "runs": len(group),
+        "seeds": " ".join(str(run.seed) for run in group),
+        "device": group[0].device,
+        "lossless": group[0].strategies[name].lossless,
+        "interval_over": EXAMPLES if len(group) == 1 else SEEDS,
+    }
+    for field in figures[0]:
+        own = [each[field] for each in figures]
+        row |= _columns(field, over(own))
+        if first is not None:
+            theirs = [each[field] for each in first]
+            if field == "ms_per_token":
+                row |= _columns("speed_ratio", paired(theirs, own, operator.truediv))
+            else:
+                row |= _columns(f"{field}_difference", paired(own, theirs, operator.sub))
+    return row
+
+
+def _columns(field: str, found: Estimate) -> dict[str, float | None]:
+    return {field: found.value, f"{field}_low": found.low, f"{field}_high": found.high}
+
+
+def over(figures: Sequence[Figure]) -> Estimate:
+    """The mean of several runs with its interval over them; of one run, over its examples."""
+    if len(figures) > 1:
+        values = np.array([each.value for each in figures])
+        return Estimate(float(values.mean()), *over_repetitions(values))
+    (only,) = figures
+    return Estimate(only.value, *(() if only.samples is None else interval(only.samples)))
+
+
+def paired(
+    ours: Sequence[Figure], theirs: Sequence[Figure], how: Callable[[Any, Any], Any]
+) -> Estimate:
+    """The ratio or difference of two groups, run by run; one of unlike size has no interval."""
+    if len(ours) != len(theirs):
+        return Estimate(how(over(ours).value, over(theirs).value))
+    pairs = zip(ours, theirs, strict=True)
+    return over(
+        [
+            Figure(how(a.value, b.value), None if a.samples is None else how(a.samples, b.samples))
+            for a, b in pairs
+        ]
+    )
+
+
+def _figures(
+    run: Run, name: str, metric: Metric, size: int, drawn: np.ndarray | None
+) -> dict[str, Figure]:
+    """Figures of a strategy by name; none when the run lacks it."""
+    if name not in run.strategies:
+        return {}
+    decoded = run.strategies[name]
+    seconds = summed(decoded.seconds, size // run.batch_size)
+    tokens = summed(decoded.tokens, size)
+    whole = np.ones((1, len(seconds)), np.int64)
+    times = [
+        None if each is None else 1e3 * seconds_per_token(each, seconds, tokens)
+        for each in (whole, drawn)
+    ]
+    return {
+        "ms_per_token": Figure(float(times[0][0]), times[1]),
+        **_quality(run, decoded, metric, size, drawn),
+    }
+
+
+def _quality(
+    run: Run, decoded: Decoded, metric: Metric, size: int, drawn: np.ndarray | None
+) -> dict[str, Figure]:
+    """Scores by name; none for a metric that has none."""
+    if not metric.scores:
+        return {}
+    references = [reference for _, reference in run.examples]
+    parts = metric.statistics(decoded.outputs, references)
+    counts = summed(np.ones(len(parts)), size)
+    blocks = summed(parts, size)
+    value = metric.of_statistics(blocks.sum(0), counts.sum())
+    if drawn is None:
+        return {score: Figure(value[score], None) for score in metric.scores}
+    pairs = zip(drawn @ blocks, drawn @ counts, strict=True)
+    samples = [metric.of_statistics(sums, count) for sums, count in pairs]
+    return {
+        score: Figure(value[score], np.array([each[score] for each in samples]))
+        for score in metric.scores
+    }
+
+
+def summed(values: np.ndarray, size: int) -> np.ndarray:
+    """Sums of every `size` values along the first axis; the last block may be smaller."""
+    return np.add.reduceat(values, np.arange(0, len(values), size), axis=0)

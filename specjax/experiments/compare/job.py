@@ -1,0 +1,95 @@
+"""The compare experiment: finished decode runs side by side, with 95% intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from specjax.experiments.compare.figures import SEEDS, Row, rows
+from specjax.experiments.compare.runs import Run, read_runs, same_but_for_seeds
+from specjax.experiments.config.fields import check_integers
+from specjax.metrics.metric import metric_of
+from specjax.reporting import terminal
+from specjax.reporting.plots import style
+from specjax.reporting.plots.compare import side_by_side
+from specjax.reporting.report import PLOTS
+from specjax.reporting.summary import Table
+from specjax.reporting.table import cell
+from specjax.writing import write_csv
+
+TABLE, PLOT = "compare.csv", "compare"
+"""In the workdir, and in its folder of plots."""
+
+
+def run(config: ConfigDict, workdir: Path) -> list[Row]:
+    """Compares the runs; writes and returns the table, draws the plot.
+
+    Raises:
+      UserError: when the runs cannot be compared.
+    """
+    groups = groups_of(config)
+    found = rows(groups, config.seed)
+    workdir.mkdir(parents=True, exist_ok=True)
+    write_csv(workdir / TABLE, found)
+    metric = next(iter(metric_of(groups[0][0].metric).scores), None)
+    style.save(side_by_side(found, metric), workdir / PLOTS, PLOT)
+    terminal.show(table(found, metric))
+    print(words(groups))
+    print(f"results in {workdir}")
+    return found
+
+
+def plan(config: ConfigDict) -> None:
+    """Prints what would be compared.
+
+    Raises:
+      UserError: when the runs cannot be compared.
+    """
+    print(words(groups_of(config)))
+
+
+def groups_of(config: ConfigDict) -> list[list[Run]]:
+    """The runs, those together that differ in their seed alone."""
+    check_integers(config, {"seed": 0})
+    return same_but_for_seeds(read_runs(config.runs))
+
+
+def table(found: Sequence[Row], metric: str | None) -> Table:
+    """The rows for the terminal; differences are against the first run."""
+    columns = [("ms/token", "ms_per_token", ".3f"), ("speed over first", "speed_ratio", ".3f")]
+    if metric:
+        columns += [(metric, metric, ".2f"), ("difference", f"{metric}_difference", "+.2f")]
+    head = ["strategy", "run", *(title for title, _, _ in columns), "outputs"]
+    lines = [
+        [
+            row["strategy"],
+            row["run"],
+            *(estimate(row, field, form) for _, field, form in columns),
+            "lossless" if row["lossless"] else "lossy",
+        ]
+        for row in found
+    ]
+    return Table(head, lines)
+
+
+def estimate(row: Row, field: str, form: str) -> str:
+    """A figure and its interval, as `1.02 (0.99 to 1.05)`."""
+    value, low, high = (row.get(f"{field}{end}") for end in ("", "_low", "_high"))
+    spread = "" if low is None else f" ({format(low, form)} to {format(high, form)})"
+    return cell(value, form) + spread
+
+
+def words(groups: Sequence[Sequence[Run]]) -> str:
+    """What was compared, and what intervals are over."""
+    runs = [each for group in groups for each in group]
+    devices = dict.fromkeys(each.device for each in runs)
+    lines = [f"{len(runs)} runs of the same {len(runs[0].examples)} examples; 95% intervals"]
+    for group in groups:
+        if len(group) > 1:
+            names = ", ".join(each.name for each in group)
+            lines.append(f"{group[0].name}: mean and interval over {SEEDS} of {names}")
+    if len(devices) > 1:
+        lines.append(f"times are of different devices: {', '.join(devices)}")
+    return "\n".join(lines)

@@ -1,0 +1,36 @@
+"""What a decode experiment prints when it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from specjax.metrics.arms import arm_table
+from specjax.metrics.groups import group_table
+from specjax.reporting import terminal
+from specjax.reporting.summary import summary
+from specjax.reporting.table import handed_over, predictions, table
+
+
+def show(content: Mapping[str, Any], workdir: Path) -> None:
+    """Prints the table of all strategies, before it with `--verbose` all that the report has."""
+    strategies = content["strategies"]
+    for text in _details(content):
+        terminal.details(text)
+    terminal.show(summary(strategies))
+    if any(entry["quality"] for entry in strategies.values()):
+        print(f"metric: {content['environment']['metric']}")
+    print(f"results in {workdir}, all figures in {workdir / 'report.html'}")
+
+
+def _details(content: Mapping[str, Any]) -> list[str]:
+    strategies = content["strategies"]
+    texts = [table(strategies), predictions(strategies)]
+    if any(not entry["lossless"] for entry in strategies.values()):
+        texts.append(handed_over(strategies))
+    if any(entry["arms"] for entry in strategies.values()):
+        texts.append(arm_table(strategies))
+    if content["groups"]:
+        texts.append(group_table(content["groups"]))
+    return texts

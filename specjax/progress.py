@@ -1,0 +1,48 @@
+"""Progress of long work: a bar on a terminal, a line now and then in a log."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from tqdm import tqdm
+
+EVERY = 30.0
+"""Seconds between two lines of a log; what takes less leaves none."""
+
+_LINE = "{desc}: {n_fmt}/{total_fmt} {unit} [{elapsed}<{remaining}{postfix}]"
+
+
+def progress(items: Iterable[Any] | None = None, **settings: Any) -> tqdm:
+    """A progress bar with tqdm's settings, or the lines that stand for it off a terminal."""
+    if sys.stderr.isatty():
+        return tqdm(items, **settings)
+    return _Lines(items, **settings, bar_format=_LINE, mininterval=EVERY, delay=EVERY)
+
+
+class _Lines(tqdm):
+    """Whole lines, where a bar would be drawn again and again."""
+
+    _said = 0.0, 0  # when the last line was written, after how many items
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> bool:
+        """A line, if the last one is old enough; a changed description does not hurry it."""
+        if msg is None and self._time() - max(self._said[0], self.start_t) >= EVERY:
+            self._say()
+        return False  # nothing is left to be wiped out
+
+    def clear(self, nolock: bool = False) -> None:
+        """Lines stay."""
+
+    def close(self) -> None:
+        """A last line for what took long."""
+        long = not self.disable and self._time() - self.start_t >= EVERY
+        if long and self._said[1] < self.n:
+            self._say()
+        self.leave = False
+        super().close()
+
+    def _say(self) -> None:
+        self._said = self._time(), self.n
+        self.fp.write(f"{self}\n")

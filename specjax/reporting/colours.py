@@ -1,0 +1,21 @@
+"""The palette of plots, pages and notebooks; without matplotlib, whose backend is the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+BLUE, VERMILION, GREEN, PINK = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
+SKY, AMBER, GREY, DARK = "#56b4e9", "#e69f00", "#8c8c8c", "#1a1a1a"
+"""The colours of Okabe and Ito, which colour-blind readers tell apart, without yellow."""
+
+TARGET = BLUE
+"""The target's colour wherever models are told apart; drafters take those of `DRAFTERS`."""
+
+DRAFTERS = (GREEN, VERMILION, PINK, AMBER, SKY)
+
+
+def model_colours(names: Sequence[str]) -> dict[str, str]:
+    """A colour for every model or writer of tokens."""
+    others = [name for name in names if name != "target"]
+    colours = {name: DRAFTERS[index % len(DRAFTERS)] for index, name in enumerate(others)}
+    return {"target": TARGET, **colours}

@@ -1,0 +1,137 @@
+"""Results to take home: results.csv for pandas, table.tex for a paper, table.md for an issue."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from specjax.reporting.summary import Table, summary
+from specjax.writing import write_csv, write_text
+
+CSV, LATEX, MARKDOWN = "results.csv", "table.tex", "table.md"
+"""In the workdir, beside results.json."""
+
+RUN_FIELDS = ("target", "drafter", "batch_size", "dtype", "max_new_tokens", "seed")
+"""Fields of the config that every row of the CSV repeats, so that runs can be put together."""
+
+FIELDS = (
+    "lossless",
+    "baseline",
+    "tokens",
+    "seconds",
+    "ms_per_token",
+    "ms_per_token_median",
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+    "speedup_predicted",
+    "acceptance_rate",
+    "tokens_per_target_call",
+    "layers_per_token",
+    "fallback_percent",
+    "rollback_percent",
+    "standardized_walltime_improvement",
+    "standardized_walltime_improvement_measured",
+    "fixed_ms",
+    "compile_seconds",
+    "identical_to_target",
+    "differing",
+    "near_ties",
+)
+"""Fields of a strategy in results.json that are columns of the CSV under the same names."""
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "±": r"$\pm$",
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+}
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&$])")
+
+
+def write_tables(content: Mapping[str, Any], workdir: Path) -> None:
+    """Writes the three files from what results.json holds."""
+    table = summary(content["strategies"])
+    title = f"{content['data']['name'] or 'decoding'}, {content['data']['examples']} examples"
+    write_csv(workdir / CSV, csv_rows(content))
+    write_text(workdir / LATEX, latex(table, title))
+    write_text(workdir / MARKDOWN, markdown(table, title))
+
+
+def csv_rows(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One row per strategy; scores are columns under their names, in points of 100."""
+    run = {
+        "data": content["data"]["name"],
+        "examples": content["data"]["examples"],
+        "device": content["environment"]["device"],
+        **{field: content["config"].get(field) for field in RUN_FIELDS},
+    }
+    return [
+        {
+            "strategy": name,
+            **{field: entry.get(field) for field in FIELDS},
+            **entry["quality"],
+            **_operations(entry),
+            **run,
+        }
+        for name, entry in content["strategies"].items()
+    ]
+
+
+def _operations(entry: Mapping[str, Any]) -> dict[str, float]:
+    total = (entry.get("operations") or {}).get("total") or {}
+    return {f"{field}_per_token": total.get(field) for field in ("flops", "memory_operations")}
+
+
+def latex(table: Table, title: str) -> str:
+    """A tabular for booktabs, to be read with `\\input`."""
+    lines = [" & ".join(map(latex_text, row)) + r" \\" for row in (table.head, *table.rows)]
+    columns = "l" + "r" * (len(table.head) - 1)
+    return "\n".join(
+        [
+            f"% {_one_line(title)}; needs \\usepackage{{booktabs}}",
+            f"\\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            lines[0],
+            r"\midrule",
+            *lines[1:],
+            r"\bottomrule",
+            *_latex_note(table),
+            r"\end{tabular}",
+            "",
+        ]
+    )
+
+
+def _latex_note(table: Table) -> list[str]:
+    if not table.note:
+        return []
+    return [f"\\multicolumn{{{len(table.head)}}}{{l}}{{{latex_text(table.note)}}} \\\\"]
+
+
+def markdown(table: Table, title: str) -> str:
+    """A table of GitHub's Markdown under its title."""
+    lines = [f"| {' | '.join(map(markdown_text, row))} |" for row in (table.head, *table.rows)]
+    rule = "|".join(["", " --- ", *[" ---: "] * (len(table.head) - 1), ""])
+    note = [f"\n{markdown_text(table.note)}"] if table.note else []
+    return "\n".join([f"{markdown_text(title)}\n", lines[0], rule, *lines[1:], *note, ""])
+
+
+def latex_text(text: str) -> str:
+    """A text that LaTeX sets as it is."""
+    return "".join(_LATEX.get(letter, letter) for letter in _one_line(text))
+
+
+def markdown_text(text: str) -> str:
+    """A text that Markdown shows as it is."""
+    return _MARKDOWN.sub(r"\\\1", _one_line(text))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

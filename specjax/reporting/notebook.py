@@ -1,0 +1,50 @@
+"""A result in a notebook: who wrote each token, and the figures; on light and dark grounds."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from specjax.reporting.table import cell
+from specjax.reporting.token_html import legend, tokens, writer_colours
+
+# Words take the notebook's own colour; grounds of tokens are translucent.
+_STYLE = """
+.specjax-result .tokens { line-height: 2; overflow-wrap: anywhere; margin: .4em 0 }
+.specjax-result .source { opacity: .75; margin: .8em 0 0 }
+.specjax-result .token { white-space: pre-wrap; border-bottom: 2px solid #8c8c8c;
+  padding: 0 .1em; margin-right: 2px; color: inherit }
+.specjax-result s.token { text-decoration: line-through 2px }
+.specjax-result table { border-collapse: collapse; font-variant-numeric: tabular-nums }
+.specjax-result th, .specjax-result td { padding: .2em .7em; text-align: right;
+  border-bottom: 1px solid #8c8c8c80; background: none; color: inherit }
+.specjax-result th { text-align: left; font-weight: 500 }
+"""
+
+_FORMS = {"acceptance_rate": ".1%", "tokens_per_target_call": ".2f"}
+
+
+def result_html(
+    texts: Sequence[Mapping[str, Any]], count: int, figures: Mapping[str, int | float]
+) -> str:
+    """Markup of the first of `count` texts ({"source", "rounds"}) and of the figures by name."""
+    colours = writer_colours(texts)
+    blocks = [f"<div class='specjax-result'><style>{_STYLE}</style>"]
+    if texts:
+        blocks.append(legend(colours))
+    for text in texts:
+        blocks.append(f"<p class='source'>{html.escape(text['source'])}</p>")
+        blocks.append(tokens(text["rounds"], colours))
+    if texts and count > len(texts):
+        blocks.append(f"<p class='source'>and {count - len(texts)} more</p>")
+    return "".join([*blocks, _table(figures), "</div>"])
+
+
+def _table(figures: Mapping[str, int | float]) -> str:
+    lines = "".join(
+        f"<tr><th scope='row'>{html.escape(name.replace('_', ' '))}</th>"
+        f"<td>{cell(value, _FORMS.get(name, ',d'))}</td></tr>"
+        for name, value in figures.items()
+    )
+    return f"<table><tbody>{lines}</tbody></table>"

@@ -1,0 +1,79 @@
+"""The one table of a decode run: how good, how fast, and which strategy to take."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from specjax.reporting.table import cell
+
+Strategies = Mapping[str, Mapping[str, Any]]
+"""`strategies` of results.json."""
+
+BEST, LOSSY = "bold green", "yellow"
+"""How rows look on a terminal that has colours."""
+
+MARK = "*"
+NOTE = f"{MARK} the fastest lossless strategy"
+
+_OUTPUTS = {True: "lossless", False: "lossy"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Texts in rows under their headings; the first cell of a row names it."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    looks: Mapping[int, str] = dataclasses.field(default_factory=dict)  # of rows, for rich
+    note: str = ""  # below the table
+
+
+def summary(strategies: Strategies) -> Table:
+    """A row for each strategy, the fastest first; the fastest lossless one is marked."""
+    order = sorted(strategies, key=lambda name: strategies[name]["ms_per_token"])
+    metric = main_metric(strategies)
+    best = fastest_lossless(strategies)
+    head = ["strategy", *filter(None, [metric]), "ms/token", "speedup", "accepted", "tokens/call"]
+    rows = [
+        [name, *_figures(strategies[name], metric), _outputs(strategies[name], name == best)]
+        for name in order
+    ]
+    looks = {i: LOSSY for i, name in enumerate(order) if not strategies[name]["lossless"]}
+    if best is not None:
+        looks[order.index(best)] = BEST
+    return Table([*head, "outputs"], rows, looks, NOTE if best else "")
+
+
+def main_metric(strategies: Strategies) -> str | None:
+    """The score that quality is told by: the metric's first; None without a metric."""
+    return next((name for each in strategies.values() for name in each["quality"]), None)
+
+
+def fastest_lossless(strategies: Strategies) -> str | None:
+    """Name of the lossless strategy with the least time per token."""
+    lossless = [name for name, entry in strategies.items() if entry["lossless"]]
+    return min(lossless, key=lambda name: strategies[name]["ms_per_token"], default=None)
+
+
+def speedup_words(entry: Mapping[str, Any]) -> str:
+    """The speedup, and half of its 95% interval where there were examples enough for one."""
+    low, high = entry.get("speedup_low"), entry.get("speedup_high")
+    spread = "" if low is None else f"±{(high - low) / 2:.2f}"
+    return f"{entry['speedup']:.2f}{spread}"
+
+
+def _figures(entry: Mapping[str, Any], metric: str | None) -> list[str]:
+    tested = (entry.get("acceptance") or {}).get("tested")
+    return [
+        *([cell(entry["quality"].get(metric), ".2f")] if metric else []),
+        cell(entry["ms_per_token"], ".3f"),
+        speedup_words(entry),
+        cell(entry["acceptance_rate"], ".1%") if tested else "-",
+        cell(entry["tokens_per_target_call"], ".2f"),
+    ]
+
+
+def _outputs(entry: Mapping[str, Any], best: bool) -> str:
+    return _OUTPUTS[entry["lossless"]] + MARK * best

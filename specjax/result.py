@@ -1,0 +1,76 @@
+"""What a call of a generator gives, and how notebooks and data frames show it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from specjax.decoding.state import Decoder, Generation
+from specjax.decoding.summary import Statistics
+from specjax.metrics.text import rounds_of_text
+
+SHOWN = 5
+"""Texts that a notebook shows."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FirstTexts:
+    """The first texts of a call as they were decoded, read from the device when looked at."""
+
+    generation: Generation
+    prompts: Sequence[Sequence[int]]  # of its first rows, SHOWN at most
+    decoder: Decoder
+    tokenizer: Any
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Each text's prompt (`source`) and its rounds, as `texts` of results.json has them."""
+        generation = jax.device_get(self.generation)
+        return [
+            {
+                "source": self.tokenizer.decode(prompt, skip_special_tokens=True),
+                "rounds": rounds_of_text(generation, row, self.decoder, self.tokenizer),
+            }
+            for row, prompt in enumerate(self.prompts)
+        ]
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Result:
+    """Outputs of one call, row by row; a notebook shows who wrote each token of the first texts."""
+
+    tokens: list[list[int]]  # generated ids, EOS included
+    texts: list[str] | None  # None without a tokenizer
+    statistics: Statistics
+    first: FirstTexts | None = dataclasses.field(default=None, compare=False)  # with a tokenizer
+
+    def row(self) -> dict[str, int | float]:
+        """Figures of the call, flat: `pandas.DataFrame([result.row() for result in results])`."""
+        found = self.statistics
+        return {
+            "texts": len(self.tokens),
+            "tokens": found.tokens,
+            "rounds": found.rounds,
+            "drafted": found.drafted,
+            "tested": found.tested,
+            "accepted": found.accepted,
+            "acceptance_rate": found.acceptance_rate,
+            "tokens_per_target_call": found.tokens_per_target_call,
+            **{f"calls_{part}": count for part, count in found.calls.items()},
+        }
+
+    def __repr__(self) -> str:
+        found = self.statistics
+        accepted = f", {found.acceptance_rate:.1%} of drafts accepted" if found.tested else ""
+        return (
+            f"Result({len(self.tokens)} texts, {found.tokens} tokens,"
+            f" {found.tokens_per_target_call:.2f} per target call{accepted})"
+        )
+
+    def _repr_html_(self) -> str:
+        from specjax.reporting.notebook import result_html
+
+        entries = self.first.entries() if self.first else []
+        return result_html(entries, len(self.tokens), self.row())

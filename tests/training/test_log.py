@@ -1,0 +1,85 @@
+"""A log beside TensorBoard's: Weights & Biases where it is asked for and installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from specjax.errors import UserError
+from specjax.experiments.config.defaults import train_config
+from specjax.experiments.train.job import check_train_fields, more_logs
+from specjax.training import wandb_log
+from specjax.training.log import Log
+
+REPORT = {"loss": 2.0, "gradient": 1.0, "positions": 10}
+
+
+class Wandb:
+    """What wandb is asked for, in its place."""
+
+    def __init__(self) -> None:
+        self.begun: list[dict] = []
+        self.logged: list[tuple[dict, int]] = []
+        self.codes: list[int] = []
+
+    def init(self, **settings):
+        self.begun.append(settings)
+        return SimpleNamespace(
+            log=lambda values, step: self.logged.append((values, step)),
+            finish=lambda exit_code: self.codes.append(exit_code),
+        )
+
+
+@pytest.fixture
+def wandb(monkeypatch) -> Wandb:
+    made = Wandb()
+    monkeypatch.setitem(sys.modules, "wandb", made)
+    monkeypatch.delenv(wandb_log.MODE, raising=False)
+    return made
+
+
+def logged(workdir: Path) -> Log:
+    config = train_config(name="tiny", log={"wandb_project": "drafters"})
+    return Log("tiny", workdir, 0, 40, more_logs(config))
+
+
+def test_every_figure_is_told_to_both_logs(wandb, tmp_path):
+    with logged(tmp_path) as log:
+        log.training(20, [REPORT], 1e-3)
+        log.evaluation(20, {"loss": 1.5})
+    (training, first), (evaluation, second) = wandb.logged
+    assert (training["train/loss"], training["train/learning_rate"]) == (2.0, 1e-3)
+    assert (evaluation, first, second) == ({"evaluation/loss": 1.5}, 20, 20)
+    assert wandb.codes == [0] and list((tmp_path / "tensorboard").iterdir())
+
+
+def test_a_run_that_goes_on_is_the_same_and_nothing_waits_for_a_network(wandb, tmp_path):
+    with logged(tmp_path), logged(tmp_path):
+        pass
+    one, other = wandb.begun
+    assert one == other and one["resume"] == "allow" and len(one["id"]) == 16
+    assert (one["project"], one["name"], one["mode"]) == ("drafters", "tiny", "offline")
+    assert one["config"]["optimizer"]["steps"] == 1000
+
+
+def test_a_run_that_fails_is_told_so(wandb, tmp_path):
+    with pytest.raises(ZeroDivisionError), logged(tmp_path):
+        _ = 1 / 0
+    assert wandb.codes == [1]
+
+
+def test_without_a_project_there_is_one_log():
+    assert more_logs(train_config()) is None
+
+
+def test_a_missing_package_is_told_in_one_sentence(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    wandb_log.check_installed("config.log.wandb_project", "")
+    config = train_config(log={"wandb_project": "drafters"})
+    config.model.checkpoint = "any"
+    with pytest.raises(UserError, match=r"log.wandb_project is 'drafters'.*specjax\[wandb\]"):
+        check_train_fields(config)
