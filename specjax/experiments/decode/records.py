@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 from specjax.api import Generator, LoadedModel
 from specjax.data.batching import Batch
 from specjax.data.text import Example
+from specjax.decoding.state import Generation
 from specjax.decoding.strategy import Strategy
 from specjax.experiments.decode.guides import Guide
 
@@ -38,6 +39,16 @@ class Job:
         ]
 
 
+@dataclasses.dataclass(frozen=True)
+class Decoded:
+    """What one strategy gave for one batch in one repeat."""
+
+    seconds: float  # from host tokens to host tokens
+    fixed: float  # the same program with no new tokens
+    generation: Generation | None  # of the first repeat, on the host
+    lesson: dict[str, np.ndarray]  # what its guide learns from
+
+
 @dataclasses.dataclass
 class Measured:
     """What one strategy produced; all lists are per batch."""
@@ -52,6 +63,14 @@ class Measured:
     def empty(cls, repeats: int, batches: int) -> Measured:
         times = np.zeros((repeats, batches))
         return cls(times, times.copy(), [[]] * batches, [None] * batches)
+
+    def add(self, repeat: int, index: int, rows: int, decoded: Decoded) -> None:
+        """Takes in what a batch with so many rows gave."""
+        self.seconds[repeat, index] = decoded.seconds
+        self.fixed[repeat, index] = decoded.fixed
+        if decoded.generation is not None:
+            self.rows[index] = Generator.rows(decoded.generation)[:rows]
+            self.traces[index] = (decoded.generation, rows)
 
     @property
     def batch_seconds(self) -> np.ndarray:
