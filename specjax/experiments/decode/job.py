@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Callable
@@ -42,7 +43,7 @@ from specjax.measuring import cost
 from specjax.measuring.stopwatch import Stopwatch
 from specjax.models.base import LanguageModel
 from specjax.profiling import profile
-from specjax.programs import release_programs
+from specjax.programs import release_programs, side_by_side
 from specjax.sampling import sampling
 from specjax.training import ngram
 
@@ -244,15 +245,25 @@ def ready(
 
 
 def warm_up(job: Job, batch: Batch, bar: tqdm) -> dict[str, float]:
-    """Compiles every strategy for the shape of a batch; the seconds that each took."""
-    seconds = {}
-    for number, (name, generator) in enumerate(job.generators.items(), start=1):
-        bar.set_description(f"compile {number}/{len(job.generators)} {name}")
-        start = time.perf_counter()
-        timed(generator, batch, job.config.seed, **job.guides[name].told(0, batch))
-        seconds[name] = time.perf_counter() - start
+    """Compiles every strategy for the shape of a batch and runs it once.
+
+    Returns the seconds that compiling each took, others beside it.
+    """
+    keys = job.generators[BASELINE].keys(batch, job.config.seed)
+    told = {name: guide.told(0, batch) for name, guide in job.guides.items()}
+    compilers = {
+        name: functools.partial(generator.compile, batch, keys, **told[name])
+        for name, generator in job.generators.items()
+        if (name, batch.tokens.shape) not in job.compiled
+    }
+    bar.set_description(f"compile 0/{len(compilers)}")
+    for number, (name, seconds) in enumerate(side_by_side(compilers), start=1):
+        job.compiled[name, batch.tokens.shape] = seconds
+        bar.set_description(f"compile {number}/{len(compilers)} {name}")
         bar.update()
-    return seconds
+    for name, generator in job.generators.items():
+        timed(generator, batch, job.config.seed, **told[name])
+    return {name: job.compiled[name, batch.tokens.shape] for name in job.generators}
 
 
 def measure_batch(job: Job, batch: Batch, repeat: int) -> dict[str, Decoded]:

@@ -28,6 +28,8 @@ class Job:
     strategies: dict[str, Strategy]
     generators: dict[str, Generator]
     guides: dict[str, Guide]
+    compiled: dict[tuple[str, tuple[int, ...]], float] = dataclasses.field(default_factory=dict)
+    """Seconds, by strategy and shape of the prompts."""
 
     def batches(self) -> list[Batch]:
         """The examples in order, padded; the same for every strategy."""
