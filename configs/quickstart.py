@@ -68,7 +68,7 @@ def _training() -> ConfigDict:
             "num_decoder_layers": 1,
             "warmup": 10,
             "learning_rate": 1e-2,
-            "steps": 120,
+            "steps": 220,
         }
     )
     return training

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 from safetensors import SafetensorError, safe_open
+from tqdm import tqdm
 
 from specjax import hosts
 from specjax.checkpoints.config_json import read_json
@@ -28,6 +29,9 @@ READ = ("F64", "F32", "F16", "BF16")
 
 CHUNK = 1 << 18
 """Numbers of a tensor that are cast at a time."""
+
+UNNOTICED = 1.0
+"""Seconds of loading without a bar."""
 
 ALIGNMENT = 64
 """Bytes; XLA's on CPU."""
@@ -109,17 +113,18 @@ def read_params(
 ) -> Params:
     """Streams every tensor of `names` into a tree of arrays, each shard straight to its device."""
     params: dict[str, Any] = {}
-    for where, stored in names.items():
-        if stored.tensor not in files:
-            raise UserError(f"checkpoint {str(path)!r} lacks the tensor {stored.tensor!r}")
-        node = params
-        for key in where[:-1]:
-            node = node.setdefault(key, {})
-        place = files[stored.tensor]
-        # Opened anew for each tensor: pages of a closed map no longer count as host memory.
-        with open_file(place.file) as file:
-            tensor = _Tensor(file, stored, shapes[where], place)
-            node[where[-1]] = _place(tensor, placement(where, shapes[where]), np.dtype(dtype))
+    with tqdm(names.items(), f"load {path.name}", unit="tensor", delay=UNNOTICED) as bar:
+        for where, stored in bar:
+            if stored.tensor not in files:
+                raise UserError(f"checkpoint {str(path)!r} lacks the tensor {stored.tensor!r}")
+            node = params
+            for key in where[:-1]:
+                node = node.setdefault(key, {})
+            place = files[stored.tensor]
+            # Opened anew for each tensor: pages of a closed map no longer count as host memory.
+            with open_file(place.file) as file:
+                tensor = _Tensor(file, stored, shapes[where], place)
+                node[where[-1]] = _place(tensor, placement(where, shapes[where]), np.dtype(dtype))
     return params
 
 

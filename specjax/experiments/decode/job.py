@@ -47,6 +47,9 @@ from specjax.programs import release_programs, side_by_side
 from specjax.sampling import sampling
 from specjax.training import ngram
 
+UNNOTICED = 1.0
+"""Seconds of fitting without a bar."""
+
 PROFILE = "profile"
 """Folder of profiler traces in the workdir."""
 
@@ -173,8 +176,9 @@ def fit_tables(
             "config.ngram_file is empty and no example is left over to fit n-grams from; "
             "name a text file in the output language"
         )
-    sequences = token_ids(target.tokenizer, lines)
-    table = ngram.fit(sequences, vocab_size, start_token=target.model.start_token)
+    with tqdm(lines, "fit n-grams", unit="text", delay=UNNOTICED) as bar:
+        sequences = token_ids(target.tokenizer, bar)
+        table = ngram.fit(sequences, vocab_size, start_token=target.model.start_token)
     return dict.fromkeys(names, table)
 
 
