@@ -30,6 +30,9 @@ from specjax.measuring.environment import environment
 JOURNAL = "decoded.jsonl"
 """In the workdir."""
 
+_TRACE = tuple(f.name for f in dataclasses.fields(Trace) if f.name != "columns")
+"""The arrays of a trace."""
+
 Arrays = dict[str, np.ndarray]
 
 
@@ -141,9 +144,6 @@ def _decoded(entry: dict[str, Any]) -> Decoded:
         trace = {name: arrays.pop(name) for name in _TRACE}
         generation = Generation(**arrays, trace=Trace(**trace, columns=tuple(entry["columns"])))
     return Decoded(entry["seconds"], entry["fixed"], generation, _unpack(entry["lesson"]))
-
-
-_TRACE = tuple(f.name for f in dataclasses.fields(Trace) if f.name != "columns")
 
 
 def _pack(arrays: Mapping[str, Any]) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
+from collections.abc import Mapping
 
 from tqdm import tqdm
 
+from specjax.decoding.strategy import Strategy
 from specjax.experiments.decode.job import timed, warm_up
 from specjax.experiments.decode.records import Job
 from specjax.experiments.decode.results import baseline_of
@@ -16,14 +18,14 @@ TURNS = 5
 
 
 def first_look(job: Job) -> None:
-    """Prints the first example as the first strategy that drafts writes it, and how much faster.
+    """Prints the first example as a strategy that drafts writes it, and its speedup.
 
-    Than the same without drafts: medians of a few decodes in turn. A whole run says it better.
+    Over the same without drafts, by medians of a few decodes in turn. A whole run says it better.
     """
-    drafting = [name for name, each in job.strategies.items() if not each.autoregressive]
-    if not drafting:
+    name = shown(job.strategies)
+    if name is None:
         return
-    name, alone = drafting[0], baseline_of(job.strategies[drafting[0]], job.strategies)
+    alone = baseline_of(job.strategies[name], job.strategies)
     batch = job.batches()[0]
     generators = {each: job.generators[each] for each in (alone, name)}
     few = dataclasses.replace(job, generators=generators)
@@ -38,8 +40,18 @@ def first_look(job: Job) -> None:
     slow, fast = (statistics.median(seconds) for seconds in took.values())
     print(f"first look: {job.examples[0].source}")
     print(f"         -> {job.generators[name].decode(rows[:1])[0]}")
-    print(
-        f"            {slow / fast:.2f} times faster by {name}: {fast * 1e3:.0f} ms, alone"
-        f" {slow * 1e3:.0f} ms",
-        flush=True,
-    )
+    print(f"            speedup {slow / fast:.2f} by {name} on this sentence", flush=True)
+
+
+def shown(strategies: Mapping[str, Strategy]) -> str | None:
+    """The strategy with the longest drafts, of those that keep the outputs and ask a model.
+
+    Of all that draft when there are none; None when none drafts.
+    """
+
+    def rank(name: str) -> tuple[bool, bool, int]:
+        one = strategies[name]
+        return one.greedy and one.lossless, bool(one.drafter.spec.models), one.drafter.spec.width
+
+    drafting = [name for name, each in strategies.items() if not each.autoregressive]
+    return max(drafting, key=rank, default=None)
