@@ -58,7 +58,7 @@ def _training() -> ConfigDict:
             "warmup": 60,
             "learning_rate": 2.5e-2,
             "steps": 700,
-            "deep_layers": 12,  # decoder layers after the last steps
+            "deep_layers": 16,  # decoder layers after the last steps
             "deep_steps": 10,
         }
     )
