@@ -2,11 +2,10 @@
 
     python -m specjax.main                      # or ./launch/quickstart.sh
 
-Trains a tiny English-German T5 and a drafter about ten times smaller on the built-in grammar, then
-decodes held-out sentences with every strategy. No network, no accelerator; about four and a half
-minutes on two CPU cores, of which three are training. Expected: BLEU above 80 (92 to 99 seen),
-every lossless greedy strategy identical to the target, the best at least 1.4 times faster than
-jitted autoregressive decoding (1.6 to 1.7 seen).
+Trains a tiny English-German T5 on the built-in grammar, and a drafter that begins as its first
+layers; shows one sentence with and without drafts; then decodes held-out sentences with every
+strategy. No network, no accelerator; most of the time is training. Expected: BLEU above 80, every
+lossless greedy strategy identical to the target, and neural drafts of six tokens the fastest.
 """
 
 from ml_collections import ConfigDict
@@ -20,7 +19,8 @@ def get_config() -> ConfigDict:
         experiment="quickstart",
         name="built-in English-German grammar",
         metric="bleu",
-        examples=60,
+        examples=40,
+        repeats=2,
         max_new_tokens=48,
         max_prompt_tokens=64,
         bucket=48,  # one shape: compiling costs more than padding here
@@ -41,36 +41,34 @@ def get_config() -> ConfigDict:
 def _training() -> ConfigDict:
     """The corpus and the two models."""
     training = ConfigDict()
-    training.examples = 30_000
+    training.examples = 20_000
     training.test_examples = 200
     training.vocab_size = 2048
-    common = {"seed": 0, "batch_size": 32, "bucket": 24, "warmup": 60, "learning_rate": 2.5e-2}
+    training.most_tokens = 28  # of a sentence that is learned from: one shape to compile
+    training.batch_size = 32
+    training.seed = 0
     training.target = ConfigDict(
         {
-            **common,
-            "d_model": 192,
-            "d_kv": 32,
-            "num_heads": 6,
-            "d_ff": 768,
-            "num_layers": 2,
-            "num_decoder_layers": 2,
-            "steps": 900,
-            "deep_layers": 12,  # decoder layers after the last steps
-            "deep_steps": 30,
-        }
-    )
-    training.drafter = ConfigDict(
-        {
-            **common,
             "d_model": 128,
             "d_kv": 32,
             "num_heads": 4,
             "d_ff": 512,
             "num_layers": 2,
+            "num_decoder_layers": 2,
+            "warmup": 60,
+            "learning_rate": 2.5e-2,
+            "steps": 700,
+            "deep_layers": 16,  # decoder layers after the last steps
+            "deep_steps": 10,
+        }
+    )
+    training.drafter = ConfigDict(  # begins as the first layers of the target
+        {
+            "num_layers": 2,
             "num_decoder_layers": 1,
-            "steps": 800,
-            "deep_layers": 1,
-            "deep_steps": 0,
+            "warmup": 10,
+            "learning_rate": 1e-2,
+            "steps": 220,
         }
     )
     return training

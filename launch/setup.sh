@@ -1,6 +1,7 @@
 # shellcheck shell=bash
-# Sourced by the other scripts: a virtual environment in .venv with specjax and its test tools.
-# Skips what is there already; SPECJAX_EXTRAS=cuda13 (or cuda12, tpu) adds an accelerator.
+# Sourced by the other scripts: a virtual environment in .venv with specjax. Skips what is there
+# already. SPECJAX_EXTRAS=cuda13 (or cuda12, tpu) adds an accelerator; `needs=test`, set before, adds
+# the test tools. What was installed once stays.
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 find_python() {
   local candidate
@@ -14,13 +15,15 @@ find_python() {
   return 1
 }
 
-extras="test${SPECJAX_EXTRAS:+,$SPECJAX_EXTRAS}"
-stamp=.venv/.specjax-installed
-wanted="$extras $(cksum < setup.py)"
+stamp=.venv/.specjax-extras # the checksum of setup.py, then the extras that are installed
+asked=${needs:-},${SPECJAX_EXTRAS:-},$(cut -d ' ' -f 3 "$stamp" 2>/dev/null || true)
+extras=$(tr , '\n' <<< "$asked" | sed '/^$/d' | sort -u | paste -s -d , -)
+wanted="$(cksum < setup.py) $extras"
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
   python=$(find_python)
   [ -x .venv/bin/python ] || "$python" -m venv .venv
   echo "installing specjax and its dependencies into .venv (about a minute)"
-  .venv/bin/python -m pip install --quiet --editable ".[$extras]"
+  # Python compiles what it imports, a small part of all that is installed.
+  .venv/bin/python -m pip install --quiet --no-compile --prefer-binary --editable ".${extras:+[$extras]}"
   echo "$wanted" > "$stamp"
 fi

@@ -295,13 +295,34 @@ class Generator:
         Raises:
           UserError: when such a strategy is not told.
         """
+        return generate(*self._arguments(batch, keys, limit, rows, trees))
+
+    def compile(
+        self,
+        batch: Batch,
+        keys: jax.Array,
+        *,
+        rows: Mapping[str, np.ndarray] | None = None,
+        trees: Mapping[str, Params] | None = None,
+    ) -> None:
+        """Compiles what `run` would run with the same arguments, which then finds it."""
+        generate.lower(*self._arguments(batch, keys, None, rows, trees)).compile()
+
+    def _arguments(
+        self,
+        batch: Batch,
+        keys: jax.Array,
+        limit: np.ndarray | None,
+        rows: Mapping[str, np.ndarray] | None,
+        trees: Mapping[str, Params] | None,
+    ) -> tuple[Any, ...]:
         given = dict(rows or {})
         for name in self.decoder.drafter.spec.rows:
             if name not in given:
                 raise UserError(
                     f"{name} is None; the strategy needs that of each row, by its index"
                 )
-        return generate(
+        return (
             self.decoder,
             self.params | dict(trees or {}),
             batch.tokens,

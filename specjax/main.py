@@ -27,6 +27,7 @@ from specjax.experiments import DISTRIBUTED, JOBS
 from specjax.experiments.config.command_line import Request, help_text, parse
 from specjax.experiments.config.templates import check_shape
 from specjax.experiments.config.topology import check_topology
+from specjax.locking import alone_in
 from specjax.reporting.terminal import verbosity
 from specjax.writing import check_folder, write_json
 
@@ -64,7 +65,11 @@ def main(argv: list[str]) -> int:
         else:
             check_folder("--workdir", request.workdir)
             enable_compilation_cache()
-            with hosts.one_voice(), verbosity(request.verbose):
+            with (
+                hosts.one_voice(),
+                verbosity(request.verbose),
+                alone_in("--workdir", request.workdir),
+            ):
                 module.run(config, request.workdir)
     except UserError as error:
         print(f"specjax: {error}", file=sys.stderr)

@@ -1,11 +1,17 @@
-"""How many compiled programs a process can hold."""
+"""Compiling programs side by side, and how many of them a process can hold."""
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 import jax
+
+from specjax import hosts
 
 MOST_MAPS = 30_000
 """Memory maps beyond which programs are dropped; Linux allows a process 65,530."""
@@ -43,3 +49,26 @@ def release_programs(most: int | None = None) -> None:
     """
     if _maps.count() > (MOST_MAPS if most is None else most):
         jax.clear_caches()
+
+
+def side_by_side(compilers: Mapping[str, Callable[[], Any]]) -> Iterator[tuple[str, float]]:
+    """Runs functions that compile, one for each processor at a time; yields names and seconds.
+
+    In the order in which they end. XLA works on one program with one thread most of the time, and
+    outside of Python's lock. Processes of one run compile in one order, in which they can wait for
+    each other.
+    """
+
+    def taken(compile_one: Callable[[], Any]) -> float:
+        start = time.perf_counter()
+        compile_one()
+        return time.perf_counter() - start
+
+    workers = 1 if hosts.several() else os.cpu_count()
+    with ThreadPoolExecutor(workers) as pool:
+        running = {pool.submit(taken, each): name for name, each in compilers.items()}
+        try:
+            for done in as_completed(running):
+                yield running[done], done.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)

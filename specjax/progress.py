@@ -11,6 +11,9 @@ from tqdm import tqdm
 EVERY = 30.0
 """Seconds between two lines of a log; what takes less leaves none."""
 
+UNNOTICED = 1.0
+"""Seconds after which work that is mostly short shows a bar (`delay`)."""
+
 _LINE = "{desc}: {n_fmt}/{total_fmt} {unit} [{elapsed}<{remaining}{postfix}]"
 
 
@@ -18,7 +21,7 @@ def progress(items: Iterable[Any] | None = None, **settings: Any) -> tqdm:
     """A progress bar with tqdm's settings, or the lines that stand for it off a terminal."""
     if sys.stderr.isatty():
         return tqdm(items, **settings)
-    return _Lines(items, **settings, bar_format=_LINE, mininterval=EVERY, delay=EVERY)
+    return _Lines(items, **settings | {"bar_format": _LINE, "mininterval": EVERY, "delay": EVERY})
 
 
 class _Lines(tqdm):

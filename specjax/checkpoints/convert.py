@@ -18,6 +18,7 @@ from specjax.checkpoints.config_json import read_json
 from specjax.checkpoints.huggingface import SMALL_FILES, locate
 from specjax.checkpoints.tensors import INDEX, SINGLE
 from specjax.errors import UserError
+from specjax.progress import UNNOTICED, progress
 from specjax.writing import replacing_directory
 
 PICKLED = "pytorch_model*.bin"
@@ -59,7 +60,8 @@ def convert(name: str | Path, folder: str | Path) -> None:
             for file in path.glob(pattern):
                 if file.name not in (INDEX, PICKLED_INDEX):
                     shutil.copy(file, partial / file.name)
-        _write(partial, (group for file in files for group in _groups(_tensors(torch, file))))
+        with progress(files, desc="convert", unit="file", delay=UNNOTICED) as bar:
+            _write(partial, (group for file in bar for group in _groups(_tensors(torch, file))))
 
 
 def _write(folder: Path, groups: Iterator[dict[str, Any]]) -> None:

@@ -18,6 +18,7 @@ from specjax.checkpoints.config_json import read_json
 from specjax.errors import UserError
 from specjax.models.base import Params
 from specjax.models.families.family import Stored, Where
+from specjax.progress import UNNOTICED, progress
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -109,17 +110,18 @@ def read_params(
 ) -> Params:
     """Streams every tensor of `names` into a tree of arrays, each shard straight to its device."""
     params: dict[str, Any] = {}
-    for where, stored in names.items():
-        if stored.tensor not in files:
-            raise UserError(f"checkpoint {str(path)!r} lacks the tensor {stored.tensor!r}")
-        node = params
-        for key in where[:-1]:
-            node = node.setdefault(key, {})
-        place = files[stored.tensor]
-        # Opened anew for each tensor: pages of a closed map no longer count as host memory.
-        with open_file(place.file) as file:
-            tensor = _Tensor(file, stored, shapes[where], place)
-            node[where[-1]] = _place(tensor, placement(where, shapes[where]), np.dtype(dtype))
+    with progress(names.items(), desc=f"load {path.name}", unit="tensor", delay=UNNOTICED) as bar:
+        for where, stored in bar:
+            if stored.tensor not in files:
+                raise UserError(f"checkpoint {str(path)!r} lacks the tensor {stored.tensor!r}")
+            node = params
+            for key in where[:-1]:
+                node = node.setdefault(key, {})
+            place = files[stored.tensor]
+            # Opened anew for each tensor: pages of a closed map no longer count as host memory.
+            with open_file(place.file) as file:
+                tensor = _Tensor(file, stored, shapes[where], place)
+                node[where[-1]] = _place(tensor, placement(where, shapes[where]), np.dtype(dtype))
     return params
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,20 @@ from specjax.checkpoints import huggingface
 from specjax.checkpoints.tokenizer import train_tokenizer
 from specjax.data import grammar
 from specjax.data.grammar import MOST_PAIRS
-from specjax.data.pipeline import Arrays, Batches, TokenPair
+from specjax.data.pipeline import Arrays, Batches
 from specjax.errors import UserError
 from specjax.experiments.config.fields import check_fields, check_integers, check_numbers
 from specjax.experiments.config.memory import check_decode_memory
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode import planning
+from specjax.experiments.decode.look import first_look
 from specjax.experiments.decode.strategies import check_models, load_strategies
 from specjax.models.base import Params
 from specjax.models.t5 import T5, T5Config
 from specjax.training.objectives.cross_entropy import CrossEntropy
 from specjax.training.optimizer import Optimizer
 from specjax.training.step import Setup
-from specjax.training.surgery import deepen
+from specjax.training.surgery import deepen, layers_taken, take
 from specjax.training.trainer import Run, fit
 from specjax.writing import replacing, write_json
 
@@ -40,16 +41,18 @@ DONE = "trained.json"
 
 MODELS = ("target", "drafter")
 
-_SIZES = {
-    **dict.fromkeys(("batch_size", "bucket", "steps"), 1),
-    **dict.fromkeys(
-        ("d_model", "d_kv", "num_heads", "d_ff", "num_layers", "num_decoder_layers"), 1
-    ),
-    **dict.fromkeys(("warmup", "deep_steps", "deep_layers", "seed"), 0),
-}
+DEEP_RATE = 2e-3
+"""Learning rate of the target's last steps."""
+
+_SHAPE = ("d_model", "d_kv", "num_heads", "d_ff", "num_layers", "num_decoder_layers")
 _LEAST = {
-    **{f"training.{name}.{field}": least for name in MODELS for field, least in _SIZES.items()},
-    **{"training.examples": 1, "training.test_examples": 1, "training.vocab_size": 16},
+    **{f"training.{field}": 1 for field in ("examples", "test_examples", "most_tokens")},
+    **{"training.batch_size": 1, "training.vocab_size": 16, "training.seed": 0},
+    **{f"training.target.{field}": 1 for field in _SHAPE},
+    **{f"training.target.{field}": 0 for field in ("deep_steps", "deep_layers")},
+    **{f"training.drafter.{field}": 1 for field in ("num_layers", "num_decoder_layers")},
+    **{f"training.{name}.steps": 1 for name in MODELS},
+    **{f"training.{name}.warmup": 0 for name in MODELS},
 }
 
 
@@ -65,7 +68,10 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
         train_pair(config.training, workdir)
         write_corpus(config, workdir)
         write_json(workdir / DONE, settings)
-    return decode.run(with_files(config, workdir), workdir)
+    config = with_files(config, workdir)
+    job = decode.prepare(config, decode.load_models(config))
+    first_look(job)
+    return decode.finish(job, workdir)
 
 
 def plan(config: ConfigDict) -> None:
@@ -83,13 +89,18 @@ def check(config: ConfigDict) -> dict[str, T5]:
     check_fields(config)
     check_integers(config, _LEAST)
     check_numbers(config, {f"training.{name}.learning_rate": (1e-9, 1e3) for name in MODELS})
-    settings = config.training
-    for name in MODELS:
-        own = settings[name]
-        if own.deep_layers < own.num_decoder_layers:
+    settings, target = config.training, config.training.target
+    if target.deep_layers < target.num_decoder_layers:
+        raise UserError(
+            f"config.training.target.deep_layers is {target.deep_layers}; it must be at least"
+            f" config.training.target.num_decoder_layers, {target.num_decoder_layers}"
+        )
+    for field in ("num_layers", "num_decoder_layers"):
+        if settings.drafter[field] > target[field]:
             raise UserError(
-                f"config.training.{name}.deep_layers is {own.deep_layers}; it must be at least"
-                f" config.training.{name}.num_decoder_layers, {own.num_decoder_layers}"
+                f"config.training.drafter.{field} is {settings.drafter[field]}; it must be at most"
+                f" config.training.target.{field}, {target[field]}: the drafter begins as the"
+                " target's first layers"
             )
     for field in ("examples", "test_examples"):
         if settings[field] > MOST_PAIRS:
@@ -98,11 +109,9 @@ def check(config: ConfigDict) -> dict[str, T5]:
                 f" {MOST_PAIRS:,}, as sentences are made one by one"
             )
     check_models(load_strategies(config), MODELS)
-    shapes = {name: shape_of(settings[name], settings.vocab_size) for name in MODELS}
-    return {
-        name: T5(dataclasses.replace(model.config, num_decoder_layers=settings[name].deep_layers))
-        for name, model in shapes.items()
-    }
+    model = shape_of(target, settings.vocab_size)
+    deep = dataclasses.replace(model.config, num_decoder_layers=target.deep_layers)
+    return {"target": T5(deep), "drafter": layers_taken(model, *kept_layers(settings.drafter))}
 
 
 def trained_with(workdir: Path) -> dict[str, Any] | None:
@@ -114,57 +123,79 @@ def trained_with(workdir: Path) -> dict[str, Any] | None:
 
 
 def train_pair(settings: ConfigDict, workdir: Path) -> None:
-    """Trains the tokenizer, the target and the drafter."""
-    pairs = grammar.pairs("train", settings.examples)
-    sides = [side for pair in pairs for side in (pair.source, pair.target)]
-    tokenizer = train_tokenizer(sides, settings.vocab_size)
-    ids = list(
-        zip(
-            tokenizer([pair.source for pair in pairs]).input_ids,
-            tokenizer([pair.target for pair in pairs]).input_ids,
-            strict=True,
-        )
-    )
-    for name in MODELS:
-        model, params = train_model(settings[name], len(tokenizer), ids, name)
-        huggingface.save(workdir / name, model, params, tokenizer)
+    """Trains the tokenizer, the target, and a drafter that begins as the target's first layers.
 
-
-def train_model(
-    settings: ConfigDict, vocab_size: int, ids: list[TokenPair], name: str
-) -> tuple[T5, Params]:
-    """Trains one model; a target may be made deeper for the last steps.
-
-    Depth costs as much in every training step as in every decoding step, so most of the training
-    is done before it.
+    Depth costs as much in every training step as in every decoding step, so the target gets most
+    of its layers for the last steps only.
     """
-    model = shape_of(settings, vocab_size)
-    batches = Batches(
-        ids,
+    target, drafter = settings.target, settings.drafter
+    tokenizer, batches = encoded(settings)
+    model = shape_of(target, len(tokenizer))
+    init = functools.partial(model.init, jax.random.key(settings.seed))
+    params = trained("target", model, init, target, batches.since)
+    small, start = take(model, params, *kept_layers(drafter))
+    deep, grown = deepen(model, params, target.deep_layers)
+    if target.deep_steps:
+        last = {"steps": target.deep_steps, "learning_rate": DEEP_RATE, "warmup": target.warmup}
+        later = since(batches, target.steps)
+        grown = trained("target, deeper", deep, lambda: grown, last, later)
+    huggingface.save(workdir / "target", deep, grown, tokenizer)
+    start = trained("drafter", small, lambda: start, drafter, since(batches, target.steps))
+    huggingface.save(workdir / "drafter", small, start, tokenizer)
+
+
+def encoded(settings: ConfigDict) -> tuple[Any, Batches]:
+    """A tokenizer of the training text, and the batches of it.
+
+    Longer sentences are left out: one shape is compiled.
+    """
+    pairs = grammar.pairs("train", settings.examples)
+    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    tokenizer = train_tokenizer([*sources, *targets], settings.vocab_size)
+    ids = zip(tokenizer(sources).input_ids, tokenizer(targets).input_ids, strict=True)
+    short = [pair for pair in ids if max(map(len, pair)) <= settings.most_tokens]
+    if len(short) < settings.batch_size:
+        raise UserError(
+            f"config.training.most_tokens is {settings.most_tokens}, which {len(short)} of"
+            f" {len(pairs)} sentences keep to; it must leave config.training.batch_size,"
+            f" {settings.batch_size}"
+        )
+    model = shape_of(settings.target, len(tokenizer))
+    return tokenizer, Batches(
+        short,
         batch_size=settings.batch_size,
-        bucket=settings.bucket,
+        bucket=settings.most_tokens,
         seed=settings.seed,
         start_token=model.start_token,
         pad=model.pad,
     )
-    adam = {"name": "relative_adam", "warmup": settings.warmup}
-    first = Optimizer(settings.steps, settings.learning_rate, **adam)
-    init = functools.partial(model.init, jax.random.key(settings.seed))
-    params = fit(Run(name, Setup(model, CrossEntropy(), first), init, batches.since))
-    if not settings.deep_steps:
-        return model, params
-    model, params = deepen(model, params, settings.deep_layers)
-    last = Optimizer(settings.deep_steps, 2e-3, **adam)
-    setup = Setup(model, CrossEntropy(), last)
 
-    def rest(step: int) -> Iterator[Arrays]:
-        return batches.since(settings.steps + step)
 
-    return model, fit(Run(f"{name}, deeper", setup, lambda: params, rest))
+def since(batches: Batches, first: int) -> Callable[[int], Iterator[Arrays]]:
+    """Batches of a stage that begins with those of step `first`."""
+    return lambda step: batches.since(first + step)
+
+
+def trained(
+    name: str,
+    model: T5,
+    init: Callable[[], Params],
+    settings: Mapping[str, Any],
+    batches: Callable[[int], Iterator[Arrays]],
+) -> Params:
+    """The parameters after one stage; those that `init` gives are consumed."""
+    numbers = settings["steps"], settings["learning_rate"]
+    optimizer = Optimizer(*numbers, name="relative_adam", warmup=settings["warmup"])
+    return fit(Run(name, Setup(model, CrossEntropy(), optimizer), init, batches))
+
+
+def kept_layers(drafter: ConfigDict) -> tuple[range, range]:
+    """The target's decoder and encoder layers that the drafter begins with."""
+    return range(drafter.num_decoder_layers), range(drafter.num_layers)
 
 
 def shape_of(settings: ConfigDict, vocab_size: int) -> T5:
-    """The model that training starts with."""
+    """The target that training starts with."""
     shape = {f.name: settings[f.name] for f in dataclasses.fields(T5Config) if f.name in settings}
     return T5(T5Config(vocab_size=vocab_size, tied=True, scale_outputs=True, **shape))
 

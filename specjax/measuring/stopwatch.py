@@ -16,6 +16,7 @@ import numpy as np
 from specjax.core.calls import Call
 from specjax.core.context import fold
 from specjax.models.base import Cache, LanguageModel, Params, Resume
+from specjax.programs import side_by_side
 from specjax.progress import progress
 from specjax.sampling import Sampling, adjust, argmax, draw
 
@@ -111,14 +112,21 @@ class Stopwatch:
     steps: int = STEPS
 
     def timing(self, turns: Sequence[tuple[Call, ...]]) -> Timing:
-        """Compiles the loop of every turn of calls."""
-        bar = progress(turns, desc="call costs", unit="program")
-        return Timing([self._looped(turn) for turn in bar], self.steps)
+        """Compiles the loop of every turn of calls, and runs each once."""
+        runs = [self._loop(turn) for turn in turns]
+        compilers = {str(n): functools.partial(_compile, run) for n, run in enumerate(runs)}
+        for _ in progress(
+            side_by_side(compilers), desc="compile call costs", total=len(runs), unit="program"
+        ):
+            pass
+        for run in runs:
+            run(jnp.int32(1)).block_until_ready()
+        return Timing(runs, self.steps)
 
-    def _looped(self, turn: tuple[Call, ...]) -> Callable[[jax.Array], jax.Array]:
-        """The compiled loop of a turn, as a function of how often it is taken."""
+    def _loop(self, turn: tuple[Call, ...]) -> functools.partial[jax.Array]:
+        """The loop of a turn, as a function of how often it is taken."""
         names = dict.fromkeys(call.model for call in turn)
-        run = functools.partial(
+        return functools.partial(
             _call_often,
             tuple((name, self.models[name]) for name in names),
             {name: self.params[name] for name in names},
@@ -128,8 +136,10 @@ class Stopwatch:
             max(self.capacity, 3 * max(call.tokens for call in turn)),
             self.sampling,
         )
-        run(jnp.int32(1)).block_until_ready()
-        return run
+
+
+def _compile(run: functools.partial[jax.Array]) -> None:
+    run.func.lower(*run.args, jnp.int32(1)).compile()
 
 
 class Timing:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from types import SimpleNamespace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from exits import MODELS, PARAMS, Uncached
@@ -34,7 +35,8 @@ def small(**changes):
 
 def test_a_run_with_one_width_ends_with_results(pair, tmp_path, monkeypatch):
     monkeypatch.setattr(results, "write_report", lambda *_: None)  # seconds of drawing
-    monkeypatch.setattr(stopwatch.Stopwatch, "_looped", lambda *_: lambda steps: None)
+    monkeypatch.setattr(stopwatch, "_compile", lambda run: None)
+    monkeypatch.setattr(stopwatch.Stopwatch, "_loop", lambda *_: lambda steps: jnp.int32(0))
     monkeypatch.setattr(stopwatch, "_seconds", lambda run, steps: 1e-3 * (1 + steps))
     config = small(
         target=str(pair / "target"), drafter=str(pair / "drafter"), metric="bleu",

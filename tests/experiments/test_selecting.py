@@ -163,7 +163,7 @@ def test_an_online_bandit_comes_to_choose_the_faster_arm(folder):
             memory=SimpleNamespace(embedding=jnp.asarray(embedding)),
             trace=SimpleNamespace(column={ARM: np.asarray(arm)[:, None]}.__getitem__),
         )  # fmt: skip
-        found.learn(0, batch, generation, seconds)
+        found.learn(0, batch, found.lesson(generation, seconds))
         arms.append(int(arm[0]))
     assert arms[0] == 0 and arms[20:] == [1] * 20
     anew = found.told(1, batch)["trees"]["bandit:chosen"]["state"]

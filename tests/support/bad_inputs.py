@@ -134,7 +134,7 @@ INTEGERS: dict[str, dict[str, int]] = {
         "training.vocab_size": 16,
         "training.target.d_model": 1,
         "training.target.steps": 1,
-        "training.drafter.bucket": 1,
+        "training.most_tokens": 1,
         "training.drafter.warmup": 0,
     },
 }
@@ -490,6 +490,7 @@ _OTHERS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "quickstart": {
         "training.target.deep_layers=1": ("deep_layers",),
+        "training.drafter.num_decoder_layers=3": ("drafter.num_decoder_layers", "at most"),
         "training.examples=2000000": ("training.examples", "at most"),
         "only=foo": ("config.only", "foo"),
         "strategies.speculative_3.model=foo": ("speculative_3", "foo"),

@@ -22,6 +22,9 @@ from specjax.selection.arms import ARM
 from specjax.selection.choosing import ARMS, ByRule
 from specjax.selection.selected import Selected
 
+Lesson = dict[str, np.ndarray]
+"""What a guide learns from a batch, as arrays that can be kept."""
+
 
 class Guide(Protocol):
     """Of one strategy, over all batches and repeats of a measurement."""
@@ -29,8 +32,11 @@ class Guide(Protocol):
     def told(self, repeat: int, batch: Batch) -> dict[str, Any]:
         """Arguments of `Generator.run` beside batch and keys."""
 
-    def learn(self, repeat: int, batch: Batch, generation: Generation, seconds: float) -> None:
-        """Takes in what a batch gave."""
+    def lesson(self, generation: Generation, seconds: float) -> Lesson:
+        """What there is to learn from a batch."""
+
+    def learn(self, repeat: int, batch: Batch, lesson: Lesson) -> None:
+        """Takes it in."""
 
 
 class Silent:
@@ -39,7 +45,10 @@ class Silent:
     def told(self, repeat: int, batch: Batch) -> dict[str, Any]:
         return {}
 
-    def learn(self, repeat: int, batch: Batch, generation: Generation, seconds: float) -> None:
+    def lesson(self, generation: Generation, seconds: float) -> Lesson:
+        return {}
+
+    def learn(self, repeat: int, batch: Batch, lesson: Lesson) -> None:
         pass
 
 
@@ -69,12 +78,18 @@ class Online(Silent):
     def told(self, repeat: int, batch: Batch) -> dict[str, Any]:
         return {"trees": {self.table: self.states.get(repeat, self.start)}}
 
-    def learn(self, repeat: int, batch: Batch, generation: Generation, seconds: float) -> None:
-        tree = self.states.get(repeat, self.start)
-        speed = np.asarray(generation.length - generation.begin) / seconds
+    def lesson(self, generation: Generation, seconds: float) -> Lesson:
+        return {
+            "embedding": np.asarray(generation.memory.embedding),
+            "arm": np.asarray(generation.trace.column(ARM))[:, 0],
+            "speed": np.asarray(generation.length - generation.begin) / seconds,
+        }
+
+    def learn(self, repeat: int, batch: Batch, lesson: Lesson) -> None:
+        tree, speed = self.states.get(repeat, self.start), lesson["speed"]
         self.unit = self.unit or float(speed[: batch.rows].mean()) or 1.0
-        arm, gain = generation.trace.column(ARM)[:, 0], speed / self.unit - 1.0
-        self.states[repeat] = learned(tree, generation.memory.embedding, arm, gain, speed > 0)
+        gain = speed / self.unit - 1.0
+        self.states[repeat] = learned(tree, lesson["embedding"], lesson["arm"], gain, speed > 0)
 
 
 @jax.jit

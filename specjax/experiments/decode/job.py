@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Callable
@@ -34,15 +35,16 @@ from specjax.experiments.decode import planning, results
 from specjax.experiments.decode.checks import check_decode
 from specjax.experiments.decode.data import load_data
 from specjax.experiments.decode.guides import guide
+from specjax.experiments.decode.journal import JOURNAL, Journal, journal
 from specjax.experiments.decode.on_topology import plan_on_topology
-from specjax.experiments.decode.records import Job, Measured
+from specjax.experiments.decode.records import Decoded, Job, Measured
 from specjax.experiments.decode.strategies import BASELINE, common_width, load_strategies
 from specjax.measuring import cost
 from specjax.measuring.stopwatch import Stopwatch
 from specjax.models.base import LanguageModel
 from specjax.profiling import profile
-from specjax.programs import release_programs
-from specjax.progress import progress
+from specjax.programs import release_programs, side_by_side
+from specjax.progress import UNNOTICED, progress
 from specjax.sampling import sampling
 from specjax.training import ngram
 
@@ -60,14 +62,26 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
 
 
 def finish(job: Job, workdir: Path) -> dict[str, Any]:
-    """Decodes, measures and writes results; returns the content of results.json."""
+    """Decodes, measures and writes results; returns the content of results.json.
+
+    A run that was killed goes on after the last batch that all strategies had decoded.
+    """
     batches = job.batches()
     calls = call_times(job, batches)
-    measured = measure(job, batches, lambda: [each.take() for each in calls.values()])
-    costs = {settings: each.costs() for settings, each in calls.items()}
-    if job.config.profile_rounds:
-        write_profiles(job, workdir / PROFILE)
-    return results.write(job, measured, costs, workdir)
+    with journal(workdir / JOURNAL, job) as kept:
+        say_kept(job, kept, len(batches))
+        measured = measure(job, batches, lambda: [each.take() for each in calls.values()], kept)
+        costs = {settings: each.costs() for settings, each in calls.items()}
+        if job.config.profile_rounds:
+            write_profiles(job, workdir / PROFILE)
+        return results.write(job, measured, costs, workdir)
+
+
+def say_kept(job: Job, kept: Journal, batches: int) -> None:
+    """Says what an earlier run leaves to do."""
+    if kept.decoded:
+        total = job.config.repeats * batches
+        print(f"{len(kept.decoded)} of {total} batches were decoded before; going on")
 
 
 def plan(config: ConfigDict) -> dict[str, Any] | None:
@@ -160,8 +174,9 @@ def fit_tables(
             "config.ngram_file is empty and no example is left over to fit n-grams from; "
             "name a text file in the output language"
         )
-    sequences = token_ids(target.tokenizer, lines)
-    table = ngram.fit(sequences, vocab_size, start_token=target.model.start_token)
+    with progress(lines, desc="fit n-grams", unit="text", delay=UNNOTICED) as bar:
+        sequences = token_ids(target.tokenizer, bar)
+        table = ngram.fit(sequences, vocab_size, start_token=target.model.start_token)
     return dict.fromkeys(names, table)
 
 
@@ -172,13 +187,18 @@ def output_texts(example: Example, target: LanguageModel) -> list[str]:
 
 
 def measure(
-    job: Job, batches: list[Batch], between: Callable[[], None] | None = None
+    job: Job,
+    batches: list[Batch],
+    between: Callable[[], None] | None = None,
+    journal: Journal | None = None,
 ) -> dict[str, Measured]:
     """Decodes all batches by all strategies in alternation, `repeats` times, shape after shape.
 
-    `between` is called about `cost.TRIALS` times, spread over the decodes. Programs of a shape may
-    be dropped after it (`release_programs`).
+    What the journal holds is not decoded again; what is decoded is added to it. `between` is called
+    about `cost.TRIALS` times, spread over the decodes. Programs of a shape may be dropped after it
+    (`release_programs`).
     """
+    journal = journal or Journal()
     repeats = job.config.repeats
     every = max(repeats * len(batches) // cost.TRIALS, 1)
     done = itertools.count(1)
@@ -186,47 +206,95 @@ def measure(
     shapes: dict[tuple[int, ...], list[int]] = {}
     for index, batch in enumerate(batches):
         shapes.setdefault(batch.tokens.shape, []).append(index)
-    with progress(total=len(shapes) * len(found) + repeats * len(batches), unit="batch") as bar:
+    total = len(shapes) * len(found) + repeats * len(batches)
+    with progress(total=total, initial=len(journal.decoded), unit="batch") as bar:
         for indices in shapes.values():
-            bar.set_description("compile")
-            warm_up(job, batches[indices[0]], found, bar)
+            turns = list(itertools.product(range(repeats), indices))
+            ready(job, batches[indices[0]], found, journal, bar, set(turns) <= set(journal.decoded))
             bar.set_description("decode")
-            for repeat in range(repeats):
-                for index in indices:
-                    measure_batch(job, batches[index], found, repeat, index)
-                    bar.update()
-                    if next(done) % every == 0 and between:
-                        between()
+            for repeat, index in turns:
+                kept = journal.decoded.get((repeat, index))
+                decoded = kept or measure_batch(job, batches[index], repeat)
+                take_in(job, batches[index], found, repeat, index, decoded)
+                if kept:
+                    continue
+                journal.add(repeat, index, decoded)
+                bar.update()
+                if next(done) % every == 0 and between:
+                    between()
             release_programs()
     return found
 
 
-def warm_up(job: Job, batch: Batch, found: dict[str, Measured], bar: tqdm) -> None:
-    """Compiles every strategy for the shape of a batch."""
-    for name, generator in job.generators.items():
-        start = time.perf_counter()
-        timed(generator, batch, job.config.seed, **job.guides[name].told(0, batch))
-        found[name].compile_seconds += time.perf_counter() - start
-        bar.update()
-
-
-def measure_batch(
-    job: Job, batch: Batch, found: dict[str, Measured], repeat: int, index: int
+def ready(
+    job: Job,
+    batch: Batch,
+    found: dict[str, Measured],
+    journal: Journal,
+    bar: tqdm,
+    decoded: bool,
 ) -> None:
+    """Compiles all strategies for the shape of a batch, unless all of that shape is decoded."""
+    width = batch.tokens.shape[1]
+    if decoded:
+        seconds = journal.compiled[width]
+        bar.update(len(seconds))
+    else:
+        seconds = warm_up(job, batch, bar)
+        journal.add_compiled(width, seconds)
+    for name, entry in found.items():
+        entry.compile_seconds += seconds[name]
+
+
+def warm_up(job: Job, batch: Batch, bar: tqdm) -> dict[str, float]:
+    """Compiles every strategy for the shape of a batch and runs it once.
+
+    Returns the seconds that compiling each took, others beside it.
+    """
+    keys = job.generators[BASELINE].keys(batch, job.config.seed)
+    told = {name: guide.told(0, batch) for name, guide in job.guides.items()}
+    compilers = {
+        name: functools.partial(generator.compile, batch, keys, **told[name])
+        for name, generator in job.generators.items()
+        if (name, batch.tokens.shape) not in job.compiled
+    }
+    bar.set_description(f"compile 0/{len(compilers)}")
+    for number, (name, seconds) in enumerate(side_by_side(compilers), start=1):
+        job.compiled[name, batch.tokens.shape] = seconds
+        bar.set_description(f"compile {number}/{len(compilers)} {name}")
+        bar.update()
+    for name, generator in job.generators.items():
+        timed(generator, batch, job.config.seed, **told[name])
+    return {name: job.compiled[name, batch.tokens.shape] for name in job.generators}
+
+
+def measure_batch(job: Job, batch: Batch, repeat: int) -> dict[str, Decoded]:
     """Decodes a batch by all strategies, one after another, and once each without new tokens."""
     nothing = np.zeros(job.config.batch_size, np.int32)
+    decoded = {}
     for name, generator in job.generators.items():
-        entry, guide = found[name], job.guides[name]
+        guide = job.guides[name]
         told = guide.told(repeat, batch)
-        took, rows, generation = timed(generator, batch, job.config.seed, **told)
-        entry.seconds[repeat, index] = took
-        entry.fixed[repeat, index] = timed(
-            generator, batch, job.config.seed, limit=nothing, **told
-        )[0]
-        guide.learn(repeat, batch, generation, took)
-        if repeat == 0:
-            entry.rows[index] = rows[: batch.rows]
-            entry.traces[index] = (jax.device_get(generation), batch.rows)
+        took, _, generation = timed(generator, batch, job.config.seed, **told)
+        fixed = timed(generator, batch, job.config.seed, limit=nothing, **told)[0]
+        lesson = guide.lesson(generation, took)
+        kept = jax.device_get(generation.replace(memory=())) if repeat == 0 else None
+        decoded[name] = Decoded(took, fixed, kept, lesson)
+    return decoded
+
+
+def take_in(
+    job: Job,
+    batch: Batch,
+    found: dict[str, Measured],
+    repeat: int,
+    index: int,
+    decoded: dict[str, Decoded],
+) -> None:
+    """Adds what all strategies gave for a batch to what is found, and to what guides know."""
+    for name, each in decoded.items():
+        found[name].add(repeat, index, batch.rows, each)
+        job.guides[name].learn(repeat, batch, each.lesson)
 
 
 def timed(

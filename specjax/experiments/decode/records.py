@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 from specjax.api import Generator, LoadedModel
 from specjax.data.batching import Batch
 from specjax.data.text import Example
+from specjax.decoding.state import Generation
 from specjax.decoding.strategy import Strategy
 from specjax.experiments.decode.guides import Guide
 
@@ -27,6 +28,8 @@ class Job:
     strategies: dict[str, Strategy]
     generators: dict[str, Generator]
     guides: dict[str, Guide]
+    compiled: dict[tuple[str, tuple[int, ...]], float] = dataclasses.field(default_factory=dict)
+    """Seconds, by strategy and shape of the prompts."""
 
     def batches(self) -> list[Batch]:
         """The examples in order, padded; the same for every strategy."""
@@ -36,6 +39,16 @@ class Job:
             first.batch(self.prompts[start : start + size], size, first=start)
             for start in range(0, len(self.prompts), size)
         ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Decoded:
+    """What one strategy gave for one batch in one repeat."""
+
+    seconds: float  # from host tokens to host tokens
+    fixed: float  # the same program with no new tokens
+    generation: Generation | None  # of the first repeat, on the host
+    lesson: dict[str, np.ndarray]  # what its guide learns from
 
 
 @dataclasses.dataclass
@@ -52,6 +65,14 @@ class Measured:
     def empty(cls, repeats: int, batches: int) -> Measured:
         times = np.zeros((repeats, batches))
         return cls(times, times.copy(), [[]] * batches, [None] * batches)
+
+    def add(self, repeat: int, index: int, rows: int, decoded: Decoded) -> None:
+        """Takes in what a batch with so many rows gave."""
+        self.seconds[repeat, index] = decoded.seconds
+        self.fixed[repeat, index] = decoded.fixed
+        if decoded.generation is not None:
+            self.rows[index] = Generator.rows(decoded.generation)[:rows]
+            self.traces[index] = (decoded.generation, rows)
 
     @property
     def batch_seconds(self) -> np.ndarray:

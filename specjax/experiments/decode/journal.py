@@ -1,0 +1,162 @@
+"""What a decode experiment has decoded, kept in its workdir until its results are written.
+
+JSON lines: the first says of what run they are, every other one holds a batch that all strategies
+have decoded in one repeat, or what compiling took. As strategies take turns within a batch, times
+of a run that was killed and goes on are as comparable as if it had not been: what is not whole is
+decoded anew.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import hashlib
+import io
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from specjax import hosts
+from specjax.decoding.state import Generation
+from specjax.decoding.trace import Trace
+from specjax.experiments.decode.records import Decoded, Job
+from specjax.experiments.train.target_outputs import whole_lines
+from specjax.measuring.environment import environment
+
+JOURNAL = "decoded.jsonl"
+"""In the workdir."""
+
+_TRACE = tuple(f.name for f in dataclasses.fields(Trace) if f.name != "columns")
+"""The arrays of a trace."""
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclasses.dataclass
+class Journal:
+    """What is decoded already; without a file nothing that is added outlives the run."""
+
+    file: TextIO | None = None
+    decoded: dict[tuple[int, int], dict[str, Decoded]] = dataclasses.field(default_factory=dict)
+    """By repeat and index of the batch."""
+    compiled: dict[int, dict[str, float]] = dataclasses.field(default_factory=dict)
+    """Seconds by strategy, by padded prompt length."""
+
+    def add(self, repeat: int, batch: int, decoded: Mapping[str, Decoded]) -> None:
+        """Keeps what all strategies gave for a batch."""
+        entries = {name: _entry(each) for name, each in decoded.items()}
+        self._write({"repeat": repeat, "batch": batch, "strategies": entries})
+
+    def add_compiled(self, width: int, seconds: Mapping[str, float]) -> None:
+        """Keeps what compiling for a padded prompt length took."""
+        self._write({"width": width, "seconds": dict(seconds)})
+
+    def _write(self, row: dict[str, Any]) -> None:
+        if self.file:
+            self.file.write(json.dumps(row) + "\n")
+            self.file.flush()
+
+
+@contextlib.contextmanager
+def journal(file: Path, job: Job) -> Iterator[Journal]:
+    """The journal of a run; removed when the body ends well.
+
+    One of another run, of other inputs or of another machine is written anew.
+
+    Raises:
+      UserError: when it is damaged.
+    """
+    run = json.loads(json.dumps(identity(job)))
+    found = hosts.from_first(whole_lines(file) if hosts.is_first() else [])
+    rows = found[1:] if found and found[0] == run else []
+    if not hosts.is_first():
+        yield _read(rows)
+        return
+    with file.open("a" if rows else "w", encoding="utf-8") as out:
+        if not rows:
+            out.write(json.dumps(run) + "\n")
+        made = _read(rows)
+        made.file = out
+        yield made
+    file.unlink(missing_ok=True)
+
+
+def identity(job: Job) -> dict[str, Any]:
+    """What the decodes of a run depend on, and their times."""
+    config = job.config.to_dict()
+    prompts = json.dumps(job.prompts).encode()
+    return {
+        "config": config,
+        "files": {name: _stamps(Path(name).expanduser()) for name in _texts(config)},
+        "prompts": hashlib.sha256(prompts).hexdigest(),
+        "environment": environment(),
+    }
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in a config that are not empty: some name files."""
+    if isinstance(value, Mapping):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, str) and value:
+        yield value
+
+
+def _stamps(path: Path) -> dict[str, tuple[int, int]]:
+    """Size and time of a file, or of those in a folder; nothing when there is none."""
+    try:
+        files = path.iterdir() if path.is_dir() else [path]
+        stats = {file.name: file.stat() for file in sorted(files)}
+    except (OSError, ValueError):
+        return {}
+    return {name: (found.st_size, found.st_mtime_ns) for name, found in stats.items()}
+
+
+def _read(rows: list[dict[str, Any]]) -> Journal:
+    made = Journal()
+    for row in rows:
+        if "width" in row:
+            made.compiled[row["width"]] = row["seconds"]
+        else:
+            entries = row["strategies"].items()
+            made.decoded[row["repeat"], row["batch"]] = {n: _decoded(each) for n, each in entries}
+    return made
+
+
+def _entry(decoded: Decoded) -> dict[str, Any]:
+    entry = {"seconds": decoded.seconds, "fixed": decoded.fixed, "lesson": _pack(decoded.lesson)}
+    if decoded.generation is None:
+        return entry
+    generation, trace = decoded.generation, decoded.generation.trace
+    arrays = {name: getattr(generation, name) for name in ("tokens", "begin", "length")}
+    arrays |= {name: getattr(trace, name) for name in _TRACE}
+    return {**entry, "columns": trace.columns, "generation": _pack(arrays)}
+
+
+def _decoded(entry: dict[str, Any]) -> Decoded:
+    generation = None
+    if "generation" in entry:
+        arrays = _unpack(entry["generation"])
+        trace = {name: arrays.pop(name) for name in _TRACE}
+        generation = Generation(**arrays, trace=Trace(**trace, columns=tuple(entry["columns"])))
+    return Decoded(entry["seconds"], entry["fixed"], generation, _unpack(entry["lesson"]))
+
+
+def _pack(arrays: Mapping[str, Any]) -> str:
+    """Arrays as one text; empty for none."""
+    if not arrays:
+        return ""
+    memory = io.BytesIO()
+    np.savez_compressed(memory, **arrays)
+    return base64.b64encode(memory.getvalue()).decode()
+
+
+def _unpack(text: str) -> Arrays:
+    if not text:
+        return {}
+    with np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False) as found:
+        return dict(found)

@@ -1,0 +1,56 @@
+"""The first thing that a run shows: one example, with and without drafts."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Mapping
+
+from specjax.decoding.strategy import Strategy
+from specjax.experiments.decode.job import timed, warm_up
+from specjax.experiments.decode.records import Job
+from specjax.experiments.decode.results import baseline_of
+from specjax.progress import progress
+
+TURNS = 5
+"""Decodes of the example by each of the two."""
+
+
+def first_look(job: Job) -> None:
+    """Prints the first example as a strategy that drafts writes it, and its speedup.
+
+    Over the same without drafts, by medians of a few decodes in turn. A whole run says it better.
+    """
+    name = shown(job.strategies)
+    if name is None:
+        return
+    alone = baseline_of(job.strategies[name], job.strategies)
+    batch = job.batches()[0]
+    generators = {each: job.generators[each] for each in (alone, name)}
+    few = dataclasses.replace(job, generators=generators)
+    with progress(total=len(few.generators), unit="program") as bar:
+        warm_up(few, batch, bar)
+    took: dict[str, list[float]] = {each: [] for each in few.generators}
+    for _ in range(TURNS):
+        for each, generator in few.generators.items():
+            told = job.guides[each].told(0, batch)
+            seconds, rows, _ = timed(generator, batch, job.config.seed, **told)
+            took[each].append(seconds)
+    slow, fast = (statistics.median(seconds) for seconds in took.values())
+    print(f"first look: {job.examples[0].source}")
+    print(f"         -> {job.generators[name].decode(rows[:1])[0]}")
+    print(f"            speedup {slow / fast:.2f} by {name} on this sentence", flush=True)
+
+
+def shown(strategies: Mapping[str, Strategy]) -> str | None:
+    """The strategy with the longest drafts, of those that keep the outputs and ask a model.
+
+    Of all that draft when there are none; None when none drafts.
+    """
+
+    def rank(name: str) -> tuple[bool, bool, int]:
+        one = strategies[name]
+        return one.greedy and one.lossless, bool(one.drafter.spec.models), one.drafter.spec.width
+
+    drafting = [name for name, each in strategies.items() if not each.autoregressive]
+    return max(drafting, key=rank, default=None)
