@@ -12,6 +12,7 @@ jitted autoregressive decoding (1.6 to 1.7 seen).
 from ml_collections import ConfigDict
 
 from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
+from specjax.experiments.recipes.grammar import training
 
 
 def get_config() -> ConfigDict:
@@ -24,7 +25,7 @@ def get_config() -> ConfigDict:
         max_new_tokens=48,
         max_prompt_tokens=64,
         bucket=48,  # one shape: compiling costs more than padding here
-        training=_training(),
+        training=training(),
         strategies={
             "autoregressive": AUTOREGRESSIVE,
             "speculative_3": neural("drafter", 3),
@@ -36,41 +37,3 @@ def get_config() -> ConfigDict:
             "lenient": neural("drafter", 6, rule="lenient", lenience=0.3),
         },
     )
-
-
-def _training() -> ConfigDict:
-    """The corpus and the two models."""
-    training = ConfigDict()
-    training.examples = 30_000
-    training.test_examples = 200
-    training.vocab_size = 2048
-    common = {"seed": 0, "batch_size": 32, "bucket": 24, "warmup": 60, "learning_rate": 2.5e-2}
-    training.target = ConfigDict(
-        {
-            **common,
-            "d_model": 192,
-            "d_kv": 32,
-            "num_heads": 6,
-            "d_ff": 768,
-            "num_layers": 2,
-            "num_decoder_layers": 2,
-            "steps": 900,
-            "deep_layers": 12,  # decoder layers after the last steps
-            "deep_steps": 30,
-        }
-    )
-    training.drafter = ConfigDict(
-        {
-            **common,
-            "d_model": 128,
-            "d_kv": 32,
-            "num_heads": 4,
-            "d_ff": 512,
-            "num_layers": 2,
-            "num_decoder_layers": 1,
-            "steps": 800,
-            "deep_layers": 1,
-            "deep_steps": 0,
-        }
-    )
-    return training
