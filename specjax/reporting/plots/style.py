@@ -16,8 +16,6 @@ from specjax.reporting.colours import GREY as GREY  # for plots, under `style.` 
 from specjax.reporting.colours import TARGET as TARGET
 from specjax.writing import replacing
 
-matplotlib.use("Agg")
-
 _COLOURS = (BLUE, VERMILION, GREEN, PINK, AMBER, SKY, DARK)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 
