@@ -2,7 +2,7 @@
 # Sets everything up and runs the linter and the tests, two files at a time: most of their time is
 # tracing and compiling, which one process cannot share out. Arguments go to pytest (-m slow, -k, ...).
 set -euo pipefail
-needs=test source "$(dirname "$0")/setup.sh"
+needs="test" source "$(dirname "$0")/setup.sh"
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
 .venv/bin/shellcheck launch/*.sh
