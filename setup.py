@@ -26,7 +26,7 @@ setup(
         "protobuf",
         "pyarrow",
         "rich",
-        "rouge-score",
+        "rouge-score>=0.1",
         "sacrebleu",
         "safetensors>=0.5",
         "scipy",

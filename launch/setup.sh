@@ -24,6 +24,6 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
   [ -x .venv/bin/python ] || "$python" -m venv .venv
   echo "installing specjax and its dependencies into .venv (about a minute)"
   # Python compiles what it imports, a small part of all that is installed.
-  .venv/bin/python -m pip install --quiet --no-compile --prefer-binary --editable ".${extras:+[$extras]}"
+  .venv/bin/python -m pip install --quiet --no-compile --editable ".${extras:+[$extras]}"
   echo "$wanted" > "$stamp"
 fi

@@ -87,7 +87,9 @@ def test_a_process_of_its_own_ends_as_the_table_says(file: str, tmp_path) -> Non
     """One refusal of a config, and one of a disk without room, with exit code 2."""
     (tmp_path / "empty.py").write_text("")
     place = tmp_path / file if file == "empty.py" else TRANSLATE
-    line = [sys.executable, "-m", "specjax.main", f"--config={place}", f"--workdir={tmp_path}"]
+    # Python would leave what it compiled of the config beside it.
+    line = [sys.executable, "-B", "-m", "specjax.main"]
+    line += [f"--config={place}", f"--workdir={tmp_path}"]
 
     def no_room() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
