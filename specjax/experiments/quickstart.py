@@ -76,7 +76,7 @@ def grammar_pair(
 ) -> tuple[LoadedModel, LoadedModel]:
     """The quickstart's English-German target and drafter, trained into a folder without network.
 
-    As it stands this takes about three minutes on two CPU cores; fewer `steps` of training or
+    As it stands this takes less than three minutes on two CPU cores; fewer `steps` of training or
     decoder `layers` of the target take less. What the folder has by the same settings is only
     loaded. Beside `target` and `drafter` it holds sentences that neither has seen, `test.en` and
     `test.de`, and the German training text, `train.de`.

@@ -39,7 +39,8 @@ def first_look(job: Job) -> None:
     slow, fast = (statistics.median(seconds) for seconds in took.values())
     print(f"first look: {job.examples[0].source}")
     print(f"         -> {job.generators[name].decode(rows[:1])[0]}")
-    print(f"            speedup {slow / fast:.2f} by {name} on this sentence", flush=True)
+    here = "this sentence" if batch.rows == 1 else f"this batch of {batch.rows}"
+    print(f"            speedup {slow / fast:.2f} by {name} on {here}", flush=True)
 
 
 def shown(strategies: Mapping[str, Strategy]) -> str | None:

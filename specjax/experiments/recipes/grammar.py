@@ -5,7 +5,7 @@ from __future__ import annotations
 from ml_collections import ConfigDict
 
 STEPS = 700
-"""Of the target's training: about a minute and a half for both models on two idle CPU cores."""
+"""Of the target's training: a minute and a half on two CPU cores."""
 
 LAYERS = 16
 """Decoder layers of the target when it decodes."""
