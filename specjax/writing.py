@@ -1,4 +1,4 @@
-"""Writing result files so that a crash leaves the old one or the new one, never a part."""
+"""Files that a crash leaves whole: the old ones or the new ones, or all lines but the last."""
 
 from __future__ import annotations
 
@@ -167,3 +167,32 @@ def write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         writer = csv.DictWriter(out, names)
         writer.writeheader()
         writer.writerows(rows)
+
+
+def whole_lines(file: Path) -> list[dict[str, Any]]:
+    """The rows of a file; a last line that a kill cut off is removed.
+
+    Raises:
+      UserError: when another line is damaged.
+    """
+    if not file.exists():
+        return []
+    text = file.read_bytes()
+    whole = text[: text.rfind(b"\n") + 1]
+    if len(whole) < len(text):
+        with file.open("r+b") as opened:
+            opened.truncate(len(whole))
+    lines = whole.decode("utf-8", "replace").split("\n")
+    return [_row(file, number, line) for number, line in enumerate(lines, start=1) if line]
+
+
+def _row(file: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        row = None
+    if not isinstance(row, dict):
+        raise UserError(
+            f"{str(file)!r} line {number} is damaged; remove the file, or use another workdir"
+        )
+    return row

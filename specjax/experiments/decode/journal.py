@@ -24,8 +24,8 @@ from specjax import hosts
 from specjax.decoding.state import Generation
 from specjax.decoding.trace import Trace
 from specjax.experiments.decode.records import Decoded, Job
-from specjax.experiments.train.target_outputs import whole_lines
 from specjax.measuring.environment import environment
+from specjax.writing import whole_lines
 
 JOURNAL = "decoded.jsonl"
 """In the workdir."""

@@ -12,10 +12,10 @@ from specjax.api import Generator
 from specjax.data.batching import Batch
 from specjax.errors import UserError
 from specjax.experiments.decode.job import timed
-from specjax.experiments.train.target_outputs import whole_lines
 from specjax.programs import release_programs
 from specjax.progress import progress
 from specjax.selection.data import SECONDS, TOKENS
+from specjax.writing import whole_lines
 
 TIMES = "seconds.jsonl"
 """In the workdir."""

@@ -13,6 +13,7 @@ from specjax.api import Generator
 from specjax.errors import UserError
 from specjax.programs import release_programs
 from specjax.progress import progress
+from specjax.writing import whole_lines
 
 
 def write_outputs(
@@ -79,32 +80,3 @@ def _checked(file: Path, prompts: Sequence[str]) -> list[dict[str, Any]]:
                 " prefix: remove it, or use another workdir"
             )
     return done
-
-
-def whole_lines(file: Path) -> list[dict[str, Any]]:
-    """The rows of a file; a last line that a kill cut off is removed.
-
-    Raises:
-      UserError: when another line is damaged.
-    """
-    if not file.exists():
-        return []
-    text = file.read_bytes()
-    whole = text[: text.rfind(b"\n") + 1]
-    if len(whole) < len(text):
-        with file.open("r+b") as opened:
-            opened.truncate(len(whole))
-    lines = whole.decode("utf-8", "replace").split("\n")
-    return [_row(file, number, line) for number, line in enumerate(lines, start=1) if line]
-
-
-def _row(file: Path, number: int, line: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError:
-        row = None
-    if not isinstance(row, dict):
-        raise UserError(
-            f"{str(file)!r} line {number} is damaged; remove the file, or use another workdir"
-        )
-    return row
