@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from specjax.metrics.traces import Rounds
-from specjax.reporting.table import aligned, cell
 
 
 def arm_figures(rounds: Rounds, names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -39,19 +38,3 @@ def arms_of_texts(rounds: Rounds, names: Sequence[str]) -> list[dict[str, int]]:
     pairs = zip(rounds.arm, rounds.ran, strict=True)
     counts = [np.bincount(arm[ran], minlength=len(names)) for arm, ran in pairs]
     return [{name: int(n) for name, n in zip(names, row, strict=True) if n} for row in counts]
-
-
-def arm_table(strategies: Mapping[str, Mapping[str, Any]]) -> str:
-    """The figures of all strategies that have arms, as text."""
-    fields = ("texts", "rounds", "tokens", "drafted", "accepted")
-    rows = [
-        [
-            strategy,
-            arm,
-            *(str(figures[field]) for field in fields),
-            cell(figures["accept_rate"], ".3f"),
-        ]
-        for strategy, entry in strategies.items()
-        for arm, figures in (entry.get("arms") or {}).items()
-    ]
-    return aligned(["strategy", "arm", *fields, "accept rate"], rows)

@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from specjax.reporting import page
-from specjax.reporting.table import COLUMNS, GROUPS, HANDOVERS, IMPROVEMENTS, cell
+from specjax.reporting.table import (
+    ARM_HEAD,
+    COLUMNS,
+    GROUPS,
+    HANDOVERS,
+    IMPROVEMENTS,
+    arm_rows,
+    cell,
+)
 
 Results = Mapping[str, Any]
 """What results.json holds; fields that older runs lack leave their sections out."""
@@ -104,19 +112,9 @@ def handovers_table(strategies: Mapping[str, Any]) -> str:
 
 def arms_table(strategies: Mapping[str, Any]) -> str:
     """What the arms did of strategies that choose among them."""
-    fields = ("texts", "rounds", "tokens", "drafted", "accepted")
-    rows = [
-        [
-            name,
-            arm,
-            *(cell(figures[field], ",d") for field in fields),
-            cell(figures["accept_rate"], ".3f"),
-        ]
-        for name, entry in strategies.items()
-        for arm, figures in (entry.get("arms") or {}).items()
-    ]
+    rows = arm_rows(strategies)
     caption = "Texts that began with each arm, its rounds, and their tokens"
-    return page.table(caption, ["strategy", "arm", *fields, "accept rate"], rows) if rows else ""
+    return page.table(caption, ARM_HEAD, rows) if rows else ""
 
 
 def groups_table(groups: Mapping[str, Any]) -> str:

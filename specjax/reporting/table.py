@@ -134,3 +134,27 @@ def _pad(column: int, cell: str, width: int) -> str:
 def cell(value: Any, form: str) -> str:
     """A formatted value, a dash for none."""
     return "-" if value is None else format(value, form)
+
+
+_ARM_COUNTS = ("texts", "rounds", "tokens", "drafted", "accepted")
+ARM_HEAD = ("strategy", "arm", *_ARM_COUNTS, "accept rate")
+"""Of `arm_rows`."""
+
+
+def arm_rows(strategies: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+    """The figures of all strategies that have arms, a row for each arm."""
+    return [
+        [
+            strategy,
+            arm,
+            *(cell(figures[field], ",d") for field in _ARM_COUNTS),
+            cell(figures["accept_rate"], ".3f"),
+        ]
+        for strategy, entry in strategies.items()
+        for arm, figures in (entry.get("arms") or {}).items()
+    ]
+
+
+def arm_table(strategies: Mapping[str, Mapping[str, Any]]) -> str:
+    """The same as text."""
+    return aligned(ARM_HEAD, arm_rows(strategies))

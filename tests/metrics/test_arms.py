@@ -7,8 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from specjax.metrics.arms import arm_figures, arm_table, arms_of_texts
+from specjax.metrics.arms import arm_figures, arms_of_texts
 from specjax.metrics.traces import Rounds
+from specjax.reporting.table import arm_table
 from specjax.theory.selection import accept_rate
 
 NAMES = ("none", "near", "far")

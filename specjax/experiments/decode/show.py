@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from specjax.metrics.arms import arm_table
 from specjax.metrics.groups import group_table
 from specjax.reporting import terminal
 from specjax.reporting.summary import summary
-from specjax.reporting.table import handed_over, predictions, table
+from specjax.reporting.table import arm_table, handed_over, predictions, table
 
 
 def show(content: Mapping[str, Any], workdir: Path) -> None:
