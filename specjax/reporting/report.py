@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from specjax import hosts
 from specjax.reporting import page
 from specjax.reporting.html_tables import Results
 from specjax.reporting.sections import sections
@@ -14,7 +15,12 @@ PLOTS = "plots"
 
 
 def write_report(results: Results, workdir: Path) -> None:
-    """Writes report.html and its plots beside results.json."""
+    """Writes report.html and its plots beside results.json; of several processes the first one.
+
+    The page holds its plots, which another process would look for in vain.
+    """
+    if not hosts.is_first():
+        return
     name = results["data"]["name"] or "Decode experiment"
     parts = sections(results, workdir / PLOTS)
     document = page.page(f"Decoding: {name}", _lead(results), parts)

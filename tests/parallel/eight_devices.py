@@ -86,8 +86,8 @@ def main(folder: Path, cases: list[dict[str, Any]]) -> None:
     found = {"alone": {}, "tokens": [], "shares": []}
     for case in cases:
         name, kind, ways = case["model"], case["kind"], case["ways"]
-        if name not in found["alone"]:
-            found["alone"][name] = tokens(folder / name, kind, case["strategies"])
+        alone = found["alone"].setdefault(name, {})
+        alone |= tokens(folder / name, kind, [s for s in case["strategies"] if s not in alone])
         mesh = specjax.make_mesh(case["mesh"], ways)
         where = mesh, ways, case["pad"]
         found["tokens"].append(tokens(folder / name, kind, case["strategies"], *where))

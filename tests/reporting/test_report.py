@@ -75,6 +75,12 @@ def page(text) -> Page:
     return Page(text)
 
 
+def test_of_several_processes_one_writes(tmp_path, monkeypatch):
+    monkeypatch.setattr("specjax.hosts.is_first", lambda: False)
+    write_report(synthetic.results(), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_every_section_is_there_and_linked(page):
     assert [each["id"] for each in page.all("section")] == list(SECTIONS)
     assert [each["href"] for each in page.all("a")] == [f"#{name}" for name in SECTIONS]
