@@ -85,7 +85,7 @@ def _value(field: str, text: str) -> Any:
 def _kinds() -> dict[str, type]:
     """The kind of every field that a strategy may have."""
     classes = [entry.cls for known in (DRAFTERS, READERS, RULES) for entry in known.values()]
-    found = dict.fromkeys(NAMES, str)
+    kinds = dict.fromkeys(NAMES, str)
     for cls in (*classes, *CHOOSING.values(), Drawing):
-        found |= {name: schema.kind for name, schema in schemas(cls).items()}
-    return found
+        kinds |= {name: schema.kind for name, schema in schemas(cls).items()}
+    return kinds

@@ -49,9 +49,9 @@ def needing_teacher() -> str:
 
 def frozen_of(objective: Objective, start: LoadedModel, target: LoadedModel | None) -> Frozen:
     """The models that an objective reads and nobody changes."""
-    found = {}
+    frozen = {}
     if objective.needs_teacher:
-        found[TEACHER] = FrozenModel(target.params, target.model)
+        frozen[TEACHER] = FrozenModel(target.params, target.model)
     if not objective.trains_model:
-        found[TRUNK] = FrozenModel(start.params, start.model)
-    return found
+        frozen[TRUNK] = FrozenModel(start.params, start.model)
+    return frozen
