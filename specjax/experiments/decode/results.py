@@ -29,7 +29,7 @@ from specjax.metrics.groups import by_group, with_speedups
 from specjax.metrics.metric import metric_of
 from specjax.metrics.operations import operations, shape_of
 from specjax.metrics.text import rounds_of_text
-from specjax.metrics.ties import near_ties, split
+from specjax.metrics.ties import divergence, near_ties
 from specjax.metrics.traces import Rounds, acceptance, round_figures, rounds_of
 from specjax.reporting.exports import write_tables
 from specjax.reporting.report import write_report
@@ -339,10 +339,10 @@ def differences(
     if not (strategy.greedy and strategy.lossless):
         return {"differing": None, "near_ties": None}
     rows = zip(job.prompts, entry.tokens, base.tokens, strict=True)
-    splits = [found for found in itertools.starmap(split, rows) if found]
+    parted = list(filter(None, itertools.starmap(divergence, rows)))
     model = job.generators[BASELINE].decoder.target_model
-    given = model, job.models["target"].params, splits, checkpoint_dtype(job.config)
-    return {"differing": len(splits), "near_ties": near_ties(*given)}
+    given = model, job.models["target"].params, parted, checkpoint_dtype(job.config)
+    return {"differing": len(parted), "near_ties": near_ties(*given)}
 
 
 def quality(job: Job, outputs: list[str]) -> dict[str, float]:
