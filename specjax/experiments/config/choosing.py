@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from specjax.core import fields
-from specjax.core.fields import schemas
+from specjax.core.fields import config_fields
 from specjax.decoding.strategy import Method, Strategy, checked_values
 from specjax.drafting.adaptive_length import cost_field
 from specjax.errors import UserError
@@ -175,7 +175,7 @@ def methods(strategies: Mapping[str, Strategy]) -> dict[str, Method]:
 
     def method(drafter: str, cls: type) -> Method:
         def make(name: str, spec: Mapping[str, Any]) -> Strategy:
-            where, known = f"strategies.{name}.", schemas(cls)
+            where, known = f"strategies.{name}.", config_fields(cls)
             values = checked_values(where, spec, known, f"drafter {drafter!r}")
             made, _ = fields.build(cls, values)
             try:
