@@ -6,6 +6,7 @@ from pathlib import Path
 
 from specjax import hosts
 from specjax.reporting import page
+from specjax.reporting.answers import answers
 from specjax.reporting.html_tables import Results
 from specjax.reporting.sections import sections
 from specjax.writing import replacing
@@ -23,14 +24,17 @@ def write_report(results: Results, workdir: Path) -> None:
         return
     name = results["data"]["name"] or "Decode experiment"
     parts = sections(results, workdir / PLOTS)
-    document = page.page(f"Decoding: {name}", _lead(results), parts)
+    lead = _setting(results) + "".join(page.answer(*each) for each in answers(results))
+    document = page.page(f"Decoding: {name}", lead, parts)
     with replacing(workdir / "report.html") as partial:
         partial.write_text(document, "utf-8")
 
 
-def _lead(results: Results) -> str:
+def _setting(results: Results) -> str:
+    """What was run where."""
     environment, config = results["environment"], results["config"]
-    where = f"{environment['devices']} x {environment['device']} ({environment['platform']})"
+    kinds = dict.fromkeys((environment["device"], environment["platform"]))
+    where = f"{environment['devices']} x {', '.join(kinds)}"
     versions = environment.get("packages") or {}
     return page.paragraph(
         f"{results['data']['examples']} examples, batch size {config['batch_size']},"
