@@ -9,7 +9,7 @@ from specjax.reporting.sentences import baseline, compared
 from specjax.reporting.summary import Strategies
 
 AS_PREDICTED = 15
-"""Percent that a prediction may be off."""
+"""Percent that a good prediction may be off."""
 
 LITTLE = 1.03
 """Times as fast; what gains less is not worth a sentence."""
@@ -116,12 +116,12 @@ def _predicted(entry: Mapping[str, Any]) -> list[str]:
     error, expected = predicted.get("error_percent"), predicted.get("with_v")
     if error is None or expected is None:
         return []
-    off = "as predicted" if abs(error) <= AS_PREDICTED else "not as predicted"
-    return [
-        f"Calls timed one by one predict {expected:.2f} for its rounds;"
-        f" {predicted['measured']:.2f} was measured: {off}, {abs(error):.0f}%"
-        f" {'below' if error > 0 else 'above'}."
-    ]
+    found = (
+        f"Calls timed one by one predict {expected:.2f} for its rounds, {abs(error):.0f}%"
+        f" {'above' if error > 0 else 'below'} the measured {predicted['measured']:.2f}"
+    )
+    doubt = "" if abs(error) <= AS_PREDICTED else ", so that what follows is less sure"
+    return [f"{found}{doubt}."]
 
 
 def what_if(entry: Mapping[str, Any], base: Mapping[str, Any] | None) -> dict[str, float]:

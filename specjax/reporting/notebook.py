@@ -14,7 +14,8 @@ _STYLE = f"""
 {STYLE}
 .specjax-result {{ overflow-x: auto }}
 .specjax-result .source {{ opacity: .75; margin: .8em 0 0 }}
-.specjax-result table {{ border-collapse: collapse; font-variant-numeric: tabular-nums }}
+.specjax-result table {{ border-collapse: collapse; margin-top: .8em;
+  font-variant-numeric: tabular-nums }}
 .specjax-result th, .specjax-result td {{ padding: .2em .7em; text-align: right;
   border-bottom: 1px solid #8c8c8c80; background: none; color: inherit }}
 .specjax-result th {{ text-align: left; font-weight: 500 }}
