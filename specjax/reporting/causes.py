@@ -60,6 +60,8 @@ def why_not_faster(strategies: Strategies) -> tuple[str, list[str]]:
 
 
 def _accepted(name: str, entry: Mapping[str, Any]) -> str:
+    if not entry["tokens_per_target_call"]:
+        return f"`{name}`, the strategy explained here, never called the target."
     given = f"a call of the target gives {entry['tokens_per_target_call']:.2f} tokens instead of 1"
     tested = (entry.get("acceptance") or {}).get("tested", entry.get("acceptance_rate"))
     if not tested:
@@ -70,9 +72,10 @@ def _accepted(name: str, entry: Mapping[str, Any]) -> str:
 def _round(entry: Mapping[str, Any]) -> list[str]:
     """What a round costs, so that tokens over cost are the measured speedup."""
     loop = (entry.get("predicted") or {}).get("measured")
-    if not loop:
+    tokens = entry["tokens_per_target_call"]
+    if not loop or not tokens:
         return []
-    tokens, cost = entry["tokens_per_target_call"], entry["tokens_per_target_call"] / loop
+    cost = tokens / loop
     return [
         f"But a round, which drafts and checks, takes as long as {cost:.2f} single steps of the"
         f" target: {tokens:.2f} / {cost:.2f} makes {loop:.2f} times as fast, and"

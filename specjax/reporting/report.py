@@ -36,7 +36,11 @@ def _setting(results: Results) -> str:
     kinds = dict.fromkeys((environment["device"], environment["platform"]))
     where = f"{environment['devices']} x {', '.join(kinds)}"
     versions = environment.get("packages") or {}
-    return page.paragraph(
+    words = (
+        "A drafter guesses the next tokens; the target, the model whose text is wanted, checks them"
+        " in one call. A strategy is one way to do so."
+    )
+    return page.paragraph(words) + page.paragraph(
         f"{results['data']['examples']} examples, batch size {config['batch_size']},"
         f" {config['dtype']}, on {where}, JAX {versions.get('jax', 'unknown')}. Speedups are"
         " against jitted autoregressive decoding of the same sampling settings; compilation and"

@@ -235,3 +235,10 @@ def test_unpriced_calls_explain_what_is_known():
     short, sentences = why_not_faster({"autoregressive": base(), "fast": strategy})
     assert short == "4.00 tokens for each call of the target"
     assert len(sentences) == 2
+
+
+def test_a_strategy_that_never_calls_the_target_has_no_rounds_to_explain():
+    strategy = timed() | {"tokens_per_target_call": 0.0, "rounds": {"count": 0}}
+    _, sentences = why_not_faster({"autoregressive": base(), "fast": strategy})
+    assert sentences[0] == "`fast`, the strategy explained here, never called the target."
+    assert not any("single steps" in each for each in sentences)
