@@ -65,8 +65,9 @@ pre {{ background: var(--raised); padding: 1rem; overflow-x: auto; font-size: .8
   h1 {{ font-size: 1.35rem }}
   .answer {{ display: block; padding: .8rem 1rem }}
   .answer ul {{ margin-top: .6rem }}
-  th, td {{ padding: .3rem .5rem }}
+  th, td {{ padding: .3rem .4rem }}
   tbody th {{ min-width: 8.5rem }}
+  th:not([aria-sort]) button::after {{ content: none }}
   .narrow {{ display: block }} }}
 """
 

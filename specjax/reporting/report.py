@@ -18,7 +18,7 @@ PLOTS = "plots"
 def write_report(results: Results, workdir: Path) -> None:
     """Writes report.html and its plots beside results.json; of several processes the first one.
 
-    The page holds its plots, which another process would look for in vain.
+    Drawing takes seconds, and what others write goes nowhere.
     """
     if not hosts.is_first():
         return
