@@ -2,12 +2,14 @@
 
     python benchmarks/long_prompts.py --prompts 512 2048 8192 32768
     python benchmarks/long_prompts.py --prompts 512 --slots=32768 --whole
+    python benchmarks/long_prompts.py --window=1024 --prompts 512 2048 --slots=32768
 
 One row. By default a model with random weights: 2 layers of width 128 and 4 heads, of which a
 Llama's keys and values have 2; `--checkpoint` times one's own. `--whole` keeps all scores in one
-array and reads prompts at once, as short texts are. Temporaries are what the compiler reserves
-beside weights, caches and results; a program that needs more than `--most` GiB of them is compiled
-and not run. Figures are medians; docs/how_to/long_prompts.md has some.
+array and reads prompts at once, as short texts are. `--window` gives all layers a sliding window,
+and times steps on rings and on caches of every position in turn. Temporaries are what the compiler
+reserves beside weights, caches and results; a program that needs more than `--most` GiB of them is
+compiled and not run. Figures are medians; docs/how_to/long_prompts.md has some.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--trials", type=int, default=3, help="runs after the first, timed")
     parser.add_argument("--most", type=float, default=8.0, help="GiB of temporaries to run with")
     parser.add_argument("--whole", action="store_true", help="without blocks and chunks")
+    parser.add_argument("--window", type=int, default=0, help="keys seen by all layers; 0: all")
+    parser.add_argument("--ahead", type=int, default=16, help="slots of a ring beyond its window")
     return parser.parse_args()
 
 
@@ -63,6 +67,7 @@ def model_of(flags: argparse.Namespace) -> tuple[LanguageModel, Params]:
             CausalConfig(
                 family="llama", **shape, num_layers=LAYERS, num_kv_heads=HEADS // 2,
                 d_head=WIDTH // HEADS, max_positions=1 << 20, rope=Rope(WIDTH // HEADS), eos=(1,),
+                windows=(flags.window,) * LAYERS if flags.window else (),
             )
         )  # fmt: skip
     return model, model.init(KEY)
@@ -112,13 +117,37 @@ def show(model: LanguageModel, params: Params, size: int, flags: argparse.Namesp
     )
 
 
+def compare(model: LanguageModel, params: Params, size: int, flags: argparse.Namespace) -> None:
+    """Prints bytes of both kinds of caches, and times of steps behind a prompt of `size` tokens."""
+    capacity = max(flags.new + size, flags.slots)
+    prompt = jax.random.randint(KEY, (1, size), 2, min(VOCABULARY, model.vocab_size), jnp.int32)
+    programs, caches = [], []
+    for ahead in (flags.ahead, None):
+        start = jax.jit(functools.partial(model.start, capacity=capacity, ahead=ahead))
+        caches.append(jax.block_until_ready(start(params, prompt, jnp.array([size]))[0]))
+        step = jax.jit(functools.partial(decode, model, flags.new))
+        programs.append(step.lower(params, caches[-1]).compile())
+    held = [sum(x.nbytes for x in jax.tree.leaves(cache.data)) / MIB for cache in caches]
+    took = []
+    for _ in range(flags.trials):
+        pairs = zip(programs, caches, strict=True)
+        took.append([timed(program, 1, params, cache)[0] for program, cache in pairs])
+    ring, plain = np.median(took, axis=0) / flags.new * 1e3
+    ratio = np.median([plain / ring for ring, plain in took])
+    print(
+        f"{size:6} tokens, {capacity:6} slots: ring {held[0]:6.1f} MiB {ring:6.2f} ms a token,"
+        f" plain {held[1]:6.1f} MiB {plain:6.2f} ms, {ratio:.2f} times",
+        flush=True,
+    )
+
+
 def main() -> None:
     flags = parse()
     if flags.whole:
         attention.WHOLE_SCORES = attention.LONG_CACHE = causal.WHOLE_PROMPT = 1 << 62
     model, params = model_of(flags)
     for size in flags.prompts:
-        show(model, params, size, flags)
+        (compare if flags.window else show)(model, params, size, flags)
 
 
 if __name__ == "__main__":

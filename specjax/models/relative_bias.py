@@ -90,8 +90,9 @@ def tree_bias(table: jax.Array, tree: Tree, start: jax.Array) -> jax.Array:
     last slot of no distance is `C - 1`.
     """
     capacity = table.shape[1] // 2
-    at, _ = tree_slots(tree, start, capacity)
+    slots = jnp.arange(capacity)
+    at, _ = tree_slots(tree, start, slots)
     fed = tree[0][:, -tree[1].shape[1] :]
     distance = jnp.minimum(at[:, None] - fed[..., None], 0)
     bias = jnp.moveaxis(table[:, capacity - 1 + distance], 0, 1)
-    return bias + tree_mask(tree, start, capacity)
+    return bias + tree_mask(tree, start, slots)
