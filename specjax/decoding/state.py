@@ -122,7 +122,8 @@ class Decoder:
         The same in all decodes that share `room`, whose caches must be alike: no call begins
         further back than that and one of catching up.
         """
-        return max(ahead_of(self.drafter, self.reader), 2 * (self.room + CHUNK) * bool(self.room))
+        shared = 2 * (self.room + CHUNK) if self.room else 0
+        return max(ahead_of(self.drafter, self.reader), shared)
 
     def buffer(self, prompt_width: int) -> int:
         """Slots of the token buffer and the caches.

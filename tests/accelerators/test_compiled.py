@@ -66,6 +66,8 @@ MODELS = {
 }
 SUMMED = {"t5": 3, "llama": 2, "grouped": 2, "mistral": 2}
 """All-reduces of a decoder layer: one behind each attention, one behind the feed-forward."""
+LOOPS = {"autoregressive": 0, "speculative": 2}
+"""In a round: drafting and catching up; none over tokens that are fed together."""
 OTHERS = 3
 """Of the embedding, and of the largest logit and its place."""
 
@@ -102,6 +104,7 @@ def test_a_decode_copies_no_weight_and_no_cache(topology: Topology, kind: str, n
     assert not [copy for copy in moved if slots & {*copy.dims}]
     assert found.collectives == {"all-reduce": SUMMED[kind] * LAYERS["target"] + OTHERS}
     assert found.wide_products == 0
+    assert found.loops == LOOPS[name]
 
 
 @pytest.mark.parametrize("kind", ["t5", "llama", "mistral"])

@@ -283,6 +283,13 @@ FAULTS = (
         MODELS,
     ),
     Fault(
+        "T5's bias on a TPU is the last query's for all",
+        "models/relative_bias.py",
+        "bands[:, :, more - t : more - t + keys]",
+        "bands[:, :, 0:keys]",
+        "tests/models/test_relative_bias.py",
+    ),
+    Fault(
         "the last block of a long cache is not attended to",
         "models/attention.py",
         "    last = -(-jnp.minimum(bias.last, slots) // size)\n",
