@@ -73,8 +73,8 @@ def model_of(flags: argparse.Namespace) -> tuple[LanguageModel, Params]:
     return model, model.init(KEY)
 
 
-def decode(model: LanguageModel, new: int, params: Params, cache: Cache) -> jax.Array:
-    """The last of `new` greedy tokens, one call each."""
+def decode(model: LanguageModel, new: int, params: Params, cache: Cache) -> tuple[jax.Array, Cache]:
+    """The last of `new` greedy tokens, one call each, and the cache behind them."""
 
     def step(_: int, found: tuple[jax.Array, Cache]) -> tuple[jax.Array, Cache]:
         token, cache = found
@@ -82,7 +82,7 @@ def decode(model: LanguageModel, new: int, params: Params, cache: Cache) -> jax.
         return jnp.argmax(output.logits[:, 0], axis=-1).astype(jnp.int32), cache
 
     first = jnp.full(cache.length.shape, 2, jnp.int32)
-    return jax.lax.fori_loop(0, new, step, (first, cache))[0]
+    return jax.lax.fori_loop(0, new, step, (first, cache))
 
 
 def timed(compiled: Any, trials: int, *args: Any) -> tuple[float, Any]:
@@ -108,7 +108,8 @@ def show(model: LanguageModel, params: Params, size: int, flags: argparse.Namesp
         print(words, "(not run)", flush=True)
         return
     seconds, cache = timed(start, flags.trials, params, prompt, jnp.array([size]))
-    step = jax.jit(functools.partial(decode, model, flags.new)).lower(params, cache).compile()
+    last = jax.jit(lambda *args: decode(model, flags.new, *args)[0])
+    step = last.lower(params, cache).compile()
     token, _ = timed(step, flags.trials, params, cache)
     print(
         f"{words} {seconds:8.3f} s, decode {memory_of(step).temporaries / MIB:6.1f} MiB"
@@ -119,21 +120,22 @@ def show(model: LanguageModel, params: Params, size: int, flags: argparse.Namesp
 
 def compare(model: LanguageModel, params: Params, size: int, flags: argparse.Namespace) -> None:
     """Prints bytes of both kinds of caches, and times of steps behind a prompt of `size` tokens."""
-    capacity = max(flags.new + size, flags.slots)
+    capacity = max(flags.new * (flags.trials + 1) + size, flags.slots)
     prompt = jax.random.randint(KEY, (1, size), 2, min(VOCABULARY, model.vocab_size), jnp.int32)
     programs, caches = [], []
     for ahead in (flags.ahead, None):
         start = jax.jit(functools.partial(model.start, capacity=capacity, ahead=ahead))
         caches.append(jax.block_until_ready(start(params, prompt, jnp.array([size]))[0]))
-        step = jax.jit(functools.partial(decode, model, flags.new))
+        step = jax.jit(functools.partial(decode, model, flags.new), donate_argnums=1)
         programs.append(step.lower(params, caches[-1]).compile())
     held = [sum(x.nbytes for x in jax.tree.leaves(cache.data)) / MIB for cache in caches]
-    took = []
-    for _ in range(flags.trials):
-        pairs = zip(programs, caches, strict=True)
-        took.append([timed(program, 1, params, cache)[0] for program, cache in pairs])
-    ring, plain = np.median(took, axis=0) / flags.new * 1e3
-    ratio = np.median([plain / ring for ring, plain in took])
+    took = np.zeros((flags.trials + 1, 2))  # the first counts for nothing
+    for trial, kind in np.ndindex(took.shape):
+        begin = time.perf_counter()
+        _, caches[kind] = jax.block_until_ready(programs[kind](params, caches[kind]))
+        took[trial, kind] = time.perf_counter() - begin
+    ring, plain = np.median(took[1:], axis=0) / flags.new * 1e3
+    ratio = np.median(took[1:, 1] / took[1:, 0])
     print(
         f"{size:6} tokens, {capacity:6} slots: ring {held[0]:6.1f} MiB {ring:6.2f} ms a token,"
         f" plain {held[1]:6.1f} MiB {plain:6.2f} ms, {ratio:.2f} times",
