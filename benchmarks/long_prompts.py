@@ -2,12 +2,14 @@
 
     python benchmarks/long_prompts.py --prompts 512 2048 8192 32768
     python benchmarks/long_prompts.py --prompts 512 --slots=32768 --whole
+    python benchmarks/long_prompts.py --window=1024 --prompts 512 2048 --slots=32768
 
 One row. By default a model with random weights: 2 layers of width 128 and 4 heads, of which a
 Llama's keys and values have 2; `--checkpoint` times one's own. `--whole` keeps all scores in one
-array and reads prompts at once, as short texts are. Temporaries are what the compiler reserves
-beside weights, caches and results; a program that needs more than `--most` GiB of them is compiled
-and not run. Figures are medians; docs/how_to/long_prompts.md has some.
+array and reads prompts at once, as short texts are. `--window` gives all layers a sliding window,
+and times steps on rings and on caches of every position in turn. Temporaries are what the compiler
+reserves beside weights, caches and results; a program that needs more than `--most` GiB of them is
+compiled and not run. Figures are medians; docs/how_to/long_prompts.md has some.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--trials", type=int, default=3, help="runs after the first, timed")
     parser.add_argument("--most", type=float, default=8.0, help="GiB of temporaries to run with")
     parser.add_argument("--whole", action="store_true", help="without blocks and chunks")
+    parser.add_argument("--window", type=int, default=0, help="keys seen by all layers; 0: all")
+    parser.add_argument("--ahead", type=int, default=16, help="slots of a ring beyond its window")
     return parser.parse_args()
 
 
@@ -63,13 +67,14 @@ def model_of(flags: argparse.Namespace) -> tuple[LanguageModel, Params]:
             CausalConfig(
                 family="llama", **shape, num_layers=LAYERS, num_kv_heads=HEADS // 2,
                 d_head=WIDTH // HEADS, max_positions=1 << 20, rope=Rope(WIDTH // HEADS), eos=(1,),
+                windows=(flags.window,) * LAYERS if flags.window else (),
             )
         )  # fmt: skip
     return model, model.init(KEY)
 
 
-def decode(model: LanguageModel, new: int, params: Params, cache: Cache) -> jax.Array:
-    """The last of `new` greedy tokens, one call each."""
+def decode(model: LanguageModel, new: int, params: Params, cache: Cache) -> tuple[jax.Array, Cache]:
+    """The last of `new` greedy tokens, one call each, and the cache behind them."""
 
     def step(_: int, found: tuple[jax.Array, Cache]) -> tuple[jax.Array, Cache]:
         token, cache = found
@@ -77,7 +82,7 @@ def decode(model: LanguageModel, new: int, params: Params, cache: Cache) -> jax.
         return jnp.argmax(output.logits[:, 0], axis=-1).astype(jnp.int32), cache
 
     first = jnp.full(cache.length.shape, 2, jnp.int32)
-    return jax.lax.fori_loop(0, new, step, (first, cache))[0]
+    return jax.lax.fori_loop(0, new, step, (first, cache))
 
 
 def timed(compiled: Any, trials: int, *args: Any) -> tuple[float, Any]:
@@ -103,11 +108,37 @@ def show(model: LanguageModel, params: Params, size: int, flags: argparse.Namesp
         print(words, "(not run)", flush=True)
         return
     seconds, cache = timed(start, flags.trials, params, prompt, jnp.array([size]))
-    step = jax.jit(functools.partial(decode, model, flags.new)).lower(params, cache).compile()
+    last = jax.jit(lambda *args: decode(model, flags.new, *args)[0])
+    step = last.lower(params, cache).compile()
     token, _ = timed(step, flags.trials, params, cache)
     print(
         f"{words} {seconds:8.3f} s, decode {memory_of(step).temporaries / MIB:6.1f} MiB"
         f" {token / flags.new * 1e3:7.2f} ms a token",
+        flush=True,
+    )
+
+
+def compare(model: LanguageModel, params: Params, size: int, flags: argparse.Namespace) -> None:
+    """Prints bytes of both kinds of caches, and times of steps behind a prompt of `size` tokens."""
+    capacity = max(flags.new * (flags.trials + 1) + size, flags.slots)
+    prompt = jax.random.randint(KEY, (1, size), 2, min(VOCABULARY, model.vocab_size), jnp.int32)
+    programs, caches = [], []
+    for ahead in (flags.ahead, None):
+        start = jax.jit(functools.partial(model.start, capacity=capacity, ahead=ahead))
+        caches.append(jax.block_until_ready(start(params, prompt, jnp.array([size]))[0]))
+        step = jax.jit(functools.partial(decode, model, flags.new), donate_argnums=1)
+        programs.append(step.lower(params, caches[-1]).compile())
+    held = [sum(x.nbytes for x in jax.tree.leaves(cache.data)) / MIB for cache in caches]
+    took = np.zeros((flags.trials + 1, 2))  # the first counts for nothing
+    for trial, kind in np.ndindex(took.shape):
+        begin = time.perf_counter()
+        _, caches[kind] = jax.block_until_ready(programs[kind](params, caches[kind]))
+        took[trial, kind] = time.perf_counter() - begin
+    ring, plain = np.median(took[1:], axis=0) / flags.new * 1e3
+    ratio = np.median(took[1:, 1] / took[1:, 0])
+    print(
+        f"{size:6} tokens, {capacity:6} slots: ring {held[0]:6.1f} MiB {ring:6.2f} ms a token,"
+        f" plain {held[1]:6.1f} MiB {plain:6.2f} ms, {ratio:.2f} times",
         flush=True,
     )
 
@@ -118,7 +149,7 @@ def main() -> None:
         attention.WHOLE_SCORES = attention.LONG_CACHE = causal.WHOLE_PROMPT = 1 << 62
     model, params = model_of(flags)
     for size in flags.prompts:
-        show(model, params, size, flags)
+        (compare if flags.window else show)(model, params, size, flags)
 
 
 if __name__ == "__main__":

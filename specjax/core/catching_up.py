@@ -70,7 +70,7 @@ def feed_drafted(
 def last_hidden(model: Bound, cache: Cache, context: Context, lag: int) -> tuple[jax.Array, Cache]:
     """Feeds as `feed_last` does; returns the pending token's residual state [B, D]."""
     output, last, cache = _feed_tail(model, cache, context, lag)
-    hidden = jnp.take_along_axis(output.hidden, last[..., None], axis=1)
+    hidden = jnp.take_along_axis(output.hidden, last[..., None], axis=1, mode="clip")
     return hidden[:, 0], cache
 
 
@@ -80,10 +80,11 @@ def _feed_tail(
     """The call behind them, on `more` tokens than are committed.
 
     Returns where in it the pending token and those after it were [B, more + 1] and its output
-    there. Whichever of the outputs is not used costs nothing: XLA drops it.
+    there. Whichever of the outputs is not used costs nothing: XLA drops it. A row that is not
+    active and did not catch up is fed from its pointer on: beyond it lies what a ring still holds.
     """
-    begin = jnp.maximum(context.length - lag, 0)
+    begin = jnp.minimum(jnp.maximum(context.length - lag, 0), cache.length)
     tokens = window(context.tokens, begin, lag + more)
     last = (context.length - 1 - begin)[:, None] + jnp.arange(more + 1)
     output, cache = model.extend(tokens, cache.replace(length=begin), at=last)
-    return output, last, cache.replace(length=context.length + more)
+    return output, last, cache.replace(length=jnp.minimum(context.length, begin + lag) + more)

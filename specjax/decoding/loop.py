@@ -61,12 +61,13 @@ def begin(
     context = first_context(decoder, prompt, prompt_length, limit, options)
     read = prompt, prompt_length, context.tokens.shape[1]
     spec = decoder.drafter.spec
-    cache, prompt_reading = env.target.start(*read, features=spec.features)
+    ahead = decoder.ahead
+    cache, prompt_reading = env.target.start(*read, features=spec.features, ahead=ahead)
     caches = {decoder.target: cache}
     memory = decoder.drafter.begin(env, context, prompt_reading, keys)
     wanted = decoder.drafter.wanted(memory, context)
     for name in decoder.used[1:]:
-        start = functools.partial(_start, env, name, read)
+        start = functools.partial(_start, env, name, read, ahead)
         if name in wanted:
             step = functools.partial(lambda start, _: start(), start)
             caches[name] = masked_step(wanted[name], step, zeros_like_result(start))
@@ -86,8 +87,8 @@ def begin(
     return state.replace(trace=decoder.layout.rows(trace) if decoder.layout else trace)
 
 
-def _start(env: Env, name: str, read: tuple) -> Any:
-    return env[name].start(*read)[0]
+def _start(env: Env, name: str, read: tuple, ahead: int) -> Any:
+    return env[name].start(*read, ahead=ahead)[0]
 
 
 def columns(decoder: Decoder) -> tuple[str, ...]:

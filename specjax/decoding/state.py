@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from specjax.core.calls import Call, parts
+from specjax.core.catching_up import CHUNK
 from specjax.core.context import Context
 from specjax.core.drafter import Drafter, Memory
 from specjax.core.env import Env, Models
@@ -114,6 +115,16 @@ class Decoder:
         """The models with their parameters."""
         return Env(params, self.models, self.target)
 
+    @property
+    def ahead(self) -> int:
+        """How far its calls write ahead (`ahead_of`).
+
+        The same in all decodes that share `room`, whose caches must be alike: no call begins
+        further back than that and one of catching up.
+        """
+        shared = 2 * (self.room + CHUNK) if self.room else 0
+        return max(ahead_of(self.drafter, self.reader), shared)
+
     def buffer(self, prompt_width: int) -> int:
         """Slots of the token buffer and the caches.
 
@@ -121,6 +132,17 @@ class Decoder:
         """
         head = 1 if self.target_model.start_token is not None else prompt_width
         return head + self.max_new_tokens + (self.room or self.drafter.spec.touched)
+
+
+def ahead_of(drafter: Drafter, reader: Reader) -> int:
+    """Most slots beyond the first that a later call feeds that may have been written.
+
+    A round's writes, a catching-up call behind them, and as far back as a call begins.
+    """
+    spec = drafter.spec
+    fed = [call.tokens for call in spec.calls]
+    fed += [width + 1 for width in reader.widths(spec.width)]
+    return spec.touched + CHUNK + max(fed)
 
 
 def _kind(model: LanguageModel) -> str:

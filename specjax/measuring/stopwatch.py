@@ -39,8 +39,10 @@ def _call_often(
 
     Logits are those of the last tokens fed.
     """
+    ahead = 2 * max(call.tokens for call in calls)  # caches of windows as short as in a decode
     caches = {
-        name: model.start(params[name], prompt, length, capacity)[0] for name, model in models
+        name: model.start(params[name], prompt, length, capacity, ahead=ahead)[0]
+        for name, model in models
     }
     keys = jax.random.split(jax.random.key(0), prompt.shape[0])
 

@@ -62,12 +62,17 @@ class CausalBias:
 
     start: jax.Array  # [B] position of the first query
     window: int = struct.field(pytree_node=False, default=0)
+    slots: jax.Array | None = None  # [B, C] position of each key; None: that of its place
 
     def tile(
         self, query: jax.Array | int, queries: int, key: jax.Array | int, keys: int
     ) -> jax.Array:
-        position = (self.start + (query - key))[:, None] + jnp.arange(queries)
-        return causal_mask(position, keys, self.window)
+        if self.slots is None:
+            position = (self.start + (query - key))[:, None] + jnp.arange(queries)
+            return causal_mask(position, jnp.arange(keys), self.window)
+        position = (self.start + query)[:, None] + jnp.arange(queries)
+        slots = jax.lax.dynamic_slice_in_dim(self.slots, key, keys, axis=1)
+        return causal_mask(position, slots, self.window)
 
 
 @struct.dataclass

@@ -121,6 +121,7 @@ class LanguageModel(Protocol):
         capacity: int,
         *,
         features: tuple[int, ...] = (),
+        ahead: int | None = None,
     ) -> tuple[Cache, PromptReading]:
         """Reads the prompt [B, P]: a cache with room for `capacity` decoder tokens, and more.
 
@@ -129,6 +130,10 @@ class LanguageModel(Protocol):
         Decoder-only: prefills all prompt tokens but the last, length `prompt_length - 1`; the
         embedding is the final-normed state of the last prompt token, and the states after the
         decoder layers `features` (1-based) are those of the prompt. What is not used costs nothing.
+
+        `ahead` is how many slots beyond the first that any later call feeds may have been written
+        when it does; None: any number. A layer with a sliding window may then keep window + ahead
+        slots instead of all.
         """
 
     def extend(

@@ -8,28 +8,19 @@ norms, sliding windows. A family (`models/families/`) maps a checkpoint's words 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from specjax.models.attention import (
-    WHOLE_PROMPT,
-    AnyBias,
-    CausalBias,
-    attention,
-    of_cache,
-    of_call,
-    of_texts,
-    of_tree,
-)
+from specjax.models.attention import WHOLE_PROMPT, AnyBias, CausalBias, attention, of_texts
 from specjax.models.base import Cache, Params, PromptReading
+from specjax.models.caches import KeysValues, empty_cache, of_prompts, read_on, remembered
 from specjax.models.layers import (
     Dense,
     FeedForward,
-    KeysValues,
     LayerNorm,
     RMSNorm,
     Tree,
@@ -37,14 +28,13 @@ from specjax.models.layers import (
     initial,
     merge_heads,
     rematerialised,
-    remembered,
     split_heads,
     tied_logits,
-    tree_mask,
 )
 from specjax.models.linen import LinenModel
 from specjax.models.prefill import read_in_chunks
 from specjax.models.rope import Rope, rotate
+from specjax.models.windows import of_fed, of_part
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,13 +134,20 @@ class Layer(nn.Module):
         angles: jax.Array | None,
         mask: AnyBias,
         deterministic: bool = True,
+        length: jax.Array | None = None,
     ) -> tuple[jax.Array, KeysValues]:
-        """One layer on x [B, T, D]; without a cache `own` it attends among the T tokens."""
+        """One layer on x [B, T, D]; without a cache `own` it attends among the T tokens.
+
+        With `length` [B] they are a part of prompts that are so long.
+        """
         q, *made = self.attention.queries_keys_values(self.attention_norm(x), angles)
-        k, v = made if own is None else remembered(own, made, start)
-        x = x + self.drop(self.attention(q, k, v, mask), deterministic=deterministic)
+        if length is not None:
+            seen, kept = read_on(own, made, start, length)
+        else:
+            seen = kept = tuple(made) if own is None else remembered(own, made, start)
+        x = x + self.drop(self.attention(q, *seen, mask), deterministic=deterministic)
         h = self.ff(self.ff_norm(x), deterministic)
-        return x + self.drop(h, deterministic=deterministic), (k, v)
+        return x + self.drop(h, deterministic=deterministic), kept
 
     def remember(
         self, x: jax.Array, own: KeysValues, start: jax.Array, angles: jax.Array | None
@@ -189,10 +186,14 @@ class CausalModule(nn.Module):
         rope = self.config.rope
         return None if rope is None else rope.angles(position, length)
 
-    def masks(self, mask: Callable[[int], AnyBias]) -> list[AnyBias]:
-        """Each layer's mask of [B, 1, T, C], made from its window; those with the same share it."""
+    def masks(self, own: Sequence[Any], mask: Callable[[Any, int], AnyBias]) -> list[AnyBias]:
+        """Each layer's mask, made of its cache and window.
+
+        Layers with the same window have caches of one size, and share the mask.
+        """
         windows = self.config.layer_windows
-        made = {window: mask(window) for window in dict.fromkeys(windows)}
+        caches = dict(zip(windows, own, strict=True))
+        made = {window: mask(cache, window) for window, cache in caches.items()}
         return [made[window] for window in windows]
 
     def head_logits(self, x: jax.Array, training: bool = False) -> jax.Array:
@@ -219,7 +220,10 @@ class CausalModule(nn.Module):
         x = self.drop(self.embed(tokens, position), deterministic=deterministic)
         states, made = [], []
         begin = jnp.zeros_like(length)
-        masks = self.masks(lambda window: of_texts(CausalBias(begin, window), size, size))
+        masks = self.masks(
+            [None] * self.config.num_layers,
+            lambda _, window: of_texts(CausalBias(begin, window), size, size),
+        )
         for layer, mask in zip(self.layers, masks, strict=True):
             x, keys_values = rematerialised(one, self.config.remat)(layer, x, angles, mask)
             states.append(x)
@@ -250,10 +254,10 @@ class CausalModule(nn.Module):
         size = tokens.shape[1]
         position = start[:, None] + jnp.arange(size)
         angles = self.angles(position, length[:, None])
-        masks = self.masks(lambda window: of_cache(CausalBias(start, window), start, size, window))
+        masks = self.masks(own, lambda one, window: of_part(one, window, start, size, length))
         x, own, states = self.embed(tokens, position), list(own), []
         for i, layer in enumerate(self.layers):
-            x, own[i] = layer(x, own[i], start, angles, masks[i])
+            x, own[i] = layer(x, own[i], start, angles, masks[i], length=length)
             states.append(x)
         last = (length - 1 - start)[:, None, None]
         last = jnp.take_along_axis(x, last, axis=1, mode="clip")[:, 0]
@@ -276,15 +280,9 @@ class CausalModule(nn.Module):
         Features are the states after the decoder layers (1-based) of that name.
         """
         own = list(data["own"])
-        fed, slots = tokens.shape[1], own[0][0].shape[2]
-        if tree is None:
-            position = start[:, None] + jnp.arange(fed)
-            masks = self.masks(
-                lambda window: of_call(CausalBias(start, window), start, fed, slots, window)
-            )
-        else:
-            position = tree[0][:, -fed:]
-            masks = self.masks(lambda window: of_tree(tree_mask(tree, start, slots, window), start))
+        fed = tokens.shape[1]
+        position = start[:, None] + jnp.arange(fed) if tree is None else tree[0][:, -fed:]
+        masks = self.masks(own, lambda one, window: of_fed(one, window, start, fed, tree))
         angles = self.angles(position, position + 1)
         x = self.embed(tokens, position) if resume is None else resume
         taken = {}
@@ -366,18 +364,18 @@ class Causal(LinenModel):
         capacity: int,
         *,
         features: tuple[int, ...] = (),
+        ahead: int | None = None,
     ) -> tuple[Cache, PromptReading]:
-        step = prompt, prompt_length
+        c, step = self.config, (prompt, prompt_length)
         if prompt.shape[1] > WHOLE_PROMPT:
-            own = self._empty(prompt.shape[0], capacity)
+            shape = prompt.shape[0], c.num_kv_heads, capacity, c.d_head
+            like = jax.ShapeDtypeStruct(shape, c.dtype)
+            own = [empty_cache(like, window, ahead) for window in c.layer_windows]
             own, embedding, taken = read_in_chunks(self.module, params, *step, own, features)
         else:
-            own, embedding, taken = apply(self.module, "read", params, *step, features=features)
-            room = ((0, 0), (0, 0), (0, capacity - prompt.shape[1]), (0, 0))
-            own = jax.tree.map(lambda x: jnp.pad(x, room), own)
+            made, embedding, taken = apply(self.module, "read", params, *step, features=features)
+            own = [
+                of_prompts(new, prompt_length, capacity, window, ahead)
+                for new, window in zip(made, c.layer_windows, strict=True)
+            ]
         return Cache({"own": own}, prompt_length - 1), PromptReading(embedding, None, taken)
-
-    def _empty(self, rows: int, capacity: int) -> list[KeysValues]:
-        c = self.config
-        empty = jnp.zeros((rows, c.num_kv_heads, capacity, c.d_head), c.dtype)
-        return [(empty, empty)] * c.num_layers

@@ -1,4 +1,4 @@
-"""Building blocks shared by the model families: projections, norms, attention, cache writes.
+"""Building blocks shared by the model families: projections, norms, attention, masks.
 
 Layout choices live here because only whole programs can judge them (docs/design.md): weights are
 `[in, out]` and applied as `x @ w`, caches are head-major `[B, H, C, d]`.
@@ -13,9 +13,6 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-
-KeysValues = tuple[jax.Array, jax.Array]
-"""Keys and values of one layer, head-major."""
 
 MASKED = -1e9
 """Added to the score of a position that must not be attended; finite, so that no row is NaN."""
@@ -212,67 +209,41 @@ def _attend_grouped(q: jax.Array, k: jax.Array, v: jax.Array, bias: jax.Array) -
     return mixed.reshape(batch, heads, length, width)
 
 
-def write(cache: jax.Array, new: jax.Array, start: jax.Array) -> jax.Array:
-    """Writes new [B, H, T, d] into cache [B, H, C, d] from each row's own `start` [B] on.
-
-    Positions at or beyond the capacity are dropped; a dynamic-update-slice would clamp and
-    overwrite trusted slots instead.
-    """
-    rows = jnp.arange(cache.shape[0])[:, None]
-    slots = start[:, None] + jnp.arange(new.shape[2])
-    # Advanced indices around a slice put their own axes first: the update is [B, T, H, d].
-    return cache.at[rows, :, slots].set(new.swapaxes(1, 2).astype(cache.dtype), mode="drop")
-
-
-def remembered(own: KeysValues, new: KeysValues, start: jax.Array) -> KeysValues:
-    """A layer's key and value cache with `new` ones written from `start` [B] on."""
-    return write(own[0], new[0], start), write(own[1], new[1], start)
-
-
-def gathered(own: KeysValues, start: jax.Array, path: jax.Array) -> KeysValues:
-    """A layer's keys and values with the slots `start + path` [B, N] moved to `start ..` on."""
-    slots = (start[:, None] + path)[:, None, :, None]
-
-    def one(cache: jax.Array) -> jax.Array:
-        return write(cache, jnp.take_along_axis(cache, slots, axis=2, mode="clip"), start)
-
-    return one(own[0]), one(own[1])
-
-
 Tree = tuple[jax.Array, jax.Array]
 """Positions [B, N] of the last N slots, and which of them the T fed tokens see, [B, T, N]."""
 
 
-def tree_slots(tree: Tree, start: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
-    """The position [B, C] of every slot, and whether the fed tokens see it, [B, T, C].
+def tree_slots(tree: Tree, start: jax.Array, slots: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The position [B, C] of `slots`, and whether the fed tokens see them, [B, T, C].
 
-    `start` [B] is the first fed token's slot.
+    `slots` are [C] or [B, C]; `start` [B] is the first fed token's.
     """
     position, visible = tree
     first = start - (position.shape[1] - visible.shape[1])
-    place = jnp.arange(size) - first[:, None]
+    place = slots - first[:, None]
     inside = (place >= 0) & (place < position.shape[1])
     place = jnp.clip(place, 0, position.shape[1] - 1)
-    at = jnp.where(inside, jnp.take_along_axis(position, place, axis=1), jnp.arange(size))
+    at = jnp.where(inside, jnp.take_along_axis(position, place, axis=1), slots)
     among = jnp.take_along_axis(visible, place[:, None], axis=2)
-    return at, jnp.where(inside[:, None], among, (jnp.arange(size) < first[:, None])[:, None])
+    return at, jnp.where(inside[:, None], among, (slots < first[:, None])[:, None])
 
 
-def tree_mask(tree: Tree, start: jax.Array, size: int, window: int = 0) -> jax.Array:
-    """`causal_mask` [B, 1, T, size] of a tree; windows count positions in the text."""
-    at, seen = tree_slots(tree, start, size)
+def tree_mask(tree: Tree, start: jax.Array, slots: jax.Array, window: int = 0) -> jax.Array:
+    """`causal_mask` [B, 1, T, C] of a tree; windows count positions in the text."""
+    at, seen = tree_slots(tree, start, slots)
     if window:
         fed = tree[0][:, -tree[1].shape[1] :]
         seen &= fed[..., None] - at[:, None] < window
     return jnp.where(seen, 0.0, MASKED).astype(jnp.float32)[:, None]
 
 
-def causal_mask(position: jax.Array, size: int, window: int = 0) -> jax.Array:
-    """Additive mask [B, 1, T, size] of keys after each query's `position` [B, T].
+def causal_mask(position: jax.Array, slots: jax.Array, window: int = 0) -> jax.Array:
+    """Additive mask [B, 1, T, C] of keys after each query's `position` [B, T].
 
-    With a `window`, keys that many or more positions before the query are hidden too.
+    Keys are at `slots`, [C] or [B, C]. With a `window`, those that many or more positions before
+    the query are hidden too.
     """
-    distance = position[..., None] - jnp.arange(size)
+    distance = position[..., None] - slots[..., None, :]
     hidden = distance < 0
     if window:
         hidden |= distance >= window

@@ -10,7 +10,8 @@ import flax.linen as nn
 import jax
 
 from specjax.models.base import Cache, Output, Params, PromptReading, Resume
-from specjax.models.layers import apply, gathered
+from specjax.models.caches import gathered
+from specjax.models.layers import apply
 
 
 class LinenModel:

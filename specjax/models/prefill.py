@@ -10,7 +10,8 @@ import jax.numpy as jnp
 
 from specjax.models.attention import CHUNK
 from specjax.models.base import Params
-from specjax.models.layers import KeysValues, apply
+from specjax.models.caches import KeysValues
+from specjax.models.layers import apply
 
 Reading = tuple[list[KeysValues], jax.Array, tuple[jax.Array, ...]]
 """Caches, embeddings [B, D] float32 and the features [B, P, D] that were asked for."""
@@ -26,12 +27,12 @@ def read_in_chunks(
 ) -> Reading:
     """What `module.read_on` makes of the prompts [B, P] of `length` [B], in the empty caches `own`.
 
-    Chunks are equal, so that one program reads all of them; the last begins earlier where P is no
-    multiple, and reads some tokens again.
+    Chunks are equal, so that one program reads all of them; padding fills the last.
     """
     size = prompt.shape[1]
     count = -(-size // CHUNK)
     chunk = -(-size // count)
+    prompt = jnp.pad(prompt, ((0, 0), (0, count * chunk - size)))
 
     def read_on(begin: jax.Array, own: list[KeysValues]) -> Reading:
         tokens = jax.lax.dynamic_slice_in_dim(prompt, begin, chunk, axis=1)
@@ -40,7 +41,7 @@ def read_in_chunks(
 
     def step(number: jax.Array, found: Reading) -> Reading:
         own, embedding, taken = found
-        begin = jnp.minimum(number * chunk, size - chunk)
+        begin = number * chunk
         own, here, states = read_on(begin, own)
         is_here = (length > begin) & (length <= begin + chunk)
         embedding = jnp.where(is_here[:, None], here, embedding)
@@ -48,10 +49,11 @@ def read_in_chunks(
 
     _, embedding, states = jax.eval_shape(read_on, 0, own)
     nothing: Any = jax.tree.map(
-        lambda x: jnp.zeros((x.shape[0], size, *x.shape[2:]), x.dtype), states
+        lambda x: jnp.zeros((x.shape[0], count * chunk, *x.shape[2:]), x.dtype), states
     )
     first = own, jnp.zeros(embedding.shape, embedding.dtype), nothing
-    return jax.lax.fori_loop(0, count, step, first)
+    own, embedding, taken = jax.lax.fori_loop(0, count, step, first)
+    return own, embedding, tuple(x[:, :size] for x in taken)
 
 
 def _written(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -52,13 +54,26 @@ class RelativeBias(nn.Module):
         return jnp.moveaxis(self.table[bucket], -1, 0)
 
 
+FEW = 16
+"""Most queries whose rows are cut from one band on a TPU."""
+
+
 def bias_rows(table: jax.Array, start: jax.Array, count: int, keys: int | None = None) -> jax.Array:
     """Bias [B, H, T, C] of queries at `start + t` over all C slots, or over the first `keys`.
 
     `table[:, C - 1 + distance]` is the bias (or mask) of relative position `key - query`; the row
     of a query at position p is therefore the contiguous slice that begins at `C - 1 - p`: one
-    slice per row instead of a gather of single numbers.
+    slice per row instead of a gather of single numbers. On a TPU several such slices become a loop,
+    of which each turn takes as long as a small kernel: there few rows are cut from one slice.
     """
+    by_row = functools.partial(_row_by_row, count=count, keys=keys)
+    if not 1 < count <= FEW:
+        return by_row(table, start)
+    from_band = functools.partial(_from_a_band, count=count, keys=keys)
+    return jax.lax.platform_dependent(table, start, tpu=from_band, default=by_row)
+
+
+def _row_by_row(table: jax.Array, start: jax.Array, count: int, keys: int | None) -> jax.Array:
     capacity = table.shape[1] // 2
     position = start[:, None] + jnp.arange(count)
 
@@ -66,6 +81,20 @@ def bias_rows(table: jax.Array, start: jax.Array, count: int, keys: int | None =
         return jax.lax.dynamic_slice_in_dim(table, capacity - 1 - p, keys or capacity, axis=1)
 
     return jax.vmap(jax.vmap(row, out_axes=1))(position)
+
+
+def _from_a_band(table: jax.Array, start: jax.Array, count: int, keys: int | None) -> jax.Array:
+    """The rows as parts of what all of a text's queries look at, each one place before the last."""
+    capacity, more = table.shape[1] // 2, count - 1
+    keys = keys or capacity
+    table = jnp.pad(table, ((0, 0), (more, 0)))  # what comes before is seen by none within C
+
+    def band(p: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_slice_in_dim(table, capacity - 1 - p, keys + more, axis=1)
+
+    bands = jax.vmap(band)(start)
+    rows = [bands[:, :, more - t : more - t + keys] for t in range(count)]
+    return jnp.stack(rows, axis=2)
 
 
 @struct.dataclass
@@ -90,8 +119,9 @@ def tree_bias(table: jax.Array, tree: Tree, start: jax.Array) -> jax.Array:
     last slot of no distance is `C - 1`.
     """
     capacity = table.shape[1] // 2
-    at, _ = tree_slots(tree, start, capacity)
+    slots = jnp.arange(capacity)
+    at, _ = tree_slots(tree, start, slots)
     fed = tree[0][:, -tree[1].shape[1] :]
     distance = jnp.minimum(at[:, None] - fed[..., None], 0)
     bias = jnp.moveaxis(table[:, capacity - 1 + distance], 0, 1)
-    return bias + tree_mask(tree, start, capacity)
+    return bias + tree_mask(tree, start, slots)

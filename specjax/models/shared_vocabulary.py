@@ -60,8 +60,10 @@ class SharedVocabulary:
         capacity: int,
         *,
         features: tuple[int, ...] = (),
+        ahead: int | None = None,
     ) -> tuple[Cache, PromptReading]:
-        return self.model.start(params, prompt, prompt_length, capacity, features=features)
+        wanted = {"features": features, "ahead": ahead}
+        return self.model.start(params, prompt, prompt_length, capacity, **wanted)
 
     def keep(self, cache: Cache, path: jax.Array, count: jax.Array) -> Cache:
         return self.model.keep(cache, path, count)

@@ -27,11 +27,11 @@ from specjax.models.attention import (
     of_tree,
 )
 from specjax.models.base import Cache, Params, PromptReading
+from specjax.models.caches import KeysValues, remembered
 from specjax.models.layers import (
     MASKED,
     Dense,
     FeedForward,
-    KeysValues,
     RMSNorm,
     Tree,
     apply,
@@ -40,7 +40,6 @@ from specjax.models.layers import (
     masked_mean,
     merge_heads,
     rematerialised,
-    remembered,
     split_heads,
     tied_logits,
 )
@@ -358,6 +357,7 @@ class T5(LinenModel):
         capacity: int,
         *,
         features: tuple[int, ...] = (),
+        ahead: int | None = None,
     ) -> tuple[Cache, PromptReading]:
         c = self.config
         variables = {"params": params}

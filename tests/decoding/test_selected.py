@@ -53,9 +53,11 @@ class Counting(PrefixModel):
     def _note(self, method: str) -> None:
         jax.debug.callback(functools.partial(CALLS.update, [(self.name, method)]))
 
-    def start(self, params, prompt, prompt_length, capacity, *, features=()):
+    def start(self, params, prompt, prompt_length, capacity, *, features=(), ahead=None):
         self._note("start")
-        return super().start(params, prompt, prompt_length, capacity, features=features)
+        return super().start(
+            params, prompt, prompt_length, capacity, features=features, ahead=ahead
+        )
 
     def extend(self, params, tokens, cache, *, at=None, **whole):
         self._note("extend")

@@ -18,11 +18,14 @@ from specjax.errors import UserError
 from specjax.experiments import ngram
 from specjax.experiments.config.defaults import decode_config
 from specjax.experiments.config.fields import check_fields, model_names
+from specjax.experiments.config.footprint import cache_bytes
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode import planning
 from specjax.experiments.decode.data import kind_of, source_of
 from specjax.experiments.decode.strategies import load_strategies
 from specjax.experiments.tune.space import space_of
+from specjax.models.causal import Causal, CausalConfig
+from specjax.models.rope import Rope
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = (
@@ -180,6 +183,20 @@ def test_memory_per_device_follows_the_mesh() -> None:
     assert planning.run(config)["models"]["drafter"] == split["target"].__class__(
         "google/t5-v1_1-small", alone.parameters, *_bytes(split["target"])
     )
+
+
+def test_a_plan_counts_of_a_sliding_window_what_its_ring_holds():
+    """And of prompts that are read in chunks all the same."""
+    shape = CausalConfig(
+        "mistral", 96, d_model=24, d_ff=40, num_layers=3, num_heads=4, num_kv_heads=2, d_head=6,
+        max_positions=4096, rope=Rope(6), windows=(0, 64, 64),
+    )  # fmt: skip
+    config = decode_config(
+        task="wmt14_ende", batch_size=2, max_prompt_tokens=2000, strategies={"any": {}}
+    )
+    slot = 2 * config.batch_size * shape.num_kv_heads * shape.d_head * 4
+    for ahead, slots in ((16, 2100 + 2 * (64 + 16)), (2050, 3 * 2100)):
+        assert cache_bytes(Causal(shape), config, 1, 1, 100, ahead) == slot * slots
 
 
 def _bytes(entry) -> tuple[int, int]:

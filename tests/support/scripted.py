@@ -43,7 +43,7 @@ class PrefixModel:
     pad: int = 0
     depth: int = 2
 
-    def start(self, params, prompt, prompt_length, capacity, *, features=()):
+    def start(self, params, prompt, prompt_length, capacity, *, features=(), ahead=None):
         last = jnp.take_along_axis(prompt, prompt_length[:, None] - 1, axis=1)[:, 0]
         reading = PromptReading(params["embedding"][last])
         return self._cache(params, prompt, prompt_length, capacity), reading
@@ -108,7 +108,7 @@ class ScriptModel:
     peak: float = 5.0  # logit of the preferred token over the others
     peaks: tuple[float, ...] = ()
 
-    def start(self, params, prompt, prompt_length, capacity, *, features=()):
+    def start(self, params, prompt, prompt_length, capacity, *, features=(), ahead=None):
         embedding = jax.nn.one_hot(prompt[:, 0], self.vocab_size)
         return Cache({}, jnp.zeros_like(prompt_length)), PromptReading(embedding)
 

@@ -40,7 +40,7 @@ class LawModel:
     start_token: int | None = 0
     pad: int = 0
 
-    def start(self, params, prompt, prompt_length, capacity, *, features=()):
+    def start(self, params, prompt, prompt_length, capacity, *, features=(), ahead=None):
         nothing = jnp.zeros((prompt.shape[0], 0))
         return Cache({}, jnp.zeros_like(prompt_length)), PromptReading(nothing)
 

@@ -37,8 +37,13 @@ def plan_model(
     mesh: Mapping[str, int],
     capacity: int,
     ways: int,
+    ahead: int,
 ) -> ModelPlan:
-    """Parameters and bytes of one model that `ways` devices share."""
+    """Parameters and bytes of one model that `ways` devices share.
+
+    Of caches with room for `capacity` tokens behind a decoder-only model's prompt, written so far
+    `ahead` as a decode does (`decoding.state.ahead_of`).
+    """
     itemsize = np.dtype(checkpoint_dtype(config)).itemsize
     flat = flat_shapes(abstract_params(model, checkpoint_dtype(config)))
     sizes = {where: math.prod(shape) for where, shape in flat.items()}
@@ -50,21 +55,22 @@ def plan_model(
         checkpoint,
         sum(sizes.values()),
         on_device * itemsize,
-        cache_bytes(model, config, mesh["data"], ways, capacity),
+        cache_bytes(model, config, mesh["data"], ways, capacity, ahead),
     )
 
 
 def cache_bytes(
-    model: LanguageModel, config: ConfigDict, data: int, ways: int, capacity: int
+    model: LanguageModel, config: ConfigDict, data: int, ways: int, capacity: int, ahead: int
 ) -> int:
     """Bytes of a model's cache on each device."""
     if model.start_token is None:
         capacity += config.max_prompt_tokens
-    cache = jax.eval_shape(
-        lambda params, prompt, length: model.start(params, prompt, length, capacity)[0].data,
-        abstract_params(model, checkpoint_dtype(config)),
-        *abstract_prompt(config),
-    )
+
+    def start(*read: Any) -> Any:
+        return model.start(*read, capacity, ahead=ahead)[0].data
+
+    params = abstract_params(model, checkpoint_dtype(config))
+    cache = jax.eval_shape(start, params, *abstract_prompt(config))
 
     def on_device(leaf: jax.ShapeDtypeStruct) -> int:
         if leaf.ndim != 4:

@@ -14,6 +14,7 @@ import jax
 from ml_collections import ConfigDict
 
 from specjax.accelerators.chips import GIB
+from specjax.decoding.state import ahead_of
 from specjax.decoding.strategy import Strategy
 from specjax.errors import UserError
 from specjax.experiments.config.footprint import plan_model
@@ -52,8 +53,9 @@ def check_decode_memory(
     # A prompt takes at least one bucket; how long prompts are is not known yet.
     shortest = ConfigDict({**config.to_dict(), "max_prompt_tokens": config.bucket})
     capacity = config.max_new_tokens + drafted + 2
+    ahead = max(ahead_of(strategy.drafter, strategy.reader) for strategy in strategies.values())
     plans = [
-        plan_model(name, model, shortest, mesh, capacity, ways_of(config, name))
+        plan_model(name, model, shortest, mesh, capacity, ways_of(config, name), ahead)
         for name, model in models.items()
     ]
     needed["weights"] = sum(plan.parameter_bytes for plan in plans)

@@ -20,7 +20,7 @@ from specjax.api import check_resources
 from specjax.checkpoints import heads
 from specjax.checkpoints.huggingface import describe
 from specjax.decoding.loop import generate
-from specjax.decoding.state import Decoder
+from specjax.decoding.state import Decoder, ahead_of
 from specjax.decoding.strategy import Strategy
 from specjax.errors import UserError
 from specjax.experiments.config.choosing import selection_trees
@@ -71,8 +71,11 @@ def plan(
     width = min(model.vocab_size for model in models.values())
     strategies = load_strategies(config)
     capacity = config.max_new_tokens + max(s.drafter.spec.width for s in strategies.values()) + 2
+    ahead = max(ahead_of(s.drafter, s.reader) for s in strategies.values())
     plans = {
-        name: plan_model(checkpoints[name], model, config, mesh, capacity, ways_of(config, name))
+        name: plan_model(
+            checkpoints[name], model, config, mesh, capacity, ways_of(config, name), ahead
+        )
         for name, model in models.items()
     }
     invariant = common_width(config, strategies)
