@@ -42,7 +42,7 @@ import numpy as np
 from scipy.stats import chisquare
 
 import specjax
-from specjax.core import Dense, Draft, Drafter, Spec, fields, last_token
+from specjax.core import Categorical, Draft, Drafter, Spec, fields, last_token
 from specjax.core.registry import DRAFTERS
 from specjax.models.t5 import T5, T5Config
 
@@ -197,7 +197,7 @@ class Liar(LastToken):
     def propose(self, env, caches, memory, context, keys):
         draft, *rest = super().propose(env, caches, memory, context, keys)
         uniform = jnp.full((*draft.tokens.shape, VOCABULARY), 1 / VOCABULARY)
-        return draft.replace(distribution=Dense(uniform)), *rest
+        return draft.replace(distribution=Categorical(uniform)), *rest
 
 
 wrong = counts_with("liar")

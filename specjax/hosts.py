@@ -51,11 +51,11 @@ def join() -> None:
 
 def _place() -> dict[str, Any]:
     """What the environment says of the number of processes and the own number."""
-    found = {name: os.environ[name] for name in _PLACE if name in os.environ}
-    for name, value in found.items():
+    variables = {name: os.environ[name] for name in _PLACE if name in os.environ}
+    for name, value in variables.items():
         if not value.isdecimal():
             raise UserError(f"{name} is {value!r}; it must be an integer of at least 0")
-    place = {name.removeprefix("JAX_").lower(): int(value) for name, value in found.items()}
+    place = {name.removeprefix("JAX_").lower(): int(value) for name, value in variables.items()}
     told = len(place) == len(_PLACE) and "JAX_COORDINATOR_ADDRESS" in os.environ
     return place | ({"cluster_detection_method": "deactivate"} if told else {})
 

@@ -66,7 +66,7 @@ def side_by_side(compilers: Mapping[str, Callable[[], Any]]) -> Iterator[tuple[s
 
     workers = 1 if hosts.several() else os.cpu_count()
     with ThreadPoolExecutor(workers) as pool:
-        running = {pool.submit(taken, each): name for name, each in compilers.items()}
+        running = {pool.submit(taken, compiler): name for name, compiler in compilers.items()}
         try:
             for done in as_completed(running):
                 yield running[done], done.result()

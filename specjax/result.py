@@ -48,25 +48,27 @@ class Result:
 
     def row(self) -> dict[str, int | float]:
         """Figures of the call, flat: `pandas.DataFrame([result.row() for result in results])`."""
-        found = self.statistics
+        statistics = self.statistics
         return {
             "texts": len(self.tokens),
-            "tokens": found.tokens,
-            "rounds": found.rounds,
-            "drafted": found.drafted,
-            "tested": found.tested,
-            "accepted": found.accepted,
-            "acceptance_rate": found.acceptance_rate,
-            "tokens_per_target_call": found.tokens_per_target_call,
-            **{f"calls_{part}": count for part, count in found.calls.items()},
+            "tokens": statistics.tokens,
+            "rounds": statistics.rounds,
+            "drafted": statistics.drafted,
+            "tested": statistics.tested,
+            "accepted": statistics.accepted,
+            "acceptance_rate": statistics.acceptance_rate,
+            "tokens_per_target_call": statistics.tokens_per_target_call,
+            **{f"calls_{part}": count for part, count in statistics.calls.items()},
         }
 
     def __repr__(self) -> str:
-        found = self.statistics
-        accepted = f", {found.acceptance_rate:.1%} of drafts accepted" if found.tested else ""
+        statistics = self.statistics
+        accepted = (
+            f", {statistics.acceptance_rate:.1%} of drafts accepted" if statistics.tested else ""
+        )
         return (
-            f"Result({len(self.tokens)} texts, {found.tokens} tokens,"
-            f" {found.tokens_per_target_call:.2f} per target call{accepted})"
+            f"Result({len(self.tokens)} texts, {statistics.tokens} tokens,"
+            f" {statistics.tokens_per_target_call:.2f} per target call{accepted})"
         )
 
     def _repr_html_(self) -> str:

@@ -79,14 +79,14 @@ class Instruction:
     @property
     def op_name(self) -> str:
         """What JAX calls it; of the program's arguments their path."""
-        found = _NAME.search(self.attributes)
-        return re.sub(r"\\(.)", r"\1", found[1]) if found else ""
+        match = _NAME.search(self.attributes)
+        return re.sub(r"\\(.)", r"\1", match[1]) if match else ""
 
     @property
     def index(self) -> int:
         """Of a parameter or of an element of a tuple."""
-        found = re.search(r"index=(\d+)", self.attributes)
-        return int(found[1] if self.opcode == "get-tuple-element" else self.inside)
+        match = re.search(r"index=(\d+)", self.attributes)
+        return int(match[1] if self.opcode == "get-tuple-element" else self.inside)
 
 
 Computation = Mapping[str, Instruction]
@@ -113,15 +113,15 @@ class Program:
     @functools.cached_property
     def callers(self) -> dict[str, Caller]:
         """The first caller of every computation."""
-        found: dict[str, Caller] = {}
+        callers: dict[str, Caller] = {}
         for name, computation in self.computations.items():
             for instruction in computation.values():
                 seen: dict[str, int] = {}
                 for role, called in instruction.called:
                     caller = Caller(name, instruction, role, seen.get(role, 0))
                     seen[role] = caller.branch + 1
-                    found.setdefault(called, caller)
-        return found
+                    callers.setdefault(called, caller)
+        return callers
 
     def within(self, name: str, *, loops: bool = True, fused: bool = False) -> tuple[str, ...]:
         """A computation and all that it runs, in loops too (`loops`).
@@ -129,16 +129,16 @@ class Program:
         With `fused` also what fusions and reductions are made of.
         """
         steps = ("conditional", "call", *["while"] * loops)
-        found, waiting = dict.fromkeys([name]), [name]
+        reached, waiting = dict.fromkeys([name]), [name]
         while waiting:
             for instruction in self.computations[waiting.pop()].values():
                 runs = instruction.opcode in steps or instruction.opcode.startswith("async")
                 for role, called in instruction.called:
                     wanted = fused or (runs and role != "condition")
-                    if wanted and called not in found:
-                        found[called] = None
+                    if wanted and called not in reached:
+                        reached[called] = None
                         waiting.append(called)
-        return tuple(found)
+        return tuple(reached)
 
     def instructions(self, names: tuple[str, ...]) -> Iterator[tuple[str, Instruction]]:
         """(computation, instruction) of all of them."""
@@ -160,7 +160,7 @@ class Program:
         return max(self.loops(self.entry), key=self._length, default=None)
 
     def _length(self, name: str) -> int:
-        return sum(len(self.computations[each]) for each in self.within(name, fused=True))
+        return sum(len(self.computations[inner]) for inner in self.within(name, fused=True))
 
     def moves(self, instruction: Instruction) -> bool:
         """Whether it, or all that it fuses, only puts an array elsewhere or otherwise."""
@@ -169,9 +169,9 @@ class Program:
         if instruction.opcode != "fusion":
             return False
         inner = [
-            each.opcode
+            part.opcode
             for _, name in instruction.called
-            for each in self.computations[name].values()
+            for part in self.computations[name].values()
         ]
         moved = {"copy", "transpose"} & {*inner}
         return bool(moved) and {*inner} <= {"parameter", *MOVING}

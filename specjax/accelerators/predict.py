@@ -40,8 +40,8 @@ class Share:
         total = 0.0
         for call in calls:
             shape = part_shape(self.model, call)
-            found = decoder_call(shape, call.tokens, cached, source * shape.cross, call.logits)
-            total += float(found.flops)
+            operations = decoder_call(shape, call.tokens, cached, source * shape.cross, call.logits)
+            total += float(operations.flops)
         return total * self.rows / self.ways
 
 

@@ -85,13 +85,13 @@ class Memory:
 
 def memory_of(compiled: Any) -> Memory:
     """What a compiled program takes on each device."""
-    found = compiled.memory_analysis()
+    analysis = compiled.memory_analysis()
     return Memory(
-        found.argument_size_in_bytes,
-        found.temp_size_in_bytes,
-        found.output_size_in_bytes,
-        found.alias_size_in_bytes,
-        found.generated_code_size_in_bytes,
+        analysis.argument_size_in_bytes,
+        analysis.temp_size_in_bytes,
+        analysis.output_size_in_bytes,
+        analysis.alias_size_in_bytes,
+        analysis.generated_code_size_in_bytes,
     )
 
 
@@ -106,22 +106,22 @@ def audit(text: str, *, rounds: bool = True) -> Audit:
         copies_of(program, inside),
         collectives_of(program, fused),
         {} if body is None else weights_read(program, body),
-        sum(each.opcode == "while" for _, each in program.instructions(inside)),
+        sum(instruction.opcode == "while" for _, instruction in program.instructions(inside)),
         wide_products(program, fused),
     )
 
 
 def copies_of(program: Program, inside: tuple[str, ...]) -> tuple[Copy, ...]:
     """All copies; those of the computations `inside` are in the loop."""
-    found = []
+    copies = []
     for where, instruction in program.instructions(program.within(program.entry)):
         if program.moves(instruction):
             origin = program.origin(where, instruction.name)
             source = program.computations[origin[0]][origin[1]].op_name if origin else ""
             array = instruction.arrays[0]
             copy = Copy(source, array.dtype, array.dims, instruction.size, where in inside)
-            found.append(copy)
-    return tuple(found)
+            copies.append(copy)
+    return tuple(copies)
 
 
 def collectives_of(program: Program, names: tuple[str, ...]) -> dict[str, int]:
@@ -131,12 +131,12 @@ def collectives_of(program: Program, names: tuple[str, ...]) -> dict[str, int]:
     """
     seen = set()
     for where, instruction in program.instructions(names):
-        if found := _COLLECTIVE.fullmatch(instruction.opcode):
+        if match := _COLLECTIVE.fullmatch(instruction.opcode):
             if where.startswith(_SCATTERED):
                 seen.add(("reduce-scatter", where))
                 continue
             channel = _CHANNEL.search(instruction.attributes)
-            seen.add((found[1], channel[1] if channel else (where, instruction.name)))
+            seen.add((match[1], channel[1] if channel else (where, instruction.name)))
     return dict(sorted(collections.Counter(kind for kind, _ in seen).items()))
 
 
@@ -175,7 +175,7 @@ def weights_read(program: Program, body: str) -> dict[str, WeightReads]:
 
 def _reads(program: Program, names: tuple[str, ...]) -> dict[str, int]:
     """Bytes of parameters that computations read from main memory, by the name of their tree."""
-    found: dict[str, int] = {}
+    reads: dict[str, int] = {}
     for where, instruction in program.instructions(names):
         if instruction.opcode in _SILENT or instruction.opcode.endswith("-done"):
             continue
@@ -184,8 +184,8 @@ def _reads(program: Program, names: tuple[str, ...]) -> dict[str, int]:
             origin = size and program.origin(where, operand)
             argument = program.computations[origin[0]][origin[1]].op_name if origin else ""
             if name := _PARAMETER.match(argument):
-                found[name[1]] = found.get(name[1], 0) + size
-    return found
+                reads[name[1]] = reads.get(name[1], 0) + size
+    return reads
 
 
 def _read_of(program: Program, where: str, instruction: Instruction, place: int) -> int:
@@ -207,15 +207,13 @@ def _only_looked_up(program: Program, instruction: Instruction, place: int) -> b
     name = next(called for role, called in instruction.called if role == "calls")
     inner = program.computations[name]
     names = {
-        each.name for each in inner.values() if each.opcode == "parameter" and each.index == place
+        part.name for part in inner.values() if part.opcode == "parameter" and part.index == place
     }
     uses = []
-    for each in inner.values():
-        if names & {*each.operands}:
-            if each.opcode in ("bitcast", "reshape"):
-                names.add(each.name)
+    for part in inner.values():
+        if names & {*part.operands}:
+            if part.opcode in ("bitcast", "reshape"):
+                names.add(part.name)
             else:
-                uses.append(each)
-    return bool(uses) and all(
-        each.opcode in _GATHERING and each.operands[0] in names for each in uses
-    )
+                uses.append(part)
+    return bool(uses) and all(use.opcode in _GATHERING and use.operands[0] in names for use in uses)

@@ -44,11 +44,11 @@ class Topology:
           UserError: when the mesh has another number of devices.
         """
         sizes = axis_sizes(shape)
-        wanted, found = math.prod(sizes), len(self.devices)
-        if wanted != found:
+        wanted, available = math.prod(sizes), len(self.devices)
+        if wanted != available:
             raise UserError(
                 f"config.mesh is {dict(shape)}, {wanted} devices; config.topology {self.name!r} has"
-                f" {found}, as with --config.mesh.model={found}"
+                f" {available}, as with --config.mesh.model={available}"
             )
         return mesh_over(self.devices, sizes, part)
 
@@ -100,10 +100,10 @@ def described(name: str) -> Topology:
     host = tuple(side if side < 2 else 2 for side in (*sides, 1)[:3])
     options = {"chip_config_name": "megacore"} if chip.megacore else {}
     try:
-        found = topologies.get_topology_desc(
+        description = topologies.get_topology_desc(
             platform="tpu", topology_name=name, chips_per_host_bounds=host, **options
         )
     except RuntimeError as error:  # JAX's own and NotImplementedError are of its kind
         words = next(iter(str(error).splitlines()), type(error).__name__)
         raise UserError(f"config.topology is {name!r}; libtpu knows no such: {words}") from None
-    return Topology(name, chip, tuple(found.devices))
+    return Topology(name, chip, tuple(description.devices))

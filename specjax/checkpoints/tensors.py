@@ -154,7 +154,7 @@ class _Tensor:
         path = str(place.file)
         try:
             self._slice = file.get_slice(place.name)
-            found, dtype = tuple(self._slice.get_shape()), self._slice.get_dtype()
+            in_file, dtype = tuple(self._slice.get_shape()), self._slice.get_dtype()
         except SafetensorError as error:
             raise UserError(
                 f"tensor {place.name!r} cannot be read from {path!r}: {error}"
@@ -166,9 +166,9 @@ class _Tensor:
             )
         fused = (*shape[:-1], shape[-1] * stored.parts)
         expected = fused[::-1] if stored.transposed else fused
-        if found != expected:
+        if in_file != expected:
             raise UserError(
-                f"tensor {place.name!r} of {path!r} has shape {found}, config.json asks for"
+                f"tensor {place.name!r} of {path!r} has shape {in_file}, config.json asks for"
                 f" {expected}"
             )
 

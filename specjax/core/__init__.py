@@ -13,7 +13,7 @@ heads, D model width, C cache capacity, R rounds.
 from specjax.core import fields
 from specjax.core.calls import Call
 from specjax.core.context import Context, Options, last_token
-from specjax.core.distribution import Dense, Distribution, OneHot
+from specjax.core.distribution import Categorical, Distribution, OneHot
 from specjax.core.draft import Draft
 from specjax.core.drafter import Drafter, Log, Outcome
 from specjax.core.env import Env
@@ -26,7 +26,7 @@ from specjax.core.verdict import Verdict
 __all__ = [
     "Call",
     "Context",
-    "Dense",
+    "Categorical",
     "Distribution",
     "Draft",
     "Drafter",

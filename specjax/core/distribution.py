@@ -1,7 +1,7 @@
 """The distribution that each drafted token was drawn from.
 
 Rules ask a distribution and never whether there is one: a drafter that copies or takes the argmax
-gives `OneHot`, which is nothing but the tokens; one that samples gives `Dense`.
+gives `OneHot`, which is nothing but the tokens; one that samples gives `Categorical`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Distribution(Protocol):
     def residual(self, p: jax.Array, at: jax.Array) -> jax.Array:
         """[p - q]_+ [B, V], not normalised, of p [B, V] and position `at` [B]."""
 
-    def dense(self, vocabulary: int) -> Dense:
+    def categorical(self, vocabulary: int) -> Categorical:
         """The same with all probabilities written out."""
 
     def narrow(self, width: int) -> Distribution:
@@ -47,15 +47,15 @@ class OneHot:
     def residual(self, p: jax.Array, at: jax.Array) -> jax.Array:
         return p * (1.0 - jax.nn.one_hot(pick(self.tokens, at), p.shape[-1], dtype=p.dtype))
 
-    def dense(self, vocabulary: int) -> Dense:
-        return Dense(jax.nn.one_hot(self.tokens, vocabulary, dtype=jnp.float32))
+    def categorical(self, vocabulary: int) -> Categorical:
+        return Categorical(jax.nn.one_hot(self.tokens, vocabulary, dtype=jnp.float32))
 
     def narrow(self, width: int) -> OneHot:
         return OneHot(self.tokens[:, :width])
 
 
 @struct.dataclass
-class Dense:
+class Categorical:
     """Probabilities of the whole vocabulary at every position."""
 
     probs: jax.Array  # [B, K, V] float32
@@ -69,11 +69,11 @@ class Dense:
     def residual(self, p: jax.Array, at: jax.Array) -> jax.Array:
         return jnp.maximum(p - pick(self.probs, at), 0.0)
 
-    def dense(self, vocabulary: int) -> Dense:
+    def categorical(self, vocabulary: int) -> Categorical:
         return self
 
-    def narrow(self, width: int) -> Dense:
-        return Dense(self.probs[:, :width])
+    def narrow(self, width: int) -> Categorical:
+        return Categorical(self.probs[:, :width])
 
 
 def pick(values: jax.Array, index: jax.Array) -> jax.Array:

@@ -23,9 +23,12 @@ MOST_DRAFTED = 1000
 KINDS = {float: numbers.Real, int: numbers.Integral}
 """What values count as a kind: numpy's, too."""
 
+KEY = "config_field"
+"""Where the metadata of a dataclass's field keeps its `ConfigField`."""
+
 
 @dataclasses.dataclass(frozen=True)
-class Schema:
+class ConfigField:
     """What a config may say of a field."""
 
     kind: type
@@ -69,7 +72,7 @@ def hashable(value: Any) -> Any:
 def integer(default: Any = REQUIRED, *, least: int = 1, most: int | None = None, help: str) -> Any:
     """An integer of at least `least`, and at most `most`."""
     allowed = f"an integer of at least {least}" if most is None else between(least, most)
-    return _field(Schema(int, allowed, lambda x: least <= x <= (most or x), help, default))
+    return _field(ConfigField(int, allowed, lambda x: least <= x <= (most or x), help, default))
 
 
 def between(least: int, most: int) -> str:
@@ -88,32 +91,32 @@ def number(default: Any = REQUIRED, *, bounds: str, traced: str = "", help: str)
     `traced` is the name of its option, which must be the field's own.
     """
     fits, allowed = interval(bounds)
-    return _field(Schema(float, allowed, fits, help, default, bool(traced)), traced)
+    return _field(ConfigField(float, allowed, fits, help, default, bool(traced)), traced)
 
 
 def flag(default: bool = False, *, help: str) -> Any:
     """True or False."""
-    return _field(Schema(bool, "True or False", lambda x: True, help, default))
+    return _field(ConfigField(bool, "True or False", lambda x: True, help, default))
 
 
 def choice(known: Sequence[str], default: Any = REQUIRED, *, help: str) -> Any:
     """One of some words."""
     known = tuple(known)
-    return _field(Schema(str, f"one of {', '.join(known)}", known.__contains__, help, default))
+    return _field(ConfigField(str, f"one of {', '.join(known)}", known.__contains__, help, default))
 
 
 def name(default: Any = REQUIRED, *, but: str = "", optional: bool = False, help: str) -> Any:
     """A name, of a model or a parameter tree."""
     allowed = f"a name other than {but!r}" if but else "a name"
     fits = lambda x: x not in ("", but)  # noqa: E731
-    return _field(Schema(str, allowed, fits, help, default, optional=optional))
+    return _field(ConfigField(str, allowed, fits, help, default, optional=optional))
 
 
 def listing(
     allowed: str, fits: Callable[[Any], bool], default: Any = REQUIRED, *, help: str
 ) -> Any:
     """A list whose entries all fit."""
-    return _field(Schema(tuple, allowed, lambda x: all(map(fits, x)), help, default))
+    return _field(ConfigField(tuple, allowed, lambda x: all(map(fits, x)), help, default))
 
 
 def is_number(x: Any) -> bool:
@@ -141,10 +144,10 @@ def interval(bounds: str) -> tuple[Callable[[float], bool], str]:
     return fits, words if open_high else f"{words}, or 'inf'"
 
 
-def schemas(cls: type) -> dict[str, Schema]:
+def config_fields(cls: type) -> dict[str, ConfigField]:
     """The fields of a class that a config may give, by name; one that is no dataclass has none."""
     fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
-    return {field.name: field.metadata["schema"] for field in fields if "schema" in field.metadata}
+    return {field.name: field.metadata[KEY] for field in fields if KEY in field.metadata}
 
 
 def side_by_side(classes: Iterable[type]) -> dict[str, Any]:
@@ -153,13 +156,13 @@ def side_by_side(classes: Iterable[type]) -> dict[str, Any]:
     Raises:
       ValueError: when two of them have a field of one name that differs in default or kind.
     """
-    known: dict[str, Schema] = {}
+    known: dict[str, ConfigField] = {}
     for cls in classes:
-        for name, schema in schemas(cls).items():
-            other = known.setdefault(name, schema)
-            if (other.kind, other.stand_in) != (schema.kind, schema.stand_in):
+        for name, field in config_fields(cls).items():
+            other = known.setdefault(name, field)
+            if (other.kind, other.stand_in) != (field.kind, field.stand_in):
                 raise ValueError(f"{cls.__name__} has another default or kind of field {name!r}")
-    return {name: schema.stand_in for name, schema in known.items()}
+    return {name: field.stand_in for name, field in known.items()}
 
 
 def check(part: Any) -> None:
@@ -168,16 +171,16 @@ def check(part: Any) -> None:
     Raises:
       ValueError: one sentence that names the field, the value and what is allowed.
     """
-    for field, schema in schemas(type(part)).items():
-        value = getattr(part, field)
-        off = value is None and (schema.optional or schema.default is None)
-        if not (schema.traced or off):
-            schema.value(field, value)
+    for name, field in config_fields(type(part)).items():
+        value = getattr(part, name)
+        off = value is None and (field.optional or field.default is None)
+        if not (field.traced or off):
+            field.value(name, value)
 
 
 def build(cls: type, values: dict[str, Any]) -> tuple[Any, dict[str, Number]]:
     """An instance from checked values by field, and the numbers of its traced fields."""
-    known = schemas(cls)
+    known = config_fields(cls)
     plain = {name: value for name, value in values.items() if not known[name].traced}
     traced = {name: value for name, value in values.items() if known[name].traced}
     return cls(**plain, **{name: name for name in traced}), traced
@@ -186,21 +189,21 @@ def build(cls: type, values: dict[str, Any]) -> tuple[Any, dict[str, Number]]:
 def defaults(part: Any) -> dict[str, Number]:
     """What the traced fields of a dataclass, and of those inside of it, are by default."""
     traced: dict[str, Number] = {}
-    for field in dataclasses.fields(part) if dataclasses.is_dataclass(part) else ():
-        schema, value = field.metadata.get("schema"), getattr(part, field.name)
-        if schema is None or not schema.traced:
+    for slot in dataclasses.fields(part) if dataclasses.is_dataclass(part) else ():
+        field, value = slot.metadata.get(KEY), getattr(part, slot.name)
+        if field is None or not field.traced:
             for inner in value if isinstance(value, tuple) else (value,):
                 traced |= defaults(inner)
-        elif value is not None and not schema.required and schema.default is not None:
-            traced[value] = schema.default
+        elif value is not None and not field.required and field.default is not None:
+            traced[value] = field.default
     return traced
 
 
-def _field(schema: Schema, traced: str = "") -> Any:
+def _field(field: ConfigField, traced: str = "") -> Any:
     """The dataclass field; one that is traced holds its option's name unless it is off (None)."""
-    metadata = {"schema": schema}
-    if schema.traced and schema.default is not None:
+    metadata = {KEY: field}
+    if field.traced and field.default is not None:
         return dataclasses.field(default=traced, metadata=metadata)
-    if schema.required:
+    if field.required:
         return dataclasses.field(metadata=metadata)
-    return dataclasses.field(default=schema.default, metadata=metadata)
+    return dataclasses.field(default=field.default, metadata=metadata)

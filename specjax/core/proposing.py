@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax
 
-from specjax.core.distribution import Dense, Distribution, OneHot
+from specjax.core.distribution import Categorical, Distribution, OneHot
 from specjax.sampling import Sampling, adjust, argmax, draw
 
 
@@ -23,4 +23,4 @@ def propose(
 
 def drawn_from(tokens: jax.Array, probs: jax.Array | None) -> Distribution:
     """The distribution of tokens [B, K] drawn from probs [B, K, V], or certain ones (None)."""
-    return OneHot(tokens) if probs is None else Dense(probs)
+    return OneHot(tokens) if probs is None else Categorical(probs)

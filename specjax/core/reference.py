@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from specjax.core import registry
-from specjax.core.fields import Schema, schemas
+from specjax.core.fields import ConfigField, config_fields
 from specjax.core.registry import Entry, Registry
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -70,9 +70,9 @@ def help_text(*shown: Registry) -> str:
         lines.append(f"\n{entries.kind}s:")
         for entry in entries.values():
             lines.append(_filled(f"  {entry.name}: {entry.summary}", 4))
-            for name, schema in schemas(entry.cls).items():
-                given = "" if schema.required else "default "
-                words = f"{schema.help}; {schema.allowed} ({given}{default_words(schema)})"
+            for name, field in config_fields(entry.cls).items():
+                given = "" if field.required else "default "
+                words = f"{field.help}; {field.allowed} ({given}{default_words(field)})"
                 lines.append(_filled(f"    {name}: {words}", 8))
     return "\n".join(lines)
 
@@ -89,9 +89,9 @@ def table(shown: Registry) -> str:
         for entry in ours
     ]
     fields = [
-        [f"`{entry.name}`", f"`{name}`", schema.help, schema.allowed, default_words(schema)]
+        [f"`{entry.name}`", f"`{name}`", field.help, field.allowed, default_words(field)]
         for entry in ours
-        for name, schema in schemas(entry.cls).items()
+        for name, field in config_fields(entry.cls).items()
     ]
     tables = _markdown(head, entries)
     if fields:
@@ -101,15 +101,15 @@ def table(shown: Registry) -> str:
     return tables
 
 
-def default_words(schema: Schema) -> str:
+def default_words(field: ConfigField) -> str:
     """The default of a field in words."""
-    if schema.required:
+    if field.required:
         return "must be given"
-    if schema.default is None:
+    if field.default is None:
         return "off"
-    if schema.default in ("", ()):
+    if field.default in ("", ()):
         return "empty"
-    return f"{schema.default:g}" if schema.kind is float else str(schema.default)
+    return f"{field.default:g}" if field.kind is float else str(field.default)
 
 
 def _attribute(entry: Entry, name: str) -> str:

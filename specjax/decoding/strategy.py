@@ -15,7 +15,7 @@ from specjax.core import fields
 from specjax.core.context import Options
 from specjax.core.drafter import Drafter
 from specjax.core.env import Models
-from specjax.core.fields import Number, Schema, schemas
+from specjax.core.fields import ConfigField, Number, config_fields
 from specjax.core.reader import Reader
 from specjax.core.registry import DRAFTERS, READERS, RULES
 from specjax.core.rule import Rule
@@ -203,18 +203,18 @@ def _built(where: str, drafter: str, spec: Mapping[str, Any]) -> Strategy:
     return _say_where(where, _assembled, parts, values)
 
 
-def _known(parts: tuple[type, ...]) -> dict[str, Schema]:
+def _known(parts: tuple[type, ...]) -> dict[str, ConfigField]:
     """The fields of a strategy made of these classes."""
-    known: dict[str, Schema] = {}
+    known: dict[str, ConfigField] = {}
     for cls in (*parts, Drawing):
-        known |= schemas(cls)
+        known |= config_fields(cls)
     return known
 
 
 def checked_values(
     where: str,
     spec: Mapping[str, Any],
-    known: Mapping[str, Schema],
+    known: Mapping[str, ConfigField],
     who: str,
     names: tuple[str, ...] = ("drafter",),
 ) -> dict[str, Any]:
@@ -229,21 +229,21 @@ def checked_values(
             raise UserError(f"{where}{field} does not apply to {who}; allowed are {allowed}")
     given = {name: value for name, value in spec.items() if name not in names}
     values = {name: known[name].value(f"{where}{name}", value) for name, value in given.items()}
-    for field, schema in known.items():
-        if schema.required and field not in values:
-            raise UserError(f"{where}{field} is missing; it must be {schema.allowed}")
+    for name, field in known.items():
+        if field.required and name not in values:
+            raise UserError(f"{where}{name} is missing; it must be {field.allowed}")
     return values
 
 
 def _assembled(parts: tuple[type, ...], values: dict[str, Any]) -> Strategy:
     made, numbers = [], {}
     for cls in parts:
-        mine = {name: value for name, value in values.items() if name in schemas(cls)}
+        mine = {name: value for name, value in values.items() if name in config_fields(cls)}
         part, own = fields.build(cls, mine)
         made.append(part)
         numbers |= own
     drafter, rule, reader = made
-    drawing = {name: value for name, value in values.items() if name in schemas(Drawing)}
+    drawing = {name: value for name, value in values.items() if name in config_fields(Drawing)}
     return Strategy(
         drafter,
         rule,

@@ -18,7 +18,7 @@ from flax import struct
 from specjax.core.calls import Call, parts
 from specjax.core.catching_up import catch_up, catch_up_runs, feed_drafted
 from specjax.core.context import Context, fold
-from specjax.core.distribution import Dense, OneHot, probability
+from specjax.core.distribution import Categorical, OneHot, probability
 from specjax.core.draft import Draft
 from specjax.core.drafter import CALLS, Drafter, Log, Memory, Outcome, calls_of, distinct
 from specjax.core.env import Env
@@ -244,7 +244,7 @@ class Horizontal(Drafter):
         draft = Draft.chain(
             tokens,
             progress.length - context.length,
-            None if progress.probs is None else Dense(progress.probs),
+            None if progress.probs is None else Categorical(progress.probs),
             drafted_by=progress.drafted_by,
             aux=None if progress.score is None else {SCORE: progress.score},
         )
@@ -292,7 +292,7 @@ class Horizontal(Drafter):
             caches=rewind(after, p.caches, length, p.going),
         )
         if p.probs is not None:
-            probs = draft.distribution.dense(p.probs.shape[-1]).probs
+            probs = draft.distribution.categorical(p.probs.shape[-1]).probs
             extended = extended.replace(probs=append(p.probs, place, probs, count))
         if p.score is not None:
             never = jnp.full(draft.tokens.shape, jnp.inf)

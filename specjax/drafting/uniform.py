@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from specjax.core import fields
 from specjax.core.context import Context, fold
-from specjax.core.distribution import Dense, OneHot
+from specjax.core.distribution import Categorical, OneHot
 from specjax.core.draft import Draft
 from specjax.core.drafter import Drafter, Log, Memory
 from specjax.core.env import Env
@@ -41,5 +41,7 @@ class Uniform(Drafter):
         if context.options.sampling.greedy:
             distribution = OneHot(tokens)
         else:
-            distribution = Dense(jnp.full((*shape, vocabulary), 1.0 / vocabulary, jnp.float32))
+            distribution = Categorical(
+                jnp.full((*shape, vocabulary), 1.0 / vocabulary, jnp.float32)
+            )
         return Draft.chain(tokens, distribution=distribution), caches, memory, {}

@@ -34,13 +34,13 @@ def run(config: ConfigDict, workdir: Path) -> list[dict[str, Any]]:
       UserError: when the config cannot be used.
     """
     content = decode.run(as_decode(config), workdir)
-    found = rows(config, content["strategies"])
-    write_csv(workdir / TABLE, found)
-    figure = quality_against_engagement(found, content["strategies"][BASELINE]["quality"])
+    lines = rows(config, content["strategies"])
+    write_csv(workdir / TABLE, lines)
+    figure = quality_against_engagement(lines, content["strategies"][BASELINE]["quality"])
     if figure:
         style.save(figure, workdir / PLOTS, "engagement")
-    print(table(found))
-    return found
+    print(table(lines))
+    return lines
 
 
 def plan(config: ConfigDict) -> None:
@@ -95,12 +95,12 @@ def rows(config: ConfigDict, strategies: dict[str, Any]) -> list[dict[str, Any]]
     `engaged_percent` of the tokens are the target's; at `changed_percent` of them it wrote another
     token than the drafter would have.
     """
-    found = []
+    lines = []
     for name in _drafters(config):
         for threshold in config.thresholds:
             entry = strategies[strategy(name, threshold)]
             counters, tokens = entry["handovers"], max(entry["tokens"], 1)
-            found.append(
+            lines.append(
                 {
                     "model": name,
                     "threshold": float(threshold),
@@ -110,12 +110,12 @@ def rows(config: ConfigDict, strategies: dict[str, Any]) -> list[dict[str, Any]]
                     **entry["quality"],
                 }
             )
-    return found
+    return lines
 
 
-def table(found: list[dict[str, Any]]) -> str:
+def table(lines: list[dict[str, Any]]) -> str:
     """The rows for the terminal."""
-    head = list(found[0])
+    head = list(lines[0])
     return aligned(
-        head, [[row["model"], *(cell(row[field], ".4g") for field in head[1:])] for row in found]
+        head, [[line["model"], *(cell(line[field], ".4g") for field in head[1:])] for line in lines]
     )

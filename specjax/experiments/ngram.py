@@ -132,8 +132,8 @@ def rows(config: ConfigDict, model: LanguageModel) -> Iterator[list[str]]:
     """Texts of each row like those that the target decodes, read when they are asked for."""
     if config.text_file:
         lines = outputs("text_file", config.text_file)
-        found: Iterable[list[str]] = ([line] for line in lines if line)
-        return itertools.islice(found, config.examples or None)
+        texts: Iterable[list[str]] = ([line] for line in lines if line)
+        return itertools.islice(texts, config.examples or None)
     return filter(None, (output_texts(example, model) for example in stream(config)))
 
 

@@ -100,8 +100,8 @@ def texts(config: ConfigDict) -> Iterator[str]:
     """What the tokenizer is trained on, read when it is asked for; `examples` counts rows."""
     if config.text_files:
         lines = (files.lines("text_files", file) for file in text_files(config))
-        found = itertools.islice(itertools.chain.from_iterable(lines), config.examples or None)
+        all_texts = itertools.islice(itertools.chain.from_iterable(lines), config.examples or None)
     else:
         sides = ((example.source, example.output) for example in stream(config))
-        found = itertools.chain.from_iterable(sides)
-    return filter(None, found)
+        all_texts = itertools.chain.from_iterable(sides)
+    return filter(None, all_texts)

@@ -47,10 +47,10 @@ def _call_often(
     def make(call: Call, index: jax.Array, carry: tuple[Any, ...]) -> tuple[Any, ...]:
         token, caches = carry
         model = dict(models)[call.model]
-        found, cache = _call(model, params[call.model], caches[call.model], call, token)
+        output, cache = _call(model, params[call.model], caches[call.model], call, token)
         # Stay inside the buffer; where exactly does not change the cost of masked attention.
         cache = cache.replace(length=jnp.minimum(cache.length, capacity - 2 * call.tokens))
-        return _chosen(found, settings, fold(keys, index)), {**caches, call.model: cache}
+        return _chosen(output, settings, fold(keys, index)), {**caches, call.model: cache}
 
     def turn(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         index, *rest = carry

@@ -42,7 +42,7 @@ def _overlaps(
         logits.append(model.extend(weights, tokens, cache)[0].logits)
     if sampling.greedy:
         return (argmax(logits[0]) == argmax(logits[1])).astype(jnp.float32)
-    return jnp.sum(jnp.minimum(*(adjust(each, sampling) for each in logits)), axis=-1)
+    return jnp.sum(jnp.minimum(*(adjust(of_model, sampling) for of_model in logits)), axis=-1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -41,7 +41,7 @@ class Metric(abc.ABC):
         """
         pairs = zip(outputs, references, strict=True)
         own = [self([output], [reference]) for output, reference in pairs]
-        return np.array([[each[name] for name in self.scores] for each in own])
+        return np.array([[scores[name] for name in self.scores] for scores in own])
 
     def of_statistics(self, sums: np.ndarray, count: float) -> dict[str, float]:
         """The scores by name of `count` outputs whose statistics have these sums [S]."""

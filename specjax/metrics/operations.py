@@ -118,8 +118,8 @@ def drafter_calls(
         return opening
     per_row = np.bincount(rows, weights=length, minlength=len(prompt)) / np.maximum(count, 1)
     middle = np.rint(per_row + (more / np.maximum(count, 1) - 1) / 2)
-    each = np.repeat(np.arange(len(prompt)), more)
-    rest = decoder_call(shape, later.tokens, middle[each], source[each], later.logits)
+    owner = np.repeat(np.arange(len(prompt)), more)
+    rest = decoder_call(shape, later.tokens, middle[owner], source[owner], later.logits)
     return opening + rest.total()
 
 

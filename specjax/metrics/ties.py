@@ -22,7 +22,7 @@ WIDTH = 64
 
 
 @dataclasses.dataclass(frozen=True)
-class Split:
+class Divergence:
     """Where two outputs for the same prompt part."""
 
     prompt: list[int]
@@ -30,23 +30,24 @@ class Split:
     tokens: tuple[int, int]  # what follows
 
 
-def split(prompt: list[int], first: list[int], second: list[int]) -> Split | None:
+def divergence(prompt: list[int], first: list[int], second: list[int]) -> Divergence | None:
     """Where two outputs part, None where they do not.
 
     Outputs that end alike hold their end token, so none is the beginning of another.
     """
     for index, tokens in enumerate(zip(first, second, strict=False)):
         if tokens[0] != tokens[1]:
-            return Split(prompt, first[:index], tokens)
+            return Divergence(prompt, first[:index], tokens)
     return None
 
 
 def near_ties(
-    model: LanguageModel, params: Params, splits: Sequence[Split], dtype: jnp.dtype
+    model: LanguageModel, params: Params, divergences: Sequence[Divergence], dtype: jnp.dtype
 ) -> int:
-    """How many of the `splits` are at a near tie of the target, by a pass of its own over each."""
-    found = (is_near_tie(logits_at(model, params, each), each.tokens, dtype) for each in splits)
-    return sum(found)
+    """How many `divergences` are at a near tie of the target, by a pass of its own over each."""
+    return sum(
+        is_near_tie(logits_at(model, params, where), where.tokens, dtype) for where in divergences
+    )
 
 
 def is_near_tie(logits: np.ndarray, tokens: tuple[int, int], dtype: jnp.dtype) -> bool:
@@ -59,7 +60,7 @@ def is_near_tie(logits: np.ndarray, tokens: tuple[int, int], dtype: jnp.dtype) -
     return bool(logits.max() - logits[list(tokens)].min() <= rounding)
 
 
-def logits_at(model: LanguageModel, params: Params, where: Split) -> np.ndarray:
+def logits_at(model: LanguageModel, params: Params, where: Divergence) -> np.ndarray:
     """Teacher-forced float32 logits [V] of the token after what two outputs share."""
     head = where.prompt if model.start_token is None else [model.start_token]
     text = [*head, *where.shared]

@@ -27,12 +27,12 @@ def padded(model: LanguageModel, ways: int) -> LanguageModel:
     """
     config = model.config
     groups = getattr(config, "num_kv_heads", config.num_heads)
-    each = -(-groups // ways)
-    if config.num_heads % ways == 0 or each == groups:
+    per_device = -(-groups // ways)
+    if config.num_heads % ways == 0 or per_device == groups:
         return model
-    changes = {"num_heads": config.num_heads // groups * each * ways}
+    changes = {"num_heads": config.num_heads // groups * per_device * ways}
     if hasattr(config, "num_kv_heads"):
-        changes["num_kv_heads"] = each * ways
+        changes["num_kv_heads"] = per_device * ways
     return dataclasses.replace(model, config=dataclasses.replace(config, **changes))
 
 

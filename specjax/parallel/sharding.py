@@ -135,7 +135,7 @@ def own_rows(mesh: jax.sharding.Mesh | None, count: int) -> np.ndarray:
     sharding = NamedSharding(mesh, PartitionSpec(DATA))
     places = sharding.addressable_devices_indices_map((count,)).values()
     held = {place[0].indices(count) for place in places}
-    return np.concatenate([np.arange(*each) for each in sorted(held)])
+    return np.concatenate([np.arange(*span) for span in sorted(held)])
 
 
 def placement(mesh: jax.sharding.Mesh, ways: int = 0, fully_sharded: bool = False) -> Any:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from specjax.core.calls import parts
 from specjax.core.context import Context
-from specjax.core.distribution import Dense, OneHot
+from specjax.core.distribution import Categorical, OneHot
 from specjax.core.draft import LENGTH, Draft
 from specjax.core.drafter import (
     STOP,
@@ -179,7 +179,7 @@ class Arms(Drafter):
         distribution = None
         if not context.options.sampling.greedy:
             shape = (*tokens.shape, env.target.vocab_size)
-            distribution = Dense(jnp.zeros(shape, jnp.float32))
+            distribution = Categorical(jnp.zeros(shape, jnp.float32))
         draft = Draft.chain(tokens, zero, distribution)
         log = {STOP: zero + LENGTH, **dict.fromkeys(spec.columns, zero)}
         log |= calls_of(dict.fromkeys(parts(spec.calls), zero))
@@ -196,9 +196,9 @@ def _merged(draft: Draft, made: Draft, mine: jax.Array) -> Draft:
 
     tokens = put(draft.tokens, made.tokens)
     distribution = OneHot(tokens)
-    if isinstance(draft.distribution, Dense):
+    if isinstance(draft.distribution, Categorical):
         old = draft.distribution.probs
-        distribution = Dense(put(old, made.distribution.dense(old.shape[-1]).probs))
+        distribution = Categorical(put(old, made.distribution.categorical(old.shape[-1]).probs))
     return draft.replace(
         tokens=tokens,
         length=jnp.where(mine, made.length, draft.length),

@@ -84,7 +84,7 @@ class Queries:
             ids=[self.ids[i] for i in index],
             tasks=self.tasks[index],
             embeddings=self.embeddings[index],
-            agreement={name: found[index] for name, found in self.agreement.items()},
+            agreement={name: scores[index] for name, scores in self.agreement.items()},
             times=self.times and self.times.take(index),
         )
 
@@ -102,7 +102,7 @@ class Queries:
             self,
             arms=tuple(arms),
             parameters=self.parameters[columns],
-            agreement={name: found[:, columns] for name, found in self.agreement.items()},
+            agreement={name: scores[:, columns] for name, scores in self.agreement.items()},
             times=self.times and self.times.only(columns),
         )
 

@@ -139,7 +139,7 @@ def _batches(count: int, settings: Fit, key: jax.Array) -> tuple[jax.Array, jax.
     size = min(settings.batch_size, count)
     missing = -count % size
     keys = jax.random.split(key, settings.epochs)
-    orders = jax.vmap(lambda each: jax.random.permutation(each, count))(keys)
+    orders = jax.vmap(lambda epoch_key: jax.random.permutation(epoch_key, count))(keys)
     rows = jnp.pad(orders, ((0, 0), (0, missing)))
     weight = jnp.broadcast_to(jnp.arange(count + missing) < count, rows.shape)
     return rows.reshape(-1, size), weight.reshape(-1, size).astype(jnp.float32)

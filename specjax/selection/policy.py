@@ -60,10 +60,10 @@ class Policy:
         keys = jax.random.split(key, len(LAYERS))
         return {
             name: {
-                "kernel": jax.random.uniform(each, (a, b), jnp.float32, -1, 1) * a**-0.5,
+                "kernel": jax.random.uniform(layer_key, (a, b), jnp.float32, -1, 1) * a**-0.5,
                 "bias": jnp.zeros((b,)),
             }
-            for name, each, a, b in zip(LAYERS, keys, sizes[:-1], sizes[1:], strict=True)
+            for name, layer_key, a, b in zip(LAYERS, keys, sizes[:-1], sizes[1:], strict=True)
         }
 
 

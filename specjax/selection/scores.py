@@ -27,8 +27,8 @@ _logits = jax.jit(logits)
 
 def probabilities(params: Params, embeddings: np.ndarray) -> np.ndarray:
     """What a policy gives every arm [N, k] at embeddings [N, D], float64."""
-    found = jax.nn.softmax(_logits(params, jnp.asarray(embeddings)))
-    return np.asarray(found, np.float64)
+    probs = jax.nn.softmax(_logits(params, jnp.asarray(embeddings)))
+    return np.asarray(probs, np.float64)
 
 
 def best(values: np.ndarray) -> np.ndarray:
@@ -42,8 +42,13 @@ def ways(arms: tuple[str, ...], policy: np.ndarray, values: np.ndarray) -> dict[
     singles = {
         arm: np.broadcast_to(np.eye(shape[1])[place], shape) for place, arm in enumerate(arms)
     }
-    found = {GREEDY: best(policy), DYNAMIC: policy, ORACLE: best(values)}
-    return {**found, RANDOM: np.full(shape, 1 / shape[1]), **singles}
+    return {
+        GREEDY: best(policy),
+        DYNAMIC: policy,
+        ORACLE: best(values),
+        RANDOM: np.full(shape, 1 / shape[1]),
+        **singles,
+    }
 
 
 def reward_of(probs: np.ndarray, rewards: np.ndarray) -> float:
@@ -75,7 +80,7 @@ def scores(queries: Queries, policy: np.ndarray, rewards: np.ndarray) -> dict[st
 
 
 def _of_group(queries: Queries, policy: np.ndarray, rewards: np.ndarray) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "queries": len(queries),
         "shares": dict(zip(queries.arms, best(policy).mean(axis=0).tolist(), strict=True)),
         "reward": {
@@ -85,10 +90,10 @@ def _of_group(queries: Queries, policy: np.ndarray, rewards: np.ndarray) -> dict
     }
     if queries.times is not None:
         choices = ways(queries.arms, policy, queries.times.speedups)
-        found["speedup"] = {way: speedup_of(p, queries.times) for way, p in choices.items()}
-    found["best_single"] = {
-        field: max(queries.arms, key=found[field].__getitem__)
+        figures["speedup"] = {way: speedup_of(p, queries.times) for way, p in choices.items()}
+    figures["best_single"] = {
+        field: max(queries.arms, key=figures[field].__getitem__)
         for field in ("reward", "speedup")
-        if field in found
+        if field in figures
     }
-    return found
+    return figures

@@ -20,7 +20,7 @@ from specjax.selection.choosing import Chooser
 
 
 @struct.dataclass
-class Choice:
+class SelectedMemory:
     """What a row knows of its arms."""
 
     arm: jax.Array  # [B] int32: of the text
@@ -47,13 +47,15 @@ class Selected(Arms):
             rows=distinct((spec.rows, chooser.rows)),
         )
 
-    def begin(self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array) -> Choice:
+    def begin(
+        self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array
+    ) -> SelectedMemory:
         chance = fold(keys, CHOOSE)
         embedding, arms = prompt.embedding, len(self.arms)
         arm = self.chooser.choose(env.params, embedding, context.options, chance, arms)
-        return Choice(arm, embedding, self.begin_arms(env, context, prompt, keys))
+        return SelectedMemory(arm, embedding, self.begin_arms(env, context, prompt, keys))
 
-    def wanted(self, memory: Choice, context: Context) -> dict[str, jax.Array]:
+    def wanted(self, memory: SelectedMemory, context: Context) -> dict[str, jax.Array]:
         """A model is wanted where an active row chose an arm that uses it."""
 
         def users(model: str) -> jax.Array:
@@ -66,14 +68,14 @@ class Selected(Arms):
         }
 
     def propose(
-        self, env: Env, caches: Caches, memory: Choice, context: Context, keys: jax.Array
-    ) -> tuple[Draft, Caches, Choice, Log]:
+        self, env: Env, caches: Caches, memory: SelectedMemory, context: Context, keys: jax.Array
+    ) -> tuple[Draft, Caches, SelectedMemory, Log]:
         draft, caches, arms, log = self.propose_side_by_side(
             env, caches, memory.arms, context, keys, memory.arm
         )
         return draft, caches, memory.replace(arms=arms), log
 
-    def observe(self, memory: Choice, outcome: Outcome) -> Choice:
+    def observe(self, memory: SelectedMemory, outcome: Outcome) -> SelectedMemory:
         return memory.replace(arms=self.observe_arms(memory.arms, outcome, memory.arm))
 
     def alternatives(self, rows: int) -> tuple[Alternative, ...]:
@@ -83,7 +85,7 @@ class Selected(Arms):
             Alternative(Only(self, index), arm.reader) for index, arm in enumerate(self.arms)
         )
 
-    def chosen(self, memory: Choice) -> jax.Array:
+    def chosen(self, memory: SelectedMemory) -> jax.Array:
         return memory.arm[0]
 
 
@@ -99,8 +101,8 @@ class Only(Drafter):
         return dataclasses.replace(self.of.drafters[self.index].spec, writers=self.of.spec.writers)
 
     def propose(
-        self, env: Env, caches: Caches, memory: Choice, context: Context, keys: jax.Array
-    ) -> tuple[Draft, Caches, Choice, Log]:
+        self, env: Env, caches: Caches, memory: SelectedMemory, context: Context, keys: jax.Array
+    ) -> tuple[Draft, Caches, SelectedMemory, Log]:
         draft, caches, own, log = self.of.propose_alone(
             self.index, env, caches, memory.arms[self.index], context, keys
         )
@@ -108,5 +110,5 @@ class Only(Drafter):
         arm = jnp.full(context.length.shape, self.index, jnp.int32)
         return draft, caches, memory.replace(arms=arms), {**log, ARM: arm}
 
-    def observe(self, memory: Choice, outcome: Outcome) -> Choice:
+    def observe(self, memory: SelectedMemory, outcome: Outcome) -> SelectedMemory:
         return self.of.observe(memory, outcome)

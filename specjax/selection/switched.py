@@ -22,7 +22,7 @@ from specjax.selection.choosing import POLICY, Logits
 
 
 @struct.dataclass
-class Rounds:
+class SwitchedMemory:
     """What a row has learned of its arms."""
 
     arm: jax.Array  # [B] int32: of the last round
@@ -60,7 +60,9 @@ class Switched(Arms):
             for length in sorted({min(length, drafter.spec.width) for length in self.lengths})
         )
 
-    def begin(self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array) -> Rounds:
+    def begin(
+        self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array
+    ) -> SwitchedMemory:
         """What is expected of the arms, from the embeddings [B, D] of the prompts."""
         rows = context.length.shape[0]
         if self.logits is None:
@@ -70,11 +72,11 @@ class Switched(Arms):
             seen = switching.told(logits, context.options.numbers)
         zero = jnp.zeros((rows,), jnp.int32)
         arms = self.begin_arms(env, context, prompt, keys)
-        return Rounds(zero, zero > 0, prompt.embedding, seen, arms)
+        return SwitchedMemory(zero, zero > 0, prompt.embedding, seen, arms)
 
     def propose(
-        self, env: Env, caches: Caches, memory: Rounds, context: Context, keys: jax.Array
-    ) -> tuple[Draft, Caches, Rounds, Log]:
+        self, env: Env, caches: Caches, memory: SwitchedMemory, context: Context, keys: jax.Array
+    ) -> tuple[Draft, Caches, SwitchedMemory, Log]:
         numbers = context.options.numbers
         arms, lengths = zip(*self.choices, strict=True)
         chance = fold(keys, CHOOSE) if self.thompson else None
@@ -88,7 +90,7 @@ class Switched(Arms):
         memory = memory.replace(arm=arm, missed=log[STOP] == NO_MATCH, arms=own)
         return draft, caches, memory, log
 
-    def observe(self, memory: Rounds, outcome: Outcome) -> Rounds:
+    def observe(self, memory: SwitchedMemory, outcome: Outcome) -> SwitchedMemory:
         """With a round's tests; finding nothing to copy is a failed one."""
         tested = jnp.maximum(outcome.tested, memory.missed)
         numbers = outcome.context.options.numbers

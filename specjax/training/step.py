@@ -64,8 +64,8 @@ class Setup:
         if self.sharded is None:
             return frozen
         return {
-            name: each.replace(params=self.sharded.whole(each.params, each.model))
-            for name, each in frozen.items()
+            name: entry.replace(params=self.sharded.whole(entry.params, entry.model))
+            for name, entry in frozen.items()
         }
 
     def start(self, params: Params) -> TrainState:

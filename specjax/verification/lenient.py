@@ -13,7 +13,14 @@ import jax.numpy as jnp
 
 from specjax.core import fields
 from specjax.core.context import Options
-from specjax.core.distribution import Dense, Distribution, OneHot, of_tokens, pick, probability
+from specjax.core.distribution import (
+    Categorical,
+    Distribution,
+    OneHot,
+    of_tokens,
+    pick,
+    probability,
+)
 from specjax.core.draft import Draft
 from specjax.core.reading import Reading
 from specjax.core.registry import RULES
@@ -55,7 +62,7 @@ class Lenient(NestableRule):
         if options.sampling.greedy:
             return OneHot(argmax(reading.logits))
         lenience = self._by_token(draft, options.numbers[self.lenience])
-        return Dense(induced(draft, adjust(reading.logits, options.sampling), lenience))
+        return Categorical(induced(draft, adjust(reading.logits, options.sampling), lenience))
 
     def _by_token(self, draft: Draft, value: jax.Array) -> jax.Array:
         """The lenience [B, K] of every drafted token."""
@@ -89,7 +96,7 @@ def induced(draft: Draft, p: jax.Array, lenience: jax.Array) -> jax.Array:
     lenience [B, K] of 1 it is p (docs/methods/cascade.md).
     """
     at_p = p[:, :-1]
-    q = draft.distribution.dense(p.shape[-1]).probs
+    q = draft.distribution.categorical(p.shape[-1]).probs
     kept = jnp.minimum(q, at_p / lenience[..., None])
     rest = jnp.maximum(at_p - q, 0.0)
     total = jnp.sum(rest, axis=-1, keepdims=True)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.core.context import Options
-from specjax.core.distribution import Dense, Distribution, OneHot, pick
+from specjax.core.distribution import Categorical, Distribution, OneHot, pick
 from specjax.core.draft import Draft
 from specjax.core.reading import Reading
 from specjax.core.registry import RULES
@@ -43,7 +43,7 @@ class SpeculativeSampling(NestableRule):
     def distribution(self, draft: Draft, reading: Reading, options: Options) -> Distribution:
         if options.sampling.greedy:
             return OneHot(argmax(reading.logits))
-        return Dense(adjust(reading.logits, options.sampling))
+        return Categorical(adjust(reading.logits, options.sampling))
 
 
 def greedy_match(draft: Draft, logits: jax.Array) -> Verdict:
@@ -88,7 +88,7 @@ def overlap(draft: Draft, p: jax.Array, accepted: jax.Array) -> jax.Array:
 
 
 def _of_drafted(p: jax.Array, draft: Draft) -> jax.Array:
-    return Dense(p[:, :-1]).of(draft.tokens)
+    return Categorical(p[:, :-1]).of(draft.tokens)
 
 
 def uniform(keys: jax.Array, count: int) -> jax.Array:

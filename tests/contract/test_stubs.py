@@ -17,7 +17,17 @@ from decodes import decoder, first_state, inputs, one_round, run, texts
 from exits import EOS, MODELS, PARAMS, PROMPTS, V
 from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_law
 
-from specjax.core import Dense, Draft, Drafter, Reader, Reading, Rule, Spec, Verdict, last_token
+from specjax.core import (
+    Categorical,
+    Draft,
+    Drafter,
+    Reader,
+    Reading,
+    Rule,
+    Spec,
+    Verdict,
+    last_token,
+)
 from specjax.core.context import fold
 from specjax.core.reader import WIDTH
 from specjax.core.rows import pick_last, window
@@ -223,7 +233,7 @@ class Learns(Drafter):
         q = adjust(memory, context.options.sampling)
         tokens = jnp.stack([draw(fold(keys, k), q) for k in range(self.width)], axis=1)
         probs = jnp.broadcast_to(q[:, None], (*tokens.shape, q.shape[-1]))
-        return Draft.chain(tokens, distribution=Dense(probs)), caches, memory, {}
+        return Draft.chain(tokens, distribution=Categorical(probs)), caches, memory, {}
 
     def observe(self, memory, outcome):
         p = jax.nn.softmax(outcome.reading.logits[:, :-1])

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from specjax.core import fields, reference
-from specjax.core.fields import build, schemas, side_by_side
+from specjax.core.fields import build, config_fields, side_by_side
 from specjax.core.registry import (
     DRAFTERS,
     FAMILIES,
@@ -34,16 +34,16 @@ def test_an_entry_says_what_it_is(entry):
 
 @pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
 def test_an_example_builds_and_keeps_to_the_schema(entry):
-    known = schemas(entry.cls)
-    needed = {name for name, schema in known.items() if schema.required}
+    known = config_fields(entry.cls)
+    needed = {name for name, field in known.items() if field.required}
     assert needed <= entry.example.keys() <= known.keys()
     values = {name: known[name].value(name, value) for name, value in entry.example.items()}
     made, _ = build(entry.cls, values)
     assert hash(made) == hash(build(entry.cls, values)[0]) or not known
-    for name, schema in known.items():
-        assert schema.help
-        if not schema.required and schema.default is not None:
-            assert schema.value(name, schema.default) == schema.default
+    for name, field in known.items():
+        assert field.help
+        if not field.required and field.default is not None:
+            assert field.value(name, field.default) == field.default
 
 
 PAGES = sorted(reference.DOCS.rglob("*.md"))
@@ -67,7 +67,7 @@ def test_the_docs_have_a_table_of_every_kind_and_help_has_every_field(registry):
         if not entry.cls.__module__.startswith(registry.package):
             continue  # a test's own
         assert f"| `{name}` | {entry.summary} |" in table
-        for field in schemas(entry.cls):
+        for field in config_fields(entry.cls):
             assert f"| `{name}` | `{field}` |" in table
             assert f"    {field}: " in words
 

@@ -20,7 +20,7 @@ from scripted import (
 )
 
 import specjax
-from specjax.core.distribution import Dense, pick
+from specjax.core.distribution import Categorical, pick
 from specjax.core.verdict import verdict_of
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.adaptive_length import ACCEPTANCE, BREAK_EVEN, FIXED
@@ -136,7 +136,7 @@ class LawsOfOtherHeads(Blockwise):
 
     def propose(self, env, caches, memory, context, keys):
         draft, *rest = super().propose(env, caches, memory, context, keys)
-        other = Dense(draft.distribution.probs[:, ::-1])
+        other = Categorical(draft.distribution.probs[:, ::-1])
         return draft.replace(distribution=other), *rest
 
 

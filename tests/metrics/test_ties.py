@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from exits import MODELS, PARAMS, Uncached
 
-from specjax.metrics.ties import Split, is_near_tie, logits_at, near_ties, split
+from specjax.metrics.ties import Divergence, divergence, is_near_tie, logits_at, near_ties
 
 BFLOAT16 = 2.0**-7
 """Machine epsilon: seven bits behind the leading one."""
 
 
 def test_outputs_part_at_their_first_difference():
-    assert split([3], [5, 6, 7, 1], [5, 6, 8, 7, 1]) == Split([3], [5, 6], (7, 8))
-    assert split([3], [1], [5, 1]) == Split([3], [], (1, 5))
-    assert split([3], [5, 6, 1], [5, 6, 1]) is None
+    assert divergence([3], [5, 6, 7, 1], [5, 6, 8, 7, 1]) == Divergence([3], [5, 6], (7, 8))
+    assert divergence([3], [1], [5, 1]) == Divergence([3], [], (1, 5))
+    assert divergence([3], [5, 6, 1], [5, 6, 1]) is None
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,8 @@ def test_the_target_is_asked_where_the_outputs_part(kind):
     source, head = (prompt, [0]) if kind == "t5" else ((), prompt)
     law = Uncached(kind).logits(params, source, head + shared)
     np.testing.assert_allclose(
-        logits_at(model, params, Split(prompt, shared, (2, 3))), law, atol=1e-5
+        logits_at(model, params, Divergence(prompt, shared, (2, 3))), law, atol=1e-5
     )
     best, second = (int(token) for token in np.argsort(law)[::-1][:2])
-    parted = [Split(prompt, shared, (best, second)), Split(prompt, shared, (best, best))]
+    parted = [Divergence(prompt, shared, (best, second)), Divergence(prompt, shared, (best, best))]
     assert near_ties(model, params, parted, jnp.float32) == 1

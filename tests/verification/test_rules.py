@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from specjax.core.context import Options
-from specjax.core.distribution import Dense, pick
+from specjax.core.distribution import Categorical, pick
 from specjax.core.draft import Draft
 from specjax.core.reading import Reading
 from specjax.sampling import sampling
@@ -36,7 +36,7 @@ def draft(tokens, probs=None, length=None, score=None) -> Draft:
     return Draft.chain(
         jnp.asarray(tokens, jnp.int32),
         None if length is None else jnp.asarray(length),
-        None if probs is None else Dense(probs),
+        None if probs is None else Categorical(probs),
         aux=None if score is None else {SCORE: score},
     )
 

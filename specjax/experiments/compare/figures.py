@@ -52,10 +52,10 @@ def rows(groups: Sequence[Sequence[Run]], seed: int) -> list[Row]:
     names = dict.fromkeys(name for run in runs for name in run.strategies)
     made = []
     for name in names:
-        found = [[_figures(run, name, metric, size, drawn) for run in group] for group in groups]
-        for group, figures in zip(groups, found, strict=True):
+        by_group = [[_figures(run, name, metric, size, drawn) for run in group] for group in groups]
+        for group, figures in zip(groups, by_group, strict=True):
             if all(figures):
-                first = found[0] if group is not groups[0] and all(found[0]) else None
+                first = by_group[0] if group is not groups[0] and all(by_group[0]) else None
                 made.append(_row(name, group, figures, first))
     return made
 
@@ -74,10 +74,10 @@ def _row(
         "interval_over": EXAMPLES if len(group) == 1 else SEEDS,
     }
     for field in figures[0]:
-        own = [each[field] for each in figures]
+        own = [of_run[field] for of_run in figures]
         row |= _columns(field, over(own))
         if first is not None:
-            theirs = [each[field] for each in first]
+            theirs = [of_run[field] for of_run in first]
             if field == "ms_per_token":
                 row |= _columns("speed_ratio", paired(theirs, own, operator.truediv))
             else:
@@ -85,14 +85,14 @@ def _row(
     return row
 
 
-def _columns(field: str, found: Estimate) -> dict[str, float | None]:
-    return {field: found.value, f"{field}_low": found.low, f"{field}_high": found.high}
+def _columns(field: str, estimate: Estimate) -> dict[str, float | None]:
+    return {field: estimate.value, f"{field}_low": estimate.low, f"{field}_high": estimate.high}
 
 
 def over(figures: Sequence[Figure]) -> Estimate:
     """The mean of several runs with its interval over them; of one run, over its examples."""
     if len(figures) > 1:
-        values = np.array([each.value for each in figures])
+        values = np.array([figure.value for figure in figures])
         return Estimate(float(values.mean()), *over_repetitions(values))
     (only,) = figures
     return Estimate(only.value, *(() if only.samples is None else interval(only.samples)))
@@ -124,8 +124,8 @@ def _figures(
     tokens = summed(decoded.tokens, size)
     whole = np.ones((1, len(seconds)), np.int64)
     times = [
-        None if each is None else 1e3 * seconds_per_token(each, seconds, tokens)
-        for each in (whole, drawn)
+        None if draw is None else 1e3 * seconds_per_token(draw, seconds, tokens)
+        for draw in (whole, drawn)
     ]
     return {
         "ms_per_token": Figure(float(times[0][0]), times[1]),
@@ -149,7 +149,7 @@ def _quality(
     pairs = zip(drawn @ blocks, drawn @ counts, strict=True)
     samples = [metric.of_statistics(sums, count) for sums, count in pairs]
     return {
-        score: Figure(value[score], np.array([each[score] for each in samples]))
+        score: Figure(value[score], np.array([sample[score] for sample in samples]))
         for score in metric.scores
     }
 

@@ -30,15 +30,15 @@ def run(config: ConfigDict, workdir: Path) -> list[Row]:
       UserError: when the runs cannot be compared.
     """
     groups = groups_of(config)
-    found = rows(groups, config.seed)
+    compared = rows(groups, config.seed)
     workdir.mkdir(parents=True, exist_ok=True)
-    write_csv(workdir / TABLE, found)
+    write_csv(workdir / TABLE, compared)
     metric = next(iter(metric_of(groups[0][0].metric).scores), None)
-    style.save(side_by_side(found, metric), workdir / PLOTS, PLOT)
-    terminal.show(table(found, metric))
+    style.save(side_by_side(compared, metric), workdir / PLOTS, PLOT)
+    terminal.show(table(compared, metric))
     print(words(groups))
     print(f"results in {workdir}")
-    return found
+    return compared
 
 
 def plan(config: ConfigDict) -> None:
@@ -56,7 +56,7 @@ def groups_of(config: ConfigDict) -> list[list[Run]]:
     return same_but_for_seeds(read_runs(config.runs))
 
 
-def table(found: Sequence[Row], metric: str | None) -> Table:
+def table(compared: Sequence[Row], metric: str | None) -> Table:
     """The rows for the terminal; differences are against the first run."""
     columns = [("ms/token", "ms_per_token", ".3f"), ("speed over first", "speed_ratio", ".3f")]
     if metric:
@@ -69,7 +69,7 @@ def table(found: Sequence[Row], metric: str | None) -> Table:
             *(estimate(row, field, form) for _, field, form in columns),
             "lossless" if row["lossless"] else "lossy",
         ]
-        for row in found
+        for row in compared
     ]
     return Table(head, lines)
 
@@ -83,12 +83,12 @@ def estimate(row: Row, field: str, form: str) -> str:
 
 def words(groups: Sequence[Sequence[Run]]) -> str:
     """What was compared, and what intervals are over."""
-    runs = [each for group in groups for each in group]
-    devices = dict.fromkeys(each.device for each in runs)
+    runs = [run for group in groups for run in group]
+    devices = dict.fromkeys(run.device for run in runs)
     lines = [f"{len(runs)} runs of the same {len(runs[0].examples)} examples; 95% intervals"]
     for group in groups:
         if len(group) > 1:
-            names = ", ".join(each.name for each in group)
+            names = ", ".join(run.name for run in group)
             lines.append(f"{group[0].name}: mean and interval over {SEEDS} of {names}")
     if len(devices) > 1:
         lines.append(f"times are of different devices: {', '.join(devices)}")

@@ -131,7 +131,7 @@ def _run(name: str, results_file: Path, outputs_file: Path, trace_file: Path) ->
             key: _decoded(entry, by_strategy[key], trace[f"{key}/seconds"])
             for key, entry in strategies.items()
         }
-    sizes = {(len(each.outputs), len(each.seconds)) for each in decoded.values()}
+    sizes = {(len(strategy.outputs), len(strategy.seconds)) for strategy in decoded.values()}
     if not first or sizes != {(len(first), -(-len(first) // config["batch_size"]))}:
         raise ValueError("outputs and times are not of the same examples")
     return Run(

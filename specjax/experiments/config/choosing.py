@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from specjax.core import fields
-from specjax.core.fields import schemas
+from specjax.core.fields import config_fields
 from specjax.decoding.strategy import Method, Strategy, checked_values
 from specjax.drafting.adaptive_length import cost_field
 from specjax.errors import UserError
@@ -175,7 +175,7 @@ def methods(strategies: Mapping[str, Strategy]) -> dict[str, Method]:
 
     def method(drafter: str, cls: type) -> Method:
         def make(name: str, spec: Mapping[str, Any]) -> Strategy:
-            where, known = f"strategies.{name}.", schemas(cls)
+            where, known = f"strategies.{name}.", config_fields(cls)
             values = checked_values(where, spec, known, f"drafter {drafter!r}")
             made, _ = fields.build(cls, values)
             try:
@@ -214,18 +214,18 @@ def selection_trees(strategies: Mapping[str, Strategy], target: LanguageModel) -
     Raises:
       UserError: when a policy does not fit its strategy or the target's embeddings.
     """
-    found: dict[str, Params] = {}
+    trees: dict[str, Params] = {}
     source, width = source_of(target)
     for name, strategy in strategies.items():
         if not isinstance(strategy.drafter, Arms):
             continue
         for table in strategy.drafter.spec.resources:
             if table.startswith(_OF_POLICY):
-                shape, found[table] = policies.load(table.removeprefix(_OF_POLICY))
+                shape, trees[table] = policies.load(table.removeprefix(_OF_POLICY))
                 try:
                     policies.check(shape, strategy.drafter.names, source, width)
                 except UserError as error:
                     raise UserError(f"strategies.{name}: {error}") from None
             if table.startswith(_OF_BANDIT):
-                found[table] = strategy.drafter.chooser.rule.start(width)
-    return found
+                trees[table] = strategy.drafter.chooser.rule.start(width)
+    return trees

@@ -128,17 +128,17 @@ def model_names(config: ConfigDict) -> dict[str, str]:
     """
     if not config.target:
         raise UserError("config.target is empty; it must be a model directory or hub id")
-    found = {"target": config.target}
+    checkpoints = {"target": config.target}
     if config.drafter:
-        found["drafter"] = config.drafter
+        checkpoints["drafter"] = config.drafter
     for name, checkpoint in config.drafters.items():
-        if name in found or not checkpoint or not isinstance(checkpoint, str):
+        if name in checkpoints or not checkpoint or not isinstance(checkpoint, str):
             raise UserError(
                 f"config.drafters.{name} is {checkpoint!r}; drafters need names of their own and a"
                 " model directory or hub id"
             )
-        found[name] = checkpoint
-    return found
+        checkpoints[name] = checkpoint
+    return checkpoints
 
 
 def heads_file(config: ConfigDict) -> str:

@@ -36,8 +36,8 @@ def read_config(place: str) -> ConfigDict:
             f"config file {file!r} fails{_place(file, error)}: {_words(error)}"
         ) from None
     if not isinstance(config, ConfigDict):
-        found = f"returns {type(config).__name__}" if config is not None else "gives none"
-        raise UserError(f"config file {file!r} cannot be used, it {found}; {_MUST_BE}")
+        outcome = f"returns {type(config).__name__}" if config is not None else "gives none"
+        raise UserError(f"config file {file!r} cannot be used, it {outcome}; {_MUST_BE}")
     return config
 
 

@@ -43,13 +43,13 @@ def whole_words(name: str, model: LanguageModel, ways: int, remedy: bool = False
 
     `remedy` says whether heads of zeros may be added.
     """
-    found = undivided(model, ways)
-    if not found:
+    whole = undivided(model, ways)
+    if not whole:
         return ""
-    if found.get("heads") == found.get("kv_heads"):
-        found.pop("kv_heads", None)
-    named = _PARTS if "kv_heads" in found else _PARTS | {"heads": "heads"}
-    *first, last = [f"{count:,} {named[axis]}" for axis, count in found.items()]
+    if whole.get("heads") == whole.get("kv_heads"):
+        whole.pop("kv_heads", None)
+    named = _PARTS if "kv_heads" in whole else _PARTS | {"heads": "heads"}
+    *first, last = [f"{count:,} {named[axis]}" for axis, count in whole.items()]
     parts = f"{', '.join(first)} and {last}" if first else last
     wide = padded(model, ways)
     more = f"; config.pad_heads=True makes the heads {wide.config.num_heads}"

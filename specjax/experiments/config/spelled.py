@@ -12,7 +12,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.core.fields import schemas
+from specjax.core.fields import config_fields
 from specjax.core.registry import DRAFTERS, READERS, RULES
 from specjax.decoding.strategy import Drawing
 from specjax.experiments.config.choosing import CHOOSING
@@ -85,7 +85,7 @@ def _value(field: str, text: str) -> Any:
 def _kinds() -> dict[str, type]:
     """The kind of every field that a strategy may have."""
     classes = [entry.cls for known in (DRAFTERS, READERS, RULES) for entry in known.values()]
-    found = dict.fromkeys(NAMES, str)
+    kinds = dict.fromkeys(NAMES, str)
     for cls in (*classes, *CHOOSING.values(), Drawing):
-        found |= {name: schema.kind for name, schema in schemas(cls).items()}
-    return found
+        kinds |= {name: field.kind for name, field in config_fields(cls).items()}
+    return kinds

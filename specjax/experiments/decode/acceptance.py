@@ -29,15 +29,15 @@ def acceptances(given: str, strategies: Mapping[str, Strategy]) -> dict[str, flo
         return _measured(Path(given).expanduser(), drafting)
     if "=" not in given:
         return dict.fromkeys(drafting, _rate(given, given))
-    found = {}
+    rates = {}
     for part in given.split(","):
         name, _, value = part.strip().partition("=")
         if name not in drafting:
             raise UserError(
                 f"{_FIELD} has {name!r}; it must name strategies that draft, {', '.join(drafting)}"
             )
-        found[name] = _rate(value, given)
-    return found
+        rates[name] = _rate(value, given)
+    return rates
 
 
 def _rate(value: Any, given: str) -> float:
@@ -59,13 +59,13 @@ def _measured(file: Path, drafting: list[str]) -> dict[str, float]:
         raise UserError(f"{_FIELD} is {str(file)!r}, which is no file")
     entries = read_json(file).get("strategies")
     entries = entries if isinstance(entries, dict) else {}
-    found = {
+    rates = {
         name: _rate(entry.get("acceptance_rate"), str(file))
         for name in drafting
         if isinstance(entry := entries.get(name), dict)
     }
-    if not found:
+    if not rates:
         raise UserError(
             f"{_FIELD} is {str(file)!r}, which has measured none of {', '.join(drafting)}"
         )
-    return found
+    return rates

@@ -44,15 +44,15 @@ def load_data(config: ConfigDict, more: bool) -> Data:
     Raises:
       UserError: when they cannot be read, or the metric has no references to compare with.
     """
-    found = _task_examples(config, more) if config.task else _file_examples(config)
-    count = config.examples or len(found)
+    examples = _task_examples(config, more) if config.task else _file_examples(config)
+    count = config.examples or len(examples)
     metric = config.metric or (task_of(config.task).metric if config.task else NO_METRIC)
-    if metric_of(metric).scores and any(e.reference is None for e in found[:count]):
+    if metric_of(metric).scores and any(e.reference is None for e in examples[:count]):
         raise UserError(
             f"config.metric is {metric!r}, but not every example has a reference; "
             f"give config.reference_file, or metric {NO_METRIC!r}"
         )
-    return Data(found[:count], metric, found[count:])
+    return Data(examples[:count], metric, examples[count:])
 
 
 def stream(config: ConfigDict) -> Iterator[Example]:
@@ -64,12 +64,12 @@ def stream(config: ConfigDict) -> Iterator[Example]:
       UserError: when they cannot be read.
     """
     if config.task:
-        found = of_task.stream(config.task, source_of(config), config.examples)
+        examples = of_task.stream(config.task, source_of(config), config.examples)
     else:
-        found = itertools.islice(
+        examples = itertools.islice(
             stream_examples(*_files(config), **_json_fields(config)), config.examples or None
         )
-    for example in found:
+    for example in examples:
         yield dataclasses.replace(example, source=config.prefix + example.source)
 
 

@@ -137,12 +137,12 @@ def given_arms(where: str, choices: str, names: tuple[str, ...], examples: int) 
             " the arm of every example"
         )
     try:
-        found = json.loads(Path(choices).read_text("utf-8"))
+        arms = json.loads(Path(choices).read_text("utf-8"))
     except ValueError as error:
         raise UserError(f"{where} is {choices!r}, which is not JSON: {error}") from None
-    if not isinstance(found, list) or len(found) < examples or not set(found) <= set(names):
+    if not isinstance(arms, list) or len(arms) < examples or not set(arms) <= set(names):
         raise UserError(
             f"{where} is {choices!r}; it must list an arm, {', '.join(names)}, for each of the"
             f" {examples} examples"
         )
-    return np.array([names.index(arm) for arm in found[:examples]], np.int32)
+    return np.array([names.index(arm) for arm in arms[:examples]], np.int32)

@@ -70,8 +70,8 @@ def finish(job: Job, workdir: Path) -> dict[str, Any]:
     calls = call_times(job, batches)
     with journal(workdir / JOURNAL, job) as kept:
         say_kept(job, kept, len(batches))
-        measured = measure(job, batches, lambda: [each.take() for each in calls.values()], kept)
-        costs = {settings: each.costs() for settings, each in calls.items()}
+        measured = measure(job, batches, lambda: [times.take() for times in calls.values()], kept)
+        costs = {settings: times.costs() for settings, times in calls.items()}
         if job.config.profile_rounds:
             write_profiles(job, workdir / PROFILE)
         return results.write(job, measured, costs, workdir)
@@ -86,11 +86,11 @@ def say_kept(job: Job, kept: Journal, batches: int) -> None:
 
 def plan(config: ConfigDict) -> dict[str, Any] | None:
     """Prints what the experiment would need; on a topology returns what its compiler says."""
-    found = planning.run(config)
+    planned = planning.run(config)
     if not config.get("topology"):
         return None
     shapes = planning.shapes(config)
-    return plan_on_topology(config, shapes, found["models"], found["strategies"])
+    return plan_on_topology(config, shapes, planned["models"], planned["strategies"])
 
 
 def load_models(config: ConfigDict) -> dict[str, LoadedModel]:
@@ -182,8 +182,8 @@ def fit_tables(
 
 def output_texts(example: Example, target: LanguageModel) -> list[str]:
     """Texts of an example like those that the target decodes; a decoder-only one's has a prompt."""
-    found = [example.output] if example.output else []
-    return found if target.start_token is not None else [example.source, *found]
+    outputs = [example.output] if example.output else []
+    return outputs if target.start_token is not None else [example.source, *outputs]
 
 
 def measure(
@@ -202,20 +202,22 @@ def measure(
     repeats = job.config.repeats
     every = max(repeats * len(batches) // cost.TRIALS, 1)
     done = itertools.count(1)
-    found = {name: Measured.empty(repeats, len(batches)) for name in job.generators}
+    measured = {name: Measured.empty(repeats, len(batches)) for name in job.generators}
     shapes: dict[tuple[int, ...], list[int]] = {}
     for index, batch in enumerate(batches):
         shapes.setdefault(batch.tokens.shape, []).append(index)
-    total = len(shapes) * len(found) + repeats * len(batches)
+    total = len(shapes) * len(measured) + repeats * len(batches)
     with progress(total=total, initial=len(journal.decoded), unit="batch") as bar:
         for indices in shapes.values():
             turns = list(itertools.product(range(repeats), indices))
-            ready(job, batches[indices[0]], found, journal, bar, set(turns) <= set(journal.decoded))
+            ready(
+                job, batches[indices[0]], measured, journal, bar, set(turns) <= set(journal.decoded)
+            )
             bar.set_description("decode")
             for repeat, index in turns:
                 kept = journal.decoded.get((repeat, index))
                 decoded = kept or measure_batch(job, batches[index], repeat)
-                take_in(job, batches[index], found, repeat, index, decoded)
+                take_in(job, batches[index], measured, repeat, index, decoded)
                 if kept:
                     continue
                 journal.add(repeat, index, decoded)
@@ -223,13 +225,13 @@ def measure(
                 if next(done) % every == 0 and between:
                     between()
             release_programs()
-    return found
+    return measured
 
 
 def ready(
     job: Job,
     batch: Batch,
-    found: dict[str, Measured],
+    measured: dict[str, Measured],
     journal: Journal,
     bar: tqdm,
     decoded: bool,
@@ -242,7 +244,7 @@ def ready(
     else:
         seconds = warm_up(job, batch, bar)
         journal.add_compiled(width, seconds)
-    for name, entry in found.items():
+    for name, entry in measured.items():
         entry.compile_seconds += seconds[name]
 
 
@@ -286,15 +288,15 @@ def measure_batch(job: Job, batch: Batch, repeat: int) -> dict[str, Decoded]:
 def take_in(
     job: Job,
     batch: Batch,
-    found: dict[str, Measured],
+    measured: dict[str, Measured],
     repeat: int,
     index: int,
     decoded: dict[str, Decoded],
 ) -> None:
-    """Adds what all strategies gave for a batch to what is found, and to what guides know."""
-    for name, each in decoded.items():
-        found[name].add(repeat, index, batch.rows, each)
-        job.guides[name].learn(repeat, batch, each.lesson)
+    """Adds what all strategies gave for a batch to what is measured, and to what guides know."""
+    for name, output in decoded.items():
+        measured[name].add(repeat, index, batch.rows, output)
+        job.guides[name].learn(repeat, batch, output.lesson)
 
 
 def timed(
@@ -343,7 +345,7 @@ def _group_times(
         capacity=decoder.buffer(widest),
         sampling=sampling(*settings),
     )
-    widths = {width for each in group for width in each.target_widths}
+    widths = {width for strategy in group for width in strategy.target_widths}
     return cost.call_times(watch, group, decoder.target, widths, sparse=sparse)
 
 

@@ -48,7 +48,7 @@ class Journal:
 
     def add(self, repeat: int, batch: int, decoded: Mapping[str, Decoded]) -> None:
         """Keeps what all strategies gave for a batch."""
-        entries = {name: _entry(each) for name, each in decoded.items()}
+        entries = {name: _entry(output) for name, output in decoded.items()}
         self._write({"repeat": repeat, "batch": batch, "strategies": entries})
 
     def add_compiled(self, width: int, seconds: Mapping[str, float]) -> None:
@@ -71,8 +71,8 @@ def journal(file: Path, job: Job) -> Iterator[Journal]:
       UserError: when it is damaged.
     """
     run = json.loads(json.dumps(identity(job)))
-    found = hosts.from_first(whole_lines(file) if hosts.is_first() else [])
-    rows = found[1:] if found and found[0] == run else []
+    entries = hosts.from_first(whole_lines(file) if hosts.is_first() else [])
+    rows = entries[1:] if entries and entries[0] == run else []
     if not hosts.is_first():
         yield _read(rows)
         return
@@ -100,8 +100,8 @@ def identity(job: Job) -> dict[str, Any]:
 def _texts(value: Any) -> Iterator[str]:
     """All texts in a config that are not empty: some name files."""
     if isinstance(value, Mapping):
-        for each in value.values():
-            yield from _texts(each)
+        for inner in value.values():
+            yield from _texts(inner)
     elif isinstance(value, str) and value:
         yield value
 
@@ -113,7 +113,7 @@ def _stamps(path: Path) -> dict[str, tuple[int, int]]:
         stats = {file.name: file.stat() for file in sorted(files)}
     except (OSError, ValueError):
         return {}
-    return {name: (found.st_size, found.st_mtime_ns) for name, found in stats.items()}
+    return {name: (stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
 
 
 def _read(rows: list[dict[str, Any]]) -> Journal:
@@ -123,7 +123,7 @@ def _read(rows: list[dict[str, Any]]) -> Journal:
             made.compiled[row["width"]] = row["seconds"]
         else:
             entries = row["strategies"].items()
-            made.decoded[row["repeat"], row["batch"]] = {n: _decoded(each) for n, each in entries}
+            made.decoded[row["repeat"], row["batch"]] = {n: _decoded(entry) for n, entry in entries}
     return made
 
 
@@ -158,5 +158,5 @@ def _pack(arrays: Mapping[str, Any]) -> str:
 def _unpack(text: str) -> Arrays:
     if not text:
         return {}
-    with np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False) as found:
-        return dict(found)
+    with np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False) as arrays:
+        return dict(arrays)

@@ -26,16 +26,16 @@ def first_look(job: Job) -> None:
         return
     alone = baseline_of(job.strategies[name], job.strategies)
     batch = job.batches()[0]
-    generators = {each: job.generators[each] for each in (alone, name)}
+    generators = {strategy: job.generators[strategy] for strategy in (alone, name)}
     few = dataclasses.replace(job, generators=generators)
     with progress(total=len(few.generators), unit="program") as bar:
         warm_up(few, batch, bar)
-    took: dict[str, list[float]] = {each: [] for each in few.generators}
+    took: dict[str, list[float]] = {strategy: [] for strategy in few.generators}
     for _ in range(TURNS):
-        for each, generator in few.generators.items():
-            told = job.guides[each].told(0, batch)
+        for strategy, generator in few.generators.items():
+            told = job.guides[strategy].told(0, batch)
             seconds, rows, _ = timed(generator, batch, job.config.seed, **told)
-            took[each].append(seconds)
+            took[strategy].append(seconds)
     slow, fast = (statistics.median(seconds) for seconds in took.values())
     print(f"first look: {job.examples[0].source}")
     print(f"         -> {job.generators[name].decode(rows[:1])[0]}")
@@ -53,5 +53,5 @@ def shown(strategies: Mapping[str, Strategy]) -> str | None:
         one = strategies[name]
         return one.greedy and one.lossless, bool(one.drafter.spec.models), one.drafter.spec.width
 
-    drafting = [name for name, each in strategies.items() if not each.autoregressive]
+    drafting = [name for name, strategy in strategies.items() if not strategy.autoregressive]
     return max(drafting, key=rank, default=None)

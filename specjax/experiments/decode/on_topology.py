@@ -60,20 +60,20 @@ def plan_on_topology(
     topology = described(config.topology)
     mesh = topology.mesh(config.mesh.to_dict(), part_of(config))
     show_topology(topology)
-    found: dict[str, dict[str, Any]] = {}
+    entries: dict[str, dict[str, Any]] = {}
     for name in strategies:
         print(f"compiling {name}", flush=True)
         decoder, lowered = lowered_decode(config, models, strategies, name, mesh)
-        found[name] = compiled_entry(config, decoder, lowered, plans, topology)
-    for name, entry in found.items():
-        entry |= prediction(name, found, strategies, rates)
-    print(table(found))
+        entries[name] = compiled_entry(config, decoder, lowered, plans, topology)
+    for name, entry in entries.items():
+        entry |= prediction(name, entries, strategies, rates)
+    print(table(entries))
     return {
         "topology": topology.name,
         "devices": len(topology.devices),
         "chip": dataclasses.asdict(topology.chip),
         "config": config.to_dict(),
-        "strategies": found,
+        "strategies": entries,
     }
 
 
@@ -101,7 +101,7 @@ def compiled_entry(
         "collectives": said.collectives,
         "loops_in_a_round": said.loops,
         "float32_products": said.wide_products,
-        "weights": {tree: dataclasses.asdict(each) for tree, each in said.weights.items()},
+        "weights": {tree: dataclasses.asdict(reads) for tree, reads in said.weights.items()},
         "round": round_entry(config, decoder, said, plans, topology),
     }
 
@@ -133,11 +133,11 @@ def round_entry(
     cached = config.max_new_tokens
     if decoder.target_model.start_token is None:
         cached += config.max_prompt_tokens
-    found = round_of(calls, shares, cached, config.max_prompt_tokens)
-    more = sum(each.of(1) for name, each in said.weights.items() if name not in shares)
-    found = Round(found.bytes + more, found.operations)
-    seconds = found.seconds(topology.chip)
-    return {"bytes": found.bytes, "operations": found.operations, "ms": seconds * 1e3}
+    work = round_of(calls, shares, cached, config.max_prompt_tokens)
+    more = sum(reads.of(1) for name, reads in said.weights.items() if name not in shares)
+    work = Round(work.bytes + more, work.operations)
+    seconds = work.seconds(topology.chip)
+    return {"bytes": work.bytes, "operations": work.operations, "ms": seconds * 1e3}
 
 
 def prediction(
@@ -148,12 +148,12 @@ def prediction(
 ) -> dict[str, Any]:
     """Tokens of a round and speedup over the baseline, as far as acceptance is known."""
     baseline = baseline_of(strategies[name], dict(strategies))
-    took, base = (entries[each].get("round") for each in (name, baseline))
-    found = {"acceptance": None, "tokens_per_round": None, "speedup": None, "baseline": baseline}
+    took, base = (entries[strategy].get("round") for strategy in (name, baseline))
+    entry = {"acceptance": None, "tokens_per_round": None, "speedup": None, "baseline": baseline}
     if name not in rates or not took or not base:
-        return found
+        return entry
     width = strategies[name].drafter.spec.width
-    return found | {
+    return entry | {
         "acceptance": rates[name],
         "tokens_per_round": float(expected_tokens(rates[name], width)),
         "speedup": speedup(rates[name], width, took["ms"], base["ms"]),

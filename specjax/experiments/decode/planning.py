@@ -57,29 +57,29 @@ def shapes(config: ConfigDict) -> dict[str, LanguageModel]:
     """Every model of the config by its name, without weights, its heads padded if asked for."""
     dtype = checkpoint_dtype(config)
     ignored = {"ignore_generation_config": config.ignore_generation_config}
-    found = {name: describe(at, dtype, **ignored) for name, at in model_names(config).items()}
+    models = {name: describe(at, dtype, **ignored) for name, at in model_names(config).items()}
     if not config.pad_heads:
-        return found
-    return {name: padded(model, ways_of(config, name)) for name, model in found.items()}
+        return models
+    return {name: padded(model, ways_of(config, name)) for name, model in models.items()}
 
 
 def plan(
-    config: ConfigDict, checkpoints: Mapping[str, str], found: Mapping[str, LanguageModel]
+    config: ConfigDict, checkpoints: Mapping[str, str], models: Mapping[str, LanguageModel]
 ) -> dict[str, Any]:
     """Prints and returns models, memory per device and strategies."""
     mesh = dict(zip(AXES, axis_sizes(config.mesh.to_dict()), strict=True))
-    width = min(model.vocab_size for model in found.values())
+    width = min(model.vocab_size for model in models.values())
     strategies = load_strategies(config)
     capacity = config.max_new_tokens + max(s.drafter.spec.width for s in strategies.values()) + 2
     plans = {
         name: plan_model(checkpoints[name], model, config, mesh, capacity, ways_of(config, name))
-        for name, model in found.items()
+        for name, model in models.items()
     }
     invariant = common_width(config, strategies)
     for strategy in strategies.values():
-        trace(found, strategy, config, width, invariant)
+        trace(models, strategy, config, width, invariant)
     show(config, mesh, plans, strategies)
-    for name, model in found.items():
+    for name, model in models.items():
         if line := whole_words(name, model, ways_of(config, name), remedy=True):
             print(line)
     return {"models": plans, "strategies": strategies}

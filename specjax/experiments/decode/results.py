@@ -29,7 +29,7 @@ from specjax.metrics.groups import by_group, with_speedups
 from specjax.metrics.metric import metric_of
 from specjax.metrics.operations import operations, shape_of
 from specjax.metrics.text import rounds_of_text
-from specjax.metrics.ties import near_ties, split
+from specjax.metrics.ties import divergence, near_ties
 from specjax.metrics.traces import Rounds, acceptance, round_figures, rounds_of
 from specjax.reporting.exports import write_tables
 from specjax.reporting.report import write_report
@@ -80,7 +80,7 @@ def write(
 
 def cost_entries(costs: dict[Settings, Costs], target: str) -> dict[str, Any]:
     """What was measured, by sampling settings and model."""
-    return {label(settings): each.entries(target) for settings, each in costs.items()}
+    return {label(settings): measured.entries(target) for settings, measured in costs.items()}
 
 
 def label(settings: Settings) -> str:
@@ -95,7 +95,9 @@ def label(settings: Settings) -> str:
 def one_token_steps(costs: dict[Settings, Costs]) -> dict[str, float]:
     """Milliseconds of every model's one-token call, greedy wherever that was timed."""
     sampled_first = sorted(costs, reverse=True)
-    return {part: ms for each in sampled_first for part, ms in costs[each].one_token.items()}
+    return {
+        part: ms for settings in sampled_first for part, ms in costs[settings].one_token.items()
+    }
 
 
 def models(job: Job, steps: dict[str, float]) -> dict[str, Any]:
@@ -216,7 +218,10 @@ def speedup_bounds(entry: Measured, base: Measured, seed: int) -> dict[str, floa
     drawn = draws(len(entry.rows), seed)
     if drawn is None or entry is base:
         return {"speedup_low": None, "speedup_high": None}
-    times = (drawn_times(drawn, each.batch_seconds, each.batch_tokens) for each in (base, entry))
+    times = (
+        drawn_times(drawn, measured.batch_seconds, measured.batch_tokens)
+        for measured in (base, entry)
+    )
     low, high = interval(next(times) / next(times))
     return {"speedup_low": low, "speedup_high": high}
 
@@ -252,20 +257,20 @@ def rooflines(job: Job, alone: Rounds, steps: dict[str, float]) -> dict[str, Any
 def texts(job: Job, measured: dict[str, Measured]) -> list[dict[str, Any]]:
     """A few texts round by round: the first example under every strategy, then the second, ..."""
     drafting = [name for name, strategy in job.strategies.items() if not strategy.autoregressive]
-    found = []
+    entries = []
     pairs = itertools.product(range(len(job.examples)), drafting)
     for index, name in itertools.islice(pairs, TEXTS):
         batch, row = divmod(index, job.config.batch_size)
         generation, _ = measured[name].traces[batch]
         decoder, tokenizer = job.generators[name].decoder, job.models["target"].tokenizer
-        found.append(
+        entries.append(
             {
                 "source": job.examples[index].source,
                 "strategy": name,
                 "rounds": rounds_of_text(generation, row, decoder, tokenizer),
             }
         )
-    return found
+    return entries
 
 
 def groups(job: Job, measured: dict[str, Measured]) -> dict[str, Any]:
@@ -274,12 +279,12 @@ def groups(job: Job, measured: dict[str, Measured]) -> dict[str, Any]:
     if None in names:
         return {}
     alone = job.config.batch_size == 1  # else rows of several groups share their seconds
-    found = {
+    figures = {
         name: by_group(names, rounds_of(entry.traces), entry.batch_seconds if alone else None)
         for name, entry in measured.items()
     }
-    bases = {name: found[baseline_of(job.strategies[name], job.strategies)] for name in measured}
-    return with_speedups(found, bases)
+    bases = {name: figures[baseline_of(job.strategies[name], job.strategies)] for name in measured}
+    return with_speedups(figures, bases)
 
 
 def token_count(entry: Measured) -> int:
@@ -334,10 +339,10 @@ def differences(
     if not (strategy.greedy and strategy.lossless):
         return {"differing": None, "near_ties": None}
     rows = zip(job.prompts, entry.tokens, base.tokens, strict=True)
-    splits = [found for found in itertools.starmap(split, rows) if found]
+    parted = list(filter(None, itertools.starmap(divergence, rows)))
     model = job.generators[BASELINE].decoder.target_model
-    given = model, job.models["target"].params, splits, checkpoint_dtype(job.config)
-    return {"differing": len(splits), "near_ties": near_ties(*given)}
+    given = model, job.models["target"].params, parted, checkpoint_dtype(job.config)
+    return {"differing": len(parted), "near_ties": near_ties(*given)}
 
 
 def quality(job: Job, outputs: list[str]) -> dict[str, float]:

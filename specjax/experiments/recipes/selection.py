@@ -90,15 +90,20 @@ def choices(
     their strategies are left out.
     """
     names = sorted(arms)  # as in a policy
-    found = {"autoregressive": AUTOREGRESSIVE, **arms}
+    strategies = {"autoregressive": AUTOREGRESSIVE, **arms}
     if policy:
-        found["policy_greedy"] = {"drafter": "selected", "policy": policy, "mode": "greedy"}
-        found["policy_dynamic"] = {"drafter": "selected", "policy": policy, "mode": "dynamic"}
+        strategies["policy_greedy"] = {"drafter": "selected", "policy": policy, "mode": "greedy"}
+        strategies["policy_dynamic"] = {"drafter": "selected", "policy": policy, "mode": "dynamic"}
     if oracle:
-        found["oracle"] = {"drafter": "selected", "arms": names, "mode": "fixed", "choices": oracle}
-    found["random"] = {"drafter": "selected", "arms": names, "mode": "random"}
-    found["online"] = {"drafter": "selected", "arms": names, "mode": "online"}
-    return found
+        strategies["oracle"] = {
+            "drafter": "selected",
+            "arms": names,
+            "mode": "fixed",
+            "choices": oracle,
+        }
+    strategies["random"] = {"drafter": "selected", "arms": names, "mode": "random"}
+    strategies["online"] = {"drafter": "selected", "arms": names, "mode": "online"}
+    return strategies
 
 
 _SETTINGS = {"policy": str, "oracle": str, "temperature": float, "length": int, "task": str}
@@ -123,21 +128,21 @@ def spelled_choices(
     settings = defaults | _spelled(words, allowed)
     guides = {name: settings.pop(name, "") for name in ("policy", "oracle")}
     how = {name: settings.pop(name) for name in ("temperature", "length") if name in settings}
-    drafters, found = spelled_arms(arms, **how)
-    return drafters, choices(found, **guides), settings
+    drafters, strategies = spelled_arms(arms, **how)
+    return drafters, choices(strategies, **guides), settings
 
 
 def _spelled(words: str, allowed: tuple[str, ...]) -> dict[str, Any]:
-    found = {}
+    settings = {}
     for word in filter(None, words.split(",")):
         name, _, value = word.partition("=")
         try:
             if name not in allowed:
                 raise ValueError
-            found[name] = _SETTINGS[name](value)
+            settings[name] = _SETTINGS[name](value)
         except ValueError:
             raise UserError(
                 f"settings are {words!r}, with {word!r}; they are {', '.join(allowed)}, as"
                 " name=value"
             ) from None
-    return found
+    return settings

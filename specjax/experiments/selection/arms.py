@@ -44,21 +44,21 @@ def arms_of(config: ConfigDict, models: Mapping[str, LanguageModel]) -> dict[str
     Raises:
       UserError: when a strategy cannot be used or be an arm.
     """
-    found = {
+    arms = {
         name: _arm(name, from_config(name, spec), models)
         for name, spec in config.strategies.items()
     }
-    if len(found) < 2 or ALONE in found:
+    if len(arms) < 2 or ALONE in arms:
         raise UserError(
-            f"config.strategies has {', '.join(found) or 'nothing'}; it must have at least two"
+            f"config.strategies has {', '.join(arms) or 'nothing'}; it must have at least two"
             f" arms, none of them called {ALONE!r}"
         )
-    if len({arm.strategy.settings for arm in found.values()}) > 1:
+    if len({arm.strategy.settings for arm in arms.values()}) > 1:
         raise UserError(
             "config.strategies differ in temperature, top_k or top_p; arms must share them, so that"
             " they differ in speed only"
         )
-    return found
+    return arms
 
 
 def writers_of(arms: Mapping[str, StrategyArm], target: LanguageModel) -> list[Writer]:

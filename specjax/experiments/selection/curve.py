@@ -136,13 +136,13 @@ def curve_rows(study: Study, bar: tqdm) -> tuple[list[Row], dict[str, Any]]:
         for seed in range(study.seeds):
             order = np.random.default_rng(seed).permutation(len(study.split.train))
             params = trained(made, study.settings, study.split.train.take(order[:size]), seed)
-            found = worth(params, study.split.test, study.reward)[ALL]
-            fields = [field for field in ("reward", "speedup") if field in found]
-            figures = {f"{way}_{f}": found[f][way] for f in fields for way in (GREEDY, DYNAMIC)}
+            judged = worth(params, study.split.test, study.reward)[ALL]
+            fields = [field for field in ("reward", "speedup") if field in judged]
+            figures = {f"{way}_{f}": judged[f][way] for f in fields for way in (GREEDY, DYNAMIC)}
             rows.append({"queries": size, "seed": seed, **figures})
             bar.update()
     levels = {
-        field: {way: value for way, value in found[field].items() if way not in (GREEDY, DYNAMIC)}
+        field: {way: value for way, value in judged[field].items() if way not in (GREEDY, DYNAMIC)}
         for field in fields
     }
     return rows, levels

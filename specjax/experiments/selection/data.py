@@ -178,13 +178,13 @@ def table(rows: list[dict[str, Any]], arms: list[str]) -> str:
     timed = data.SECONDS in rows[0]
     head = ["task", "queries", *(f"{arm} {ROUGE_L}" for arm in arms)]
     head += [f"{arm} ms/token" for arm in (*arms, data.ALONE) if timed]
-    found = []
+    lines = []
     for task in dict.fromkeys(row["task"] for row in rows):
         own = [row for row in rows if row["task"] == task]
         cells = [_mean(row[ROUGE_L][arm] for row in own) for arm in arms]
         cells += [_ms_per_token(own, arm) for arm in (*arms, data.ALONE) if timed]
-        found.append([task, str(len(own)), *cells])
-    return aligned(head, found)
+        lines.append([task, str(len(own)), *cells])
+    return aligned(head, lines)
 
 
 def _mean(values: Any) -> str:

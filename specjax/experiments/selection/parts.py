@@ -80,14 +80,16 @@ def prepare(config: ConfigDict) -> Job:
     arms = arms_of(config, {name: entry.model for name, entry in models.items()})
     queries: list[Query] = []
     for name, task in config.tasks.items():
-        found = _queries(name, task, models[TARGET].tokenizer)
-        kept = [query for query in found if len(query.ids) <= config.max_prompt_tokens]
+        offered = _queries(name, task, models[TARGET].tokenizer)
+        kept = [query for query in offered if len(query.ids) <= config.max_prompt_tokens]
         if not kept:
             raise UserError(
                 f"config.tasks.{name} has no prompt of at most config.max_prompt_tokens,"
                 f" {config.max_prompt_tokens}"
             )
-        print(f"task {name}: {len(kept)} queries, {len(found) - len(kept)} too long ones left out")
+        print(
+            f"task {name}: {len(kept)} queries, {len(offered) - len(kept)} too long ones left out"
+        )
         queries += kept
     return Job(config, models, arms, queries)
 
@@ -106,24 +108,24 @@ def arm_generators(job: Job) -> dict[str, Generator]:
     drafters = {name: entry for name, entry in job.models.items() if name != TARGET}
     settings = next(iter(job.arms.values())).strategy.settings
     alone = autoregressive(**dict(zip(("temperature", "top_k", "top_p"), settings, strict=True)))
-    found = {ALONE: job.generator(job.target, {}, alone)}
+    generators = {ALONE: job.generator(job.target, {}, alone)}
     for name, arm in job.arms.items():
         if not arm.strategy.autoregressive:
-            found[name] = job.generator(job.target, drafters, arm.strategy)
-    return found
+            generators[name] = job.generator(job.target, drafters, arm.strategy)
+    return generators
 
 
 def writer_generators(job: Job) -> dict[Writer, Generator]:
     """Every model that writes by itself."""
-    found = {}
+    generators = {}
     for writer in writers_of(job.arms, job.target.model):
         # The first layers of a model run on its own parameters, the others are not looked at.
         model = dataclasses.replace(
             job.models[writer.weights], model=writer.model, tokenizer=job.target.tokenizer
         )
         strategy = autoregressive(temperature=writer.temperature)
-        found[writer] = job.generator(model, {}, strategy)
-    return found
+        generators[writer] = job.generator(model, {}, strategy)
+    return generators
 
 
 def written(job: Job, writer: Writer, generator: Generator, workdir: Path) -> list[list[int]]:
@@ -145,7 +147,7 @@ def embedded(job: Job, workdir: Path) -> np.ndarray:
     (workdir / EMBEDDED).mkdir(exist_ok=True)
     order = sorted(range(len(job.queries)), key=lambda i: -len(job.queries[i].ids))
     width = features.source_of(job.target.model)[1]
-    found = np.zeros((len(order), width), np.float32)
+    embeddings = np.zeros((len(order), width), np.float32)
     with progress(total=len(order), desc="embeddings", unit="query") as bar:
         for start in range(0, len(order), PART):
             part = order[start : start + PART]
@@ -153,23 +155,23 @@ def embedded(job: Job, workdir: Path) -> np.ndarray:
             if not file.exists():
                 save_tree({"embeddings": _embeddings(job, part)}, file)
             like = jax.ShapeDtypeStruct((len(part), width), np.float32)
-            found[part] = load_tree(file, {"embeddings": like}, "embeddings", "the config")[
+            embeddings[part] = load_tree(file, {"embeddings": like}, "embeddings", "the config")[
                 "embeddings"
             ]
             bar.update(len(part))
-    return found
+    return embeddings
 
 
 def _embeddings(job: Job, part: list[int]) -> np.ndarray:
     size, bucket, model = job.config.batch_size, job.config.bucket, job.target.model
-    found = []
+    blocks = []
     for start in range(0, len(part), size):
         ids = [job.queries[index].ids for index in part[start : start + size]]
         batch = make_batch(ids, size, first=0, pad=model.pad, bucket=bucket, limit=0)
         made = features.embeddings(model, job.target.params, batch)
-        found.append(np.asarray(made)[: batch.rows])
+        blocks.append(np.asarray(made)[: batch.rows])
         release_programs()
-    return np.concatenate(found)
+    return np.concatenate(blocks)
 
 
 def rows(
@@ -181,21 +183,21 @@ def rows(
     texts = {
         name: tokenizer.batch_decode(made, skip_special_tokens=True) for name, made in plain.items()
     }
-    found = []
+    lines = []
     for index, query in enumerate(progress(job.queries, desc="agreement", unit="query")):
         row = {"id": query.id, "task": query.task, "text": query.text}
         row["reference"] = query.reference
         row["outputs"] = {name: texts[name][index] for name in plain}
         row[ROUGE_L], row[TOKEN_LCS] = {}, {}
-        for arm, each in job.arms.items():
-            if each.writer is None:
-                row[ROUGE_L][arm] = row[TOKEN_LCS][arm] = None
+        for name, arm in job.arms.items():
+            if arm.writer is None:
+                row[ROUGE_L][name] = row[TOKEN_LCS][name] = None
                 continue
-            name = each.writer.name
-            row[ROUGE_L][arm] = rouge_l(texts[TARGET][index], texts[name][index])
-            row[TOKEN_LCS][arm] = token_lcs(plain[TARGET][index], plain[name][index])
-        found.append(row | _times(job, times[index]) if times else row)
-    return found
+            writer = arm.writer.name
+            row[ROUGE_L][name] = rouge_l(texts[TARGET][index], texts[writer][index])
+            row[TOKEN_LCS][name] = token_lcs(plain[TARGET][index], plain[writer][index])
+        lines.append(row | _times(job, times[index]) if times else row)
+    return lines
 
 
 def _plain(job: Job, made: list[list[int]]) -> list[list[int]]:

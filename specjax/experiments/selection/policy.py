@@ -170,24 +170,24 @@ def read(config: ConfigDict) -> Split:
     check_numbers(config, {"heldout": _HELD_OUT})
     if not config.data:
         raise UserError("config.data is empty; it must be a folder that select_data has made")
-    found = data.load(config.data)
-    found = found.only(config.arms or found.arms)
-    if len(found.arms) < 2:
+    queries = data.load(config.data)
+    queries = queries.only(config.arms or queries.arms)
+    if len(queries.arms) < 2:
         raise UserError(f"config.arms is {tuple(config.arms)!r}; it must name at least two arms")
     if config.test:
-        return Split(found, _matching(found, data.load(config.test).only(found.arms)))
-    order = np.random.default_rng(config.seed).permutation(len(found))
-    count = round(config.heldout * len(found))
-    if not 0 < count < len(found):
+        return Split(queries, _matching(queries, data.load(config.test).only(queries.arms)))
+    order = np.random.default_rng(config.seed).permutation(len(queries))
+    count = round(config.heldout * len(queries))
+    if not 0 < count < len(queries):
         raise UserError(
-            f"config.heldout is {config.heldout!r} of {len(found)} queries; it must leave some on"
+            f"config.heldout is {config.heldout!r} of {len(queries)} queries; it must leave some on"
             " both sides"
         )
-    return Split(found.take(order[count:]), found.take(order[:count]))
+    return Split(queries.take(order[count:]), queries.take(order[:count]))
 
 
 def _matching(train: Queries, test: Queries) -> Queries:
-    mine, its = ((each.source, each.embeddings.shape[1]) for each in (train, test))
+    mine, its = ((queries.source, queries.embeddings.shape[1]) for queries in (train, test))
     if mine != its:
         raise UserError(
             f"config.test has embeddings {its[0]} of width {its[1]}; config.data has {mine[0]} of"

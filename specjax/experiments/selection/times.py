@@ -70,12 +70,12 @@ def measured(
 def _decode(
     generators: Mapping[str, Generator], batch: Batch, repeats: int, seed: int
 ) -> dict[str, dict[str, Any]]:
-    found: dict[str, list[tuple[float, int]]] = {name: [] for name in generators}
+    timings: dict[str, list[tuple[float, int]]] = {name: [] for name in generators}
     for _ in range(repeats):
         for name, generator in generators.items():
             seconds, rows, _ = timed(generator, batch, seed)
-            found[name].append((seconds, len(rows[0])))
+            timings[name].append((seconds, len(rows[0])))
     return {
-        SECONDS: {name: median(s for s, _ in each) for name, each in found.items()},
-        TOKENS: {name: each[0][1] for name, each in found.items()},
+        SECONDS: {name: median(s for s, _ in pairs) for name, pairs in timings.items()},
+        TOKENS: {name: pairs[0][1] for name, pairs in timings.items()},
     }

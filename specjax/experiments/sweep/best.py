@@ -63,13 +63,13 @@ def best_table(choices: Sequence[Line], words: str, metric: str) -> str:
     head = ["strategy", "loss", "speed", metric, "change", "point"]
     rows = [
         [
-            each["strategy"],
-            each["loss"],
-            cell(each["speed"], ".2f"),
-            cell(each[metric], ".2f"),
-            cell(each["change"], "+.2f"),
-            each["point"] or "-",
+            choice["strategy"],
+            choice["loss"],
+            cell(choice["speed"], ".2f"),
+            cell(choice[metric], ".2f"),
+            cell(choice["change"], "+.2f"),
+            choice["point"] or "-",
         ]
-        for each in choices
+        for choice in choices
     ]
     return f"best {words}\n{aligned(head, rows)}"

@@ -54,8 +54,8 @@ class Point:
     @property
     def models(self) -> str:
         """Equal for points that can share loaded models."""
-        found = self.config.to_dict()
-        return json.dumps([found[field] for field in MODEL_FIELDS], sort_keys=True)
+        values = self.config.to_dict()
+        return json.dumps([values[field] for field in MODEL_FIELDS], sort_keys=True)
 
 
 def points(config: ConfigDict) -> list[Point]:
@@ -72,14 +72,14 @@ def points(config: ConfigDict) -> list[Point]:
     check_count("config.grid", *fields)
     changes = combinations(grid, config.strategies, config.get("apart", False))
     names = folder_names([fields for fields, _ in changes])
-    found = [
+    all_points = [
         Point(name, fields, changed(base, fields, strategies))
         for name, (fields, strategies) in zip(names, changes, strict=True)
     ]
-    for point in found:
+    for point in all_points:
         check_point(point)
-    order = {point.models: index for index, point in reversed(list(enumerate(found)))}
-    return sorted(found, key=lambda point: order[point.models])
+    order = {point.models: index for index, point in reversed(list(enumerate(all_points)))}
+    return sorted(all_points, key=lambda point: order[point.models])
 
 
 def check_count(field: str, *grids: Mapping[str, Sequence[Any]]) -> None:
@@ -162,7 +162,7 @@ def flat_grid(grid: ConfigDict) -> dict[str, tuple[Any, ...]]:
     """
     if not grid:
         raise UserError("config.grid is empty; it must give values to at least one field")
-    found: dict[str, tuple[Any, ...]] = {}
+    flat: dict[str, tuple[Any, ...]] = {}
 
     def gather(node: ConfigDict, path: str) -> None:
         for name, value in node.items():
@@ -170,14 +170,14 @@ def flat_grid(grid: ConfigDict) -> dict[str, tuple[Any, ...]]:
             if isinstance(value, ConfigDict):
                 gather(value, field)
             elif isinstance(value, (list, tuple)) and len(value):
-                found[field] = tuple(value)
+                flat[field] = tuple(value)
             else:
                 raise UserError(
                     f"config.grid.{field} is {value!r}; it must be a list of at least one value"
                 )
 
     gather(grid, "")
-    return found
+    return flat
 
 
 def parse_grid(words: Sequence[str]) -> dict[str, tuple[Any, ...]]:
@@ -186,15 +186,15 @@ def parse_grid(words: Sequence[str]) -> dict[str, tuple[Any, ...]]:
     Raises:
       UserError: when there is no field or no value.
     """
-    found = {}
-    for each in words:
-        field, equals, values = each.partition("=")
+    grid = {}
+    for word in words:
+        field, equals, values = word.partition("=")
         if not (field and equals and values):
             raise UserError(
-                f"{each!r} behind the base config is not a field; it must be field=value,value"
+                f"{word!r} behind the base config is not a field; it must be field=value,value"
             )
-        found[field.strip()] = tuple(_parsed(value.strip()) for value in values.split(","))
-    return found
+        grid[field.strip()] = tuple(_parsed(value.strip()) for value in values.split(","))
+    return grid
 
 
 def _parsed(value: str) -> Any:
@@ -268,15 +268,15 @@ def folder_names(changes: Sequence[Mapping[str, Any]]) -> list[str]:
     Independent of the other points as far as possible: a grid may grow between runs.
     """
     plain = [
-        _NO_WORDS.sub("_", ",".join(f"{_short(field)}={_word(x)}" for field, x in each.items()))
-        for each in changes
+        _NO_WORDS.sub("_", ",".join(f"{_short(field)}={_word(x)}" for field, x in change.items()))
+        for change in changes
     ]
     folded = [name.lower() for name in plain]
     return [
         name
         if folded.count(name.lower()) == 1 and len(name) <= _LONGEST
-        else f"{name[:_LONGEST]}-{_digest(each)}"
-        for name, each in zip(plain, changes, strict=True)
+        else f"{name[:_LONGEST]}-{_digest(change)}"
+        for name, change in zip(plain, changes, strict=True)
     ]
 
 

@@ -59,12 +59,12 @@ def run(config: ConfigDict, workdir: Path) -> list[Row]:
     Raises:
       UserError: when the base config or the grid cannot be used.
     """
-    found = points(config)
+    all_points = points(config)
     (workdir / RUNS).mkdir(parents=True, exist_ok=True)
     rows = {}
     models: dict[str, LoadedModel] = {}
     loaded = ""
-    with progress(found, unit="point") as bar:
+    with progress(all_points, unit="point") as bar:
         for point in bar:
             bar.set_description(point.label)
             folder = workdir / RUNS / point.name
@@ -84,7 +84,7 @@ def run(config: ConfigDict, workdir: Path) -> list[Row]:
                     bar.write(f"{point.label} failed: {error}")
             rows[point.name] = row(point, results, error)
             write_jsonl(workdir / ROWS, list(rows.values()))
-    write_summary(list(rows.values()), found, workdir)
+    write_summary(list(rows.values()), all_points, workdir)
     return list(rows.values())
 
 
@@ -94,20 +94,20 @@ def plan(config: ConfigDict) -> None:
     Raises:
       UserError: when the base config or the grid cannot be used.
     """
-    found = points(config)
-    sets = list(dict.fromkeys(point.models for point in found))
-    print(f"{len(found)} runs; models are loaded {len(sets)} time(s)")
-    fields = list(dict.fromkeys(field for point in found for field in point.fields))
+    all_points = points(config)
+    sets = list(dict.fromkeys(point.models for point in all_points))
+    print(f"{len(all_points)} runs; models are loaded {len(sets)} time(s)")
+    fields = list(dict.fromkeys(field for point in all_points for field in point.fields))
     lines = [
         [
             point.name,
             *(repr(point.fields[field]) if field in point.fields else "-" for field in fields),
             str(sets.index(point.models) + 1),
         ]
-        for point in found
+        for point in all_points
     ]
     print(aligned(["folder in runs/", *fields, "models"], lines))
-    names = dict.fromkeys(name for point in found for name in point.config.strategies)
+    names = dict.fromkeys(name for point in all_points for name in point.config.strategies)
     print(f"strategies: {', '.join(names)}")
 
 
@@ -141,20 +141,26 @@ def row(point: Point, results: dict[str, Any] | None, error: str | None) -> Row:
     return {"point": point.name, "fields": point.fields, "error": error, "strategies": figures}
 
 
-def write_summary(rows: Sequence[Row], found: Sequence[Point], workdir: Path) -> None:
+def write_summary(rows: Sequence[Row], all_points: Sequence[Point], workdir: Path) -> None:
     """Writes sweep.csv and the Pareto plots; prints the table."""
     lines = [
-        {"point": each["point"], "label": point.label, "strategy": name, **each["fields"], **entry}
-        for each, point in zip(rows, found, strict=True)
-        for name, entry in each["strategies"].items()
+        {
+            "point": outcome["point"],
+            "label": point.label,
+            "strategy": name,
+            **outcome["fields"],
+            **entry,
+        }
+        for outcome, point in zip(rows, all_points, strict=True)
+        for name, entry in outcome["strategies"].items()
     ]
-    failed = [each for each in rows if each["error"]]
+    failed = [outcome for outcome in rows if outcome["error"]]
     print(f"{len(rows) - len(failed)} of {len(rows)} runs in {workdir}")
-    for each in failed:
-        print(f"failed: {each['point']}: {each['error']}")
+    for outcome in failed:
+        print(f"failed: {outcome['point']}: {outcome['error']}")
     if not lines:
         return
-    speed, words = speed_axis(found)
+    speed, words = speed_axis(all_points)
     metrics = list(lines[0]["quality"])
     for line in lines:
         line.update(line.pop("quality"))
@@ -175,12 +181,12 @@ def write_summary(rows: Sequence[Row], found: Sequence[Point], workdir: Path) ->
         print(best_table(choices, words, metrics[0]))
 
 
-def speed_axis(found: Sequence[Point]) -> tuple[Callable[[Row], float], str]:
+def speed_axis(all_points: Sequence[Point]) -> tuple[Callable[[Row], float], str]:
     """What is called speed, and its axis label.
 
     Speedups of different models, data or batch sizes are against different baselines.
     """
-    if all(field.startswith("strategies.") for point in found for field in point.fields):
+    if all(field.startswith("strategies.") for point in all_points for field in point.fields):
         return (lambda line: line["speedup"]), "speedup over autoregressive decoding (times)"
     return (lambda line: 1e3 / line["ms_per_token"]), "speed (tokens per second)"
 

@@ -39,17 +39,17 @@ def load_texts(config: ConfigDict) -> Texts:
     Raises:
       UserError: when they cannot be read, or what is left to train on fills no batch.
     """
-    found = _read(config)
-    if len(found.train) < config.batch_size:
+    texts = _read(config)
+    if len(texts.train) < config.batch_size:
         raise UserError(
-            f"config.batch_size is {config.batch_size}; there are {len(found.train)} training rows"
+            f"config.batch_size is {config.batch_size}; there are {len(texts.train)} training rows"
         )
-    if config.sequences.data > 0 and any(example.output is None for example in found.train):
+    if config.sequences.data > 0 and any(example.output is None for example in texts.train):
         raise UserError(
             f"config.sequences.data is {config.sequences.data}, but not every training row has an"
             " output"
         )
-    return found
+    return texts
 
 
 def _read(config: ConfigDict) -> Texts:
@@ -57,8 +57,8 @@ def _read(config: ConfigDict) -> Texts:
     train = _prefixed(config.train, data.examples)
     side = config.validation
     if side.task or side.source_file:
-        found = load_data(side, more=False)
-        return Texts(train, _prefixed(side, found.examples), found.metric)
+        held_out = load_data(side, more=False)
+        return Texts(train, _prefixed(side, held_out.examples), held_out.metric)
     count = side.examples
     if not 0 < count < len(train):
         raise UserError(

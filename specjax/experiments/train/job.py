@@ -340,19 +340,19 @@ def write_results(
     workdir: Path,
 ) -> dict[str, Any]:
     """results.json: where, what, and every evaluation; prints the first and the best one."""
-    found = hosts.from_first(evaluations(workdir))
+    evaluated = hosts.from_first(evaluations(workdir))
     keep = config.evaluation.keep
-    best = (min if keep == "loss" else max)(found[1:], key=lambda row: row[keep])
+    best = (min if keep == "loss" else max)(evaluated[1:], key=lambda row: row[keep])
     results = {
         "environment": environment(),
         "config": config.to_dict(),
         "data": {"train": len(texts.train), "validation": len(texts.validation)},
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(subject.start.params)),
-        "evaluations": found,
+        "evaluations": evaluated,
         "best": best,
     }
     write_json(workdir / "results.json", results)
-    for label, row in (("before", found[0]), (f"step {int(best['step'])}", best)):
+    for label, row in (("before", evaluated[0]), (f"step {int(best['step'])}", best)):
         scores = ", ".join(f"{name} {value:.4f}" for name, value in row.items() if name != "step")
         print(f"{label:>12}: {scores}")
     print(f"{' and '.join(map(str, places))}: the parameters with the best {keep}")

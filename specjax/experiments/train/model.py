@@ -30,17 +30,17 @@ def load_start(config: ConfigDict, target: LoadedModel | None, mesh: Mesh | None
     if settings.checkpoint:
         ignored = {"ignore_generation_config": config.ignore_generation_config}
         sharded = config.fully_sharded
-        found = load(settings.checkpoint, jnp.float32, mesh=mesh, fully_sharded=sharded, **ignored)
+        start = load(settings.checkpoint, jnp.float32, mesh=mesh, fully_sharded=sharded, **ignored)
         if settings.decoder_layers or settings.encoder_layers:
-            found = _with_layers(found, settings)
-        own = found.tokenizer
+            start = _with_layers(start, settings)
+        own = start.tokenizer
     else:
         own = None
     tokenizer = tokenizer_of(settings, own, target)
     if not settings.checkpoint:
-        found = _fresh(config, tokenizer, target, mesh)
-    model = trained_form(config, found.model)
-    return dataclasses.replace(found, model=model, tokenizer=tokenizer, name=config.name)
+        start = _fresh(config, tokenizer, target, mesh)
+    model = trained_form(config, start.model)
+    return dataclasses.replace(start, model=model, tokenizer=tokenizer, name=config.name)
 
 
 def check_start(settings: ConfigDict) -> None:
@@ -72,10 +72,10 @@ def shape_of(settings: ConfigDict, vocab_size: int, ends: dict[str, Any]) -> Lan
     return family.model(shape)
 
 
-def _with_layers(found: LoadedModel, settings: ConfigDict) -> LoadedModel:
+def _with_layers(start: LoadedModel, settings: ConfigDict) -> LoadedModel:
     layers = settings.decoder_layers, settings.encoder_layers
-    model, params = take(found.model, found.params, *layers)
-    return dataclasses.replace(found, model=model, params=params)
+    model, params = take(start.model, start.params, *layers)
+    return dataclasses.replace(start, model=model, params=params)
 
 
 def tokenizer_of(settings: ConfigDict, own: Any, target: LoadedModel | None) -> Any:

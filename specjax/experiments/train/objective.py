@@ -5,7 +5,7 @@ from __future__ import annotations
 from ml_collections import ConfigDict
 
 from specjax.api import LoadedModel
-from specjax.core.fields import build, schemas, side_by_side
+from specjax.core.fields import build, config_fields, side_by_side
 from specjax.core.registry import OBJECTIVES, Entry
 from specjax.errors import UserError
 from specjax.experiments.config.fields import check_choices
@@ -23,8 +23,8 @@ def objective_of(config: ConfigDict) -> Objective:
     check_others_unset(settings, chosen)
     try:
         values = {
-            field: schema.value(f"config.objective.{field}", settings[field])
-            for field, schema in schemas(chosen.cls).items()
+            name: field.value(f"config.objective.{name}", settings[name])
+            for name, field in config_fields(chosen.cls).items()
         }
     except ValueError as error:
         raise UserError(str(error)) from None
@@ -33,7 +33,7 @@ def objective_of(config: ConfigDict) -> Objective:
 
 def check_others_unset(settings: ConfigDict, chosen: Entry) -> None:
     """Refuses a field that is set and that the chosen objective does not read."""
-    own = schemas(chosen.cls)
+    own = config_fields(chosen.cls)
     for field, default in side_by_side(entry.cls for entry in OBJECTIVES.values()).items():
         if field not in own and settings[field] != default:
             raise UserError(
@@ -49,9 +49,9 @@ def needing_teacher() -> str:
 
 def frozen_of(objective: Objective, start: LoadedModel, target: LoadedModel | None) -> Frozen:
     """The models that an objective reads and nobody changes."""
-    found = {}
+    frozen = {}
     if objective.needs_teacher:
-        found[TEACHER] = FrozenModel(target.params, target.model)
+        frozen[TEACHER] = FrozenModel(target.params, target.model)
     if not objective.trains_model:
-        found[TRUNK] = FrozenModel(start.params, start.model)
-    return found
+        frozen[TRUNK] = FrozenModel(start.params, start.model)
+    return frozen

@@ -43,14 +43,14 @@ def plan_on_topology(config: ConfigDict, setup_of: SetupOf) -> dict[str, Any]:
     mesh = topology.mesh(config.mesh.to_dict())
     show_topology(topology)
     print("compiling the step", flush=True)
-    found = step_entry(config, setup_of, mesh, topology.chip.memory)
-    print(words(found))
+    entry = step_entry(config, setup_of, mesh, topology.chip.memory)
+    print(words(entry))
     return {
         "topology": topology.name,
         "devices": len(topology.devices),
         "chip": dataclasses.asdict(topology.chip),
         "config": config.to_dict(),
-        "step": found,
+        "step": entry,
     }
 
 
@@ -144,22 +144,22 @@ def widest_batch(config: ConfigDict, model: LanguageModel, mesh: Mesh) -> Any:
     batch = pad_batch(rows, config.bucket, model.start_token, model.pad, config.learn_prompt)
     where = NamedSharding(mesh, PartitionSpec(DATA))
     return {
-        name: jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=where)
-        for name, each in batch.items()
+        name: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=where)
+        for name, array in batch.items()
     }
 
 
-def words(found: dict[str, Any]) -> str:
+def words(entry: dict[str, Any]) -> str:
     """The entry in lines."""
-    if "refused" in found:
-        return f"it does not fit: {found['refused']}"
-    memory, total = found["memory"], ", ".join(f"{n} {k}" for k, n in found["collectives"].items())
+    if "refused" in entry:
+        return f"it does not fit: {entry['refused']}"
+    memory, total = entry["memory"], ", ".join(f"{n} {k}" for k, n in entry["collectives"].items())
     return "\n".join(
         [
             f"per device: arguments {memory['arguments'] / GIB:.2f} GiB, of which"
             f" {memory['aliased'] / GIB:.2f} are donated, temporaries"
-            f" {memory['temporaries'] / GIB:.2f} GiB; fits: {'yes' if found['fits'] else 'no'}",
-            f"compiled in {found['compile_seconds']:.0f} s; copied {found['copied'] / 1e6:.1f} MB,"
-            f" weights {found['copied_weights'] / 1e6:.1f} MB of it; collectives {total or 'none'}",
+            f" {memory['temporaries'] / GIB:.2f} GiB; fits: {'yes' if entry['fits'] else 'no'}",
+            f"compiled in {entry['compile_seconds']:.0f} s; copied {entry['copied'] / 1e6:.1f} MB,"
+            f" weights {entry['copied_weights'] / 1e6:.1f} MB of it; collectives {total or 'none'}",
         ]
     )

@@ -35,20 +35,20 @@ def show_plan(config: ConfigDict) -> dict[str, int]:
     mesh = mesh_sizes(config)
     target = target_of(config)
     model = planned_model(config, target)
-    found = sizes(config, model, target)
+    memory = sizes(config, model, target)
     count = sum(leaf.size for leaf in jax.tree.leaves(abstract_params(model, jnp.float32)))
     steps, rows = config.optimizer.steps, config.batch_size
     print(f"mesh: data {mesh[DATA]} x model {mesh[MODEL]} = {math.prod(mesh.values())} device(s)")
     print(f"model: {count:,} parameters, {model.depth} decoder layers")
     print(f"{config.objective.name} for {steps:,} steps of {rows} rows ({steps * rows:,} rows)")
-    for name, size in found.items():
+    for name, size in memory.items():
         print(f"{name:12}{size / GIB:10.3f} GiB per device")
-    print(f"{'total':12}{sum(found.values()) / GIB:10.3f} GiB, activations not counted")
-    for name, each in {"model": model, "target": target}.items():
-        if each:
-            lines = whole_words(name, each, mesh[MODEL]), whole_over_data(config, name, each)
+    print(f"{'total':12}{sum(memory.values()) / GIB:10.3f} GiB, activations not counted")
+    for name, planned in {"model": model, "target": target}.items():
+        if planned:
+            lines = whole_words(name, planned, mesh[MODEL]), whole_over_data(config, name, planned)
             print(*filter(None, lines), sep="\n", end="\n" if any(lines) else "")
-    return found
+    return memory
 
 
 def whole_over_data(config: ConfigDict, name: str, model: LanguageModel) -> str:

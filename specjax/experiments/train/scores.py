@@ -63,11 +63,11 @@ class Scores:
         start = self.subject.start
         model = dataclasses.replace(start, params=self.subject.model_params(params))
         model = decodable(self.setup.sharded, model)
-        found = {"loss": self._loss(params)} | self._quality(model)
+        scores = {"loss": self._loss(params)} | self._quality(model)
         for temperature, written in self._written.items():
             mean, _ = acceptance_on(written, decodable(self.setup.sharded, self.target), model)
-            found[acceptance_name(temperature)] = mean
-        return found
+            scores[acceptance_name(temperature)] = mean
+        return scores
 
     def _loss(self, params: Params) -> float:
         sums = [

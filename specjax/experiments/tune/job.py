@@ -57,7 +57,10 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
 
 def fresh(config: ConfigDict, space: Space) -> Search:
     """A search that has not begun."""
-    trials = {each.name: Trial(dict(each.fields), each.lossless) for each in space.candidates}
+    trials = {
+        candidate.name: Trial(dict(candidate.fields), candidate.lossless)
+        for candidate in space.candidates
+    }
     return Search(Trial({}), trials, config.objective)
 
 
@@ -78,8 +81,8 @@ def work(config: ConfigDict, space: Space, search: Search, budget: Budget, workd
     batches = by_width(job.batches())
     if config.objective == TIME and not search.predicted:
         few = batches[: -(-config.probe_examples // job.config.batch_size)]
-        found, costs = predict(job, space, few, budget)
-        for name, speedup in found.items():
+        predictions, costs = predict(job, space, few, budget)
+        for name, speedup in predictions.items():
             search.trials[name].predicted = speedup
         search.costs = costs
         drop_by_prediction(groups(space, search), config.margin, most_of_a_group(config, space))
@@ -106,10 +109,11 @@ def groups(space: Space, search: Search) -> list[list[Trial]]:
 
     Where outputs change, a fast setting may be too bad to be chosen: only draft lengths compete.
     """
-    key = (lambda each: each.others) if space.judged else (lambda each: "")
+    key = (lambda candidate: candidate.others) if space.judged else (lambda candidate: "")
     ordered = sorted(space.candidates, key=key)
     return [
-        [search.trials[each.name] for each in group] for _, group in itertools.groupby(ordered, key)
+        [search.trials[candidate.name] for candidate in group]
+        for _, group in itertools.groupby(ordered, key)
     ]
 
 
@@ -127,7 +131,8 @@ def plan(config: ConfigDict) -> None:
     space = space_of(config)
     print(f"{space.strategy}: {len(space.candidates)} candidates")
     fields = list(space.candidates[0].fields)
-    print(aligned(fields, [[str(x) for x in each.fields.values()] for each in space.candidates]))
+    rows = [[str(x) for x in candidate.fields.values()] for candidate in space.candidates]
+    print(aligned(fields, rows))
     most = len(space.candidates)
     if config.objective == TIME:
         plan_prediction(config, space)
@@ -144,10 +149,10 @@ def plan(config: ConfigDict) -> None:
 def plan_prediction(config: ConfigDict, space: Space) -> None:
     """Prints what the closed form rests on."""
     print(f"first {config.probe_examples} examples decoded for acceptance with:")
-    for each in space.probes.values():
-        print(f"  {each.label}")
-    strategies = [each.strategy for each in space.candidates]
-    widths = {width for each in strategies for width in each.target_widths}
+    for candidate in space.probes.values():
+        print(f"  {candidate.label}")
+    strategies = [candidate.strategy for candidate in space.candidates]
+    widths = {width for candidate in strategies for width in candidate.target_widths}
     calls = doubling(needed(strategies, TARGET, widths))
     for model, own in itertools.groupby(calls, key=lambda call: call.model):
         print(f"calls of {model} timed with {', '.join(str(call.tokens) for call in own)} tokens")

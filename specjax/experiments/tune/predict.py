@@ -46,15 +46,18 @@ def predict(
     budget.check()
     drafting = dataclasses.replace(job, strategies={c.name: c.strategy for c in space.candidates})
     calls = decode.call_times(drafting, batches, sparse=True)
-    costs = {settings: each.costs() for settings, each in calls.items()}
+    costs = {settings: times.costs() for settings, times in calls.items()}
     target = job.generators[space.baseline].decoder.target
-    found = {
-        each.name: predicted_speedup(
-            costs[each.strategy.settings], probes[each.others], each.strategy, target
+    speedups = {
+        candidate.name: predicted_speedup(
+            costs[candidate.strategy.settings],
+            probes[candidate.others],
+            candidate.strategy,
+            target,
         )
-        for each in space.candidates
+        for candidate in space.candidates
     }
-    return found, cost_entries(costs, target)
+    return speedups, cost_entries(costs, target)
 
 
 def probe(job: Job, space: Space, candidate: Candidate, batches: list[Batch]) -> Probe:

@@ -71,13 +71,13 @@ def chosen_entry(space: Space, search: Search, name: str) -> dict[str, Any]:
 
 def line(search: Search, trial: Trial) -> dict[str, Any]:
     """One line of the table."""
-    each = trial.seconds_per_token
+    seconds = trial.seconds_per_token
     return {
         "fields": trial.fields,
         "predicted": trial.predicted,
         "speedup": search.speedup(trial),
         "swi": trial.swi,
-        "ms_per_token": None if each is None else 1e3 * each,
+        "ms_per_token": None if seconds is None else 1e3 * seconds,
         "examples": trial.examples,
         "quality": trial.quality,
         "dropped": trial.dropped or None,
@@ -92,8 +92,8 @@ def show(config: ConfigDict, space: Space, content: dict[str, Any]) -> None:
     head = ["candidate", score, "measured", "ms/token", "examples", *metrics, "out in", "why"]
     alone = Trial(**content["search"]["alone"])
     named = [("target alone", line(search_of(content["search"]), alone))]
-    named += zip((each.label for each in space.candidates), content["table"], strict=True)
-    print(aligned(head, [table_row(name, each, score, metrics) for name, each in named]))
+    named += zip((candidate.label for candidate in space.candidates), content["table"], strict=True)
+    print(aligned(head, [table_row(name, entry, score, metrics) for name, entry in named]))
     seconds = content["search"]["seconds"]
     if content["status"] == OUT_OF_TIME:
         print(
@@ -104,16 +104,16 @@ def show(config: ConfigDict, space: Space, content: dict[str, Any]) -> None:
     print(f"{seconds:.0f} s")
 
 
-def table_row(name: str, each: dict[str, Any], score: str, metrics: list[str]) -> list[str]:
+def table_row(name: str, entry: dict[str, Any], score: str, metrics: list[str]) -> list[str]:
     return [
         name,
-        cell(each[score], ".2f"),
-        cell(each["speedup"], ".2f"),
-        cell(each["ms_per_token"], ".3f"),
-        str(each["examples"]),
-        *(cell(each["quality"].get(metric), ".2f") for metric in metrics),
-        each["dropped"] or "",
-        each["reason"] or "",
+        cell(entry[score], ".2f"),
+        cell(entry["speedup"], ".2f"),
+        cell(entry["ms_per_token"], ".3f"),
+        str(entry["examples"]),
+        *(cell(entry["quality"].get(metric), ".2f") for metric in metrics),
+        entry["dropped"] or "",
+        entry["reason"] or "",
     ]
 
 

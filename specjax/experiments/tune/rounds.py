@@ -29,9 +29,9 @@ from specjax.progress import progress
 
 def by_width(batches: Iterable[Batch]) -> list[Batch]:
     """Batches of the commonest prompt width first: every width is a program for each candidate."""
-    found = list(batches)
-    count = Counter(batch.tokens.shape[1] for batch in found)
-    return sorted(found, key=lambda b: (-count[b.tokens.shape[1]], b.tokens.shape[1]))
+    batches = list(batches)
+    count = Counter(batch.tokens.shape[1] for batch in batches)
+    return sorted(batches, key=lambda b: (-count[b.tokens.shape[1]], b.tokens.shape[1]))
 
 
 def halve(
@@ -104,7 +104,7 @@ def in_turns(
             seconds, rows, generation = decode.timed(job.generators[name], batch, job.config.seed)
             took[name].append(seconds)
             last[name] = rows[: batch.rows], generation
-    return {name: float(np.median(each)) for name, each in took.items()}, last
+    return {name: float(np.median(times)) for name, times in took.items()}, last
 
 
 def add_batch(

@@ -75,7 +75,7 @@ class Space:
     def judged(self) -> bool:
         """Whether quality decides too: outputs change by more than how long drafts are."""
         searched = set(self.candidates[0].fields)
-        return searched != {LENGTH} and not all(each.lossless for each in self.candidates)
+        return searched != {LENGTH} and not all(candidate.lossless for candidate in self.candidates)
 
     def first_examples(self, config: ConfigDict) -> int:
         """Examples of the first round: a score of few texts says little."""
@@ -85,8 +85,10 @@ class Space:
     @property
     def probes(self) -> dict[str, Candidate]:
         """The candidate of the longest drafts for all that share its other fields."""
-        ordered = sorted(self.candidates, key=lambda each: each.strategy.drafter.spec.width)
-        return {each.others: each for each in ordered}
+        ordered = sorted(
+            self.candidates, key=lambda candidate: candidate.strategy.drafter.spec.width
+        )
+        return {candidate.others: candidate for candidate in ordered}
 
 
 def space_of(config: ConfigDict) -> Space:
@@ -108,20 +110,21 @@ def space_of(config: ConfigDict) -> Space:
     values = values_of(config.space, spec)
     check_count("config.space", values)
     settings = [
-        dict(zip(values, each, strict=True)) for each in itertools.product(*values.values())
+        dict(zip(values, combination, strict=True))
+        for combination in itertools.product(*values.values())
     ]
     candidates = tuple(
         Candidate(f"candidate_{index}", fields, candidate_strategy(strategy, spec, fields))
         for index, fields in enumerate(settings)
     )
-    for each in candidates:
+    for candidate in candidates:
         try:
-            check_models({strategy: each.strategy}, tuple(model_names(base)))
+            check_models({strategy: candidate.strategy}, tuple(model_names(base)))
         except UserError as error:
             raise UserError(f"config.space: {error}") from None
     baseline, alone = alone_under(spec)
     decode = base.copy_and_resolve_references()
-    specs = {each.name: spec | each.fields for each in candidates}
+    specs = {candidate.name: spec | candidate.fields for candidate in candidates}
     decode.strategies = ConfigDict({BASELINE: {"drafter": "none"}, baseline: alone, **specs})
     return Space(strategy, spec, candidates, decode, baseline)
 
@@ -169,13 +172,13 @@ def values_of(space: ConfigDict, spec: Mapping[str, Any]) -> dict[str, tuple[Any
       UserError: when there are none, or one is there twice.
     """
     if not space:
-        found = {field: CANDIDATES[field] for field in CANDIDATES if field in spec}
-        if not found:
+        built_in = {field: CANDIDATES[field] for field in CANDIDATES if field in spec}
+        if not built_in:
             raise UserError(
                 "config.space is empty; the strategy has no field with built-in candidates, so it"
                 " must list values of at least one field"
             )
-        return found
+        return built_in
     for field, values in space.items():
         if not isinstance(values, (list, tuple)) or not values:
             raise UserError(

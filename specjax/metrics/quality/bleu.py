@@ -30,15 +30,15 @@ class Bleu(Metric):
         """Matched and all n-grams of each order, and both lengths."""
         bleu = BLEU(effective_order=True)  # as sacreBLEU asks for where texts stand alone
         pairs = zip(outputs, map(alternatives, references), strict=True)
-        found = [bleu.sentence_score(output, list(texts)) for output, texts in pairs]
-        rows = [[*each.counts, *each.totals, each.sys_len, each.ref_len] for each in found]
+        scores = [bleu.sentence_score(output, list(texts)) for output, texts in pairs]
+        rows = [[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in scores]
         return np.array(rows, np.int64)
 
     def of_statistics(self, sums: np.ndarray, count: float) -> dict[str, float]:
         *grams, outputs, references = map(int, sums)
         half = len(grams) // 2
-        found = BLEU.compute_bleu(grams[:half], grams[half:], outputs, references, "exp")
-        return {"bleu": found.score}
+        score = BLEU.compute_bleu(grams[:half], grams[half:], outputs, references, "exp")
+        return {"bleu": score.score}
 
     @property
     def signature(self) -> str:
