@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specjax.reporting import page
+from specjax.reporting.summary import BEST, summary
 from specjax.reporting.table import (
     ARM_HEAD,
     COLUMNS,
@@ -18,6 +19,14 @@ from specjax.reporting.table import (
 
 Results = Mapping[str, Any]
 """What results.json holds; fields that older runs lack leave their sections out."""
+
+
+def summary_table(strategies: Mapping[str, Any]) -> str:
+    """The one table that the terminal shows, the fastest strategy first."""
+    made = summary(strategies)
+    best = {index for index, look in made.looks.items() if look == BEST}
+    shown = page.table("Strategies, the fastest first", made.head, made.rows, best)
+    return shown + (page.paragraph(f"{made.note}.", "note") if made.note else "")
 
 
 def speed_table(strategies: Mapping[str, Any]) -> str:

@@ -7,19 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specjax.reporting.table import cell
-from specjax.reporting.token_html import legend, tokens, writer_colours
+from specjax.reporting.token_html import STYLE, legend, tokens, writer_colours
 
 # Words take the notebook's own colour; grounds of tokens are translucent.
-_STYLE = """
-.specjax-result .tokens { line-height: 2; overflow-wrap: anywhere; margin: .4em 0 }
-.specjax-result .source { opacity: .75; margin: .8em 0 0 }
-.specjax-result .token { white-space: pre-wrap; border-bottom: 2px solid #8c8c8c;
-  padding: 0 .1em; margin-right: 2px; color: inherit }
-.specjax-result s.token { text-decoration: line-through 2px }
-.specjax-result table { border-collapse: collapse; font-variant-numeric: tabular-nums }
-.specjax-result th, .specjax-result td { padding: .2em .7em; text-align: right;
-  border-bottom: 1px solid #8c8c8c80; background: none; color: inherit }
-.specjax-result th { text-align: left; font-weight: 500 }
+_STYLE = f"""
+{STYLE}
+.specjax-result {{ overflow-x: auto }}
+.specjax-result .source {{ opacity: .75; margin: .8em 0 0 }}
+.specjax-result table {{ border-collapse: collapse; margin-top: .8em;
+  font-variant-numeric: tabular-nums }}
+.specjax-result th, .specjax-result td {{ padding: .2em .7em; text-align: right;
+  border-bottom: 1px solid #8c8c8c80; background: none; color: inherit }}
+.specjax-result th {{ text-align: left; font-weight: 500 }}
 """
 
 _FORMS = {"acceptance_rate": ".1%", "tokens_per_target_call": ".2f"}
@@ -34,7 +33,7 @@ def result_html(
     if texts:
         blocks.append(legend(colours))
     for text in texts:
-        blocks.append(f"<p class='source'>{html.escape(text['source'])}</p>")
+        blocks.append(f"<p class='source' dir='auto'>{html.escape(text['source'])}</p>")
         blocks.append(tokens(text["rounds"], colours))
     if texts and count > len(texts):
         blocks.append(f"<p class='source'>and {count - len(texts)} more</p>")

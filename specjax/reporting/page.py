@@ -1,39 +1,19 @@
-"""Building blocks of a page that opens from disk: escaped, with images inside, without scripts."""
+"""Building blocks of a page that opens from disk: escaped, all in one file, nothing loaded."""
 
 from __future__ import annotations
 
 import base64
 import dataclasses
+import hashlib
 import html
-from collections.abc import Sequence
-from pathlib import Path
+import re
+from collections.abc import Container, Sequence
 
-_STYLE = """
-:root { color-scheme: light }
-body { font: 16px/1.5 system-ui, "DejaVu Sans", sans-serif; color: #1a1a1a; background: #fff;
-       max-width: 1184px; margin: 0 auto; padding: 1.5rem 2rem 4rem }
-h1 { font-size: 1.7rem; margin: 0 0 .5rem }
-h2 { font-size: 1.3rem; margin: 2.5rem 0 .5rem; border-top: 1px solid #ddd; padding-top: 1.5rem }
-h3 { font-size: 1rem; margin: 1.5rem 0 0 }
-nav ul { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; list-style: none; padding: 0 }
-a { color: #005a8f }
-.scroll { overflow-x: auto; max-height: 40rem; margin: 1rem 0 }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem }
-caption { text-align: left; color: #444; padding-bottom: .3rem }
-th, td { padding: .3rem .7rem; text-align: right; border-bottom: 1px solid #ddd;
-         white-space: nowrap }
-thead th { position: sticky; top: 0; background: #fff }
-th:first-child { text-align: left }
-tbody th { font-weight: 500; white-space: normal; overflow-wrap: anywhere; min-width: 11rem }
-figure { margin: 1rem 0 }
-figure img { display: block; max-width: 100%; height: auto }
-figcaption, .source { color: #444; font-size: .92rem; max-width: 60rem }
-.tokens { line-height: 2; overflow-wrap: anywhere; margin: .4rem 0 }
-.token { display: inline-block; white-space: pre-wrap; line-height: 1.4; max-width: 100%;
-         border-bottom: 2px solid #8c8c8c; padding: 0 .1rem; margin-right: 2px }
-s.token { text-decoration: line-through 2px #1a1a1a }
-pre { background: #f5f5f5; padding: 1rem; overflow-x: auto; font-size: .85rem }
-"""
+from specjax.reporting.look import SORT, STYLE
+
+_HASH = base64.b64encode(hashlib.sha256(SORT.encode()).digest()).decode()
+_POLICY = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_HASH}'"
+"""What a browser may do for the page: style it and run the one script that is written here."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,21 +35,32 @@ def page(title: str, lead: str, sections: Sequence[Section]) -> str:
     )
     return (
         "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head>\n<body>"
-        f"<header><h1>{html.escape(title)}</h1>{lead}<nav aria-label='Sections'><ul>{links}</ul>"
-        f"</nav></header>\n<main>\n{parts}</main></body></html>\n"
+        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head>\n<body>"
+        f"<header><h1 dir='auto'>{html.escape(title)}</h1>{lead}<nav aria-label='Sections'>"
+        f"<ul>{links}</ul></nav><p class='note narrow'>Wide tables and plots scroll sideways.</p>"
+        f"</header>\n<main>\n{parts}</main>"
+        f"<script>{SORT}</script></body></html>\n"
     )
 
 
-def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of texts that scrolls inside its own box; the first cell of a row names it."""
+def table(
+    caption: str,
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    marked: Container[int] = (),
+) -> str:
+    """A table of texts that scrolls inside its own box; the first cell of a row names it.
+
+    Rows whose index is `marked` stand out.
+    """
     titles = "".join(f"<th scope='col'>{html.escape(title)}</th>" for title in head)
     lines = "".join(
-        f"<tr><th scope='row'>{html.escape(row[0])}</th>"
+        f"<tr{' class=best' * (index in marked)}><th scope='row' dir='auto'>{_name(row[0])}</th>"
         + "".join(f"<td>{html.escape(text)}</td>" for text in row[1:])
         + "</tr>"
-        for row in rows
+        for index, row in enumerate(rows)
     )
     label = html.escape(caption)
     return (
@@ -79,15 +70,38 @@ def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> s
     )
 
 
-def image(file: Path, alt: str, caption: str) -> str:
-    """A PNG inside the page, with what it shows in words."""
-    data = base64.b64encode(file.read_bytes()).decode()
+def _name(text: str) -> str:
+    """A name that may break behind an underscore."""
+    return html.escape(text).replace("_", "_<wbr>")
+
+
+def figure(drawing: str, caption: str) -> str:
+    """A drawing, markup, with words below it."""
     return (
-        f"<figure><img alt='{html.escape(alt)}' src='data:image/png;base64,{data}'>"
+        f"<figure><div class='scroll' tabindex='0'>{drawing}</div>"
         f"<figcaption>{html.escape(caption)}</figcaption></figure>"
     )
 
 
-def paragraph(text: str) -> str:
-    """A paragraph of plain text."""
-    return f"<p>{html.escape(text)}</p>"
+def answer(question: str, short: str, sentences: Sequence[str]) -> str:
+    """A question with its answer, and the sentences that explain it."""
+    points = "".join(f"<li>{words(sentence)}</li>" for sentence in sentences)
+    return (
+        f"<div class='answer'><div><h2>{html.escape(question)}</h2>"
+        f"<p class='short'>{words(short)}</p></div><ul>{points}</ul></div>"
+    )
+
+
+def words(text: str) -> str:
+    """Plain text in which names stand in backticks."""
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(text))
+
+
+def paragraph(text: str, kind: str = "") -> str:
+    """A paragraph of plain text; `kind` is a class of the style."""
+    return f"<p{f' class={kind}' if kind else ''}>{words(text)}</p>"
+
+
+def folded(title: str, body: str) -> str:
+    """Markup that is shown on demand."""
+    return f"<details><summary>{html.escape(title)}</summary>{body}</details>"

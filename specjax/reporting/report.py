@@ -6,6 +6,7 @@ from pathlib import Path
 
 from specjax import hosts
 from specjax.reporting import page
+from specjax.reporting.answers import answers
 from specjax.reporting.html_tables import Results
 from specjax.reporting.sections import sections
 from specjax.writing import replacing
@@ -17,22 +18,29 @@ PLOTS = "plots"
 def write_report(results: Results, workdir: Path) -> None:
     """Writes report.html and its plots beside results.json; of several processes the first one.
 
-    The page holds its plots, which another process would look for in vain.
+    Drawing takes seconds, and what others write goes nowhere.
     """
     if not hosts.is_first():
         return
     name = results["data"]["name"] or "Decode experiment"
     parts = sections(results, workdir / PLOTS)
-    document = page.page(f"Decoding: {name}", _lead(results), parts)
+    lead = _setting(results) + "".join(page.answer(*each) for each in answers(results))
+    document = page.page(f"Decoding: {name}", lead, parts)
     with replacing(workdir / "report.html") as partial:
         partial.write_text(document, "utf-8")
 
 
-def _lead(results: Results) -> str:
+def _setting(results: Results) -> str:
+    """What was run where."""
     environment, config = results["environment"], results["config"]
-    where = f"{environment['devices']} x {environment['device']} ({environment['platform']})"
+    kinds = dict.fromkeys((environment["device"], environment["platform"]))
+    where = f"{environment['devices']} x {', '.join(kinds)}"
     versions = environment.get("packages") or {}
-    return page.paragraph(
+    words = (
+        "A drafter guesses the next tokens; the target, the model whose text is wanted, checks them"
+        " in one call. A strategy is one way to do so."
+    )
+    return page.paragraph(words) + page.paragraph(
         f"{results['data']['examples']} examples, batch size {config['batch_size']},"
         f" {config['dtype']}, on {where}, JAX {versions.get('jax', 'unknown')}. Speedups are"
         " against jitted autoregressive decoding of the same sampling settings; compilation and"

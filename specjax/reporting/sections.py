@@ -14,8 +14,8 @@ from specjax.reporting import page
 from specjax.reporting.html_tables import Results
 from specjax.reporting.page import Section
 from specjax.reporting.plots import acceptance, operations, speed, style
-from specjax.reporting.plots.text import coloured_text
-from specjax.reporting.token_html import as_html
+from specjax.reporting.plots.svg import inline
+from specjax.reporting.token_html import side_by_side
 
 
 def sections(results: Results, folder: Path) -> list[Section]:
@@ -33,11 +33,21 @@ class Plots:
 
     def shown(self, name: str, figure: Figure | None, alt: str, caption: str) -> str:
         """Markup of a figure; empty without one."""
-        return page.image(style.save(figure, self.folder, name), alt, caption) if figure else ""
+        if not figure:
+            return ""
+        style.save(figure, self.folder, name)
+        return page.figure(inline(figure, name, alt), caption)
 
 
 def _speed(results: Results, plots: Plots) -> str:
-    return tables.speed_table(results["strategies"])
+    strategies = results["strategies"]
+    words = (
+        "`speedup` is how many times as fast a strategy is as the target alone, `accepted` the"
+        " share of tested drafted tokens that stood, `tokens/call` what each call of the target"
+        " gives. Outputs of lossless strategies are the target's own. A click on a heading sorts."
+    )
+    every = page.folded("All figures of every strategy", tables.speed_table(strategies))
+    return page.paragraph(words) + tables.summary_table(strategies) + every
 
 
 def _quality(results: Results, plots: Plots) -> str:
@@ -107,9 +117,11 @@ def _tokens(results: Results, plots: Plots) -> str:
     texts = results.get("texts")
     if not texts:
         return ""
-    # The page has the text itself; the figure is for papers.
-    style.save(coloured_text(texts), plots.folder, "tokens")
-    return as_html(texts)
+    words = (
+        "The first texts token by token, on the colour of the model that wrote each. Tokens that"
+        " are struck through were drafted and rejected."
+    )
+    return page.paragraph(words) + side_by_side(texts)
 
 
 def _time(results: Results, plots: Plots) -> str:
@@ -157,22 +169,22 @@ def _models(results: Results, plots: Plots) -> str:
 
 def _settings(results: Results, plots: Plots) -> str:
     settings = json.dumps({k: results[k] for k in ("environment", "config")}, indent=2)
-    return f"<pre tabindex='0'>{html.escape(settings)}</pre>"
+    return page.folded("Machine and config", f"<pre tabindex='0'>{html.escape(settings)}</pre>")
 
 
 _SECTIONS = (
-    ("speed", "Speed", _speed),
+    ("speed", "Strategies", _speed),
+    ("arms", "Arms that were chosen", _arms),
+    ("tokens", "Texts side by side", _tokens),
     ("quality", "Quality against latency", _quality),
     ("prediction", "Predicted against measured", _prediction),
+    ("time", "Where the time goes", _time),
+    ("roofline", "Roofline", _roofline),
     ("acceptance", "Acceptance by draft position", _acceptance),
     ("rounds", "Tokens per round", _rounds),
     ("handovers", "Calls, fallbacks and rollbacks", _handovers),
-    ("arms", "Arms that were chosen", _arms),
     ("groups", "Groups of examples", _groups),
-    ("tokens", "Who wrote each token", _tokens),
-    ("time", "Where the time goes", _time),
     ("operations", "Arithmetic and memory operations", _operations),
-    ("roofline", "Roofline", _roofline),
     ("models", "Models", _models),
     ("settings", "Settings", _settings),
 )

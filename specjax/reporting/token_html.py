@@ -8,6 +8,18 @@ from typing import Any, NamedTuple
 
 from specjax.reporting.colours import model_colours
 
+STYLE = """
+.tokens { line-height: 2; overflow-wrap: anywhere; margin: .4em 0 }
+.tokens > .token { white-space: pre-wrap; padding: .2em 0; color: inherit;
+  border-bottom: 2px solid #8c8c8c; box-shadow: inset -1px 0 #8c8c8c }
+.tokens > s.token { text-decoration: line-through 2px; opacity: .7 }
+.legend > .token { display: inline-block; line-height: 1.4; padding: .2em .5em;
+  margin-inline-end: .6em; box-shadow: none }
+"""
+"""For any ground: words keep its colour. Nothing stands between tokens that would part letters
+which a script joins.
+"""
+
 
 class Piece(NamedTuple):
     """A token of a text."""
@@ -42,27 +54,38 @@ def writer_colours(texts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return model_colours(list(dict.fromkeys(writers)))
 
 
-def as_html(texts: Sequence[Mapping[str, Any]]) -> str:
-    """The texts with every token on its writer's colour, rejected ones struck through."""
+def side_by_side(texts: Sequence[Mapping[str, Any]]) -> str:
+    """Each source with what every strategy wrote for it; rejected tokens are struck through."""
     colours = writer_colours(texts)
     blocks = [legend(colours)]
-    for text in texts:
-        source, strategy = html.escape(text["source"]), html.escape(text["strategy"])
-        blocks.append(f"<h3>{strategy}</h3><p class='source'>{source}</p>")
-        blocks.append(tokens(text["rounds"], colours))
+    for source in dict.fromkeys(text["source"] for text in texts):
+        own = (_written(text, colours) for text in texts if text["source"] == source)
+        blocks.append(f"<p class='source' dir='auto'>{html.escape(source)}</p>")
+        blocks.append(f"<div class='texts'>{''.join(own)}</div>")
     return "".join(blocks)
+
+
+def _written(text: Mapping[str, Any], colours: Mapping[str, str]) -> str:
+    """One strategy's tokens under its name and counts."""
+    found = pieces(text["rounds"])
+    stood, rounds = sum(piece.stands for piece in found), len(text["rounds"])
+    counts = f"{stood} tokens in {rounds} rounds, {len(found) - stood} rejected"
+    return (
+        f"<div><h3 dir='auto'>{html.escape(text['strategy'])}</h3><p class='note'>{counts}</p>"
+        f"{tokens(text['rounds'], colours)}</div>"
+    )
 
 
 def legend(colours: Mapping[str, str]) -> str:
     """A paragraph that names the writers."""
     names = "".join(_token(name, colours[name]) for name in colours)
-    return f"<p class='tokens'>{names}<s class='token'>rejected</s></p>"
+    return f"<p class='tokens legend'>{names}<s class='token'>rejected</s></p>"
 
 
 def tokens(rounds: Sequence[Mapping[str, Any]], colours: Mapping[str, str]) -> str:
     """A paragraph of all tokens of a text."""
     every = (_token(each.text, colours[each.writer], each.stands) for each in pieces(rounds))
-    return f"<p class='tokens'>{''.join(every)}</p>"
+    return f"<p class='tokens' dir='auto'>{''.join(every)}</p>"
 
 
 def _token(text: str, colour: str, stands: bool = True) -> str:

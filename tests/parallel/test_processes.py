@@ -89,8 +89,10 @@ def same_training(first: Path, second: Path, atol: float) -> None:
         np.testing.assert_allclose(found[name], value, atol=atol, err_msg=name)
 
 
-SHAPES = ((1, 8), (2, 4), (4, 2))
-"""Processes and devices of each."""
+Shapes = tuple[tuple[int, int], ...]
+"""Processes and devices of each; every process compiles every program, so two shapes for a job."""
+TRAINING: Shapes = ((1, 8), (2, 4))
+DECODING: Shapes = ((1, 8), (4, 2))
 
 
 @pytest.mark.slow
@@ -106,16 +108,16 @@ def test_the_number_of_processes_changes_no_bit_of_a_training_run(
         "--config.objective.smoothing=0.0", "--config.mesh.model=2",
     )  # fmt: skip
     workdirs = []
-    for processes, devices in SHAPES:
+    for processes, devices in TRAINING:
         workdirs.append(tmp_path / f"{processes}x{devices}")
         finish(start(processes, devices, training(pair, workdirs[-1], 6, 4, *more)))
-    for other in workdirs[1:]:
-        assert evaluations(other) == evaluations(workdirs[0])
-        same_training(workdirs[0], other, 0.0)
-        written = {file.relative_to(other) for file in other.rglob("events.*")}
-        assert len(written) == 1, "one process writes"
-    texts = [(each / "target_outputs.jsonl").read_text("utf-8") for each in workdirs]
-    assert texts[0] == texts[1] == texts[2]
+    alone, together = workdirs
+    assert evaluations(together) == evaluations(alone)
+    same_training(alone, together, 0.0)
+    texts = [(workdir / "target_outputs.jsonl").read_text("utf-8") for workdir in workdirs]
+    assert texts[0] == texts[1]
+    written = {file.relative_to(together) for file in together.rglob("events.*")}
+    assert len(written) == 1, "one process writes"
 
 
 def decoding(pair: Path, workdir: Path) -> list[str]:
@@ -131,7 +133,7 @@ def decoding(pair: Path, workdir: Path) -> list[str]:
 @pytest.mark.slow
 def test_the_number_of_processes_changes_no_token_of_a_decode(pair: Path, tmp_path: Path) -> None:
     found = []
-    for processes, devices in SHAPES:
+    for processes, devices in DECODING:
         workdir = tmp_path / f"{processes}x{devices}"
         finish(start(processes, devices, decoding(pair, workdir)))
         lines = (workdir / "outputs.jsonl").read_text("utf-8").splitlines()
@@ -141,7 +143,7 @@ def test_the_number_of_processes_changes_no_token_of_a_decode(pair: Path, tmp_pa
         assert results["environment"]["processes"] == processes
     names = {row["strategy"] for row in found[0]}
     assert {"autoregressive", "speculative_sampling"} <= names  # greedy, and drawn
-    assert found[0] == found[1] == found[2]
+    assert found[0] == found[1]
 
 
 def descendants(process: int) -> Iterator[int]:

@@ -63,6 +63,7 @@ def entry(alpha: float, length: int, temperature: float) -> dict[str, Any]:
         "standardized_walltime_improvement": predicted,
         "standardized_walltime_improvement_measured": predicted,
         "identical_to_target": None if temperature else 1.0, "lossless": alpha != 0.87,
+        "baseline": "sampled" if temperature else "autoregressive",
         "differing": None if temperature else 0, "near_ties": None if temperature else 0,
         "quality": {"bleu": (21.0 if temperature else 34.5) - 1.5 * (alpha == 0.87)},
         "acceptance": {
@@ -72,7 +73,7 @@ def entry(alpha: float, length: int, temperature: float) -> dict[str, Any]:
         "rounds": {"count": rounds, "tokens_per_round": {"1": rounds}, "stop_reasons": {}},
         "handovers": {
             field: 72.81 if form.endswith("f") else 21_402 for _, field, form in HANDOVERS
-        },
+        } | {"dropped": max(rounds * (length + 1) - TOKENS, 0)},
         "predicted": {
             "theorem_3_8": 1.0, "with_v": 1.0, "measured": 1.0, "error_percent": 0.0,
         },
@@ -175,7 +176,7 @@ def results() -> dict[str, Any]:
     }  # fmt: skip
 
 
-OLD = ("acceptance", "handovers", "rounds", "time", "predicted", "operations")
+OLD = ("acceptance", "handovers", "rounds", "time", "predicted", "operations", "baseline")
 """Fields of strategies that older results lack."""
 
 

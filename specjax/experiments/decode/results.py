@@ -36,7 +36,7 @@ from specjax.reporting.report import write_report
 from specjax.writing import replacing, write_json, write_jsonl
 
 TEXTS = 5
-"""Texts kept round by round, for the coloured figure."""
+"""Texts kept round by round, which the report shows side by side."""
 
 
 def write(

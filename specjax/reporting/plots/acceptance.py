@@ -11,6 +11,9 @@ from matplotlib.figure import Figure
 from specjax.reporting.plots import style
 from specjax.reporting.plots.speed import Strategies
 
+_DARKEST = 0.25
+"""Of the scale of colours: what is darker would not be seen on a dark page."""
+
 
 def _with(strategies: Strategies, field: str) -> dict[str, list[Mapping[str, Any]]]:
     """A list in `acceptance` by the names of those strategies that have it."""
@@ -83,7 +86,7 @@ def tokens_per_round(strategies: Strategies) -> Figure | None:
     left = [0.0] * len(counts)
     for tokens in range(1, most + 1):
         shares = [100 * rounds.get(tokens, 0) / sum(rounds.values()) for rounds in counts.values()]
-        colour = colours((tokens - 1) / max(most - 1, 1))
+        colour = colours(_DARKEST + (1 - _DARKEST) * (tokens - 1) / max(most - 1, 1))
         bars = {"color": colour, "edgecolor": "white", "linewidth": 0.5, "label": f"{tokens}"}
         axes.barh(range(len(counts)), shares, 0.66, left=left, **bars)
         left = [a + b for a, b in zip(left, shares, strict=True)]

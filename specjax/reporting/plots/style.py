@@ -23,10 +23,11 @@ INCHES = 9.6
 """Width of every figure: 1152 pixels at `DPI`, so that a 1280 pixel screen shows it unscaled."""
 
 DPI = 120
+WHITE, GRID = "#ffffff", "#e3e3e3"
 _LONGEST_NAME = 32
 
 _STYLE = {
-    "figure.facecolor": "white",
+    "figure.facecolor": WHITE,
     "font.family": "DejaVu Sans",
     "font.size": 10.5,
     "axes.labelsize": 10.5,
@@ -41,7 +42,7 @@ _STYLE = {
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "grid.color": "#e3e3e3",
+    "grid.color": GRID,
     "grid.linewidth": 0.8,
     "lines.markersize": 7.0,
     "pdf.fonttype": 42,  # text that journals can search and embed
@@ -60,8 +61,8 @@ def figure(height: float, columns: int = 1, **settings: Any) -> tuple[Figure, An
     return made, made.subplots(1, columns, **settings)
 
 
-def save(made: Figure, folder: Path, name: str) -> Path:
-    """Writes `name`.png and `name`.pdf into the folder; returns the PNG."""
+def save(made: Figure, folder: Path, name: str) -> None:
+    """Writes `name`.png and `name`.pdf into the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for ending in ("pdf", "png"):
         file = folder / f"{name}.{ending}"
@@ -69,7 +70,6 @@ def save(made: Figure, folder: Path, name: str) -> Path:
         plain = {"metadata": {"CreationDate": None}} if ending == "pdf" else {}
         with replacing(file) as partial, styled():
             made.savefig(partial, dpi=DPI, **plain)
-    return file
 
 
 def marks(names: Iterable[str]) -> dict[str, dict[str, Any]]:

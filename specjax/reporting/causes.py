@@ -1,0 +1,188 @@
+"""Why a strategy is as fast as it is, and what each of its costs would give if it vanished."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from specjax.reporting.sentences import baseline, compared
+from specjax.reporting.summary import Strategies
+
+AS_PREDICTED = 15
+"""Percent that a good prediction may be off."""
+
+LITTLE = 1.03
+"""Times as fast; what gains less is not worth a sentence."""
+
+LEVERS = {
+    "drafts": (
+        "Rejected drafts",
+        "if every drafted token had stood",
+        "a drafter closer to the target, as one trained on its texts, or shorter drafts where it is"
+        " unsure",
+    ),
+    "checks": (
+        "Checking the drafts",
+        "if checking a draft cost no more than one step of the target",
+        "shorter drafts, or a device on which a call of several tokens costs little more than one"
+        " of a single token, as accelerators do in small batches",
+    ),
+    "drafter": (
+        "The drafter",
+        "if drafting were free",
+        "a smaller drafter, or shorter drafts",
+    ),
+    "fixed": (
+        "What every text costs once",
+        "without reading prompts and starting programs, on both sides",
+        "longer texts, or fewer and larger batches",
+    ),
+    "rest": (
+        "Work between the model calls",
+        "without the work between model calls",
+        "larger models or larger batches, beside which it weighs less",
+    ),
+}
+"""What costs, the condition without it, and what helps."""
+
+
+def why_not_faster(strategies: Strategies) -> tuple[str, list[str]]:
+    """The costs of the fastest strategy that keeps the target's output, or of the fastest."""
+    groups = compared(strategies)
+    if not groups:
+        return "Nothing was drafted", ["Add a strategy with a drafter to see what it gains."]
+    others = next(iter(groups.values()))
+    name = next((each for each in others if strategies[each]["lossless"]), others[0])
+    entry = strategies[name]
+    gains = what_if(entry, strategies.get(baseline(entry)))
+    found = [_accepted(name, entry), *_round(entry), *_shares(entry), *_predicted(entry)]
+    return _short(entry, gains), [*found, *_help(gains, entry["speedup"])]
+
+
+def _accepted(name: str, entry: Mapping[str, Any]) -> str:
+    if not entry["tokens_per_target_call"]:
+        return f"`{name}`, the strategy explained here, never called the target."
+    given = f"a call of the target gives {entry['tokens_per_target_call']:.2f} tokens instead of 1"
+    tested = (entry.get("acceptance") or {}).get("tested", entry.get("acceptance_rate"))
+    if not tested:
+        return f"With `{name}`, the strategy explained here, {given}."
+    return f"`{name}` had {entry['acceptance_rate']:.1%} of its tested drafts accepted: {given}."
+
+
+def _round(entry: Mapping[str, Any]) -> list[str]:
+    """What a round costs, so that tokens over cost are the measured speedup."""
+    loop = (entry.get("predicted") or {}).get("measured")
+    tokens = entry["tokens_per_target_call"]
+    if not loop or not tokens:
+        return []
+    cost = tokens / loop
+    return [
+        f"But a round, which drafts and checks, takes as long as {cost:.2f} single steps of the"
+        f" target: {tokens:.2f} / {cost:.2f} makes {loop:.2f} times as fast, and"
+        f" {entry['speedup']:.2f} with what every text costs once."
+    ]
+
+
+def _parts(entry: Mapping[str, Any]) -> dict[str, float]:
+    """Seconds by field of `time`, none below zero; empty where calls have no price.
+
+    Calls that were dearer when timed alone than in the run are scaled to what the run took.
+    """
+    time = entry.get("time") or {}
+    if not time.get("total") or time.get("target") is None:
+        return {}
+    calls = time["target"] + time["drafter"]
+    scale = min(1.0, (time["total"] - time["fixed"]) / calls) if calls else 1.0
+    return {
+        "target": time["target"] * scale,
+        "drafter": time["drafter"] * scale,
+        "fixed": time["fixed"],
+        "rest": max(time["rest"], 0.0),
+    }
+
+
+def _shares(entry: Mapping[str, Any]) -> list[str]:
+    places = {
+        "target": "in the target",
+        "drafter": "in the drafter",
+        "fixed": "for reading prompts and starting programs",
+        "rest": "between the model calls",
+    }
+    parts = _parts(entry)
+    total = sum(parts.values())
+    shares = [f"{100 * s / total:.0f}% {places[part]}" for part, s in parts.items() if s > 0]
+    return [f"Its time goes by {', '.join(shares)}."] if shares else []
+
+
+def _predicted(entry: Mapping[str, Any]) -> list[str]:
+    predicted = entry.get("predicted") or {}
+    error, expected = predicted.get("error_percent"), predicted.get("with_v")
+    if error is None or expected is None:
+        return []
+    found = (
+        f"Calls timed one by one predict {expected:.2f} for its rounds, {abs(error):.0f}%"
+        f" {'above' if error > 0 else 'below'} the measured {predicted['measured']:.2f}"
+    )
+    doubt = "" if abs(error) <= AS_PREDICTED else ", so that what follows is less sure"
+    return [f"{found}{doubt}."]
+
+
+def what_if(entry: Mapping[str, Any], base: Mapping[str, Any] | None) -> dict[str, float]:
+    """Speedups if one cost vanished and all others stayed, by `LEVERS`, the largest first."""
+    parts = _parts(entry)
+    total = sum(parts.values())
+    saved = {
+        "drafts": _dropped(entry) * (total - parts.get("fixed", 0.0)),
+        "checks": _widths(entry, base) * parts.get("target", 0.0),
+        "drafter": parts.get("drafter", 0.0),
+        "rest": parts.get("rest", 0.0),
+    }
+    gains = {
+        lever: entry["speedup"] * total / (total - seconds)
+        for lever, seconds in saved.items()
+        if 0 < seconds < total
+    }
+    loop = (entry.get("predicted") or {}).get("measured")
+    if loop:
+        gains["fixed"] = loop  # the baseline loses its fixed cost too
+    return dict(sorted(gains.items(), key=lambda gain: -gain[1]))
+
+
+def _dropped(entry: Mapping[str, Any]) -> float:
+    """Share of the rounds that would not be there if no drafted token had been dropped."""
+    dropped = (entry.get("handovers") or {}).get("dropped") or 0
+    return dropped / (entry["tokens"] + dropped)
+
+
+def _widths(entry: Mapping[str, Any], base: Mapping[str, Any] | None) -> float:
+    """Share of the target's time that a round takes beyond a round of the baseline.
+
+    Baselines feed one token a round.
+    """
+    own, alone = _target_round(entry), _target_round(base or {})
+    return max(1 - alone / own, 0.0) if own and alone else 0.0
+
+
+def _target_round(entry: Mapping[str, Any]) -> float | None:
+    """Seconds in the target for each round."""
+    seconds = (entry.get("time") or {}).get("target")
+    count = (entry.get("rounds") or {}).get("count")
+    return seconds / count if seconds and count else None
+
+
+def _short(entry: Mapping[str, Any], gains: Mapping[str, float]) -> str:
+    best = next(iter(gains), None)
+    if best is None or gains[best] < LITTLE * entry["speedup"]:
+        return f"{entry['tokens_per_target_call']:.2f} tokens for each call of the target"
+    return f"{LEVERS[best][0]}: most of what is left to gain"
+
+
+def _help(gains: Mapping[str, float], speedup: float) -> list[str]:
+    """The two costs that weigh most, as an estimate, with what to do about each."""
+    found = []
+    for lever in [lever for lever in gains if gains[lever] > LITTLE * speedup][:2]:
+        _, condition, advice = LEVERS[lever]
+        found.append(
+            f"It would be about {gains[lever]:.2f} times as fast {condition}. What helps: {advice}."
+        )
+    return found

@@ -1,0 +1,31 @@
+"""A figure as markup inside a page: it takes the page's colours, light or dark, and its fonts."""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from specjax.reporting.plots import style
+
+_COLOURS = {style.DARK: "var(--ink)", style.WHITE: "var(--ground)", style.GRID: "var(--line)"}
+_UNUSED = re.compile(
+    r"<metadata>.*?</metadata>|<style.*?</style>|(?<=<g) id=\"[^\"]*\"|\n\s*", re.DOTALL
+)
+
+
+def inline(made: Figure, name: str, alt: str) -> str:
+    """An `svg` element; `name` is unique in the page, `alt` says in words what is shown."""
+    text = io.StringIO()
+    # Words stay words: the page's fonts know all scripts. Salted ids differ between figures.
+    with style.styled(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        made.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+    drawing = _UNUSED.sub("", text.getvalue())
+    tag, content = re.search(r"(<svg.*?)>(.*</svg>)", drawing, re.DOTALL).groups()
+    view = re.search(r'viewBox="[^"]*"', tag)[0]
+    for colour, variable in _COLOURS.items():
+        content = content.replace(f": {colour}", f": {variable}")
+    return f'<svg {view} role="img" aria-label="{html.escape(alt)}">{content}'
