@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.core.context import Options
-from specjax.core.distribution import Dense, pick
+from specjax.core.distribution import Categorical, pick
 from specjax.core.draft import Draft
 from specjax.core.reading import Reading
 from specjax.core.registry import RULES
@@ -57,7 +57,10 @@ def block_match(draft: Draft, p: jax.Array, keys: jax.Array) -> Verdict:
 
 def prefix_weights(draft: Draft, p: jax.Array) -> jax.Array:
     """P_0 ... P_K [B, K+1]: P_0 = 1 and P_i = min(1, P_{i-1} p(x_i) / q(x_i))."""
-    p_drafted, q_drafted = Dense(p[:, :-1]).of(draft.tokens), draft.distribution.of(draft.tokens)
+    p_drafted, q_drafted = (
+        Categorical(p[:, :-1]).of(draft.tokens),
+        draft.distribution.of(draft.tokens),
+    )
     # What was drawn has q > 0; entries behind a draft's end mean nothing, but must not be NaN.
     ratio = p_drafted / jnp.maximum(q_drafted, jnp.finfo(jnp.float32).tiny)
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax.core.distribution import Dense
+from specjax.core.distribution import Categorical
 from specjax.core.draft import Draft
 from specjax.verification import block
 from specjax.verification.speculative_sampling import residual as token_residual
@@ -56,7 +56,7 @@ class Case:
         return Draft.chain(
             jnp.asarray(TEXTS, jnp.int32),
             jnp.asarray(lengths, jnp.int32),
-            Dense(jnp.asarray(along(self.q, K), jnp.float32)),
+            Categorical(jnp.asarray(along(self.q, K), jnp.float32)),
         )
 
     def target(self) -> jax.Array:
