@@ -61,11 +61,11 @@ def sampled_match(
     `lenience` is one number or [B, K]. Accepts iff `r * lenience * q(x) < p(x)`: division-free,
     q <= p always passes, p = 0 never.
     """
-    accept_keys, draw_keys = _split(keys)
+    accept_keys, draw_keys = split(keys)
     p_drafted = _of_drafted(p, draft)
     q_drafted = draft.distribution.of(draft.tokens)
-    uniform = _uniform(accept_keys, draft.width)
-    accepted = leading_run(uniform * lenience * q_drafted < p_drafted, draft.length)
+    drawn = uniform(accept_keys, draft.width)
+    accepted = leading_run(drawn * lenience * q_drafted < p_drafted, draft.length)
     own = draw(draw_keys, residual(draft, p, accepted))
     return verdict_of(draft, accepted, own, overlap(draft, p, accepted))
 
@@ -91,7 +91,7 @@ def _of_drafted(p: jax.Array, draft: Draft) -> jax.Array:
     return Categorical(p[:, :-1]).of(draft.tokens)
 
 
-def _uniform(keys: jax.Array, count: int) -> jax.Array:
+def uniform(keys: jax.Array, count: int) -> jax.Array:
     """Uniform numbers [B, count], the first of which do not depend on `count`."""
 
     def one(key: jax.Array, position: jax.Array) -> jax.Array:
@@ -100,6 +100,6 @@ def _uniform(keys: jax.Array, count: int) -> jax.Array:
     return jax.vmap(jax.vmap(one, (None, 0)), (0, None))(keys, jnp.arange(count))
 
 
-def _split(keys: jax.Array) -> tuple[jax.Array, jax.Array]:
+def split(keys: jax.Array) -> tuple[jax.Array, jax.Array]:
     pair = jax.vmap(jax.random.split)(keys)
     return pair[:, 0], pair[:, 1]

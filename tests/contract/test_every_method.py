@@ -29,6 +29,7 @@ PARAMS = {
 }
 P_VALUE = 1e-3
 LOSSLESS = [name for name in DRAFTERS if name != "bild"]  # bild has a rule of its own
+DRAFTING = [name for name in LOSSLESS if name != "none"]
 PROMPTS = [[3, 2, 4, 2], [2, 2], [4, 3, 2], [3], [4, 4, 2, 3], [2, 4], [3, 3], [2, 3, 4, 4]]
 
 
@@ -44,6 +45,20 @@ def made(drafter: str, **fields) -> Strategy:
 def test_sampling_keeps_the_targets_distribution(drafter):
     expected = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
     out = run(MODELS, PARAMS, made(drafter, temperature=1.0), [SOURCE] * ROWS, LENGTH, seed=7)
+    assert chi_square(counted(texts(out)), expected) > P_VALUE
+
+
+FAST = ("neural", "cascade")  # drafts of a model, and reviewed ones of several
+
+
+@pytest.mark.parametrize(
+    "drafter",
+    [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in DRAFTING],
+)
+def test_block_verification_keeps_it_too(drafter):
+    expected = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
+    whole = made(drafter, temperature=1.0, rule="block")
+    out = run(MODELS, PARAMS, whole, [SOURCE] * ROWS, LENGTH, seed=7)
     assert chi_square(counted(texts(out)), expected) > P_VALUE
 
 
