@@ -78,7 +78,7 @@ def generator_of(strategy):
     return specjax.Generator(target, {"drafter": drafter}, strategy, max_new_tokens=48, bucket=48)
 
 
-sentences = [PREFIX + pair.source for pair in grammar.pairs("test", SENTENCES)]
+sentences = [PREFIX + pair.source for pair in grammar.pairs("test", SENTENCES, most_words=16)]
 generator = generator_of(specjax.speculative(length=4))
 generator(sentences[:1])
 

@@ -67,7 +67,7 @@ if not TARGET:
 if TEXT:
     lines = Path(TEXT).read_text("utf-8").splitlines()
 else:
-    lines = [pair.source for pair in grammar.pairs("validation", INPUTS + HELD_OUT)]
+    lines = [pair.source for pair in grammar.pairs("validation", INPUTS + HELD_OUT, most_words=16)]
 
 folder = Path("runs/text")
 folder.mkdir(parents=True, exist_ok=True)

@@ -34,6 +34,9 @@ SPLITS = {"test": range(0, 1), "validation": range(1, 2), "train": range(2, 20)}
 WORDS = range(6, 31)
 """How many German words a sentence may have."""
 
+LEAST_LIMIT = 10
+"""German words that a limit must leave: of shorter sentences there are few."""
+
 MOST_PAIRS = 1_000_000
 """Pairs of a split at most: they are made one by one, a million in minutes, and must differ."""
 
@@ -49,22 +52,26 @@ class Pair:
     target: str  # German
 
 
-def pairs(split: str, count: int, seed: int = 0) -> list[Pair]:
+def pairs(split: str, count: int, seed: int = 0, most_words: int = WORDS.stop - 1) -> list[Pair]:
     """`count` distinct pairs of a split; fewer never change the ones before.
 
+    Their German has at most `most_words` words.
     No sentence belongs to two splits, whatever the seeds: a hash of the English side decides.
 
     Raises:
-      ValueError: when `split` is unknown, or `count` negative or more than `MOST_PAIRS`.
+      ValueError: when `split` is unknown, `count` negative or more than `MOST_PAIRS`, or
+        `most_words` less than `LEAST_LIMIT`.
     """
     if split not in SPLITS:
         raise ValueError(f"split is {split!r}; it must be one of {', '.join(SPLITS)}")
     if not 0 <= count <= MOST_PAIRS:
         raise ValueError(f"count is {count:,}; it must be from 0 to {MOST_PAIRS:,}")
+    if most_words < LEAST_LIMIT:
+        raise ValueError(f"most_words is {most_words}; it must be at least {LEAST_LIMIT}")
     rng = random.Random(seed)
     drawn: dict[str, Pair] = {}
     while len(drawn) < count:
-        pair = sentence(rng)
+        pair = sentence(rng, most_words)
         if pair.source not in drawn and _twentieth(pair.source) in SPLITS[split]:
             drawn[pair.source] = pair
     return list(drawn.values())
@@ -215,10 +222,10 @@ def time_phrase(rng: random.Random, tense: str) -> Text:
     return rng.choice(rng.choice(_TIMES.get(tense, _FUTURE)))
 
 
-def sentence(rng: random.Random) -> Pair:
+def sentence(rng: random.Random, most_words: int = WORDS.stop - 1) -> Pair:
     """A random sentence pair within the bounds of length."""
-    german = ""
-    while len(german.split()) not in WORDS:
+    german, bounds = "", range(WORDS.start, min(WORDS.stop, most_words + 1))
+    while len(german.split()) not in bounds:
         make = rng.choices((_plain, _coordinated, _subordinate, _inverted, _that), (2, 3, 4, 3, 3))
         # The clauses share it: "when he came, he sees" is no sentence.
         english, german = make[0](rng, rng.random() < 0.35)

@@ -20,9 +20,10 @@ from specjax.checkpoints import huggingface
 from specjax.checkpoints.tokenizer import train_tokenizer
 from specjax.checks import check_integer
 from specjax.data import grammar
-from specjax.data.grammar import MOST_PAIRS
+from specjax.data.grammar import LEAST_LIMIT, MOST_PAIRS, Pair
 from specjax.data.pipeline import Arrays, Batches
 from specjax.errors import UserError
+from specjax.experiments import ahead
 from specjax.experiments.config.fields import check_fields, check_integers, check_numbers
 from specjax.experiments.config.memory import check_decode_memory
 from specjax.experiments.decode import job as decode
@@ -30,12 +31,11 @@ from specjax.experiments.decode import planning
 from specjax.experiments.decode.look import first_look
 from specjax.experiments.decode.strategies import check_models, load_strategies
 from specjax.experiments.recipes.grammar import LAYERS, STEPS, training
-from specjax.models.base import Params
 from specjax.models.t5 import T5, T5Config
 from specjax.training.objectives.cross_entropy import CrossEntropy
 from specjax.training.optimizer import Optimizer
 from specjax.training.step import Setup
-from specjax.training.surgery import deepen, layers_taken, take
+from specjax.training.surgery import deepen, deepened, layers_taken, take
 from specjax.training.trainer import Run, fit
 from specjax.writing import check_folder, replacing, write_json
 
@@ -44,13 +44,21 @@ DONE = "trained.json"
 
 MODELS = ("target", "drafter")
 
+Later = Callable[[Mapping[str, T5]], list[ahead.Task]]
+"""What to compile for the models, by name, while they are trained."""
+
 DEEP_RATE = 2e-3
 """Learning rate of the target's last steps."""
 
 _SHAPE = ("d_model", "d_kv", "num_heads", "d_ff", "num_layers", "num_decoder_layers")
 _LEAST = {
     **{f"training.{field}": 1 for field in ("examples", "test_examples", "most_tokens")},
-    **{"training.batch_size": 1, "training.vocab_size": 16, "training.seed": 0},
+    **{
+        "training.most_words": LEAST_LIMIT,
+        "training.batch_size": 1,
+        "training.vocab_size": 16,
+        "training.seed": 0,
+    },
     **{f"training.target.{field}": 1 for field in _SHAPE},
     **{f"training.target.{field}": 0 for field in ("deep_steps", "deep_layers")},
     **{f"training.drafter.{field}": 1 for field in ("num_layers", "num_decoder_layers")},
@@ -61,9 +69,11 @@ _LEAST = {
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     """Trains what is not there yet and runs the decode experiment."""
-    check_decode_memory(config, check(config), load_strategies(config))
+    strategies = load_strategies(config)
+    check_decode_memory(config, check(config), strategies)
     workdir.mkdir(parents=True, exist_ok=True)
-    if make_pair(config.training, workdir):
+    later = functools.partial(ahead.decodes, config, strategies=strategies)
+    if make_pair(config.training, workdir, later):
         print(f"models in {workdir} are already trained; decoding")
     config = with_files(config, workdir)
     job = decode.prepare(config, decode.load_models(config))
@@ -94,14 +104,18 @@ def grammar_pair(
     return target, drafter
 
 
-def make_pair(training: ConfigDict, workdir: Path) -> bool:
-    """Trains the pair and writes its corpus; True when the workdir has both already."""
+def make_pair(training: ConfigDict, workdir: Path, later: Later | None = None) -> bool:
+    """Trains the pair and writes its corpus; True when the workdir has both already.
+
+    `later` is as in `train_pair`.
+    """
     settings = json.loads(json.dumps(training.to_dict()))
     if trained_with(workdir) == settings:
         return True
     (workdir / DONE).unlink(missing_ok=True)
-    train_pair(training, workdir)
-    write_corpus(training, workdir)
+    pairs = grammar.pairs("train", training.examples, most_words=training.most_words)
+    train_pair(training, pairs, workdir, later)
+    write_corpus(training, pairs, workdir)
     write_json(workdir / DONE, settings)
     return False
 
@@ -141,9 +155,8 @@ def check(config: ConfigDict) -> dict[str, T5]:
                 f" {MOST_PAIRS:,}, as sentences are made one by one"
             )
     check_models(load_strategies(config), MODELS)
-    model = shape_of(target, settings.vocab_size)
-    deep = dataclasses.replace(model.config, num_decoder_layers=target.deep_layers)
-    return {"target": T5(deep), "drafter": layers_taken(model, *kept_layers(settings.drafter))}
+    _, deep, small = setups(settings, shape_of(target, settings.vocab_size))
+    return {"target": deep.model, "drafter": small.model}
 
 
 def trained_with(workdir: Path) -> dict[str, Any] | None:
@@ -154,34 +167,56 @@ def trained_with(workdir: Path) -> dict[str, Any] | None:
         return None
 
 
-def train_pair(settings: ConfigDict, workdir: Path) -> None:
+def train_pair(
+    settings: ConfigDict, pairs: list[Pair], workdir: Path, later: Later | None = None
+) -> None:
     """Trains the tokenizer, the target, and a drafter that begins as the target's first layers.
 
     Depth costs as much in every training step as in every decoding step, so the target gets most
-    of its layers for the last steps only.
+    of its layers for the last steps only. `later` says what to compile meanwhile.
     """
+    tokenizer, batches = encoded(settings, pairs)
+    model = shape_of(settings.target, len(tokenizer))
+    first, deep, small = setups(settings, model)
+    tasks = ahead.steps([each for each in (deep, small) if each.optimizer.steps], batches[0])
+    if later:
+        tasks += later({"target": deep.model, "drafter": small.model})
+    with ahead.compiling(tasks):
+        init = functools.partial(model.init, jax.random.key(settings.seed))
+        params = fit(Run("target", first, init, batches.since))
+        rest = since(batches, first.optimizer.steps)
+        start = take(model, params, *kept_layers(settings.drafter))[1]
+        grown = deepen(model, params, deep.model.depth)[1]
+        if deep.optimizer.steps:
+            grown = fit(Run("target, deeper", deep, lambda: grown, rest))
+        huggingface.save(workdir / "target", deep.model, grown, tokenizer)
+        start = fit(Run("drafter", small, lambda: start, rest))
+        huggingface.save(workdir / "drafter", small.model, start, tokenizer)
+
+
+def setups(settings: ConfigDict, model: T5) -> tuple[Setup, Setup, Setup]:
+    """The training of the target, of the deeper one that it becomes, and of the drafter."""
     target, drafter = settings.target, settings.drafter
-    tokenizer, batches = encoded(settings)
-    model = shape_of(target, len(tokenizer))
-    init = functools.partial(model.init, jax.random.key(settings.seed))
-    params = trained("target", model, init, target, batches.since)
-    small, start = take(model, params, *kept_layers(drafter))
-    deep, grown = deepen(model, params, target.deep_layers)
-    if target.deep_steps:
-        last = {"steps": target.deep_steps, "learning_rate": DEEP_RATE, "warmup": target.warmup}
-        later = since(batches, target.steps)
-        grown = trained("target, deeper", deep, lambda: grown, last, later)
-    huggingface.save(workdir / "target", deep, grown, tokenizer)
-    start = trained("drafter", small, lambda: start, drafter, since(batches, target.steps))
-    huggingface.save(workdir / "drafter", small, start, tokenizer)
+    last = {"steps": target.deep_steps, "learning_rate": DEEP_RATE, "warmup": target.warmup}
+    return (
+        setup_of(model, target),
+        setup_of(deepened(model, target.deep_layers), last),
+        setup_of(layers_taken(model, *kept_layers(drafter)), drafter),
+    )
 
 
-def encoded(settings: ConfigDict) -> tuple[Any, Batches]:
+def setup_of(model: T5, settings: Mapping[str, Any]) -> Setup:
+    """The training of one stage."""
+    numbers = settings["steps"], settings["learning_rate"]
+    optimizer = Optimizer(*numbers, name="relative_adam", warmup=settings["warmup"])
+    return Setup(model, CrossEntropy(), optimizer)
+
+
+def encoded(settings: ConfigDict, pairs: list[Pair]) -> tuple[Any, Batches]:
     """A tokenizer of the training text, and the batches of it.
 
     Longer sentences are left out: one shape is compiled.
     """
-    pairs = grammar.pairs("train", settings.examples)
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
     tokenizer = train_tokenizer([*sources, *targets], settings.vocab_size)
     ids = zip(tokenizer(sources).input_ids, tokenizer(targets).input_ids, strict=True)
@@ -208,19 +243,6 @@ def since(batches: Batches, first: int) -> Callable[[int], Iterator[Arrays]]:
     return lambda step: batches.since(first + step)
 
 
-def trained(
-    name: str,
-    model: T5,
-    init: Callable[[], Params],
-    settings: Mapping[str, Any],
-    batches: Callable[[int], Iterator[Arrays]],
-) -> Params:
-    """The parameters after one stage; those that `init` gives are consumed."""
-    numbers = settings["steps"], settings["learning_rate"]
-    optimizer = Optimizer(*numbers, name="relative_adam", warmup=settings["warmup"])
-    return fit(Run(name, Setup(model, CrossEntropy(), optimizer), init, batches))
-
-
 def kept_layers(drafter: ConfigDict) -> tuple[range, range]:
     """The target's decoder and encoder layers that the drafter begins with."""
     return range(drafter.num_decoder_layers), range(drafter.num_layers)
@@ -232,13 +254,12 @@ def shape_of(settings: ConfigDict, vocab_size: int) -> T5:
     return T5(T5Config(vocab_size=vocab_size, tied=True, scale_outputs=True, **shape))
 
 
-def write_corpus(settings: ConfigDict, workdir: Path) -> None:
+def write_corpus(settings: ConfigDict, pairs: list[Pair], workdir: Path) -> None:
     """Held-out sentences to decode, and training text for n-grams."""
-    pairs = grammar.pairs("test", settings.test_examples)
-    write_lines(workdir / "test.en", [pair.source for pair in pairs])
-    write_lines(workdir / "test.de", [pair.target for pair in pairs])
-    text = grammar.pairs("train", settings.examples)
-    write_lines(workdir / "train.de", [pair.target for pair in text])
+    held_out = grammar.pairs("test", settings.test_examples, most_words=settings.most_words)
+    write_lines(workdir / "test.en", [pair.source for pair in held_out])
+    write_lines(workdir / "test.de", [pair.target for pair in held_out])
+    write_lines(workdir / "train.de", [pair.target for pair in pairs])
 
 
 def write_lines(file: Path, lines: list[str]) -> None:

@@ -29,8 +29,12 @@ def deepen(model: T5, params: Params, decoder_layers: int) -> tuple[T5, Params]:
     grown = dict(params)
     for index in range(have, decoder_layers):
         grown[f"decoder_{index}"] = _silent(params[f"decoder_{index % have}"])
-    config = dataclasses.replace(model.config, num_decoder_layers=decoder_layers)
-    return T5(config), grown
+    return deepened(model, decoder_layers), grown
+
+
+def deepened(model: T5, decoder_layers: int) -> T5:
+    """The shape of the model that `deepen` makes."""
+    return T5(dataclasses.replace(model.config, num_decoder_layers=decoder_layers))
 
 
 def _silent(layer: Params) -> Params:

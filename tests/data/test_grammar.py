@@ -32,6 +32,11 @@ def corpus() -> list[Pair]:
     return pairs("train", 20_000)
 
 
+def test_a_limit_that_leaves_hardly_a_sentence_is_refused():
+    with pytest.raises(ValueError, match="most_words is 9; it must be at least 10"):
+        pairs("train", 1, most_words=9)
+
+
 def test_a_shorter_list_is_a_prefix_of_a_longer_one(corpus):
     assert pairs("train", 50) == corpus[:50]
 
@@ -75,6 +80,12 @@ def test_german_sentences_have_6_to_30_words_and_about_17_on_average(corpus):
     lengths = [len(pair.target.split()) for pair in corpus]
     assert min(lengths) >= 6 and max(lengths) <= 30
     assert 15 < sum(lengths) / len(lengths) < 19
+
+
+def test_a_limit_of_words_takes_the_short_ones_of_the_same_sentences(corpus):
+    short = pairs("train", 50, most_words=16)
+    assert max(len(pair.target.split()) for pair in short) <= 16
+    assert short == [pair for pair in corpus if pair in short] != corpus[:50]
 
 
 def test_the_german_vocabulary_is_small(corpus):

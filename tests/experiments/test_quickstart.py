@@ -9,6 +9,7 @@ from command import ROOT
 from ml_collections import ConfigDict
 
 from specjax.checkpoints import huggingface
+from specjax.data import grammar
 from specjax.errors import UserError
 from specjax.experiments import quickstart
 from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural
@@ -32,7 +33,7 @@ def test_the_target_gets_its_depth_and_the_drafter_the_first_layers(tmp_path) ->
     training.drafter.learning_rate = 1e-9
     training.target.learning_rate = 1e-9
     training.target.deep_steps = 0
-    quickstart.train_pair(training, tmp_path)
+    quickstart.train_pair(training, grammar.pairs("train", 60), tmp_path)
     target, drafter = (huggingface.load(tmp_path / name) for name in quickstart.MODELS)
     assert target.model.config.num_decoder_layers == 3
     assert drafter.model.config.num_decoder_layers == 1
@@ -44,7 +45,7 @@ def test_the_target_gets_its_depth_and_the_drafter_the_first_layers(tmp_path) ->
 
 def test_sentences_that_are_all_too_long_are_refused(tmp_path) -> None:
     with pytest.raises(UserError, match="config.training.most_tokens is 3, which 0 of 60"):
-        quickstart.train_pair(settings_of(most_tokens=3), tmp_path)
+        quickstart.train_pair(settings_of(most_tokens=3), grammar.pairs("train", 60), tmp_path)
 
 
 def test_the_first_look_shows_a_text_and_compiles_for_the_comparison(pair, capsys) -> None:

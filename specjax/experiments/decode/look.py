@@ -21,12 +21,12 @@ def first_look(job: Job) -> None:
 
     Over the same without drafts, by medians of a few decodes in turn. A whole run says it better.
     """
-    name = shown(job.strategies)
-    if name is None:
+    names = looked_at(job.strategies)
+    if not names:
         return
-    alone = baseline_of(job.strategies[name], job.strategies)
+    alone, name = names
     batch = job.batches()[0]
-    generators = {strategy: job.generators[strategy] for strategy in (alone, name)}
+    generators = {strategy: job.generators[strategy] for strategy in names}
     few = dataclasses.replace(job, generators=generators)
     with progress(total=len(few.generators), unit="program") as bar:
         warm_up(few, batch, bar)
@@ -43,10 +43,10 @@ def first_look(job: Job) -> None:
     print(f"            speedup {slow / fast:.2f} by {name} on {here}", flush=True)
 
 
-def shown(strategies: Mapping[str, Strategy]) -> str | None:
+def looked_at(strategies: Mapping[str, Strategy]) -> tuple[str, ...]:
     """The strategy with the longest drafts, of those that keep the outputs and ask a model.
 
-    Of all that draft when there are none; None when none drafts.
+    Of all that draft when there are none. Behind the same without drafts; nothing when none drafts.
     """
 
     def rank(name: str) -> tuple[bool, bool, int]:
@@ -54,4 +54,5 @@ def shown(strategies: Mapping[str, Strategy]) -> str | None:
         return one.greedy and one.lossless, bool(one.drafter.spec.models), one.drafter.spec.width
 
     drafting = [name for name, strategy in strategies.items() if not strategy.autoregressive]
-    return max(drafting, key=rank, default=None)
+    name = max(drafting, key=rank, default=None)
+    return () if name is None else (baseline_of(strategies[name], strategies), name)

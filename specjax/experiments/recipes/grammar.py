@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from ml_collections import ConfigDict
 
-STEPS = 700
-"""Of the target's training: a minute and a half on two CPU cores."""
+STEPS = 600
+"""Of the target's training."""
 
 LAYERS = 16
 """Decoder layers of the target when it decodes."""
+
+MOST_WORDS = 16
+"""German words of a sentence at most; longer ones take longer to learn."""
 
 _START_LAYERS = 2
 """Decoder layers of the target while it learns; the others come last and are silent at first."""
@@ -17,10 +20,11 @@ _START_LAYERS = 2
 def training(steps: int = STEPS, layers: int = LAYERS) -> ConfigDict:
     """The corpus and the two models; fewer `steps` see fewer sentences, and translate worse."""
     training = ConfigDict()
-    training.examples = max(20_000 * steps // STEPS, 300)
+    training.examples = max(16_000 * steps // STEPS, 300)
     training.test_examples = 200
     training.vocab_size = 2048
-    training.most_tokens = 28  # of a sentence that is learned from: one shape to compile
+    training.most_words = MOST_WORDS
+    training.most_tokens = 20  # of a sentence that is learned from: one shape to compile
     training.batch_size = 32
     training.seed = 0
     training.target = ConfigDict(
@@ -35,7 +39,7 @@ def training(steps: int = STEPS, layers: int = LAYERS) -> ConfigDict:
             "learning_rate": 2.5e-2,
             "steps": steps,
             "deep_layers": layers,  # decoder layers after the last steps
-            "deep_steps": max(steps // 70, 1) if layers > _START_LAYERS else 0,
+            "deep_steps": max(steps // 60, 1) if layers > _START_LAYERS else 0,
         }
     )
     drafter_steps = max(steps * 220 // STEPS, 1)

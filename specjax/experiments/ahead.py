@@ -1,0 +1,74 @@
+"""Compiling what a run will need while it still trains: training leaves processors idle."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import jax
+from ml_collections import ConfigDict
+
+from specjax.data.pipeline import Arrays
+from specjax.decoding.loop import generate
+from specjax.decoding.strategy import Strategy
+from specjax.experiments.config.placement import decode_mesh
+from specjax.experiments.decode.look import looked_at
+from specjax.experiments.decode.planning import abstract_decode
+from specjax.experiments.decode.strategies import common_width
+from specjax.models.base import LanguageModel
+from specjax.training.step import Setup, train_step
+
+Task = Callable[[], None]
+
+
+@contextlib.contextmanager
+def compiling(tasks: Sequence[Task]) -> Iterator[None]:
+    """Runs the tasks one after another in a thread, as far as they come before the block ends.
+
+    Then waits for the one that is running. What they compiled JAX finds by itself.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        begun = [pool.submit(task) for task in tasks]
+        try:
+            yield
+        finally:
+            pool.shutdown(cancel_futures=True)
+    for each in begun:
+        if not each.cancelled():
+            each.result()
+
+
+def steps(setups: Sequence[Setup], batch: Arrays) -> list[Task]:
+    """Tasks that compile training steps, for batches of the shape of this one."""
+    return [functools.partial(_compile_step, setup, batch) for setup in setups]
+
+
+def decodes(
+    config: ConfigDict, models: Mapping[str, LanguageModel], strategies: Mapping[str, Strategy]
+) -> list[Task]:
+    """Tasks that compile the decodes of the first look, for prompts that one bucket holds.
+
+    None on a mesh, or for a strategy with tables: how large these are is not known yet.
+    """
+    looked = [strategies[name] for name in looked_at(strategies)]
+    if decode_mesh(config) is not None or any(each.drafter.spec.resources for each in looked):
+        return []
+    config = config.copy_and_resolve_references()
+    config.max_prompt_tokens = config.bucket
+    invariant = common_width(config, dict(strategies))
+    return [functools.partial(_compile_decode, config, models, each, invariant) for each in looked]
+
+
+def _compile_step(setup: Setup, batch: Arrays) -> None:
+    params = jax.eval_shape(setup.model.init, jax.random.key(0))
+    train_step.lower(setup, jax.eval_shape(setup.start, params), {}, batch).compile()
+
+
+def _compile_decode(
+    config: ConfigDict, models: Mapping[str, LanguageModel], strategy: Strategy, invariant: int
+) -> None:
+    width = min(model.vocab_size for model in models.values())
+    decoder, arguments = abstract_decode(models, strategy, config, width, invariant)
+    generate.lower(decoder, *arguments).compile()
