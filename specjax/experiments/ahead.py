@@ -35,9 +35,9 @@ def compiling(tasks: Sequence[Task]) -> Iterator[None]:
             yield
         finally:
             pool.shutdown(cancel_futures=True)
-    for each in begun:
-        if not each.cancelled():
-            each.result()
+    for task in begun:
+        if not task.cancelled():
+            task.result()
 
 
 def steps(setups: Sequence[Setup], batch: Arrays) -> list[Task]:
@@ -53,12 +53,15 @@ def decodes(
     None on a mesh, or for a strategy with tables: how large these are is not known yet.
     """
     looked = [strategies[name] for name in looked_at(strategies)]
-    if decode_mesh(config) is not None or any(each.drafter.spec.resources for each in looked):
+    if decode_mesh(config) is not None or any(strategy.drafter.spec.resources for strategy in looked):
         return []
     config = config.copy_and_resolve_references()
     config.max_prompt_tokens = config.bucket
     invariant = common_width(config, dict(strategies))
-    return [functools.partial(_compile_decode, config, models, each, invariant) for each in looked]
+    return [
+        functools.partial(_compile_decode, config, models, strategy, invariant)
+        for strategy in looked
+    ]
 
 
 def _compile_step(setup: Setup, batch: Arrays) -> None:

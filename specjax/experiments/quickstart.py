@@ -178,7 +178,7 @@ def train_pair(
     tokenizer, batches = encoded(settings, pairs)
     model = shape_of(settings.target, len(tokenizer))
     first, deep, small = setups(settings, model)
-    tasks = ahead.steps([each for each in (deep, small) if each.optimizer.steps], batches[0])
+    tasks = ahead.steps([setup for setup in (deep, small) if setup.optimizer.steps], batches[0])
     if later:
         tasks += later({"target": deep.model, "drafter": small.model})
     with ahead.compiling(tasks):
