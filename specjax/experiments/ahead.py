@@ -53,7 +53,8 @@ def decodes(
     None on a mesh, or for a strategy with tables: how large these are is not known yet.
     """
     looked = [strategies[name] for name in looked_at(strategies)]
-    if decode_mesh(config) is not None or any(strategy.drafter.spec.resources for strategy in looked):
+    with_tables = any(strategy.drafter.spec.resources for strategy in looked)
+    if decode_mesh(config) is not None or with_tables:
         return []
     config = config.copy_and_resolve_references()
     config.max_prompt_tokens = config.bucket
