@@ -48,20 +48,19 @@ def steps(setups: Sequence[Setup], batch: Arrays) -> list[Task]:
 def decodes(
     config: ConfigDict, models: Mapping[str, LanguageModel], strategies: Mapping[str, Strategy]
 ) -> list[Task]:
-    """Tasks that compile the decodes of the first look, for prompts that one bucket holds.
+    """Tasks that compile decodes, those of the first look first, for prompts that one bucket holds.
 
     None on a mesh, or for a strategy with tables: how large these are is not known yet.
     """
-    looked = [strategies[name] for name in looked_at(strategies)]
-    with_tables = any(strategy.drafter.spec.resources for strategy in looked)
-    if decode_mesh(config) is not None or with_tables:
+    if decode_mesh(config) is not None:
         return []
     config = config.copy_and_resolve_references()
     config.max_prompt_tokens = config.bucket
     invariant = common_width(config, dict(strategies))
     return [
-        functools.partial(_compile_decode, config, models, strategy, invariant)
-        for strategy in looked
+        functools.partial(_compile_decode, config, models, strategies[name], invariant)
+        for name in dict.fromkeys((*looked_at(strategies), *strategies))
+        if not strategies[name].drafter.spec.resources
     ]
 
 
