@@ -51,8 +51,8 @@ FAULTS = (
     Fault(
         "acceptance test turned round",
         "verification/speculative_sampling.py",
-        "leading_run(uniform * lenience * q_drafted < p_drafted, draft.length)",
-        "leading_run(uniform * lenience * q_drafted > p_drafted, draft.length)",
+        "leading_run(drawn * lenience * q_drafted < p_drafted, draft.length)",
+        "leading_run(drawn * lenience * q_drafted > p_drafted, draft.length)",
         RULES,
     ),
     Fault(
