@@ -1,0 +1,59 @@
+"""Typical acceptance: a token stands if the target finds it likely enough for its own uncertainty.
+
+Cai et al., "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads"
+(2024), section 2.3.1 (docs/methods/typical_acceptance.md).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from specjax.core import fields
+from specjax.core.context import Options
+from specjax.core.distribution import of_tokens, pick
+from specjax.core.draft import Draft
+from specjax.core.reading import Reading
+from specjax.core.registry import RULES
+from specjax.core.rule import Rule
+from specjax.core.verdict import Verdict, leading_run, verdict_of
+from specjax.sampling import adjust, draw
+from specjax.verification.speculative_sampling import greedy_match
+
+
+@RULES.register("typical", example={})
+@dataclasses.dataclass(frozen=True)
+class TypicalAcceptance(Rule):
+    """Tokens stand iff `p(x) > min(epsilon, delta * exp(-entropy of p))`; greedily the argmax.
+
+    The token that follows is drawn from p. It asks the drafter for tokens only.
+    """
+
+    epsilon: str = fields.number(
+        0.09,
+        bounds="[0, 1]",
+        traced="epsilon",
+        help="probability that is always enough",
+    )
+    delta: str = fields.number(
+        0.3,
+        bounds="[0, inf]",
+        traced="delta",
+        help="share of exp(-entropy) that is enough where the target is unsure",
+    )
+
+    def judge(self, draft: Draft, reading: Reading, options: Options, keys: jax.Array) -> Verdict:
+        if options.sampling.greedy:
+            return greedy_match(draft, reading.logits)
+        p = adjust(reading.logits, options.sampling)
+        enough = bar(p[:, :-1], options.numbers[self.epsilon], options.numbers[self.delta])
+        accepted = leading_run(of_tokens(p[:, :-1], draft.tokens) > enough, draft.length)
+        return verdict_of(draft, accepted, draw(keys, pick(p, accepted)))
+
+
+def bar(p: jax.Array, epsilon: jax.Array, delta: jax.Array) -> jax.Array:
+    """The probability [B, K] above which tokens stand, from p [B, K, V]."""
+    entropy = -jnp.sum(jax.scipy.special.xlogy(p, p), axis=-1)
+    return jnp.minimum(epsilon, delta * jnp.exp(-entropy))
