@@ -28,8 +28,10 @@ def test_a_tree_writes_the_targets_own_text_in_fewer_rounds(kind):
     assert tree.trace.rounds < alone.trace.rounds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [(1.0, 0, 1.0), (0.7, 3, 0.9)])
-def test_a_tree_keeps_the_targets_distribution(settings):
+def test_a_wider_tree_keeps_the_targets_distribution(settings):
+    """As the contract's test of every registered drafter, with siblings at every level."""
     model = PrefixModel(5, eos=(1,))
     params = {
         "target": prefix_params(5, seed=1),
