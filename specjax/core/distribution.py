@@ -12,6 +12,9 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+NO_RESIDUAL = 1e-12
+"""A residual [p - q]_+ this small is rounding of p = q; p then takes its place."""
+
 
 class Distribution(Protocol):
     """Distributions of K positions in every row."""
@@ -74,6 +77,52 @@ class Categorical:
 
     def narrow(self, width: int) -> Categorical:
         return Categorical(self.probs[:, :width])
+
+
+@struct.dataclass
+class WithoutReplacement:
+    """Nodes of a tree, siblings drawn one after another from what their earlier ones left.
+
+    All nodes of a level share the draws: `drawn` are the siblings' tokens in their order. Node k
+    is the one of rank `ranks[k]` in level `levels[k]`.
+    """
+
+    probs: jax.Array  # [B, D, V] float32
+    drawn: jax.Array  # [B, D, W] int32
+    levels: tuple[int, ...] = struct.field(pytree_node=False)  # of K nodes
+    ranks: tuple[int, ...] = struct.field(pytree_node=False)
+
+    def of(self, tokens: jax.Array) -> jax.Array:
+        levels, ranks = jnp.array(self.levels), jnp.array(self.ranks)
+        own = jnp.take_along_axis(self.probs, self.drawn, axis=-1)
+        left = jnp.sum(self.probs, axis=-1, keepdims=True) - jnp.cumsum(own, axis=-1) + own
+        q = of_tokens(self.probs[:, levels], tokens)
+        # Where nothing is left to draw from, the token was not drawn: it must not stand.
+        return jnp.where(q > 0, q / jnp.maximum(left[:, levels, ranks], q), jnp.inf)
+
+    def overlap(self, p: jax.Array) -> jax.Array:
+        return self.categorical(p.shape[-1]).overlap(p)
+
+    def residual(self, p: jax.Array, at: jax.Array) -> jax.Array:
+        return jnp.maximum(self._minus(p, at), 0.0)
+
+    def _minus(self, p: jax.Array, at: jax.Array) -> jax.Array:
+        """p [B, V] less what node `at` [B] was drawn from."""
+        level, rank = jnp.array(self.levels)[at], jnp.array(self.ranks)[at]
+        q, drawn = pick(self.probs, level), pick(self.drawn, level)
+        earlier = jnp.arange(drawn.shape[1]) < rank[:, None]
+        gone = jnp.where(earlier, drawn, q.shape[-1])
+        left = q.at[jnp.arange(len(q))[:, None], gone].set(0.0, mode="drop")
+        mass = jnp.sum(left, axis=-1, keepdims=True)
+        return p - left / jnp.where(mass > 0, mass, 1.0)
+
+    def categorical(self, vocabulary: int) -> Categorical:
+        nothing = jnp.zeros_like(self.probs[:, 0])
+        nodes = [jnp.full(len(nothing), node) for node in range(len(self.levels))]
+        return Categorical(jnp.stack([-self._minus(nothing, at) for at in nodes], axis=1))
+
+    def narrow(self, width: int) -> WithoutReplacement:
+        return self.replace(levels=self.levels[:width], ranks=self.ranks[:width])
 
 
 def pick(values: jax.Array, index: jax.Array) -> jax.Array:

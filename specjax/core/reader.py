@@ -35,6 +35,9 @@ class Reader:
     overrides: bool = False
     """Whether it reads drafts of any drafter, which might be read in another way otherwise."""
 
+    trees: bool = False
+    """Whether it reads trees, and no chains."""
+
     columns: tuple[str, ...] = ()
     """Numbers that it logs, beside `WIDTH`."""
 

@@ -90,10 +90,11 @@ def commit(
     length = context.length + count
     ended = ends_text(verdict.tokens, count, eos) | (length >= context.limit) | ~draft.review
     if verdict.path is not None:
-        caches = {
-            name: env[name].model.keep(cache, verdict.path, verdict.accepted)
-            for name, cache in caches.items()
+        fed = {
+            name: env[name].model.keep(caches[name], verdict.path, verdict.accepted)
+            for name in (decoder.target, *decoder.drafter.spec.fed)
         }
+        caches = {**caches, **fed}
     outcome = Outcome(
         draft, reading, verdict, count,
         jnp.minimum(verdict.accepted, count),

@@ -128,6 +128,11 @@ class Strategy:
                 f"invariant is {invariant}; it must be 0 (off) or at least {least}, the tokens that"
                 " a round may touch"
             )
+        if self.reader.trees:
+            raise ValueError(
+                f"invariant is {invariant}; it must be 0 (off) for trees, of which a call reads all"
+                " nodes"
+            )
         if not self.reader.exact:
             raise ValueError(
                 f"invariant is {invariant}; it must be 0 (off) under CALM, which runs layers one by"

@@ -22,9 +22,10 @@ def predicted(
     The formulas know rounds only, so `measured` must leave out what every text costs once, prompt
     reading and dispatch. What a token costs under CALM is known only when it has left the decoder,
     and what a round costs with one of several arms only when it is chosen; where all calls of the
-    target feed alike (`readers.Invariant`) none has the formulas' width: nothing is predicted.
+    target feed alike (`readers.Invariant`) none has the formulas' width; of a tree they know no
+    acceptance by rank: nothing is predicted.
     """
-    if not priced(decoder):
+    if not priced(decoder) or decoder.reader.trees:
         return dict.fromkeys(("theorem_3_8", "with_v", "error_percent")) | {"measured": measured}
     with_v = costs.predicted_speedup(statistics, decoder, decoder.target)
     return {

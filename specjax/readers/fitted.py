@@ -46,6 +46,10 @@ class Fitted(Reader):
     def exact(self) -> bool:
         return self.inner.exact
 
+    @property
+    def trees(self) -> bool:
+        return self.inner.trees
+
     def widths(self, width: int) -> tuple[int, ...]:
         return self.fits
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.core.context import Options
-from specjax.core.distribution import Categorical, pick
+from specjax.core.distribution import NO_RESIDUAL, Categorical, pick
 from specjax.core.draft import Draft
 from specjax.core.reading import Reading
 from specjax.core.registry import RULES
@@ -19,7 +19,6 @@ from specjax.core.rule import Rule
 from specjax.core.verdict import Verdict, verdict_of
 from specjax.sampling import adjust, draw
 from specjax.verification.speculative_sampling import (
-    NO_RESIDUAL,
     greedy_match,
     overlap,
     split,

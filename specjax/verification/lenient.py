@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from specjax.core import fields
 from specjax.core.context import Options
 from specjax.core.distribution import (
+    NO_RESIDUAL,
     Categorical,
     Distribution,
     OneHot,
@@ -27,7 +28,7 @@ from specjax.core.registry import RULES
 from specjax.core.rule import NestableRule
 from specjax.core.verdict import Verdict, leading_run, verdict_of
 from specjax.sampling import adjust, argmax
-from specjax.verification.speculative_sampling import NO_RESIDUAL, sampled_match
+from specjax.verification.speculative_sampling import sampled_match
 
 SCORE = "score"
 """Entry of `Draft.aux`, [B, K]: the proposer's own probability of each token at temperature 1, for

@@ -12,16 +12,14 @@ import jax
 import jax.numpy as jnp
 
 from specjax.core.context import Options
-from specjax.core.distribution import Categorical, Distribution, OneHot, pick
+from specjax.core.distribution import NO_RESIDUAL, Categorical, Distribution, OneHot, pick
 from specjax.core.draft import Draft
 from specjax.core.reading import Reading
 from specjax.core.registry import RULES
 from specjax.core.rule import NestableRule
 from specjax.core.verdict import Verdict, leading_run, tested, verdict_of
 from specjax.sampling import adjust, argmax, draw
-
-NO_RESIDUAL = 1e-12
-"""A residual this small is rounding of p = q; the correction is then drawn from p itself."""
+from specjax.verification.tree import greedy_tree, sampled_tree
 
 
 @RULES.register("lossless")
@@ -36,9 +34,20 @@ class SpeculativeSampling(NestableRule):
     lossless = True
 
     def judge(self, draft: Draft, reading: Reading, options: Options, keys: jax.Array) -> Verdict:
+        if draft.parents is not None:
+            return self._judge_tree(draft, reading, options, keys)
         if options.sampling.greedy:
             return greedy_match(draft, reading.logits)
         return sampled_match(draft, adjust(reading.logits, options.sampling), 1.0, keys)
+
+    def _judge_tree(
+        self, draft: Draft, reading: Reading, options: Options, keys: jax.Array
+    ) -> Verdict:
+        if options.sampling.greedy:
+            return greedy_tree(draft, reading.logits)
+        accept_keys, draw_keys = split(keys)
+        p = adjust(reading.logits, options.sampling)
+        return sampled_tree(draft, p, uniform(accept_keys, draft.width), draw_keys)
 
     def distribution(self, draft: Draft, reading: Reading, options: Options) -> Distribution:
         if options.sampling.greedy:

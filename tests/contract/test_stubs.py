@@ -21,17 +21,12 @@ from specjax.core import (
     Categorical,
     Draft,
     Drafter,
-    Reader,
-    Reading,
-    Rule,
     Spec,
-    Verdict,
-    last_token,
 )
 from specjax.core.context import fold
-from specjax.core.reader import WIDTH
 from specjax.core.rows import pick_last, window
 from specjax.decoding.strategy import Strategy
+from specjax.readers.tree import Tree
 from specjax.sampling import adjust, argmax, draw
 
 LIMIT = 12
@@ -66,58 +61,6 @@ class TwoBranches(Drafter):
         return draft, caches, memory, {}
 
 
-@dataclasses.dataclass(frozen=True)
-class TreeReader(Reader):
-    """All nodes in one call; each sees the pending token, its ancestors and itself."""
-
-    def read(self, env, cache, draft, context, judge, features=()):
-        nodes = draft.width
-        parent = jnp.pad(draft.parents + 1, ((0, 0), (1, 0)))  # of the pending token: itself
-        rows = jnp.arange(parent.shape[0])[:, None]
-        seen = jnp.broadcast_to(jnp.eye(nodes + 1, dtype=bool), (len(parent), nodes + 1, nodes + 1))
-        depth, above = jnp.zeros_like(parent), parent
-        for _ in range(nodes):
-            seen |= jax.nn.one_hot(above, nodes + 1, dtype=bool)
-            depth += above != 0
-            above = parent[rows, above]
-        depth = depth + (jnp.arange(nodes + 1) > 0)
-        fed = jnp.concatenate([last_token(context)[:, None], draft.tokens], axis=1)
-        position = cache.length[:, None] + depth
-        output, after = env.target.extend(fed, cache, position=position, visible=seen)
-        reading = Reading(output.logits, output.hidden)
-        after = after.replace(length=cache.length + 1)  # the nodes lie behind the pointer
-        log = {WIDTH: jnp.full(context.length.shape, nodes, jnp.int32)}
-        return judge(draft, reading), reading, after, log
-
-
-@dataclasses.dataclass(frozen=True)
-class TreeMatch(Rule):
-    """Follows the argmax from node to node."""
-
-    lossless = True
-
-    def judge(self, draft, reading, options, keys):
-        best = argmax(reading.logits)
-        rows, nodes = draft.tokens.shape
-        at, accepted = jnp.full((rows,), -1), jnp.zeros((rows,), jnp.int32)
-        path = jnp.zeros((rows, nodes), jnp.int32)
-        tokens = jnp.zeros((rows, nodes + 1), jnp.int32)
-        going = jnp.ones((rows,), bool)
-        index = jnp.arange(rows)
-        for step in range(nodes + 1):
-            wanted = best[index, at + 1]
-            tokens = tokens.at[:, step].set(jnp.where(going, wanted, tokens[:, step]))
-            child = (draft.parents == at[:, None]) & (draft.tokens == wanted[:, None])
-            found = going & jnp.any(child, axis=1)
-            at = jnp.where(found, jnp.argmax(child, axis=1), at)
-            if step < nodes:
-                path = path.at[:, step].set(jnp.where(found, at, 0))
-            accepted += found
-            going = found
-        overlap = accepted.astype(jnp.float32)
-        return Verdict(tokens, accepted + 1, accepted, overlap, path)
-
-
 def answers(kind: str) -> jax.Array:
     """The target's own greedy texts, where the token buffer has them."""
     models = (("target", MODELS[kind]),)
@@ -128,7 +71,7 @@ def answers(kind: str) -> jax.Array:
 def test_a_tree_of_two_branches_decodes_the_targets_own_text(kind):
     models, right = (("target", MODELS[kind]),), answers(kind)
     alone = run(models, {"target": PARAMS[kind]}, Strategy(), PROMPTS, LIMIT)
-    tree = Strategy(TwoBranches(), TreeMatch(), reader=TreeReader())
+    tree = Strategy(TwoBranches(), reader=Tree())
     params = {"target": PARAMS[kind], "answers": right}
     made = decoder(models, tree, LIMIT)
     prompt, length, keys, limit = inputs(PROMPTS, LIMIT)

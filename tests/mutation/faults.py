@@ -164,9 +164,30 @@ FAULTS = (
     Fault(
         "heads read each other's tokens",
         "drafting/blockwise.py",
-        "per_head(logits, context.options.sampling, head_keys)",
-        "per_head(logits[:, ::-1], context.options.sampling, head_keys)",
+        "per_head(logits, context.options.sampling, head_keys(",
+        "per_head(logits[:, ::-1], context.options.sampling, head_keys(",
         f"{DECODING}/test_blockwise.py",
+    ),
+    Fault(
+        "a tree is read as a chain",
+        "core/tree.py",
+        "above = jnp.pad(parents + 1, ((0, 0), (1, 0)))",
+        "above = jnp.pad(0 * parents + jnp.arange(parents.shape[1]), ((0, 0), (1, 0)))",
+        "tests/core/test_tree.py",
+    ),
+    Fault(
+        "a fallen child leaves the target's distribution as it was",
+        "verification/tree.py",
+        "fallen = jnp.where((tried & ~stands)[:, None], rest, law)",
+        "fallen = law",
+        "tests/verification/test_tree.py",
+    ),
+    Fault(
+        "a block's residual forgets the weight of the prefix",
+        "verification/block.py",
+        "draft.distribution.residual(pick(weights, accepted)[:, None] * at_p, accepted)",
+        "draft.distribution.residual(at_p, accepted)",
+        "tests/verification/test_block.py",
     ),
     Fault(
         "a cascade's reviewer keeps the caches of dropped drafts",

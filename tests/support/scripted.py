@@ -59,24 +59,38 @@ class PrefixModel:
         source = jnp.sum(params["embedding"][prompt] * inside[..., None], axis=1)
         return Cache({"tokens": tokens, "source": source}, jnp.zeros_like(prompt_length))
 
-    def extend(self, params, tokens, cache, *, at=None, **whole):
-        position = cache.length[:, None] + jnp.arange(tokens.shape[1])
+    def extend(self, params, tokens, cache, *, at=None, position=None, visible=None, **whole):
+        size = tokens.shape[1]
+        slot = cache.length[:, None] + jnp.arange(size)
         rows = jnp.arange(tokens.shape[0])[:, None]
-        held = cache.data["tokens"].at[rows, position].set(tokens, mode="drop")
+        before = jnp.arange(cache.data["tokens"].shape[1]) < cache.length[:, None]
+        earlier = cache.data["tokens"]
         # A slot never written holds -1 and would poison the sum with NaN if it were read.
-        embedded = jnp.where(
-            held[..., None] >= 0,
-            params["embedding"][held] * params["position"][: held.shape[1]],
+        known = jnp.where(
+            earlier[..., None] >= 0,
+            params["embedding"][earlier] * params["position"][: earlier.shape[1]],
             jnp.nan,
         )
-        below = jnp.arange(held.shape[1]) <= position[..., None]
-        state = jnp.sum(jnp.where(below[..., None], embedded[:, None], 0.0), axis=2)
+        text = jnp.sum(jnp.where(before[..., None], known, 0.0), axis=1)
+        place = params["position"][slot if position is None else position]
+        seen = jnp.tril(jnp.ones((size, size))) if visible is None else visible.astype(jnp.float32)
+        state = text[:, None] + seen @ (params["embedding"][tokens] * place)
         state = jnp.tanh(state + cache.data["source"][:, None])
         logits = state @ params["out"]
         if at is not None:
             logits = jnp.take_along_axis(logits, at[..., None], axis=1)
+        held = earlier.at[rows, slot].set(tokens, mode="drop")
         data = {**cache.data, "tokens": held}
-        return Output(logits, state), Cache(data, cache.length + tokens.shape[1])
+        return Output(logits, state), Cache(data, cache.length + size)
+
+    def keep(self, cache, path, count):
+        held = cache.data["tokens"]
+        rows = jnp.arange(len(held))[:, None]
+        nodes = held[rows, cache.length[:, None] + path]
+        slot = cache.length[:, None] + jnp.arange(path.shape[1])
+        slot = jnp.where(jnp.arange(path.shape[1]) < count[:, None], slot, held.shape[1])
+        data = {**cache.data, "tokens": held.at[rows, slot].set(nodes, mode="drop")}
+        return Cache(data, cache.length + count)
 
     def read_out(self, params, hidden):
         return hidden @ params["out"]

@@ -149,7 +149,7 @@ def heads_file(config: ConfigDict) -> str:
     """
     if not config.heads:
         raise UserError(
-            "config.heads is empty; a blockwise drafter needs a safetensors file of parallel heads"
+            "config.heads is empty; blockwise and medusa drafters need a safetensors file of heads"
         )
     return config.heads
 

@@ -150,7 +150,7 @@ def prediction(
     baseline = baseline_of(strategies[name], dict(strategies))
     took, base = (entries[strategy].get("round") for strategy in (name, baseline))
     entry = {"acceptance": None, "tokens_per_round": None, "speedup": None, "baseline": baseline}
-    if name not in rates or not took or not base:
+    if name not in rates or not took or not base or strategies[name].reader.trees:
         return entry
     width = strategies[name].drafter.spec.width
     return entry | {

@@ -21,6 +21,11 @@ def common_width(config: ConfigDict, strategies: dict[str, Strategy]) -> int:
     if not config.invariant:
         return 0
     for name, strategy in strategies.items():
+        if strategy.reader.trees:
+            raise UserError(
+                f"config.invariant is True; it must be False with strategies.{name}: a call reads"
+                " all nodes of a tree"
+            )
         if not strategy.reader.exact:
             raise UserError(
                 f"config.invariant is True; it must be False with strategies.{name}: CALM runs the"

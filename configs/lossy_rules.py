@@ -1,0 +1,52 @@
+"""Lossy rules beside the exact ones, sampling at one temperature: quality against speed.
+
+    python -m specjax.main --config=configs/lossy_rules.py:0.7 --workdir=runs/lossy \
+      --config.target=DIR_OR_HUB_ID --config.drafter=DIR_OR_HUB_ID \
+      --config.source_file=test.en.gz --config.reference_file=test.de.gz \
+      --config.prefix='translate English to German: '
+
+Behind the colon is the temperature. Every rule has a mild and a bold setting. The report's plot of
+quality against latency is the Pareto plot; docs/lab_book/lossy_rules.md has the figures.
+"""
+
+from ml_collections import ConfigDict
+
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural
+
+LENGTH = 5
+RULES = {
+    "token_by_token": {"rule": "lossless"},
+    "block": {"rule": "block"},
+    "lenient_0.6": {"rule": "lenient", "lenience": 0.6},
+    "lenient_0.2": {"rule": "lenient", "lenience": 0.2},
+    "typical_0.09": {"rule": "typical"},
+    "typical_0.02": {"rule": "typical", "epsilon": 0.02, "delta": 0.14},
+    "chow_0.3": {"rule": "speculative_cascade", "defer": "chow", "margin": 0.3},
+    "chow_0.7": {"rule": "speculative_cascade", "defer": "chow", "margin": 0.7},
+    "diff_0.1": {"rule": "speculative_cascade", "defer": "diff", "margin": 0.1},
+    "diff_0.3": {"rule": "speculative_cascade", "defer": "diff", "margin": 0.3},
+    "opt_0.3": {"rule": "speculative_cascade", "defer": "opt", "margin": 0.3},
+    "opt_0.8": {"rule": "speculative_cascade", "defer": "opt", "margin": 0.8},
+    "by_token_0.3": {"rule": "speculative_cascade", "defer": "token", "margin": 0.3},
+    "by_token_0.8": {"rule": "speculative_cascade", "defer": "token", "margin": 0.8},
+}
+
+
+def get_config(temperature: str = "0.7") -> ConfigDict:
+    """The experiment; every field can be set by a flag."""
+    heat = float(temperature)
+    bild = {"drafter": "bild", "fallback": 0.4, "temperature": heat}
+    return decode_config(
+        name="lossy rules",
+        metric="bleu",
+        examples=200,
+        bucket=32,
+        repeats=1,
+        strategies={
+            "autoregressive": AUTOREGRESSIVE,
+            "sampled": {"drafter": "none", "temperature": heat},
+            **{name: neural("drafter", LENGTH, heat, **rule) for name, rule in RULES.items()},
+            "bild_2": {**bild, "rollback": 2.0},
+            "bild_5": {**bild, "rollback": 5.0},
+        },
+    )

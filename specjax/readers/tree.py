@@ -1,0 +1,43 @@
+"""The target reads a tree of drafted tokens in one call (docs/methods/trees.md)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+
+from specjax.core import tree
+from specjax.core.context import Context
+from specjax.core.draft import Draft
+from specjax.core.env import Env
+from specjax.core.reader import Judge, Reader
+from specjax.core.reading import Reading
+from specjax.core.verdict import Verdict
+from specjax.models.base import Cache
+from specjax.readers.whole import read_from
+
+
+@dataclasses.dataclass(frozen=True)
+class Tree(Reader):
+    """Each node sees the text, its ancestors and itself, at the position of its depth.
+
+    Afterwards the cache holds the nodes behind its pointer, in their order.
+    """
+
+    trees = True
+
+    def read(
+        self,
+        env: Env,
+        cache: Cache,
+        draft: Draft,
+        context: Context,
+        judge: Judge,
+        features: tuple[int, ...] = (),
+    ) -> tuple[Verdict, Reading, Cache, dict[str, jax.Array]]:
+        visible = tree.seen(draft.parents)
+        position = cache.length[:, None] + tree.depth(visible)
+        pending = cache.length + 1
+        how = {"position": position, "visible": visible}
+        verdict, reading, cache, log = read_from(env, cache, draft, context, judge, features, **how)
+        return verdict, reading, cache.replace(length=pending), log

@@ -1,0 +1,77 @@
+"""Lossless verification of trees: from the pending token to the node that stands, and on.
+
+Miao et al., "SpecInfer" (2024), Algorithm 2, for any distributions that children were drawn from
+(docs/methods/trees.md).
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from specjax.core.distribution import NO_RESIDUAL, pick
+from specjax.core.draft import Draft
+from specjax.core.verdict import Verdict
+from specjax.sampling import argmax, draw
+
+Walk = tuple[jax.Array, jax.Array, jax.Array]
+"""The node [B] that stands last, -1 for the pending token; how many stand; their numbers [B, K]."""
+
+
+def greedy_tree(draft: Draft, logits: jax.Array) -> Verdict:
+    """Follows the argmax of logits [B, K+1, V] while a child has it."""
+    best = argmax(logits)
+    walk = _start(draft)
+    for node in range(draft.width):
+        tried = _is_tried(draft, walk, node)
+        walk = _step(walk, node, tried & (draft.tokens[:, node] == pick(best, walk[0] + 1)))
+    return _verdict(draft, walk, pick(best, walk[0] + 1))
+
+
+def sampled_tree(draft: Draft, p: jax.Array, accept: jax.Array, keys: jax.Array) -> Verdict:
+    """Tries the children of a node in their order against p [B, K+1, V], which shrinks by each.
+
+    `accept` are uniform numbers [B, K], a node's own each. A child stands iff
+    `u * q(x) < p(x)`; where it falls, p becomes norm([p - q]_+) for the next child, and at last for
+    the token that is drawn. q is what the child was drawn from given its earlier siblings.
+    """
+    q_drafted = draft.distribution.of(draft.tokens)
+
+    def visit(node: jax.Array, carry: tuple[Walk, jax.Array]) -> tuple[Walk, jax.Array]:
+        walk, law = carry
+        token = draft.tokens[:, node]
+        p_drafted = jnp.take_along_axis(law, token[:, None], axis=1, mode="clip")[:, 0]
+        tried = _is_tried(draft, walk, node)
+        stands = tried & (accept[:, node] * q_drafted[:, node] < p_drafted)
+        rest = draft.distribution.residual(law, jnp.broadcast_to(node, token.shape))
+        total = jnp.sum(rest, axis=-1, keepdims=True)
+        rest = jnp.where(total > NO_RESIDUAL, rest / jnp.maximum(total, NO_RESIDUAL), law)
+        fallen = jnp.where((tried & ~stands)[:, None], rest, law)
+        return _step(walk, node, stands), jnp.where(stands[:, None], p[:, node + 1], fallen)
+
+    walk, law = jax.lax.fori_loop(0, draft.width, visit, (_start(draft), p[:, 0]))
+    return _verdict(draft, walk, draw(keys, law))
+
+
+def _start(draft: Draft) -> Walk:
+    rows = draft.length.shape
+    return jnp.full(rows, -1, jnp.int32), jnp.zeros(rows, jnp.int32), jnp.zeros_like(draft.tokens)
+
+
+def _is_tried(draft: Draft, walk: Walk, node: jax.Array | int) -> jax.Array:
+    return (draft.parents[:, node] == walk[0]) & (node < draft.length)
+
+
+def _step(walk: Walk, node: jax.Array | int, stands: jax.Array) -> Walk:
+    at, count, path = walk
+    here = stands[:, None] & (jnp.arange(path.shape[1]) == count[:, None])
+    return jnp.where(stands, node, at), count + stands, jnp.where(here, node, path)
+
+
+def _verdict(draft: Draft, walk: Walk, own: jax.Array) -> Verdict:
+    _, accepted, path = walk
+    drafted = jnp.take_along_axis(draft.tokens, path, axis=1)
+    drafted = jnp.pad(drafted, ((0, 0), (0, 1)))
+    stands = jnp.arange(draft.width + 1) < accepted[:, None]
+    tokens = jnp.where(stands, drafted, own[:, None])
+    return Verdict(tokens, accepted + 1, accepted, accepted.astype(jnp.float32), path)

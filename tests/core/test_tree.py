@@ -1,0 +1,34 @@
+"""What follows from the parents of a tree's nodes."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+
+from specjax.core import tree
+
+#   0: a    2: its child    4: a child of 2;   1: b    3: its child
+PARENTS = jnp.array([[-1, -1, 0, 1, 2], [-1, 0, 1, 2, 3]])
+
+
+def test_a_node_sees_its_ancestors_and_itself():
+    branched, chain = np.asarray(tree.seen(PARENTS))
+    expected = [{0}, {0, 1}, {0, 2}, {0, 1, 3}, {0, 2, 4}, {0, 1, 3, 5}]
+    assert [set(np.flatnonzero(row)) for row in branched] == expected
+    np.testing.assert_array_equal(chain, np.tril(np.ones((6, 6), bool)))
+
+
+def test_depths_count_from_the_pending_token():
+    depths = tree.depth(tree.seen(PARENTS))
+    assert depths.tolist() == [[0, 1, 1, 2, 2, 3], [0, 1, 2, 3, 4, 5]]
+
+
+def test_no_nodes_leave_the_pending_token():
+    assert tree.seen(jnp.zeros((2, 0), jnp.int32)).tolist() == [[[True]]] * 2
+
+
+def test_a_regular_tree_is_numbered_level_by_level():
+    parents, levels, ranks = tree.regular((2, 3))
+    assert parents == (-1, -1, 0, 0, 0, 1, 1, 1)
+    assert levels == (0, 0, 1, 1, 1, 1, 1, 1)
+    assert ranks == (0, 1, 0, 1, 2, 0, 1, 2)

@@ -1,0 +1,86 @@
+"""Trees of parallel heads: the target's own text, its distribution, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from decodes import run, texts
+from exits import MODELS, PARAMS, PROMPTS
+from parallel_heads import random_heads
+from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_law
+
+from specjax.core.env import Env
+from specjax.decoding.strategy import strategy
+from specjax.drafting.medusa import Medusa
+from specjax.selection.strategies import switched
+
+LIMIT, ROWS = 12, 20_000
+SOURCE = (3, 2, 4, 2)
+
+
+@pytest.mark.parametrize("kind", ["t5", pytest.param("llama", marks=pytest.mark.slow)])
+def test_a_tree_writes_the_targets_own_text_in_fewer_rounds(kind):
+    models = (("target", MODELS[kind]), ("drafter", MODELS[kind]))
+    heads = random_heads(2, MODELS[kind].config.d_model, seed=1, scale=0.02)
+    params = {"target": PARAMS[kind], "drafter": PARAMS[kind], "heads": heads}
+    alone = run(models, params, strategy(), PROMPTS, LIMIT)
+    tree = run(models, params, strategy(drafter="medusa", widths=(4, 3)), PROMPTS, LIMIT)
+    assert texts(tree) == texts(alone)
+    assert tree.trace.rounds < alone.trace.rounds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [(1.0, 0, 1.0), (0.7, 3, 0.9)])
+def test_a_wider_tree_keeps_the_targets_distribution(settings):
+    """As the contract's test of every registered drafter, with siblings at every level."""
+    model = PrefixModel(5, eos=(1,))
+    params = {
+        "target": prefix_params(5, seed=1),
+        "drafter": prefix_params(5, seed=2, scale=0.7),
+        "heads": random_heads(2, WIDTH, seed=3),
+    }
+    temperature, top_k, top_p = settings
+    tree = strategy(
+        drafter="medusa", widths=(3, 2), temperature=temperature, top_k=top_k, top_p=top_p
+    )
+    law = sequence_law(model, params["target"], SOURCE, (0,), 3, settings)
+    models = (("target", model), ("drafter", model))
+    out = run(models, params, tree, [SOURCE] * ROWS, 3, seed=7)
+    assert chi_square(counted(texts(out)), law) > 1e-3
+
+
+def test_nodes_are_counted_level_by_level():
+    assert Medusa((3, 2, 1)).spec.width == 3 + 6 + 6
+    assert Medusa((3, 2, 1)).spec.calls[0].logits == 3
+
+
+@pytest.mark.parametrize(
+    ("widths", "count", "said"),
+    [
+        ((2, 1, 1), 2, r"widths is \(2, 1, 1\), of 3 levels; 'heads' holds 2 heads, so it must be"),
+        ((20, 1), 2, r"widths is \(20, 1\); a node has at most .* as there are tokens, 12$"),
+    ],
+)
+def test_trees_that_no_heads_fill_are_refused(widths, count, said):
+    model = MODELS["t5"]
+    heads = random_heads(count, model.config.d_model, seed=1)
+    models = (("target", model), ("drafter", model))
+    env = Env({"target": {}, "drafter": {}, "heads": heads}, models)
+    with pytest.raises(ValueError, match=said):
+        Medusa(widths).check(env)
+
+
+def test_rules_that_know_chains_only_are_refused():
+    with pytest.raises(ValueError, match="rule is 'typical'; drafter 'medusa' needs its own"):
+        strategy(drafter="medusa", widths=(2,), rule="typical", temperature=1.0)
+
+
+def test_a_tree_is_no_arm():
+    arms = {"alone": strategy(), "tree": strategy(drafter="medusa", widths=(2,))}
+    with pytest.raises(ValueError, match="arm 'tree' drafts trees; arms must"):
+        switched(arms, (0.0, 0.1))
+
+
+def test_a_tree_is_not_read_by_calls_of_one_width():
+    tree = strategy(drafter="medusa", widths=(2,))
+    with pytest.raises(ValueError, match=r"invariant is 8; it must be 0 \(off\) for trees"):
+        tree.decoder((("target", MODELS["t5"]), ("drafter", MODELS["t5"])), LIMIT, invariant=8)
