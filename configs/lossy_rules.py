@@ -5,8 +5,8 @@
       --config.source_file=test.en.gz --config.reference_file=test.de.gz \
       --config.prefix='translate English to German: '
 
-Behind the colon is the temperature. Every rule has a mild and a bold setting. The report's plot of
-quality against latency is the Pareto plot; docs/lab_book/lossy_rules.md has the figures.
+Behind the colon is the temperature. Every rule has a mild and a bold setting, named in hundredths.
+The report's plot of quality against latency is the Pareto plot. Not run to its end here yet.
 """
 
 from ml_collections import ConfigDict
@@ -17,18 +17,18 @@ LENGTH = 5
 RULES = {
     "token_by_token": {"rule": "lossless"},
     "block": {"rule": "block"},
-    "lenient_0.6": {"rule": "lenient", "lenience": 0.6},
-    "lenient_0.2": {"rule": "lenient", "lenience": 0.2},
-    "typical_0.09": {"rule": "typical"},
-    "typical_0.02": {"rule": "typical", "epsilon": 0.02, "delta": 0.14},
-    "chow_0.3": {"rule": "speculative_cascade", "defer": "chow", "margin": 0.3},
-    "chow_0.7": {"rule": "speculative_cascade", "defer": "chow", "margin": 0.7},
-    "diff_0.1": {"rule": "speculative_cascade", "defer": "diff", "margin": 0.1},
-    "diff_0.3": {"rule": "speculative_cascade", "defer": "diff", "margin": 0.3},
-    "opt_0.3": {"rule": "speculative_cascade", "defer": "opt", "margin": 0.3},
-    "opt_0.8": {"rule": "speculative_cascade", "defer": "opt", "margin": 0.8},
-    "by_token_0.3": {"rule": "speculative_cascade", "defer": "token", "margin": 0.3},
-    "by_token_0.8": {"rule": "speculative_cascade", "defer": "token", "margin": 0.8},
+    "lenient_60": {"rule": "lenient", "lenience": 0.6},
+    "lenient_20": {"rule": "lenient", "lenience": 0.2},
+    "typical_9": {"rule": "typical"},
+    "typical_2": {"rule": "typical", "epsilon": 0.02, "delta": 0.14},
+    "chow_30": {"rule": "speculative_cascade", "defer": "chow", "margin": 0.3},
+    "chow_70": {"rule": "speculative_cascade", "defer": "chow", "margin": 0.7},
+    "diff_10": {"rule": "speculative_cascade", "defer": "diff", "margin": 0.1},
+    "diff_30": {"rule": "speculative_cascade", "defer": "diff", "margin": 0.3},
+    "opt_30": {"rule": "speculative_cascade", "defer": "opt", "margin": 0.3},
+    "opt_80": {"rule": "speculative_cascade", "defer": "opt", "margin": 0.8},
+    "by_token_30": {"rule": "speculative_cascade", "defer": "token", "margin": 0.3},
+    "by_token_80": {"rule": "speculative_cascade", "defer": "token", "margin": 0.8},
 }
 
 
