@@ -96,7 +96,7 @@ class WithoutReplacement:
         levels, ranks = jnp.array(self.levels), jnp.array(self.ranks)
         own = jnp.take_along_axis(self.probs, self.drawn, axis=-1)
         left = jnp.sum(self.probs, axis=-1, keepdims=True) - jnp.cumsum(own, axis=-1) + own
-        q = of_tokens(self.probs[:, levels], tokens)
+        q = self.probs[jnp.arange(len(tokens))[:, None], levels, tokens]
         # Where nothing is left to draw from, the token was not drawn: it must not stand.
         return jnp.where(q > 0, q / jnp.maximum(left[:, levels, ranks], q), jnp.inf)
 

@@ -21,6 +21,9 @@ class Rule:
     lossless: bool = False
     """Whether outputs keep the target's distribution (and equal its argmax when greedy)."""
 
+    trees: bool = False
+    """Whether it judges trees, beside chains."""
+
     def judge(self, draft: Draft, reading: Reading, options: Options, keys: jax.Array) -> Verdict:
         """Judges a draft by what the target read; consumes `keys` [B]."""
         raise NotImplementedError

@@ -20,6 +20,7 @@ class Spec:
     rows: tuple[str, ...] = ()  # numbers per row that the caller must give (`Options.rows`)
     always: bool = False  # every draft has a token
     features: tuple[int, ...] = ()  # target layers whose states it wants to observe
+    trees: bool = False  # its drafts have parents
     fed: tuple[str, ...] = ()  # models, beside the target, whose caches hold a tree's nodes
     columns: tuple[str, ...] = ()  # numbers that it logs, beside `STOP` and the runs of its calls
 

@@ -65,6 +65,11 @@ class Strategy:
         if self.reader is None:
             object.__setattr__(self, "reader", self.drafter.reader or Whole())
         self.reader.check(width)
+        if self.drafter.spec.trees != self.reader.trees:
+            drafts = "trees" if self.drafter.spec.trees else "chains"
+            raise ValueError(
+                f"reader is {self.reader}; it must be one of {drafts}, as the drafts are"
+            )
 
     def _check_rule(self) -> None:
         """Refuses a rule that would not notice what the drafter does."""
@@ -73,6 +78,9 @@ class Strategy:
             rule, drafter = RULES.name_of(type(self.rule)), DRAFTERS.name_of(type(self.drafter))
             needed = RULES.name_of(own)
             raise ValueError(f"rule is {rule!r}; drafter {drafter!r} needs its own, {needed!r}")
+        if self.drafter.spec.trees and not self.rule.trees:
+            rule, known = RULES.name_of(type(self.rule)), [n for n in RULES if RULES[n].cls.trees]
+            raise ValueError(f"rule is {rule!r}; drafts that are trees need {' or '.join(known)}")
 
     @property
     def lossless(self) -> bool:
@@ -128,7 +136,7 @@ class Strategy:
                 f"invariant is {invariant}; it must be 0 (off) or at least {least}, the tokens that"
                 " a round may touch"
             )
-        if self.reader.trees:
+        if self.drafter.spec.trees:
             raise ValueError(
                 f"invariant is {invariant}; it must be 0 (off) for trees, of which a call reads all"
                 " nodes"

@@ -27,15 +27,12 @@ from specjax.core.spec import Spec
 from specjax.drafting.blockwise import ParallelHeads, head_keys
 from specjax.readers.tree import Tree
 from specjax.sampling import adjust
-from specjax.verification.speculative_sampling import SpeculativeSampling
 
 
 @DRAFTERS.register("medusa", example={"widths": (2, 1)})
 @dataclasses.dataclass(frozen=True)
 class Medusa(ParallelHeads):
     """A tree of parallel heads' likeliest tokens; sampling, drawn without replacement."""
-
-    rule_type = SpeculativeSampling
 
     widths: tuple[int, ...] = fields.listing(
         "a list of integers of at least 1",
@@ -62,6 +59,7 @@ class Medusa(ParallelHeads):
             resources=(self.heads,),
             writers=(self.model,),
             always=True,
+            trees=True,
         )
 
     @property

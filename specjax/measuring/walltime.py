@@ -25,7 +25,7 @@ def predicted(
     target feed alike (`readers.Invariant`) none has the formulas' width; of a tree they know no
     acceptance by rank: nothing is predicted.
     """
-    if not priced(decoder) or decoder.reader.trees:
+    if not priced(decoder) or decoder.drafter.spec.trees:
         return dict.fromkeys(("theorem_3_8", "with_v", "error_percent")) | {"measured": measured}
     with_v = costs.predicted_speedup(statistics, decoder, decoder.target)
     return {

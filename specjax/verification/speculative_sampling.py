@@ -32,6 +32,7 @@ class SpeculativeSampling(NestableRule):
     """
 
     lossless = True
+    trees = True
 
     def judge(self, draft: Draft, reading: Reading, options: Options, keys: jax.Array) -> Verdict:
         if draft.parents is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from specjax.core import tree
 from specjax.core.distribution import NO_RESIDUAL, pick
 from specjax.core.draft import Draft
 from specjax.core.verdict import Verdict
@@ -21,11 +22,15 @@ Walk = tuple[jax.Array, jax.Array, jax.Array]
 def greedy_tree(draft: Draft, logits: jax.Array) -> Verdict:
     """Follows the argmax of logits [B, K+1, V] while a child has it."""
     best = argmax(logits)
-    walk = _start(draft)
-    for node in range(draft.width):
-        tried = _is_tried(draft, walk, node)
-        walk = _step(walk, node, tried & (draft.tokens[:, node] == pick(best, walk[0] + 1)))
-    return _verdict(draft, walk, pick(best, walk[0] + 1))
+    wanted = jnp.take_along_axis(best, draft.parents + 1, axis=1)
+    agrees = (draft.tokens == wanted) & (jnp.arange(draft.width) < draft.length[:, None])
+    above = tree.seen(draft.parents)[:, 1:, 1:]
+    stands = ~jnp.any(above & ~agrees[:, None], axis=-1)
+    depth = jnp.where(stands, jnp.sum(above, axis=-1, dtype=jnp.int32), 0)
+    accepted, last = jnp.max(depth, axis=1), jnp.argmax(depth, axis=1)
+    # Parents come before children: ancestors in their order are the path.
+    path = jnp.argsort(~pick(above, last), axis=1, stable=True).astype(jnp.int32)
+    return _verdict(draft, accepted, path, pick(best, jnp.where(accepted > 0, last + 1, 0)))
 
 
 def sampled_tree(draft: Draft, p: jax.Array, accept: jax.Array, keys: jax.Array) -> Verdict:
@@ -49,27 +54,23 @@ def sampled_tree(draft: Draft, p: jax.Array, accept: jax.Array, keys: jax.Array)
         fallen = jnp.where((tried & ~stands)[:, None], rest, law)
         return _step(walk, node, stands), jnp.where(stands[:, None], p[:, node + 1], fallen)
 
-    walk, law = jax.lax.fori_loop(0, draft.width, visit, (_start(draft), p[:, 0]))
-    return _verdict(draft, walk, draw(keys, law))
+    start = jnp.full_like(draft.length, -1), jnp.zeros_like(draft.length)
+    walk = *start, jnp.zeros_like(draft.tokens)
+    (_, accepted, path), law = jax.lax.fori_loop(0, draft.width, visit, (walk, p[:, 0]))
+    return _verdict(draft, accepted, path, draw(keys, law))
 
 
-def _start(draft: Draft) -> Walk:
-    rows = draft.length.shape
-    return jnp.full(rows, -1, jnp.int32), jnp.zeros(rows, jnp.int32), jnp.zeros_like(draft.tokens)
-
-
-def _is_tried(draft: Draft, walk: Walk, node: jax.Array | int) -> jax.Array:
+def _is_tried(draft: Draft, walk: Walk, node: jax.Array) -> jax.Array:
     return (draft.parents[:, node] == walk[0]) & (node < draft.length)
 
 
-def _step(walk: Walk, node: jax.Array | int, stands: jax.Array) -> Walk:
+def _step(walk: Walk, node: jax.Array, stands: jax.Array) -> Walk:
     at, count, path = walk
     here = stands[:, None] & (jnp.arange(path.shape[1]) == count[:, None])
     return jnp.where(stands, node, at), count + stands, jnp.where(here, node, path)
 
 
-def _verdict(draft: Draft, walk: Walk, own: jax.Array) -> Verdict:
-    _, accepted, path = walk
+def _verdict(draft: Draft, accepted: jax.Array, path: jax.Array, own: jax.Array) -> Verdict:
     drafted = jnp.take_along_axis(draft.tokens, path, axis=1)
     drafted = jnp.pad(drafted, ((0, 0), (0, 1)))
     stands = jnp.arange(draft.width + 1) < accepted[:, None]

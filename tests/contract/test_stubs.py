@@ -45,7 +45,9 @@ class TwoBranches(Drafter):
     @property
     def spec(self) -> Spec:
         nodes = 2 * DEEP
-        return Spec(width=nodes, reach=nodes, resources=(self.resource,), writers=("a", "b"))
+        return Spec(
+            width=nodes, reach=nodes, resources=(self.resource,), writers=("a", "b"), trees=True
+        )
 
     def propose(self, env, caches, memory, context, keys):
         right = window(env.params[self.resource], context.length, DEEP)

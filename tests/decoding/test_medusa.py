@@ -9,8 +9,10 @@ from parallel_heads import random_heads
 from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_law
 
 from specjax.core.env import Env
-from specjax.decoding.strategy import strategy
+from specjax.decoding.strategy import Strategy, strategy
 from specjax.drafting.medusa import Medusa
+from specjax.readers.tree import Tree
+from specjax.readers.whole import Whole
 from specjax.selection.strategies import switched
 
 LIMIT, ROWS = 12, 20_000
@@ -70,8 +72,15 @@ def test_trees_that_no_heads_fill_are_refused(widths, count, said):
 
 
 def test_rules_that_know_chains_only_are_refused():
-    with pytest.raises(ValueError, match="rule is 'typical'; drafter 'medusa' needs its own"):
+    with pytest.raises(ValueError, match="rule is 'typical'; drafts that are trees need lossless$"):
         strategy(drafter="medusa", widths=(2,), rule="typical", temperature=1.0)
+
+
+def test_a_reader_of_chains_is_refused():
+    with pytest.raises(ValueError, match=r"reader is Whole\(.*must be one of trees, as the drafts"):
+        Strategy(Medusa((2,)), reader=Whole())
+    with pytest.raises(ValueError, match="it must be one of chains"):
+        Strategy(reader=Tree())
 
 
 def test_a_tree_is_no_arm():

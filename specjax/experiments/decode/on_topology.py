@@ -150,9 +150,10 @@ def prediction(
     baseline = baseline_of(strategies[name], dict(strategies))
     took, base = (entries[strategy].get("round") for strategy in (name, baseline))
     entry = {"acceptance": None, "tokens_per_round": None, "speedup": None, "baseline": baseline}
-    if name not in rates or not took or not base or strategies[name].reader.trees:
+    spec = strategies[name].drafter.spec
+    if name not in rates or not took or not base or spec.trees:
         return entry
-    width = strategies[name].drafter.spec.width
+    width = spec.width
     return entry | {
         "acceptance": rates[name],
         "tokens_per_round": float(expected_tokens(rates[name], width)),

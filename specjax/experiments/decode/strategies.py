@@ -21,7 +21,7 @@ def common_width(config: ConfigDict, strategies: dict[str, Strategy]) -> int:
     if not config.invariant:
         return 0
     for name, strategy in strategies.items():
-        if strategy.reader.trees:
+        if strategy.drafter.spec.trees:
             raise UserError(
                 f"config.invariant is True; it must be False with strategies.{name}: a call reads"
                 " all nodes of a tree"
