@@ -41,13 +41,10 @@ def text(context: Context, spare: int) -> tuple[jax.Array, jax.Array]:
     return joined, context.encoder_length + context.length - context.begin
 
 
-def longest_match(
-    joined: jax.Array, length: jax.Array, pattern: jax.Array, most: int
-) -> tuple[jax.Array, jax.Array]:
-    """Where the longest suffix of joined[:, :length] occurred before.
+def match_sizes(joined: jax.Array, length: jax.Array, pattern: jax.Array, most: int) -> jax.Array:
+    """How many tokens [B, N] that end at each place are the last ones of joined[:, :length].
 
-    Returns `begin` [B], the position after the earliest of the longest matches, and `size` [B],
-    the length of the match, at most min(most, pattern). One sweep per suffix token over [B, N]
+    At most min(most, pattern); 0 from the last place on. One sweep per suffix token over [B, N]
     booleans: O(N) memory.
     """
     count = joined.shape[1]
@@ -69,9 +66,24 @@ def longest_match(
 
     running = end < (length - 1)[:, None]
     start = (jnp.int32(0), running, jnp.zeros(joined.shape, jnp.int32))
-    _, _, size = jax.lax.while_loop(alive, sweep, start)
-    best = jnp.argmax(size, axis=1)
-    return best + 1, jnp.take_along_axis(size, best[:, None], axis=1)[:, 0]
+    return jax.lax.while_loop(alive, sweep, start)[2]
+
+
+def longest_match(
+    joined: jax.Array, length: jax.Array, pattern: jax.Array, most: int
+) -> tuple[jax.Array, jax.Array]:
+    """Where the longest suffix of joined[:, :length] occurred before.
+
+    Returns `begin` [B], the position after the earliest of the longest matches, and `size` [B],
+    the length of the match, at most min(most, pattern).
+    """
+    return best_match(match_sizes(joined, length, pattern, most))
+
+
+def best_match(sizes: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The position [B] after the earliest of the largest sizes [B, N], and that size [B]."""
+    best = jnp.argmax(sizes, axis=1)
+    return best + 1, jnp.take_along_axis(sizes, best[:, None], axis=1)[:, 0]
 
 
 def pattern_length(context: Context) -> jax.Array:

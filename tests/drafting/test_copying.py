@@ -9,6 +9,7 @@ import pytest
 
 from specjax.core.context import Context, Options
 from specjax.core.env import Env
+from specjax.drafting.copy_tree import CopyTree
 from specjax.drafting.copying import MaxGram, PromptLookup, longest_match, text
 from specjax.sampling import sampling
 
@@ -132,6 +133,35 @@ def test_prompt_lookup_proposes_what_followed_the_match(encoder):
         begin, size = naive_match(c, p, LONGEST)
         expected = c[begin : begin + 4] if size >= 2 else []
         assert draft.tokens[row, : int(draft.length[row])].tolist() == expected
+
+
+def naive_copies(c: list[int], pattern: int, branches: int, k: int) -> list[list[int]]:
+    """What follows the longest matches of at least 2, each begun with another token."""
+    matches = []
+    for end in range(len(c) - 1):
+        size = 0
+        while size < min(pattern, LONGEST, end + 1) and c[end - size] == c[len(c) - 1 - size]:
+            size += 1
+        matches.append((-size, end + 1))
+    copies = {}
+    for size, begin in sorted(matches):
+        if size <= -2:
+            copies.setdefault(c[begin], [*c[begin:], *(c[begin:] * k)][:k])
+    return list(copies.values())[:branches]
+
+
+@pytest.mark.parametrize("encoder", [True, False])
+def test_a_tree_of_copies_follows_matches_that_go_on_otherwise(encoder):
+    sources, outputs = random_rows(4)
+    drafter = CopyTree(4, shortest=2, longest=LONGEST, branches=2)
+    draft, *_ = drafter.propose(Env({}, ()), {}, (), context(sources, outputs, encoder), None)
+    counts = set()
+    for row, (c, p) in enumerate(known(sources, outputs, encoder)):
+        copies = naive_copies(c, p, 2, 4)
+        counts.add(len(copies))
+        assert draft.tokens[row, : int(draft.length[row])].tolist() == sum(copies, [])
+        assert draft.parents[row].tolist() == [-1, 0, 1, 2, -1, 4, 5, 6]
+    assert counts == {0, 1, 2}
 
 
 def test_a_bad_match_range_is_named():
