@@ -295,12 +295,12 @@ class T5Module(nn.Module):
             return layer(x, None, None, cross, *biases, deterministic)[0]
 
         x = self.drop(self.embed(target), deterministic=deterministic)
-        found = {}
+        taken = {}
         for number, layer in enumerate(self.decoder, start=1):
             x = rematerialised(one, self.config.remat)(layer, x, encoded, *biases)
             if number in exits:
-                found[number] = self.drop(x, deterministic=deterministic)
-        return tuple(found[number] for number in exits)
+                taken[number] = self.drop(x, deterministic=deterministic)
+        return tuple(taken[number] for number in exits)
 
     def teach(
         self,

@@ -48,10 +48,10 @@ def fastest(strategies: Strategies) -> tuple[str, list[str]]:
     """The fastest strategies against each baseline, those that keep its output first."""
     groups = compared(strategies)
     if not groups:
-        times = [f"{milliseconds(each)} with `{name}`" for name, each in strategies.items()]
+        times = [f"{milliseconds(one)} with `{name}`" for name, one in strategies.items()]
         return "Nothing was compared", [f"Only the target alone was measured: {', '.join(times)}."]
-    found = [sentence for base in groups for sentence in _against(strategies, base, groups)]
-    return _winner(strategies, *next(iter(groups.items()))), found
+    said = [sentence for base in groups for sentence in _against(strategies, base, groups)]
+    return _winner(strategies, *next(iter(groups.items()))), said
 
 
 def _winner(strategies: Strategies, base: str, others: Sequence[str]) -> str:
@@ -75,11 +75,11 @@ def _against(strategies: Strategies, base: str, groups: Mapping[str, Sequence[st
     if not kept:
         own = f"the fastest is {_pace(strategies, lossy[0], base)}"
         return [_begun(f"{scope}all strategies may change the text; {own}.")]
-    found = [_begun(scope + _best(strategies, kept[0], base)), *_rivals(strategies, kept)]
+    said = [_begun(scope + _best(strategies, kept[0], base)), *_rivals(strategies, kept)]
     if lossy and strategies[lossy[0]]["ms_per_token"] < strategies[kept[0]]["ms_per_token"]:
         pace = f"`{lossy[0]}`, {rated(strategies[lossy[0]])}"
-        found.append(f"Fastest of all is {pace}, but it may change the text.")
-    return found
+        said.append(f"Fastest of all is {pace}, but it may change the text.")
+    return said
 
 
 def _begun(sentence: str) -> str:
@@ -134,11 +134,11 @@ def exact(strategies: Strategies, examples: int) -> tuple[str, list[str]]:
     lossy = [name for name in drafting if not strategies[name]["lossless"]]
     greedy = {n: strategies[n] for n in kept if not sampled(strategies[n])}
     drawn = [n for n in kept if sampled(strategies[n])]
-    found = [*_same(greedy, examples), *_different(greedy, examples), *_drawn(drawn)]
-    found += [_lossy(strategies, name) for name in lossy[:TOLD]]
+    said = [*_same(greedy, examples), *_different(greedy, examples), *_drawn(drawn)]
+    said += [_lossy(strategies, name) for name in lossy[:TOLD]]
     if len(lossy) > TOLD:
-        found.append(f"The table has {len(lossy) - TOLD} more lossy strategies.")
-    return _verdict(greedy, drawn, lossy, examples), found
+        said.append(f"The table has {len(lossy) - TOLD} more lossy strategies.")
+    return _verdict(greedy, drawn, lossy, examples), said
 
 
 def _verdict(greedy: Strategies, drawn: Sequence[str], lossy: Sequence[str], examples: int) -> str:
@@ -170,13 +170,13 @@ def _same(greedy: Strategies, examples: int) -> list[str]:
 
 
 def _different(greedy: Strategies, examples: int) -> list[str]:
-    found = []
+    said = []
     for name, entry in greedy.items():
         count, ties = _differing(entry, examples)
         if count:
             where = "" if ties is None else _ties(count, ties)
-            found.append(f"`{name}` has other tokens in {count} of {examples} examples{where}.")
-    return found
+            said.append(f"`{name}` has other tokens in {count} of {examples} examples{where}.")
+    return said
 
 
 def _ties(count: int, ties: int) -> str:

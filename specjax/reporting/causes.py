@@ -52,11 +52,11 @@ def why_not_faster(strategies: Strategies) -> tuple[str, list[str]]:
     if not groups:
         return "Nothing was drafted", ["Add a strategy with a drafter to see what it gains."]
     others = next(iter(groups.values()))
-    name = next((each for each in others if strategies[each]["lossless"]), others[0])
+    name = next((name for name in others if strategies[name]["lossless"]), others[0])
     entry = strategies[name]
     gains = what_if(entry, strategies.get(baseline(entry)))
-    found = [_accepted(name, entry), *_round(entry), *_shares(entry), *_predicted(entry)]
-    return _short(entry, gains), [*found, *_help(gains, entry["speedup"])]
+    said = [_accepted(name, entry), *_round(entry), *_shares(entry), *_predicted(entry)]
+    return _short(entry, gains), [*said, *_help(gains, entry["speedup"])]
 
 
 def _accepted(name: str, entry: Mapping[str, Any]) -> str:
@@ -119,12 +119,12 @@ def _predicted(entry: Mapping[str, Any]) -> list[str]:
     error, expected = predicted.get("error_percent"), predicted.get("with_v")
     if error is None or expected is None:
         return []
-    found = (
+    said = (
         f"Calls timed one by one predict {expected:.2f} for its rounds, {abs(error):.0f}%"
         f" {'above' if error > 0 else 'below'} the measured {predicted['measured']:.2f}"
     )
     doubt = "" if abs(error) <= AS_PREDICTED else ", so that what follows is less sure"
-    return [f"{found}{doubt}."]
+    return [f"{said}{doubt}."]
 
 
 def what_if(entry: Mapping[str, Any], base: Mapping[str, Any] | None) -> dict[str, float]:
@@ -179,10 +179,10 @@ def _short(entry: Mapping[str, Any], gains: Mapping[str, float]) -> str:
 
 def _help(gains: Mapping[str, float], speedup: float) -> list[str]:
     """The two costs that weigh most, as an estimate, with what to do about each."""
-    found = []
+    said = []
     for lever in [lever for lever in gains if gains[lever] > LITTLE * speedup][:2]:
         _, condition, advice = LEVERS[lever]
-        found.append(
+        said.append(
             f"It would be about {gains[lever]:.2f} times as fast {condition}. What helps: {advice}."
         )
-    return found
+    return said

@@ -84,7 +84,7 @@ const sort = (table, column, title) => {
   const known = [...body.rows].filter(row => text(row) !== "-");
   const unknown = [...body.rows].filter(row => text(row) === "-");
   known.sort((a, b) => falling ? after(text(b), text(a)) : after(text(a), text(b)));
-  for (const each of title.parentNode.cells) each.removeAttribute("aria-sort");
+  for (const other of title.parentNode.cells) other.removeAttribute("aria-sort");
   title.setAttribute("aria-sort", falling ? "descending" : "ascending");
   body.append(...known, ...unknown);
 };

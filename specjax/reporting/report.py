@@ -24,7 +24,7 @@ def write_report(results: Results, workdir: Path) -> None:
         return
     name = results["data"]["name"] or "Decode experiment"
     parts = sections(results, workdir / PLOTS)
-    lead = _setting(results) + "".join(page.answer(*each) for each in answers(results))
+    lead = _setting(results) + "".join(page.answer(*answer) for answer in answers(results))
     document = page.page(f"Decoding: {name}", lead, parts)
     with replacing(workdir / "report.html") as partial:
         partial.write_text(document, "utf-8")

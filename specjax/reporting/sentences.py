@@ -58,10 +58,10 @@ def digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.{3 if value < 1 else 2}f}"
 
 
-def names(found: Sequence[str], most: int = 4) -> str:
+def names(all_names: Sequence[str], most: int = 4) -> str:
     """Names in backticks as a list; behind `most` of them the others are counted."""
-    shown = [f"`{name}`" for name in found[:most]]
-    if len(found) > most:
-        shown.append(f"{len(found) - most} more")
+    shown = [f"`{name}`" for name in all_names[:most]]
+    if len(all_names) > most:
+        shown.append(f"{len(all_names) - most} more")
     *first, last = shown
     return f"{', '.join(first)} and {last}" if first else last

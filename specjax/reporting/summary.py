@@ -48,7 +48,7 @@ def summary(strategies: Strategies) -> Table:
 
 def main_metric(strategies: Strategies) -> str | None:
     """The score that quality is told by: the metric's first; None without a metric."""
-    return next((name for each in strategies.values() for name in each["quality"]), None)
+    return next((name for entry in strategies.values() for name in entry["quality"]), None)
 
 
 def fastest_lossless(strategies: Strategies) -> str | None:

@@ -67,9 +67,9 @@ def side_by_side(texts: Sequence[Mapping[str, Any]]) -> str:
 
 def _written(text: Mapping[str, Any], colours: Mapping[str, str]) -> str:
     """One strategy's tokens under its name and counts."""
-    found = pieces(text["rounds"])
-    stood, rounds = sum(piece.stands for piece in found), len(text["rounds"])
-    counts = f"{stood} tokens in {rounds} rounds, {len(found) - stood} rejected"
+    shown = pieces(text["rounds"])
+    stood, rounds = sum(piece.stands for piece in shown), len(text["rounds"])
+    counts = f"{stood} tokens in {rounds} rounds, {len(shown) - stood} rejected"
     return (
         f"<div><h3 dir='auto'>{html.escape(text['strategy'])}</h3><p class='note'>{counts}</p>"
         f"{tokens(text['rounds'], colours)}</div>"
@@ -84,7 +84,7 @@ def legend(colours: Mapping[str, str]) -> str:
 
 def tokens(rounds: Sequence[Mapping[str, Any]], colours: Mapping[str, str]) -> str:
     """A paragraph of all tokens of a text."""
-    every = (_token(each.text, colours[each.writer], each.stands) for each in pieces(rounds))
+    every = (_token(piece.text, colours[piece.writer], piece.stands) for piece in pieces(rounds))
     return f"<p class='tokens' dir='auto'>{''.join(every)}</p>"
 
 
