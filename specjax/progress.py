@@ -29,6 +29,12 @@ class _Lines(tqdm):
 
     _said = 0.0, 0  # when the last line was written, after how many items
 
+    @property
+    def format_dict(self) -> dict[str, Any]:
+        """A description set later ends in a colon already, one given at first does not."""
+        values = super().format_dict
+        return values | {"prefix": (values["prefix"] or "").removesuffix(": ")}
+
     def display(self, msg: str | None = None, pos: int | None = None) -> bool:
         """A line, if the last one is old enough; a changed description does not hurry it."""
         if msg is None and self._time() - max(self._said[0], self.start_t) >= EVERY:

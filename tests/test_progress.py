@@ -33,10 +33,14 @@ def test_long_work_leaves_whole_lines_in_a_log(monkeypatch):
             bar.update()
             bar.set_postfix(loss=str(step))
             bar.write(f"word {step}", file=log)
+            if step == 15:
+                bar.set_description("compile")
     lines = log.getvalue().splitlines()
     assert "\r" not in log.getvalue() and "\x1b" not in log.getvalue()
     told = [line.split("[")[0] for line in lines if not line.startswith("word")]
-    assert told == [f"decode: {done}/30 batch " for done in (10, 20, 30)]
+    names = ("decode", "compile", "compile")
+    pairs = zip(names, (10, 20, 30), strict=True)
+    assert told == [f"{name}: {done}/30 batch " for name, done in pairs]
 
 
 def test_a_terminal_has_a_bar(monkeypatch):

@@ -96,7 +96,9 @@ def _named(path: str, subset: str, split: str, reachable: bool) -> Iterator[None
         yield
     except ConnectionError:
         reason = "not in the cache, and the Hugging Face hub cannot be reached"
-        raise UserError(f"path {path!r} is {reason}; connect, or give a local file") from None
+        raise UserError(
+            f"path {path!r} is {reason}; connect, or name a local file in data.path"
+        ) from None
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         cached = "" if reachable else " from the cache, as the Hugging Face hub cannot be reached"

@@ -58,7 +58,7 @@ def test_a_cached_data_set_needs_no_network(cache):
         (
             Source("hub", "acme/other"),
             "path 'acme/other' is not in the cache, and the Hugging Face hub cannot be reached; "
-            "connect, or give a local file",
+            "connect, or name a local file in data.path",
         ),
         (
             Source("hub", "acme/tiny", subset="other"),
@@ -75,7 +75,7 @@ def test_a_cached_data_set_needs_no_network(cache):
         (
             Source("parquet", "hf://datasets/acme/other/*.parquet"),
             "path 'hf://datasets/acme/other/*.parquet' is not in the cache, and the Hugging Face "
-            "hub cannot be reached; connect, or give a local file",
+            "hub cannot be reached; connect, or name a local file in data.path",
         ),
     ],
 )
