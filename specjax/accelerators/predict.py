@@ -7,6 +7,7 @@ for each text (prompts) are left out: times are lower bounds, speedups those of 
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 from collections.abc import Mapping, Sequence
 
@@ -17,6 +18,9 @@ from specjax.metrics.operations import part_shape, shape_of
 from specjax.models.base import LanguageModel
 from specjax.theory.operations import decoder_call
 from specjax.theory.speculative import expected_tokens, improvement
+
+MOST_TOKENS = 4096
+"""Of a call, as far as `free_tokens` looks."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +68,19 @@ def round_of(calls: Sequence[Call], shares: Mapping[str, Share], cached: int, so
         sum(share.bytes(own[name]) for name, share in shares.items()),
         sum(share.operations(own[name], cached, source) for name, share in shares.items()),
     )
+
+
+def free_tokens(share: Share, name: str, chip: Chip, cached: int, source: int) -> int:
+    """Most tokens that a call of a whole model feeds in the time that its reads take.
+
+    So many nodes may a tree have, the pending token among them, before arithmetic is the bound.
+    """
+
+    def arithmetic(tokens: int) -> float:
+        return share.operations([Call(name, tokens, tokens)], cached, source) / chip.flops
+
+    reads = share.bytes([Call(name, 1, 1)]) / chip.bandwidth
+    return bisect.bisect_right(range(1, MOST_TOKENS + 1), reads, key=arithmetic)
 
 
 def speedup(acceptance: float, width: int, seconds: float, baseline: float) -> float:

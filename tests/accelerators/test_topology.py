@@ -13,7 +13,7 @@ from command import command, refused
 
 from specjax.accelerators import topology
 from specjax.accelerators.chips import CHIPS, Chip
-from specjax.accelerators.predict import Round, Share, round_of, speedup
+from specjax.accelerators.predict import Round, Share, free_tokens, round_of, speedup
 from specjax.accelerators.program import WeightReads
 from specjax.core.calls import Call
 from specjax.decoding.strategy import autoregressive, speculative
@@ -99,6 +99,14 @@ def test_an_early_exit_reads_its_layers_of_the_cache() -> None:
     share = Share(MODEL, WeightReads(1000, 50), 400, ways=1, rows=1)
     calls = (*[Call("target", 1, 1, exit=1)] * 3, Call("target", 3, 3, resume_from=1))
     assert share.bytes(calls) == 1000 + 2 * 50 + 400 * (3 / 4 + 3 / 4)
+
+
+def test_tokens_are_free_until_arithmetic_takes_as_long_as_reads() -> None:
+    share = Share(MODEL, WeightReads(10_000, 0), 0, ways=1, rows=2)
+    six = share.operations([Call("target", 6, 6)], cached=16, source=8)
+    for flops, free in ((1.01, 6), (0.99, 5), (1e-6, 0)):
+        chip = Chip(memory=1, bandwidth=1.0, flops=flops * six / 10_000, axes=2)
+        assert free_tokens(share, "target", chip, cached=16, source=8) == free
 
 
 def test_the_speedup_is_theorem_3_8_with_the_times_of_rounds() -> None:

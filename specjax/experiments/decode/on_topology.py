@@ -11,7 +11,7 @@ import jax
 from ml_collections import ConfigDict
 
 from specjax.accelerators.chips import GIB
-from specjax.accelerators.predict import Round, Share, round_of, speedup
+from specjax.accelerators.predict import Round, Share, free_tokens, round_of, speedup
 from specjax.accelerators.program import Audit, WeightReads, audit, memory_of
 from specjax.accelerators.topology import Topology, described
 from specjax.decoding.state import Decoder
@@ -38,6 +38,7 @@ COLUMNS: tuple[tuple[str, tuple[str, ...], float, str], ...] = (
     ("collectives", ("collectives",), 0, "s"),
     ("read MB", ("round", "bytes"), 1e6, ",.0f"),
     ("ms", ("round", "ms"), 1, ".2f"),
+    ("free tokens", ("round", "free_tokens"), 1, ",.0f"),
     ("accepted", ("acceptance",), 1, ".2f"),
     ("tokens", ("tokens_per_round",), 1, ".2f"),
     ("speedup", ("speedup",), 1, ".2f"),
@@ -113,7 +114,10 @@ def round_entry(
     plans: Mapping[str, ModelPlan],
     topology: Topology,
 ) -> dict[str, float] | None:
-    """Bytes, operations and least time of a round; None where it is not known before it runs."""
+    """Bytes, operations and least time of a round, and how many tokens cost no more than one.
+
+    None where it is not known before it runs.
+    """
     if not priced(decoder):
         return None
     data, _ = axis_sizes(config.mesh.to_dict())
@@ -136,8 +140,13 @@ def round_entry(
     work = round_of(calls, shares, cached, config.max_prompt_tokens)
     more = sum(reads.of(1) for name, reads in said.weights.items() if name not in shares)
     work = Round(work.bytes + more, work.operations)
-    seconds = work.seconds(topology.chip)
-    return {"bytes": work.bytes, "operations": work.operations, "ms": seconds * 1e3}
+    target, source = decoder.target, config.max_prompt_tokens
+    return {
+        "bytes": work.bytes,
+        "operations": work.operations,
+        "ms": work.seconds(topology.chip) * 1e3,
+        "free_tokens": free_tokens(shares[target], target, topology.chip, cached, source),
+    }
 
 
 def prediction(
