@@ -3,7 +3,8 @@
     python benchmarks/bandwidth_bound.py
 
 T5-XXL on one TPU v4, En-De: every call reads all weights that it uses and its whole cache, in
-bfloat16. From shapes alone; nothing is compiled, downloaded or run. docs/lab_book/accelerators.md
+bfloat16. Then how many tokens a call feeds on other chips before arithmetic takes longer than its
+reads, which is how large a tree may be. From shapes alone; nothing is compiled, downloaded or run. docs/lab_book/accelerators.md
 has the table.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from specjax.accelerators.chips import CHIPS
-from specjax.accelerators.predict import Share, round_of, speedup
+from specjax.accelerators.predict import Share, free_tokens, round_of, speedup
 from specjax.accelerators.program import WeightReads
 from specjax.checkpoints.huggingface import describe
 from specjax.core.calls import Call
@@ -54,6 +55,8 @@ def main() -> None:
             f"{drafter:5} T={temperature} K={length}: {took * 1e3:.2f} ms a round, predicted"
             f" {found:.2f}, measured {measured}"
         )
+    for name, chip in CHIPS.items():
+        print(f"{name}: {free_tokens(shares['xxl'], 'xxl', chip, NEW, SOURCE)} tokens free")
 
 
 if __name__ == "__main__":
