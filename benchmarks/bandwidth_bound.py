@@ -4,8 +4,8 @@
 
 T5-XXL on one TPU v4, En-De: every call reads all weights that it uses and its whole cache, in
 bfloat16. Then how many tokens a call feeds on other chips before arithmetic takes longer than its
-reads, which is how large a tree may be. From shapes alone; nothing is compiled, downloaded or run. docs/lab_book/accelerators.md
-has the table.
+reads, which is how large a tree may be. From shapes alone; nothing is compiled, downloaded or run.
+docs/lab_book/accelerators.md has the table.
 """
 
 from __future__ import annotations

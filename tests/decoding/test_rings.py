@@ -107,7 +107,7 @@ def lost(own: Ring, full: tuple, window: int, pointer: np.ndarray) -> list[tuple
     return found
 
 
-QUICK = ("neural", "switched")
+QUICK = ("neural",)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,13 @@ def test_a_model_that_is_not_asked_loses_nothing_of_its_window() -> None:
     np.testing.assert_allclose(*logits, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("strategy", [autoregressive(), speculative(2)], ids=["plain", "drafted"])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        pytest.param(autoregressive(), id="plain", marks=pytest.mark.slow),
+        pytest.param(speculative(2), id="drafted"),
+    ],
+)
 def test_the_golden_mistral_decodes_the_same_text_on_rings(strategy, monkeypatch) -> None:
     checkpoint, limit = load(GOLDEN), 40
     models = (("target", checkpoint.model), ("drafter", checkpoint.model))

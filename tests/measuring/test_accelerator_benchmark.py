@@ -51,7 +51,8 @@ def test_errors_are_as_many_as_asked_for_and_the_output_layer_is_only_reordered(
     assert (after[planted.preceding(after)] == np.arange(250)).all()
 
 
-@pytest.mark.parametrize("name", [pytest.param("tiny_t5", marks=pytest.mark.slow), "tiny_llama"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tiny_t5", "tiny_llama"])
 def test_a_part_is_measured_once_at_the_acceptance_that_is_set(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

@@ -118,6 +118,7 @@ def test_at_picks_the_fed_positions_asked_for(golden: Golden) -> None:
     assert cache.length.tolist() == [golden.target.shape[1]] * len(golden.target)
 
 
+@pytest.mark.parametrize("golden", ["t5_v1_1"], indirect=True)
 def test_padding_the_source_further_changes_nothing(golden: Golden) -> None:
     longer = golden.padded(13)
     same(teacher_forced(golden, longer), golden.logits)

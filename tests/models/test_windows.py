@@ -104,13 +104,15 @@ def test_rejected_tokens_leave_a_ring_as_they_leave_a_plain_cache() -> None:
     walk(ring, plain, 12)
 
 
+@pytest.mark.slow
 def test_long_rings_in_blocks_give_the_same() -> None:
     with sizes(**BLOCKS):
         walk(started(AHEAD)[0], started(None)[0], 4)
 
 
 @pytest.mark.parametrize(
-    ("chunk", "size"), [(4, 13), (4, 15), pytest.param(8, 16, marks=pytest.mark.slow)]
+    ("chunk", "size"),
+    [(4, 13), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((4, 15), (8, 16)))],
 )
 def test_chunks_of_prompts_fill_a_ring_with_its_rows_own_tokens(chunk: int, size: int) -> None:
     """Chunks smaller and larger than a ring, padding in the last, rows that end before it."""
