@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decodes import run, texts
+from decodes import first_state, inputs, propose, run, texts
 from exits import MODELS, PARAMS, PROMPTS
-from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_law
+from scripted import PrefixModel, adjusted, chi_square, counted, prefix_params, sequence_law
 
 from specjax.core.calls import Call
 from specjax.core.draft import Draft
@@ -142,6 +142,35 @@ def test_the_likeliest_nodes_are_kept_with_their_ancestors():
     assert kept.parents.tolist() == [[-1, -1, 0], [-1, -1, 1]]
     assert kept.slots.tolist() == [[0, 1, 2], [0, 1, -1]]
     assert kept.length.tolist() == [3, 3]
+
+
+def paths(draft: Draft) -> set[tuple[int, ...]]:
+    """The tokens from the root to every node of the first row."""
+    found: list[tuple[int, ...]] = []
+    for token, parent in zip(draft.tokens[0].tolist(), draft.parents[0].tolist(), strict=True):
+        found.append((*(found[parent] if parent >= 0 else ()), token))
+    return set(found)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.4])
+def test_the_likeliest_paths_go_to_the_target(temperature):
+    made = tree(widths=(3, 2, 2), nodes=6, temperature=temperature)
+    models = (("target", PREFIX), ("drafter", PREFIX))
+    whole = made.decoder(models, LENGTH)
+    state = first_state(whole, TWO, *inputs([SOURCE], LENGTH), made.options())
+    draft, *_ = jax.jit(propose, static_argnums=0)(whole, whole.env(TWO), state)
+    chances, level = {}, {(): 1.0}
+    for width in (3, 2, 2):
+        grown = {}
+        for path, chance in level.items():
+            logits = PREFIX.logits(TWO["drafter"], SOURCE, (0, *path))
+            law = adjusted(logits, temperature or 1.0, 0, 1.0)
+            best = np.argsort(-law)[:width].tolist()
+            grown |= {(*path, token): chance * law[token] for token in best}
+        level = grown
+        chances |= grown
+    assert paths(draft) == set(sorted(chances, key=chances.get)[-6:])
+    assert len({len(path) for path in paths(draft)}) > 1
 
 
 def test_one_call_feeds_the_nodes_of_a_level_that_have_children():
