@@ -198,7 +198,16 @@ def audited_rounds(strategy: Strategy, models=THREE, params=PARAMS):
         yield before, state
 
 
-QUICK = ("none", "neural", "sampled", "neural_tree", "blockwise", "exit", "max_gram", "bild")
+QUICK = (
+    "none",
+    "neural",
+    "sampled",
+    "neural_tree_sampled",
+    "blockwise",
+    "exit",
+    "max_gram",
+    "bild",
+)
 EVERY_STRATEGY = pytest.mark.parametrize(
     "strategy",
     [
