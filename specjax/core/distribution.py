@@ -83,8 +83,9 @@ class Categorical:
 class WithoutReplacement:
     """Nodes of a tree, siblings drawn one after another from what their earlier ones left.
 
-    All nodes of a level share the draws: `drawn` are the siblings' tokens in their order. Node k
-    is the one of rank `ranks[k]` in level `levels[k]`.
+    There are D distributions: one for each level, whose nodes then share the draws, or one for each
+    parent. `drawn` are the siblings' tokens in their order. Node k is the one of rank `ranks[k]`
+    drawn from distribution `levels[k]`.
     """
 
     probs: jax.Array  # [B, D, V] float32

@@ -33,6 +33,8 @@ class Draft:
     review: jax.Array  # [B] bool; False: the draft stands unread and ends the row
     drafted_by: jax.Array  # [B, K] int32: index into the drafter's `Spec.writers`
     parents: jax.Array | None = None  # [B, K] int32
+    slots: jax.Array | None = None  # [B, K] int32: place of each node behind the text in the caches
+    # of `Spec.fed`, -1 for one that was not fed
     aux: Any = None  # the drafter's own, for its reader or rule; leaves [B, K + n, ...]
 
     @classmethod
@@ -69,6 +71,7 @@ class Draft:
             distribution=self.distribution.narrow(width),
             drafted_by=self.drafted_by[:, :width],
             parents=None if self.parents is None else self.parents[:, :width],
+            slots=None if self.slots is None else self.slots[:, :width],
             aux=jax.tree.map(lambda x: x[:, : x.shape[1] - dropped], self.aux),
         )
 

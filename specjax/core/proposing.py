@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 
 from specjax.core.distribution import Categorical, Distribution, OneHot
 from specjax.sampling import Sampling, adjust, argmax, draw
@@ -24,3 +25,16 @@ def propose(
 def drawn_from(tokens: jax.Array, probs: jax.Array | None) -> Distribution:
     """The distribution of tokens [B, K] drawn from probs [B, K, V], or certain ones (None)."""
     return OneHot(tokens) if probs is None else Categorical(probs)
+
+
+def draw_in_order(keys: jax.Array, probs: jax.Array, count: int) -> jax.Array:
+    """`count` tokens [B, D, count] drawn without replacement from probs [B, D, V].
+
+    The largest of perturbed logarithms are, from the first on, such draws one after another.
+    """
+
+    def one(key: jax.Array, probs: jax.Array) -> jax.Array:
+        noise = jax.random.gumbel(key, probs.shape)
+        return jax.lax.top_k(jnp.log(probs) + noise, count)[1]
+
+    return jax.vmap(jax.vmap(one))(keys, probs).astype(jnp.int32)

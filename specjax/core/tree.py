@@ -6,6 +6,8 @@ the target is fed is the pending token and then the nodes: place 0 and places 1 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 
@@ -44,3 +46,21 @@ def regular(widths: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], 
             ranks += range(width)
         level = list(range(first, len(parents)))
     return tuple(parents), tuple(depths), tuple(ranks)
+
+
+def by_level(
+    parents: Sequence[int],
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """The same of any tree: its nodes in a new order, level by level, siblings side by side."""
+    order: list[int] = []
+    level = [-1]
+    while level:
+        level = [node for above in level for node, one in enumerate(parents) if one == above]
+        order += level
+    number = {-1: -1} | {node: place for place, node in enumerate(order)}
+    renumbered = tuple(number[parents[node]] for node in order)
+    depths: list[int] = []
+    for parent in renumbered:
+        depths.append(0 if parent < 0 else depths[parent] + 1)
+    ranks = tuple(place - renumbered.index(parent) for place, parent in enumerate(renumbered))
+    return renumbered, tuple(depths), ranks

@@ -5,6 +5,7 @@ Every phase is a function of contracts (`core`); no method is named here.
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 
 from specjax.core.context import fold
@@ -26,6 +27,7 @@ from specjax.decoding.trace import (
     Trace,
     with_round,
 )
+from specjax.models.base import Cache
 
 DRAFT, VERIFY = 0, 1
 """Phases that draw; each folds its own number into the row's key."""
@@ -90,11 +92,7 @@ def commit(
     length = context.length + count
     ended = ends_text(verdict.tokens, count, eos) | (length >= context.limit) | ~draft.review
     if verdict.path is not None:
-        fed = {
-            name: env[name].model.keep(caches[name], verdict.path, verdict.accepted)
-            for name in (decoder.target, *decoder.drafter.spec.fed)
-        }
-        caches = {**caches, **fed}
+        caches = _kept(decoder, env, caches, draft, verdict)
     outcome = Outcome(
         draft, reading, verdict, count,
         jnp.minimum(verdict.accepted, count),
@@ -111,6 +109,24 @@ def commit(
         keys=state.keys,
         trace=_recorded(decoder, state, outcome, logs),
     )
+
+
+def _kept(decoder: Decoder, env: Env, caches: Caches, draft: Draft, verdict: Verdict) -> Caches:
+    """The caches with the nodes that stand behind the text, as far as their models were fed them.
+
+    Nodes are fed with all their ancestors: those of the path that were are its first ones.
+    """
+
+    def keep(name: str, path: jax.Array, count: jax.Array) -> Cache:
+        return env[name].model.keep(caches[name], path, count)
+
+    kept = {decoder.target: keep(decoder.target, verdict.path, verdict.accepted)}
+    if decoder.drafter.spec.fed:
+        slots = jnp.take_along_axis(draft.slots, verdict.path, axis=1)
+        stands = jnp.arange(draft.width) < verdict.accepted[:, None]
+        fed = jnp.sum(stands & (slots >= 0), axis=1, dtype=jnp.int32)
+        kept |= {name: keep(name, slots, fed) for name in decoder.drafter.spec.fed}
+    return {**caches, **kept}
 
 
 def _unread(draft: Draft, verdict: Verdict) -> Verdict:

@@ -20,6 +20,7 @@ from specjax.core.distribution import Distribution, OneHot, WithoutReplacement
 from specjax.core.draft import Draft
 from specjax.core.drafter import Log, Memory
 from specjax.core.env import Env
+from specjax.core.proposing import draw_in_order
 from specjax.core.reader import Reader
 from specjax.core.registry import DRAFTERS
 from specjax.core.rows import Caches
@@ -93,16 +94,3 @@ class Medusa(ParallelHeads):
         draft = Draft.chain(tokens, distribution=distribution)
         parents = jnp.broadcast_to(jnp.array(parents, jnp.int32), tokens.shape)
         return draft.replace(parents=parents), caches, memory, log
-
-
-def draw_in_order(keys: jax.Array, probs: jax.Array, count: int) -> jax.Array:
-    """`count` tokens [B, D, count] drawn without replacement from probs [B, D, V].
-
-    The largest of perturbed logarithms are, from the first on, such draws one after another.
-    """
-
-    def one(key: jax.Array, probs: jax.Array) -> jax.Array:
-        noise = jax.random.gumbel(key, probs.shape)
-        return jax.lax.top_k(jnp.log(probs) + noise, count)[1]
-
-    return jax.vmap(jax.vmap(one))(keys, probs).astype(jnp.int32)

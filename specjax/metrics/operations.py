@@ -6,6 +6,7 @@ See docs/methods/operations.md.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -99,11 +100,12 @@ def drafter_calls(
     """Operations of the calls of one of the drafter's `parts`.
 
     A trace knows how many calls of a row were not the first of their rounds, not of which rounds:
-    they are counted at the row's mean cache length, on which their operations depend linearly. A
-    part with fewer calls than rounds has a share of one in each.
+    they are counted at the row's mean cache length, on which their operations depend linearly, and
+    as the mean of a draft's calls behind its first. A part with fewer calls than rounds has a share
+    of one in each.
     """
     calls = [call for call in drafter.spec.calls if call.part == part]
-    first, later = calls[0], calls[-1]
+    first, later = calls[0], calls[1:] or calls
     shape = part_shape(models[first.model], first)
     rows, _ = np.nonzero(rounds.ran)
     length = rounds.begin[rows] + rounds.started[rounds.ran]
@@ -119,8 +121,11 @@ def drafter_calls(
     per_row = np.bincount(rows, weights=length, minlength=len(prompt)) / np.maximum(count, 1)
     middle = np.rint(per_row + (more / np.maximum(count, 1) - 1) / 2)
     owner = np.repeat(np.arange(len(prompt)), more)
-    rest = decoder_call(shape, later.tokens, middle[owner], source[owner], later.logits)
-    return opening + rest.total()
+    rest = [
+        decoder_call(shape, call.tokens, middle[owner], source[owner], call.logits).total() * count
+        for call, count in Counter(later).items()
+    ]
+    return opening + sum(rest, start=NONE) * (1 / len(later))
 
 
 def head_calls(drafter: Drafter, params: Mapping[str, Any], rounds: Rounds) -> Operations:

@@ -32,3 +32,12 @@ def test_a_regular_tree_is_numbered_level_by_level():
     assert parents == (-1, -1, 0, 0, 0, 1, 1, 1)
     assert levels == (0, 0, 1, 1, 1, 1, 1, 1)
     assert ranks == (0, 1, 0, 1, 2, 0, 1, 2)
+
+
+def test_any_tree_is_renumbered_level_by_level():
+    #                                 0   1  2   3  4  5
+    parents, depths, ranks = tree.by_level((-1, 0, -1, 1, 0, 2))
+    assert parents == (-1, -1, 0, 0, 1, 2)
+    assert depths == (0, 0, 1, 1, 1, 2)
+    assert ranks == (0, 1, 0, 1, 0, 0)
+    assert tree.by_level(tree.regular((2, 3, 1))[0]) == tree.regular((2, 3, 1))

@@ -28,6 +28,7 @@ from specjax.drafting.copying import MaxGram, PromptLookup
 from specjax.drafting.early_exit import EarlyExit
 from specjax.drafting.matrix import Cascade
 from specjax.drafting.neural import Neural
+from specjax.drafting.neural_tree import NeuralTree
 from specjax.drafting.ngram import Bigram, Unigram
 from specjax.drafting.nothing import Nothing
 from specjax.drafting.uniform import Uniform
@@ -94,6 +95,9 @@ STRATEGIES = {
     "sampled": Strategy(Neural(3), temperature=1.0),
     # Lenient enough for most drafts to stand: the trunk is then as far behind as it ever is.
     "blockwise": Strategy(Blockwise(3), Lenient(), temperature=1.0, numbers=(("lenience", 1e-4),)),
+    "neural_tree": Strategy(NeuralTree((2, 2, 1))),
+    "neural_tree_sampled": Strategy(NeuralTree(parents=(-1, -1, 0, 2, 1, 0)), temperature=1.0),
+    "likeliest_nodes": Strategy(NeuralTree((3, 2, 2), nodes=6), temperature=1.0),
     "unigram": Strategy(Unigram(2), temperature=1.0),
     "bigram": Strategy(Bigram(3)),
     "prompt_lookup": Strategy(PromptLookup(3)),
@@ -194,7 +198,16 @@ def audited_rounds(strategy: Strategy, models=THREE, params=PARAMS):
         yield before, state
 
 
-QUICK = ("none", "neural", "sampled", "blockwise", "exit", "max_gram", "bild")
+QUICK = (
+    "none",
+    "neural",
+    "sampled",
+    "neural_tree_sampled",
+    "blockwise",
+    "exit",
+    "max_gram",
+    "bild",
+)
 EVERY_STRATEGY = pytest.mark.parametrize(
     "strategy",
     [

@@ -23,6 +23,7 @@ from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.early_exit import EarlyExit
 from specjax.drafting.matrix import Cascade
 from specjax.drafting.neural import Neural
+from specjax.drafting.neural_tree import NeuralTree
 from specjax.drafting.nothing import Nothing
 from specjax.models.caches import Ring
 from specjax.models.causal import Causal, CausalConfig
@@ -64,6 +65,7 @@ SWITCHED = (("costs", (0.0, 0.1, 0.2, 0.1)), *switching.DEFAULTS.items(), ("expl
 STRATEGIES = {
     "none": Strategy(Nothing()),
     "neural": Strategy(Neural(3), temperature=1.0),
+    "neural_tree": Strategy(NeuralTree((2, 2, 1)), temperature=1.0),
     "exit": Strategy(EarlyExit(1, 3)),
     "blockwise": Strategy(Blockwise(3), Lenient(), temperature=1.0, numbers=(("lenience", 1e-4),)),
     "bild_official": specjax.strategy(

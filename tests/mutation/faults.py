@@ -290,6 +290,27 @@ FAULTS = (
         CONTRACT,
     ),
     Fault(
+        "a model trusts the slot of a leaf that it was never fed",
+        "decoding/round.py",
+        "fed = jnp.sum(stands & (slots >= 0), axis=1, dtype=jnp.int32)",
+        "fed = jnp.sum(stands, axis=1, dtype=jnp.int32)",
+        "tests/decoding/test_caches.py",
+    ),
+    Fault(
+        "nodes are chosen without regard to their ancestors",
+        "drafting/neural_tree.py",
+        "score += above.score[:, parents]",
+        "score += 0.0 * above.score[:, parents]",
+        "tests/decoding/test_neural_tree.py",
+    ),
+    Fault(
+        "of the best tree every child is taken for the first",
+        "theory/trees.py",
+        "gain = table[depth, rank] * (1.0 + below) + later",
+        "gain = table[depth, 0] * (1.0 + below) + later",
+        "tests/theory/test_trees.py",
+    ),
+    Fault(
         "siblings of a tree see each other",
         "models/layers.py",
         "    among = jnp.take_along_axis(visible, place[:, None], axis=2)\n",

@@ -63,8 +63,10 @@ class PrefixModel:
         size = tokens.shape[1]
         slot = cache.length[:, None] + jnp.arange(size)
         rows = jnp.arange(tokens.shape[0])[:, None]
-        before = jnp.arange(cache.data["tokens"].shape[1]) < cache.length[:, None]
         earlier = cache.data["tokens"]
+        # Of a tree, nodes that were fed before these.
+        first = cache.length[:, None] - (0 if visible is None else visible.shape[2] - size)
+        before = jnp.arange(earlier.shape[1]) < first
         # A slot never written holds -1 and would poison the sum with NaN if it were read.
         known = jnp.where(
             earlier[..., None] >= 0,
@@ -74,7 +76,9 @@ class PrefixModel:
         text = jnp.sum(jnp.where(before[..., None], known, 0.0), axis=1)
         place = params["position"][slot if position is None else position]
         seen = jnp.tril(jnp.ones((size, size))) if visible is None else visible.astype(jnp.float32)
-        state = text[:, None] + seen @ (params["embedding"][tokens] * place)
+        nodes = earlier[rows, first + jnp.arange(seen.shape[-1] - size)]
+        nodes = jnp.concatenate([nodes, tokens], axis=1)
+        state = text[:, None] + seen @ (params["embedding"][nodes] * place)
         state = jnp.tanh(state + cache.data["source"][:, None])
         logits = state @ params["out"]
         if at is not None:

@@ -12,7 +12,7 @@ import pytest
 
 from specjax.core.distribution import Categorical, OneHot, WithoutReplacement, of_tokens
 from specjax.core.draft import Draft
-from specjax.drafting.medusa import draw_in_order
+from specjax.core.proposing import draw_in_order
 from specjax.verification.tree import greedy_tree, sampled_tree
 
 V = 5

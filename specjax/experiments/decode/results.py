@@ -31,6 +31,7 @@ from specjax.metrics.operations import operations, shape_of
 from specjax.metrics.text import rounds_of_text
 from specjax.metrics.ties import divergence, near_ties
 from specjax.metrics.traces import Rounds, acceptance, round_figures, rounds_of
+from specjax.metrics.trees import by_rank
 from specjax.reporting.exports import write_tables
 from specjax.reporting.report import write_report
 from specjax.writing import replacing, write_json, write_jsonl
@@ -152,7 +153,7 @@ def strategy_entry(
     base = measured[baseline]
     decoder = job.generators[name].decoder
     stats = summarise(decoder, entry.traces)
-    rounds = rounds_of(entry.traces)
+    rounds, parents = rounds_of(entry.traces), strategy.drafter.spec.parents
     loop_speedup = loop_seconds_per_token(base) / loop_seconds_per_token(entry)
     prediction = predicted(costs, stats, decoder, loop_speedup)
     counters = handovers(rounds, replaced_tokens(entry.traces), decoder.target)
@@ -178,6 +179,7 @@ def strategy_entry(
         "baseline": baseline,
         "quality": quality(job, outputs),
         "acceptance": acceptance(rounds),
+        "acceptance_by_rank": by_rank(entry.traces, parents) if parents else None,
         "arms": None if rounds.arm is None else arm_figures(rounds, strategy.drafter.names),
         "rounds": round_figures(rounds),
         "time": time_spent(

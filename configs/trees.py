@@ -1,0 +1,44 @@
+"""Chains of three lengths beside trees of 4, 8, 16 and 32 nodes, all drafted by the same model.
+
+    python -m specjax.main --config=configs/trees.py:0 --workdir=runs/trees \
+      --config.target=DIR_OR_HUB_ID --config.drafter=DIR_OR_HUB_ID \
+      --config.source_file=test.en.gz --config.prefix='translate English to German: '
+
+Behind the colon is the temperature. The trees have the best shapes by the greedy acceptance of the
+translation pair in docs/lab_book/trees.md. For another pair or temperature measure it first, with
+`configs/trees.py:0,wide`, then give that run: `configs/trees.py:0,runs/wide/results.json`.
+`likeliest` trees send those nodes of a larger one to the target that the drafter finds likeliest.
+"""
+
+from ml_collections import ConfigDict
+
+from specjax.experiments.config.defaults import decode_config
+from specjax.experiments.recipes.trees import WIDE, best_trees, chains, measured, wide
+
+ACCEPTANCE = (
+    (0.6455, 0.1002, 0.0636, 0.0270),
+    (0.7410, 0.0791, 0.0360, 0.0216),
+    (0.6727, 0.1171, 0.0511, 0.0000),
+    (0.7165, 0.1418, 0.0000, 0.0000),
+)
+"""Greedy, by depth and rank among siblings: 100 sentences of Multi30k's validation set."""
+
+
+def get_config(words: str = "0") -> ConfigDict:
+    """The experiment; every field can be set by a flag."""
+    temperature, _, source = words.partition(",")
+    heat = float(temperature)
+    if source == WIDE:
+        drafted = wide(heat)
+    else:
+        drafted = chains(heat) | best_trees(heat, measured(source) if source else ACCEPTANCE)
+    return decode_config(
+        name="trees",
+        examples=60,
+        bucket=32,
+        strategies={
+            "autoregressive": {"drafter": "none"},
+            **({"sampled": {"drafter": "none", "temperature": heat}} if heat else {}),
+            **drafted,
+        },
+    )

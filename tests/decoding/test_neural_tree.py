@@ -1,0 +1,207 @@
+"""Trees that a model drafts: the target's own text and distribution, shapes, and refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decodes import first_state, inputs, propose, run, texts
+from exits import MODELS, PARAMS, PROMPTS
+from scripted import PrefixModel, adjusted, chi_square, counted, prefix_params, sequence_law
+
+from specjax.core.calls import Call
+from specjax.core.draft import Draft
+from specjax.core.env import Env
+from specjax.decoding.strategy import Strategy, strategy
+from specjax.drafting.neural_tree import NeuralTree, likeliest
+from specjax.errors import UserError
+
+LIMIT, ROWS, LENGTH = 12, 20_000, 3
+SOURCE = (3, 2, 4, 2)
+PREFIX = PrefixModel(5, eos=(1,))
+TWO = {"target": prefix_params(5, seed=1), "drafter": prefix_params(5, seed=2, scale=0.7)}
+
+
+def pair(kind: str):
+    """A target and a drafter that often agrees with it."""
+    model = MODELS[kind]
+    params = {"target": PARAMS[kind], "drafter": jax.tree.map(lambda x: x * 0.9, PARAMS[kind])}
+    return (("target", model), ("drafter", model)), params
+
+
+def tree(**given) -> Strategy:
+    return strategy(drafter="neural_tree", **given)
+
+
+@pytest.mark.parametrize("kind", ["t5", pytest.param("llama", marks=pytest.mark.slow)])
+def test_a_chain_gives_what_a_neural_drafter_gives(kind):
+    models, params = pair(kind)
+    chain = run(models, params, tree(widths=(1, 1, 1)), PROMPTS, LIMIT)
+    neural = run(models, params, strategy(drafter="neural", length=3), PROMPTS, LIMIT)
+    assert texts(chain) == texts(neural)
+    assert chain.trace.rounds == neural.trace.rounds
+    for name in ("committed", "accepted"):
+        np.testing.assert_array_equal(getattr(chain.trace, name), getattr(neural.trace, name))
+    assert chain.trace.calls["drafter"].tolist() == (3 * _rounds(chain)).tolist()
+
+
+def _rounds(generation) -> np.ndarray:
+    """Rounds of every row."""
+    return np.asarray(generation.trace.committed > 0).sum(axis=1)
+
+
+@pytest.mark.parametrize("kind", ["t5", pytest.param("llama", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("nodes", [0, 6])
+def test_a_tree_writes_the_targets_own_text_in_fewer_rounds_than_a_chain(kind, nodes):
+    models, params = pair(kind)
+    params["drafter"] = jax.tree.map(lambda x: x * 0.8, PARAMS[kind])
+    alone = run(models, params, Strategy(), PROMPTS, LIMIT)
+    chain = run(models, params, tree(widths=(1, 1)), PROMPTS, LIMIT)
+    wide = run(models, params, tree(widths=(4, 3), nodes=nodes), PROMPTS, LIMIT)
+    assert texts(wide) == texts(chain) == texts(alone)
+    assert _rounds(wide).sum() < _rounds(chain).sum() < _rounds(alone).sum()
+
+
+SHAPES = {
+    "widths": {"widths": (3, 2)},
+    "parents": {"parents": (-1, -1, 0, 2, 1, 0)},
+    "likeliest": {"widths": (3, 2), "nodes": 4},
+}
+PLAIN, TRUNCATED = (1.0, 0, 1.0), (1.5, 4, 0.95)
+
+
+def p_value(made: Strategy, model=PREFIX, prompt=SOURCE, begin=(0,)) -> float:
+    source = prompt if begin else ()
+    law = sequence_law(model, TWO["target"], source, begin or prompt, LENGTH, made.settings)
+    models = (("target", model), ("drafter", model))
+    out = run(models, TWO, made, [prompt] * ROWS, LENGTH, seed=7)
+    assert int(out.trace.accepted.sum()) > 0
+    return chi_square(counted(texts(out)), law)
+
+
+def sampled(shape: str, settings) -> Strategy:
+    temperature, top_k, top_p = settings
+    return tree(**SHAPES[shape], temperature=temperature, top_k=top_k, top_p=top_p)
+
+
+@pytest.mark.parametrize(
+    ("shape", "settings"),
+    [
+        ("likeliest", PLAIN),
+        ("widths", TRUNCATED),
+        pytest.param("likeliest", TRUNCATED, marks=pytest.mark.slow),
+        pytest.param("parents", PLAIN, marks=pytest.mark.slow),
+        pytest.param("parents", TRUNCATED, marks=pytest.mark.slow),
+    ],
+)
+def test_sampling_keeps_the_targets_distribution(shape, settings):
+    """Beside the contract's test of the registered example."""
+    assert p_value(sampled(shape, settings)) > 1e-3
+
+
+@pytest.mark.slow
+def test_decoder_only_rows_keep_it_too():
+    model = dataclasses.replace(PREFIX, start_token=None)
+    assert p_value(sampled("widths", PLAIN), model, (3, 2, 3), ()) > 1e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class LikeliestDraws(NeuralTree):
+    """Wrong on purpose: chooses among drawn nodes, and reports what the others were drawn from."""
+
+    def _certain(self, settings):
+        return settings.greedy
+
+    def propose(self, env, caches, memory, context, keys):
+        whole = dataclasses.replace(self, nodes=0)
+        draft, *rest = NeuralTree.propose(whole, env, caches, memory, context, keys)
+        score = jnp.log(draft.distribution.categorical(5).of(draft.tokens))
+        parents = jnp.maximum(draft.parents, 0)
+        score += jnp.where(draft.parents < 0, 0.0, jnp.take_along_axis(score, parents, axis=1))
+        cut = likeliest(draft, score, self.nodes)
+        return cut.replace(distribution=draft.distribution.narrow(self.nodes)), *rest
+
+
+def test_choosing_among_drawn_nodes_would_not_keep_it():
+    wrong = LikeliestDraws((3, 2), nodes=4)
+    assert p_value(Strategy(wrong, temperature=1.0)) < 1e-6
+
+
+def test_the_likeliest_nodes_are_kept_with_their_ancestors():
+    #            0     1     2     3     4    hang on -1, -1, 0, 1, 2
+    score = jnp.array([[-1.0, -0.5, -1.0, -3.0, -4.0], [-2.0, -0.1, -9.0, -0.2, -9.0]])
+    tokens = jnp.array([[5, 6, 7, 8, 9]] * 2)
+    parents = jnp.array([[-1, -1, 0, 1, 2]] * 2)
+    slots = jnp.array([[0, 1, 2, -1, -1]] * 2)
+    whole = Draft.chain(tokens).replace(parents=parents, slots=slots)
+    kept = likeliest(whole, score, 3)
+    assert kept.tokens.tolist() == [[5, 6, 7], [5, 6, 8]]
+    assert kept.parents.tolist() == [[-1, -1, 0], [-1, -1, 1]]
+    assert kept.slots.tolist() == [[0, 1, 2], [0, 1, -1]]
+    assert kept.length.tolist() == [3, 3]
+
+
+def paths(draft: Draft) -> set[tuple[int, ...]]:
+    """The tokens from the root to every node of the first row."""
+    found: list[tuple[int, ...]] = []
+    for token, parent in zip(draft.tokens[0].tolist(), draft.parents[0].tolist(), strict=True):
+        found.append((*(found[parent] if parent >= 0 else ()), token))
+    return set(found)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.4])
+def test_the_likeliest_paths_go_to_the_target(temperature):
+    made = tree(widths=(3, 2, 2), nodes=6, temperature=temperature)
+    models = (("target", PREFIX), ("drafter", PREFIX))
+    whole = made.decoder(models, LENGTH)
+    state = first_state(whole, TWO, *inputs([SOURCE], LENGTH), made.options())
+    draft, *_ = jax.jit(propose, static_argnums=0)(whole, whole.env(TWO), state)
+    chances, level = {}, {(): 1.0}
+    for width in (3, 2, 2):
+        grown = {}
+        for path, chance in level.items():
+            logits = PREFIX.logits(TWO["drafter"], SOURCE, (0, *path))
+            law = adjusted(logits, temperature or 1.0, 0, 1.0)
+            best = np.argsort(-law)[:width].tolist()
+            grown |= {(*path, token): chance * law[token] for token in best}
+        level = grown
+        chances |= grown
+    assert paths(draft) == set(sorted(chances, key=chances.get)[-6:])
+    assert len({len(path) for path in paths(draft)}) > 1
+
+
+def test_one_call_feeds_the_nodes_of_a_level_that_have_children():
+    one = Call("drafter", 2, 1)
+    assert NeuralTree((3, 2, 1)).spec.calls == (one, Call("drafter", 3, 3), Call("drafter", 6, 6))
+    listed = NeuralTree(parents=(-1, 0, -1, 1, 0))  # of the second level one has children
+    assert listed.spec.calls == (one, Call("drafter", 1, 1), Call("drafter", 1, 1))
+    assert listed.spec.width == 5 and listed.spec.reach == 5
+    few = NeuralTree((3, 3, 1), nodes=4).spec
+    assert few.width == 4 and few.reach == 3 + 9
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, r"widths is \(\) and parents is \(\); one of them must be given"),
+        ({"widths": (2,), "parents": (-1,)}, "one of them must be given"),
+        ({"widths": (2, 0)}, "widths is .*; it must be a list of integers of at least 1"),
+        ({"parents": (-1, 1)}, r"parents is \(-1, 1\); node 1 must hang on one before it"),
+        ({"parents": (-2,)}, "parents is .*; it must be a list of integers of at least -1"),
+        ({"widths": (2, 2), "nodes": 7}, "nodes is 7; it must be at most 6, as the tree has"),
+        ({"widths": (40, 40), "nodes": 7}, "the tree has 1,640 nodes; it must have at most 1,000"),
+    ],
+)
+def test_what_is_no_tree_is_refused(given, said):
+    with pytest.raises(UserError, match=said):
+        tree(**given)
+
+
+def test_more_children_than_tokens_are_refused():
+    model = MODELS["t5"]
+    env = Env({"target": {}, "drafter": {}}, (("target", model), ("drafter", model)))
+    with pytest.raises(ValueError, match="widths gives a node 20 children; .* are tokens, 12$"):
+        NeuralTree((20, 1)).check(env)
