@@ -116,6 +116,14 @@ def test_a_drafter_changes_no_step(length, width):
     assert itself < near < other <= 1.0
 
 
+def test_more_candidates_than_the_vocabulary_has_are_refused():
+    models = (("target", Bigram(VOCABULARY)), ("drafter", Bigram(6)))
+    with pytest.raises(ValueError, match="beams is 7; 14 candidates are needed"):
+        BeamStrategy(beams=7).decoder(models, MOST)
+    with pytest.raises(ValueError, match="width is 6; model 'drafter' has too few tokens"):
+        BeamStrategy(drafter="neural", width=6).decoder(models, MOST)
+
+
 def t5(width: int, seed: int):
     shape = T5Config(
         vocab_size=40, d_model=width, d_kv=6, d_ff=2 * width, num_heads=2, num_layers=1,
@@ -217,6 +225,7 @@ def test_a_drafter_near_the_target_has_some_of_its_steps_stand(near, plain):
     assert (-(-made.step // 3)).sum() < made.rounds.sum() < made.step.sum()
 
 
+@pytest.mark.slow
 def test_a_small_drafter_of_a_wider_beam_changes_nothing(family, plain):
     strategy = BeamStrategy(drafter="neural", model="small", length=1, width=6, **SETTINGS)
     same(searches(*family, TEXTS, strategy)[0], plain[0])

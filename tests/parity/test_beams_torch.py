@@ -24,7 +24,7 @@ VOCABULARY, PROMPTS, NEW_TOKENS, BEAMS, RETURNED = 96, 6, 16, 4, 3
 SEARCHES: list[dict[str, Any]] = [
     {},
     {"length_penalty": 0.6, "early_stopping": True},
-    {"length_penalty": 2.0, "early_stopping": "never"},
+    {"length_penalty": 0.2, "early_stopping": "never"},
     {"length_penalty": -0.5},
 ]
 

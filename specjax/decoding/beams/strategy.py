@@ -122,10 +122,14 @@ def from_config(name: str, given: dict[str, Any]) -> BeamStrategy:
     known = fields.config_fields(BeamStrategy)
     if given.get("drafter", NONE) == NONE:
         known = {name: field for name, field in known.items() if name not in _OF_DRAFTS}
+    who = f"a beam search with drafter {given.get('drafter', NONE)!r}"
     try:
-        who = f"a beam search with drafter {given.get('drafter', NONE)!r}"
-        return BeamStrategy(**checked_values(where, given, known, who, ()))
+        values = checked_values(where, given, known, who, ())
     except UserError:
         raise
     except ValueError as error:
         raise UserError(str(error)) from None
+    try:
+        return BeamStrategy(**values)
+    except ValueError as error:
+        raise UserError(f"{where.rstrip('.')}: {error}" if where else str(error)) from None
