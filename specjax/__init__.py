@@ -13,12 +13,17 @@ os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
 __version__ = "0.1.0"
 
 _PUBLIC = {
+    "BeamGenerator": "beams",
+    "BeamResult": "beams",
+    "BeamStrategy": "decoding.beams.strategy",
     "Generator": "api",
+    "Hypothesis": "beams",
     "LoadedModel": "api",
     "Result": "result",
     "Strategy": "decoding.strategy",
     "UserError": "errors",
     "autoregressive": "decoding.strategy",
+    "beam_search": "decoding.beams.strategy",
     "decode_config": "experiments.config.defaults",
     "grammar_pair": "experiments.quickstart",
     "load": "api",

@@ -29,7 +29,7 @@ from specjax.models.rope import Rope
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = (
-    "quickstart", "translate", "pair", "drafters", "draft_length", "block_verification",
+    "quickstart", "translate", "pair", "beams", "drafters", "draft_length", "block_verification",
     "lossy_rules", "bild_early_exit_multi30k", "bild_multi30k", "bild_side_by_side", "engagement",
     "cascade_pair", "cascade_multi30k", "trees",
 )  # fmt: skip

@@ -71,6 +71,19 @@ def engagement_config(**changes: Any) -> ConfigDict:
     return config
 
 
+def beams_config(**changes: Any) -> ConfigDict:
+    """Beam searches side by side; those that draft are compared with the first that does not."""
+    config = decode_config()
+    for field in (
+        "acceptance", "drafter_ways", "heads", "invariant", "mesh", "ngram_examples", "ngram_file",
+        "ngram_table", "only", "pad_heads", "prices", "profile_rounds", "seed", "sweep", "topology",
+    ):  # fmt: skip
+        del config[field]
+    config.experiment = "beams"
+    config.update(changes)
+    return config
+
+
 def data_fields(**changes: Any) -> ConfigDict:
     """Where examples with a metric come from; `experiments.data.load_data` reads them."""
     config = example_fields()

@@ -14,6 +14,7 @@ from specjax.experiments.config.command_line import DEFAULT_CONFIG
 from specjax.experiments.config.file import read_config
 
 TEMPLATES: dict[str, Callable[[], ConfigDict]] = {
+    "beams": defaults.beams_config,
     "compare": defaults.compare_config,
     "decode": defaults.decode_config,
     "engagement": defaults.engagement_config,

@@ -1,0 +1,170 @@
+"""The loop of a beam search: draft, read, step, until every row is done.
+
+Leviathan et al., "Fast Inference from Transformers via Speculative Decoding" (2023), appendix on
+beam search. One call of `search` is one host dispatch. Letters: B batch rows, W beams, N nodes of a
+round, X candidates of a node.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from specjax.core.env import Env
+from specjax.decoding.beams.drafting import draft
+from specjax.decoding.beams.state import BeamDecoder, Search, State, first_search
+from specjax.decoding.beams.step import Candidates, Scoring, beam_step, candidates
+from specjax.decoding.beams.trie import Nodes, feed, live_nodes, rewound
+
+
+@functools.partial(jax.jit, static_argnames="decoder")
+def search(
+    decoder: BeamDecoder,
+    params: dict[str, Any],
+    prompt: jax.Array,
+    prompt_length: jax.Array,
+    active: jax.Array,
+    scoring: Scoring,
+) -> Search:
+    """Searches behind every row of prompt [B, P]; rows that are not `active` [B] stay empty."""
+    env = decoder.env(params)
+
+    def unfinished(state: State) -> jax.Array:
+        return jnp.any(state.search.active)
+
+    state = begin(decoder, env, prompt, prompt_length, active)
+    turn = functools.partial(round_, decoder, env, scoring)
+    return jax.lax.while_loop(unfinished, turn, state).search
+
+
+def begin(
+    decoder: BeamDecoder, env: Env, prompt: jax.Array, length: jax.Array, active: jax.Array
+) -> State:
+    """The state before the first round: prompts read, one hypothesis of no tokens.
+
+    No window of a layer is a ring: slots of a trie are no positions.
+    """
+    start_token = decoder.target_model.start_token
+    if start_token is None:
+        capacity = prompt.shape[1] + decoder.slots
+        pending = jnp.take_along_axis(prompt, length[:, None] - 1, axis=1)[:, 0]
+    else:
+        capacity, pending = decoder.slots, jnp.full_like(length, start_token)
+    caches = {name: env[name].start(prompt, length, capacity)[0] for name in decoder.used}
+    first = {name: cache.length for name, cache in caches.items()}
+    return State(first_search(decoder, pending, active), caches, first)
+
+
+def round_(decoder: BeamDecoder, env: Env, scoring: Scoring, state: State) -> State:
+    """One call of the target, and the exact beam steps that it allows: at least one."""
+    caches = {
+        name: rewound(cache, state.begin[name], decoder, state.search)
+        for name, cache in state.caches.items()
+    }
+    state = state.replace(caches=caches)
+    nodes = live_nodes(decoder, state.search)
+    if decoder.length:
+        nodes, state = draft(decoder, env, state)
+    found, state = read(decoder, env, state, nodes)
+    before = state.search.step
+    search, path = advance(decoder, scoring, state.search, nodes, found)
+    search = search.replace(rounds=search.rounds + state.search.active)
+    return keep(decoder, env, state.replace(search=search), path, before)
+
+
+def read(decoder: BeamDecoder, env: Env, state: State, nodes: Nodes) -> tuple[Candidates, State]:
+    """The target's candidates behind every node, in one call."""
+    name = decoder.target
+    fed = decoder, env.target, state.search, state.caches[name], state.begin[name], nodes
+    logits, cache = feed(*fed)
+    found = candidates(logits, decoder.candidates)
+    return found, state.replace(caches={**state.caches, name: cache})
+
+
+@struct.dataclass
+class Walk:
+    """Exact steps among the nodes of a round."""
+
+    search: Search
+    at: jax.Array  # [B, W] int32: the node of each live hypothesis
+    path: jax.Array  # [B, N] int32: the nodes of the hypotheses of every step that was left
+    going: jax.Array  # [B] bool: the target has read all live hypotheses
+
+
+def advance(
+    decoder: BeamDecoder, scoring: Scoring, search: Search, nodes: Nodes, found: Candidates
+) -> tuple[Search, jax.Array]:
+    """Beam steps while all live hypotheses are among the nodes, and the nodes [B, N] gone over."""
+    rows, size = nodes.token.shape
+    beams = decoder.beams
+    eos, row = decoder.target_model.eos, jnp.arange(rows)[:, None]
+
+    def step(walk: Walk) -> Walk:
+        search = walk.search
+        here = jax.tree.map(lambda x: x[row, walk.at], found)
+        live, finished, active = beam_step(
+            scoring, eos, search.live.score, search.step, here, search.finished
+        )
+        parent = jnp.take_along_axis(walk.at, live.rank, axis=1)
+        same = (nodes.parent[:, None] == parent[..., None]) & (
+            nodes.token[:, None] == live.token[..., None]
+        )
+        place = (search.step - first)[:, None] * beams + jnp.arange(beams)
+        after = Walk(
+            search=_followed(decoder, search, live).replace(finished=finished, active=active),
+            at=jnp.argmax(same, axis=-1).astype(jnp.int32),
+            path=walk.path.at[row, place].set(walk.at, mode="drop"),
+            going=active & jnp.all(jnp.any(same, axis=-1), axis=-1),
+        )
+        return _where(walk.going, after, walk)
+
+    first = search.step
+    at = jnp.broadcast_to(jnp.arange(beams, dtype=jnp.int32), (rows, beams))
+    path = jnp.zeros((rows, size), jnp.int32)
+    walk = Walk(search, at, path, search.active)
+    walk = jax.lax.while_loop(lambda walk: jnp.any(walk.going), step, walk)
+    return walk.search, walk.path
+
+
+def keep(decoder: BeamDecoder, env: Env, state: State, path: jax.Array, before: jax.Array) -> State:
+    """The nodes gone over made contiguous in all caches; those of a plain round are already."""
+    if not decoder.length:
+        return state
+    search = state.search
+    count = (search.step - before) * decoder.beams
+    path = path[:, : (decoder.length + 1) * decoder.beams]
+    caches = {
+        name: env[name].model.keep(
+            cache.replace(length=state.begin[name] + before * decoder.beams), path, count
+        )
+        for name, cache in state.caches.items()
+    }
+    return state.replace(caches=caches)
+
+
+def _followed(decoder: BeamDecoder, search: Search, live: Any) -> Search:
+    """The search with its next live hypotheses, entered into the tables."""
+    row = jnp.arange(len(search.step))
+    step = search.step + 1
+    left = (search.step * decoder.beams)[:, None] + live.rank
+    seen = jnp.take_along_axis(search.seen, live.rank[..., None], axis=1)
+    return search.replace(
+        step=step,
+        live=live,
+        seen=seen | (left[..., None] == jnp.arange(decoder.slots)),
+        tokens=search.tokens.at[row, step].set(live.token, mode="drop"),
+        ranks=search.ranks.at[row, step].set(live.rank, mode="drop"),
+    )
+
+
+def _where(mask: jax.Array, new: Any, old: Any) -> Any:
+    """Rows of `new` where the mask [B] holds, else of `old`."""
+
+    def one(new: jax.Array, old: jax.Array) -> jax.Array:
+        return jnp.where(mask.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
+
+    return jax.tree.map(one, new, old)

@@ -1,0 +1,82 @@
+"""What a search found, read back from its tables on the host."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from specjax.decoding.beams.state import BeamDecoder, Search
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """The finished hypotheses of a row, best first."""
+
+    tokens: list[list[int]]  # with the token that ended each
+    scores: list[float]  # log-probability over the length penalty's divisor
+
+
+@dataclasses.dataclass(frozen=True)
+class BeamStatistics:
+    """Totals over prompts."""
+
+    texts: int
+    tokens: int  # of the best hypothesis of each
+    steps: int  # beam steps
+    rounds: int  # target calls
+    nodes: int  # tokens that the target read behind the prompts
+    drafts: int  # drafter calls
+
+    @property
+    def steps_per_round(self) -> float:
+        """Beam steps for each target call: 1 in plain beam search."""
+        return self.steps / self.rounds if self.rounds else 0.0
+
+    @property
+    def nodes_per_round(self) -> float:
+        """Tokens that each target call feeds for a text."""
+        return self.nodes / self.rounds if self.rounds else 0.0
+
+
+def found(search: Search, rows: int, sequences: int) -> list[Found]:
+    """The best `sequences` of each of the first rows."""
+    ended, tables = jax.device_get((search.finished, (search.tokens, search.ranks)))
+    tokens = _followed_back(ended.step, ended.rank, *tables)
+    made = []
+    for row in range(rows):
+        texts = [
+            [*tokens[row, which, : ended.step[row, which]].tolist(), int(ended.token[row, which])]
+            for which in range(sequences)
+        ]
+        made.append(Found(texts, ended.score[row, :sequences].tolist()))
+    return made
+
+
+def _followed_back(
+    step: np.ndarray, rank: np.ndarray, tokens: np.ndarray, ranks: np.ndarray
+) -> np.ndarray:
+    """The tokens [B, W, M] of hypotheses of `step` and `rank` [B, W]."""
+    rows, beams = step.shape
+    texts = np.zeros((rows, beams, tokens.shape[1]), np.int32)
+    row = np.arange(rows)[:, None]
+    for at in range(int(step.max(initial=0)), 0, -1):
+        here = step >= at
+        texts[:, :, at - 1] = np.where(here, tokens[row, at, rank], 0)
+        rank = np.where(here, ranks[row, at, rank], rank)
+    return texts
+
+
+def statistics(
+    decoder: BeamDecoder, searches: Sequence[tuple[Search, int]], best: Sequence[Sequence[int]]
+) -> BeamStatistics:
+    """Totals over the first rows of every (search, rows), whose best texts are given."""
+    steps = rounds = 0
+    for search, rows in searches:
+        step, taken = jax.device_get((search.step, search.rounds))
+        steps, rounds = steps + int(step[:rows].sum()), rounds + int(taken[:rows].sum())
+    drafts = rounds * (decoder.length + 1) if decoder.length else 0
+    nodes = rounds * len(decoder.depth)
+    return BeamStatistics(len(best), sum(map(len, best)), steps, rounds, nodes, drafts)

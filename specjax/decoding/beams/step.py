@@ -1,0 +1,133 @@
+"""The beam step: from the live hypotheses to the next ones, with the bookkeeping of transformers.
+
+Letters: B batch rows, W beams, X candidates, V vocabulary, M most new tokens. A hypothesis is named
+by its step (how many tokens it has) and its rank among the W of that step.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+
+@struct.dataclass
+class Scoring:
+    """How finished hypotheses are compared, and when no better one is awaited; all traced.
+
+    Made on the host (`strategy.scoring`), in double precision as Python computes powers.
+    """
+
+    divisor: jax.Array  # [M + 1] float32: a score is divided by that of its number of tokens
+    bound: jax.Array  # [M + 1] float32: the same of the best live one, when asked if it may win
+    first: jax.Array  # [] bool: a row ends as soon as W hypotheses are finished
+
+
+@struct.dataclass
+class Candidates:
+    """The likeliest next tokens of nodes, by falling log-probability."""
+
+    logp: jax.Array  # [B, N, X] float32
+    token: jax.Array  # [B, N, X] int32
+
+
+@struct.dataclass
+class Finished:
+    """The best finished hypotheses, by falling score: an earlier hypothesis and one more token."""
+
+    score: jax.Array  # [B, W] float32: log-probability over divisor; -inf where there is none
+    step: jax.Array  # [B, W] int32: of the hypothesis it goes on from
+    rank: jax.Array  # [B, W] int32: of the same
+    token: jax.Array  # [B, W] int32
+
+
+@struct.dataclass
+class Live:
+    """The hypotheses that are searched on from, by falling score."""
+
+    score: jax.Array  # [B, W] float32: log-probability; -inf where there is none
+    token: jax.Array  # [B, W] int32: the last one, which no model has read
+    rank: jax.Array  # [B, W] int32: of the hypothesis of the step before that it goes on from
+
+
+T = TypeVar("T", Live, Finished)
+
+
+def kept(beams: int, ends: int) -> int:
+    """Candidates X of a step: so many that W of them do not end, with `ends` tokens that do."""
+    return max(2, 1 + ends) * beams
+
+
+def candidates(logits: jax.Array, count: int, barred: jax.Array | None = None) -> Candidates:
+    """The `count` likeliest tokens behind each node, from logits [B, N, V], but the `barred` [V].
+
+    No more of one node can be among the best `count` of all. Nothing else as wide as the
+    vocabulary is kept.
+    """
+    rows, nodes, vocabulary = logits.shape
+    flat = logits.reshape(rows * nodes, vocabulary)
+    best, token = jax.lax.top_k(
+        flat if barred is None else jnp.where(barred, -jnp.inf, flat), count
+    )
+    logp = best - jax.nn.logsumexp(flat, axis=-1, keepdims=True)
+    shape = rows, nodes, count
+    return Candidates(logp.reshape(shape), token.reshape(shape))
+
+
+def best_of(score: jax.Array, found: Candidates, count: int) -> Live:
+    """The `count` best continuations [B, count] of hypotheses of `score` [B, N].
+
+    Of equal ones that of the lower rank, then of the likelier token.
+    """
+    rows, _, each = found.logp.shape
+    total = (score[..., None] + found.logp).reshape(rows, -1)
+    best, index = jax.lax.top_k(total, count)
+    token = jnp.take_along_axis(found.token.reshape(rows, -1), index, axis=1)
+    return Live(best, token, index // each)
+
+
+def beam_step(
+    scoring: Scoring,
+    eos: tuple[int, ...],
+    score: jax.Array,
+    step: jax.Array,
+    found: Candidates,
+    finished: Finished,
+) -> tuple[Live, Finished, jax.Array]:
+    """The next live hypotheses, the finished ones, and which rows [B] search on.
+
+    From live ones of `score` [B, W] that all have `step` [B] tokens, and their candidates
+    [B, W, X]. Only the W best candidates may finish; the rest are there so that W go on.
+    """
+    beams = score.shape[1]
+    best = best_of(score, found, found.logp.shape[2])
+    most = len(scoring.divisor) - 1
+    length = step + 1
+    at = jnp.minimum(length, most)
+    ends = jnp.isin(best.token, jnp.array(eos, jnp.int32)) | (length >= most)[:, None]
+    finished = _with(finished, best, ends, step, scoring.divisor[at])
+    live = _reordered(best.replace(score=jnp.where(ends, -jnp.inf, best.score)), beams)
+    worst = finished.score[:, -1]
+    may_win = live.score[:, 0] / scoring.bound[at] > worst
+    full = scoring.first & (worst > -jnp.inf)
+    return live, finished, may_win & ~full & (length < most)
+
+
+def _with(
+    finished: Finished, best: Live, ends: jax.Array, step: jax.Array, divisor: jax.Array
+) -> Finished:
+    """The best W of what was finished and of the first W candidates that end."""
+    rows, beams = finished.score.shape
+    score = jnp.where(ends, best.score / divisor[:, None], -jnp.inf)[:, :beams]
+    steps = jnp.broadcast_to(step[:, None], (rows, beams))
+    new = Finished(score, steps, best.rank[:, :beams], best.token[:, :beams])
+    both = jax.tree.map(lambda old, new: jnp.concatenate([old, new], axis=1), finished, new)
+    return _reordered(both, beams)
+
+
+def _reordered(these: T, count: int) -> T:
+    """The best `count` of hypotheses, by falling score."""
+    order = jax.lax.top_k(these.score, count)[1]
+    return jax.tree.map(lambda x: jnp.take_along_axis(x, order, axis=1), these)

@@ -1,0 +1,135 @@
+"""How a beam search is asked for: its fields, their checks, and the numbers that follow."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from specjax.core import fields
+from specjax.core.env import Models
+from specjax.decoding.beams.state import BeamDecoder
+from specjax.decoding.beams.step import Scoring
+from specjax.decoding.strategy import checked_values
+from specjax.errors import UserError
+
+NONE, NEURAL = "none", "neural"
+
+MOST_BEAMS = 128
+"""All beams are fed in one call."""
+
+FALSE, TRUE, NEVER = STOPPING = "False", "True", "never"
+"""The values of early_stopping that transformers knows, as words."""
+
+_OF_DRAFTS = ("length", "width", "model")
+
+
+@dataclasses.dataclass(frozen=True)
+class BeamStrategy:
+    """A beam search; its results are those of transformers' `generate(num_beams=beams)`."""
+
+    drafter: str = fields.choice((NONE, NEURAL), NONE, help="none: plain beam search")
+    beams: int = fields.integer(4, most=MOST_BEAMS, help="live hypotheses of each text")
+    length_penalty: float = fields.number(
+        1.0, bounds="[-10, 10]", help="log-probabilities are divided by length to this power"
+    )
+    early_stopping: str = fields.choice(
+        STOPPING,
+        FALSE,
+        help="True: end when as many as beams are finished; False: when the best live one would"
+        " lose if it ended now; never: when it would lose at any length",
+    )
+    sequences: int = fields.integer(1, most=MOST_BEAMS, help="texts returned for each prompt")
+    length: int = fields.integer(2, most=64, help="drafted steps")
+    width: int = fields.integer(
+        0, least=0, most=MOST_BEAMS, help="hypotheses of a drafted step; 0: as many as beams"
+    )
+    model: str = fields.name("drafter", but="target", help="the model that drafts")
+
+    def __post_init__(self) -> None:
+        fields.check(self)
+        if self.sequences > self.beams:
+            raise ValueError(
+                f"sequences is {self.sequences}; it must be at most beams, {self.beams}"
+            )
+        if 0 < self.width < self.beams:
+            raise ValueError(
+                f"width is {self.width}; it must be 0 or at least beams, {self.beams}, as no step"
+                " of fewer hypotheses could stand"
+            )
+
+    @property
+    def speculative(self) -> bool:
+        """Whether steps are drafted."""
+        return self.drafter != NONE
+
+    def decoder(self, models: Models, max_new_tokens: int) -> BeamDecoder:
+        """The static side of a search with these models.
+
+        Raises:
+          ValueError: when they do not fit.
+        """
+        drafted = {}
+        if self.speculative:
+            drafted = {
+                "length": self.length,
+                "width": self.width or self.beams,
+                "drafter": self.model,
+            }
+        return BeamDecoder(models, self.beams, max_new_tokens, **drafted)
+
+    def scoring(self, max_new_tokens: int) -> Scoring:
+        """The traced side."""
+        return scoring(max_new_tokens, self.length_penalty, self.early_stopping)
+
+
+def scoring(most: int, length_penalty: float, early_stopping: str) -> Scoring:
+    """The tables of a search for at most so many tokens; nothing has fewer than one."""
+    length = np.maximum(np.arange(most + 1), 1)
+    longest = early_stopping == NEVER and length_penalty > 0.0
+    bound = np.full_like(length, most) if longest else length
+    divisor, bound = (
+        jnp.asarray([int(x) ** float(length_penalty) for x in lengths], jnp.float32)
+        for lengths in (length, bound)
+    )
+    return Scoring(divisor, bound, jnp.asarray(early_stopping == TRUE))
+
+
+def beam_search(**given: Any) -> BeamStrategy:
+    """A beam search from its fields: `beam_search(beams=4, length_penalty=0.6)`.
+
+    With `drafter="neural"` a model drafts `length` steps of `width` hypotheses; the texts and
+    scores stay those of plain beam search. `early_stopping` may be False, True or "never".
+
+    Raises:
+      UserError: when a field is unknown, out of range, or of no use to the drafter.
+    """
+    return from_config("", given)
+
+
+def from_config(name: str, given: dict[str, Any]) -> BeamStrategy:
+    """The beam search that a config spells under `name`; without one, of a call's arguments.
+
+    Raises:
+      UserError: when a field is unknown, out of range, or of no use to the drafter.
+    """
+    where = f"strategies.{name}." if name else ""
+    given = dict(given)
+    if isinstance(given.get("early_stopping"), bool):
+        given["early_stopping"] = str(given["early_stopping"])
+    known = fields.config_fields(BeamStrategy)
+    if given.get("drafter", NONE) == NONE:
+        known = {name: field for name, field in known.items() if name not in _OF_DRAFTS}
+    who = f"a beam search with drafter {given.get('drafter', NONE)!r}"
+    try:
+        values = checked_values(where, given, known, who, ())
+    except UserError:
+        raise
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    try:
+        return BeamStrategy(**values)
+    except ValueError as error:
+        raise UserError(f"{where.rstrip('.')}: {error}" if where else str(error)) from None

@@ -1,0 +1,242 @@
+"""Beam search: its step against a reference of lists, and speculation that changes nothing."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from beam_reference import Bigram, close, searched
+
+from specjax.decoding.beams.loop import search
+from specjax.decoding.beams.outcome import found
+from specjax.decoding.beams.strategy import BeamStrategy
+from specjax.models.causal import Causal, CausalConfig
+from specjax.models.rope import Rope
+from specjax.models.t5 import T5, T5Config
+
+VOCABULARY, MOST = 13, 9
+PENALTIES = (-0.7, 0.0, 0.6, 1.0, 2.0)
+STOPPING = (False, True, "never")
+
+
+def tables(seed: int, end: float = 1.0, scale: float = 1.5) -> dict[str, jax.Array]:
+    """Parameters of a bigram whose token 1 is as likely as `end` makes it."""
+    draw = np.random.default_rng(seed).normal
+    by_token = draw(size=(VOCABULARY, VOCABULARY)) * scale
+    by_token[:, 1] += end
+    by_place = draw(size=(MOST + 5, VOCABULARY)) * scale / 3
+    made = {"by_token": by_token, "by_place": by_place}
+    return {name: jnp.asarray(x, jnp.float32) for name, x in made.items()}
+
+
+def mixed(one, other, share: float):
+    """Parameters between two."""
+    return jax.tree.map(lambda x, y: (1 - share) * x + share * y, one, other)
+
+
+def searches(models, params, prompts, strategy: BeamStrategy, most: int = MOST):
+    """Found hypotheses by row, and the search itself."""
+    decoder = strategy.decoder(tuple(models.items()), most)
+    width = 1 if max(map(len, prompts)) == 1 else 8  # few programs
+    tokens = np.array([[*p, *[0] * (width - len(p))] for p in prompts], np.int32)
+    length = np.array([len(p) for p in prompts], np.int32)
+    active = jnp.ones(len(prompts), bool)
+    params = {name: params[name] for name in decoder.used}
+    made = search(decoder, params, tokens, length, active, strategy.scoring(most))
+    return found(made, len(prompts), strategy.beams), jax.device_get(made)
+
+
+def same(one, other) -> None:
+    """Texts and scores of two searches, row by row."""
+    for row, expected in zip(one, other, strict=True):
+        assert row.tokens == expected.tokens
+        np.testing.assert_allclose(row.scores, expected.scores, rtol=1e-5)
+
+
+@pytest.mark.parametrize("beams, eos", [(1, (1,)), (3, (1,)), (4, (1, 2)), (4, ())])
+def test_beams_are_those_of_the_reference(beams, eos):
+    """All penalties and stopping words, with texts that end early, late and not at all."""
+    model = Bigram(VOCABULARY, eos)
+    prompts = [[token] for token in range(VOCABULARY)]
+    steps = set()
+    cases = itertools.product(PENALTIES, STOPPING)
+    for seed, (penalty, stopping) in enumerate(cases):
+        table = tables(seed, end=float(seed % 4) - 1.0)
+        strategy = BeamStrategy(beams=beams, length_penalty=penalty, early_stopping=str(stopping))
+        rows, made = searches({"target": model}, {"target": table}, prompts, strategy)
+        for row, taken, (prompt,) in zip(rows, made.step.tolist(), prompts, strict=True):
+            expected, length = searched(
+                model.law(table, prompt), beams=beams, eos=eos, most=MOST,
+                length_penalty=penalty, early_stopping=stopping,
+            )  # fmt: skip
+            assert [tuple(text) for text in row.tokens] == [text for _, text in expected]
+            assert all(map(close, row.scores, [score for score, _ in expected]))
+            assert taken == length
+            steps.add(taken)
+    assert MOST in steps and (not eos or len(steps) > 3)
+
+
+def test_one_beam_that_stops_first_is_greedy():
+    model, params = Bigram(VOCABULARY), tables(0)
+    prompts = [[token] for token in range(VOCABULARY)]
+    strategy = BeamStrategy(beams=1, early_stopping="True")
+    rows, _ = searches({"target": model}, {"target": params}, prompts, strategy)
+    for row, (prompt,) in zip(rows, prompts, strict=True):
+        law, text = model.law(params, prompt), ()
+        while len(text) < MOST and text[-1:] != (1,):
+            text += (int(law(text).argmax()),)
+        assert row.tokens == [list(text)]
+
+
+@pytest.mark.parametrize("length, width", [(1, 0), (2, 5), (3, 4)])
+def test_a_drafter_changes_no_step(length, width):
+    """The target itself as drafter: all steps of all drafts stand; another one: some do."""
+    model = Bigram(VOCABULARY)
+    prompts = [[token] for token in range(VOCABULARY)]
+    models = {"target": model, "drafter": model}
+    taken = []
+    for seed, stopping in enumerate(STOPPING * 2):
+        settings = {"beams": 4, "early_stopping": str(stopping), "length_penalty": 0.6}
+        target, other = tables(seed, end=-1.0), tables(seed + 50)
+        params = {"target": target}
+        plain, alone = searches(models, params, prompts, BeamStrategy(**settings))
+        drafted = BeamStrategy(drafter="neural", length=length, width=width, **settings)
+        for drafter in (target, mixed(target, other, 0.1), other):
+            rows, made = searches(models, params | {"drafter": drafter}, prompts, drafted)
+            same(rows, plain)
+            np.testing.assert_array_equal(made.step, alone.step)
+            taken.append(made.rounds.sum() / made.step.sum())
+            if drafter is target and width in (0, 4):
+                np.testing.assert_array_equal(made.rounds, -(-made.step // (length + 1)))
+    itself, near, other = (np.mean(taken[kind::3]) for kind in range(3))
+    assert itself < near < other <= 1.0
+
+
+def test_more_candidates_than_the_vocabulary_has_are_refused():
+    models = (("target", Bigram(VOCABULARY)), ("drafter", Bigram(6)))
+    with pytest.raises(ValueError, match="beams is 7; 14 candidates are needed"):
+        BeamStrategy(beams=7).decoder(models, MOST)
+    with pytest.raises(ValueError, match="width is 6; model 'drafter' has too few tokens"):
+        BeamStrategy(drafter="neural", width=6).decoder(models, MOST)
+
+
+def t5(width: int, seed: int):
+    shape = T5Config(
+        vocab_size=40, d_model=width, d_kv=6, d_ff=2 * width, num_heads=2, num_layers=1,
+        num_decoder_layers=1, tied=True, scale_outputs=True,
+    )  # fmt: skip
+    model = T5(shape)
+    return model, jax.tree.map(lambda x: x * 2.0, model.init(jax.random.key(seed)))
+
+
+def llama(width: int, seed: int):
+    shape = CausalConfig(
+        family="mistral", vocab_size=40, d_model=width, d_ff=2 * width, num_layers=2, num_heads=2,
+        num_kv_heads=1, d_head=6, max_positions=64, rope=Rope(width=6), windows=(0, 7), eos=(1,),
+        tied=True,
+    )  # fmt: skip
+    model = Causal(shape)
+    return model, jax.tree.map(lambda x: x * 4.0, model.init(jax.random.key(seed)))
+
+
+FAMILIES = {"t5": t5, "llama": llama}
+TEXTS = [[5, 9, 12, 1], [7, 3, 1], [30, 31, 32, 33, 8, 2, 11], [22, 4, 1], [17, 39]]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request):
+    """A target and three drafters: the target itself, nearly the same, and a smaller one."""
+    made = FAMILIES[request.param]
+    target, params = made(24, 0)
+    draws = np.random.default_rng(3)
+    near = jax.tree.map(lambda x: x * (1 + 0.02 * draws.normal(size=x.shape)), params)
+    near = jax.tree.map(lambda x: x.astype(jnp.float32), near)
+    small, weak = made(12, 1)
+    models = {"target": target, "drafter": target, "small": small}
+    return models, {"target": params, "drafter": params, "near": near, "small": weak}
+
+
+SETTINGS = {"beams": 4, "length_penalty": 0.8}
+
+
+@pytest.fixture(scope="module")
+def plain(family):
+    return searches(*family, TEXTS, BeamStrategy(**SETTINGS))
+
+
+def prefix_law(model, params, prompt: list[int]):
+    """Log-probabilities behind a prefix by teacher forcing, without any cache."""
+    head = [0] if model.start_token is not None else prompt
+    known: dict[tuple[int, ...], np.ndarray] = {}
+
+    def law(before: tuple[int, ...]) -> np.ndarray:
+        if before not in known:
+            inputs, source = np.zeros((1, 16), np.int32), np.zeros((1, 8), np.int32)
+            inputs[0, : len(head) + len(before)] = [*head, *before]
+            source[0, : len(prompt)] = prompt
+            length, read = np.array([len(head) + len(before)]), np.array([len(prompt)])
+            batch = {"inputs": inputs, "length": length, "prompt": source, "prompt_length": read}
+            known[before] = np.asarray(taught(model, params, batch))[0, length[0] - 1]
+        return known[before]
+
+    return law
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def taught(model, params, batch) -> jax.Array:
+    """Log-probabilities [1, T, V] of whole rows."""
+    return jax.nn.log_softmax(model.teach(params, batch)[0])
+
+
+def test_hypotheses_see_their_own_tokens_only(family, plain):
+    """Against teacher forcing, which knows no trie: real attention, positions and windows."""
+    models, params = family
+    for row, prompt in list(zip(plain[0], TEXTS, strict=True))[1:3]:
+        law = prefix_law(models["target"], params["target"], prompt)
+        expected, _ = searched(law, eos=(1,), most=MOST, **SETTINGS)
+        assert [tuple(text) for text in row.tokens] == [text for _, text in expected]
+        np.testing.assert_allclose(row.scores, [score for score, _ in expected], rtol=1e-4)
+
+
+DRAFTED = BeamStrategy(drafter="neural", length=2, width=4, **SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def near(family):
+    """Searches with the drafter that is nearly the target."""
+    models, params = family
+    return searches(models, params | {"drafter": params["near"]}, TEXTS, DRAFTED)
+
+
+def test_the_target_as_drafter_has_all_its_steps_stand(family, plain):
+    rows, made = searches(*family, TEXTS, DRAFTED)
+    same(rows, plain[0])
+    np.testing.assert_array_equal(made.rounds, -(-made.step // 3))
+
+
+def test_a_drafter_near_the_target_has_some_of_its_steps_stand(near, plain):
+    rows, made = near
+    same(rows, plain[0])
+    assert (made.rounds <= made.step).all()
+    assert (-(-made.step // 3)).sum() < made.rounds.sum() < made.step.sum()
+
+
+@pytest.mark.slow
+def test_a_small_drafter_of_a_wider_beam_changes_nothing(family, plain):
+    strategy = BeamStrategy(drafter="neural", model="small", length=1, width=6, **SETTINGS)
+    same(searches(*family, TEXTS, strategy)[0], plain[0])
+
+
+def test_rows_are_what_they_are_alone(family, near, plain):
+    """Speculative rows advance at their own pace in a batch."""
+    models, params = family
+    params = params | {"drafter": params["near"]}
+    assert len(set(near[1].rounds.tolist())) > 1
+    for index in (1, 2):
+        rows, alone = searches(models, params, [TEXTS[index], *[TEXTS[0]] * 4], DRAFTED)
+        same(rows[:1], plain[0][index : index + 1])
+        assert alone.rounds[0] == near[1].rounds[index]
