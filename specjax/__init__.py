@@ -33,7 +33,7 @@ _PUBLIC = {
     "run": "jobs",
     "speculative": "decoding.strategy",
     "strategy": "decoding.strategy",
-    "train_config": "experiments.config.defaults",
+    "train_config": "experiments.config.training",
 }
 """Where each public name lives."""
 

@@ -2,7 +2,8 @@
 
     python docs/scripts/config_page.py
 
-Read from the source of `specjax.experiments.config.defaults`, where each field is set in a line.
+Read from the sources of `specjax.experiments.config.defaults` and `training`, where each field is
+set in a line.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import io
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
-from specjax.experiments.config import defaults
+from specjax.experiments.config import defaults, training
 
 PAGE = Path(__file__).parents[1] / "reference" / "config.md"
 
@@ -31,18 +33,21 @@ Row = tuple[str, str, str]  # field, default, what it is; all in Markdown
 
 
 def page() -> str:
-    """The whole page: a section for each function of `defaults` that sets fields."""
-    source = inspect.getsource(defaults)
+    """The whole page."""
+    return "\n".join([HEAD, *sections(defaults), *sections(training)])
+
+
+def sections(module: ModuleType) -> Iterator[str]:
+    """A section for each function of a module that sets fields."""
+    source = inspect.getsource(module)
     said = comments(source)
-    parts = [HEAD]
     for function in ast.parse(source).body:
         rows = list(fields(function, said)) if isinstance(function, ast.FunctionDef) else []
         if rows:
             about = (ast.get_docstring(function) or "").replace("\n\n", "\n")
             table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
             head = "| field | default | what it is |\n| --- | --- | --- |\n"
-            parts.append(f"## {title(function.name)}\n\n{about}\n\n{head}{table}")
-    return "\n".join(parts)
+            yield f"## {title(function.name)}\n\n{about}\n\n{head}{table}"
 
 
 def title(name: str) -> str:

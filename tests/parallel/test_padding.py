@@ -8,8 +8,9 @@ import jax
 import numpy as np
 import pytest
 
-from specjax.experiments.config.defaults import decode_config, train_config
+from specjax.experiments.config.defaults import decode_config
 from specjax.experiments.config.placement import whole_words
+from specjax.experiments.config.training import train_config
 from specjax.experiments.decode import planning
 from specjax.experiments.train.planning import show_plan
 from specjax.models.base import LanguageModel

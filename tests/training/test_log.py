@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from specjax.errors import UserError
-from specjax.experiments.config.defaults import train_config
+from specjax.experiments.config.training import train_config
 from specjax.experiments.train.job import check_train_fields, more_logs
 from specjax.training import wandb_log
 from specjax.training.log import Log

@@ -9,7 +9,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from specjax.errors import UserError
-from specjax.experiments.config import defaults
+from specjax.experiments.config import defaults, training
 from specjax.experiments.config.command_line import DEFAULT_CONFIG
 from specjax.experiments.config.file import read_config
 
@@ -25,7 +25,7 @@ TEMPLATES: dict[str, Callable[[], ConfigDict]] = {
     "select_data": lambda: defaults.select_data_config({}),
     "sweep": lambda: defaults.sweep_config(ConfigDict(), {}),
     "tokenizer": defaults.tokenizer_config,
-    "train": defaults.train_config,
+    "train": training.train_config,
     "tune": lambda: defaults.tune_config(ConfigDict(), {}),
 }
 

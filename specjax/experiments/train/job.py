@@ -1,6 +1,6 @@
 """Training a model: fine-tuning, alignment, distillation, early exits, from scratch.
 
-The config (`defaults.train_config`) says it all: a model (a checkpoint, layers of one, or a shape),
+The config (`training.train_config`) says it all: a model (a checkpoint, layers of one, or a shape),
 sequences (of the data, of the target, of the model itself) and an objective.
 """
 
