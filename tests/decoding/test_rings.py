@@ -198,5 +198,6 @@ def test_a_decode_says_how_far_ahead_it_writes() -> None:
 
 def test_decodes_of_the_same_logits_have_rings_of_one_size() -> None:
     """Attention adds over all places of a ring."""
-    made = [STRATEGIES[name].decoder(MODELS, 8, invariant=7) for name in STRATEGIES]
+    chains = [one for one in STRATEGIES.values() if not one.drafter.spec.trees]
+    made = [one.decoder(MODELS, 8, invariant=7) for one in chains]
     assert len({decoder.ahead for decoder in made}) == 1
