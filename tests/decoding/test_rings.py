@@ -65,7 +65,7 @@ SWITCHED = (("costs", (0.0, 0.1, 0.2, 0.1)), *switching.DEFAULTS.items(), ("expl
 STRATEGIES = {
     "none": Strategy(Nothing()),
     "neural": Strategy(Neural(3), temperature=1.0),
-    "neural_tree": Strategy(NeuralTree((2, 2, 1)), temperature=1.0),
+    "neural_tree": Strategy(NeuralTree((2, 2)), temperature=1.0),
     "exit": Strategy(EarlyExit(1, 3)),
     "blockwise": Strategy(Blockwise(3), Lenient(), temperature=1.0, numbers=(("lenience", 1e-4),)),
     "bild_official": specjax.strategy(
