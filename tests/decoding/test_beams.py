@@ -112,6 +112,8 @@ def test_a_drafter_changes_no_step(length, width):
             taken.append(made.rounds.sum() / made.step.sum())
             if drafter is target and width in (0, 4):
                 np.testing.assert_array_equal(made.rounds, -(-made.step // (length + 1)))
+                # After each round but the last the drafter reads what it had drafted last.
+                np.testing.assert_array_equal(made.drafts, (length + 1) * made.rounds - 1)
     itself, near, other = (np.mean(taken[kind::3]) for kind in range(3))
     assert itself < near < other <= 1.0
 

@@ -9,9 +9,11 @@ import jax
 import jax.numpy as jnp
 
 from specjax.core.env import Env
+from specjax.core.masked import masked_step
 from specjax.decoding.beams.state import BeamDecoder, State
 from specjax.decoding.beams.step import best_of, candidates
 from specjax.decoding.beams.trie import Nodes, feed, joined, live_nodes, own_slots
+from specjax.models.base import Cache
 
 
 def draft(decoder: BeamDecoder, env: Env, state: State) -> tuple[Nodes, State]:
@@ -20,12 +22,11 @@ def draft(decoder: BeamDecoder, env: Env, state: State) -> tuple[Nodes, State]:
     The beam begins with the target's own scores. Hypotheses that end are left out: they are never
     gone on from, so nothing need be known behind them.
     """
-    search, name = state.search, decoder.drafter
-    model, cache, begin = env[name], state.caches[name], state.begin[name]
+    search, name, cache = state.search, decoder.drafter, state.caches[decoder.drafter]
     level, score, first = live_nodes(decoder, search), search.live.score, 0
     levels = [level]
     for _ in range(decoder.length):
-        logits, cache = feed(decoder, model, search, cache, begin, level, first)
+        logits, cache = _fed(decoder, env, state.replace(caches={name: cache}), level, first)
         found = candidates(logits, decoder.width, _barred(decoder, logits.shape[-1]))
         best = best_of(score, found, decoder.width)
         parent, score = first + best.rank, best.score
@@ -34,9 +35,33 @@ def draft(decoder: BeamDecoder, env: Env, state: State) -> tuple[Nodes, State]:
         sees |= own_slots(decoder, search, first, decoder.width)
         level = Nodes(best.token, parent, sees)
         levels.append(level)
-    # The last drafted step is read as well: all of it may stand, and the next draft goes on there.
-    cache = feed(decoder, model, search, cache, begin, level, first)[1]
     return joined(levels), state.replace(caches={**state.caches, name: cache})
+
+
+def catch_up(
+    decoder: BeamDecoder, env: Env, state: State, nodes: Nodes, wanted: jax.Array
+) -> State:
+    """Has the drafter read the last drafted step, if rows [B] go on behind it.
+
+    `state` is that of the draft. Where the step does not stand, what is read is overwritten.
+    """
+    first = nodes.token.shape[1] - decoder.width
+    level, name = jax.tree.map(lambda x: x[:, first:], nodes), decoder.drafter
+
+    def step(cache: Cache) -> Cache:
+        return _fed(decoder, env, state.replace(caches={name: cache}), level, first)[1]
+
+    cache = masked_step(jnp.any(wanted), step, state.caches[name])
+    return state.replace(caches={**state.caches, name: cache})
+
+
+def _fed(
+    decoder: BeamDecoder, env: Env, state: State, level: Nodes, first: int
+) -> tuple[jax.Array, Cache]:
+    """The drafter's logits behind nodes, and its cache."""
+    name = decoder.drafter
+    caches, begin = state.caches[name], state.begin[name]
+    return feed(decoder, env[name], state.search, caches, begin, level, first)
 
 
 def _barred(decoder: BeamDecoder, vocabulary: int) -> jax.Array:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from specjax.core.env import Env
-from specjax.decoding.beams.drafting import draft
+from specjax.decoding.beams.drafting import catch_up, draft
 from specjax.decoding.beams.state import BeamDecoder, Search, State, first_search
 from specjax.decoding.beams.step import Candidates, Scoring, beam_step, candidates
 from specjax.decoding.beams.trie import Nodes, feed, live_nodes, rewound
@@ -70,10 +70,14 @@ def round_(decoder: BeamDecoder, env: Env, scoring: Scoring, state: State) -> St
     if decoder.length:
         nodes, state = draft(decoder, env, state)
     found, state = read(decoder, env, state, nodes)
-    before = state.search.step
     search, path = advance(decoder, scoring, state.search, nodes, found)
     search = search.replace(rounds=search.rounds + state.search.active)
-    return keep(decoder, env, state.replace(search=search), path, before)
+    if not decoder.length:  # the nodes that were gone over are all, and lie where they shall
+        return state.replace(search=search)
+    whole = search.active & (search.step - state.search.step > decoder.length)
+    drafts = decoder.length * state.search.active + whole
+    state = catch_up(decoder, env, state, nodes, whole)
+    return keep(decoder, env, state, search.replace(drafts=search.drafts + drafts), path)
 
 
 def read(decoder: BeamDecoder, env: Env, state: State, nodes: Nodes) -> tuple[Candidates, State]:
@@ -130,20 +134,17 @@ def advance(
     return walk.search, walk.path
 
 
-def keep(decoder: BeamDecoder, env: Env, state: State, path: jax.Array, before: jax.Array) -> State:
-    """The nodes gone over made contiguous in all caches; those of a plain round are already."""
-    if not decoder.length:
-        return state
-    search = state.search
-    count = (search.step - before) * decoder.beams
+def keep(decoder: BeamDecoder, env: Env, state: State, search: Search, path: jax.Array) -> State:
+    """The `search` after a round from `state`, the nodes gone over contiguous in all caches."""
+    count = (search.step - state.search.step) * decoder.beams
     path = path[:, : (decoder.length + 1) * decoder.beams]
     caches = {
         name: env[name].model.keep(
-            cache.replace(length=state.begin[name] + before * decoder.beams), path, count
+            rewound(cache, state.begin[name], decoder, state.search), path, count
         )
         for name, cache in state.caches.items()
     }
-    return state.replace(caches=caches)
+    return state.replace(search=search, caches=caches)
 
 
 def _followed(decoder: BeamDecoder, search: Search, live: Any) -> Search:

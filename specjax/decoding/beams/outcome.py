@@ -73,10 +73,10 @@ def statistics(
     decoder: BeamDecoder, searches: Sequence[tuple[Search, int]], best: Sequence[Sequence[int]]
 ) -> BeamStatistics:
     """Totals over the first rows of every (search, rows), whose best texts are given."""
-    steps = rounds = 0
+    counted = np.zeros(3, int)
     for search, rows in searches:
-        step, taken = jax.device_get((search.step, search.rounds))
-        steps, rounds = steps + int(step[:rows].sum()), rounds + int(taken[:rows].sum())
-    drafts = rounds * (decoder.length + 1) if decoder.length else 0
+        taken = jax.device_get((search.step, search.rounds, search.drafts))
+        counted += np.sum(taken, axis=1, where=np.arange(len(taken[0])) < rows)
+    steps, rounds, drafts = counted.tolist()
     nodes = rounds * len(decoder.depth)
     return BeamStatistics(len(best), sum(map(len, best)), steps, rounds, nodes, drafts)

@@ -87,6 +87,7 @@ class Search:
     ranks: jax.Array  # [B, M + 1, W] int32: rank in the step before of what it goes on from
     active: jax.Array  # [B] bool
     rounds: jax.Array  # [B] int32: target calls while the row was active
+    drafts: jax.Array  # [B] int32: drafter calls for it
 
 
 @struct.dataclass
@@ -115,4 +116,5 @@ def first_search(decoder: BeamDecoder, pending: jax.Array, active: jax.Array) ->
         ranks=table,
         active=active,
         rounds=jnp.zeros(rows, jnp.int32),
+        drafts=jnp.zeros(rows, jnp.int32),
     )
