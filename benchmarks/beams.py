@@ -3,9 +3,9 @@
     python benchmarks/beams.py --target=DIR --drafter=DIR --source_file=val.en.gz \\
       --prefix='translate English to German: ' --examples=100
 
-Needs torch. Batch 1, float32. Sentences are decoded by all contestants in turn, in several passes
-after a warm-up, which compiles; a contestant's time is the sum over sentences of its best pass.
-Tokenisation is outside. Sentences whose texts differ are printed with both scores.
+Needs torch. Float32. Batches are decoded by all contestants in turn, in several passes after a
+warm-up, which compiles; a contestant's time is the sum over batches of its best pass. Tokenisation
+is outside. Sentences whose texts differ are printed with both scores.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ THEIRS, PLAIN = "transformers generate", "specjax beams"
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """The best text of a sentence, and what it took."""
+    """The best texts of a batch, and what they took."""
 
-    tokens: list[int]
-    score: float
+    tokens: list[list[int]]
+    scores: list[float]
     statistics: Any = None
 
 
-Decode = Callable[[list[int]], Outcome]
+Decode = Callable[[list[list[int]]], Outcome]
 
 
 def arguments() -> argparse.Namespace:
@@ -47,6 +47,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--source_file", required=True, help="one prompt per line")
     parser.add_argument("--prefix", default="", help="put before every sentence")
     parser.add_argument("--examples", type=int, default=100)
+    parser.add_argument("--batch_size", type=int, default=1)
     parser.add_argument("--max_new_tokens", type=int, default=64)
     parser.add_argument("--beams", type=int, default=4)
     parser.add_argument("--length_penalty", type=float, default=1.0)
@@ -78,9 +79,9 @@ def ours(args: argparse.Namespace) -> tuple[specjax.LoadedModel, dict[str, Decod
             bucket=args.bucket,
         )
 
-        def decode(ids: list[int]) -> Outcome:
-            result = generator([ids])
-            return Outcome(result.tokens[0], result.scores[0], result.statistics)
+        def decode(ids: list[list[int]]) -> Outcome:
+            result = generator(ids, batch_size=args.batch_size)
+            return Outcome(result.tokens, result.scores, result.statistics)
 
         return decode
 
@@ -94,12 +95,17 @@ def theirs(args: argparse.Namespace, decoder_only: bool) -> Decode:
     model = load(args.target, dtype=torch.float32).eval()
     stopping = {"False": False, "True": True}.get(args.early_stopping, args.early_stopping)
 
+    ends = model.generation_config.eos_token_id
+    ends = ends if isinstance(ends, list) else [ends]
+
     @torch.inference_mode()
-    def decode(ids: list[int]) -> Outcome:
-        prompt = torch.tensor([ids])
+    def decode(ids: list[list[int]]) -> Outcome:
+        width = max(map(len, ids))
+        rows = [padded(row, width, decoder_only) for row in ids]
+        prompt, mask = (torch.tensor(each) for each in zip(*rows, strict=True))
         made = model.generate(
             prompt,
-            attention_mask=torch.ones_like(prompt),
+            attention_mask=mask,
             do_sample=False,
             num_beams=args.beams,
             length_penalty=args.length_penalty,
@@ -108,51 +114,71 @@ def theirs(args: argparse.Namespace, decoder_only: bool) -> Decode:
             return_dict_in_generate=True,
             output_scores=True,
         )
-        head = len(ids) if decoder_only else 1
-        return Outcome(made.sequences[0, head:].tolist(), made.sequences_scores[0].item())
+        texts = made.sequences[:, width if decoder_only else 1 :].tolist()
+        return Outcome([ended(text, ends) for text in texts], made.sequences_scores.tolist())
 
     return decode
 
 
+def padded(row: list[int], width: int, left: bool) -> tuple[list[int], list[int]]:
+    """A prompt with zeros up to a width, and which of them are tokens."""
+    rest = [0] * (width - len(row))
+    here = [1] * len(row)
+    return (rest + row, rest + here) if left else (row + rest, here + rest)
+
+
+def ended(text: list[int], ends: list[int]) -> list[int]:
+    """The text up to its first end."""
+    return next((text[: at + 1] for at, token in enumerate(text) if token in ends), text)
+
+
 def race(
-    contestants: dict[str, Decode], prompts: list[list[int]], repeats: int
+    contestants: dict[str, Decode], batches: list[list[list[int]]], repeats: int
 ) -> tuple[dict[str, float], dict[str, list[Outcome]]]:
-    """Seconds of every contestant, sentence by sentence in turn, and what it found."""
-    best = {name: [float("inf")] * len(prompts) for name in contestants}
-    found: dict[str, list[Outcome]] = {name: [None] * len(prompts) for name in contestants}
+    """Seconds of every contestant, batch by batch in turn, and what it found."""
+    best = {name: [float("inf")] * len(batches) for name in contestants}
+    found: dict[str, list[Outcome]] = {name: [] for name in contestants}
     for repeat in range(repeats + 1):
-        for index, ids in enumerate(prompts):
+        for index, ids in enumerate(batches):
             for name, decode in contestants.items():
                 start = time.perf_counter()
-                found[name][index] = decode(ids)
+                outcome = decode(ids)
                 took = time.perf_counter() - start
                 if repeat:  # the first pass compiles and warms up
                     best[name][index] = min(best[name][index], took)
-        print(f"pass {repeat} of {repeats} done", flush=True)
+                else:
+                    found[name].append(outcome)
+            print(f"pass {repeat} of {repeats}: batch {index + 1} of {len(batches)}", flush=True)
     return {name: sum(times) for name, times in best.items()}, found
+
+
+def flat(outcomes: list[Outcome]) -> list[tuple[list[int], float]]:
+    """Text and score of every sentence."""
+    return [pair for one in outcomes for pair in zip(one.tokens, one.scores, strict=True)]
 
 
 def report(seconds: dict[str, float], found: dict[str, list[Outcome]]) -> None:
     """A line for each contestant, and the sentences that differ from Hugging Face's."""
+    reference, plain = flat(found[THEIRS]), flat(found[PLAIN])
     for name, outcomes in found.items():
-        beside = list(zip(outcomes, found[THEIRS], found[PLAIN], strict=True))
-        same = [one.tokens == other.tokens for one, other, _ in beside]
-        off = [abs(one.score - other.score) for one, other, _ in beside]
-        as_plain = sum(one.tokens == plain.tokens for one, _, plain in beside)
-        line = f"{name:26} {seconds[name]:8.2f} s {seconds[PLAIN] / seconds[name]:6.2f}x of plain"
+        mine = flat(outcomes)
+        beside = list(zip(mine, reference, strict=True))
+        same = [one == other for (one, _), (other, _) in beside]
+        off = max(abs(score - other) for (_, score), (_, other) in beside)
+        as_plain = sum(one == other for (one, _), (other, _) in zip(mine, plain, strict=True))
+        line = f"{name:26} {seconds[name]:8.2f} s {seconds[THEIRS] / seconds[name]:6.2f}x of theirs"
         line += f"  same text {sum(same)} (as plain {as_plain}) of {len(same)}"
-        line += f"  score off by at most {max(off):.1e}"
+        line += f"  scores off by at most {off:.1e}"
         taken = [one.statistics for one in outcomes if one.statistics]
         if taken:
             rounds = sum(one.rounds for one in taken)
             line += f"  steps/round {sum(one.steps for one in taken) / rounds:.2f}"
             line += f"  nodes/round {sum(one.nodes for one in taken) / rounds:.1f}"
         print(line)
-        for index, equal in enumerate(same):
-            if not equal:
-                one, other = outcomes[index], found[THEIRS][index]
-                print(f"  sentence {index}: {one.score:.7f} {one.tokens}")
-                print(f"  theirs     {' ' * len(str(index))} {other.score:.7f} {other.tokens}")
+        for index in (index for index, equal in enumerate(same) if not equal):
+            (one, score), (other, score_of_other) = beside[index]
+            print(f"  sentence {index}: {score:.7f} {one}")
+            print(f"  theirs: {score_of_other:.7f} {other}")
 
 
 def main() -> None:
@@ -162,7 +188,9 @@ def main() -> None:
     contestants = {THEIRS: theirs(args, decoder_only), **contestants}
     sources = read_examples(args.source_file)[: args.examples]
     prompts = target.tokenizer([args.prefix + each.source for each in sources]).input_ids
-    report(*race(contestants, prompts, args.repeats))
+    size = args.batch_size
+    batches = [prompts[start : start + size] for start in range(0, len(prompts), size)]
+    report(*race(contestants, batches, args.repeats))
 
 
 if __name__ == "__main__":
