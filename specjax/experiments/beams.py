@@ -16,18 +16,10 @@ from ml_collections import ConfigDict
 from specjax.api import load
 from specjax.beams import BeamGenerator, BeamResult
 from specjax.checkpoints.huggingface import describe
-from specjax.checks import DTYPES
-from specjax.core.registry import METRICS, TASKS
 from specjax.data.text import Example
 from specjax.decoding.beams.strategy import BeamStrategy, from_config
 from specjax.errors import UserError
-from specjax.experiments.config.fields import (
-    check_choices,
-    check_groups,
-    check_integers,
-    checkpoint_dtype,
-    model_names,
-)
+from specjax.experiments.config.fields import check_strategies, checkpoint_dtype, model_names
 from specjax.experiments.decode.data import Data, load_data
 from specjax.measuring.environment import environment
 from specjax.metrics.metric import metric_of
@@ -114,11 +106,7 @@ def check(config: ConfigDict) -> dict[str, BeamStrategy]:
     Raises:
       UserError: naming the field, the value and what is allowed.
     """
-    check_integers(config, _AT_LEAST)
-    check_choices(config, {"dtype": tuple(DTYPES), "metric": ("", *METRICS), "task": ("", *TASKS)})
-    if not config.strategies:
-        raise UserError("config.strategies is empty; it must name at least one strategy")
-    check_groups(config, "strategies")
+    check_strategies(config, _AT_LEAST)
     models = model_names(config)
     strategies = {name: from_config(name, spec) for name, spec in config.strategies.items()}
     for name, strategy in strategies.items():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from ml_collections import ConfigDict
+from pairs import pair_fields
 
 import specjax
 from specjax.errors import UserError
@@ -20,11 +21,7 @@ BEAMS = {"beams": 3, "sequences": 2}
 
 def config_of(pair: Path, **changes) -> ConfigDict:
     fields = {
-        "target": str(pair / "target"),
-        "drafter": str(pair / "drafter"),
-        "source_file": str(pair / "source.txt"),
-        "reference_file": str(pair / "reference.txt"),
-        "metric": "bleu",
+        **pair_fields(pair),
         "examples": 3,
         "batch_size": 2,
         "max_new_tokens": 6,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from ml_collections import ConfigDict
+from pairs import pair_fields
 
 from specjax.errors import UserError
 from specjax.experiments import engagement
@@ -171,11 +172,7 @@ def test_an_engagement_that_cannot_be_is_refused(changes, message):
 def job(pair) -> dict[str, str | int]:
     """What both jobs have in common."""
     return {
-        "target": str(pair / "target"),
-        "drafter": str(pair / "drafter"),
-        "source_file": str(pair / "source.txt"),
-        "reference_file": str(pair / "reference.txt"),
-        "metric": "bleu",
+        **pair_fields(pair),
         "examples": 3,
         "max_new_tokens": 6,
         "bucket": 64,

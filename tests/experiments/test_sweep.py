@@ -14,6 +14,7 @@ import jax
 import pytest
 from command import ROOT, command
 from ml_collections import ConfigDict
+from pairs import pair_fields
 
 from specjax.errors import UserError
 from specjax.experiments.config.defaults import (
@@ -37,11 +38,7 @@ LEVELS = (0.001, 0.5, 1.0)
 def base(pair: Path, **changes) -> ConfigDict:
     lenient = neural("drafter", 2, rule="lenient", lenience=0.3, temperature=1.0)
     fields = {
-        "target": str(pair / "target"),
-        "drafter": str(pair / "drafter"),
-        "source_file": str(pair / "source.txt"),
-        "reference_file": str(pair / "reference.txt"),
-        "metric": "bleu",
+        **pair_fields(pair),
         "examples": 2,
         "max_new_tokens": 6,
         "repeats": 1,

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from command import ROOT, command, refused
 from ml_collections import ConfigDict
+from pairs import pair_fields
 
 from specjax.data.batching import Batch
 from specjax.data.text import Example
@@ -39,11 +40,7 @@ SECONDS = {0: 1.0, 1: 0.9, 2: 0.5, 3: 0.7, 4: 0.6, 5: 0.95}
 
 def base(pair: Path, **changes) -> ConfigDict:
     fields = {
-        "target": str(pair / "target"),
-        "drafter": str(pair / "drafter"),
-        "source_file": str(pair / "source.txt"),
-        "reference_file": str(pair / "reference.txt"),
-        "metric": "bleu",
+        **pair_fields(pair),
         "examples": 12,
         "max_new_tokens": 6,
         "repeats": 2,

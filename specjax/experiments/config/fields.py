@@ -30,13 +30,22 @@ def check_fields(config: ConfigDict) -> None:
     Raises:
       UserError: naming the field, the value and what is allowed.
     """
-    check_integers(config, _AT_LEAST)
+    check_strategies(config, _AT_LEAST)
+    check_rows_per_device(config, "batch_size")
+    check_prices(config)
+
+
+def check_strategies(config: ConfigDict, least: Mapping[str, int]) -> None:
+    """Refuses what no job that decodes with strategies could use; integers are at `least` so much.
+
+    Raises:
+      UserError: naming the field, the value and what is allowed.
+    """
+    check_integers(config, least)
     check_choices(config, {"dtype": tuple(DTYPES), "metric": ("", *METRICS), "task": ("", *TASKS)})
     if not config.strategies:
         raise UserError("config.strategies is empty; it must name at least one strategy")
     check_groups(config, "strategies")
-    check_rows_per_device(config, "batch_size")
-    check_prices(config)
 
 
 def check_groups(config: ConfigDict, field: str) -> None:
