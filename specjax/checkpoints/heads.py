@@ -13,6 +13,7 @@ from specjax.checkpoints.tensors import open_file
 from specjax.checkpoints.trees import load_tree, save_tree
 from specjax.errors import UserError
 from specjax.models.heads import Heads, LoadedHeads
+from specjax.models.shapes import parameter_shapes
 
 COUNTS = ("count", "d_model", "width")
 
@@ -49,7 +50,7 @@ def shapes(file: str | Path, dtype: Any = jnp.float32) -> LoadedHeads:
         raise UserError(f"heads {str(file)!r} have no {error} in their metadata") from None
     except ValueError as error:
         raise UserError(f"heads {str(file)!r} have unusable metadata: {error}") from None
-    tree = jax.eval_shape(heads.init, jax.random.key(0))
+    tree = parameter_shapes(heads)
     return LoadedHeads(
         heads, jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), tree)
     )

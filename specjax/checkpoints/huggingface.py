@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from huggingface_hub import snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
@@ -37,6 +36,7 @@ from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
 from specjax.models.families.family import Family, family_of
 from specjax.models.families.generation import refuse_processors
+from specjax.models.shapes import parameter_shapes
 from specjax.writing import replacing_directory
 
 CONFIG_FILE = "config.json"
@@ -85,7 +85,7 @@ def load(
         config = dataclasses.replace(config, tied=False)
     model, names = family.model(config), family.names(config)
     where = on_one_device if placement is None else placement(model)
-    shapes = flat_shapes(jax.eval_shape(model.init, jax.random.key(0)))
+    shapes = flat_shapes(parameter_shapes(model))
     params = read_params(path, files, names, shapes, dtype, where)
     refuse_extra(path, files, names, family.ignored)
     refuse_differing_copies(path, files, embedding)

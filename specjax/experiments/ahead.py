@@ -18,6 +18,7 @@ from specjax.experiments.decode.look import looked_at
 from specjax.experiments.decode.planning import abstract_decode
 from specjax.experiments.decode.strategies import common_width
 from specjax.models.base import LanguageModel
+from specjax.models.shapes import parameter_shapes
 from specjax.training.step import Setup, train_step
 
 Task = Callable[[], None]
@@ -65,7 +66,7 @@ def decodes(
 
 
 def _compile_step(setup: Setup, batch: Arrays) -> None:
-    params = jax.eval_shape(setup.model.init, jax.random.key(0))
+    params = parameter_shapes(setup.model)
     train_step.lower(setup, jax.eval_shape(setup.start, params), {}, batch).compile()
 
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from specjax.models.base import LanguageModel, Params
+from specjax.models.shapes import parameter_shapes
 from specjax.parallel.mesh import axes_over
 from specjax.parallel.sharding import parameter_shardings
 
@@ -38,7 +39,7 @@ def padded(model: LanguageModel, ways: int) -> LanguageModel:
 
 def with_zeros(params: Params, wide: LanguageModel) -> Params:
     """Parameters as `wide`, the padded model, has them: heads are the ends of their axes."""
-    shapes = jax.eval_shape(wide.init, jax.random.key(0))
+    shapes = parameter_shapes(wide)
 
     def pad(x: jax.Array, shape: jax.ShapeDtypeStruct) -> jax.Array:
         return jnp.pad(x, [(0, new - old) for old, new in zip(x.shape, shape.shape, strict=True)])

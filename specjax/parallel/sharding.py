@@ -18,6 +18,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from specjax.models.base import Cache, LanguageModel
 from specjax.models.families.family import Where
+from specjax.models.shapes import parameter_shapes
 from specjax.parallel.mesh import DATA, MODEL, axes_over
 
 PARAMETERS: dict[Where, tuple[str | None, ...]] = {
@@ -186,5 +187,5 @@ def parameter_shardings(
         return where_to(tuple(key.key for key in path), value.shape)
 
     if tree is None:
-        tree = jax.eval_shape(model.init, jax.random.key(0))
+        tree = parameter_shapes(model)
     return jax.tree_util.tree_map_with_path(leaf, tree)

@@ -19,6 +19,7 @@ from specjax.checkpoints.trees import load_tree, save_tree
 from specjax.errors import UserError
 from specjax.models.base import Params
 from specjax.models.layers import product
+from specjax.models.shapes import parameter_shapes
 from specjax.selection.reward import Reward
 from specjax.writing import replacing_directory, write_json
 
@@ -112,7 +113,7 @@ def load(folder: str | Path) -> tuple[Policy, Params]:
     if not (folder / SHAPE).is_file():
         raise UserError(f"policy {str(folder)!r} is not a folder with {SHAPE}")
     policy = _parsed(folder / SHAPE)
-    shapes = jax.eval_shape(policy.init, jax.random.key(0))
+    shapes = parameter_shapes(policy)
     return policy, load_tree(folder / WEIGHTS, shapes, "weights", SHAPE)
 
 

@@ -24,6 +24,7 @@ from specjax.checkpoints import huggingface
 from specjax.checkpoints.huggingface import load
 from specjax.checkpoints.tensors import flat_shapes
 from specjax.errors import UserError
+from specjax.models.shapes import parameter_shapes
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TIED, UNTIED = GOLDEN / "t5_v1_0", GOLDEN / "t5_v1_1"
@@ -288,7 +289,7 @@ def write_large(folder: Path) -> None:
     edit_config(folder, lambda config: config.update(wide))
     family, shape = huggingface.read_config(folder, jnp.float32)
     model = family.model(shape)
-    shapes = flat_shapes(jax.eval_shape(model.init, jax.random.key(0)))
+    shapes = flat_shapes(parameter_shapes(model))
     tensors = {}
     for where, entry in family.names(shape).items():
         stored = shapes[where][::-1] if entry.transposed else shapes[where]

@@ -31,6 +31,7 @@ from specjax.experiments.selection import policy as select
 from specjax.experiments.selection.parts import prepare
 from specjax.experiments.selection.times import measured
 from specjax.models.base import LanguageModel
+from specjax.models.shapes import parameter_shapes
 from specjax.selection import data, features, policy
 from specjax.selection.reward import rouge_l, token_lcs
 from specjax.training.surgery import take
@@ -128,7 +129,7 @@ def test_embeddings_are_those_of_the_prefill_and_parameters_of_what_drafts(made,
 
 
 def size_of(model: LanguageModel) -> int:
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    shapes = parameter_shapes(model)
     return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
 

@@ -21,6 +21,7 @@ from specjax.metrics.traces import Rounds
 from specjax.models.base import Resume
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
+from specjax.models.shapes import parameter_shapes
 from specjax.models.t5 import T5, T5Config
 from specjax.readers.calm import SATURATION, SOFTMAX, Calm
 from specjax.readers.resumed import Resumed
@@ -61,7 +62,7 @@ def cost(compiled) -> dict[str, float]:
 @pytest.mark.parametrize("logits", [1, FED])
 def test_a_compiled_verification_has_the_counted_flops(kind, logits):
     model = MODELS[kind]
-    params = jax.eval_shape(model.init, jax.random.key(0))
+    params = parameter_shapes(model)
     text, size = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((1, PROMPT), (1,)))
     start = functools.partial(model.start, capacity=CAPACITY)
     cache, _ = jax.eval_shape(start, params, text, size)
@@ -84,7 +85,7 @@ SIX = T5(
 
 def compiled_flops(model, fed: int, resume_from: int) -> float:
     """XLA's count of feeding tokens, or their states after some layers."""
-    params = jax.eval_shape(model.init, jax.random.key(0))
+    params = parameter_shapes(model)
     text, size = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((1, PROMPT), (1,)))
     start = functools.partial(model.start, capacity=CAPACITY)
     cache, _ = jax.eval_shape(start, params, text, size)
@@ -237,7 +238,7 @@ def test_calm_pays_for_the_layers_that_ran_and_for_what_the_others_remember(meas
 def test_a_step_reads_the_decoder_and_its_caches_and_nothing_else(kind):
     """All parameters but the encoder, what made cross keys and values, and a lookup table."""
     model = MODELS[kind]
-    tree = jax.eval_shape(model.init, jax.random.key(0))
+    tree = parameter_shapes(model)
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     used = 0
     for path, leaf in leaves:

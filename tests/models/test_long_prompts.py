@@ -18,6 +18,7 @@ from specjax.models import attention, causal, prefill
 from specjax.models.base import Cache
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
+from specjax.models.shapes import parameter_shapes
 from specjax.models.t5 import T5, T5Config
 
 SMALL = {
@@ -226,7 +227,7 @@ def gradient(model: Any, params: Any, text: jax.Array, length: jax.Array) -> Any
 def traced(call: Callable[..., Any], name: str, size: int) -> Any:
     """The jaxpr of a call on a row of so many tokens, under the numbers that hold outside."""
     model = MODELS[name]
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    shapes = parameter_shapes(model)
     text, length = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((1, size), (1,)))
     jax.clear_caches()
     with sizes(**REAL):

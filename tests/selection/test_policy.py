@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from specjax.errors import UserError
+from specjax.models.shapes import parameter_shapes
 from specjax.selection import policy as policies
 from specjax.selection.policy import ENCODER_MEAN, Policy, check, load, logits, save
 from specjax.selection.reward import Reward
@@ -34,7 +35,7 @@ def test_logits_are_those_of_two_tanh_layers():
 
 def test_the_published_shape_is_the_default():
     made = Policy(("a", "b"), ENCODER_MEAN, 384)
-    shapes = jax.eval_shape(made.init, jax.random.key(0))
+    shapes = parameter_shapes(made)
     assert [shapes[n]["kernel"].shape for n in policies.LAYERS] == [
         (384, 512), (512, 512), (512, 2),
     ]  # fmt: skip

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax.models.heads import Heads, LoadedHeads
+from specjax.models.shapes import parameter_shapes
 
 
 def random_heads(count: int, d_model: int, seed: int, scale: float = 0.3) -> LoadedHeads:
@@ -17,5 +18,5 @@ def random_heads(count: int, d_model: int, seed: int, scale: float = 0.3) -> Loa
     def draw(leaf: jax.ShapeDtypeStruct) -> jax.Array:
         return jnp.asarray(scale * rng.normal(size=leaf.shape), jnp.float32)
 
-    tree = jax.eval_shape(heads.init, jax.random.key(0))
+    tree = parameter_shapes(heads)
     return LoadedHeads(heads, jax.tree.map(draw, tree))

@@ -9,6 +9,7 @@ import pytest
 
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
+from specjax.models.shapes import parameter_shapes
 from specjax.models.t5 import T5, T5Config
 from specjax.theory.operations import TransformerShape, decoder_call, start
 
@@ -30,7 +31,7 @@ def xla_flops(call, *args) -> float:
 
 def abstract(model, prompt: int, capacity: int, tokens: int):
     """(start, its arguments, arguments of extend) of one row, as shapes."""
-    params = jax.eval_shape(model.init, jax.random.key(0))
+    params = parameter_shapes(model)
     text, size = (jax.ShapeDtypeStruct(s, jnp.int32) for s in ((1, prompt), (1,)))
 
     def begin(params, text, size):

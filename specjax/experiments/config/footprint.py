@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +15,7 @@ from ml_collections import ConfigDict
 from specjax.checkpoints.tensors import flat_shapes
 from specjax.experiments.config.fields import checkpoint_dtype
 from specjax.models.base import LanguageModel
+from specjax.models.shapes import parameter_shapes
 from specjax.parallel.mesh import MODEL
 from specjax.parallel.sharding import parameter_spec
 
@@ -81,10 +81,9 @@ def cache_bytes(
     return sum(map(on_device, jax.tree.leaves(cache)))
 
 
-@functools.cache
 def abstract_params(model: LanguageModel, dtype: Any) -> Any:
     """Shapes of a model's parameters in `dtype`."""
-    tree = jax.eval_shape(model.init, jax.random.key(0))
+    tree = parameter_shapes(model)
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), tree)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 
 import jax
@@ -13,6 +12,7 @@ from specjax.decoding.strategy import Strategy, from_config
 from specjax.drafting.token_by_token import TokenByToken
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel
+from specjax.models.shapes import parameter_shapes
 from specjax.selection.data import ALONE
 from specjax.training.surgery import layers_taken
 
@@ -67,10 +67,9 @@ def writers_of(arms: Mapping[str, StrategyArm], target: LanguageModel) -> list[W
     return list(dict.fromkeys([Writer(TARGET, target, TARGET), *others]))
 
 
-@functools.cache
 def parameters_of(model: LanguageModel) -> int:
     """Numbers in a model's parameters."""
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    shapes = parameter_shapes(model)
     return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
 

@@ -23,6 +23,7 @@ from specjax.experiments.train.objective import objective_of
 from specjax.models.attention import least_scores
 from specjax.models.base import LanguageModel
 from specjax.models.families.family import Where
+from specjax.models.shapes import parameter_shapes
 from specjax.parallel.mesh import AXES, DATA, MODEL, axis_sizes
 from specjax.parallel.sharding import full_spec, parameter_spec
 from specjax.training.objective import Objective
@@ -166,7 +167,7 @@ def on_device(
 def heads_tree(objective: Objective, model: LanguageModel) -> Any:
     """Shapes of the parallel heads, None when none are trained."""
     heads = objective.heads_on(model)
-    return None if heads is None else jax.eval_shape(heads.init, jax.random.key(0))
+    return None if heads is None else parameter_shapes(heads)
 
 
 def bytes_of(tree: Any) -> int:
