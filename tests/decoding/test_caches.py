@@ -199,9 +199,7 @@ def audited_rounds(strategy: Strategy, models=THREE, params=PARAMS):
 
 
 QUICK = (
-    "none",
     "neural",
-    "sampled",
     "neural_tree_sampled",
     "blockwise",
     "exit",

@@ -54,7 +54,7 @@ def _rounds(generation) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", ["t5", pytest.param("llama", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("nodes", [0, 6])
+@pytest.mark.parametrize("nodes", [pytest.param(0, marks=pytest.mark.slow), 6])
 def test_a_tree_writes_the_targets_own_text_in_fewer_rounds_than_a_chain(kind, nodes):
     models, params = pair(kind)
     params["drafter"] = jax.tree.map(lambda x: x * 0.8, PARAMS[kind])

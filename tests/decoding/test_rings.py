@@ -176,10 +176,11 @@ def test_a_model_that_is_not_asked_loses_nothing_of_its_window() -> None:
 @pytest.mark.parametrize(
     "strategy",
     [
-        pytest.param(autoregressive(), id="plain", marks=pytest.mark.slow),
+        pytest.param(autoregressive(), id="plain"),
         pytest.param(speculative(2), id="drafted"),
     ],
 )
+@pytest.mark.slow
 def test_the_golden_mistral_decodes_the_same_text_on_rings(strategy, monkeypatch) -> None:
     checkpoint, limit = load(GOLDEN), 40
     models = (("target", checkpoint.model), ("drafter", checkpoint.model))

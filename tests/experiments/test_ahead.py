@@ -43,6 +43,7 @@ def small_quickstart() -> ConfigDict:
     return config
 
 
+@pytest.mark.slow
 def test_training_finds_the_steps_that_were_compiled_for_it(tmp_path, compiled) -> None:
     training = small_quickstart().training
     pairs = grammar.pairs("train", training.examples)
