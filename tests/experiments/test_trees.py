@@ -89,6 +89,8 @@ def test_a_run_of_the_wide_tree_measures_what_the_next_one_takes(tmp_path):
     assert few["acceptance_by_rank"] is None  # of every round another tree
     assert entries["autoregressive"]["acceptance_by_rank"] is None
     assert wide["calls"]["drafter"] == 4 * wide["calls"]["target"]
-    assert wide["predicted"]["with_v"] is None and wide["time"]["drafter"] > 0
+    assert wide["time"]["drafter"] > 0
+    assert entries["wide"]["speedup_predicted"] == wide["predicted"]["with_v"] > 0
+    assert few["predicted"]["with_v"] > 0 and few["predicted"]["theorem_3_8"] is None
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert results["strategies"]["wide"]["acceptance_by_rank"] == wide["acceptance_by_rank"]
