@@ -15,6 +15,9 @@ from specjax.theory.trees import best
 WIDE = "wide"
 """The strategy that measures acceptance, and the word behind the colon that asks for it."""
 
+WIDTHS = (4, 4, 3, 2)
+"""Its children, level by level."""
+
 SIZES = (4, 8, 16, 32)
 """Nodes."""
 
@@ -29,7 +32,7 @@ def chains(heat: float) -> dict[str, Any]:
 
 def wide(heat: float) -> dict[str, Any]:
     """A tree wide enough for the best ones to be found in it."""
-    return {WIDE: tree(heat, widths=(4, 4, 3, 2))}
+    return {WIDE: tree(heat, widths=WIDTHS)}
 
 
 def best_trees(heat: float, acceptance: Any) -> dict[str, Any]:
