@@ -29,16 +29,16 @@ from specjax.experiments.decode.strategies import load_strategies
 from specjax.experiments.recipes.trees import deepened
 from specjax.experiments.tune import job as tune
 from specjax.experiments.tune.budget import Budget, OutOfTime
-from specjax.experiments.tune.predict import Predicted, Probe, predicted_speedup
+from specjax.experiments.tune.predict import Predicted, Probe, beside, predicted_speedup
 from specjax.experiments.tune.rounds import by_width, judge
 from specjax.experiments.tune.space import round_sizes, space_of
-from specjax.experiments.tune.trees import fastest_trees, timed_shapes
+from specjax.experiments.tune.trees import Beside, end_loss, fastest_trees, timed_shapes
 from specjax.experiments.tune.trials import Search, Trial, drop_by_prediction, drop_worse
 from specjax.measuring.cost import Costs
 from specjax.metrics.quality.bleu import Bleu
 from specjax.metrics.traces import Rounds, by_position
 from specjax.theory.speculative import expected_tokens_by_position, improvement
-from specjax.theory.trees import Fastest, fed, places, tree_improvement
+from specjax.theory.trees import Fastest, expected_tokens, fed, places, tree_improvement
 
 SECONDS = {0: 1.0, 1: 0.9, 2: 0.5, 3: 0.7, 4: 0.6, 5: 0.95}
 """By draft length, a token's on the scripted clock: length 2 is the best."""
@@ -444,15 +444,36 @@ RANKS = [[0.6, 0.2, 0.1, 0.0], [0.6, 0.2, 0.0, 0.0], [0.6, 0.1, 0.0, 0.0], [0.5,
 
 
 def test_of_every_doubling_the_fastest_tree_that_branches_is_run():
-    wide = Strategy(NeuralTree((4, 4, 3, 2)))
-    found = fastest_trees(PRICES, RANKS, wide, 16.4, 8, "target")
+    lost = Beside(level=0.05, node=0.1, end=0.04)
+    found = fastest_trees(PRICES, RANKS, "drafter", 8, "target", lost)
     assert {(len(tree.parents) - 1).bit_length() for tree in found} <= {1, 2, 3} and found
-    calls = np.array([0.3, 0.2, 0.3, 0.4, 0.5]) / 2.0  # the first call feeds two tokens of the text
+    # The first call feeds two tokens of the text.
+    calls = np.array([0.3, 0.2, 0.3, 0.4, 0.5]) / 2.0 + 0.05
     reading = [PRICES.milliseconds("target", n + 1) / 2.0 + 0.1 * n for n in range(9)]
     for tree in found:
         assert max(places(tree.parents)[1]) > 0
+        endless = expected_tokens(deepened(RANKS), tree.parents)
+        assert tree.tokens == pytest.approx(1 / (1 / endless + 0.04 * (1 - 1 / endless)))
         speedup = tree_improvement(deepened(RANKS), tree.parents, calls, reading)
-        assert tree.improvement == pytest.approx(speedup)
+        assert tree.improvement == pytest.approx(speedup * tree.tokens / endless)
+
+
+def test_what_the_wide_tree_lost_at_the_ends_of_texts_all_trees_lose():
+    assert Beside(end=end_loss(4.0, 3.2)).tokens(4.0) == pytest.approx(3.2)
+    assert Beside(end=end_loss(4.0, 3.2)).tokens(1.0) == 1.0
+    assert Beside(end=end_loss(4.0, 4.5)).tokens(5.0) == 5.0
+
+
+def test_the_probes_say_what_a_level_and_a_node_cost_beside_the_calls():
+    chain = Probe(Strategy(Neural(4)), rounds([3, 3], [4, 4], calls=8), speedup=1.0)
+    wide_tree = Strategy(NeuralTree((2, 1)))
+    ranks = {"rate": [[0.5, 0.5], [1.0, 0.0]]}
+    wide = Probe(wide_tree, rounds([3, 1], [4, 4], calls=4), speedup=0.4, by_rank=ranks)
+    found = beside(PRICES, chain, wide, "target")
+    level = (3.0 - (0.3 + 3 * 0.2) / 2.0 - 2.8 / 2.0) / 4
+    assert found.level == pytest.approx(level)
+    assert found.node == pytest.approx((2.0 / 0.4 - (0.3 + 0.3) / 2.0 - 1.4 - 2 * level) / 4)
+    assert found.end == pytest.approx((1 / 2 - 1 / 3) / (1 - 1 / 3))
 
 
 def test_trees_of_all_sizes_can_be_priced():

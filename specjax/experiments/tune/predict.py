@@ -15,12 +15,20 @@ from specjax.experiments.decode.records import Job
 from specjax.experiments.decode.results import cost_entries, loop_seconds_per_token
 from specjax.experiments.tune.budget import Budget
 from specjax.experiments.tune.space import Space
-from specjax.experiments.tune.trees import WIDE, fastest_trees, timed_shapes, tree_spec, wide_spec
+from specjax.experiments.tune.trees import (
+    WIDE,
+    Beside,
+    end_loss,
+    fastest_trees,
+    timed_shapes,
+    tree_spec,
+    wide_spec,
+)
 from specjax.measuring.cost import Costs
 from specjax.metrics.traces import Rounds, rounds_of
 from specjax.metrics.trees import by_rank
 from specjax.theory.speculative import improvement
-from specjax.theory.trees import Fastest
+from specjax.theory.trees import Fastest, expected_tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,10 +84,25 @@ def predict(job: Job, space: Space, batches: list[Batch], budget: Budget) -> Pre
     found = Predicted(speedups, cost_entries(costs, target))
     if wide is None:
         return found
-    own, table = costs[wide.strategy.settings], wide.by_rank["rate"]
-    own_work = unexplained(own, wide, target)
-    trees = fastest_trees(own, table, wide.strategy, own_work, space.tree_nodes, target)
+    own, (chain,) = costs[wide.strategy.settings], probes.values()
+    known = beside(own, chain, wide, target)
+    model, table = wide.strategy.drafter.model, wide.by_rank["rate"]
+    trees = fastest_trees(own, table, model, space.tree_nodes, target, known)
     return dataclasses.replace(found, trees=trees, acceptance=wide.by_rank)
+
+
+def beside(costs: Costs, chain: Probe, wide: Probe, target: str) -> Beside:
+    """What the probes say of every tree.
+
+    Each call of a chain's draft and each level of a tree leave as much unexplained; what is beyond
+    that in the wide tree is shared out by its nodes.
+    """
+    spec = wide.strategy.drafter.spec
+    level = unexplained(costs, chain, target) / drafts(chain.rounds, chain.strategy)
+    more = max(unexplained(costs, wide, target) - len(spec.calls) * level, 0.0)
+    expected = expected_tokens(wide.by_rank["rate"], spec.parents)
+    end = end_loss(expected, tokens_per_round(wide.rounds, wide.strategy))
+    return Beside(level, more / spec.width, end)
 
 
 def timed_strategies(space: Space) -> dict[str, Strategy]:

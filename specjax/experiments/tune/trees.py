@@ -6,13 +6,13 @@ the target's by the nodes that it reads give the speedup of every shape (`theory
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from specjax.core.calls import Call
-from specjax.decoding.strategy import Strategy
 from specjax.drafting.neural_tree import LAG
 from specjax.errors import UserError
 from specjax.experiments.recipes.trees import WIDTHS, deepened
@@ -73,23 +73,43 @@ def timed_shapes(nodes: int) -> list[tuple[int, ...]]:
     return shapes
 
 
+@dataclasses.dataclass(frozen=True)
+class Beside:
+    """What rounds lose beside the calls and the drafts that fall, as probes have shown it."""
+
+    level: float = 0.0  # target steps of a drafter's call
+    node: float = 0.0  # target steps of a node
+    end: float = 0.0  # rounds of a token, of drafts that never end: texts end within drafts
+
+    def tokens(self, expected: float) -> float:
+        """Tokens of a round that is expected to give so many where texts go on for ever."""
+        return 1.0 / (1.0 / expected + self.end * (1.0 - 1.0 / expected))
+
+
+def end_loss(expected: float, measured: float) -> float:
+    """`Beside.end` of rounds that were expected to give so many tokens and gave others."""
+    if expected <= 1.0:
+        return 0.0
+    return max(1.0 / measured - 1.0 / expected, 0.0) / (1.0 - 1.0 / expected)
+
+
 def fastest_trees(
-    costs: Costs, acceptance: Any, wide: Strategy, unexplained: float, nodes: int, target: str
+    costs: Costs, acceptance: Any, model: str, nodes: int, target: str, beside: Beside
 ) -> list[Fastest]:
     """Of every doubling of nodes up to `nodes` the fastest tree that branches.
 
-    `acceptance` [D, W] of the tree `wide`; `unexplained` target steps of its rounds that no call
-    takes are shared out by nodes.
+    By the acceptance [D, W] of a wide tree and what calls of `model` and the target cost.
     """
-    spec, step = wide.drafter.spec, costs.milliseconds(target, 1)
-    model = spec.models[0]
+    step = costs.milliseconds(target, 1)
     opening = costs.price(Call(model, LAG, 1))
     calls = [opening, *(costs.milliseconds(model, fed) for fed in range(1, nodes // 2 + 1))]
     read = np.array([costs.milliseconds(target, count + 1) for count in range(nodes + 1)])
-    reading = read / step + unexplained * np.arange(nodes + 1) / spec.width
-    found = fastest_by_size(deepened(acceptance), nodes, np.array(calls) / step, reading)
+    drafting = np.array(calls) / step + beside.level
+    reading = read / step + beside.node * np.arange(nodes + 1)
     best: dict[int, Fastest] = {}
-    for tree in filter(branches, found):
+    for tree in filter(branches, fastest_by_size(deepened(acceptance), nodes, drafting, reading)):
+        tokens = beside.tokens(tree.tokens)
+        tree = Fastest(tree.parents, tokens, tree.improvement * tokens / tree.tokens)
         doubling = (len(tree.parents) - 1).bit_length()
         if doubling not in best or tree.improvement > best[doubling].improvement:
             best[doubling] = tree
