@@ -40,7 +40,7 @@ def test_the_default_shapes_have_their_nodes(heat):
         assert drafter.spec.width == nodes and drafter.shape.levels <= DEEPEST
     assert strategies["likeliest_16"].drafter.spec.width == 16
     assert strategies["chain_5"].temperature == float(heat)
-    assert ("sampled" in strategies) == (heat != "0")
+    assert ("sampled" in strategies) == ("tree_16_traversal" in strategies) == (heat != "0")
 
 
 def test_shapes_follow_from_a_run(tmp_path):

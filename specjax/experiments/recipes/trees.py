@@ -36,9 +36,14 @@ def wide(heat: float) -> dict[str, Any]:
 
 
 def best_trees(heat: float, acceptance: Any) -> dict[str, Any]:
-    """The best trees of some sizes by acceptance [D, W], and as many of the likeliest nodes."""
+    """The best trees of some sizes by acceptance [D, W], and as many of the likeliest nodes.
+
+    Where tokens are drawn, one of them judged from its leaves on as well.
+    """
     table = deepened(acceptance)
+    leaves_first = {"tree_16_traversal": tree(heat, parents=best(table, 16), rule="traversal")}
     return {
+        **(leaves_first if heat else {}),
         **{f"tree_{nodes}": tree(heat, parents=best(table, nodes)) for nodes in SIZES},
         **{
             f"likeliest_{nodes}": tree(heat, widths=(4, 3, 2, 1, 1), nodes=nodes)
