@@ -10,6 +10,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+from flax import struct
 
 from specjax.core.context import Options
 from specjax.core.distribution import NO_RESIDUAL, of_tokens, pick
@@ -50,46 +51,90 @@ class TraversalVerification(Rule):
 def traversed(draft: Draft, p: jax.Array, keys: jax.Array) -> Verdict:
     """Judges a tree against p [B, K+1, V], the target's distributions behind its nodes."""
     accept_keys, draw_keys = split(keys)
-    chances, laws = standing(draft, p)
+    weights, chances = standing(draft, p)
     last = first(draft, uniform(accept_keys, draft.width) < chances[:, 1:])
-    return verdict_at(draft, last, draw(draw_keys, pick(laws, last + 1)))
+    return verdict_at(draft, last, draw(draw_keys, law(draft, p, weights, last + 1)))
 
 
 def standing(draft: Draft, p: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The chance [B, K+1] that a place stands, where all behind it and before it fell.
+    """Weights [B, K+1] of all places, and the chance [B, K+1] that each stands.
 
-    And the law [B, K+1, V] of the token that then follows. Place 0 is the pending token, which
-    always stands. A node begins with w = min(1, w_above p_above(x) / q(x)); each child that falls
-    with all that hangs on it leaves S = sum [w p - q]_+ of it: then w becomes S / (S + 1 - w) and p
-    becomes [w p - q]_+ / S.
+    Where all behind it and before it fell. Place 0 is the pending token, which always stands.
+    A node begins with the weight w = min(1, w_above p_above(x) / q(x)); `_fallen` says what is left
+    of it when its children fell.
     """
-    q_drafted = draft.distribution.of(draft.tokens)
+    children = _Children.of(draft)
+
+    def visit(place: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        weights, chances = carry
+        at = jnp.broadcast_to(place, draft.length.shape)
+        left, _, weights = _fallen(draft, children, p, weights, at)
+        return weights, chances.at[:, place].set(left)
+
+    weights = jnp.zeros(p.shape[:2], p.dtype).at[:, 0].set(1.0)
+    return jax.lax.fori_loop(0, draft.width + 1, visit, (weights, weights))
+
+
+def law(draft: Draft, p: jax.Array, weights: jax.Array, place: jax.Array) -> jax.Array:
+    """Weights [B, V] of the token behind `place` [B], where all that hangs on it fell.
+
+    As in `lossless`, p itself where nothing is left but rounding.
+    """
+    chance, rest, _ = _fallen(draft, _Children.of(draft), p, weights, place)
+    return jnp.where((chance > NO_RESIDUAL)[:, None], rest, pick(p, place))
+
+
+@struct.dataclass
+class _Children:
+    """The nodes in the order of what they hang on, siblings in their own."""
+
+    nodes: jax.Array  # [B, K]
+    begin: jax.Array  # [B, K+1] where those of each place begin
+    count: jax.Array  # [B, K+1]
+
+    @classmethod
+    def of(cls, draft: Draft) -> _Children:
+        there = jnp.arange(draft.width) < draft.length[:, None]
+        above = jnp.where(there, draft.parents + 1, draft.width + 1)
+        hangs = above[:, None] == jnp.arange(draft.width + 1)[:, None]
+        count = jnp.sum(hangs, axis=-1, dtype=jnp.int32)
+        nodes = jnp.argsort(above, axis=1, stable=True)
+        return cls(nodes, jnp.cumsum(count, axis=1) - count, count)
+
+    def child(self, place: jax.Array, rank: jax.Array) -> jax.Array:
+        """The node [B] of that rank on `place` [B]; any where there is none."""
+        return pick(self.nodes, pick(self.begin, place) + rank)
+
+
+def _fallen(
+    draft: Draft, children: _Children, p: jax.Array, weights: jax.Array, place: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The chance [B] that `place` [B] stands, what it then draws from, and the children's weights.
+
+    Each child that falls with all that hangs on it leaves S = sum [w p - q]_+ of it: then w becomes
+    S / (S + 1 - w) and p becomes [w p - q]_+ / S. Carried is w p [B, V].
+    """
+    q_drafted, count = draft.distribution.of(draft.tokens), pick(children.count, place)
     rows = jnp.arange(len(p))
 
-    def visit(node: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        weights, laws = carry
-        token, above = draft.tokens[:, node], draft.parents[:, node] + 1
-        scaled = pick(weights, above)[:, None] * pick(laws, above)
-        here = node < draft.length
-        own = of_tokens(scaled[:, None], token[:, None])[:, 0]
-        own = jnp.minimum(1.0, own / jnp.maximum(q_drafted[:, node], jnp.finfo(p.dtype).tiny))
-        rest = draft.distribution.residual(scaled, jnp.broadcast_to(node, token.shape))
-        weight, law = _behind(pick(weights, above), pick(laws, above), rest)
-        weights = weights.at[rows, above].set(jnp.where(here, weight, pick(weights, above)))
-        laws = laws.at[rows, above].set(jnp.where(here[:, None], law, pick(laws, above)))
-        return weights.at[:, node + 1].set(jnp.where(here, own, 0.0)), laws
+    def fall(rank: jax.Array, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        weight, scaled, weights = carry
+        node, here = children.child(place, rank), rank < count
+        own = of_tokens(scaled[:, None], pick(draft.tokens, node)[:, None])[:, 0]
+        own = own / jnp.maximum(pick(q_drafted, node), jnp.finfo(p.dtype).tiny)
+        slot = jnp.where(here, node + 1, p.shape[1])
+        weights = weights.at[rows, slot].set(jnp.minimum(1.0, own), mode="drop")
+        rest = draft.distribution.residual(scaled, node)
+        total = jnp.sum(rest, axis=-1)
+        # A sure place of which nothing is left but rounding had p = q: it stays as it was.
+        moves = here & ((weight < 1.0) | (total > NO_RESIDUAL))
+        falls = jnp.where(moves, total + (1.0 - weight), 1.0)
+        weight = jnp.where(moves, total / falls, weight)
+        return weight, jnp.where(moves[:, None], rest / falls[:, None], scaled), weights
 
-    weights = jnp.ones(p.shape[:2], p.dtype)
-    return jax.lax.fori_loop(0, draft.width, visit, (weights, p))
-
-
-def _behind(weight: jax.Array, law: jax.Array, rest: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Weight [B] and law [B, V] of a place whose child fell; `rest` is [w p - q]_+."""
-    total = jnp.sum(rest, axis=-1)
-    falls = total + (1.0 - weight)
-    left = jnp.where(falls > 0.0, total / jnp.where(falls > 0.0, falls, 1.0), 1.0)
-    known = total > NO_RESIDUAL
-    return left, jnp.where(known[:, None], rest / jnp.where(known, total, 1.0)[:, None], law)
+    weight = pick(weights, place)
+    start = weight, weight[:, None] * pick(p, place), weights
+    return jax.lax.fori_loop(0, jnp.max(count), fall, start)
 
 
 def first(draft: Draft, stands: jax.Array) -> jax.Array:

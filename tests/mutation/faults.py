@@ -313,8 +313,8 @@ FAULTS = (
     Fault(
         "a branch that fell leaves its node too likely to stand",
         "verification/traversal.py",
-        "falls = total + (1.0 - weight)",
-        "falls = total + 0.9 * (1.0 - weight)",
+        "jnp.where(moves, total + (1.0 - weight), 1.0)",
+        "jnp.where(moves, total + 0.9 * (1.0 - weight), 1.0)",
         "tests/verification/test_traversal.py",
     ),
     Fault(

@@ -139,8 +139,18 @@ def written(draft: Draft, chance: np.ndarray, parents, chances, laws) -> tuple[f
 
 
 def of_rule(draft: Draft, parents) -> tuple[np.ndarray, np.ndarray]:
-    chances, laws = jax.jit(traversal.standing)(draft, target(draft, parents))
-    return np.asarray(chances, np.float64), np.asarray(laws, np.float64)
+    chances, laws = numbers(draft, target(draft, parents))
+    laws = np.asarray(laws, np.float64)
+    return np.asarray(chances, np.float64), laws / np.maximum(laws.sum(-1, keepdims=True), 1e-30)
+
+
+@jax.jit
+def numbers(draft: Draft, p: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The chances of all places and what each draws from, not normalised."""
+    weights, chances = traversal.standing(draft, p)
+    places = jnp.broadcast_to(jnp.arange(p.shape[1])[:, None], (p.shape[1], len(p)))
+    law = functools.partial(traversal.law, draft, p, weights)
+    return chances, jnp.moveaxis(jax.lax.map(law, places), 0, 1)
 
 
 CASES = {
@@ -214,7 +224,7 @@ def test_more_nodes_stand_than_one_by_one(name):
 def test_on_a_chain_it_is_block_verification():
     draft, _, parents = case("a chain")
     p = target(draft, parents)
-    chances, laws = traversal.standing(draft, p)
+    chances, laws = of_rule(draft, parents)
     weights = block.prefix_weights(draft, p)
     np.testing.assert_allclose(chances[:, 1:], block.chances(draft, p, weights), atol=1e-6)
     for accepted in range(DEPTH + 1):
@@ -243,14 +253,24 @@ def test_nodes_beyond_the_length_are_not_there():
     np.testing.assert_allclose(laws[:, 1], np.asarray(target(draft, parents))[:, 1], atol=1e-6)
 
 
+def test_where_a_child_takes_all_nothing_is_left_for_its_siblings():
+    even = np.full(V, 1 / V)
+    laws = np.stack([[0.1, 0.45, 0.45], even, even, even]).astype(np.float32)
+    tokens = jnp.array([[0, 1, 2]])
+    draft = Draft.chain(tokens, distribution=Categorical(jnp.full((1, 3, V), 1 / V)))
+    weights, chances = traversal.standing(with_parents(draft, (-1, 0, 0)), jnp.asarray(laws)[None])
+    np.testing.assert_allclose(weights[0], [1.0, 0.3, 0.3, 0.0], atol=1e-6)
+    np.testing.assert_allclose(chances[0], [1.0, 0.0, 0.3, 0.0], atol=1e-6)
+
+
 def test_verdicts_are_as_often_as_the_chances_say():
     draft, chance, parents = case("pairs without replacement")
-    rows = 100_000
+    rows = 30_000
     picked = np.random.default_rng(3).choice(len(chance), rows, p=chance / chance.sum())
     many = jax.tree.map(lambda x: x[picked], draft)
     keys = jax.random.split(jax.random.key(0), rows)
     verdict = jax.jit(traversal.traversed)(many, target(draft, parents)[picked], keys)
     expected = written(draft, chance, parents, *of_rule(draft, parents))[1]
-    assert float(verdict.accepted.mean()) == pytest.approx(expected, abs=0.015)  # five errors
+    assert float(verdict.accepted.mean()) == pytest.approx(expected, abs=0.03)  # five errors
     text = np.asarray(verdict.tokens)[:, 0]
-    np.testing.assert_allclose(np.bincount(text, minlength=V) / rows, P[()], atol=0.008)
+    np.testing.assert_allclose(np.bincount(text, minlength=V) / rows, P[()], atol=0.014)
