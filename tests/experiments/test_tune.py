@@ -32,7 +32,7 @@ from specjax.experiments.tune.budget import Budget, OutOfTime
 from specjax.experiments.tune.predict import Predicted, Probe, beside, predicted_speedup
 from specjax.experiments.tune.rounds import by_width, judge
 from specjax.experiments.tune.space import round_sizes, space_of
-from specjax.experiments.tune.trees import Beside, end_loss, fastest_trees, timed_shapes
+from specjax.experiments.tune.trees import Beside, end_loss, fastest_trees, timed_shapes, tree_spec
 from specjax.experiments.tune.trials import Search, Trial, drop_by_prediction, drop_worse
 from specjax.measuring.cost import Costs
 from specjax.metrics.quality.bleu import Bleu
@@ -474,6 +474,14 @@ def test_the_probes_say_what_a_level_and_a_node_cost_beside_the_calls():
     assert found.level == pytest.approx(level)
     assert found.node == pytest.approx((2.0 / 0.4 - (0.3 + 0.3) / 2.0 - 1.4 - 2 * level) / 4)
     assert found.end == pytest.approx((1 / 2 - 1 / 3) / (1 - 1 / 3))
+
+
+def test_trees_are_drafted_and_judged_as_the_chains_are():
+    chain = neural("small", 3, temperature=0.7, top_k=5, rule="block", reader="fitted")
+    assert tree_spec(chain, parents=(-1, -1)) == {
+        "drafter": "neural_tree", "parents": (-1, -1), "model": "small", "temperature": 0.7,
+        "top_k": 5, "rule": "traversal",
+    }  # fmt: skip
 
 
 def test_trees_of_all_sizes_can_be_priced():

@@ -52,8 +52,13 @@ def check_trees(nodes: int, objective: str, spec: Mapping[str, Any], fields: Seq
 
 
 def tree_spec(spec: Mapping[str, Any], **shape: Any) -> dict[str, Any]:
-    """The fields of a strategy that drafts trees of a shape as `spec` drafts chains."""
+    """The fields of a strategy that drafts trees of a shape as `spec` drafts chains.
+
+    What block verification is for chains, traversal is for trees.
+    """
     shared = {field: value for field, value in spec.items() if field not in _OF_CHAINS}
+    if shared.get("rule") == "block":
+        shared["rule"] = "traversal"
     return {"drafter": "neural_tree", **shape, **shared}
 
 
