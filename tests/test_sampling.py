@@ -48,6 +48,13 @@ def test_bfloat16_logits_are_adjusted_in_float32():
     assert adjust(logits, sampling(1.0)).dtype == jnp.float32
 
 
+def test_a_draw_is_that_of_jax():
+    weights = jax.random.uniform(jax.random.key(1), (500, 1000)).at[:, ::3].set(0.0)
+    keys = jax.random.split(jax.random.key(2), 500)
+    expected = jax.vmap(jax.random.categorical)(keys, jnp.log(weights))
+    np.testing.assert_array_equal(draw(keys, weights), expected)
+
+
 def test_draw_follows_its_weights_and_never_draws_weight_zero():
     weights = jnp.broadcast_to(jnp.array([0.2, 0.0, 0.6, 1.2]), (40_000, 4))
     drawn = draw(jax.random.split(jax.random.key(0), 40_000), weights)

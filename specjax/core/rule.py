@@ -24,6 +24,9 @@ class Rule:
     trees: bool = False
     """Whether it judges trees, beside chains."""
 
+    apart: bool = False
+    """Whether the nodes of a tree must have been drawn apart, not as `Spec.shared` says."""
+
     def judge(self, draft: Draft, reading: Reading, options: Options, keys: jax.Array) -> Verdict:
         """Judges a draft by what the target read; consumes `keys` [B]."""
         raise NotImplementedError

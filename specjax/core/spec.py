@@ -21,6 +21,7 @@ class Spec:
     always: bool = False  # every draft has a token
     features: tuple[int, ...] = ()  # target layers whose states it wants to observe
     trees: bool = False  # its drafts have parents
+    shared: bool = False  # nodes of a tree that hang on different ones share draws
     parents: tuple[int, ...] = ()  # of their nodes, where all drafts have the same
     fed: tuple[str, ...] = ()  # models, beside the target, that are fed nodes (`Draft.slots`)
     columns: tuple[str, ...] = ()  # numbers that it logs, beside `STOP` and the runs of its calls

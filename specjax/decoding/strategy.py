@@ -81,6 +81,12 @@ class Strategy:
         if self.drafter.spec.trees and not self.rule.trees:
             rule, known = RULES.name_of(type(self.rule)), [n for n in RULES if RULES[n].cls.trees]
             raise ValueError(f"rule is {rule!r}; drafts that are trees need {' or '.join(known)}")
+        if self.drafter.spec.shared and self.rule.apart and not self.greedy:
+            rule, drafter = RULES.name_of(type(self.rule)), DRAFTERS.name_of(type(self.drafter))
+            raise ValueError(
+                f"rule is {rule!r}; it must be 'lossless' with drafter {drafter!r} at a temperature"
+                " above 0: nodes of a level share draws"
+            )
 
     @property
     def lossless(self) -> bool:

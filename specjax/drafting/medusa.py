@@ -61,6 +61,7 @@ class Medusa(ParallelHeads):
             writers=(self.model,),
             always=True,
             trees=True,
+            shared=True,
         )
 
     @property

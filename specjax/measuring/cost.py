@@ -124,7 +124,8 @@ class Costs:
         """E[tokens per round] / (K c + v) of a strategy.
 
         K c is the cost of the drafter calls that a round measurably has relative to a target step,
-        v the cost of the verification relative to it, in the rounds that have one.
+        v the cost of the verification relative to it, in the rounds that have one. Of a tree of N
+        nodes K c has a call for each level, as wide as that level is fed, and v is that of N + 1.
         """
         if not statistics.rounds:
             return 0.0

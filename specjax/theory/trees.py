@@ -6,7 +6,9 @@ ValueError on impossible arguments.
 
 Letters: D levels, W children of a node at most, N nodes. `acceptance` [D, W] holds the chance that
 the child of a rank stands, given that the node it hangs on stood; ranks count from the first child
-tried, rows from the children of the pending token. Times are in target steps of one token.
+tried, rows from the children of the pending token. Times are in target steps of one token; what a
+drafter's call for a level takes goes by how many nodes it feeds, those of the level above with
+children, none for the first.
 """
 
 from __future__ import annotations
@@ -87,34 +89,54 @@ def tree_improvement(
 ) -> float:
     """Speedup over autoregressive decoding of rounds that draft this tree.
 
-    `cost` is the time of the drafter's call for a level, one number or [D]; `verification` that of
-    the target's call, one number or [N + 1] by the nodes that it reads.
+    `cost` is the time of the drafter's call for a level, one number or [F + 1] by the nodes that it
+    feeds; `verification` that of the target's call, one number or [N + 1] by the nodes it reads.
     """
-    levels = max(places(parents)[0], default=-1) + 1
-    table = _checked(acceptance)
-    drafting = _drafting(cost, len(table))[levels]
-    time = drafting + _verification(verification, len(parents))[len(parents)]
-    return expected_tokens(table, parents) / float(positive("the time of a round", time))
+    size, widest = len(parents), max(fed(parents), default=0)
+    calls = _by_count("cost", "nodes that are fed", cost, widest)
+    reading = _by_count("verification", "nodes", verification, size)
+    time = sum(calls[count] for count in fed(parents)) + reading[size]
+    return expected_tokens(acceptance, parents) / float(positive("the time of a round", time))
 
 
 def fastest(
     acceptance: ArrayLike, nodes: int, cost: ArrayLike, verification: ArrayLike = 1.0
 ) -> Fastest:
-    """The fastest tree of at most so many nodes, none included; arguments as `tree_improvement`.
+    """The fastest tree of at most so many nodes, none included; arguments as `tree_improvement`."""
+    found = fastest_by_size(acceptance, nodes, cost, verification)
+    return max(found, key=lambda tree: tree.improvement)
 
-    Each number of levels and of nodes has its best tree; the one that is worth its time is taken.
+
+def fastest_by_size(
+    acceptance: ArrayLike, nodes: int, cost: ArrayLike, verification: ArrayLike = 1.0
+) -> list[Fastest]:
+    """Of every number of nodes, 0 ... `nodes`, the fastest tree; arguments as `tree_improvement`.
+
+    Of each number of levels the tree with the most tokens is looked at. Numbers that no such tree
+    has are left out: nodes that can never stand are none of it.
     """
     nodes, table = int(count("nodes", nodes, least=1)), _checked(acceptance)
-    drafting, reading = _drafting(cost, len(table)), _verification(verification, nodes)
-    found = Fastest((), 1.0, 1.0 / float(positive("the time of a round", reading[0])))
-    for levels in range(1, len(table) + 1):
-        gained, given = _programme(table[:levels], nodes)
-        improvement = (1.0 + gained) / (drafting[levels] + reading)
-        size = int(np.argmax(improvement[1:])) + 1
-        if improvement[size] > found.improvement:
-            tokens = 1.0 + float(gained[size])
-            found = Fastest(_parents(given, size), tokens, float(improvement[size]))
-    return found
+    found: dict[int, Fastest] = {}
+    _by_count("cost", "nodes that are fed", cost, nodes // 2)  # who is fed has a child
+    _by_count("verification", "nodes", verification, nodes)
+    for levels in range(len(table) + 1):
+        given = _programme(table[:levels], nodes)[1]
+        for size in range(nodes + 1):
+            parents = _parents(given, size)
+            improvement = tree_improvement(table, parents, cost, verification)
+            known = found.get(len(parents))
+            if known is None or improvement > known.improvement:
+                tokens = expected_tokens(table, parents)
+                found[len(parents)] = Fastest(parents, tokens, improvement)
+    return [found[size] for size in sorted(found)]
+
+
+def fed(parents: Sequence[int]) -> tuple[int, ...]:
+    """The nodes that the drafter is fed in the call for each level: 0, then those with children."""
+    depths, _ = places(parents)
+    inner = [depths[node] for node in sorted(set(parents) - {-1})]
+    levels = max(depths, default=-1) + 1
+    return (0, *(inner.count(depth) for depth in range(levels - 1)))[:levels]
 
 
 def _checked(acceptance: ArrayLike) -> np.ndarray:
@@ -126,22 +148,14 @@ def _checked(acceptance: ArrayLike) -> np.ndarray:
     return table
 
 
-def _drafting(cost: ArrayLike, levels: int) -> np.ndarray:
-    """Time [D + 1] of drafting so many levels."""
-    cost = np.broadcast_to(non_negative("cost", cost), (levels,))
-    return np.concatenate([[0.0], np.cumsum(cost)])
-
-
-def _verification(verification: ArrayLike, nodes: int) -> np.ndarray:
-    """Time [N + 1] of reading so many nodes."""
-    verification = non_negative("verification", verification)
-    if not verification.ndim:
-        return np.full(nodes + 1, verification)
-    if len(verification) <= nodes:
-        raise ValueError(
-            f"verification is known of {len(verification) - 1} nodes; it must be of {nodes}"
-        )
-    return verification[: nodes + 1]
+def _by_count(name: str, counted: str, times: ArrayLike, most: int) -> np.ndarray:
+    """Times [most + 1] by a count of 0 ... most."""
+    times = non_negative(name, times)
+    if not times.ndim:
+        return np.full(most + 1, times)
+    if len(times) <= most:
+        raise ValueError(f"{name} is known of {len(times) - 1} {counted}; it must be of {most}")
+    return times[: most + 1]
 
 
 def _programme(table: np.ndarray, nodes: int) -> tuple[np.ndarray, np.ndarray]:

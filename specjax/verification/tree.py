@@ -27,10 +27,8 @@ def greedy_tree(draft: Draft, logits: jax.Array) -> Verdict:
     above = tree.seen(draft.parents)[:, 1:, 1:]
     stands = ~jnp.any(above & ~agrees[:, None], axis=-1)
     depth = jnp.where(stands, jnp.sum(above, axis=-1, dtype=jnp.int32), 0)
-    accepted, last = jnp.max(depth, axis=1), jnp.argmax(depth, axis=1)
-    # Parents come before children: ancestors in their order are the path.
-    path = jnp.argsort(~pick(above, last), axis=1, stable=True).astype(jnp.int32)
-    return _verdict(draft, accepted, path, pick(best, jnp.where(accepted > 0, last + 1, 0)))
+    last = jnp.where(jnp.any(stands, axis=1), jnp.argmax(depth, axis=1), -1)
+    return verdict_at(draft, last, pick(best, last + 1))
 
 
 def sampled_tree(draft: Draft, p: jax.Array, accept: jax.Array, keys: jax.Array) -> Verdict:
@@ -68,6 +66,14 @@ def _step(walk: Walk, node: jax.Array, stands: jax.Array) -> Walk:
     at, count, path = walk
     here = stands[:, None] & (jnp.arange(path.shape[1]) == count[:, None])
     return jnp.where(stands, node, at), count + stands, jnp.where(here, node, path)
+
+
+def verdict_at(draft: Draft, last: jax.Array, own: jax.Array) -> Verdict:
+    """The path to the node `last` [B], -1 for none, then the token `own` [B]."""
+    stands = pick(tree.seen(draft.parents)[:, :, 1:], last + 1)
+    # Parents come before children: ancestors in their order are the path.
+    path = jnp.argsort(~stands, axis=1, stable=True).astype(jnp.int32)
+    return _verdict(draft, jnp.sum(stands, axis=1, dtype=jnp.int32), path, own)
 
 
 def _verdict(draft: Draft, accepted: jax.Array, path: jax.Array, own: jax.Array) -> Verdict:

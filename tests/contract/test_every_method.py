@@ -67,6 +67,24 @@ def test_block_verification_keeps_it_too(drafter):
     assert chi_square(counted(texts(out)), expected) > P_VALUE
 
 
+APART = [  # traversal judges trees whose nodes were drawn apart
+    name
+    for name in LOSSLESS
+    if made(name).drafter.spec.trees and not made(name).drafter.spec.shared
+]
+
+
+@pytest.mark.parametrize(
+    "drafter",
+    [pytest.param(n, marks=() if n == "neural_tree" else pytest.mark.slow) for n in APART],
+)
+def test_traversal_verification_keeps_it_too(drafter):
+    expected = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
+    whole = made(drafter, temperature=1.0, rule="traversal")
+    out = run(MODELS, PARAMS, whole, [SOURCE] * ROWS, LENGTH, seed=7)
+    assert chi_square(counted(texts(out)), expected) > P_VALUE
+
+
 @pytest.mark.parametrize("drafter", LOSSLESS)
 def test_greedy_outputs_are_the_targets_own(drafter):
     alone = run(MODELS, PARAMS, Strategy(), PROMPTS, 12)

@@ -72,7 +72,9 @@ def test_trees_that_no_heads_fill_are_refused(widths, count, said):
 
 
 def test_rules_that_know_chains_only_are_refused():
-    with pytest.raises(ValueError, match="rule is 'typical'; drafts that are trees need lossless$"):
+    with pytest.raises(
+        ValueError, match="rule is 'typical'; drafts that are trees need lossless or traversal$"
+    ):
         strategy(drafter="medusa", widths=(2,), rule="typical", temperature=1.0)
 
 

@@ -40,7 +40,7 @@ def test_the_default_shapes_have_their_nodes(heat):
         assert drafter.spec.width == nodes and drafter.shape.levels <= DEEPEST
     assert strategies["likeliest_16"].drafter.spec.width == 16
     assert strategies["chain_5"].temperature == float(heat)
-    assert ("sampled" in strategies) == (heat != "0")
+    assert ("sampled" in strategies) == ("tree_16_traversal" in strategies) == (heat != "0")
 
 
 def test_shapes_follow_from_a_run(tmp_path):
@@ -89,6 +89,8 @@ def test_a_run_of_the_wide_tree_measures_what_the_next_one_takes(tmp_path):
     assert few["acceptance_by_rank"] is None  # of every round another tree
     assert entries["autoregressive"]["acceptance_by_rank"] is None
     assert wide["calls"]["drafter"] == 4 * wide["calls"]["target"]
-    assert wide["predicted"]["with_v"] is None and wide["time"]["drafter"] > 0
+    assert wide["time"]["drafter"] > 0
+    assert entries["wide"]["speedup_predicted"] == wide["predicted"]["with_v"] > 0
+    assert few["predicted"]["with_v"] > 0 and few["predicted"]["theorem_3_8"] is None
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert results["strategies"]["wide"]["acceptance_by_rank"] == wide["acceptance_by_rank"]

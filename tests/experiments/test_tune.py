@@ -19,20 +19,26 @@ from specjax.decoding.strategy import Strategy
 from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.matrix import Cascade
 from specjax.drafting.neural import Neural
+from specjax.drafting.neural_tree import NeuralTree
 from specjax.errors import UserError
 from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural, tune_config
 from specjax.experiments.config.file import read_config
+from specjax.experiments.config.templates import check_shape
 from specjax.experiments.decode import job as decode
+from specjax.experiments.decode.strategies import load_strategies
+from specjax.experiments.recipes.trees import deepened
 from specjax.experiments.tune import job as tune
 from specjax.experiments.tune.budget import Budget, OutOfTime
-from specjax.experiments.tune.predict import Probe, predicted_speedup
+from specjax.experiments.tune.predict import Predicted, Probe, beside, predicted_speedup
 from specjax.experiments.tune.rounds import by_width, judge
 from specjax.experiments.tune.space import round_sizes, space_of
+from specjax.experiments.tune.trees import Beside, end_loss, fastest_trees, timed_shapes, tree_spec
 from specjax.experiments.tune.trials import Search, Trial, drop_by_prediction, drop_worse
 from specjax.measuring.cost import Costs
 from specjax.metrics.quality.bleu import Bleu
 from specjax.metrics.traces import Rounds, by_position
 from specjax.theory.speculative import expected_tokens_by_position, improvement
+from specjax.theory.trees import Fastest, expected_tokens, fed, places, tree_improvement
 
 SECONDS = {0: 1.0, 1: 0.9, 2: 0.5, 3: 0.7, 4: 0.6, 5: 0.95}
 """By draft length, a token's on the scripted clock: length 2 is the best."""
@@ -64,10 +70,11 @@ def config_of(pair: Path, space=None, **changes) -> ConfigDict:
 class Clock:
     """Stands in for `decode.timed` and the prediction; remembers who decoded which example."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, predicted=None, stop_after=None):
+    def __init__(self, patch: pytest.MonkeyPatch, predicted=None, stop_after=None, trees=()):
         self.decoded: list[tuple[int, int]] = []
         self.predictions = 0
         self.stop_after = stop_after
+        self.trees = list(trees)
         self.predicted = predicted or {width: 1 / s for width, s in SECONDS.items()}
         patch.setattr(decode, "timed", self.timed)
         patch.setattr(tune, "predict", self.predict)
@@ -76,7 +83,7 @@ class Clock:
         budget.check()
         self.predictions += 1
         found = {c.name: self.predicted[c.strategy.drafter.spec.width] for c in space.candidates}
-        return found, Costs({"target": {1: 1.0}})
+        return Predicted(found, {}, self.trees)
 
     def timed(self, generator, batch, seed):
         if self.stop_after is not None and len(self.decoded) >= self.stop_after:
@@ -224,6 +231,26 @@ MISTAKES = {
     "another objective": ({}, {"objective": "bleu"}, "config.objective is 'bleu'; it must be one"),
     "no time": ({}, {"budget_seconds": 0.0}, "config.budget_seconds is 0; it must be a positive"),
     "no number": ({}, {"contenders": 0}, "config.contenders is 0; it must be an integer of at"),
+    "trees of many nodes": (
+        {},
+        {"tree_nodes": 999},
+        r"is 999; it must be 0 \(no trees\) or from 2",
+    ),
+    "trees by a price": (
+        {},
+        {"tree_nodes": 8, "objective": "swi"},
+        "is 8; it must be 0 .* no width",
+    ),
+    "trees beside a threshold": (
+        {"length": (1,), "confidence": (0.4,)},
+        {"tree_nodes": 8},
+        "beside no other field",
+    ),
+    "trees of another rule": (
+        {},
+        {"tree_nodes": 8, "strategy": "lenient"},
+        "drafts that are trees need",
+    ),
     "a negative loss": ({}, {"quality_loss": -1.0}, "config.quality_loss is -1.0; it must be a"),
 }
 
@@ -402,6 +429,111 @@ def test_a_drafter_that_never_helps_is_said_so(pair, tmp_path, monkeypatch, caps
     content = tune.run(config_of(pair, {"length": (2,)}), tmp_path)
     assert content["chosen"]["speedup"] == pytest.approx(0.8)
     assert "decode without a drafter" in capsys.readouterr().out
+
+
+# --- Trees beside chains --------------------------------------------------------------------------
+
+BRANCHED = Fastest((-1, -1, 0, 0, 1, 2), tokens=2.6, improvement=2.2)
+PRICES = Costs(
+    {
+        "target": {1: 2.0, 2: 2.2, 4: 2.6, 8: 3.4, 16: 5.0, 165: 40.0},
+        "drafter": {1: 0.2, 2: 0.3, 4: 0.5, 48: 3.0},
+    }
+)
+RANKS = [[0.6, 0.2, 0.1, 0.0], [0.6, 0.2, 0.0, 0.0], [0.6, 0.1, 0.0, 0.0], [0.5, 0.1, 0.0, 0.0]]
+
+
+def test_of_every_doubling_the_fastest_tree_that_branches_is_run():
+    lost = Beside(level=0.05, node=0.1, end=0.04)
+    found = fastest_trees(PRICES, RANKS, "drafter", 8, "target", lost)
+    assert {(len(tree.parents) - 1).bit_length() for tree in found} <= {1, 2, 3} and found
+    # The first call feeds two tokens of the text.
+    calls = np.array([0.3, 0.2, 0.3, 0.4, 0.5]) / 2.0 + 0.05
+    reading = [PRICES.milliseconds("target", n + 1) / 2.0 + 0.1 * n for n in range(9)]
+    for tree in found:
+        assert max(places(tree.parents)[1]) > 0
+        endless = expected_tokens(deepened(RANKS), tree.parents)
+        assert tree.tokens == pytest.approx(1 / (1 / endless + 0.04 * (1 - 1 / endless)))
+        speedup = tree_improvement(deepened(RANKS), tree.parents, calls, reading)
+        assert tree.improvement == pytest.approx(speedup * tree.tokens / endless)
+
+
+def test_what_the_wide_tree_lost_at_the_ends_of_texts_all_trees_lose():
+    assert Beside(end=end_loss(4.0, 3.2)).tokens(4.0) == pytest.approx(3.2)
+    assert Beside(end=end_loss(4.0, 3.2)).tokens(1.0) == 1.0
+    assert Beside(end=end_loss(4.0, 4.5)).tokens(5.0) == 5.0
+
+
+def test_the_probes_say_what_a_level_and_a_node_cost_beside_the_calls():
+    chain = Probe(Strategy(Neural(4)), rounds([3, 3], [4, 4], calls=8), speedup=1.0)
+    wide_tree = Strategy(NeuralTree((2, 1)))
+    ranks = {"rate": [[0.5, 0.5], [1.0, 0.0]]}
+    wide = Probe(wide_tree, rounds([3, 1], [4, 4], calls=4), speedup=0.4, by_rank=ranks)
+    found = beside(PRICES, chain, wide, "target")
+    level = (3.0 - (0.3 + 3 * 0.2) / 2.0 - 2.8 / 2.0) / 4
+    assert found.level == pytest.approx(level)
+    assert found.node == pytest.approx((2.0 / 0.4 - (0.3 + 0.3) / 2.0 - 1.4 - 2 * level) / 4)
+    assert found.end == pytest.approx((1 / 2 - 1 / 3) / (1 - 1 / 3))
+
+
+def test_trees_are_drafted_and_judged_as_the_chains_are():
+    chain = neural("small", 3, temperature=0.7, top_k=5, rule="block", reader="fitted")
+    assert tree_spec(chain, parents=(-1, -1)) == {
+        "drafter": "neural_tree", "parents": (-1, -1), "model": "small", "temperature": 0.7,
+        "top_k": 5, "rule": "traversal",
+    }  # fmt: skip
+
+
+def test_trees_of_all_sizes_can_be_priced():
+    for nodes in (2, 3, 8, 32, 128):
+        shapes = timed_shapes(nodes)
+        assert max(map(len, shapes)) >= nodes
+        assert max(fed(shapes[-1])) >= nodes // 2
+
+
+def test_a_tree_is_run_beside_chains_and_written_as_a_config(pair, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(SECONDS, 6, 0.4)
+    Clock(monkeypatch, trees=[BRANCHED])
+    config = config_of(pair, tree_nodes=8)
+    content = tune.run(config, tmp_path)
+    chosen = content["chosen"]
+    assert chosen["fields"] == {"parents": BRANCHED.parents} and chosen["flags"] == []
+    assert chosen["speedup"] == pytest.approx(2.5) and chosen["predicted"] == 2.2
+    # Two chains beside it: `contenders` are shared.
+    dropped = [line["dropped"] for line in content["table"]]
+    assert dropped.count("prediction") == 3 and len(dropped) == 6
+    printed = capsys.readouterr().out
+    assert "plain: tree of 6 nodes, 3 levels, 2.50 times as fast" in printed
+    written = read_config(str(tmp_path / "chosen.py"))
+    check_shape(written)
+    assert written.source_file == config.base.source_file
+    strategies = load_strategies(written)
+    assert strategies.keys() == {"autoregressive", "plain"}
+    assert strategies["plain"] == Strategy(NeuralTree(parents=BRANCHED.parents))
+    idle = Clock(monkeypatch)
+    again = tune.run(config, tmp_path)
+    assert not idle.decoded and not idle.predictions
+    assert json.loads(json.dumps(again["chosen"])) == json.loads(json.dumps(chosen))
+
+
+def test_the_dry_run_says_what_trees_follow_from(pair, capsys):
+    tune.plan(config_of(pair, tree_nodes=16))
+    printed = capsys.readouterr().out
+    assert "a tree of widths (4, 4, 3, 2): shapes of at most 16 nodes follow" in printed
+    assert "at most 4 run" in printed
+
+
+@pytest.mark.slow
+def test_trees_are_searched_on_real_decodes(pair, tmp_path):
+    config = config_of(pair, {"length": (1, 2)}, margin=1.0, tree_nodes=4, strategy="sampled")
+    content = tune.run(config, tmp_path)
+    assert content["status"] == "finished"
+    search = content["search"]
+    assert search["acceptance"]["tried"][0][0] > 0
+    assert search["costs"]["T=0.7, top-k 5"]["target"]["step_ms"].keys() >= {"1", "4", "8", "165"}
+    assert search["trees"], "a pair this small has trees that branch"
+    for name in search["trees"]:
+        assert search["trials"][name]["predicted"] > 0 and search["trials"][name]["seconds"]
 
 
 # --- Searches on real decodes ---------------------------------------------------------------------

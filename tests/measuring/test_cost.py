@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from specjax.drafting.copying import PromptLookup
 from specjax.drafting.early_exit import EarlyExit
 from specjax.drafting.matrix import Cascade
 from specjax.drafting.neural import Neural
+from specjax.drafting.neural_tree import NeuralTree
 from specjax.drafting.nothing import Nothing
 from specjax.measuring.cost import (
     TRIALS,
@@ -25,8 +27,10 @@ from specjax.measuring.cost import (
     needed,
     standardized_walltime_improvement,
 )
+from specjax.measuring.walltime import predicted
 from specjax.readers.whole import Whole
 from specjax.theory.speculative import walltime_improvement
+from specjax.theory.trees import tree_improvement
 from specjax.writing import replacing, write_json
 
 STATS = Statistics(
@@ -94,6 +98,31 @@ def test_a_whole_cascade_precedes_the_target_call_of_any_width():
     assert made.spec.calls == whole
     assert before == {1: (), 2: (Call("small", 2, 1),), 4: whole, width + 1: whole}
     assert {call.tokens for call in calls if call.model == "base"} == {1, 4, 7}
+
+
+TREE_COSTS = Costs({"target": {1: 2.0, 9: 4.0}, "drafter": {1: 0.2, 2: 0.3, 4: 0.7}})
+TREE = NeuralTree((4, 1))  # four children of the pending token, a child of each
+
+
+def test_every_level_of_a_tree_is_measured_as_wide_as_it_is_fed():
+    calls = needed([Strategy(TREE)], "target", {8})
+    levels = (Call("drafter", 2, 1), Call("drafter", 4, 4))
+    assert calls[Call("target", 9, 9)] == levels
+    assert set(levels) <= calls.keys()
+
+
+def test_a_tree_is_predicted_from_its_levels_and_the_reading_of_all_nodes():
+    """By hand: 3 tokens a round; levels of 0.3 and 0.7 ms; nine tokens read in 4 ms."""
+    stats = dataclasses.replace(STATS, calls={"target": 10, "drafter": 20}, widths={8: 10})
+    decoder = SimpleNamespace(drafter=TREE, reader=TREE.reader, target="target")
+    found = predicted(TREE_COSTS, stats, decoder, measured=1.0)
+    assert found["with_v"] == pytest.approx(3 / (0.15 + 0.35 + 2.0))
+    assert found["error_percent"] == pytest.approx(20.0)
+    assert found["theorem_3_8"] is None  # of chains
+    # The closed form with the acceptance that gives as many tokens.
+    table = [[0.5, 0.25, 0.125, 0.125], [1.0, 0.0, 0.0, 0.0]]
+    closed = tree_improvement(table, TREE.spec.parents, [0.15, 0.1, 0.2, 0.3, 0.35], 2.0)
+    assert found["with_v"] == pytest.approx(closed)
 
 
 def test_an_early_exit_is_timed_by_the_layers_that_run():

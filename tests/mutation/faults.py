@@ -311,6 +311,13 @@ FAULTS = (
         "tests/theory/test_trees.py",
     ),
     Fault(
+        "a branch that fell leaves its node too likely to stand",
+        "verification/traversal.py",
+        "jnp.where(moves, total + (1.0 - weight), 1.0)",
+        "jnp.where(moves, total + 0.9 * (1.0 - weight), 1.0)",
+        "tests/verification/test_traversal.py",
+    ),
+    Fault(
         "siblings of a tree see each other",
         "models/layers.py",
         "    among = jnp.take_along_axis(visible, place[:, None], axis=2)\n",

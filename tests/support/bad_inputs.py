@@ -121,7 +121,13 @@ INTEGERS: dict[str, dict[str, int]] = {
     },
     "ngram": {"successors": 1, "heldout": 1, "examples": 0, "seed": 0},
     "tokenizer": {"vocab_size": 16, "heldout": 1, "examples": 0, "seed": 0},
-    "tune": {"probe_examples": 1, "contenders": 1, "first_examples": 1, "quality_examples": 1},
+    "tune": {
+        "tree_nodes": 0,
+        "probe_examples": 1,
+        "contenders": 1,
+        "first_examples": 1,
+        "quality_examples": 1,
+    },
     "select": {"hidden": 1, "seed": 0, "fit.epochs": 1, "fit.batch_size": 1},
     "select_curve": {"seeds": 1},
     "select_data": {

@@ -9,7 +9,15 @@ import pytest
 
 from specjax.core.tree import by_level, regular
 from specjax.theory import speculative
-from specjax.theory.trees import best, expected_tokens, fastest, places, tree_improvement
+from specjax.theory.trees import (
+    best,
+    expected_tokens,
+    fastest,
+    fastest_by_size,
+    fed,
+    places,
+    tree_improvement,
+)
 
 FALLING = np.array([[0.5, 0.2, 0.1], [0.6, 0.15, 0.05], [0.3, 0.3, 0.2]])
 ODD = np.array([[0.2, 0.6, 0.1], [0.0, 0.5, 0.4], [0.9, 0.0, 0.1]])  # later ranks stand more often
@@ -113,6 +121,28 @@ def test_where_nothing_pays_nothing_is_drafted():
     assert len(fastest(FALLING, 5, 0.0, 1.0).parents) == 5
 
 
+def test_a_level_costs_by_the_nodes_that_it_feeds():
+    parents = (-1, -1, 0, 1, 2, 3, 3)  # levels of 2, 2 and 3 nodes; two are fed twice
+    cost = [0.1, 0.2, 0.4]
+    expected = expected_tokens(FALLING, parents) / (0.1 + 0.4 + 0.4 + 1.5)
+    assert fed(parents) == (0, 2, 2)
+    assert tree_improvement(FALLING, parents, cost, 1.5) == pytest.approx(expected)
+    assert fed(()) == ()
+
+
+def test_of_every_number_of_nodes_there_is_a_fastest_tree():
+    verification = 1.0 + 0.15 * np.arange(6)
+    found = fastest_by_size(FALLING, 5, 0.1, verification)
+    assert [len(tree.parents) for tree in found] == list(range(6))
+    for tree in found[1:]:
+        improvements = [
+            tree_improvement(FALLING, parents, 0.1, verification)
+            for parents in all_trees(len(tree.parents), 3, 3)
+        ]
+        assert tree.improvement == pytest.approx(max(improvements))
+    assert max(found, key=lambda tree: tree.improvement) == fastest(FALLING, 5, 0.1, verification)
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
@@ -122,6 +152,7 @@ def test_where_nothing_pays_nothing_is_drafted():
         (lambda: expected_tokens([[0.5]], (-1, 1)), "has 1 for node 1; it must be from -1 to 0"),
         (lambda: expected_tokens([[0.5]], (-1, 0)), "has 2 levels .* known of 1 and 1"),
         (lambda: fastest(FALLING, 5, 0.1, [1.0, 1.1]), "known of 1 nodes; it must be of 5"),
+        (lambda: fastest(FALLING, 5, [0.1], 1.0), "cost is known of 0 nodes that are fed; it must"),
     ],
 )
 def test_impossible_arguments_are_refused(call, said):

@@ -273,13 +273,14 @@ def tune_config(
     """A search for the best setting of a strategy of a decode config, or of a file's.
 
     The space gives values by field of the strategy; empty: its draft length and, where it has one,
-    its confidence stop.
+    its confidence stop. Beside draft lengths the shapes of trees may be searched (`tree_nodes`).
     """
     config = ConfigDict()
     config.experiment = "tune"
     config.base = read_config(base) if isinstance(base, str) else base
     config.strategy = ""  # of the base; empty: the first with a neural drafter
     config.space = ConfigDict({field: tuple(values) for field, values in space.items()})
+    config.tree_nodes = 0  # most nodes of trees that are searched beside chains; 0: no trees
     config.objective = "time"  # or "swi": the price of all calls, for all candidates
     config.budget_seconds = 300.0  # of the whole search, loading and compiling included
     config.probe_examples = 32  # decoded to predict candidates of all draft lengths

@@ -253,7 +253,7 @@ def warm_up(job: Job, batch: Batch, bar: tqdm) -> dict[str, float]:
 
     Returns the seconds that compiling each took, others beside it.
     """
-    keys = job.generators[BASELINE].keys(batch, job.config.seed)
+    keys = next(iter(job.generators.values())).keys(batch, job.config.seed)  # alike for all
     told = {name: guide.told(0, batch) for name, guide in job.guides.items()}
     compilers = {
         name: functools.partial(generator.compile, batch, keys, **told[name])

@@ -15,6 +15,9 @@ from specjax.theory.trees import best
 WIDE = "wide"
 """The strategy that measures acceptance, and the word behind the colon that asks for it."""
 
+WIDTHS = (4, 4, 3, 2)
+"""Its children, level by level."""
+
 SIZES = (4, 8, 16, 32)
 """Nodes."""
 
@@ -29,13 +32,18 @@ def chains(heat: float) -> dict[str, Any]:
 
 def wide(heat: float) -> dict[str, Any]:
     """A tree wide enough for the best ones to be found in it."""
-    return {WIDE: tree(heat, widths=(4, 4, 3, 2))}
+    return {WIDE: tree(heat, widths=WIDTHS)}
 
 
 def best_trees(heat: float, acceptance: Any) -> dict[str, Any]:
-    """The best trees of some sizes by acceptance [D, W], and as many of the likeliest nodes."""
+    """The best trees of some sizes by acceptance [D, W], and as many of the likeliest nodes.
+
+    Where tokens are drawn, one of them judged from its leaves on as well.
+    """
     table = deepened(acceptance)
+    leaves_first = {"tree_16_traversal": tree(heat, parents=best(table, 16), rule="traversal")}
     return {
+        **(leaves_first if heat else {}),
         **{f"tree_{nodes}": tree(heat, parents=best(table, nodes)) for nodes in SIZES},
         **{
             f"likeliest_{nodes}": tree(heat, widths=(4, 3, 2, 1, 1), nodes=nodes)

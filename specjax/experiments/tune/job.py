@@ -1,4 +1,4 @@
-"""The tune experiment: draft length and thresholds of a strategy for a pair and a data set.
+"""The tune experiment: draft length, thresholds and trees of a strategy for a pair and a data set.
 
 The closed form predicts every candidate, successive halving runs the best of them, within a budget
 of seconds. By the price of calls instead of time, it runs all.
@@ -15,12 +15,14 @@ from ml_collections import ConfigDict
 from specjax.errors import UserError
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.records import Job
+from specjax.experiments.recipes.trees import WIDTHS
 from specjax.experiments.tune import report as tune_report
 from specjax.experiments.tune.budget import Budget, OutOfTime
-from specjax.experiments.tune.predict import predict
+from specjax.experiments.tune.predict import predict, timed_strategies
 from specjax.experiments.tune.rounds import by_width, halve
-from specjax.experiments.tune.space import Space, round_sizes, space_of
+from specjax.experiments.tune.space import Candidate, Space, round_sizes, space_of
 from specjax.experiments.tune.trials import TIME, Search, Trial, conclude, drop_by_prediction
+from specjax.experiments.tune.winner import write_config
 from specjax.measuring.cost import doubling, needed
 from specjax.metrics.metric import metric_of
 from specjax.reporting.table import aligned
@@ -40,6 +42,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     space = space_of(config)
     workdir.mkdir(parents=True, exist_ok=True)
     search, finished = tune_report.resumed(workdir, config) or (fresh(config, space), False)
+    space = space.with_trees(search.shapes)
     status = tune_report.FINISHED
     if not finished:
         budget = Budget(config.budget_seconds, search.seconds)
@@ -48,9 +51,12 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
         except OutOfTime:
             status = tune_report.OUT_OF_TIME
         search.seconds = budget.spent
+        space = space.with_trees(search.shapes)
     chosen = conclude(search, config.quality_loss if space.judged else None)
     content = tune_report.write(workdir, config, space, search, status, chosen)
     tune_report.show(config, space, content)
+    if chosen is not None:
+        print(f"config of it: {write_config(workdir, space, space.candidate(chosen))}")
     print(f"results in {workdir}")
     return content
 
@@ -81,10 +87,14 @@ def work(config: ConfigDict, space: Space, search: Search, budget: Budget, workd
     batches = by_width(job.batches())
     if config.objective == TIME and not search.predicted:
         few = batches[: -(-config.probe_examples // job.config.batch_size)]
-        predictions, costs = predict(job, space, few, budget)
-        for name, speedup in predictions.items():
+        found = predict(job, space, few, budget)
+        for name, speedup in found.speedups.items():
             search.trials[name].predicted = speedup
-        search.costs = costs
+        search.costs, search.acceptance = found.costs, found.acceptance
+        search.add_trees(found.trees)
+        if found.trees:
+            space = space.with_trees(search.shapes)
+            job = decode.prepare(space.decode, job.models)
         drop_by_prediction(groups(space, search), config.margin, most_of_a_group(config, space))
         save()
     print(f"{len(search.alive)} of {len(search.trials)} candidates are run")
@@ -108,8 +118,12 @@ def groups(space: Space, search: Search) -> list[list[Trial]]:
     """Trials that the prediction may choose among.
 
     Where outputs change, a fast setting may be too bad to be chosen: only draft lengths compete.
+    Trees and chains are predicted from other decodes: the best of both are run.
     """
-    key = (lambda candidate: candidate.others) if space.judged else (lambda candidate: "")
+
+    def key(candidate: Candidate) -> str:
+        return candidate.others if space.judged else str(candidate.found)
+
     ordered = sorted(space.candidates, key=key)
     return [
         [search.trials[candidate.name] for candidate in group]
@@ -119,7 +133,7 @@ def groups(space: Space, search: Search) -> list[list[Trial]]:
 
 def most_of_a_group(config: ConfigDict, space: Space) -> int:
     """How many of a group are run: all groups together have `contenders`, each at least one."""
-    return max(1, config.contenders // len(space.probes)) if space.judged else config.contenders
+    return max(1, config.contenders // space.groups)
 
 
 def plan(config: ConfigDict) -> None:
@@ -136,8 +150,8 @@ def plan(config: ConfigDict) -> None:
     most = len(space.candidates)
     if config.objective == TIME:
         plan_prediction(config, space)
-        groups = len(space.probes) if space.judged else 1
-        most = min(most, most_of_a_group(config, space) * groups)
+        each, trees = most_of_a_group(config, space), int(space.tree_nodes > 0)
+        most = min(most, each * (space.groups - trees)) + each * trees
     available = space.decode.examples or "all"
     sizes = round_sizes(space.first_examples(config), space.decode.examples or 10**9, most)
     print(f"at most {most} run, in rounds of {', '.join(map(str, sizes))} examples of {available}")
@@ -151,7 +165,9 @@ def plan_prediction(config: ConfigDict, space: Space) -> None:
     print(f"first {config.probe_examples} examples decoded for acceptance with:")
     for candidate in space.probes.values():
         print(f"  {candidate.label}")
-    strategies = [candidate.strategy for candidate in space.candidates]
+    if space.tree_nodes:
+        print(f"  a tree of widths {WIDTHS}: shapes of at most {space.tree_nodes} nodes follow")
+    strategies = list(timed_strategies(space).values())
     widths = {width for candidate in strategies for width in candidate.target_widths}
     calls = doubling(needed(strategies, TARGET, widths))
     for model, own in itertools.groupby(calls, key=lambda call: call.model):

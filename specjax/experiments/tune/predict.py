@@ -9,15 +9,26 @@ import numpy as np
 
 from specjax.core.calls import parts
 from specjax.data.batching import Batch
-from specjax.decoding.strategy import Strategy
+from specjax.decoding.strategy import Strategy, from_config
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.records import Job
 from specjax.experiments.decode.results import cost_entries, loop_seconds_per_token
 from specjax.experiments.tune.budget import Budget
-from specjax.experiments.tune.space import Candidate, Space
+from specjax.experiments.tune.space import Space
+from specjax.experiments.tune.trees import (
+    WIDE,
+    Beside,
+    end_loss,
+    fastest_trees,
+    timed_shapes,
+    tree_spec,
+    wide_spec,
+)
 from specjax.measuring.cost import Costs
 from specjax.metrics.traces import Rounds, rounds_of
+from specjax.metrics.trees import by_rank
 from specjax.theory.speculative import improvement
+from specjax.theory.trees import Fastest, expected_tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,12 +38,21 @@ class Probe:
     strategy: Strategy
     rounds: Rounds
     speedup: float  # of the decode loop, over the target alone
+    by_rank: dict[str, Any] | None = None  # acceptance of a tree
 
 
-def predict(
-    job: Job, space: Space, batches: list[Batch], budget: Budget
-) -> tuple[dict[str, float], dict[str, Any]]:
-    """Predicted speedup of every candidate by its name, and the call costs they rest on.
+@dataclasses.dataclass(frozen=True)
+class Predicted:
+    """What a search begins with."""
+
+    speedups: dict[str, float]  # by name of the candidate
+    costs: dict[str, Any]  # of the calls they rest on
+    trees: list[Fastest] = dataclasses.field(default_factory=list)  # to be run beside them
+    acceptance: dict[str, Any] | None = None  # by depth and rank, of the wide tree
+
+
+def predict(job: Job, space: Space, batches: list[Batch], budget: Budget) -> Predicted:
+    """The speedup of every candidate, and the fastest trees where they are searched.
 
     Candidates that differ in draft length share one decode of `batches`, with the longest.
 
@@ -42,9 +62,13 @@ def predict(
     probes = {}
     for others, candidate in space.probes.items():
         budget.check()
-        probes[others] = probe(job, space, candidate, batches)
+        probes[others] = probe(job, space, candidate.name, batches)
+    wide = None
+    if space.tree_nodes:
+        budget.check()
+        wide = probe(job, space, WIDE, batches)
     budget.check()
-    drafting = dataclasses.replace(job, strategies={c.name: c.strategy for c in space.candidates})
+    drafting = dataclasses.replace(job, strategies=timed_strategies(space))
     calls = decode.call_times(drafting, batches, sparse=True)
     costs = {settings: times.costs() for settings, times in calls.items()}
     target = job.generators[space.baseline].decoder.target
@@ -57,20 +81,54 @@ def predict(
         )
         for candidate in space.candidates
     }
-    return speedups, cost_entries(costs, target)
+    found = Predicted(speedups, cost_entries(costs, target))
+    if wide is None:
+        return found
+    own, (chain,) = costs[wide.strategy.settings], probes.values()
+    known = beside(own, chain, wide, target)
+    model, table = wide.strategy.drafter.model, wide.by_rank["rate"]
+    trees = fastest_trees(own, table, model, space.tree_nodes, target, known)
+    return dataclasses.replace(found, trees=trees, acceptance=wide.by_rank)
 
 
-def probe(job: Job, space: Space, candidate: Candidate, batches: list[Batch]) -> Probe:
-    """Decodes batches once by a candidate, and by the target alone."""
+def beside(costs: Costs, chain: Probe, wide: Probe, target: str) -> Beside:
+    """What the probes say of every tree.
+
+    Each call of a chain's draft and each level of a tree leave as much unexplained; what is beyond
+    that in the wide tree is shared out by its nodes.
+    """
+    spec = wide.strategy.drafter.spec
+    level = unexplained(costs, chain, target) / drafts(chain.rounds, chain.strategy)
+    more = max(unexplained(costs, wide, target) - len(spec.calls) * level, 0.0)
+    expected = expected_tokens(wide.by_rank["rate"], spec.parents)
+    end = end_loss(expected, tokens_per_round(wide.rounds, wide.strategy))
+    return Beside(level, more / spec.width, end)
+
+
+def timed_strategies(space: Space) -> dict[str, Strategy]:
+    """Those whose calls are timed: the candidates, and what trees of any shape are priced by."""
+    timed = {candidate.name: candidate.strategy for candidate in space.candidates}
+    if space.tree_nodes:
+        timed[WIDE] = from_config(WIDE, wide_spec(space.spec))
+        for parents in timed_shapes(space.tree_nodes):
+            name = f"{len(parents)} nodes"
+            timed[name] = from_config(name, tree_spec(space.spec, parents=parents))
+    return timed
+
+
+def probe(job: Job, space: Space, name: str, batches: list[Batch]) -> Probe:
+    """Decodes batches once by a strategy of the space, and by the target alone."""
     config = job.config.copy_and_resolve_references()
     config.repeats = 1
-    generators = {name: job.generators[name] for name in (space.baseline, candidate.name)}
+    generators = {each: job.generators[each] for each in (space.baseline, name)}
     measured = decode.measure(
         dataclasses.replace(job, config=config, generators=generators), batches
     )
-    alone, own = (loop_seconds_per_token(measured[name]) for name in generators)
-    rounds = rounds_of(measured[candidate.name].traces)
-    return Probe(candidate.strategy, rounds, alone / own)
+    alone, own = (loop_seconds_per_token(measured[each]) for each in generators)
+    strategy, traces = job.strategies[name], measured[name].traces
+    parents = strategy.drafter.spec.parents
+    table = by_rank(traces, parents) if parents else None
+    return Probe(strategy, rounds_of(traces), alone / own, table)
 
 
 def predicted_speedup(costs: Costs, probe: Probe, strategy: Strategy, target: str) -> float:
@@ -80,12 +138,17 @@ def predicted_speedup(costs: Costs, probe: Probe, strategy: Strategy, target: st
     unexplained of the probe's measured speedup.
     """
     rounds = probe.rounds
-    measured = tokens_per_round(rounds, probe.strategy) / probe.speedup
-    unexplained = max(measured - sum(call_steps(costs, probe, probe.strategy, target)), 0.0)
-    own_work = unexplained * drafts(rounds, strategy) / drafts(rounds, probe.strategy)
+    share = drafts(rounds, strategy) / drafts(rounds, probe.strategy)
+    own_work = unexplained(costs, probe, target) * share
     drafting, verification = call_steps(costs, probe, strategy, target)
     tokens = tokens_per_round(rounds, strategy)
     return float(improvement(tokens, drafting + own_work, verification))
+
+
+def unexplained(costs: Costs, probe: Probe, target: str) -> float:
+    """Target steps of a round of the probe that no call takes."""
+    measured = tokens_per_round(probe.rounds, probe.strategy) / probe.speedup
+    return max(measured - sum(call_steps(costs, probe, probe.strategy, target)), 0.0)
 
 
 def tokens_per_round(rounds: Rounds, strategy: Strategy) -> float:

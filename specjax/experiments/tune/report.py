@@ -1,4 +1,7 @@
-"""What a search leaves: tune.json, a table of all it tried, and the flags to set."""
+"""What a search leaves: tune.json, a table of all it tried, and the flags to set.
+
+`winner.py` writes the config of what it chose.
+"""
 
 from __future__ import annotations
 
@@ -64,9 +67,16 @@ def resumed(workdir: Path, config: ConfigDict) -> tuple[Search, bool] | None:
 
 def chosen_entry(space: Space, search: Search, name: str) -> dict[str, Any]:
     """The chosen setting and how to set it."""
-    trial = search.trials[name]
-    set_by, missing = flags(space, trial.fields)
-    return {**line(search, trial), "flags": set_by, "not_in_config": missing}
+    trial, candidate = search.trials[name], space.candidate(name)
+    # No flag makes a chain of a strategy a tree.
+    set_by, missing = ([], {}) if candidate.found else flags(space, trial.fields)
+    return {
+        **line(search, trial),
+        "label": candidate.label,
+        "spec": dict(candidate.spec),
+        "flags": set_by,
+        "not_in_config": missing,
+    }
 
 
 def line(search: Search, trial: Trial) -> dict[str, Any]:
@@ -134,8 +144,8 @@ def chosen_words(space: Space, chosen: dict[str, Any] | None) -> str:
     """What was chosen, how good it is, and the flags that set it."""
     if chosen is None:
         return f"{space.strategy}: no candidate can be chosen"
-    fields = ", ".join(f"{field} {value}" for field, value in chosen["fields"].items())
-    words = [f"{space.strategy}: {fields}, {worth(chosen)}", *map(shlex.quote, chosen["flags"])]
+    said = f"{space.strategy}: {chosen['label']}, {worth(chosen)}"
+    words = [said, *map(shlex.quote, chosen["flags"])]
     if chosen["not_in_config"]:
         missing = ", ".join(f"{f}={value}" for f, value in chosen["not_in_config"].items())
         words.append(f"no flag can set what the config does not spell; add to it: {missing}")

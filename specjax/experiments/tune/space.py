@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -21,6 +21,7 @@ from specjax.experiments.config.fields import (
 )
 from specjax.experiments.decode.strategies import BASELINE, check_models
 from specjax.experiments.sweep.grid import base_config, check_count
+from specjax.experiments.tune.trees import WIDE, check_trees, label, tree_spec, wide_spec
 from specjax.experiments.tune.trials import OBJECTIVES
 
 CANDIDATES: dict[str, tuple[Any, ...]] = {
@@ -36,7 +37,13 @@ LENGTH = "length"
 """The field whose shorter values are predicted from a decode with its longest."""
 
 _ALONE = "alone"  # in the decode config: the target alone under the sampling of the candidates
-_AT_LEAST = {"probe_examples": 1, "first_examples": 1, "contenders": 1, "quality_examples": 1}
+_AT_LEAST = {
+    "tree_nodes": 0,
+    "probe_examples": 1,
+    "first_examples": 1,
+    "contenders": 1,
+    "quality_examples": 1,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,10 +52,14 @@ class Candidate:
 
     name: str  # of its strategy in the decode config of the search
     fields: Mapping[str, Any]
+    spec: Mapping[str, Any]  # the whole strategy
     strategy: Strategy
+    found: bool = False  # by the search: a tree beside the chains of the space
 
     @property
     def label(self) -> str:
+        if self.found:
+            return label(self.fields["parents"])
         return ", ".join(f"{field} {value}" for field, value in self.fields.items())
 
     @property
@@ -70,6 +81,39 @@ class Space:
     candidates: tuple[Candidate, ...]
     decode: ConfigDict  # the base with the candidates, and the target alone, as its strategies
     baseline: str  # which of those is the target alone under the same sampling
+    tree_nodes: int = 0  # most nodes of trees that are searched beside them; 0: no trees
+
+    @property
+    def alone(self) -> tuple[str, ...]:
+        """The strategies that draft nothing."""
+        return tuple(dict.fromkeys((BASELINE, self.baseline)))
+
+    def candidate(self, name: str) -> Candidate:
+        return next(candidate for candidate in self.candidates if candidate.name == name)
+
+    def with_candidates(self, more: Sequence[Candidate]) -> Space:
+        """The space with these too."""
+        decode = self.decode.copy_and_resolve_references()
+        with decode.unlocked():
+            decode.strategies.update({candidate.name: candidate.spec for candidate in more})
+        return dataclasses.replace(self, candidates=(*self.candidates, *more), decode=decode)
+
+    def with_trees(self, shapes: Mapping[str, Sequence[int]]) -> Space:
+        """The space with trees of these parents by name, but for those that it has."""
+        known = {candidate.name for candidate in self.candidates}
+        more = []
+        for name in (name for name in shapes if name not in known):
+            fields = {"parents": tuple(shapes[name])}
+            spec = tree_spec(self.spec, **fields)
+            more.append(Candidate(name, fields, spec, from_config(name, spec), found=True))
+        return self.with_candidates(more)
+
+    @property
+    def groups(self) -> int:
+        """Numbers of candidates that the prediction chooses among apart."""
+        if self.judged:
+            return len(self.probes)
+        return 2 if self.tree_nodes else 1
 
     @property
     def judged(self) -> bool:
@@ -109,12 +153,18 @@ def space_of(config: ConfigDict) -> Space:
     spec = base.strategies[strategy].to_dict()
     values = values_of(config.space, spec)
     check_count("config.space", values)
+    check_trees(config.tree_nodes, config.objective, spec, tuple(values))
     settings = [
         dict(zip(values, combination, strict=True))
         for combination in itertools.product(*values.values())
     ]
     candidates = tuple(
-        Candidate(f"candidate_{index}", fields, candidate_strategy(strategy, spec, fields))
+        Candidate(
+            f"candidate_{index}",
+            fields,
+            {**spec, **fields},
+            candidate_strategy(strategy, spec, fields),
+        )
         for index, fields in enumerate(settings)
     )
     for candidate in candidates:
@@ -124,9 +174,12 @@ def space_of(config: ConfigDict) -> Space:
             raise UserError(f"config.space: {error}") from None
     baseline, alone = alone_under(spec)
     decode = base.copy_and_resolve_references()
-    specs = {candidate.name: spec | candidate.fields for candidate in candidates}
-    decode.strategies = ConfigDict({BASELINE: {"drafter": "none"}, baseline: alone, **specs})
-    return Space(strategy, spec, candidates, decode, baseline)
+    decode.strategies = ConfigDict({BASELINE: {"drafter": "none"}, baseline: alone})
+    if config.tree_nodes:
+        decode.strategies[WIDE] = ConfigDict(wide_spec(spec))
+        candidate_strategy(strategy, wide_spec(spec), {})
+    space = Space(strategy, spec, (), decode, baseline, config.tree_nodes)
+    return space.with_candidates(candidates)
 
 
 def check_tune_fields(config: ConfigDict) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from specjax.theory.trees import Fastest
 
 PREDICTION, END = "prediction", "end"
 """Stages at which a candidate drops out, beside `round 1`, `round 2`, ..."""
@@ -61,6 +63,20 @@ class Search:
     rounds: int = 0  # finished
     seconds: float = 0.0  # of this call and those before
     costs: dict[str, Any] = dataclasses.field(default_factory=dict)
+    acceptance: dict[str, Any] | None = None  # by depth and rank, where trees are searched
+    trees: list[str] = dataclasses.field(default_factory=list)  # trials that the search added
+
+    def add_trees(self, found: Iterable[Fastest]) -> None:
+        """Trials of trees, with their predicted speedups."""
+        for tree in found:
+            name = f"tree_{len(tree.parents)}"
+            self.trees.append(name)
+            self.trials[name] = Trial({"parents": tree.parents}, predicted=tree.improvement)
+
+    @property
+    def shapes(self) -> dict[str, Sequence[int]]:
+        """Parents of the nodes of each of them."""
+        return {name: self.trials[name].fields["parents"] for name in self.trees}
 
     @property
     def alive(self) -> dict[str, Trial]:
