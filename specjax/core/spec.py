@@ -22,8 +22,14 @@ class Spec:
     features: tuple[int, ...] = ()  # target layers whose states it wants to observe
     trees: bool = False  # its drafts have parents
     parents: tuple[int, ...] = ()  # of their nodes, where all drafts have the same
+    levels: int = 0  # most nodes on a path, where drafts are trees
     fed: tuple[str, ...] = ()  # models, beside the target, that are fed nodes (`Draft.slots`)
     columns: tuple[str, ...] = ()  # numbers that it logs, beside `STOP` and the runs of its calls
+
+    @property
+    def longest(self) -> int:
+        """Most drafted tokens that may stand."""
+        return self.levels or self.width
 
     @property
     def touched(self) -> int:
