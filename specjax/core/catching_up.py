@@ -9,6 +9,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from specjax.core import tree
 from specjax.core.context import Context
 from specjax.core.env import Bound
 from specjax.core.rows import append, window
@@ -58,12 +59,17 @@ def feed_drafted(
     context: Context,
     drafted: jax.Array,
     lag: int,
+    parents: jax.Array | None = None,
 ) -> tuple[jax.Array, Cache]:
-    """Feeds the last `lag` tokens and drafted ones [B, K]; returns logits [B, K + 1, V]."""
+    """Feeds the last `lag` tokens and drafted ones [B, K]; returns logits [B, K + 1, V].
+
+    With `parents` [B, K] these are a tree (`Draft.parents`), whose nodes the cache then holds in
+    their order.
+    """
     count = drafted.shape[1]
     whole = jnp.full_like(context.length, count)
     context = context.replace(tokens=append(context.tokens, context.length, drafted, whole))
-    output, _, cache = _feed_tail(model, cache, context, lag, count)
+    output, _, cache = _feed_tail(model, cache, context, lag, count, parents)
     return output.logits, cache
 
 
@@ -75,7 +81,12 @@ def last_hidden(model: Bound, cache: Cache, context: Context, lag: int) -> tuple
 
 
 def _feed_tail(
-    model: Bound, cache: Cache, context: Context, lag: int, more: int = 0
+    model: Bound,
+    cache: Cache,
+    context: Context,
+    lag: int,
+    more: int = 0,
+    parents: jax.Array | None = None,
 ) -> tuple[Output, jax.Array, Cache]:
     """The call behind them, on `more` tokens than are committed.
 
@@ -86,5 +97,9 @@ def _feed_tail(
     begin = jnp.minimum(jnp.maximum(context.length - lag, 0), cache.length)
     tokens = window(context.tokens, begin, lag + more)
     last = (context.length - 1 - begin)[:, None] + jnp.arange(more + 1)
-    output, cache = model.extend(tokens, cache.replace(length=begin), at=last)
+    how = {}
+    if parents is not None:
+        visible = tree.seen(tree.behind(parents, last[:, 0], lag - 1))
+        how = {"position": begin[:, None] + tree.depth(visible), "visible": visible}
+    output, cache = model.extend(tokens, cache.replace(length=begin), at=last, **how)
     return output, last, cache.replace(length=jnp.minimum(context.length, begin + lag) + more)

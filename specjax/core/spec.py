@@ -23,8 +23,14 @@ class Spec:
     trees: bool = False  # its drafts have parents
     shared: bool = False  # nodes of a tree that hang on different ones share draws
     parents: tuple[int, ...] = ()  # of their nodes, where all drafts have the same
+    levels: int = 0  # most nodes on a path, where drafts are trees
     fed: tuple[str, ...] = ()  # models, beside the target, that are fed nodes (`Draft.slots`)
     columns: tuple[str, ...] = ()  # numbers that it logs, beside `STOP` and the runs of its calls
+
+    @property
+    def longest(self) -> int:
+        """Most drafted tokens that may stand."""
+        return self.levels or self.width
 
     @property
     def touched(self) -> int:

@@ -6,6 +6,7 @@ the target is fed is the pending token and then the nodes: place 0 and places 1 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import jax
@@ -30,22 +31,52 @@ def depth(seen: jax.Array) -> jax.Array:
     return jnp.sum(seen, axis=-1, dtype=jnp.int32) - 1
 
 
+def behind(parents: jax.Array, text: jax.Array, most: int) -> jax.Array:
+    """Parents [B, most + K] where a tree of parents [B, K] hangs on the last of `text` [B] tokens.
+
+    These are a chain of at most `most`, fed before the nodes in the same call; parents are those of
+    all that is fed but the first. What lies beyond the nodes is a chain too.
+    """
+    place = jnp.arange(most + parents.shape[1])
+    node = place - text[:, None]
+    own = jnp.take_along_axis(parents, jnp.maximum(node, 0), axis=1, mode="clip")
+    is_node = (node >= 0) & (node < parents.shape[1])
+    return jnp.where(is_node, text[:, None] + own, place - 1)
+
+
+def places(parents: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Of every node its depth and its rank among siblings, both from 0 on.
+
+    Raises:
+      ValueError: where a node hangs on none before it, nor on -1.
+    """
+    depths: list[int] = []
+    ranks: list[int] = []
+    children: Counter[int] = Counter()
+    for node, parent in enumerate(parents):
+        if not -1 <= parent < node:
+            raise ValueError(
+                f"parents is {tuple(parents)}; node {node} must hang on one before it, or on -1"
+            )
+        depths.append(depths[parent] + 1 if parent >= 0 else 0)
+        ranks.append(children[parent])
+        children[parent] += 1
+    return tuple(depths), tuple(ranks)
+
+
 def regular(widths: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Parents, depths and ranks among siblings of a tree level by level.
 
     Every node of a level has the same number of children: `widths[0]` hang on the pending token,
-    `widths[1]` on each of these, ... Depths begin with 0.
+    `widths[1]` on each of these, ...
     """
-    parents, depths, ranks = [], [], []
-    level = [-1]
-    for deep, width in enumerate(widths):
+    parents: list[int] = []
+    level: Sequence[int] = (-1,)
+    for width in widths:
         first = len(parents)
-        for parent in level:
-            parents += [parent] * width
-            depths += [deep] * width
-            ranks += range(width)
-        level = list(range(first, len(parents)))
-    return tuple(parents), tuple(depths), tuple(ranks)
+        parents += [parent for parent in level for _ in range(width)]
+        level = range(first, len(parents))
+    return tuple(parents), *places(parents)
 
 
 def by_level(
@@ -59,8 +90,4 @@ def by_level(
         order += level
     number = {-1: -1} | {node: place for place, node in enumerate(order)}
     renumbered = tuple(number[parents[node]] for node in order)
-    depths: list[int] = []
-    for parent in renumbered:
-        depths.append(0 if parent < 0 else depths[parent] + 1)
-    ranks = tuple(place - renumbered.index(parent) for place, parent in enumerate(renumbered))
-    return renumbered, tuple(depths), ranks
+    return renumbered, *places(renumbered)

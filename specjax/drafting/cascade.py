@@ -17,8 +17,8 @@ from flax import struct
 
 from specjax.core.calls import Call, parts
 from specjax.core.catching_up import catch_up, catch_up_runs, feed_drafted
-from specjax.core.context import Context, fold
-from specjax.core.distribution import Categorical, OneHot, probability
+from specjax.core.context import Context, Options, fold
+from specjax.core.distribution import Categorical, Distribution, OneHot, probability
 from specjax.core.draft import Draft
 from specjax.core.drafter import CALLS, Drafter, Log, Memory, Outcome, calls_of, distinct
 from specjax.core.env import Env
@@ -26,7 +26,7 @@ from specjax.core.reading import Reading
 from specjax.core.rows import Caches, append, ends_text, rewind, until_eos, window
 from specjax.core.rule import NestableRule
 from specjax.core.spec import Spec
-from specjax.core.verdict import tested
+from specjax.core.verdict import Verdict, tested
 from specjax.models.base import PromptReading
 from specjax.sampling import Sampling
 from specjax.verification.lenient import SCORE
@@ -47,7 +47,8 @@ class Reviewed(Drafter):
     A draft is what stands and the model's own next token, drawn by the distribution that `rule`
     induces; at temperature 0 the model's argmax. Around `Nothing` it is one autoregressive step.
     `lag` tokens are fed before the inner draft; what else the model has not seen takes calls of its
-    own. The memory is that of `inner`, which observes its reviewer.
+    own. The memory is that of `inner`, which observes its reviewer. A tree is reviewed in one call,
+    as the target does, and handed on as the chain that stands.
     """
 
     model: str
@@ -61,12 +62,24 @@ class Reviewed(Drafter):
         if self.model in self.inner.spec.models:
             raise ValueError(f"{self.model!r} reviews its own drafts; a cascade names each once")
         _check_whole(self.inner)
+        if self.inner.spec.trees:
+            self._check_tree()
+
+    def _check_tree(self) -> None:
+        """The law that a lenient review of a tree lets through is not known."""
+        if not (self.rule.trees and self.rule.lossless):
+            raise ValueError(f"{self.rule} cannot review trees inside a cascade; it must be exact")
+        if self.inner.spec.fed:
+            raise ValueError(
+                f"{self.inner} feeds a model its nodes; a tree inside a cascade must be drafted"
+                " without a model"
+            )
 
     @property
     def spec(self) -> Spec:
         inner = self.inner.spec
         return Spec(
-            width=inner.width + 1,
+            width=inner.longest + 1,
             reach=max(inner.reach, inner.width + self.lag),
             calls=(*inner.calls, Call(self.model, inner.width + self.lag, inner.width + 1)),
             models=(self.model, *inner.models),
@@ -95,33 +108,61 @@ class Reviewed(Drafter):
         draft = draft.cut(inside.most, model.eos)
         runs = catch_up_runs(own, context, self.lag) + 1
         cache = catch_up(model, own, context, self.lag)
-        logits, cache = feed_drafted(model, cache, context, draft.tokens, self.lag)
+        logits, cache = feed_drafted(model, cache, context, draft.tokens, self.lag, draft.parents)
         reading, options = Reading(logits), context.options
         verdict = self.rule.judge(draft, reading, options, fold(keys, REVIEW))
+        if verdict.path is not None:
+            nodes = cache.replace(length=cache.length - draft.width)
+            cache = model.model.keep(nodes, verdict.path, verdict.accepted)
         length = jnp.minimum(verdict.count, until_eos(verdict.tokens, model.eos))
         length = jnp.where(context.active, length, 0)
         memory = self.inner.observe(memory, Outcome(
             draft, reading, verdict, length,
             jnp.minimum(verdict.accepted, length), tested(verdict.accepted, draft.length), context,
         ))  # fmt: skip
-        # Greedily every token was certain, whatever the rule let through.
-        distribution = OneHot(verdict.tokens)
-        if not options.sampling.greedy:
-            distribution = self.rule.distribution(draft, reading, options)
-        stands = jnp.arange(self.spec.width) < verdict.accepted[:, None]
-        writer = jnp.pad(draft.drafted_by, ((0, 0), (0, 1)))
-        reviewed = Draft.chain(
-            verdict.tokens,
-            length,
-            distribution,
-            drafted_by=jnp.where(stands, writer, len(self.inner.spec.writers)),
-            aux={SCORE: probability(logits, verdict.tokens)} if self.scored else None,
-        )
+        reviewed = self._handed_on(draft, reading, verdict, length, options)
         after = rewind(
             {**after, self.model: cache}, caches, context.length + length, context.active
         )
         log = log | calls_of({self.model: jnp.where(context.active, runs, 0)})
         return reviewed, after, memory, log
+
+    def _handed_on(
+        self,
+        draft: Draft,
+        reading: Reading,
+        verdict: Verdict,
+        length: jax.Array,
+        options: Options,
+    ) -> Draft:
+        """What stands and the model's own token, `length` [B] of them, as a chain."""
+        width = self.spec.width
+        tokens, writer = verdict.tokens[:, :width], draft.drafted_by
+        # Greedily every token was certain, whatever the rule let through.
+        distribution: Distribution = OneHot(tokens)
+        if not options.sampling.greedy:
+            distribution = self.rule.distribution(draft, reading, options)
+        if verdict.path is not None:
+            path = verdict.path[:, : width - 1]
+            writer = jnp.take_along_axis(writer, path, axis=1)
+            if not options.sampling.greedy:
+                distribution = _along(distribution, path, reading.logits.shape[-1])
+        stands = jnp.arange(width) < verdict.accepted[:, None]
+        writer = jnp.pad(writer, ((0, 0), (0, 1)))
+        return Draft.chain(
+            tokens,
+            length,
+            distribution,
+            drafted_by=jnp.where(stands, writer, len(self.inner.spec.writers)),
+            aux={SCORE: probability(reading.logits, tokens)} if self.scored else None,
+        )
+
+
+def _along(distribution: Distribution, path: jax.Array, vocabulary: int) -> Categorical:
+    """Of the tokens behind the pending one and behind the nodes of a path [B, D]: [B, D + 1, V]."""
+    places = jnp.pad(path + 1, ((0, 0), (1, 0)))
+    probs = distribution.categorical(vocabulary).probs
+    return Categorical(jnp.take_along_axis(probs, places[..., None], axis=1))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +174,8 @@ class Stage:
 
     def __post_init__(self) -> None:
         _check_whole(self.drafter)
+        if self.drafter.spec.trees:
+            raise ValueError(f"{self.drafter} drafts trees, which extend no draft")
 
 
 @struct.dataclass
@@ -309,7 +352,7 @@ def _open(p: _Progress, context: Context, stage: Stage) -> jax.Array:
 
 def _of_use(drafter: Drafter, most: jax.Array) -> jax.Array:
     """Tokens [B] that an inner drafter may draft."""
-    return jnp.minimum(most, drafter.spec.width)
+    return jnp.minimum(most, drafter.spec.longest)
 
 
 def _check_whole(drafter: Drafter) -> None:

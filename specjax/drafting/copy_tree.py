@@ -32,7 +32,8 @@ class CopyTree(PromptLookup):
 
     @property
     def spec(self) -> Spec:
-        return Spec(width=self.branches * self.length, writers=("copy",), trees=True)
+        nodes = self.branches * self.length
+        return Spec(width=nodes, writers=("copy",), trees=True, levels=self.length)
 
     @property
     def reader(self) -> Reader:

@@ -21,6 +21,8 @@ from specjax.core.registry import DRAFTERS
 from specjax.core.rows import Caches
 from specjax.core.spec import Spec
 from specjax.drafting.cascade import LAG, Horizontal, Reviewed, Stage
+from specjax.drafting.copy_tree import CopyTree
+from specjax.drafting.ngram_tree import NgramTree
 from specjax.drafting.nothing import Nothing
 from specjax.models.base import PromptReading
 from specjax.verification.lenient import Lenient
@@ -32,6 +34,8 @@ SAMPLED, GREEDY = REVIEWERS = ("sampled", "greedy")
 LAST = ("max_gram", "prompt_lookup", "bigram", "unigram")
 """Drafters without a model that may be the last of a cascade."""
 
+TREES = ("copy_tree", "ngram_tree")
+"""Others that may, which draft trees: for a model's review, alone."""
 
 EXAMPLE = {"drafters": ("drafter", "max_gram"), "matrix": ((2, 2), (0, 1))}
 
@@ -41,9 +45,10 @@ EXAMPLE = {"drafters": ("drafter", "max_gram"), "matrix": ((2, 2), (0, 1))}
 class Cascade(Drafter):
     """Drafters that review and extend each other's drafts, by a matrix K.
 
-    `drafters` names models from the largest to the smallest; the last may be one of `LAST`. Row 1
-    of `matrix` [n, n], upper triangular, is the target's, row i + 1 that of drafter i where it
-    reviews; entry j says how many tokens drafter j adds to that reviewer's draft.
+    `drafters` names models from the largest to the smallest; the last may be one of `LAST` or of
+    `TREES`. Row 1 of `matrix` [n, n], upper triangular, is the target's, row i + 1 that of drafter
+    i where it reviews; entry j says how many tokens drafter j adds to that reviewer's draft: of a
+    tree, how deep it is. `branches` hang on the tree's root, each a chain.
 
     Raises:
       ValueError: when drafters or matrix do not fit.
@@ -59,11 +64,14 @@ class Cascade(Drafter):
         None, bounds="(0, 1]", traced="lenience", help="l of inner reviews (1 / lambda); off: 1"
     )
     reviewers: str = fields.choice(REVIEWERS, SAMPLED, help="how inner reviewers choose")
+    branches: int = fields.integer(2, help="continuations of a last drafter that drafts trees")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_drafters(self.drafters)
         check_matrix(self.matrix, len(self.drafters))
+        if self.drafters[-1] in TREES:
+            check_tree(self)
         _ = self.combined  # a member that does not fit says so now
 
     @functools.cached_property
@@ -72,6 +80,8 @@ class Cascade(Drafter):
         return dataclasses.replace(self._stages(0), greedy=self.reviewers == GREEDY)
 
     def _stages(self, row: int) -> Drafter:
+        if self.drafters[-1] in TREES and self.matrix[row][-1]:
+            return self._tree(self.matrix[row][-1])
         stages, until = [], 0
         for column in range(row, len(self.drafters)):
             until += self.matrix[row][column]
@@ -87,15 +97,33 @@ class Cascade(Drafter):
         rule = lenient or SpeculativeSampling()
         return Reviewed(name, self._stages(column + 1), rule, self._lag(column))
 
+    def _tree(self, levels: int) -> Drafter:
+        if self.drafters[-1] == "copy_tree":
+            return CopyTree(levels, branches=self.branches)
+        return NgramTree((self.branches, *(1,) * (levels - 1)))
+
     def _lag(self, column: int) -> int:
         """With the tokens that later models add in the same row, as far as a catch-up feeds."""
-        models = [j for j in range(column + 1, len(self.drafters)) if self.drafters[j] not in LAST]
+        names = self.drafters
+        models = [j for j in range(column + 1, len(names)) if names[j] not in LAST + TREES]
         added = [sum(row[j] for j in models) for row in self.matrix[: column + 1] if row[column]]
         return min(LAG + max(added, default=0), CHUNK)
 
     @property
     def spec(self) -> Spec:
         return self.combined.spec
+
+    def check(self, env: Env) -> None:
+        """Refuses more branches than there are tokens to begin them.
+
+        Raises:
+          ValueError: saying how many there are.
+        """
+        tokens = env.target.vocab_size
+        if self.drafters[-1] == "ngram_tree" and self.branches > tokens:
+            raise ValueError(
+                f"branches is {self.branches}; it must be at most {tokens:,}, the vocabulary"
+            )
 
     def begin(self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array) -> Memory:
         return self.combined.begin(env, context, prompt, keys)
@@ -115,11 +143,11 @@ def check_drafters(drafters: tuple[str, ...]) -> None:
     Raises:
       ValueError: saying what they must be.
     """
-    early = [name for name in drafters[:-1] if name in LAST]
+    early = [name for name in drafters[:-1] if name in LAST + TREES]
     if not drafters or early or len(set(drafters)) < len(drafters):
         raise ValueError(
             f"drafters is {drafters}; it must name different models, the largest first, of which"
-            f" the last may be one of {', '.join(LAST)} instead"
+            f" the last may be one of {', '.join(LAST + TREES)} instead"
         )
 
 
@@ -139,3 +167,25 @@ def check_matrix(matrix: tuple[tuple[int, ...], ...], count: int) -> None:
         )
     if not any(matrix[0]):
         raise ValueError(f"matrix is {matrix}; its first row must have an entry above 0")
+
+
+def check_tree(cascade: Cascade) -> None:
+    """Refuses trees that no model reviews on their own, or not exactly.
+
+    Raises:
+      ValueError: saying what must be.
+    """
+    name, matrix = cascade.drafters[-1], cascade.matrix
+    mixed = [row for row in matrix if row[-1] and any(row[:-1])]
+    if matrix[0][-1] or mixed:
+        raise ValueError(
+            f"matrix is {matrix}; {name!r} drafts trees, so in the first row its entry must be 0,"
+            " and in another where it is not it must be the only one"
+        )
+    if cascade.lenience is not None:
+        raise ValueError(f"lenience is given; it must be off where {name!r} drafts trees")
+    if cascade.branches * max(row[-1] for row in matrix) > MOST_DRAFTED:
+        raise ValueError(
+            f"branches is {cascade.branches}; the tree of {name!r} must have at most"
+            f" {MOST_DRAFTED:,} nodes"
+        )

@@ -7,114 +7,36 @@ Cai et al. (2024) and Chen et al., "Sequoia" (2024) for trees of a fixed shape; 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.core import fields, tree
+from specjax.core import fields
 from specjax.core.calls import Call
 from specjax.core.catching_up import catch_up, feed_last
 from specjax.core.context import Context, fold
 from specjax.core.distribution import Distribution, OneHot, WithoutReplacement
 from specjax.core.draft import Draft
-from specjax.core.drafter import Drafter, Log, Memory, calls_of
+from specjax.core.drafter import Log, Memory, calls_of
 from specjax.core.env import Bound, Env
 from specjax.core.proposing import draw_in_order
-from specjax.core.reader import Reader
 from specjax.core.registry import DRAFTERS
 from specjax.core.rows import Caches
 from specjax.core.spec import Spec
+from specjax.drafting.shape import Shape, Shaped
 from specjax.models.base import Cache
-from specjax.readers.tree import Tree
 from specjax.sampling import Sampling, adjust
 
 LAG = 2
 """Tokens fed first: where a leaf stood the model has seen neither it nor the token behind it."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Shape:
-    """A tree that is known beforehand, its G nodes numbered level by level."""
-
-    parents: tuple[int, ...]
-    depths: tuple[int, ...]
-    ranks: tuple[int, ...]  # among siblings
-
-    @property
-    def size(self) -> int:
-        return len(self.parents)
-
-    @property
-    def most(self) -> int:
-        """Most children of a node."""
-        return max(self.ranks) + 1
-
-    @functools.cached_property
-    def inner(self) -> tuple[int, ...]:
-        """The nodes with children: those that the model is fed, in their order."""
-        return tuple(sorted(set(self.parents) - {-1}))
-
-    @functools.cached_property
-    def laws(self) -> tuple[int, ...]:
-        """Of each node the one it hangs on: 0 the pending token, then the inner nodes."""
-        number = {node: place for place, node in enumerate((-1, *self.inner))}
-        return tuple(number[parent] for parent in self.parents)
-
-    @property
-    def slots(self) -> tuple[int, ...]:
-        """Of each node its place among those that are fed, -1 for none."""
-        number = {node: place for place, node in enumerate(self.inner)}
-        return tuple(number.get(node, -1) for node in range(self.size))
-
-    def level(self, depth: int) -> range:
-        """The nodes of a level."""
-        first = self.depths.index(depth)
-        return range(first, first + self.depths.count(depth))
-
-    def fed(self, depth: int) -> tuple[int, ...]:
-        """Of them those with children."""
-        return tuple(node for node in self.inner if self.depths[node] == depth)
-
-    @property
-    def levels(self) -> int:
-        return self.depths[-1] + 1
-
-    @functools.cached_property
-    def seen(self) -> np.ndarray:
-        """Whether [G, G] a node is the other or hangs on it."""
-        seen = np.eye(self.size, dtype=bool)
-        for node, parent in enumerate(self.parents):
-            if parent >= 0:
-                seen[node] |= seen[parent]
-        return seen
-
-
-@functools.lru_cache
-def shape_of(widths: tuple[int, ...], parents: tuple[int, ...]) -> Shape:
-    """The tree of so many children per node and level, or of these parents."""
-    return Shape(*(tree.regular(widths) if widths else tree.by_level(parents)))
-
-
 @DRAFTERS.register("neural_tree", example={"widths": (2, 2)})
 @dataclasses.dataclass(frozen=True)
-class NeuralTree(Drafter):
+class NeuralTree(Shaped):
     """A tree of a small model's tokens, of a fixed shape or of its likeliest nodes."""
 
-    widths: tuple[int, ...] = fields.listing(
-        "a list of integers of at least 1",
-        fields.is_positive,
-        (),
-        help="children of every node, level by level; or give `parents`",
-    )
-    parents: tuple[int, ...] = fields.listing(
-        "a list of integers of at least -1",
-        lambda x: isinstance(x, int) and not isinstance(x, bool) and x >= -1,
-        (),
-        help="the node that each node hangs on, -1 for the last token of the text",
-    )
     nodes: int = fields.integer(
         0, least=0, help="likeliest nodes of the tree that the target reads; 0: all, as drawn"
     )
@@ -122,31 +44,9 @@ class NeuralTree(Drafter):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if bool(self.widths) == bool(self.parents):
-            raise ValueError(
-                f"widths is {self.widths} and parents is {self.parents}; one of them must be given"
-            )
-        for node, parent in enumerate(self.parents):
-            if parent >= node:
-                raise ValueError(
-                    f"parents is {self.parents}; node {node} must hang on one before it, or on -1"
-                )
-        self._check_sizes()
-
-    def _check_sizes(self) -> None:
-        levels = range(1, len(self.widths) + 1)
-        size = sum(math.prod(self.widths[:level]) for level in levels) or len(self.parents)
-        if size > fields.MOST_DRAFTED:
-            raise ValueError(
-                f"the tree has {size:,} nodes; it must have at most {fields.MOST_DRAFTED:,}"
-            )
+        size = self.shape.size
         if self.nodes > size:
             raise ValueError(f"nodes is {self.nodes}; it must be at most {size}, as the tree has")
-
-    @property
-    def shape(self) -> Shape:
-        """The tree that is grown."""
-        return shape_of(self.widths, self.parents)
 
     @property
     def spec(self) -> Spec:
@@ -162,12 +62,9 @@ class NeuralTree(Drafter):
             always=True,
             trees=True,
             parents=() if self.nodes else shape.parents,
+            levels=shape.levels,
             fed=(self.model,),
         )
-
-    @property
-    def reader(self) -> Reader:
-        return Tree()
 
     def check(self, env: Env) -> None:
         """Refuses more children than there are tokens.
@@ -175,13 +72,7 @@ class NeuralTree(Drafter):
         Raises:
           ValueError: saying how many.
         """
-        vocabulary = env[self.model].vocab_size
-        if self.shape.most > vocabulary:
-            field = "widths" if self.widths else "parents"
-            raise ValueError(
-                f"{field} gives a node {self.shape.most} children; it has at most as many as there"
-                f" are tokens, {vocabulary:,}"
-            )
+        self.check_children(env[self.model].vocab_size)
 
     def propose(
         self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from specjax.core.tree import places
 from specjax.decoding.state import Generation
-from specjax.theory.trees import places
 
 
 def by_rank(
@@ -26,30 +26,33 @@ def by_rank(
     depths, ranks = places(parents)
     tried = np.zeros((max(depths) + 1, max(ranks) + 1), int)
     stood = np.zeros_like(tried)
-    children: dict[int, list[int]] = {node: [] for node in range(-1, len(parents))}
-    for node, parent in enumerate(parents):
-        children[parent].append(node)
     for generation, rows in generations:
-        for accepted, ended, proposed, text in _rounds(generation, rows):
-            node = -1
-            for depth in range(accepted):
-                tried[depth, : len(children[node])] += 1
-                node = next(k for k in children[node] if proposed[k] == text[depth])
-                stood[depth, ranks[node]] += 1
-            if children[node] and not ended:
-                tried[accepted, : len(children[node])] += 1
+        accepted, ended, nodes, written = _rounds(generation, rows)
+        last = np.full(len(accepted), -1)
+        for depth in range(len(tried)):
+            asked = (depth < accepted) | ((depth == accepted) & ~ended)
+            children = asked[:, None] & (last[:, None] == parents)
+            stands = children & (nodes == written(depth)) & (depth < accepted)[:, None]
+            np.add.at(tried, (depths, ranks), children.sum(axis=0))
+            np.add.at(stood, (depths, ranks), stands.sum(axis=0))
+            last = np.where(stands.any(axis=1), stands.argmax(axis=1), last)
     rate = stood / np.maximum(tried, 1)
     return {"tried": tried.tolist(), "stood": stood.tolist(), "rate": rate.tolist()}
 
 
-def _rounds(generation: Generation, rows: int) -> Any:
-    """Of every round of every row what stood, whether the row ended so, the nodes, and the text."""
-    trace = generation.trace
-    accepted, committed = np.asarray(trace.accepted), np.asarray(trace.committed)
-    proposed, tokens = np.asarray(trace.proposed), np.asarray(generation.tokens)
-    for row in range(rows):
-        place = int(generation.begin[row])
-        for turn in np.flatnonzero(committed[row]):
-            stood, count = int(accepted[row, turn]), int(committed[row, turn])
-            yield stood, stood == count, proposed[row, turn], tokens[row, place : place + count]
-            place += count
+def _rounds(generation: Generation, rows: int) -> tuple[Any, ...]:
+    """Of all M rounds of the rows what stood [M], whether the row ended so [M], the nodes [M, K].
+
+    And what gives the token [M, 1] that was written first, second, ... (from 0 on).
+    """
+    trace, tokens = generation.trace, np.asarray(generation.tokens)
+    committed = np.asarray(trace.committed)[:rows]
+    begin = np.asarray(generation.begin)[:rows, None] + np.cumsum(committed, axis=1) - committed
+    row, turn = np.nonzero(committed)
+    first, accepted = begin[row, turn], np.asarray(trace.accepted)[row, turn]
+
+    def written(place: int) -> np.ndarray:
+        return tokens[row, np.minimum(first + place, tokens.shape[1] - 1)][:, None]
+
+    ended = accepted == committed[row, turn]
+    return accepted, ended, np.asarray(trace.proposed)[row, turn], written

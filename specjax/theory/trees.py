@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from specjax.core.tree import places
 from specjax.theory.checks import count, non_negative, positive, probability
 
 ROUNDING = 1e-9
@@ -32,23 +33,6 @@ class Fastest:
     parents: tuple[int, ...]  # as the drafter `neural_tree` takes them; empty: draft nothing
     tokens: float  # expected of a round
     improvement: float  # over autoregressive decoding
-
-
-def places(parents: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Of every node its depth and its rank among siblings, both from 0 on.
-
-    Parents come before their children, -1 is the pending token.
-    """
-    depths: list[int] = []
-    ranks: list[int] = []
-    for node, parent in enumerate(parents):
-        if not -1 <= parent < node:
-            raise ValueError(
-                f"parents has {parent} for node {node}; it must be from -1 to {node - 1}"
-            )
-        depths.append(depths[parent] + 1 if parent >= 0 else 0)
-        ranks.append(list(parents[:node]).count(parent))
-    return depths, ranks
 
 
 def expected_tokens(acceptance: ArrayLike, parents: Sequence[int]) -> float:

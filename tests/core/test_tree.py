@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from specjax.core import tree
 
@@ -27,6 +28,12 @@ def test_no_nodes_leave_the_pending_token():
     assert tree.seen(jnp.zeros((2, 0), jnp.int32)).tolist() == [[[True]]] * 2
 
 
+def test_a_tree_hangs_on_the_last_token_of_the_text_fed_before_it():
+    # Fed are two tokens of text and nodes 0, 1 and 2, or one and the nodes; the last ones hang so.
+    parents = tree.behind(jnp.array([[-1, -1, 0], [-1, 0, 0]]), jnp.array([1, 0]), 2)
+    assert parents.tolist() == [[-1, 0, 0, 1, 3], [-1, 0, 0, 2, 3]]
+
+
 def test_a_regular_tree_is_numbered_level_by_level():
     parents, levels, ranks = tree.regular((2, 3))
     assert parents == (-1, -1, 0, 0, 0, 1, 1, 1)
@@ -41,3 +48,10 @@ def test_any_tree_is_renumbered_level_by_level():
     assert depths == (0, 0, 1, 1, 1, 2)
     assert ranks == (0, 1, 0, 1, 0, 0)
     assert tree.by_level(tree.regular((2, 3, 1))[0]) == tree.regular((2, 3, 1))
+
+
+def test_places_are_found_in_any_order_of_nodes():
+    parents = (-1, 0, -1, 1, 0, 2)
+    assert tree.places(parents) == ((0, 1, 0, 2, 1, 1), (0, 0, 1, 0, 1, 0))
+    with pytest.raises(ValueError, match=r"parents is \(-1, 1\); node 1 must hang on one before"):
+        tree.places((-1, 1))

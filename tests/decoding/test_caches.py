@@ -126,6 +126,9 @@ STRATEGIES = {
         temperature=1.0,
         numbers=(("lenience", 0.2),),
     ),
+    "reviewed_tree": Strategy(
+        Cascade(("drafter", "ngram_tree"), ((3, 0), (0, 2)), branches=3), temperature=1.0
+    ),
     "selected": Strategy(
         Selected(
             (

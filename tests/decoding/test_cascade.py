@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import os
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from decodes import run, texts
@@ -19,8 +20,9 @@ from scripted import (
 )
 
 from specjax.decoding.strategy import Strategy
-from specjax.drafting.cascade import Horizontal, Reviewed
+from specjax.drafting.cascade import Horizontal, Reviewed, Stage
 from specjax.drafting.matrix import GREEDY, LAST, SAMPLED, Cascade
+from specjax.drafting.ngram_tree import NgramTree
 from specjax.programs import release_programs
 from specjax.readers.fitted import Fitted
 from specjax.training.ngram import fit
@@ -117,6 +119,11 @@ NESTED = {
     "max_gram": (("large", "small", "max_gram"), ((2, 0, 1), (0, 1, 1), (0, 0, 2))),
     "bigram": (("large", "small", "bigram"), ((2, 0, 0), (0, 1, 0), (0, 0, 1))),
 }
+TREES = {
+    "ngram_tree": (("large", "ngram_tree"), ((2, 0), (0, 2))),
+    "copy_tree": (("large", "small", "copy_tree"), ((2, 1, 0), (0, 1, 0), (0, 0, 3))),
+}
+"""Cascades whose last drafter gives its reviewer trees."""
 P_VALUE = 1e-3  # 13 fixed-seed tests: a right law fails one of them with probability 0.013
 
 
@@ -145,6 +152,42 @@ def slow(*case):
 )
 def test_sampling_through_two_levels_keeps_the_target_law(nested, lenience, settings):
     assert p_value(cascade(*NESTED[nested], lenience), SETTINGS[settings]) > P_VALUE
+
+
+@pytest.mark.parametrize(
+    "nested, settings",
+    [
+        ("ngram_tree", "plain"),
+        slow("ngram_tree", "truncated"),
+        slow("copy_tree", "plain"),
+        slow("copy_tree", "truncated"),
+    ],
+)
+def test_a_reviewed_tree_keeps_the_target_law(nested, settings):
+    assert p_value(cascade(*TREES[nested]), SETTINGS[settings]) > P_VALUE
+
+
+@pytest.mark.parametrize("nested", ["ngram_tree", slow("copy_tree")])
+def test_a_greedy_cascade_of_trees_says_what_the_target_says(nested, alone):
+    out = run(MODELS, PARAMS, Strategy(cascade(*TREES[nested])), PROMPTS, LIMIT)
+    assert texts(out) == alone
+
+
+@dataclasses.dataclass(frozen=True)
+class SaysTheFirstNodesLaws(Reviewed):
+    """Wrong on purpose: hands on what follows the first nodes, whichever stood."""
+
+    def _handed_on(self, draft, reading, verdict, length, options):
+        handed = draft, reading, verdict, length, options
+        first = jnp.broadcast_to(jnp.arange(draft.width), verdict.path.shape)
+        wrong = super()._handed_on(*handed[:2], verdict.replace(path=first), *handed[3:])
+        return super()._handed_on(*handed).replace(distribution=wrong.distribution)
+
+
+@pytest.mark.slow
+def test_a_reviewer_that_says_another_nodes_law_fails_the_same_test():
+    drafter = Horizontal((Stage(SaysTheFirstNodesLaws("small", NgramTree((6,))), 2),))
+    assert p_value(drafter, SETTINGS["plain"]) < 1e-6
 
 
 @pytest.mark.slow

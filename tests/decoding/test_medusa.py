@@ -30,19 +30,23 @@ def test_a_tree_writes_the_targets_own_text_in_fewer_rounds(kind):
     assert tree.trace.rounds < alone.trace.rounds
 
 
+SHAPES = {"widths": {"widths": (3, 2)}, "parents": {"parents": (-1, 0, -1, -1, 1, 0)}}
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("settings", [(1.0, 0, 1.0), (0.7, 3, 0.9)])
-def test_a_wider_tree_keeps_the_targets_distribution(settings):
+def test_a_wider_tree_keeps_the_targets_distribution(settings, shape):
     """As the contract's test of every registered drafter, with siblings at every level."""
     model = PrefixModel(5, eos=(1,))
     params = {
         "target": prefix_params(5, seed=1),
         "drafter": prefix_params(5, seed=2, scale=0.7),
-        "heads": random_heads(2, WIDTH, seed=3),
+        "heads": random_heads(3, WIDTH, seed=3),
     }
     temperature, top_k, top_p = settings
     tree = strategy(
-        drafter="medusa", widths=(3, 2), temperature=temperature, top_k=top_k, top_p=top_p
+        drafter="medusa", **SHAPES[shape], temperature=temperature, top_k=top_k, top_p=top_p
     )
     law = sequence_law(model, params["target"], SOURCE, (0,), 3, settings)
     models = (("target", model), ("drafter", model))
@@ -55,11 +59,18 @@ def test_nodes_are_counted_level_by_level():
     assert Medusa((3, 2, 1)).spec.calls[0].logits == 3
 
 
+def test_a_shape_may_be_given_by_its_parents():
+    whole = Medusa(parents=(-1, -1, 0, 0, 1, 1))
+    assert whole.spec == Medusa((2, 2)).spec
+    assert Medusa(parents=(-1, 0, -1, 1)).spec.parents == (-1, -1, 0, 2)
+    assert Medusa(parents=(-1, 0, -1, 1)).used == 3
+
+
 @pytest.mark.parametrize(
     ("widths", "count", "said"),
     [
         ((2, 1, 1), 2, r"widths is \(2, 1, 1\), of 3 levels; 'heads' holds 2 heads, so it must be"),
-        ((20, 1), 2, r"widths is \(20, 1\); a node has at most .* as there are tokens, 12$"),
+        ((20, 1), 2, "widths gives a node 20 children; .* as there are tokens, 12$"),
     ],
 )
 def test_trees_that_no_heads_fill_are_refused(widths, count, said):

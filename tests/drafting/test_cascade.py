@@ -7,9 +7,12 @@ import pytest
 from specjax.core.calls import Call
 from specjax.decoding.strategy import from_config
 from specjax.drafting.cascade import Horizontal, Reviewed, Stage
+from specjax.drafting.copy_tree import CopyTree
 from specjax.drafting.copying import MaxGram
 from specjax.drafting.early_exit import EarlyExit
 from specjax.drafting.matrix import Cascade
+from specjax.drafting.neural_tree import NeuralTree
+from specjax.drafting.ngram_tree import NgramTree
 from specjax.drafting.nothing import Nothing
 from specjax.errors import UserError
 from specjax.verification.lenient import Lenient
@@ -90,6 +93,47 @@ def test_a_rule_that_cannot_say_its_law_reviews_nothing():
 def test_a_model_does_not_review_itself():
     with pytest.raises(ValueError, match="'small' reviews its own drafts"):
         Reviewed("small", Reviewed("small", Nothing()))
+
+
+def test_a_reviewed_tree_is_handed_on_as_its_longest_path():
+    made = Cascade(("base", "copy_tree"), ((5, 0), (0, 3)), branches=4).combined
+    (stage,) = made.stages
+    assert stage.drafter.inner == CopyTree(3, branches=4)
+    assert stage.drafter.spec.width == 3 + 1 and made.spec.width == 4 + 4
+    assert stage.drafter.spec.calls == (Call("base", 12 + 2, 12 + 1),)
+    named = Cascade(("base", "ngram_tree"), ((5, 0), (0, 2))).combined
+    assert named.stages[0].drafter.inner == NgramTree((2, 1))
+    assert named.spec.resources == ("ngram",)
+
+
+TREE = {"drafter": "cascade", "drafters": ["base", "copy_tree"], "matrix": [[5, 0], [0, 3]]}
+
+
+@pytest.mark.parametrize(
+    "change, sentence",
+    [
+        ({"matrix": [[5, 1], [0, 3]]}, "'copy_tree' drafts trees, so in the first row its entry"),
+        (
+            {"drafters": ["base", "small", "copy_tree"], "matrix": [[2, 0, 0], [0, 1, 1], [0] * 3]},
+            "in another where it is not it must be the only one",
+        ),
+        ({"lenience": 0.5}, "lenience is given; it must be off where 'copy_tree' drafts trees"),
+        ({"branches": 400}, "branches is 400; the tree of 'copy_tree' must have at most 1,000"),
+        ({"branches": 0}, "branches is 0; it must be an integer of at least 1"),
+    ],
+)
+def test_trees_that_no_model_reviews_exactly_and_alone_are_refused(change, sentence):
+    with pytest.raises(UserError, match=sentence):
+        from_config("mine", {**TREE, **change})
+
+
+def test_other_reviews_of_trees_are_refused():
+    with pytest.raises(ValueError, match="Lenient.* cannot review trees .*; it must be exact"):
+        Reviewed("base", CopyTree(2), Lenient(relative=True))
+    with pytest.raises(ValueError, match="feeds a model its nodes; a tree inside a cascade must"):
+        Reviewed("base", NeuralTree((2, 2), model="small"))
+    with pytest.raises(ValueError, match="CopyTree.* drafts trees, which extend no draft"):
+        Stage(CopyTree(2), 2)
 
 
 @pytest.mark.parametrize("place", [lambda d: Stage(d, 2), lambda d: Reviewed("small", d)])

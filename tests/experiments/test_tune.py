@@ -13,6 +13,7 @@ from command import ROOT, command, refused
 from ml_collections import ConfigDict
 from pairs import pair_fields
 
+from specjax.core.tree import places
 from specjax.data.batching import Batch
 from specjax.data.text import Example
 from specjax.decoding.strategy import Strategy
@@ -38,7 +39,7 @@ from specjax.measuring.cost import Costs
 from specjax.metrics.quality.bleu import Bleu
 from specjax.metrics.traces import Rounds, by_position
 from specjax.theory.speculative import expected_tokens_by_position, improvement
-from specjax.theory.trees import Fastest, expected_tokens, fed, places, tree_improvement
+from specjax.theory.trees import Fastest, expected_tokens, fed, tree_improvement
 
 SECONDS = {0: 1.0, 1: 0.9, 2: 0.5, 3: 0.7, 4: 0.6, 5: 0.95}
 """By draft length, a token's on the scripted clock: length 2 is the best."""

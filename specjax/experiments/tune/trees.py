@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from specjax.core.calls import Call
+from specjax.core.tree import places
 from specjax.drafting.neural_tree import LAG
 from specjax.errors import UserError
 from specjax.experiments.recipes.trees import WIDTHS, deepened
 from specjax.measuring.cost import Costs
-from specjax.theory.trees import Fastest, fastest_by_size, places
+from specjax.theory.trees import Fastest, fastest_by_size
 
 WIDE = "wide"
 """In the decode config of a search: the tree whose acceptance the shapes rest on."""
