@@ -66,7 +66,8 @@ def test_a_plan_says_what_a_call_feeds(pair, capsys):
     [
         ({"beams": 0}, "strategies.a.beams is 0; it must be an integer of at least 1"),
         ({"width": 4}, "strategies.a.width does not apply to a beam search with drafter 'none'"),
-        ({"drafter": "bigram"}, "strategies.a.drafter is 'bigram'; it must be one of none, neural"),
+        ({"drafter": "medusa"}, "drafter is 'medusa'; it must be one of none, neural, bigram"),
+        ({"drafter": "bigram", "model": "x"}, "strategies.a.model does not apply"),
         ({"early_stopping": "soon"}, "early_stopping is 'soon'; it must be one of False, True"),
         ({"length_penalty": 99.0}, "length_penalty is 99.0; it must be a number in"),
         ({"sequences": 5}, "strategies.a: sequences is 5; it must be at most beams, 4"),
