@@ -17,7 +17,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from specjax.api import LoadedModel, check_parts, chosen_params
-from specjax.checks import check_integers
+from specjax.checks import check_integer, check_integers
 from specjax.data.batching import Batch
 from specjax.decoding.beams.loop import advance_jitted, begin_jitted, search
 from specjax.decoding.beams.outcome import BeamStatistics, Found, final, found, statistics
@@ -158,7 +158,8 @@ class BeamGenerator:
         Raises:
           UserError: at once, when an argument is of no use.
         """
-        check_integers(rounds=rounds, batch_size=batch_size)
+        check_integer("rounds", rounds, 1)
+        check_integers(batch_size=batch_size)
         return self._stream(self.prompts.batch(self.prompts.encode([prompt]), batch_size), rounds)
 
     def _stream(self, batch: Batch, rounds: int) -> Iterator[str | list[int]]:

@@ -83,6 +83,11 @@ class BeamStrategy:
         """Whether steps are drafted."""
         return self.drafter != NONE
 
+    @property
+    def counted(self) -> bool:
+        """Whether the drafter reads fitted counts."""
+        return self.drafter in (BIGRAM, MAX_GRAM)
+
     def decoder(self, models: Models, max_new_tokens: int) -> BeamDecoder:
         """The static side of a search with these models.
 
