@@ -175,4 +175,4 @@ def test_the_config_of_the_repository_can_be_used(pair):
     spec.loader.exec_module(module)
     config = module.get_config()
     config.update(target=str(pair / "target"), drafter=str(pair / "drafter"))
-    assert beams.check(config).keys() == {"beams", "speculative_1", "speculative_2"}
+    assert beams.check(config).keys() == {"beams", "copies_1", "speculative_1", "speculative_2"}
