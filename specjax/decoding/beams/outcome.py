@@ -29,7 +29,7 @@ class BeamStatistics:
     steps: int  # beam steps
     rounds: int  # target calls
     nodes: int  # tokens that the target read behind the prompts
-    drafts: int  # drafter calls
+    drafts: int  # calls of a model that drafts
 
     @property
     def steps_per_round(self) -> float:
