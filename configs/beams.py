@@ -20,6 +20,7 @@ def get_config() -> ConfigDict:
     return beams_config(
         strategies={
             "beams": {"drafter": "none", **BEAMS},
+            "copies_1": {"drafter": "prompt_lookup", "length": 1, "width": 4, **BEAMS},
             "speculative_1": {"drafter": "neural", "length": 1, "width": 4, **BEAMS},
             "speculative_2": {"drafter": "neural", "length": 2, "width": 4, **BEAMS},
         },

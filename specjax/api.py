@@ -21,8 +21,8 @@ from jax.sharding import Mesh
 
 from specjax.checkpoints import huggingface
 from specjax.checkpoints.tokenizer import check_same_vocabulary, load_tokenizer
-from specjax.checks import check_integer, check_integers, checked_dtype, token_ids
-from specjax.data.batching import Batch, make_batch
+from specjax.checks import check_integer, check_integers, checked_dtype
+from specjax.data.batching import Batch
 from specjax.decoding.loop import advance_jitted, begin_jitted, generate
 from specjax.decoding.state import Decoder, Generation
 from specjax.decoding.strategy import Strategy, autoregressive
@@ -33,6 +33,7 @@ from specjax.models.shared_vocabulary import with_shared_vocabulary
 from specjax.parallel import padding
 from specjax.parallel.sharding import Layout, placement
 from specjax.programs import release_programs
+from specjax.prompts import Prompts
 from specjax.result import SHOWN, FirstTexts, Result
 from specjax.streaming import Growing
 
@@ -116,16 +117,17 @@ class Generator:
         bucket: int = 8,
         invariant: int = 0,
     ) -> None:
-        _check_parts(target, drafters or {}, strategy, tables or {})
+        check_parts(target, drafters or {}, tables or {})
+        if not isinstance(strategy, Strategy | None):
+            raise UserError(
+                f"strategy is {strategy!r}; it must be a Strategy, as specjax.speculative(length=4)"
+            )
         check_integers(
             max_new_tokens=max_new_tokens, max_prompt_tokens=max_prompt_tokens, bucket=bucket
         )
         check_integer("invariant", invariant, 0)
         loaded = {"target": target, **(drafters or {})}
         self.target, self.strategy = target, strategy or autoregressive()
-        self.max_prompt_tokens, self.bucket = max_prompt_tokens, bucket
-        for name, drafter in (drafters or {}).items():
-            check_same_vocabulary(name, drafter, target)
         models = with_shared_vocabulary({name: entry.model for name, entry in loaded.items()})
         try:
             self.decoder = self.strategy.decoder(
@@ -136,11 +138,14 @@ class Generator:
             )
         except ValueError as error:
             raise UserError(f"strategy: {error}") from None
-        trees = {name: entry.params for name, entry in loaded.items()} | dict(tables or {})
-        missing = [name for name in self.decoder.inputs if name not in trees]
-        if missing:
-            raise UserError(f"strategy: {missing[0]!r} was not given; pass it in tables")
-        self.params = {name: trees[name] for name in self.decoder.inputs}
+        self.prompts = Prompts(
+            target.tokenizer,
+            {name: models[name] for name in self.decoder.used},
+            max_new_tokens=max_new_tokens,
+            max_prompt_tokens=max_prompt_tokens,
+            bucket=bucket,
+        )
+        self.params = chosen_params(self.decoder.inputs, loaded, tables or {})
         check_resources(self.decoder, self.params)
         self.options = self.strategy.options()
 
@@ -226,53 +231,11 @@ class Generator:
 
     def encode(self, prompts: Sequence[Any]) -> list[list[int]]:
         """Token ids of prompts; checks that there is something to decode and that it fits."""
-        if isinstance(prompts, str):
-            raise UserError("prompts is a single text; it must be a list of texts or token ids")
-        if not isinstance(prompts, Iterable):
-            raise UserError(f"prompts is {prompts!r}; it must be a list of texts or token ids")
-        ids = []
-        for index, prompt in enumerate(prompts):
-            if isinstance(prompt, str):
-                prompt = self._tokens(index, prompt)
-            row = token_ids(f"prompt {index}", prompt, self.decoder.target_model.vocab_size)
-            if not 1 <= len(row) <= self.max_prompt_tokens:
-                raise UserError(
-                    f"prompt {index} has {len(row)} tokens; max_prompt_tokens allows 1 to"
-                    f" {self.max_prompt_tokens}"
-                )
-            self._check_positions(index, len(row))
-            ids.append(row)
-        if not ids:
-            raise UserError("prompts is empty; there is nothing to decode")
-        return ids
-
-    def _tokens(self, index: int, text: str) -> list[int]:
-        if self.target.tokenizer is None:
-            raise UserError("prompts holds texts, but the target has no tokenizer")
-        if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
-            raise UserError(f"prompt {index} has half a character; it must be a whole text")
-        return self.target.tokenizer(text).input_ids
-
-    def _check_positions(self, index: int, length: int) -> None:
-        """Learned positions end somewhere; beyond them a model computes nonsense."""
-        for name, model in self.decoder.models:
-            most = model.max_positions
-            if name in self.decoder.used and most and length + self.decoder.max_new_tokens > most:
-                raise UserError(
-                    f"prompt {index} has {length} tokens, and max_new_tokens is"
-                    f" {self.decoder.max_new_tokens}; model {name!r} has {most} positions for both"
-                )
+        return self.prompts.encode(prompts)
 
     def batch(self, ids: list[list[int]], size: int, first: int = 0) -> Batch:
         """Rows `first ..` padded to a compiled shape; missing rows decode nothing."""
-        return make_batch(
-            ids,
-            size,
-            first=first,
-            pad=self.decoder.target_model.pad,
-            bucket=self.bucket,
-            limit=self.decoder.max_new_tokens,
-        )
+        return self.prompts.batch(ids, size, first)
 
     def keys(self, batch: Batch, seed: int) -> jax.Array:
         """One key per row, from the seed and the row's index in the data."""
@@ -342,12 +305,10 @@ class Generator:
 
     def decode(self, tokens: list[list[int]]) -> list[str] | None:
         """Texts of generated ids without special tokens; None without a tokenizer."""
-        if self.target.tokenizer is None:
-            return None
-        return self.target.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        return self.prompts.decode(tokens)
 
 
-def _check_parts(target: Any, drafters: Any, strategy: Any, tables: Any) -> None:
+def check_parts(target: Any, drafters: Any, tables: Any) -> None:
     """Refuses parts of a generator that are something else, often their names.
 
     Raises:
@@ -362,10 +323,23 @@ def _check_parts(target: Any, drafters: Any, strategy: Any, tables: Any) -> None
     for name, value in loaded.items():
         if not isinstance(value, LoadedModel):
             raise UserError(f"{name} is {value!r}; it must be what specjax.load returns")
-    if not isinstance(strategy, Strategy | None):
-        raise UserError(
-            f"strategy is {strategy!r}; it must be a Strategy, as specjax.speculative(length=4)"
-        )
+    for name, drafter in drafters.items():
+        check_same_vocabulary(name, drafter, target)
+
+
+def chosen_params(
+    names: Iterable[str], loaded: Mapping[str, LoadedModel], tables: Mapping[str, Params]
+) -> dict[str, Params]:
+    """The parameter trees of these names, of models or tables.
+
+    Raises:
+      UserError: when one was not given.
+    """
+    trees = {name: entry.params for name, entry in loaded.items()} | dict(tables)
+    missing = [name for name in names if name not in trees]
+    if missing:
+        raise UserError(f"strategy: {missing[0]!r} was not given; pass it in tables")
+    return {name: trees[name] for name in names}
 
 
 def check_resources(decoder: Decoder, params: Mapping[str, Params]) -> None:

@@ -11,20 +11,23 @@ print(result.texts, result.scores, result.statistics)
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-import jax
+import jax.numpy as jnp
 
-from specjax.api import Generator, LoadedModel
-from specjax.checks import check_integers
+from specjax.api import LoadedModel, check_parts, chosen_params
+from specjax.checks import check_integer, check_integers
 from specjax.data.batching import Batch
-from specjax.decoding.beams.loop import search
-from specjax.decoding.beams.outcome import BeamStatistics, Found, found, statistics
+from specjax.decoding.beams.loop import advance_jitted, begin_jitted, search
+from specjax.decoding.beams.outcome import BeamStatistics, Found, final, found, statistics
 from specjax.decoding.beams.state import Search
 from specjax.decoding.beams.strategy import BeamStrategy, beam_search
-from specjax.decoding.strategy import autoregressive, speculative
 from specjax.errors import UserError
+from specjax.models.base import Params
 from specjax.programs import release_programs
+from specjax.prompts import Prompts
+from specjax.streaming import Growing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +75,7 @@ class BeamGenerator:
     The texts and scores are those of transformers' `generate(num_beams=...)`, up to rounding.
     Prompts and batches are padded as by `Generator`; each call is one host dispatch per batch, and
     rows do not depend on their batch. Penalties and stopping may be changed without compiling.
+    `tables` are fitted counts, by the names under which drafters read them.
     """
 
     def __init__(
@@ -80,36 +84,41 @@ class BeamGenerator:
         drafters: Mapping[str, LoadedModel] | None = None,
         strategy: BeamStrategy | None = None,
         *,
+        tables: Mapping[str, Params] | None = None,
         max_new_tokens: int = 64,
         max_prompt_tokens: int = 512,
         bucket: int = 8,
     ) -> None:
+        check_parts(target, drafters or {}, tables or {})
+        check_integers(
+            max_new_tokens=max_new_tokens, max_prompt_tokens=max_prompt_tokens, bucket=bucket
+        )
         self.strategy = beam_search() if strategy is None else strategy
         if not isinstance(self.strategy, BeamStrategy):
             raise UserError(
                 f"strategy is {strategy!r}; it must be what specjax.beam_search returns"
             )
-        chain = autoregressive()
-        if self.strategy.speculative:
-            chain = speculative(length=self.strategy.length, model=self.strategy.model)
-        # Encodes prompts, makes batches, and refuses parts that do not fit.
-        self._greedy = Generator(
-            target,
-            drafters,
-            chain,
+        loaded = {"target": target, **(drafters or {})}
+        for name, entry in loaded.items():
+            if entry.mesh is not None:
+                raise UserError(f"{name} is on a mesh; beam search needs models on one device")
+        models = {name: entry.model for name, entry in loaded.items()}
+        try:
+            self.decoder = self.strategy.decoder(tuple(models.items()), max_new_tokens)
+        except ValueError as error:
+            raise UserError(f"strategy: {error}") from None
+        self.params = chosen_params(self.decoder.inputs, loaded, tables or {})
+        try:
+            self.decoder.drafter.check(self.decoder, self.params)
+        except ValueError as error:
+            raise UserError(f"strategy: {error}") from None
+        self.prompts = Prompts(
+            target.tokenizer,
+            {name: models[name] for name in self.decoder.used},
             max_new_tokens=max_new_tokens,
             max_prompt_tokens=max_prompt_tokens,
             bucket=bucket,
         )
-        loaded = {"target": target, **(drafters or {})}
-        if target.mesh is not None:
-            raise UserError("target is on a mesh; beam search needs models on one device")
-        models = tuple((name, entry.model) for name, entry in loaded.items())
-        try:
-            self.decoder = self.strategy.decoder(models, max_new_tokens)
-        except ValueError as error:
-            raise UserError(f"strategy: {error}") from None
-        self.params = {name: loaded[name].params for name in self.decoder.used}
         self.scoring = self.strategy.scoring(max_new_tokens)
 
     def __call__(
@@ -125,26 +134,55 @@ class BeamGenerator:
         """
         if batch_size is not None:
             check_integers(batch_size=batch_size)
-        ids = self._greedy.encode(prompts)
+        ids = self.prompts.encode(prompts)
         size = batch_size or len(ids)
         rows: list[Found] = []
         searches = []
         for start in range(0, len(ids), size):
             release_programs()
-            batch = self._greedy.batch(ids[start : start + size], size, first=start)
+            batch = self.prompts.batch(ids[start : start + size], size, first=start)
             made = self.run(batch)
             rows += found(made, batch.rows, self.strategy.sequences)
             searches.append((made, batch.rows))
         best = [row.tokens[0] for row in rows]
         return BeamResult(self._hypotheses(rows), statistics(self.decoder, searches, best))
 
+    def stream(
+        self, prompt: str | Sequence[int], *, rounds: int = 1, batch_size: int = 1
+    ) -> Iterator[str | list[int]]:
+        """Yields what became final after every `rounds` rounds: text pieces, or token ids.
+
+        Final is what all hypotheses that may still win begin with; pieces join to the best text.
+        Rows up to `batch_size` decode nothing: they give the batch the shape of another one.
+
+        Raises:
+          UserError: at once, when an argument is of no use.
+        """
+        check_integer("rounds", rounds, 1)
+        check_integers(batch_size=batch_size)
+        return self._stream(self.prompts.batch(self.prompts.encode([prompt]), batch_size), rounds)
+
+    def _stream(self, batch: Batch, rounds: int) -> Iterator[str | list[int]]:
+        release_programs()
+        state = begin_jitted(self.decoder, self.params, *_rows(batch))
+        seen, growing = 0, Growing(self.prompts.tokenizer)
+        while bool(state.search.active.any()):
+            state = advance_jitted(self.decoder, self.params, state, self.scoring, rounds)
+            tokens = final(state.search)
+            if self.prompts.tokenizer is None:
+                piece = tokens[seen:]
+            else:
+                piece = growing.piece(tokens, last=not state.search.active.any())
+            if piece:
+                yield piece
+            seen = len(tokens)
+
     def run(self, batch: Batch) -> Search:
         """One dispatch of the jitted search."""
-        active = jax.numpy.asarray(batch.limit > 0)
-        return search(self.decoder, self.params, batch.tokens, batch.length, active, self.scoring)
+        return search(self.decoder, self.params, *_rows(batch), self.scoring)
 
     def _hypotheses(self, rows: Sequence[Found]) -> list[list[Hypothesis]]:
-        texts = self._greedy.decode([tokens for row in rows for tokens in row.tokens])
+        texts = self.prompts.decode([tokens for row in rows for tokens in row.tokens])
         given = iter(texts or [])
         return [
             [
@@ -153,3 +191,8 @@ class BeamGenerator:
             ]
             for row in rows
         ]
+
+
+def _rows(batch: Batch) -> tuple[Any, ...]:
+    """Prompts, their lengths and which rows are searched."""
+    return batch.tokens, batch.length, jnp.asarray(batch.limit > 0)

@@ -7,7 +7,7 @@ what all of them need of configs is in `config/`, and what the configs of papers
 """
 
 JOBS = {
-    "beams": "beams",
+    "beams": "beams.job",
     "compare": "compare.job",
     "decode": "decode.job",
     "engagement": "engagement",

@@ -11,12 +11,16 @@ import numpy as np
 import pytest
 from beam_reference import Bigram, close, searched
 
-from specjax.decoding.beams.loop import search
-from specjax.decoding.beams.outcome import found
+from specjax.decoding.beams.drafters import texts
+from specjax.decoding.beams.drafting import draft
+from specjax.decoding.beams.loop import advance_jitted, begin_jitted, search
+from specjax.decoding.beams.outcome import final, found
 from specjax.decoding.beams.strategy import BeamStrategy
+from specjax.decoding.beams.trie import live_nodes
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
 from specjax.models.t5 import T5, T5Config
+from specjax.training import ngram
 
 VOCABULARY, MOST = 13, 9
 PENALTIES = (-0.7, 0.0, 0.6, 1.0, 2.0)
@@ -45,7 +49,7 @@ def searches(models, params, prompts, strategy: BeamStrategy, most: int = MOST):
     tokens = np.array([[*p, *[0] * (width - len(p))] for p in prompts], np.int32)
     length = np.array([len(p) for p in prompts], np.int32)
     active = jnp.ones(len(prompts), bool)
-    params = {name: params[name] for name in decoder.used}
+    params = {name: params[name] for name in decoder.inputs}
     made = search(decoder, params, tokens, length, active, strategy.scoring(most))
     return found(made, len(prompts), strategy.beams), jax.device_get(made)
 
@@ -116,6 +120,31 @@ def test_a_drafter_changes_no_step(length, width):
                 np.testing.assert_array_equal(made.drafts, (length + 1) * made.rounds - 1)
     itself, near, other = (np.mean(taken[kind::3]) for kind in range(3))
     assert itself < near < other <= 1.0
+
+
+def exact_counts(table: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """The counts of neighbours that give the law of a bigram without places."""
+    law = np.asarray(jax.nn.softmax(table["by_token"]), np.float64)
+    ids = np.argsort(-law, axis=1)
+    made = {
+        "unigram": np.log(law.mean(axis=0)),
+        "counts": np.take_along_axis(law, ids, axis=1) * 1e6,
+        "smoothing": np.float64(1e-9),
+    }
+    made = {name: jnp.asarray(x, jnp.float32) for name, x in made.items()}
+    return made | {"ids": jnp.asarray(ids, jnp.int32), "best": jnp.asarray(ids[:, 0], jnp.int32)}
+
+
+def test_counts_that_know_the_target_have_all_their_steps_stand():
+    """Of four tokens: of more, two texts may have the same pairs, and so the same score."""
+    model, table = Bigram(VOCABULARY), tables(0, end=-1.0)
+    table["by_place"] = jnp.zeros_like(table["by_place"])
+    params = {"target": table, "ngram": exact_counts(table)}
+    prompts = [[token] for token in range(VOCABULARY)]
+    strategy = BeamStrategy(drafter="bigram", length=2)
+    _, made = searches({"target": model}, params, prompts, strategy, most=4)
+    assert (made.step == 4).all() and (made.rounds == 2).all()
+    assert not made.drafts.any()  # no model drafts
 
 
 def test_more_candidates_than_the_vocabulary_has_are_refused():
@@ -233,6 +262,58 @@ def test_a_small_drafter_of_a_wider_beam_changes_nothing(family, plain):
     same(searches(*family, TEXTS, strategy)[0], plain[0])
 
 
+COUNTED = ngram.fit([[0, *text] for text in TEXTS for _ in range(3)], 40)
+COPIES = BeamStrategy(drafter="max_gram", length=2, width=6, **SETTINGS)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        COPIES,
+        pytest.param(
+            BeamStrategy(drafter="bigram", length=1, width=5, **SETTINGS), marks=pytest.mark.slow
+        ),
+        pytest.param(
+            BeamStrategy(drafter="prompt_lookup", length=2, longest=3, **SETTINGS),
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=lambda strategy: strategy.drafter,
+)
+def test_drafters_without_a_model_change_nothing(family, plain, strategy):
+    models, params = family
+    rows, made = searches(models, params | {"ngram": COUNTED}, TEXTS, strategy)
+    same(rows, plain[0])
+    np.testing.assert_array_equal(made.step, plain[1].step)
+
+
+def test_copies_are_looked_for_in_the_texts_of_hypotheses():
+    """Tables and masks of hypotheses say the same; what follows a match is drafted first."""
+    model, table = Bigram(VOCABULARY, ()), tables(3)
+    prompts = np.array([[5, 6, 7, 5, 6, 0], [4, 0, 0, 0, 0, 0]], np.int32)
+    length, active = np.array([5, 1], np.int32), jnp.ones(2, bool)
+    decoder = BeamStrategy(drafter="prompt_lookup", length=2).decoder((("target", model),), MOST)
+    scoring = BeamStrategy().scoring(MOST)
+    state = begin_jitted(decoder, {"target": table}, prompts, length, active)
+    drafted = jax.jit(lambda state: draft(decoder, decoder.env({"target": table}), state)[0])
+    nodes = drafted(state)
+    assert nodes.token[0, 4] == 7 and nodes.token[0, 8] == 5  # the best of both drafted steps
+    state = advance_jitted(decoder, {"target": table}, state, scoring, 3)
+    read = jax.jit(lambda state: texts(decoder, state, live_nodes(decoder, state.search)))
+    made = jax.device_get(read(state))
+    tokens, ranks = jax.device_get((state.search.tokens, state.search.ranks))
+    for row, (prompt, size) in enumerate(zip(prompts, length, strict=True)):
+        step = int(state.search.step[row])
+        assert step >= 3 and made.length[row] == size + step
+        for which in range(4):
+            rank, text = which, []
+            for at in range(step, 0, -1):
+                text.insert(0, tokens[row, at, rank])
+                rank = ranks[row, at, rank]
+            found = made.tokens[row, which, : size + step].tolist()
+            assert found == [*prompt[:size], *text]
+
+
 def test_rows_are_what_they_are_alone(family, near, plain):
     """Speculative rows advance at their own pace in a batch."""
     models, params = family
@@ -242,3 +323,24 @@ def test_rows_are_what_they_are_alone(family, near, plain):
         rows, alone = searches(models, params, [TEXTS[index], *[TEXTS[0]] * 4], DRAFTED)
         same(rows[:1], plain[0][index : index + 1])
         assert alone.rounds[0] == near[1].rounds[index]
+
+
+def test_what_is_final_is_never_taken_back():
+    """After every round the best text begins with it; at the end it is that text."""
+    model, early = Bigram(VOCABULARY), 0
+    for seed, stopping in enumerate(STOPPING):
+        strategy = BeamStrategy(early_stopping=str(stopping), beams=3, length_penalty=0.6)
+        decoder, scoring = strategy.decoder((("target", model),), MOST), strategy.scoring(MOST)
+        for token in range(4):
+            params = {"target": tables(seed + 7 * token, end=-1.0, scale=3.0)}
+            prompt = np.array([[token]], np.int32), np.array([1], np.int32), jnp.ones(1, bool)
+            best = found(search(decoder, params, *prompt, scoring), 1, 1)[0].tokens[0]
+            state, given = begin_jitted(decoder, params, *prompt), []
+            while state.search.active.any():
+                state = advance_jitted(decoder, params, state, scoring, 1)
+                now = final(state.search)
+                assert now[: len(given)] == given and best[: len(now)] == now
+                early += bool(now) and bool(state.search.active.any())
+                given = now
+            assert given == best
+    assert early > 10

@@ -1,9 +1,11 @@
-"""Drafts of a beam search: a smaller model goes on with a beam of its own.
+"""Drafts of a beam search: a drafter goes on with a beam of its own.
 
 Letters: B batch rows, W beams, U width of the draft, S slots of the trie.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +14,7 @@ from specjax.core.env import Env
 from specjax.core.masked import masked_step
 from specjax.decoding.beams.state import BeamDecoder, State
 from specjax.decoding.beams.step import best_of, candidates
-from specjax.decoding.beams.trie import Nodes, feed, joined, live_nodes, own_slots
-from specjax.models.base import Cache
+from specjax.decoding.beams.trie import Nodes, joined, live_nodes, own_slots
 
 
 def draft(decoder: BeamDecoder, env: Env, state: State) -> tuple[Nodes, State]:
@@ -22,46 +23,38 @@ def draft(decoder: BeamDecoder, env: Env, state: State) -> tuple[Nodes, State]:
     The beam begins with the target's own scores. Hypotheses that end are left out: they are never
     gone on from, so nothing need be known behind them.
     """
-    search, name, cache = state.search, decoder.drafter, state.caches[decoder.drafter]
+    search, drafter = state.search, decoder.drafter
     level, score, first = live_nodes(decoder, search), search.live.score, 0
-    levels = [level]
+    levels, memory = [level], drafter.begin(decoder, state, level)
     for _ in range(decoder.length):
-        logits, cache = _fed(decoder, env, state.replace(caches={name: cache}), level, first)
+        logits, memory = drafter.logits(decoder, env, state, memory, level, first)
         found = candidates(logits, decoder.width, _barred(decoder, logits.shape[-1]))
         best = best_of(score, found, decoder.width)
+        memory = drafter.follow(memory, best)
         parent, score = first + best.rank, best.score
         first += level.token.shape[1]
         sees = jnp.take_along_axis(level.sees, best.rank[..., None], axis=1)
         sees |= own_slots(decoder, search, first, decoder.width)
         level = Nodes(best.token, parent, sees)
         levels.append(level)
-    return joined(levels), state.replace(caches={**state.caches, name: cache})
+    return joined(levels), drafter.end(state, memory)
 
 
 def catch_up(
     decoder: BeamDecoder, env: Env, state: State, nodes: Nodes, wanted: jax.Array
 ) -> State:
-    """Has the drafter read the last drafted step, if rows [B] go on behind it.
+    """Has a drafter with a model read the last drafted step, if rows [B] go on behind it.
 
     `state` is that of the draft. Where the step does not stand, what is read is overwritten.
     """
     first = nodes.token.shape[1] - decoder.width
-    level, name = jax.tree.map(lambda x: x[:, first:], nodes), decoder.drafter
+    level, drafter = jax.tree.map(lambda x: x[:, first:], nodes), decoder.drafter
 
-    def step(cache: Cache) -> Cache:
-        return _fed(decoder, env, state.replace(caches={name: cache}), level, first)[1]
+    def step(memory: Any) -> Any:
+        return drafter.logits(decoder, env, state, memory, level, first)[1]
 
-    cache = masked_step(jnp.any(wanted), step, state.caches[name])
-    return state.replace(caches={**state.caches, name: cache})
-
-
-def _fed(
-    decoder: BeamDecoder, env: Env, state: State, level: Nodes, first: int
-) -> tuple[jax.Array, Cache]:
-    """The drafter's logits behind nodes, and its cache."""
-    name = decoder.drafter
-    caches, begin = state.caches[name], state.begin[name]
-    return feed(decoder, env[name], state.search, caches, begin, level, first)
+    memory = drafter.begin(decoder, state, level)
+    return drafter.end(state, masked_step(jnp.any(wanted), step, memory))
 
 
 def _barred(decoder: BeamDecoder, vocabulary: int) -> jax.Array:

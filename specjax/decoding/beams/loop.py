@@ -31,24 +31,39 @@ def search(
     scoring: Scoring,
 ) -> Search:
     """Searches behind every row of prompt [B, P]; rows that are not `active` [B] stay empty."""
-    env = decoder.env(params)
+    state = begin(decoder, params, prompt, prompt_length, active)
+    return advance(decoder, params, state, scoring, None).search
 
-    def unfinished(state: State) -> jax.Array:
-        return jnp.any(state.search.active)
 
-    state = begin(decoder, env, prompt, prompt_length, active)
-    turn = functools.partial(round_, decoder, env, scoring)
-    return jax.lax.while_loop(unfinished, turn, state).search
+def advance(
+    decoder: BeamDecoder, params: dict[str, Any], state: State, scoring: Scoring, rounds: int | None
+) -> State:
+    """Runs `rounds` rounds, or all that are needed (None), while any row is active."""
+    turn = functools.partial(round_, decoder, decoder.env(params), scoring)
+
+    def unfinished(carry: tuple[jax.Array, State]) -> jax.Array:
+        done, state = carry
+        active = jnp.any(state.search.active)
+        return active if rounds is None else active & (done < rounds)
+
+    def step(carry: tuple[jax.Array, State]) -> tuple[jax.Array, State]:
+        return carry[0] + 1, turn(carry[1])
+
+    return jax.lax.while_loop(unfinished, step, (jnp.int32(0), state))[1]
 
 
 def begin(
-    decoder: BeamDecoder, env: Env, prompt: jax.Array, length: jax.Array, active: jax.Array
+    decoder: BeamDecoder,
+    params: dict[str, Any],
+    prompt: jax.Array,
+    length: jax.Array,
+    active: jax.Array,
 ) -> State:
     """The state before the first round: prompts read, one hypothesis of no tokens.
 
     No window of a layer is a ring: slots of a trie are no positions.
     """
-    start_token = decoder.target_model.start_token
+    env, start_token = decoder.env(params), decoder.target_model.start_token
     if start_token is None:
         capacity = prompt.shape[1] + decoder.slots
         pending = jnp.take_along_axis(prompt, length[:, None] - 1, axis=1)[:, 0]
@@ -56,7 +71,14 @@ def begin(
         capacity, pending = decoder.slots, jnp.full_like(length, start_token)
     caches = {name: env[name].start(prompt, length, capacity)[0] for name in decoder.used}
     first = {name: cache.length for name, cache in caches.items()}
-    return State(first_search(decoder, pending, active), caches, first)
+    return State(first_search(decoder, pending, active), caches, first, prompt, length)
+
+
+begin_jitted = jax.jit(begin, static_argnames="decoder")
+"""`begin` as one dispatch, for streaming."""
+
+advance_jitted = jax.jit(advance, static_argnames=("decoder", "rounds"), donate_argnames="state")
+"""`advance` by a fixed number of rounds as one dispatch; the state handed in is consumed."""
 
 
 def round_(decoder: BeamDecoder, env: Env, scoring: Scoring, state: State) -> State:
@@ -70,14 +92,16 @@ def round_(decoder: BeamDecoder, env: Env, scoring: Scoring, state: State) -> St
     if decoder.length:
         nodes, state = draft(decoder, env, state)
     found, state = read(decoder, env, state, nodes)
-    search, path = advance(decoder, scoring, state.search, nodes, found)
+    search, path = walked(decoder, scoring, state.search, nodes, found)
     search = search.replace(rounds=search.rounds + state.search.active)
     if not decoder.length:  # the nodes that were gone over are all, and lie where they shall
         return state.replace(search=search)
-    whole = search.active & (search.step - state.search.step > decoder.length)
-    drafts = decoder.length * state.search.active + whole
-    state = catch_up(decoder, env, state, nodes, whole)
-    return keep(decoder, env, state, search.replace(drafts=search.drafts + drafts), path)
+    if decoder.drafter.models:
+        whole = search.active & (search.step - state.search.step > decoder.length)
+        state = catch_up(decoder, env, state, nodes, whole)
+        drafts = decoder.length * state.search.active + whole
+        search = search.replace(drafts=search.drafts + drafts)
+    return keep(decoder, env, state, search, path)
 
 
 def read(decoder: BeamDecoder, env: Env, state: State, nodes: Nodes) -> tuple[Candidates, State]:
@@ -99,7 +123,7 @@ class Walk:
     going: jax.Array  # [B] bool: the target has read all live hypotheses
 
 
-def advance(
+def walked(
     decoder: BeamDecoder, scoring: Scoring, search: Search, nodes: Nodes, found: Candidates
 ) -> tuple[Search, jax.Array]:
     """Beam steps while all live hypotheses are among the nodes, and the nodes [B, N] gone over."""

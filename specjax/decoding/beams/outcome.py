@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os.path
 from collections.abc import Sequence
 
 import jax
@@ -28,7 +29,7 @@ class BeamStatistics:
     steps: int  # beam steps
     rounds: int  # target calls
     nodes: int  # tokens that the target read behind the prompts
-    drafts: int  # drafter calls
+    drafts: int  # calls of a model that drafts
 
     @property
     def steps_per_round(self) -> float:
@@ -53,6 +54,27 @@ def found(search: Search, rows: int, sequences: int) -> list[Found]:
         ]
         made.append(Found(texts, ended.score[row, :sequences].tolist()))
     return made
+
+
+def final(search: Search) -> list[int]:
+    """The tokens of the first row that its best text is sure to begin with.
+
+    That text is the best finished one or goes on from a live hypothesis: other finished ones lost
+    already. Of a row that is done it is the best one.
+    """
+    made = jax.device_get(jax.tree.map(lambda x: x[:1], search))
+    ended = made.finished
+    step, rank = made.step[:, None], np.arange(made.live.score.shape[1])[None]
+    alive = _followed_back(np.broadcast_to(step, rank.shape), rank, made.tokens, made.ranks)[0]
+    texts = [
+        text[: made.step[0]].tolist()
+        for text, score in zip(alive, made.live.score[0], strict=True)
+        if made.active[0] and score > -np.inf
+    ]
+    if ended.score[0, 0] > -np.inf:
+        best = _followed_back(ended.step, ended.rank, made.tokens, made.ranks)[0, 0]
+        texts.append([*best[: ended.step[0, 0]].tolist(), int(ended.token[0, 0])])
+    return os.path.commonprefix(texts)
 
 
 def _followed_back(

@@ -10,6 +10,8 @@ pending token. So a step feeds W tokens of one row, and no cache is ever reorder
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +23,45 @@ from specjax.decoding.beams.step import Finished, Live, kept
 from specjax.models.base import Cache, LanguageModel, Params
 
 
+class Drafter:
+    """Goes on with hypotheses; what it needs beside them is its memory of one round.
+
+    `Nodes` are those of `trie`. `follow` is told which hypotheses the next step has, and `end` when
+    the draft is made.
+    """
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Models that it runs."""
+        return ()
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Other parameter trees that it reads."""
+        return ()
+
+    def begin(self, decoder: BeamDecoder, state: State, live: Any) -> Any:
+        """The memory of hypotheses of the `live` nodes."""
+        return ()
+
+    def logits(
+        self, decoder: BeamDecoder, env: Env, state: State, memory: Any, level: Any, first: int
+    ) -> tuple[jax.Array, Any]:
+        """Logits [B, T, V] behind a round's nodes from `first` on, and the memory."""
+        raise NotImplementedError
+
+    def follow(self, memory: Any, best: Live) -> Any:
+        """The memory of hypotheses that go on from those of before."""
+        return memory
+
+    def end(self, state: State, memory: Any) -> State:
+        """The state behind a draft."""
+        return state
+
+    def check(self, decoder: BeamDecoder, params: Mapping[str, Any]) -> None:
+        """Raises ValueError when parameter trees are of no use to it."""
+
+
 @dataclasses.dataclass(frozen=True)
 class BeamDecoder:
     """Everything static of a beam search."""
@@ -30,10 +71,14 @@ class BeamDecoder:
     max_new_tokens: int  # M
     length: int = 0  # steps that are drafted; 0: plain beam search
     width: int = 0  # hypotheses of a drafted step; at least W
-    drafter: str = ""  # the model that drafts
+    drafter: Drafter = Drafter()
     target: str = "target"
 
     def __post_init__(self) -> None:
+        known = dict(self.models)
+        for name in self.used:
+            if name not in known:
+                raise ValueError(f"model {name!r} is not among {', '.join(map(repr, known))}")
         vocabulary = self.target_model.vocab_size
         if self.candidates > vocabulary:
             raise ValueError(
@@ -41,8 +86,7 @@ class BeamDecoder:
                 f" of {vocabulary}"
             )
         for name in self.used:
-            least = self.width + len(self.target_model.eos)
-            if name != self.target and least > dict(self.models)[name].vocab_size:
+            if self.length and self.least_vocabulary > known[name].vocab_size:
                 raise ValueError(f"width is {self.width}; model {name!r} has too few tokens for it")
 
     @property
@@ -52,7 +96,17 @@ class BeamDecoder:
     @property
     def used(self) -> tuple[str, ...]:
         """Names of the models that run, the target first."""
-        return (self.target, self.drafter) if self.length else (self.target,)
+        return (self.target, *self.drafter.models)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of all parameter trees that are read."""
+        return (*self.used, *self.drafter.tables)
+
+    @property
+    def least_vocabulary(self) -> int:
+        """Tokens of which the `width` likeliest that do not end a text can be taken."""
+        return self.width + len(self.target_model.eos)
 
     @property
     def candidates(self) -> int:
@@ -97,6 +151,8 @@ class State:
     search: Search
     caches: dict[str, Cache]
     begin: dict[str, jax.Array]  # [B] by model: the cache slot where the trie begins
+    prompt: jax.Array  # [B, P] int32
+    prompt_length: jax.Array  # [B] int32
 
 
 def first_search(decoder: BeamDecoder, pending: jax.Array, active: jax.Array) -> Search:

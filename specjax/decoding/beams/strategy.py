@@ -10,27 +10,41 @@ import numpy as np
 
 from specjax.core import fields
 from specjax.core.env import Models
-from specjax.decoding.beams.state import BeamDecoder
+from specjax.decoding.beams.drafters import Bigram, Copies, Neural
+from specjax.decoding.beams.state import BeamDecoder, Drafter
 from specjax.decoding.beams.step import Scoring
 from specjax.decoding.strategy import checked_values
 from specjax.errors import UserError
 
-NONE, NEURAL = "none", "neural"
+NONE, NEURAL, BIGRAM, PROMPT_LOOKUP, MAX_GRAM = DRAFTERS = (
+    "none", "neural", "bigram", "prompt_lookup", "max_gram",
+)  # fmt: skip
+"""Others draft one text, or have no law of their own to put hypotheses in order by."""
 
 MOST_BEAMS = 128
 """All beams are fed in one call."""
 
+LONGEST = 48
+"""Matches so long count as numbers of which thousands can be added in single precision."""
+
 FALSE, TRUE, NEVER = STOPPING = "False", "True", "never"
 """The values of early_stopping that transformers knows, as words."""
 
-_OF_DRAFTS = ("length", "width", "model")
+_OF_DRAFTERS = {
+    NONE: (),
+    NEURAL: ("length", "width", "model"),
+    BIGRAM: ("length", "width", "table"),
+    PROMPT_LOOKUP: ("length", "width", "longest"),
+    MAX_GRAM: ("length", "width", "table", "longest"),
+}
+"""Fields that some drafters have only."""
 
 
 @dataclasses.dataclass(frozen=True)
 class BeamStrategy:
     """A beam search; its results are those of transformers' `generate(num_beams=beams)`."""
 
-    drafter: str = fields.choice((NONE, NEURAL), NONE, help="none: plain beam search")
+    drafter: str = fields.choice(DRAFTERS, NONE, help="none: plain beam search")
     beams: int = fields.integer(4, most=MOST_BEAMS, help="live hypotheses of each text")
     length_penalty: float = fields.number(
         1.0, bounds="[-10, 10]", help="log-probabilities are divided by length to this power"
@@ -47,6 +61,10 @@ class BeamStrategy:
         0, least=0, most=MOST_BEAMS, help="hypotheses of a drafted step; 0: as many as beams"
     )
     model: str = fields.name("drafter", but="target", help="the model that drafts")
+    table: str = fields.name("ngram", but="heads", help="name of the fitted counts")
+    longest: int = fields.integer(
+        32, most=LONGEST, help="most tokens of a match that are looked at, to copy behind it"
+    )
 
     def __post_init__(self) -> None:
         fields.check(self)
@@ -65,6 +83,11 @@ class BeamStrategy:
         """Whether steps are drafted."""
         return self.drafter != NONE
 
+    @property
+    def counted(self) -> bool:
+        """Whether the drafter reads fitted counts."""
+        return self.drafter in (BIGRAM, MAX_GRAM)
+
     def decoder(self, models: Models, max_new_tokens: int) -> BeamDecoder:
         """The static side of a search with these models.
 
@@ -76,9 +99,16 @@ class BeamStrategy:
             drafted = {
                 "length": self.length,
                 "width": self.width or self.beams,
-                "drafter": self.model,
+                "drafter": self._drafter(),
             }
         return BeamDecoder(models, self.beams, max_new_tokens, **drafted)
+
+    def _drafter(self) -> Drafter:
+        if self.drafter == NEURAL:
+            return Neural(self.model)
+        if self.drafter == BIGRAM:
+            return Bigram(self.table)
+        return Copies(self.longest, self.table if self.drafter == MAX_GRAM else "")
 
     def scoring(self, max_new_tokens: int) -> Scoring:
         """The traced side."""
@@ -100,8 +130,9 @@ def scoring(most: int, length_penalty: float, early_stopping: str) -> Scoring:
 def beam_search(**given: Any) -> BeamStrategy:
     """A beam search from its fields: `beam_search(beams=4, length_penalty=0.6)`.
 
-    With `drafter="neural"` a model drafts `length` steps of `width` hypotheses; the texts and
-    scores stay those of plain beam search. `early_stopping` may be False, True or "never".
+    With `drafter="neural"` a model drafts `length` steps of `width` hypotheses, with "bigram",
+    "prompt_lookup" or "max_gram" counts and copies do; the texts and scores stay those of plain
+    beam search. `early_stopping` may be False, True or "never".
 
     Raises:
       UserError: when a field is unknown, out of range, or of no use to the drafter.
@@ -120,10 +151,12 @@ def from_config(name: str, given: dict[str, Any]) -> BeamStrategy:
     if isinstance(given.get("early_stopping"), bool):
         given["early_stopping"] = str(given["early_stopping"])
     known = fields.config_fields(BeamStrategy)
-    if given.get("drafter", NONE) == NONE:
-        known = {name: field for name, field in known.items() if name not in _OF_DRAFTS}
-    who = f"a beam search with drafter {given.get('drafter', NONE)!r}"
+    drafter = given.get("drafter", NONE)
+    who = f"a beam search with drafter {drafter!r}"
     try:
+        known["drafter"].value(f"{where}drafter", drafter)
+        barred = set().union(*_OF_DRAFTERS.values()) - set(_OF_DRAFTERS[drafter])
+        known = {name: field for name, field in known.items() if name not in barred}
         values = checked_values(where, given, known, who, ())
     except UserError:
         raise

@@ -73,8 +73,8 @@ def beams_config(**changes: Any) -> ConfigDict:
     """Beam searches side by side; those that draft are compared with the first that does not."""
     config = decode_config()
     for field in (
-        "acceptance", "drafter_ways", "heads", "invariant", "mesh", "ngram_examples", "ngram_file",
-        "ngram_table", "only", "pad_heads", "prices", "profile_rounds", "seed", "sweep", "topology",
+        "acceptance", "drafter_ways", "heads", "invariant", "mesh", "only", "pad_heads", "prices",
+        "profile_rounds", "seed", "sweep", "topology",
     ):  # fmt: skip
         del config[field]
     config.experiment = "beams"

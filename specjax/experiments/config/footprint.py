@@ -37,7 +37,7 @@ def plan_model(
     mesh: Mapping[str, int],
     capacity: int,
     ways: int,
-    ahead: int,
+    ahead: int | None,
 ) -> ModelPlan:
     """Parameters and bytes of one model that `ways` devices share.
 
@@ -60,7 +60,12 @@ def plan_model(
 
 
 def cache_bytes(
-    model: LanguageModel, config: ConfigDict, data: int, ways: int, capacity: int, ahead: int
+    model: LanguageModel,
+    config: ConfigDict,
+    data: int,
+    ways: int,
+    capacity: int,
+    ahead: int | None,
 ) -> int:
     """Bytes of a model's cache on each device."""
     if model.start_token is None:

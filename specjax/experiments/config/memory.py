@@ -14,6 +14,7 @@ import jax
 from ml_collections import ConfigDict
 
 from specjax.accelerators.chips import GIB
+from specjax.decoding.beams.state import BeamDecoder
 from specjax.decoding.state import ahead_of
 from specjax.decoding.strategy import Strategy
 from specjax.errors import UserError
@@ -61,6 +62,35 @@ def check_decode_memory(
     needed["weights"] = sum(plan.parameter_bytes for plan in plans)
     needed["caches"] = sum(plan.cache_bytes for plan in plans)
     check_bytes(needed, given)
+
+
+def check_beam_memory(
+    config: ConfigDict, models: Mapping[str, LanguageModel], decoders: Mapping[str, BeamDecoder]
+) -> None:
+    """Refuses beam searches whose weights, caches, masks and logits do not fit on a device.
+
+    Raises:
+      UserError: saying what is needed and what there is.
+    """
+    rows = config.batch_size
+    given = f"config.batch_size {rows:,}, config.max_new_tokens {config.max_new_tokens:,} and"
+    for name, decoder in decoders.items():
+        nodes, width = len(decoder.depth), decoder.target_model.vocab_size
+        said = f"{given} strategies.{name} of {nodes:,} nodes a call"
+        needed = {
+            "logits": rows * nodes * width * FLOAT,
+            "masks": rows * nodes * decoder.slots,
+        }
+        check_bytes(needed, said)  # what is far too large is too large to be planned
+        shortest = ConfigDict({**config.to_dict(), "max_prompt_tokens": config.bucket})
+        one = dict.fromkeys(AXES, 1)
+        plans = {
+            each: plan_model(each, model, shortest, one, decoder.slots, 1, None)
+            for each, model in models.items()
+        }
+        needed["weights"] = sum(plan.parameter_bytes for plan in plans.values())
+        needed["caches"] = sum(plans[each].cache_bytes for each in decoder.used)
+        check_bytes(needed, said)
 
 
 def check_bytes(needed: Mapping[str, int], given: str) -> None:

@@ -11,21 +11,17 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
-import hashlib
 import io
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 
-from specjax import hosts
 from specjax.decoding.state import Generation
 from specjax.decoding.trace import Trace
 from specjax.experiments.decode.records import Decoded, Job
-from specjax.measuring.environment import environment
-from specjax.writing import whole_lines
+from specjax.experiments.kept import identity, kept_rows, write_row
 
 JOURNAL = "decoded.jsonl"
 """In the workdir."""
@@ -56,64 +52,20 @@ class Journal:
         self._write({"width": width, "seconds": dict(seconds)})
 
     def _write(self, row: dict[str, Any]) -> None:
-        if self.file:
-            self.file.write(json.dumps(row) + "\n")
-            self.file.flush()
+        write_row(self.file, row)
 
 
 @contextlib.contextmanager
 def journal(file: Path, job: Job) -> Iterator[Journal]:
-    """The journal of a run; removed when the body ends well.
-
-    One of another run, of other inputs or of another machine is written anew.
+    """The journal of a run, as `kept_rows` keeps it.
 
     Raises:
       UserError: when it is damaged.
     """
-    run = json.loads(json.dumps(identity(job)))
-    entries = hosts.from_first(whole_lines(file) if hosts.is_first() else [])
-    rows = entries[1:] if entries and entries[0] == run else []
-    if not hosts.is_first():
-        yield _read(rows)
-        return
-    with file.open("a" if rows else "w", encoding="utf-8") as out:
-        if not rows:
-            out.write(json.dumps(run) + "\n")
+    with kept_rows(file, identity(job.config, job.prompts)) as (rows, out):
         made = _read(rows)
         made.file = out
         yield made
-    file.unlink(missing_ok=True)
-
-
-def identity(job: Job) -> dict[str, Any]:
-    """What the decodes of a run depend on, and their times."""
-    config = job.config.to_dict()
-    prompts = json.dumps(job.prompts).encode()
-    return {
-        "config": config,
-        "files": {name: _stamps(Path(name).expanduser()) for name in _texts(config)},
-        "prompts": hashlib.sha256(prompts).hexdigest(),
-        "environment": environment(),
-    }
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """All texts in a config that are not empty: some name files."""
-    if isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _texts(inner)
-    elif isinstance(value, str) and value:
-        yield value
-
-
-def _stamps(path: Path) -> dict[str, tuple[int, int]]:
-    """Size and time of a file, or of those in a folder; nothing when there is none."""
-    try:
-        files = path.iterdir() if path.is_dir() else [path]
-        stats = {file.name: file.stat() for file in sorted(files)}
-    except (OSError, ValueError):
-        return {}
-    return {name: (stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
 
 
 def _read(rows: list[dict[str, Any]]) -> Journal:

@@ -1,0 +1,159 @@
+"""What may go on with the hypotheses of a draft: a model, counts of neighbours, copies.
+
+Each gives every hypothesis logits of what comes next; `drafting.draft` has the beam. Letters: B
+batch rows, W beams, T hypotheses of a drafted step, M most new tokens, L length of a text, V
+vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from specjax.core.env import Env
+from specjax.decoding.beams.state import BeamDecoder, Drafter, State
+from specjax.decoding.beams.step import Live
+from specjax.decoding.beams.trie import Nodes, feed
+from specjax.drafting.copying import match_sizes
+from specjax.drafting.ngram import bigram_logits
+from specjax.models.base import Cache
+
+MATCH = 4.0
+"""How many times likelier a copy gets with each token that its match is longer."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Neural(Drafter):
+    """A smaller model; its memory is its cache."""
+
+    model: str
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return (self.model,)
+
+    def begin(self, decoder: BeamDecoder, state: State, live: Nodes) -> Cache:
+        return state.caches[self.model]
+
+    def logits(
+        self, decoder: BeamDecoder, env: Env, state: State, memory: Cache, level: Nodes, first: int
+    ) -> tuple[jax.Array, Cache]:
+        begin = state.begin[self.model]
+        return feed(decoder, env[self.model], state.search, memory, begin, level, first)
+
+    def end(self, state: State, memory: Cache) -> State:
+        return state.replace(caches={**state.caches, self.model: memory})
+
+
+@dataclasses.dataclass(frozen=True)
+class Bigram(Drafter):
+    """The likeliest successors of the last token, from fitted counts; it remembers nothing."""
+
+    table: str
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return (self.table,)
+
+    def logits(
+        self, decoder: BeamDecoder, env: Env, state: State, memory: Any, level: Nodes, first: int
+    ) -> tuple[jax.Array, Any]:
+        return _successors(env.params[self.table], level.token), memory
+
+    def check(self, decoder: BeamDecoder, params: Mapping[str, Any]) -> None:
+        size = len(params[self.table]["unigram"])
+        if decoder.least_vocabulary > size:
+            raise ValueError(
+                f"width is {decoder.width}; table {self.table!r} has too few tokens for it"
+            )
+
+
+@struct.dataclass
+class Texts:
+    """The memory of copies: prompts followed by what hypotheses have."""
+
+    tokens: jax.Array  # [B, T, L] int32
+    length: jax.Array  # [B] int32
+
+
+@dataclasses.dataclass(frozen=True)
+class Copies(Drafter):
+    """What followed earlier occurrences of the last tokens; the longer they are, the likelier.
+
+    The law is that of counts: an occurrence of n tokens counts as `MATCH` to the power of n, and
+    all that `table` has, or all tokens alike without one (""), as 1. So the longest match leads, as
+    in Max-Gram, and where nothing matches the table decides.
+    """
+
+    longest: int
+    table: str = ""
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return (self.table,) if self.table else ()
+
+    def begin(self, decoder: BeamDecoder, state: State, live: Nodes) -> Texts:
+        return texts(decoder, state, live)
+
+    def logits(
+        self, decoder: BeamDecoder, env: Env, state: State, memory: Texts, level: Nodes, first: int
+    ) -> tuple[jax.Array, Texts]:
+        rows, count = level.token.shape
+        flat = memory.tokens.reshape(rows * count, -1)
+        length = jnp.repeat(memory.length, count)
+        pattern = length  # of an encoder-decoder row only generated tokens, as in `copying`
+        if decoder.target_model.start_token is not None:
+            pattern = length - jnp.repeat(state.prompt_length, count)
+        size = match_sizes(flat, length, pattern, self.longest)
+        weight = jnp.where(size > 0, MATCH**size, 0.0)
+        law = self._law(decoder, env, level.token)
+        at = jnp.arange(rows * count)[:, None]
+        following = jnp.roll(flat, -1, axis=1)
+        law = law.reshape(rows * count, -1).at[at, following].add(weight, mode="drop")
+        return jnp.log(law).reshape(rows, count, -1), memory
+
+    def _law(self, decoder: BeamDecoder, env: Env, last: jax.Array) -> jax.Array:
+        """Probabilities [B, T, V] where nothing matches."""
+        if self.table:
+            return jnp.exp(_successors(env.params[self.table], last))
+        vocabulary = decoder.target_model.vocab_size
+        return jnp.full((*last.shape, vocabulary), 1.0 / vocabulary)
+
+    def follow(self, memory: Texts, best: Live) -> Texts:
+        tokens = jnp.take_along_axis(memory.tokens, best.rank[..., None], axis=1)
+        row, which = jnp.arange(len(tokens))[:, None], jnp.arange(tokens.shape[1])
+        tokens = tokens.at[row, which, memory.length[:, None]].set(best.token, mode="drop")
+        return Texts(tokens, memory.length + 1)
+
+    def check(self, decoder: BeamDecoder, params: Mapping[str, Any]) -> None:
+        if self.table:
+            Bigram(self.table).check(decoder, params)
+
+
+def texts(decoder: BeamDecoder, state: State, live: Nodes) -> Texts:
+    """Prompts followed by the tokens of the live hypotheses, with room for a draft.
+
+    A hypothesis sees one slot of each of its steps: that of its rank then.
+    """
+    search, prompt, length = state.search, state.prompt, state.prompt_length
+    beams, most = decoder.beams, decoder.max_new_tokens
+    size = prompt.shape[1] + most + decoder.length
+    slots = live.sees[:, :, : most * beams].reshape(len(prompt), beams, most, beams)
+    rank = jnp.argmax(slots, axis=-1).swapaxes(1, 2)  # [B, M, W], of steps 0 to M - 1
+    token = jnp.take_along_axis(search.tokens[:, :most], rank, axis=2).swapaxes(1, 2)
+    place = jnp.arange(size)
+    step = jnp.clip(place - length[:, None] + 1, 0, most - 1)  # [B, L]
+    generated = jnp.take_along_axis(token, step[:, None], axis=2)
+    padded = jnp.pad(prompt, ((0, 0), (0, size - prompt.shape[1])))[:, None]
+    joined = jnp.where((place < length[:, None])[:, None], padded, generated)
+    return Texts(joined, length + search.step)
+
+
+def _successors(table: Mapping[str, jax.Array], last: jax.Array) -> jax.Array:
+    """Log-probabilities [B, T, V] of the tokens after `last` [B, T]."""
+    return bigram_logits(dict(table), last.reshape(-1)).reshape(*last.shape, -1)

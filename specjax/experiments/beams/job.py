@@ -1,0 +1,260 @@
+"""The beams experiment: beam searches over the same examples, timed side by side.
+
+See docs/methods/beam_search.md. Strategies are those of `specjax.beam_search`; what the others are
+compared with is the first one that drafts nothing. Greedy decoding is run beside them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from ml_collections import ConfigDict
+
+from specjax.api import Generator, load
+from specjax.beams import BeamGenerator, BeamResult
+from specjax.checkpoints.huggingface import describe
+from specjax.decoding.beams.outcome import BeamStatistics
+from specjax.decoding.beams.state import BeamDecoder
+from specjax.decoding.beams.strategy import NEURAL, BeamStrategy, from_config
+from specjax.errors import UserError
+from specjax.experiments.beams.results import Decoded, figures, output_rows, table
+from specjax.experiments.config.fields import check_strategies, checkpoint_dtype, model_names
+from specjax.experiments.config.memory import check_beam_memory
+from specjax.experiments.decode.data import Data, load_data
+from specjax.experiments.decode.job import fit_tables
+from specjax.experiments.kept import identity, kept_rows, write_row
+from specjax.measuring.environment import environment
+from specjax.models.base import LanguageModel
+from specjax.programs import release_programs
+from specjax.progress import progress
+from specjax.result import Result
+from specjax.writing import write_json, write_jsonl
+
+RESULTS, OUTPUTS, KEPT = "results.json", "outputs.jsonl", "searched.jsonl"
+
+GREEDY = "greedy"
+"""The name under which greedy decoding is run beside the searches."""
+
+_AT_LEAST = {
+    "batch_size": 1,
+    "max_new_tokens": 1,
+    "max_prompt_tokens": 1,
+    "bucket": 1,
+    "repeats": 1,
+    "examples": 0,
+    "ngram_examples": 0,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A beams experiment ready to run."""
+
+    config: ConfigDict
+    data: Data
+    prompts: list[list[int]]
+    contestants: dict[str, BeamGenerator | Generator]
+
+
+def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
+    """Runs the experiment and writes its results; returns the content of results.json.
+
+    A run that was killed goes on after the last batch that all had decoded.
+
+    Raises:
+      UserError: when the config cannot be used.
+    """
+    strategies = check(config)
+    models = shapes(config)
+    check_beam_memory(config, models, decoders(config, models, strategies))
+    job = prepare(config, strategies)
+    workdir.mkdir(parents=True, exist_ok=True)
+    with kept_rows(workdir / KEPT, identity(config, job.prompts)) as (rows, out):
+        results, seconds = measure(job, rows, out)
+        content = {
+            "environment": environment(),
+            "config": config.to_dict(),
+            "metric": job.data.metric,
+            "strategies": {name: figures(name, results, seconds, job.data) for name in results},
+        }
+        write_json(workdir / RESULTS, content)
+        write_jsonl(workdir / OUTPUTS, output_rows(job.data, results))
+    print(table(content["strategies"]))
+    return content
+
+
+def plan(config: ConfigDict) -> None:
+    """Prints the models and what each search feeds in one call.
+
+    Raises:
+      UserError: when the config cannot be used.
+    """
+    strategies = check(config)
+    models = shapes(config)
+    made = decoders(config, models, strategies)
+    check_beam_memory(config, models, made)
+    for name, model in models.items():
+        print(f"{name}: {model_names(config)[name]}, {model.depth} decoder layers")
+    for name, decoder in made.items():
+        print(
+            f"{name}: {len(decoder.depth)} tokens of a text in each target call, at most"
+            f" {decoder.length + 1} beam steps; {decoder.slots} cache slots behind the prompt"
+        )
+
+
+def shapes(config: ConfigDict) -> dict[str, LanguageModel]:
+    """Every model of the config by its name, without weights."""
+    dtype, ignored = checkpoint_dtype(config), config.ignore_generation_config
+    return {
+        name: describe(at, dtype, ignore_generation_config=ignored)
+        for name, at in model_names(config).items()
+    }
+
+
+def decoders(
+    config: ConfigDict,
+    models: Mapping[str, LanguageModel],
+    strategies: Mapping[str, BeamStrategy],
+) -> dict[str, BeamDecoder]:
+    """What each strategy is with these models.
+
+    Raises:
+      UserError: when one does not fit.
+    """
+    made = {}
+    for name, strategy in strategies.items():
+        try:
+            made[name] = strategy.decoder(tuple(models.items()), config.max_new_tokens)
+        except ValueError as error:
+            raise UserError(f"strategies.{name}: {error}") from None
+    return made
+
+
+def check(config: ConfigDict) -> dict[str, BeamStrategy]:
+    """The strategies, once all fields are found to be of use; those that draft come last.
+
+    Raises:
+      UserError: naming the field, the value and what is allowed.
+    """
+    check_strategies(config, _AT_LEAST)
+    models = model_names(config)
+    strategies = {name: from_config(name, spec) for name, spec in config.strategies.items()}
+    for name, strategy in strategies.items():
+        if name == GREEDY:
+            raise UserError(
+                f"strategies.{name} needs another name: greedy decoding is run beside the searches"
+            )
+        if strategy.drafter == NEURAL and strategy.model not in models:
+            raise UserError(
+                f"strategies.{name} names the model {strategy.model!r}; the config has"
+                f" {', '.join(models)}"
+            )
+    return dict(sorted(strategies.items(), key=lambda entry: entry[1].speculative))
+
+
+def prepare(config: ConfigDict, strategies: Mapping[str, BeamStrategy]) -> Job:
+    """Loads models and data, and makes a generator for each strategy, and one that is greedy."""
+    dtype, ignored = checkpoint_dtype(config), config.ignore_generation_config
+    loaded = {
+        name: load(at, dtype, ignore_generation_config=ignored)
+        for name, at in model_names(config).items()
+    }
+    target = loaded.pop("target")
+    if target.tokenizer is None:
+        raise UserError(f"target {config.target!r} has no tokenizer files")
+    names = {strategy.table for strategy in strategies.values() if strategy.counted}
+    data = load_data(config, more=bool(names))
+    tables = fit_tables(config, names, target, target.model.vocab_size, data.rest)
+    sizes = {name: config[name] for name in ("max_new_tokens", "max_prompt_tokens", "bucket")}
+    contestants: dict[str, BeamGenerator | Generator] = {
+        name: BeamGenerator(target, loaded, strategy, tables=tables, **sizes)
+        for name, strategy in strategies.items()
+    }
+    contestants[GREEDY] = Generator(target, **sizes)
+    prompts = contestants[GREEDY].encode([config.prefix + each.source for each in data.examples])
+    for generator in contestants.values():
+        generator.prompts.encode(prompts)  # what one cannot decode is refused before others do
+    return Job(config, data, prompts, contestants)
+
+
+def measure(
+    job: Job, rows: Sequence[Mapping[str, Any]], out: TextIO | None
+) -> tuple[dict[str, list[Decoded]], dict[str, float]]:
+    """What each contestant gave, batch by batch, and seconds of all batches, each in its best pass.
+
+    They take turns at every batch, shape after shape, behind a turn that compiles and is not timed.
+    `rows` are those of an earlier run, and what is decoded is added to `out`.
+    """
+    size, repeats = job.config.batch_size, job.config.repeats
+    batches = [job.prompts[start : start + size] for start in range(0, len(job.prompts), size)]
+    taken = {(row["repeat"], row["batch"]): row for row in rows}
+    with progress(total=repeats * len(batches), initial=len(taken), unit="batch") as bar:
+        for indices in by_shape(job, batches).values():
+            turns = itertools.product(range(repeats), indices)
+            todo = [turn for turn in turns if turn not in taken]
+            if todo:
+                _turn(job, batches[indices[0]])
+            for repeat, index in todo:
+                seconds, decoded = _turn(job, batches[index])
+                # Later repeats decode the same.
+                kept = {name: dataclasses.asdict(one) for name, one in decoded.items()}
+                row = {"repeat": repeat, "batch": index, "seconds": seconds}
+                row["decoded"] = {} if repeat else kept
+                taken[repeat, index] = row
+                write_row(out, row)
+                bar.update()
+            release_programs()
+    results = {
+        name: [_decoded(taken[0, index]["decoded"][name]) for index in range(len(batches))]
+        for name in job.contestants
+    }
+    seconds = {
+        name: sum(
+            min(taken[repeat, index]["seconds"][name] for repeat in range(repeats))
+            for index in range(len(batches))
+        )
+        for name in job.contestants
+    }
+    return results, seconds
+
+
+def by_shape(job: Job, batches: Sequence[list[list[int]]]) -> dict[tuple[int, ...], list[int]]:
+    """Indices of batches by their padded shape."""
+    prompts, shapes = job.contestants[GREEDY].prompts, {}
+    for index, ids in enumerate(batches):
+        shape = prompts.batch(ids, job.config.batch_size).tokens.shape
+        shapes.setdefault(shape, []).append(index)
+    return shapes
+
+
+def _turn(job: Job, ids: list[list[int]]) -> tuple[dict[str, float], dict[str, Decoded]]:
+    """Seconds of a batch by contestant, from host tokens to texts, and what each gave."""
+    seconds, decoded = {}, {}
+    for name, generator in job.contestants.items():
+        start = time.perf_counter()
+        result = generator(ids, batch_size=job.config.batch_size)
+        seconds[name] = time.perf_counter() - start
+        decoded[name] = _of_beams(result) if name != GREEDY else _of_greedy(result)
+    return seconds, decoded
+
+
+def _of_beams(result: BeamResult) -> Decoded:
+    rows = [[dataclasses.asdict(one) for one in each] for each in result.hypotheses]
+    return Decoded(rows, result.statistics)
+
+
+def _of_greedy(result: Result) -> Decoded:
+    """One hypothesis, whose score nobody asked for."""
+    pairs = zip(result.texts, result.tokens, strict=True)
+    rows = [[{"text": text, "tokens": tokens, "score": None}] for text, tokens in pairs]
+    calls, made = result.statistics.reviews, result.statistics.tokens
+    return Decoded(rows, BeamStatistics(len(rows), made, calls, calls, calls, 0))
+
+
+def _decoded(entry: Mapping[str, Any]) -> Decoded:
+    return Decoded(entry["hypotheses"], BeamStatistics(**entry["statistics"]))

@@ -1,0 +1,81 @@
+"""Rows of a run that outlive it when it is killed: JSON lines in its workdir.
+
+The first line says of what run they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from ml_collections import ConfigDict
+
+from specjax import hosts
+from specjax.measuring.environment import environment
+from specjax.writing import whole_lines
+
+
+@contextlib.contextmanager
+def kept_rows(
+    file: Path, run: Mapping[str, Any]
+) -> Iterator[tuple[list[dict[str, Any]], TextIO | None]]:
+    """The rows of an earlier run that was killed, and where to write more (`write_row`).
+
+    The file is removed when the body ends well. One of another `run` is written anew. Only the
+    first process writes.
+
+    Raises:
+      UserError: when it is damaged.
+    """
+    run = json.loads(json.dumps(run))
+    entries = hosts.from_first(whole_lines(file) if hosts.is_first() else [])
+    rows = entries[1:] if entries and entries[0] == run else []
+    if not hosts.is_first():
+        yield rows, None
+        return
+    with file.open("a" if rows else "w", encoding="utf-8") as out:
+        if not rows:
+            write_row(out, run)
+        yield rows, out
+    file.unlink(missing_ok=True)
+
+
+def write_row(file: TextIO | None, row: Mapping[str, Any]) -> None:
+    """Adds a row at once; nothing without a file."""
+    if file:
+        file.write(json.dumps(row) + "\n")
+        file.flush()
+
+
+def identity(config: ConfigDict, prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """What the decodes of a run depend on, and their times."""
+    fields = config.to_dict()
+    return {
+        "config": fields,
+        "files": {name: _stamps(Path(name).expanduser()) for name in _texts(fields)},
+        "prompts": hashlib.sha256(json.dumps(prompts).encode()).hexdigest(),
+        "environment": environment(),
+    }
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in a config that are not empty: some name files."""
+    if isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, str) and value:
+        yield value
+
+
+def _stamps(path: Path) -> dict[str, tuple[int, int]]:
+    """Size and time of a file, or of those in a folder; nothing when there is none."""
+    try:
+        files = path.iterdir() if path.is_dir() else [path]
+        stats = {file.name: file.stat() for file in sorted(files)}
+    except (OSError, ValueError):
+        return {}
+    return {name: (stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
