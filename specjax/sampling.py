@@ -55,9 +55,17 @@ def argmax(logits: jax.Array) -> jax.Array:
     vectorised on CPU and took 32 us against 3 us for 8,000 entries.
     """
     vocabulary = logits.shape[-1]
-    largest = jnp.max(logits, axis=-1, keepdims=True)
-    ids = jnp.where(logits == largest, jnp.arange(vocabulary, dtype=jnp.int32), vocabulary - 1)
+    most = jnp.max(logits, axis=-1, keepdims=True)
+    ids = jnp.where(logits == most, jnp.arange(vocabulary, dtype=jnp.int32), vocabulary - 1)
     return jnp.min(ids, axis=-1)
+
+
+def largest(logits: jax.Array, count: int) -> jax.Array:
+    """Ids [..., count] int32 of the largest of logits [..., V], in order, the lowest on ties.
+
+    XLA's top-k sorts: for one id of 8,000 it took 27 us on CPU where a search took 8 us.
+    """
+    return argmax(logits)[..., None] if count == 1 else jax.lax.top_k(logits, count)[1]
 
 
 def adjust(logits: jax.Array, settings: Sampling) -> jax.Array:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.core.distribution import Categorical, Distribution, OneHot
-from specjax.sampling import Sampling, adjust, argmax, draw
+from specjax.sampling import Sampling, adjust, argmax, draw, largest
 
 
 def propose(
@@ -35,6 +35,6 @@ def draw_in_order(keys: jax.Array, probs: jax.Array, count: int) -> jax.Array:
 
     def one(key: jax.Array, probs: jax.Array) -> jax.Array:
         noise = jax.random.gumbel(key, probs.shape)
-        return jax.lax.top_k(jnp.log(probs) + noise, count)[1]
+        return largest(jnp.log(probs) + noise, count)
 
     return jax.vmap(jax.vmap(one))(keys, probs).astype(jnp.int32)

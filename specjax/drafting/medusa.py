@@ -24,7 +24,7 @@ from specjax.core.rows import Caches
 from specjax.core.spec import Spec
 from specjax.drafting.blockwise import ParallelHeads, head_keys
 from specjax.drafting.shape import Shaped
-from specjax.sampling import adjust
+from specjax.sampling import adjust, largest
 
 
 @DRAFTERS.register("medusa", example={"widths": (2, 1)})
@@ -73,7 +73,7 @@ class Medusa(Shaped, ParallelHeads):
         shape = self.shape
         levels, ranks = shape.depths, shape.ranks
         if context.options.sampling.greedy:
-            best = jax.lax.top_k(logits, shape.most)[1]
+            best = largest(logits, shape.most)
             tokens = best[:, levels, ranks]
             distribution: Distribution = OneHot(tokens)
         else:

@@ -26,7 +26,7 @@ from specjax.core.rows import Caches
 from specjax.core.spec import Spec
 from specjax.drafting.shape import Shape, Shaped
 from specjax.models.base import Cache
-from specjax.sampling import Sampling, adjust
+from specjax.sampling import Sampling, adjust, largest
 
 LAG = 2
 """Tokens fed first: where a leaf stood the model has seen neither it nor the token behind it."""
@@ -127,7 +127,7 @@ class NeuralTree(Shaped):
         laws, ranks = np.array(shape.laws)[nodes], np.array(shape.ranks)[nodes]
         first = laws[0]
         if self._certain(settings):
-            probs, drawn = None, jax.lax.top_k(logits, ranks.max() + 1)[1]
+            probs, drawn = None, largest(logits, ranks.max() + 1)
         else:
             probs = adjust(logits, settings)
             numbers = first + jnp.arange(logits.shape[1])

@@ -18,6 +18,7 @@ from specjax.core.rows import Caches
 from specjax.core.spec import Spec
 from specjax.drafting.ngram import Table
 from specjax.drafting.shape import Shaped
+from specjax.sampling import largest
 
 
 @DRAFTERS.register("ngram_tree", example={"widths": (2, 2)})
@@ -72,7 +73,7 @@ def successors(table: Table, previous: jax.Array, count: int) -> jax.Array:
     the counts of pairs, the most frequent tokens of all.
     """
     ids, counts = table["ids"][previous, :count], table["counts"][previous, :count]
-    often = jax.lax.top_k(table["unigram"], count)[1]
+    often = largest(table["unigram"], count)
     repeated = jnp.any(often[:, None] == ids[..., None, :], axis=-1)
     tokens = jnp.concatenate([ids, jnp.broadcast_to(often, repeated.shape)], axis=-1)
     wanted = jnp.concatenate([counts > 0, ~repeated], axis=-1)
