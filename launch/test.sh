@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Sets everything up and runs the linter and the tests, two files at a time: most of their time is
-# tracing and compiling, which one process cannot share out. Arguments go to pytest (-m slow, -k, ...).
+# tracing and compiling, which one process cannot share out. Files go by name, not those with the most
+# tests first: the dearest have few and would end alone. Arguments go to pytest (-m slow, -k, ...).
 set -euo pipefail
 needs="test" source "$(dirname "$0")/setup.sh"
 .venv/bin/ruff check .
@@ -12,4 +13,4 @@ needs="test" source "$(dirname "$0")/setup.sh"
 # two passes count the turns of loops inside of loops over and over, for half of what is left.
 quick=$(tr '\n' ' ' < tests/support/xla_flags.txt)
 export XLA_FLAGS="$quick ${XLA_FLAGS:-}"
-exec .venv/bin/python -m pytest -n 2 --dist loadfile --durations=10 "$@"
+exec .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10 "$@"

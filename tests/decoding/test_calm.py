@@ -58,7 +58,10 @@ def test_the_threshold_decays_with_the_place_in_the_text(decay, threshold, tau, 
     np.testing.assert_allclose(Calm(decay=decay).least_confidence(place), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(("kind", "measure"), [("t5", SATURATION), ("llama", SOFTMAX)])
+@pytest.mark.parametrize(
+    ("kind", "measure"),
+    [pytest.param("t5", SATURATION, marks=pytest.mark.slow), ("llama", SOFTMAX)],
+)
 def test_without_exits_the_tokens_are_those_of_the_uncached_model(kind, measure):
     generation = decode(kind, calm(1.0, measure=measure))
     assert texts(generation) == [Uncached(kind).greedy(prompt, LIMIT) for prompt in PROMPTS]

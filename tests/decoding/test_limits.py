@@ -71,7 +71,7 @@ STRATEGIES = {
     ),
 }
 """One of every kind; those that draw tokens do so at temperature 0.9 too."""
-QUICK = ("alone", "neural", "blockwise", "max_gram", "cascade", "bild", "switched")
+QUICK = ("alone", "neural", "blockwise", "max_gram", "cascade", "bild")
 """One of every way to end a draft; the others are slow tests."""
 CASES = [
     pytest.param(temperature, name, marks=[] if temperature and name in QUICK else pytest.mark.slow)

@@ -36,7 +36,8 @@ def tree(**given) -> Strategy:
     return strategy(drafter="neural_tree", **given)
 
 
-@pytest.mark.parametrize("kind", ["t5", pytest.param("llama", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["t5", "llama"])
 def test_a_chain_gives_what_a_neural_drafter_gives(kind):
     models, params = pair(kind)
     chain = run(models, params, tree(widths=(1, 1, 1)), PROMPTS, LIMIT)
@@ -90,9 +91,9 @@ def sampled(shape: str, settings) -> Strategy:
 @pytest.mark.parametrize(
     ("shape", "settings"),
     [
-        ("likeliest", PLAIN),
-        ("widths", TRUNCATED),
-        pytest.param("likeliest", TRUNCATED, marks=pytest.mark.slow),
+        pytest.param("likeliest", PLAIN, marks=pytest.mark.slow),
+        pytest.param("widths", TRUNCATED, marks=pytest.mark.slow),
+        ("likeliest", TRUNCATED),
         pytest.param("parents", PLAIN, marks=pytest.mark.slow),
         pytest.param("parents", TRUNCATED, marks=pytest.mark.slow),
     ],

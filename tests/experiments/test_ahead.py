@@ -58,6 +58,7 @@ def test_training_finds_the_steps_that_were_compiled_for_it(tmp_path, compiled) 
     assert compiled.count("jit(train_step)") == 1  # the first stage's
 
 
+@pytest.mark.slow
 def test_decoding_finds_the_programs_that_were_compiled_for_it(tmp_path, compiled) -> None:
     config = small_quickstart()
     config.only = "speculative_7,max_gram"  # none for the second: its table is not known yet

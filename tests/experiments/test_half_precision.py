@@ -33,6 +33,7 @@ def small(**changes):
     return decode_config(**given | changes)
 
 
+@pytest.mark.slow
 def test_a_run_with_one_width_ends_with_results(pair, tmp_path, monkeypatch):
     monkeypatch.setattr(results, "write_report", lambda *_: None)  # seconds of drawing
     monkeypatch.setattr(stopwatch, "_compile", lambda run: None)

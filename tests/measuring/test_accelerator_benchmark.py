@@ -80,6 +80,7 @@ def test_a_part_is_measured_once_at_the_acceptance_that_is_set(
     assert "| small | 7 | 0.75 | 0.7" in shown and "DIFFER" not in shown
 
 
+@pytest.mark.slow
 def test_drafts_of_a_text_that_counts_are_the_text_itself():
     loaded = contests.Loaded.make(planted.PAIRS["tiny_t5"], Texts(8, 100))
     trial = loaded.contest(Unit(DECODE, 1, "small", 7, 1.0)).trial(1, 0)

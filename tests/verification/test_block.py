@@ -77,7 +77,7 @@ def written(case: Case, chances: np.ndarray, weights: np.ndarray) -> dict[tuple[
     shares = accepted_chances(chances)
     for count in range(K + 1):
         rows = jnp.full((len(TEXTS),), count)
-        own = np.asarray(block.residual(draft, p, jnp.asarray(weights), rows), np.float64)
+        own = np.asarray(jax.jit(block.residual)(draft, p, jnp.asarray(weights), rows), np.float64)
         own /= own.sum(axis=1, keepdims=True)
         for row, text in enumerate(TEXTS):
             if count > case.length(text):
@@ -95,8 +95,8 @@ def written(case: Case, chances: np.ndarray, weights: np.ndarray) -> dict[tuple[
 def of_rule(case: Case) -> tuple[np.ndarray, np.ndarray]:
     """The rule's own numbers."""
     draft, p = case.draft(), case.target()
-    weights = block.prefix_weights(draft, p)
-    return np.asarray(block.chances(draft, p, weights), np.float64), np.asarray(weights)
+    weights = jax.jit(block.prefix_weights)(draft, p)
+    return np.asarray(jax.jit(block.chances)(draft, p, weights), np.float64), np.asarray(weights)
 
 
 def distance(case: Case, chances: np.ndarray, weights: np.ndarray) -> float:
@@ -163,15 +163,15 @@ def test_certain_tokens_stand_as_often_as_one_by_one():
     p = jnp.broadcast_to(case.target()[0], (rows, K + 1, V))
     keys = jax.random.split(jax.random.key(2), rows)
     draft = Draft.chain(tokens)
-    together = np.bincount(block.block_match(draft, p, keys).accepted, minlength=K + 1)
-    alone = np.bincount(sampled_match(draft, p, 1.0, keys).accepted, minlength=K + 1)
+    together = np.bincount(jax.jit(block.block_match)(draft, p, keys).accepted, minlength=K + 1)
+    alone = np.bincount(jax.jit(sampled_match)(draft, p, 1.0, keys).accepted, minlength=K + 1)
     np.testing.assert_allclose(together / rows, alone / rows, atol=0.011)
 
 
 def test_an_empty_draft_leaves_the_targets_own_token():
     p = jnp.full((4, 1, V), 1 / V)
     draft = Draft.chain(jnp.zeros((4, 0), jnp.int32))
-    verdict = block.block_match(draft, p, jax.random.split(jax.random.key(0), 4))
+    verdict = jax.jit(block.block_match)(draft, p, jax.random.split(jax.random.key(0), 4))
     assert verdict.accepted.tolist() == [0] * 4 and verdict.count.tolist() == [1] * 4
 
 

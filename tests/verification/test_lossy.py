@@ -66,7 +66,7 @@ def test_greedy_typical_acceptance_is_the_targets_argmax():
     numbers = {"epsilon": jnp.float32(0.0), "delta": jnp.float32(0.0)}
     keys = jax.random.split(jax.random.key(0), 2)
     options = Options(sampling(0.0), numbers)
-    verdict = TypicalAcceptance().judge(draft, Reading(logits), options, keys)
+    verdict = jax.jit(TypicalAcceptance().judge)(draft, Reading(logits), options, keys)
     assert verdict.accepted.tolist() == [1, 2]
     assert not typical().lossless
 

@@ -79,7 +79,7 @@ def verdict(rule, tokens, threshold: float, **fields):
     options = Options(sampling(0.0), {"rollback": jnp.float32(threshold), "engage": threshold})
     made = draft(tokens, **fields)
     reading = Reading(laws(len(tokens), len(tokens[0]) + 1))
-    return rule.judge(made, reading, options, keys(len(tokens)))
+    return jax.jit(rule.judge)(made, reading, options, keys(len(tokens)))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,9 @@ def test_the_targets_own_choice_stands_at_any_threshold_unless_told_otherwise():
 def test_sampling_draws_from_the_adjusted_law_the_dropped_token_included():
     rows = 20_000
     options = Options(sampling(1.0, top_p=0.7), {"rollback": jnp.float32(0.1)})
-    found = Rollback().judge(draft([[1]] * rows), Reading(laws(rows, 2)), options, keys(rows))
+    found = jax.jit(Rollback().judge)(
+        draft([[1]] * rows), Reading(laws(rows, 2)), options, keys(rows)
+    )
     # Token 1 is dropped (1.2 nats on the plain law) and may be drawn again; the nucleus is {0, 1}.
     assert int(found.accepted.sum()) == 0
     law = np.bincount(own_token(found), minlength=4) / rows
@@ -122,9 +124,13 @@ def test_sampling_judges_by_the_plain_law_and_drops_the_argmax_too():
     options = Options(sampling(1.0, top_p=0.4), {"rollback": jnp.float32(2.0)})
     # Outside the nucleus {0}, at 1.897 nats on the plain law: stands.
     reading = Reading(laws(1, 2))
-    assert Rollback().judge(draft([[2]]), reading, options, keys(1)).accepted.tolist() == [1]
+    assert jax.jit(Rollback().judge)(draft([[2]]), reading, options, keys(1)).accepted.tolist() == [
+        1
+    ]
     strict = Options(sampling(1.0), {"rollback": jnp.float32(0.5)})
-    assert Rollback().judge(draft([[0]]), reading, strict, keys(1)).accepted.tolist() == [0]
+    assert jax.jit(Rollback().judge)(draft([[0]]), reading, strict, keys(1)).accepted.tolist() == [
+        0
+    ]
 
 
 @pytest.mark.parametrize(("level", "accepted"), [(0.0, 1), (0.29, 1), (0.31, 0), (1.5, 0)])

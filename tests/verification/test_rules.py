@@ -96,7 +96,7 @@ def test_residual_falls_back_to_p_when_draft_and_target_agree():
 def test_a_token_of_probability_zero_never_stands():
     p = jnp.broadcast_to(jnp.array([1.0, 0.0]), (2000, 2, 2))
     made = draft(jnp.ones((2000, 1)), jnp.broadcast_to(jnp.array([0.0, 1.0]), (2000, 1, 2)))
-    verdict = sampled_match(made, p, 1e-6, keys(3, 2000))
+    verdict = jax.jit(sampled_match)(made, p, 1e-6, keys(3, 2000))
     assert int(verdict.accepted.sum()) == 0
     assert int(own_token(verdict).sum()) == 0
 
@@ -104,27 +104,27 @@ def test_a_token_of_probability_zero_never_stands():
 def test_a_draft_no_more_likely_than_the_target_always_stands():
     p = jnp.broadcast_to(jnp.array([0.6, 0.4]), (2000, 2, 2))
     made = draft(jnp.zeros((2000, 1)), jnp.broadcast_to(jnp.array([0.6, 0.4]), (2000, 1, 2)))
-    assert int(sampled_match(made, p, 1.0, keys(4, 2000)).accepted.sum()) == 2000
+    assert int(jax.jit(sampled_match)(made, p, 1.0, keys(4, 2000)).accepted.sum()) == 2000
 
 
 def test_overlap_sums_min_p_q_over_tested_positions():
     probs = jnp.broadcast_to(Q, (1, 2, 4))
     p = jnp.broadcast_to(P, (1, 3, 4))
-    verdict = sampled_match(draft([[1, 1]], probs), p, 1.0, keys(5, 1))
+    verdict = jax.jit(sampled_match)(draft([[1, 1]], probs), p, 1.0, keys(5, 1))
     assert int(verdict.accepted[0]) == 2
     np.testing.assert_allclose(verdict.overlap[0], 2 * np.minimum(P, Q).sum(), rtol=1e-6)
 
 
 def test_greedy_match_counts_the_leading_agreement():
     logits = jax.nn.one_hot(jnp.array([[2, 3, 1, 0]] * 3), 5)
-    verdict = greedy_match(draft([[2, 3, 1], [2, 0, 1], [4, 3, 1]]), logits)
+    verdict = jax.jit(greedy_match)(draft([[2, 3, 1], [2, 0, 1], [4, 3, 1]]), logits)
     assert verdict.accepted.tolist() == [3, 1, 0]
     assert own_token(verdict).tolist() == [0, 3, 2]
 
 
 def test_drafts_beyond_the_length_are_ignored():
     logits = jax.nn.one_hot(jnp.array([[2, 3, 1, 0]]), 5)
-    verdict = greedy_match(draft([[2, 3, 1]], length=[1]), logits)
+    verdict = jax.jit(greedy_match)(draft([[2, 3, 1]], length=[1]), logits)
     assert (int(verdict.accepted[0]), int(own_token(verdict)[0])) == (1, 3)
 
 
@@ -141,8 +141,8 @@ def test_lenience_one_is_the_strict_rule():
     logits = jax.random.normal(jax.random.key(0), (500, 4, 6))
     made = draft(jax.random.randint(jax.random.key(1), (500, 3), 0, 6))
     options = Options(sampling(0.0), {"lenience": jnp.float32(1.0)})
-    strict = SpeculativeSampling().judge(made, Reading(logits), options, keys(0, 500))
-    lenient = Lenient().judge(made, Reading(logits), options, keys(0, 500))
+    strict = jax.jit(SpeculativeSampling().judge)(made, Reading(logits), options, keys(0, 500))
+    lenient = jax.jit(Lenient().judge)(made, Reading(logits), options, keys(0, 500))
     assert strict.accepted.tolist() == lenient.accepted.tolist()
     assert own_token(strict).tolist() == own_token(lenient).tolist()
 
@@ -176,7 +176,7 @@ def test_drafts_without_a_score_are_sampled_without_lenience():
 
     def judged(rule, score=None):
         made, reading = draft(tokens, score=score), Reading(logits)
-        verdict = rule.judge(made, reading, options, keys(0, 500))
+        verdict = jax.jit(rule.judge)(made, reading, options, keys(0, 500))
         return verdict.accepted.tolist(), rule.distribution(made, reading, options).probs
 
     strict, law = judged(SpeculativeSampling())

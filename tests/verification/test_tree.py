@@ -143,7 +143,7 @@ def test_what_cannot_be_drawn_never_stands():
 
 def test_written_out_the_laws_are_the_same():
     draft, _ = without_replacement()
-    whole = draft.distribution.categorical(V)
+    whole = jax.jit(lambda law: law.categorical(V))(draft.distribution)
     apart = PAIRS[:, 0] != PAIRS[:, 1]
     np.testing.assert_allclose(
         of_tokens(whole.probs, draft.tokens)[apart], draft.distribution.of(draft.tokens)[apart],
@@ -169,7 +169,7 @@ PARENTS = jnp.array([[-1, -1, 0, 1, 3]])
 )
 def test_greedily_the_argmax_is_followed_while_a_child_has_it(best, written, path):
     logits = jax.nn.one_hot(jnp.array([best]), 10)
-    verdict = greedy_tree(Draft.chain(NODES).replace(parents=PARENTS), logits)
+    verdict = jax.jit(greedy_tree)(Draft.chain(NODES).replace(parents=PARENTS), logits)
     assert verdict.tokens[0, : int(verdict.count[0])].tolist() == written
     assert int(verdict.accepted[0]) == len(path)
     assert verdict.path[0, : len(path)].tolist() == path
@@ -180,7 +180,7 @@ def test_sampling_walks_the_same_way_where_the_target_is_certain():
     p = jax.nn.one_hot(best, 10)
     draft = Draft.chain(NODES).replace(parents=PARENTS)
     keys = jax.random.split(jax.random.key(0), 1)
-    verdict = sampled_tree(draft, p, jnp.full((1, 5), 0.5), keys)
+    verdict = jax.jit(sampled_tree)(draft, p, jnp.full((1, 5), 0.5), keys)
     assert verdict.tokens[0, :4].tolist() == [8, 5, 6, 2]
     assert verdict.path[0, :3].tolist() == [1, 3, 4]
 
