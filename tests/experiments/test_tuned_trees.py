@@ -1,0 +1,74 @@
+"""Shapes of trees that a search tries beside chains, and what they are expected to give."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from told_rounds import rounds
+
+from specjax.core.tree import places
+from specjax.decoding.strategy import Strategy
+from specjax.drafting.neural import Neural
+from specjax.drafting.neural_tree import NeuralTree
+from specjax.experiments.config.defaults import neural
+from specjax.experiments.recipes.trees import deepened
+from specjax.experiments.tune.predict import Probe, beside
+from specjax.experiments.tune.trees import Beside, end_loss, fastest_trees, timed_shapes, tree_spec
+from specjax.measuring.cost import Costs
+from specjax.theory.trees import expected_tokens, fed, tree_improvement
+
+PRICES = Costs(
+    {
+        "target": {1: 2.0, 2: 2.2, 4: 2.6, 8: 3.4, 16: 5.0, 165: 40.0},
+        "drafter": {1: 0.2, 2: 0.3, 4: 0.5, 48: 3.0},
+    }
+)
+RANKS = [[0.6, 0.2, 0.1, 0.0], [0.6, 0.2, 0.0, 0.0], [0.6, 0.1, 0.0, 0.0], [0.5, 0.1, 0.0, 0.0]]
+
+
+def test_of_every_doubling_the_fastest_tree_that_branches_is_run():
+    lost = Beside(level=0.05, node=0.1, end=0.04)
+    found = fastest_trees(PRICES, RANKS, "drafter", 8, "target", lost)
+    assert {(len(tree.parents) - 1).bit_length() for tree in found} <= {1, 2, 3} and found
+    # The first call feeds two tokens of the text.
+    calls = np.array([0.3, 0.2, 0.3, 0.4, 0.5]) / 2.0 + 0.05
+    reading = [PRICES.milliseconds("target", n + 1) / 2.0 + 0.1 * n for n in range(9)]
+    for tree in found:
+        assert max(places(tree.parents)[1]) > 0
+        endless = expected_tokens(deepened(RANKS), tree.parents)
+        assert tree.tokens == pytest.approx(1 / (1 / endless + 0.04 * (1 - 1 / endless)))
+        speedup = tree_improvement(deepened(RANKS), tree.parents, calls, reading)
+        assert tree.improvement == pytest.approx(speedup * tree.tokens / endless)
+
+
+def test_what_the_wide_tree_lost_at_the_ends_of_texts_all_trees_lose():
+    assert Beside(end=end_loss(4.0, 3.2)).tokens(4.0) == pytest.approx(3.2)
+    assert Beside(end=end_loss(4.0, 3.2)).tokens(1.0) == 1.0
+    assert Beside(end=end_loss(4.0, 4.5)).tokens(5.0) == 5.0
+
+
+def test_the_probes_say_what_a_level_and_a_node_cost_beside_the_calls():
+    chain = Probe(Strategy(Neural(4)), rounds([3, 3], [4, 4], calls=8), speedup=1.0)
+    wide_tree = Strategy(NeuralTree((2, 1)))
+    ranks = {"rate": [[0.5, 0.5], [1.0, 0.0]]}
+    wide = Probe(wide_tree, rounds([3, 1], [4, 4], calls=4), speedup=0.4, by_rank=ranks)
+    found = beside(PRICES, chain, wide, "target")
+    level = (3.0 - (0.3 + 3 * 0.2) / 2.0 - 2.8 / 2.0) / 4
+    assert found.level == pytest.approx(level)
+    assert found.node == pytest.approx((2.0 / 0.4 - (0.3 + 0.3) / 2.0 - 1.4 - 2 * level) / 4)
+    assert found.end == pytest.approx((1 / 2 - 1 / 3) / (1 - 1 / 3))
+
+
+def test_trees_are_drafted_and_judged_as_the_chains_are():
+    chain = neural("small", 3, temperature=0.7, top_k=5, rule="block", reader="fitted")
+    assert tree_spec(chain, parents=(-1, -1)) == {
+        "drafter": "neural_tree", "parents": (-1, -1), "model": "small", "temperature": 0.7,
+        "top_k": 5, "rule": "traversal",
+    }  # fmt: skip
+
+
+def test_trees_of_all_sizes_can_be_priced():
+    for nodes in (2, 3, 8, 32, 128):
+        shapes = timed_shapes(nodes)
+        assert max(map(len, shapes)) >= nodes
+        assert max(fed(shapes[-1])) >= nodes // 2
