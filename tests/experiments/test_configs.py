@@ -41,8 +41,11 @@ JOBS = (
 PAPERS = sorted(
     file.stem for file in (ROOT / "configs").glob("*.py") if file.stem not in (*EXAMPLES, *JOBS)
 )
-ALIKE = ("bild_wmt", "bild_xsum", "mt5_wmt_deen", "t5large_cnndm")
-"""Strategies of `bild_iwslt`, `bild_cnndm`, `mt5_iwslt_deen` and `t5large_xsum`, other data."""
+ALIKE = (
+    "bild_wmt", "bild_xsum", "mt5_wmt_deen", "t5large_cnndm", "t5xxl_cnndm", "cascade_mmlu",
+)  # fmt: skip
+"""Kinds of strategies of `bild_iwslt`, `bild_cnndm`, `mt5_iwslt_deen`, `t5large_xsum`,
+`t5xxl_ende` and `cascade_gsm8k`, on other data and with other numbers."""
 
 PARAMETERS = {
     # As published: billions of T5 v1.1 XXL, and the millions that the papers give.

@@ -41,9 +41,7 @@ def test_analytic_acceptance_equals_the_independent_measurement(
 LOSSLESS = {
     "neural": {"drafter": "neural", "length": 4},
     "confidence": {"drafter": "neural", "length": 6, "confidence": 0.4},
-    "bigram": {"drafter": "bigram", "length": 3},
-    "max_gram": {"drafter": "max_gram", "length": 5},
-    "prompt_lookup": {"drafter": "prompt_lookup", "length": 4},
+    "max_gram": {"drafter": "max_gram", "length": 5},  # copies, and pairs where there are none
 }
 
 
@@ -89,7 +87,7 @@ def test_analytic_acceptance_of_the_decoder_only_pair(
     assert abs(alpha - expected) < tolerance
 
 
-@pytest.mark.parametrize("spec", [LOSSLESS["neural"], LOSSLESS["prompt_lookup"]])
+@pytest.mark.parametrize("spec", [LOSSLESS["neural"], {"drafter": "prompt_lookup", "length": 4}])
 def test_decoder_only_strategies_give_the_targets_tokens_at_batch_1_and_8(llamas, spec):
     target, drafter = llamas
     ids = questions(target, 16)
