@@ -35,7 +35,7 @@ from specjax.parallel.sharding import Layout, placement
 from specjax.programs import release_programs
 from specjax.prompts import Prompts
 from specjax.result import SHOWN, FirstTexts, Result
-from specjax.streaming import Growing
+from specjax.streaming import pieces
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,13 +138,7 @@ class Generator:
             )
         except ValueError as error:
             raise UserError(f"strategy: {error}") from None
-        self.prompts = Prompts(
-            target.tokenizer,
-            {name: models[name] for name in self.decoder.used},
-            max_new_tokens=max_new_tokens,
-            max_prompt_tokens=max_prompt_tokens,
-            bucket=bucket,
-        )
+        self.prompts = Prompts(target.tokenizer, self.decoder, max_prompt_tokens, bucket)
         self.params = chosen_params(self.decoder.inputs, loaded, tables or {})
         check_resources(self.decoder, self.params)
         self.options = self.strategy.options()
@@ -212,22 +206,18 @@ class Generator:
         check_integers(seed=seed, batch_size=batch_size)
         check_integer("rounds", rounds, 1)
         batch = self.batch(self.encode([prompt]), self.padded_size(batch_size))
-        return self._stream(batch, seed, rounds)
+        return pieces(self.target.tokenizer, self._outputs(batch, seed, rounds))
 
-    def _stream(self, batch: Batch, seed: int, rounds: int) -> Iterator[str | list[int]]:
+    def _outputs(self, batch: Batch, seed: int, rounds: int) -> Iterator[tuple[list[int], bool]]:
+        """The first row's tokens after every `rounds` rounds, and whether they are all."""
         release_programs()
         args = (batch.tokens, batch.length, self.keys(batch, seed), batch.limit)
         state = begin_jitted(self.decoder, self.params, *args, self.options)
-        seen, growing = 0, Growing(self.target.tokenizer)
         while bool(state.context.active.any()):
             state = advance_jitted(self.decoder, self.params, state, rounds)
             context = state.context
             row = np.asarray(context.tokens)[0, int(context.begin[0]) : int(context.length[0])]
-            if self.target.tokenizer is None:
-                yield row[seen:].tolist()
-            elif piece := growing.piece(row.tolist(), last=not context.active.any()):
-                yield piece
-            seen = len(row)
+            yield row.tolist(), not context.active.any()
 
     def encode(self, prompts: Sequence[Any]) -> list[list[int]]:
         """Token ids of prompts; checks that there is something to decode and that it fits."""

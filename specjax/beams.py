@@ -27,7 +27,7 @@ from specjax.errors import UserError
 from specjax.models.base import Params
 from specjax.programs import release_programs
 from specjax.prompts import Prompts
-from specjax.streaming import Growing
+from specjax.streaming import pieces
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,9 +102,9 @@ class BeamGenerator:
         for name, entry in loaded.items():
             if entry.mesh is not None:
                 raise UserError(f"{name} is on a mesh; beam search needs models on one device")
-        models = {name: entry.model for name, entry in loaded.items()}
+        models = tuple((name, entry.model) for name, entry in loaded.items())
         try:
-            self.decoder = self.strategy.decoder(tuple(models.items()), max_new_tokens)
+            self.decoder = self.strategy.decoder(models, max_new_tokens)
         except ValueError as error:
             raise UserError(f"strategy: {error}") from None
         self.params = chosen_params(self.decoder.inputs, loaded, tables or {})
@@ -112,13 +112,7 @@ class BeamGenerator:
             self.decoder.drafter.check(self.decoder, self.params)
         except ValueError as error:
             raise UserError(f"strategy: {error}") from None
-        self.prompts = Prompts(
-            target.tokenizer,
-            {name: models[name] for name in self.decoder.used},
-            max_new_tokens=max_new_tokens,
-            max_prompt_tokens=max_prompt_tokens,
-            bucket=bucket,
-        )
+        self.prompts = Prompts(target.tokenizer, self.decoder, max_prompt_tokens, bucket)
         self.scoring = self.strategy.scoring(max_new_tokens)
 
     def __call__(
@@ -160,22 +154,16 @@ class BeamGenerator:
         """
         check_integer("rounds", rounds, 1)
         check_integers(batch_size=batch_size)
-        return self._stream(self.prompts.batch(self.prompts.encode([prompt]), batch_size), rounds)
+        batch = self.prompts.batch(self.prompts.encode([prompt]), batch_size)
+        return pieces(self.prompts.tokenizer, self._outputs(batch, rounds))
 
-    def _stream(self, batch: Batch, rounds: int) -> Iterator[str | list[int]]:
+    def _outputs(self, batch: Batch, rounds: int) -> Iterator[tuple[list[int], bool]]:
+        """The first row's final tokens after every `rounds` rounds, and whether they are all."""
         release_programs()
         state = begin_jitted(self.decoder, self.params, *_rows(batch))
-        seen, growing = 0, Growing(self.prompts.tokenizer)
         while bool(state.search.active.any()):
             state = advance_jitted(self.decoder, self.params, state, self.scoring, rounds)
-            tokens = final(state.search)
-            if self.prompts.tokenizer is None:
-                piece = tokens[seen:]
-            else:
-                piece = growing.piece(tokens, last=not state.search.active.any())
-            if piece:
-                yield piece
-            seen = len(tokens)
+            yield final(state.search), not state.search.active.any()
 
     def run(self, batch: Batch) -> Search:
         """One dispatch of the jitted search."""

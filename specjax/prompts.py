@@ -3,24 +3,41 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 from specjax.checks import token_ids
+from specjax.core.env import Models
 from specjax.data.batching import Batch, make_batch
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel
 
 
+class Decodes(Protocol):
+    """What a decode says of itself, whatever its loop is."""
+
+    models: Models
+    max_new_tokens: int
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """Names of the models that run, the target first."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Prompts:
-    """Encodes prompts for a decode by some models, and pads them to few shapes."""
+    """Encodes prompts for a decode, and pads them to few shapes."""
 
     tokenizer: Any  # None: prompts are token ids
-    models: Mapping[str, LanguageModel]  # that run, the target first
-    max_new_tokens: int
+    decoder: Decodes
     max_prompt_tokens: int
     bucket: int
+
+    @property
+    def models(self) -> dict[str, LanguageModel]:
+        """Those that run, the target first."""
+        known = dict(self.decoder.models)
+        return {name: known[name] for name in self.decoder.used}
 
     def encode(self, prompts: Sequence[Any]) -> list[list[int]]:
         """Token ids of prompts; checks that there is something to decode and that it fits.
@@ -60,10 +77,10 @@ class Prompts:
         """Learned positions end somewhere; beyond them a model computes nonsense."""
         for name, model in self.models.items():
             most = model.max_positions
-            if most and length + self.max_new_tokens > most:
+            if most and length + self.decoder.max_new_tokens > most:
                 raise UserError(
                     f"prompt {index} has {length} tokens, and max_new_tokens is"
-                    f" {self.max_new_tokens}; model {name!r} has {most} positions for both"
+                    f" {self.decoder.max_new_tokens}; model {name!r} has {most} positions for both"
                 )
 
     def batch(self, ids: list[list[int]], size: int, first: int = 0) -> Batch:
@@ -74,7 +91,7 @@ class Prompts:
             first=first,
             pad=next(iter(self.models.values())).pad,
             bucket=self.bucket,
-            limit=self.max_new_tokens,
+            limit=self.decoder.max_new_tokens,
         )
 
     def decode(self, tokens: list[list[int]]) -> list[str] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 BYTE_PIECE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
@@ -40,6 +40,19 @@ class Growing:
         new = text[self._given :]
         self._given += len(new)
         return new
+
+
+def pieces(tokenizer: Any, outputs: Iterable[tuple[list[int], bool]]) -> Iterator[str | list[int]]:
+    """What is new in each of the `outputs` of one text: (ids so far, whether they are all).
+
+    Texts; token ids without a tokenizer. What is empty is left out.
+    """
+    seen, growing = 0, Growing(tokenizer)
+    for ids, last in outputs:
+        piece = ids[seen:] if tokenizer is None else growing.piece(ids, last=last)
+        if piece:
+            yield piece
+        seen = len(ids)
 
 
 def _decode(tokenizer: Any, ids: Sequence[int]) -> str:
