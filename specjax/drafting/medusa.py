@@ -42,19 +42,13 @@ class Medusa(Shaped, ParallelHeads):
 
     @property
     def spec(self) -> Spec:
-        shape = self.shape
-        return Spec(
-            width=shape.size,
-            reach=shape.size,
+        return self._tree_spec(
+            reach=self.shape.size,
             calls=(Call(self.model, self.lag, self.used),),
             models=(self.model,),
             resources=(self.heads,),
             writers=(self.model,),
-            always=True,
-            trees=True,
             shared=True,
-            parents=shape.parents,
-            levels=shape.levels,
         )
 
     def check(self, env: Env) -> None:

@@ -53,16 +53,13 @@ class NeuralTree(Shaped):
         shape = self.shape
         width = self.nodes or shape.size
         fed = (len(shape.fed(depth)) for depth in range(shape.levels - 1))
-        return Spec(
+        return self._tree_spec(
             width=width,
             reach=max(width, len(shape.inner)),
             calls=(Call(self.model, LAG, 1), *(Call(self.model, count, count) for count in fed)),
             models=(self.model,),
             writers=(self.model,),
-            always=True,
-            trees=True,
             parents=() if self.nodes else shape.parents,
-            levels=shape.levels,
             fed=(self.model,),
         )
 

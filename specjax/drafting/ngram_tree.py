@@ -30,16 +30,7 @@ class NgramTree(Shaped):
 
     @property
     def spec(self) -> Spec:
-        shape = self.shape
-        return Spec(
-            width=shape.size,
-            resources=(self.table,),
-            writers=("ngram_tree",),
-            always=True,
-            trees=True,
-            parents=shape.parents,
-            levels=shape.levels,
-        )
+        return self._tree_spec(resources=(self.table,), writers=("ngram_tree",))
 
     def check(self, env: Env) -> None:
         """Refuses more children than there are tokens.

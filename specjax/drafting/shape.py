@@ -8,12 +8,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import numpy as np
 
 from specjax.core import fields, tree
 from specjax.core.drafter import Drafter
 from specjax.core.reader import Reader
+from specjax.core.spec import Spec
 from specjax.readers.tree import Tree
 
 
@@ -124,6 +126,12 @@ class Shaped(Drafter):
     @property
     def reader(self) -> Reader:
         return Tree()
+
+    def _tree_spec(self, **given: Any) -> Spec:
+        """What all drafts of the shape have in common, and what is given."""
+        shape = self.shape
+        known = {"width": shape.size, "parents": shape.parents, "levels": shape.levels}
+        return Spec(**{**known, "always": True, "trees": True, **given})
 
     def check_children(self, vocabulary: int) -> None:
         """Refuses more children than there are tokens.
