@@ -13,10 +13,10 @@ from specjax.decoding.strategy import Strategy, from_config
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.records import Job
 from specjax.experiments.decode.results import cost_entries, loop_seconds_per_token
+from specjax.experiments.recipes.trees import WIDE
 from specjax.experiments.tune.budget import Budget
 from specjax.experiments.tune.space import Space
 from specjax.experiments.tune.trees import (
-    WIDE,
     Beside,
     end_loss,
     fastest_trees,

@@ -20,8 +20,9 @@ from specjax.experiments.config.fields import (
     model_names,
 )
 from specjax.experiments.decode.strategies import BASELINE, check_models
+from specjax.experiments.recipes.trees import WIDE
 from specjax.experiments.sweep.grid import base_config, check_count
-from specjax.experiments.tune.trees import WIDE, check_trees, label, tree_spec, wide_spec
+from specjax.experiments.tune.trees import check_trees, label, tree_spec, wide_spec
 from specjax.experiments.tune.trials import OBJECTIVES
 
 CANDIDATES: dict[str, tuple[Any, ...]] = {

@@ -20,9 +20,6 @@ from specjax.experiments.recipes.trees import WIDTHS, deepened
 from specjax.measuring.cost import Costs
 from specjax.theory.trees import Fastest, fastest_by_size
 
-WIDE = "wide"
-"""In the decode config of a search: the tree whose acceptance the shapes rest on."""
-
 MOST = 128
 """Nodes of a tree at most: the search tries every number of nodes and of levels."""
 
