@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from specjax.core.env import Env
-from specjax.decoding.beams.state import BeamDecoder, Drafter, State
+from specjax.decoding.beams.state import BeamDecoder, BeamDrafter, State
 from specjax.decoding.beams.step import Live
 from specjax.decoding.beams.trie import Nodes, feed
 from specjax.drafting.copying import match_sizes
@@ -28,7 +28,7 @@ MATCH = 4.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Neural(Drafter):
+class Neural(BeamDrafter):
     """A smaller model; its memory is its cache."""
 
     model: str
@@ -51,7 +51,7 @@ class Neural(Drafter):
 
 
 @dataclasses.dataclass(frozen=True)
-class Bigram(Drafter):
+class Bigram(BeamDrafter):
     """The likeliest successors of the last token, from fitted counts; it remembers nothing."""
 
     table: str
@@ -82,7 +82,7 @@ class Texts:
 
 
 @dataclasses.dataclass(frozen=True)
-class Copies(Drafter):
+class Copies(BeamDrafter):
     """What followed earlier occurrences of the last tokens; the longer they are, the likelier.
 
     The law is that of counts: an occurrence of n tokens counts as `MATCH` to the power of n, and

@@ -23,7 +23,7 @@ from specjax.decoding.beams.step import Finished, Live, kept
 from specjax.models.base import Cache, LanguageModel, Params
 
 
-class Drafter:
+class BeamDrafter:
     """Goes on with hypotheses; what it needs beside them is its memory of one round.
 
     `Nodes` are those of `trie`. `follow` is told which hypotheses the next step has, and `end` when
@@ -71,7 +71,7 @@ class BeamDecoder:
     max_new_tokens: int  # M
     length: int = 0  # steps that are drafted; 0: plain beam search
     width: int = 0  # hypotheses of a drafted step; at least W
-    drafter: Drafter = Drafter()
+    drafter: BeamDrafter = BeamDrafter()
     target: str = "target"
 
     def __post_init__(self) -> None:

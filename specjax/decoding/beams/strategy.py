@@ -11,7 +11,7 @@ import numpy as np
 from specjax.core import fields
 from specjax.core.env import Models
 from specjax.decoding.beams.drafters import Bigram, Copies, Neural
-from specjax.decoding.beams.state import BeamDecoder, Drafter
+from specjax.decoding.beams.state import BeamDecoder, BeamDrafter
 from specjax.decoding.beams.step import Scoring
 from specjax.decoding.strategy import checked_values
 from specjax.errors import UserError
@@ -103,7 +103,7 @@ class BeamStrategy:
             }
         return BeamDecoder(models, self.beams, max_new_tokens, **drafted)
 
-    def _drafter(self) -> Drafter:
+    def _drafter(self) -> BeamDrafter:
         if self.drafter == NEURAL:
             return Neural(self.model)
         if self.drafter == BIGRAM:
