@@ -57,6 +57,7 @@ def test_speculative_equals_autoregressive(generator, loaded):
     assert alone(PROMPTS).tokens == generator(PROMPTS).tokens
 
 
+@pytest.mark.slow
 def test_sampled_rows_do_not_depend_on_the_batch_size(loaded):
     target, drafter = loaded
     strategy = specjax.speculative(length=3, temperature=1.0)

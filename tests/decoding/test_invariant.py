@@ -35,12 +35,12 @@ MODELS = {  # wide enough for the kernels of one token and of seven to add in di
         )
     ),
 }  # fmt: skip
-PARAMS = {
-    kind: jax.tree.map(
-        lambda x: (x * 1.3).astype(jnp.bfloat16), jax.jit(model.init)(jax.random.key(5))
-    )
-    for kind, model in MODELS.items()
-}
+
+
+@functools.cache
+def params_of(kind: str):
+    drawn = jax.jit(MODELS[kind].init)(jax.random.key(5))
+    return jax.tree.map(lambda x: (x * 1.3).astype(jnp.bfloat16), drawn)
 
 
 def prompts(rows: int = 2 * ROWS) -> list[list[int]]:
@@ -50,7 +50,7 @@ def prompts(rows: int = 2 * ROWS) -> list[list[int]]:
 
 def decode(kind: str, used: Strategy, rows: list[list[int]], width: int = WIDTH):
     """Generated tokens of rows, in batches of `ROWS` filled up with rows that decode nothing."""
-    target, params = MODELS[kind], PARAMS[kind]
+    target, params = MODELS[kind], params_of(kind)
     trees = {"target": params, "drafter": jax.tree.map(lambda x: x * 1.1, params)}
     trees["ngram"] = {"best": jnp.arange(V) % 5 + 2}
     models = (("target", target), ("drafter", target))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 
 import jax
@@ -50,10 +51,6 @@ MODELS = tuple(
         ("little", {"d_model": 8, "num_layers": 1, "windows": (2,)}),
     )
 )
-PARAMS = {
-    name: jax.tree.map(lambda x: x * 1.5, model.init(jax.random.key(seed)))
-    for seed, (name, model) in enumerate(MODELS)
-} | {"heads": random_heads(3, 12, seed=0)}
 PROMPTS = [[3, 4, 5, 6, 7, 8, 9, 2, 3, 4], [6], [7, 8, 9, 2, 3, 4], [2, 2]]
 ARMS = (
     Arm("none", Nothing(), Whole()),
@@ -80,6 +77,13 @@ STRATEGIES = {
 }
 
 
+@functools.cache
+def weights():
+    drawn = {name: model.init(jax.random.key(seed)) for seed, (name, model) in enumerate(MODELS)}
+    sharper = {name: jax.tree.map(lambda x: x * 1.5, tree) for name, tree in drawn.items()}
+    return sharper | {"heads": random_heads(3, 12, seed=0)}
+
+
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """No decode knows how far ahead it writes, so none has rings."""
     monkeypatch.setattr(Decoder, "ahead", None)
@@ -88,7 +92,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 def rounds(strategy: Strategy, limit: int = LIMIT):
     """Every state of a decode, the first one too."""
     made = decoder(MODELS, strategy, limit)
-    params = {name: PARAMS[name] for name in made.inputs}
+    params = {name: weights()[name] for name in made.inputs}
     prompt, length, keys, limits = inputs(PROMPTS, limit)
     limits -= jnp.array([0, 25, 9, 1])  # rows end at different rounds
     state = first_state(made, params, prompt, length, keys, limits, strategy.options())
@@ -152,7 +156,7 @@ def context_of(tokens: jax.Array, length: jax.Array, active: jax.Array) -> Conte
 
 def test_a_model_that_is_not_asked_loses_nothing_of_its_window() -> None:
     """It lags far behind while it drafts for another row; then its turn comes."""
-    bound, ahead, lag = Bound(dict(MODELS)["drafter"], PARAMS["drafter"]), CHUNK + 4, 2
+    bound, ahead, lag = Bound(dict(MODELS)["drafter"], weights()["drafter"]), CHUNK + 4, 2
     tokens = jax.random.randint(jax.random.key(0), (2, 64), 2, V)
     logits = []
     for given in (ahead, None):

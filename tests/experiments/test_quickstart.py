@@ -28,6 +28,7 @@ def settings_of(**changes) -> ConfigDict:
     return training
 
 
+@pytest.mark.slow
 def test_the_target_gets_its_depth_and_the_drafter_the_first_layers(tmp_path) -> None:
     training = settings_of(most_tokens=48)
     training.drafter.learning_rate = 1e-9

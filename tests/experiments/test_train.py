@@ -153,7 +153,8 @@ def test_on_policy_distillation_and_layers_of_the_target(pair, tmp_path):
     assert all(np.isfinite(row["loss"]) for row in results["evaluations"])
 
 
-@pytest.mark.parametrize("trunk", some_slow(("frozen", "trained"), "frozen"))
+@pytest.mark.slow
+@pytest.mark.parametrize("trunk", ("frozen", "trained"))
 def test_heads_are_trained_and_draft(pair, tmp_path, trunk):
     config = small(
         "blockwise", pair, objective__trunk=trunk, objective__heads=2, evaluation__decode=False
@@ -252,6 +253,7 @@ def test_a_useless_field_is_named(pair, tmp_path, changes, sentence):
     assert not (tmp_path / "run").exists()  # the corrected config can have the workdir
 
 
+@pytest.mark.slow
 def test_without_validation_files_the_last_training_rows_are_held_out(pair, tmp_path):
     config = small("finetune", pair, validation__task="", validation__examples=8, **LOSS_ONLY)
     with config.unlocked():

@@ -490,6 +490,7 @@ def test_a_search_by_swi_prices_the_calls_of_every_candidate(pair, tmp_path, mon
     assert f"walltime improvement {max(found):.2f}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_leniency_is_searched_within_the_allowed_loss(pair, tmp_path, monkeypatch):
     """Scored against the target's own outputs, so that any change is a loss."""
     config = config_of(pair, {"lenience": (1e-6, 1.0)}, strategy="lenient", quality_loss=1.0)

@@ -50,7 +50,7 @@ def heads(model: LanguageModel) -> tuple[int, int]:
     [
         (SIX, 4, (8, 8)),
         pytest.param(SIX, 8, (8, 8), marks=pytest.mark.slow),
-        (QWEN, 4, (8, 4)),
+        pytest.param(QWEN, 4, (8, 4), marks=pytest.mark.slow),
         pytest.param(GPT2, 4, (8, 8), marks=pytest.mark.slow),
     ],
 )

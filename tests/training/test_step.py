@@ -81,7 +81,8 @@ def relative(found, wanted) -> float:
     return np.linalg.norm(flat(found) - flat(wanted)) / np.linalg.norm(flat(wanted))
 
 
-@pytest.mark.parametrize("kind", ["llama", pytest.param("t5", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MODELS)
 def test_recomputed_layers_give_the_same_gradient_in_less_memory(kind):
     """With dropout (llama's) the second computation must draw the masks of the first."""
     params, kept, (loss, gradient) = plain(kind)
@@ -97,7 +98,8 @@ def test_recomputed_layers_give_the_same_gradient_in_less_memory(kind):
     assert after < 0.6 * before
 
 
-@pytest.mark.parametrize("kind", ["t5", pytest.param("llama", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MODELS)
 def test_bfloat16_arithmetic_keeps_gradients_and_state_in_float32(kind):
     params, _, (loss, gradient) = plain(kind)
     setup = setup_of(MODELS[kind], dropout=True, dtype=jnp.bfloat16)
