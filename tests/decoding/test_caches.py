@@ -18,7 +18,7 @@ from parallel_heads import random_heads
 from scripted import PrefixModel, prefix_params
 
 import specjax
-from specjax.core.catching_up import catch_up
+from specjax.core.catching_up import catch_up, catch_up_runs
 from specjax.core.context import Context, Options
 from specjax.core.env import Bound
 from specjax.decoding.strategy import Strategy
@@ -239,6 +239,19 @@ def test_after_every_round_the_trusted_slots_are_fresh(strategy):
         going = np.asarray(state.context.active)  # a row may have ended without the target
         assert np.all(target[going] == length[going] - 1)
     assert rounds > 2
+
+
+def test_the_first_call_of_a_drafter_feeds_all_that_it_lacks():
+    """Also its own last token, of a draft that stood whole: else every such round catches up."""
+    models = (("target", TARGET), ("drafter", TARGET))
+    params = weights() | {"drafter": weights()["target"]}
+    strategy = STRATEGIES["neural"]
+    opening = strategy.drafter.spec.calls[0].tokens
+    lacking = []
+    for _, state in audited_rounds(strategy, models, params):
+        assert not np.any(catch_up_runs(state.caches["drafter"], state.context, opening))
+        lacking += (state.context.length - state.caches["drafter"].length).tolist()
+    assert max(lacking) == 2  # else no draft stood whole
 
 
 @dataclasses.dataclass(frozen=True)
