@@ -180,9 +180,8 @@ def fresh(params, source, source_length, tokens):
 def wrong_slots(state, name: str) -> list[tuple[int, int]]:
     """(row, slot) under the pointer of cache `name` whose keys or values are not the fresh ones."""
     context, cache = state.context, state.caches[name]
-    expected = fresh(weights(), context.encoder_tokens, context.encoder_length, context.tokens)[
-        name
-    ]
+    given = context.encoder_tokens, context.encoder_length, context.tokens
+    expected = fresh(weights(), *given)[name]
     below = np.arange(context.tokens.shape[1]) < np.asarray(cache.length)[:, None]
     bad = np.zeros_like(below)
     pairs = zip(
