@@ -25,6 +25,7 @@ SINGLE = "model.safetensors"
 OUTPUT_LAYER = "lm_head.weight"
 
 READ = ("F64", "F32", "F16", "BF16")
+INTEGERS = ("I32", "I64")
 """Number formats of weights, in safetensors' words."""
 
 CHUNK = 1 << 18
@@ -121,7 +122,8 @@ def read_params(
             # Opened anew for each tensor: pages of a closed map no longer count as host memory.
             with open_file(place.file) as file:
                 tensor = _Tensor(file, stored, shapes[where], place)
-                node[where[-1]] = _place(tensor, placement(where, shapes[where]), np.dtype(dtype))
+                kind = np.dtype(np.int32 if stored.integer else dtype)
+                node[where[-1]] = _place(tensor, placement(where, shapes[where]), kind)
     return params
 
 
@@ -159,10 +161,14 @@ class _Tensor:
             raise UserError(
                 f"tensor {place.name!r} cannot be read from {path!r}: {error}"
             ) from None
-        if dtype not in READ:
+        if dtype not in (INTEGERS if stored.integer else READ):
             raise UserError(
-                f"tensor {place.name!r} of {path!r} is stored as {dtype}; weights are read in"
-                f" {', '.join(READ)} and quantised ones not at all"
+                f"tensor {place.name!r} of {path!r} is stored as {dtype}; "
+                + (
+                    f"ids are read in {', '.join(INTEGERS)}"
+                    if stored.integer
+                    else f"weights are read in {', '.join(READ)} and quantised ones not at all"
+                )
             )
         fused = (*shape[:-1], shape[-1] * stored.parts)
         expected = fused[::-1] if stored.transposed else fused

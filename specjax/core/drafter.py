@@ -17,7 +17,7 @@ from flax import struct
 from specjax.core import fields
 from specjax.core.context import Context
 from specjax.core.draft import Draft
-from specjax.core.env import Env
+from specjax.core.env import Env, Models
 from specjax.core.reader import Reader
 from specjax.core.reading import Reading
 from specjax.core.rows import Caches
@@ -69,10 +69,17 @@ class Drafter:
     rule_type: ClassVar[type[Rule] | None] = None
     """The rule that its drafts need; None: any."""
 
+    reads_target: ClassVar[bool] = False
+    """Whether it reads what the target computes, at every round of a text."""
+
     @property
     def spec(self) -> Spec:
         """All that is static."""
         raise NotImplementedError
+
+    def of_models(self, models: Models) -> Drafter:
+        """The drafter once the models are known, which may say more of its `spec`."""
+        return self
 
     @property
     def reader(self) -> Reader | None:
@@ -92,6 +99,10 @@ class Drafter:
         Folds `keys` [B].
         """
         return ()
+
+    def opened(self, env: Env, caches: Caches, context: Context, prompt: PromptReading) -> Caches:
+        """The caches before the first round, once all models have read the prompts."""
+        return caches
 
     def wanted(self, memory: Memory, context: Context) -> dict[str, jax.Array]:
         """Whether [] a model needs to read the prompts; models that are not named always do."""

@@ -73,6 +73,7 @@ def begin(
             caches[name] = masked_step(wanted[name], step, zeros_like_result(start))
         else:
             caches[name] = start()
+    caches = decoder.drafter.opened(env, caches, context, prompt_reading)
     if decoder.layout:
         caches = {name: decoder.layout.cache(name, cache) for name, cache in caches.items()}
         context, memory, keys = decoder.layout.rows((context, memory, keys))

@@ -131,7 +131,7 @@ class Strategy:
         if invariant:
             self._check_invariant(invariant)
             reader = Invariant(invariant - 1)
-        parts = self.drafter, self.rule, max_new_tokens, reader
+        parts = self.drafter.of_models(models), self.rule, max_new_tokens, reader
         return Decoder(models, *parts, layout=layout, room=invariant)
 
     def _check_invariant(self, invariant: int) -> None:

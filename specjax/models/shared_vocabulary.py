@@ -80,6 +80,11 @@ class SharedVocabulary:
         return self.model.propagate(params, hidden, cache, layers)
 
 
+def unwrapped(model: LanguageModel) -> LanguageModel:
+    """The model with all its ids."""
+    return model.model if isinstance(model, SharedVocabulary) else model
+
+
 def with_shared_vocabulary(models: dict[str, LanguageModel]) -> dict[str, LanguageModel]:
     """Models that all have the same width, the smallest one's."""
     width = min(model.vocab_size for model in models.values())

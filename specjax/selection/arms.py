@@ -66,6 +66,12 @@ class Arms(Drafter):
         names = self.names
         if not names or len(set(names)) < len(names):
             raise ValueError(f"arms are {names}; they must have names, each its own")
+        for arm in self.arms:
+            if arm.drafter.reads_target:
+                raise ValueError(
+                    f"arm {arm.name!r} reads the target's states at every round; arms must do"
+                    " without, for others have some of the rounds"
+                )
 
     @property
     def names(self) -> tuple[str, ...]:

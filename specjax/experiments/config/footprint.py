@@ -87,9 +87,13 @@ def cache_bytes(
 
 
 def abstract_params(model: LanguageModel, dtype: Any) -> Any:
-    """Shapes of a model's parameters in `dtype`."""
-    tree = parameter_shapes(model)
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), tree)
+    """Shapes of a model's parameters in `dtype`; ids stay integers."""
+
+    def one(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        floating = jnp.issubdtype(leaf.dtype, jnp.floating)
+        return jax.ShapeDtypeStruct(leaf.shape, dtype if floating else leaf.dtype)
+
+    return jax.tree.map(one, parameter_shapes(model))
 
 
 def abstract_prompt(config: ConfigDict) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:

@@ -20,13 +20,15 @@ class Stored:
     """Where a parameter lies in a checkpoint.
 
     `transposed`: the tensor is `[out, in]`, as PyTorch's linear layers are. A fused tensor holds
-    `parts` equal parameters side by side along its output axis; this one is number `part`.
+    `parts` equal parameters side by side along its output axis; this one is number `part`. Ids are
+    `integer`, whatever dtype weights are read in.
     """
 
     tensor: str
     transposed: bool = False
     part: int = 0
     parts: int = 1
+    integer: bool = False
 
 
 class Family(abc.ABC):
@@ -66,6 +68,10 @@ class Family(abc.ABC):
     @abc.abstractmethod
     def config_to_hf(self, config: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Contents of `config.json` and `generation_config.json` of a model exported from here."""
+
+    def given_by(self, target: LanguageModel) -> dict[str, Any]:
+        """Fields of `config.json` that a model made for a target has from it."""
+        return {}
 
     @abc.abstractmethod
     def names(self, config: Any) -> Mapping[Where, Stored]:
