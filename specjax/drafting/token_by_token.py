@@ -39,7 +39,7 @@ LAG = 2
 
 
 @struct.dataclass
-class _Progress:
+class Progress:
     """Carry of the drafting loop; `going` rows drafted token `step - 1` and may draft another."""
 
     step: jax.Array  # []
@@ -107,10 +107,10 @@ class TokenByToken(Drafter):
         progress = self._extend(progress, logits, model, memory, context, keys)
         wanted = jnp.minimum(self._longest(memory, context), context.most)
 
-        def more(p: _Progress) -> jax.Array:
+        def more(p: Progress) -> jax.Array:
             return jnp.any(p.going & (p.length < wanted))
 
-        def step(p: _Progress) -> _Progress:
+        def step(p: Progress) -> Progress:
             p = p.replace(going=p.going & (p.length < wanted))
             logits, p = self._feed(p.replace(calls=p.calls + p.going), model)
             return self._extend(p, logits, model, memory, context, keys)
@@ -127,7 +127,7 @@ class TokenByToken(Drafter):
         log = {STOP: jnp.where(progress.stopped, STOPPED, LENGTH), **calls_of(runs)}
         return draft, {**caches, self.model: progress.cache}, memory, log
 
-    def _open(self, model: Bound, cache: Cache, context: Context) -> tuple[jax.Array, _Progress]:
+    def _open(self, model: Bound, cache: Cache, context: Context) -> tuple[jax.Array, Progress]:
         """The logits [B, V] after the committed tokens, and a draft of none.
 
         The target's own cache lacks the pending token only.
@@ -141,17 +141,17 @@ class TokenByToken(Drafter):
         return logits, self._empty(context, cache, logits, None)
 
     def _last_state(
-        self, runs: dict[str, jax.Array], p: _Progress, model: Bound, before: Cache
-    ) -> tuple[dict[str, jax.Array], _Progress]:
+        self, runs: dict[str, jax.Array], p: Progress, model: Bound, before: Cache
+    ) -> tuple[dict[str, jax.Array], Progress]:
         """The states that the target goes on from, that of the last token included.
 
         Nothing was drafted from it. One pointer serves all layers, so it goes back to where it was.
         """
 
-        def lacking(p: _Progress) -> jax.Array:
+        def lacking(p: Progress) -> jax.Array:
             return jnp.any(p.length == p.step)
 
-        def feed(p: _Progress) -> _Progress:
+        def feed(p: Progress) -> Progress:
             return self._feed(p, model)[1].replace(step=p.step + 1)
 
         # A row alone would feed it so, unless a predicate stopped the draft behind it.
@@ -161,11 +161,11 @@ class TokenByToken(Drafter):
 
     def _empty(
         self, context: Context, cache: Cache, logits: jax.Array, hidden: jax.Array | None
-    ) -> _Progress:
+    ) -> Progress:
         rows, vocabulary = logits.shape[0], logits.shape[-1]
         greedy = context.options.sampling.greedy
         zeros = jnp.zeros((rows, self.length, vocabulary), jnp.float32)
-        return _Progress(
+        return Progress(
             step=jnp.int32(0),
             tokens=jnp.zeros((rows, self.length), jnp.int32),
             probs=None if greedy else zeros,
@@ -179,7 +179,7 @@ class TokenByToken(Drafter):
             states=None if hidden is None else jnp.pad(hidden, ((0, 0), (0, self.length), (0, 0))),
         )
 
-    def _feed(self, p: _Progress, model: Bound) -> tuple[jax.Array, _Progress]:
+    def _feed(self, p: Progress, model: Bound) -> tuple[jax.Array, Progress]:
         """Feeds the last drafted token; returns its logits [B, V]."""
         fed = jax.lax.dynamic_slice_in_dim(p.tokens, p.step - 1, 1, axis=1)
         output, cache = model.extend(fed, p.cache, exit=self.exit)
@@ -190,13 +190,13 @@ class TokenByToken(Drafter):
 
     def _extend(
         self,
-        p: _Progress,
+        p: Progress,
         logits: jax.Array,
         model: Bound,
         memory: Memory,
         context: Context,
         keys: jax.Array,
-    ) -> _Progress:
+    ) -> Progress:
         """Appends the token proposed from logits [B, V] to the rows that go on."""
         going, numbers = p.going, context.options.numbers
         if self.threshold is not None:

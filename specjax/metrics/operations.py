@@ -39,7 +39,7 @@ def shape_of(model: LanguageModel) -> TransformerShape:
         "d_model": c.d_model,
         "d_ff": c.d_ff,
         "heads": c.num_heads,
-        "vocab": c.vocab_size,
+        "vocab": getattr(c, "draft_vocab", c.vocab_size),
         "ff_matrices": 3 if c.gated else 2,
     }
     if isinstance(c, T5Config):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import two_in_a_row  # noqa: F401 - and a newcomer's rule
 from decodes import run, texts
+from feature_drafters import without_encoder
 from parallel_heads import random_heads
 from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_law
 
@@ -28,6 +29,7 @@ PARAMS = {
     "ngram": fit([[2, 3, 4, 1], [3, 3, 2, 1], [4, 2, 0, 1]], V, start_token=0),
     "heads": random_heads(2, WIDTH, seed=3),
 }
+ON_TARGET, PARAMS["on_target"] = without_encoder(V, WIDTH, (1,), (1, 2, 4), 0)
 P_VALUE = 1e-3
 LOSSLESS = [name for name in DRAFTERS if name != "bild"]  # bild has a rule of its own
 PROMPTS = [[3, 2, 4, 2], [2, 2], [4, 3, 2], [3], [4, 4, 2, 3], [2, 4], [3, 3], [2, 3, 4, 4]]
@@ -41,6 +43,15 @@ def made(drafter: str, **fields) -> Strategy:
     return strategy(drafter=drafter, **entry.example, **own, **fields)
 
 
+def decoded(strategy: Strategy, prompts, limit: int, seed: int = 0):
+    """A decode whose drafter is a small model, or the feature drafter where that is asked for."""
+    models, params = MODELS, PARAMS
+    if strategy.drafter.reads_target:
+        models = MODELS[0], ("drafter", ON_TARGET)
+        params = PARAMS | {"drafter": PARAMS["on_target"]}
+    return run(models, params, strategy, prompts, limit, seed)
+
+
 CHAINS = [  # block judges chains
     name for name in LOSSLESS if name != "none" and not made(name).drafter.spec.trees
 ]
@@ -49,7 +60,7 @@ CHAINS = [  # block judges chains
 @pytest.mark.parametrize("drafter", LOSSLESS)
 def test_sampling_keeps_the_targets_distribution(drafter):
     expected = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
-    out = run(MODELS, PARAMS, made(drafter, temperature=1.0), [SOURCE] * ROWS, LENGTH, seed=7)
+    out = decoded(made(drafter, temperature=1.0), [SOURCE] * ROWS, LENGTH, seed=7)
     assert chi_square(counted(texts(out)), expected) > P_VALUE
 
 
@@ -63,7 +74,7 @@ FAST = ("neural", "cascade")  # drafts of a model, and reviewed ones of several
 def test_block_verification_keeps_it_too(drafter):
     expected = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
     whole = made(drafter, temperature=1.0, rule="block")
-    out = run(MODELS, PARAMS, whole, [SOURCE] * ROWS, LENGTH, seed=7)
+    out = decoded(whole, [SOURCE] * ROWS, LENGTH, seed=7)
     assert chi_square(counted(texts(out)), expected) > P_VALUE
 
 
@@ -81,22 +92,22 @@ APART = [  # traversal judges trees whose nodes were drawn apart
 def test_traversal_verification_keeps_it_too(drafter):
     expected = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
     whole = made(drafter, temperature=1.0, rule="traversal")
-    out = run(MODELS, PARAMS, whole, [SOURCE] * ROWS, LENGTH, seed=7)
+    out = decoded(whole, [SOURCE] * ROWS, LENGTH, seed=7)
     assert chi_square(counted(texts(out)), expected) > P_VALUE
 
 
 @pytest.mark.parametrize("drafter", LOSSLESS)
 def test_greedy_outputs_are_the_targets_own(drafter):
-    alone = run(MODELS, PARAMS, Strategy(), PROMPTS, 12)
-    assert texts(run(MODELS, PARAMS, made(drafter), PROMPTS, 12)) == texts(alone)
+    alone = decoded(Strategy(), PROMPTS, 12)
+    assert texts(decoded(made(drafter), PROMPTS, 12)) == texts(alone)
 
 
 @pytest.mark.parametrize("drafter", list(DRAFTERS))
 def test_a_row_keeps_its_tokens_whoever_shares_its_batch(drafter):
     sampled = made(drafter, temperature=1.0)
-    mine = texts(run(MODELS, PARAMS, sampled, PROMPTS, 12))
+    mine = texts(decoded(sampled, PROMPTS, 12))
     others = [PROMPTS[0], *([4] * len(prompt) for prompt in PROMPTS[1:-1]), PROMPTS[-1]]
-    again = texts(run(MODELS, PARAMS, sampled, others, 12))
+    again = texts(decoded(sampled, others, 12))
     assert [again[0], again[-1]] == [mine[0], mine[-1]]
     assert again != mine
 
@@ -109,10 +120,10 @@ def test_every_rule_decodes_and_says_whether_it_is_lossless(rule):
     except UserError as error:  # it is one for sampling
         assert "temperature above 0" in str(error)
         spelled = strategy(**fields, temperature=1.0)
-    out = texts(run(MODELS, PARAMS, spelled, PROMPTS, 12))
+    out = texts(decoded(spelled, PROMPTS, 12))
     assert all(1 <= len(row) <= 12 for row in out)
     if spelled.lossless:
-        assert out == texts(run(MODELS, PARAMS, Strategy(), PROMPTS, 12))
+        assert out == texts(decoded(Strategy(), PROMPTS, 12))
 
 
 @pytest.mark.parametrize("registry", [DRAFTERS, RULES, READERS], ids=lambda r: r.kind)
@@ -128,7 +139,7 @@ def test_a_newcomers_files_are_small():
 
 
 def test_a_newcomers_drafter_proposes_its_token():
-    out = run(MODELS, PARAMS, made("last_token"), PROMPTS, 12)
+    out = decoded(made("last_token"), PROMPTS, 12)
     drafted = np.asarray(out.trace.proposed)[:, 0]
     assert np.all(drafted == 0)  # the decoder start token, three times
     assert made("last_token").drafter.spec.writers == ("last_token",)

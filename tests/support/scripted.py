@@ -59,7 +59,9 @@ class PrefixModel:
         source = jnp.sum(params["embedding"][prompt] * inside[..., None], axis=1)
         return Cache({"tokens": tokens, "source": source}, jnp.zeros_like(prompt_length))
 
-    def extend(self, params, tokens, cache, *, at=None, position=None, visible=None, **whole):
+    def extend(
+        self, params, tokens, cache, *, at=None, position=None, visible=None, features=(), **whole
+    ):
         size = tokens.shape[1]
         slot = cache.length[:, None] + jnp.arange(size)
         rows = jnp.arange(tokens.shape[0])[:, None]
@@ -85,7 +87,8 @@ class PrefixModel:
             logits = jnp.take_along_axis(logits, at[..., None], axis=1)
         held = earlier.at[rows, slot].set(tokens, mode="drop")
         data = {**cache.data, "tokens": held}
-        return Output(logits, state), Cache(data, cache.length + size)
+        output = Output(logits, state, (state,) * len(features))
+        return output, Cache(data, cache.length + size)
 
     def keep(self, cache, path, count):
         held = cache.data["tokens"]

@@ -1,0 +1,151 @@
+"""What drafters on the target's features share: its states, round by round, in their model's cache.
+
+Li et al., "EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time
+Test" (2025) (docs/methods/eagle.md). After each round the target's states at the tokens that stood
+take the place of the drafter's own, and its next call feeds those tokens again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from specjax.core.catching_up import catch_up
+from specjax.core.context import Context
+from specjax.core.drafter import Drafter, Memory, Outcome
+from specjax.core.env import Bound, Env, Models
+from specjax.core.rows import Caches, window
+from specjax.models.base import Cache, PromptReading
+from specjax.models.eagle import Eagle as Model
+from specjax.models.shared_vocabulary import unwrapped
+
+PART = 512
+"""Most tokens of a prompt that the layer is fed together."""
+
+
+@struct.dataclass
+class OnTargetMemory:
+    """What the target computed in the last round, and what the drafter remembers beside."""
+
+    features: jax.Array  # [B, lag, F * E]
+    slot: jax.Array  # [B] int32 of the first of them; -1: there was none before the text
+    own: Memory
+
+
+class OnTarget(Drafter):
+    """A drafter whose `model` reads the target's states; it comes before the one it extends."""
+
+    model: str
+    layers: tuple[int, ...]  # of the target, known with the models (`of_models`)
+
+    reads_target = True
+
+    @property
+    def lag(self) -> int:
+        """Tokens fed first: those that the last round wrote, with the target's states."""
+        return self.spec.longest + 1
+
+    def of_models(self, models: Models) -> OnTarget:
+        model = dict(models).get(self.model)
+        layers = getattr(model.config, "features", ()) if model else ()
+        return dataclasses.replace(self, layers=layers)
+
+    def check(self, env: Env) -> None:
+        """Refuses a model that is no feature drafter, or one for another target.
+
+        Raises:
+          ValueError: saying what does not fit.
+        """
+        model, target = unwrapped(env[self.model].model), unwrapped(env.target.model)
+        if not isinstance(model, Model):
+            raise ValueError(
+                f"model is {self.model!r}; it must be a feature drafter, as"
+                " configs/training/eagle.py makes them"
+            )
+        ours, theirs = model.config, target.config
+        pairs = {"width": (ours.target_width, theirs.d_model)}
+        if ours.cross:
+            pairs |= {"heads": (ours.cross_heads, theirs.num_heads)}
+            pairs |= {"head width": (ours.cross_width, theirs.d_kv)}
+        for what, (made_for, there) in pairs.items():
+            if made_for != there:
+                raise ValueError(
+                    f"{self.model!r} was made for a target of {what} {made_for}; this one has"
+                    f" {there}"
+                )
+        if max(*ours.features, ours.cross) > target.depth:
+            raise ValueError(
+                f"{self.model!r} reads the target's layers {ours.features}; it has {target.depth}"
+            )
+
+    def begin(
+        self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array
+    ) -> OnTargetMemory:
+        own = super().begin(env, context, prompt, keys)
+        model, rows = env[self.model].model.config, context.length.shape[0]
+        width = len(model.features) * model.target_width
+        features = jnp.zeros((rows, self.lag, width), model.dtype)
+        slot = context.length - 2
+        if prompt.features:
+            last = jnp.concatenate(prompt.features, axis=-1)
+            last = jnp.take_along_axis(last, slot[:, None, None], axis=1, mode="clip")
+            features = features.at[:, :1].set(last.astype(features.dtype))
+        return OnTargetMemory(features, slot, own)
+
+    def opened(self, env: Env, caches: Caches, context: Context, prompt: PromptReading) -> Caches:
+        model = env[self.model]
+        cache = unwrapped(model.model).attend(caches[self.model], caches[env.target_name])
+        if prompt.features:
+            features = jnp.concatenate(prompt.features, axis=-1)
+            cache = read_prompts(model, cache, context, features)
+        return {**caches, self.model: cache}
+
+    def observe(self, memory: OnTargetMemory, outcome: Outcome) -> OnTargetMemory:
+        features = jnp.concatenate(outcome.reading.features, axis=-1)
+        if outcome.verdict.path is not None:
+            path = outcome.verdict.path[:, : self.lag - 1] + 1
+            read = jnp.pad(path, ((0, 0), (1, 0)))  # the pending token, then the nodes that stood
+            features = jnp.take_along_axis(features, read[..., None], axis=1, mode="clip")
+        features = features.astype(memory.features.dtype)
+        slot = outcome.context.length - 1
+        return OnTargetMemory(features, slot, super().observe(memory.own, outcome))
+
+    def with_target(self, env: Env, caches: Caches, memory: OnTargetMemory) -> Caches:
+        """The caches with the target's states of the last round."""
+        model, cache = env[self.model], caches[self.model]
+        own = unwrapped(model.model)
+        cache = own.absorb(model.params, cache, memory.features, memory.slot)
+        return {**caches, self.model: cache}
+
+    def behind_text(self, caches: Caches, context: Context) -> Caches:
+        """The caches with what was drafted forgotten: it is fed again if it stands."""
+        cache = caches[self.model]
+        length = jnp.minimum(cache.length, context.length)
+        return {**caches, self.model: cache.replace(length=length)}
+
+    def feed_text(self, model: Bound, cache: Cache, context: Context) -> tuple[jax.Array, Cache]:
+        """The logits [B, V] behind the text, whose last tokens are fed exactly once."""
+        cache = catch_up(model, cache, context, self.lag)
+        tokens = window(context.tokens, cache.length, self.lag)
+        last = context.length - 1 - cache.length
+        output, cache = model.extend(tokens, cache, at=last[:, None])
+        return output.logits[:, 0], cache.replace(length=context.length)
+
+
+def read_prompts(model: Bound, cache: Cache, context: Context, features: jax.Array) -> Cache:
+    """The cache behind prompts whose states in the target are features [B, P, F * E].
+
+    The last token of each is pending: it is fed again.
+    """
+    own, size = unwrapped(model.model), features.shape[1]
+    before = jnp.pad(features, ((0, 0), (1, 0), (0, 0)))
+    for begin in range(0, size, PART):
+        end = min(begin + PART, size)
+        start = jnp.full_like(context.length, begin)
+        cache = own.absorb(model.params, cache, before[:, begin:end], start - 1)
+        tokens = context.tokens[:, begin:end]
+        _, cache = model.extend(tokens, cache.replace(length=start))
+    return cache.replace(length=context.length - 1)
