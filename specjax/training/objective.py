@@ -25,7 +25,7 @@ TEACHER = "teacher"
 """Name of the frozen model whose distributions are learned."""
 
 TRUNK = "trunk"
-"""Name of the frozen model below heads that are trained alone."""
+"""Name of the frozen model below heads that are trained alone, or of what else stays of a model."""
 
 
 @struct.dataclass
@@ -45,6 +45,20 @@ class Objective(abc.ABC):
 
     needs_teacher: ClassVar[bool] = False
     """Whether it reads `frozen[TEACHER]`; then it can also learn on the model's own samples."""
+
+    frozen_parameters: ClassVar[tuple[str, ...]] = ()
+    """Top names of the model's parameters that stay as they are: those of `frozen[TRUNK]`."""
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """What `measured` measures beside the loss; larger is better."""
+        return ()
+
+    def measured(
+        self, model: LanguageModel, params: Params, frozen: Frozen, batch: TrainingBatch
+    ) -> dict[str, tuple[jax.Array, jax.Array]]:
+        """Sum [] and count [] of every figure on a batch."""
+        return {}
 
     @property
     def sample_temperature(self) -> float:

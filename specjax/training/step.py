@@ -119,6 +119,15 @@ def sums(
 
 
 @functools.partial(jax.jit, static_argnames="setup")
+def measure_batch(
+    setup: Setup, params: Params, frozen: Frozen, batch: TrainingBatch
+) -> dict[str, tuple[jax.Array, jax.Array]]:
+    """The objective's figures without dropout, as sums and counts."""
+    models = setup.whole(params), setup.whole_frozen(frozen)
+    return setup.objective.measured(setup.computed, *models, batch)
+
+
+@functools.partial(jax.jit, static_argnames="setup")
 def evaluate_batch(
     setup: Setup, params: Params, frozen: Frozen, batch: TrainingBatch
 ) -> tuple[jax.Array, jax.Array]:

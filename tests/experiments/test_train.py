@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
+import specjax
 from specjax.api import Generator, load
 from specjax.checkpoints import heads as heads_file
 from specjax.decoding.strategy import Strategy, autoregressive
@@ -24,7 +25,10 @@ from specjax.metrics.acceptance import analytic_acceptance
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(file.stem for file in (ROOT / "configs" / "training").glob("*.py"))
 WHOLE = ("align", "distill", "early_exit", "finetune", "scratch")
-QUICK = (*WHOLE, "blockwise", "middle")
+QUICK = (*WHOLE, "blockwise", "eagle", "middle")
+SHAPES = ("scratch", "eagle")
+"""Start from no checkpoint."""
+
 HERE = {"kind": "text", "split": ""}
 
 
@@ -40,7 +44,7 @@ def small(name: str, pair: Path, **changes) -> ConfigDict:
     """The config on the tiny pair and its 60 sentences, for four steps."""
     config = get_config(name)
     with config.unlocked():
-        if name != "scratch":
+        if name not in SHAPES:
             config.model.checkpoint = str(pair / "drafter")
         config.target = str(pair / "target")
         files = {"path": pair / "source.txt", "reference_path": pair / "reference.txt"}
@@ -62,7 +66,7 @@ def test_every_config_passes_the_checks_and_can_be_planned(name: str, capsys) ->
     with config.unlocked():
         if name in QUICK:
             config.target = "google/t5-v1_1-small"
-        if name in QUICK and name != "scratch":
+        if name in QUICK and name not in SHAPES:
             config.model.checkpoint = "google/t5-v1_1-small"
     train.check_train_fields(config)
     planned = show_plan(config)
@@ -172,6 +176,29 @@ def test_heads_are_trained_and_draft(pair, tmp_path, trunk):
         target, {"drafter": drafter}, Strategy(drafter=Blockwise(2)),
         tables={"heads": heads}, max_new_tokens=8, bucket=128,
     )  # fmt: skip
+    alone = Generator(target, max_new_tokens=8, bucket=128)
+    prompts = (pair / "source.txt").read_text("utf-8").splitlines()[:2]
+    assert generator(prompts).tokens == alone(prompts).tokens
+
+
+def test_a_feature_drafter_is_trained_and_drafts(pair, tmp_path):
+    shape = {"model_type": "eagle_t5", "draft_vocab_size": 60, "d_model": 12}
+    config = small(
+        "eagle", pair, model__shape=shape, objective__steps=2, optimizer__learning_rate=1e-2,
+        optimizer__steps=8, evaluation__every=8,
+    )  # fmt: skip
+    results = train.run(config, tmp_path / "run")
+    before, after = results["evaluations"]
+    assert after["loss"] < before["loss"]
+    rates = {f"acceptance_{t}_at_{step}" for t in (0, 1) for step in (1, 2)}
+    assert set(after) == {"step", "loss", "tokens_0"} | rates
+    assert all(0 <= after[name] <= 1 for name in rates) and 1 <= after["tokens_0"] <= 3
+    target, drafter = load(pair / "target"), load(tmp_path / "run" / "model")
+    np.testing.assert_array_equal(drafter.params["embedding"], target.params["embedding"])
+    ids = np.asarray(drafter.params["ids"])
+    assert len(set(ids.tolist())) == 60 and target.model.eos[0] in ids
+    strategy = specjax.strategy(drafter="eagle", length=2)
+    generator = Generator(target, {"drafter": drafter}, strategy, max_new_tokens=8, bucket=128)
     alone = Generator(target, max_new_tokens=8, bucket=128)
     prompts = (pair / "source.txt").read_text("utf-8").splitlines()[:2]
     assert generator(prompts).tokens == alone(prompts).tokens

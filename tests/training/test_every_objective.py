@@ -7,6 +7,7 @@ import functools
 import jax
 import numpy as np
 import pytest
+from feature_drafters import on_t5, without_encoder
 
 from specjax.api import LoadedModel
 from specjax.core.fields import build
@@ -17,6 +18,7 @@ from specjax.experiments.train.subject import subject_of
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
 from specjax.models.t5 import T5, T5Config
+from specjax.training.objectives.eagle import EagleObjective
 from specjax.training.optimizer import Optimizer
 from specjax.training.step import Setup, sums
 
@@ -51,9 +53,19 @@ def loaded(kind: str, seed: int) -> LoadedModel:
     return LoadedModel(MODELS[kind], jax.jit(MODELS[kind].init)(jax.random.key(seed)))
 
 
+def start_of(name: str, kind: str) -> LoadedModel:
+    """What an objective trains: the model, or a drafter on its features."""
+    if OBJECTIVES[name].cls is not EagleObjective:
+        return loaded(kind, 0)
+    ids, config = (1, 2, 3, 5, 7), MODELS[kind].config
+    if kind == "t5":
+        return LoadedModel(*on_t5(config, (1, 2), ids))
+    return LoadedModel(*without_encoder(V, config.d_model, (1, 2), ids, None))
+
+
 def loss_and_gradient(name: str, kind: str, bucket: int = 4, accumulate: int = 1):
     """Of the registered example, on a model of its own and another one as teacher."""
-    entry, start = OBJECTIVES[name], loaded(kind, 0)
+    entry, start = OBJECTIVES[name], start_of(name, kind)
     objective, _ = build(entry.cls, dict(entry.example))
     frozen = frozen_of(objective, start, loaded(kind, 1))
     setup = Setup(start.model, objective, Optimizer(1, 1e-3), accumulate)

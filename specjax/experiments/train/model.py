@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 from specjax.api import LoadedModel, load
 from specjax.checkpoints import huggingface
 from specjax.checkpoints.tokenizer import load_tokenizer
+from specjax.core.registry import FAMILIES
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel
 from specjax.parallel.sharding import parameter_shardings
@@ -63,13 +64,34 @@ def trained_form(config: ConfigDict, model: LanguageModel) -> LanguageModel:
     return dataclasses.replace(model, config=dataclasses.replace(model.config, **changes))
 
 
-def shape_of(settings: ConfigDict, vocab_size: int, ends: dict[str, Any]) -> LanguageModel:
-    """The model that `config.model.shape` describes, over so many ids."""
+def shape_of(
+    settings: ConfigDict,
+    vocab_size: int,
+    ends: dict[str, Any],
+    target: LanguageModel | None = None,
+) -> LanguageModel:
+    """The model that `config.model.shape` describes, over so many ids, for a target."""
     # Where there is an encoder, the decoder starts with padding, as T5's does.
     start = {"decoder_start_token_id": ends.get("pad_token_id", 0)}
-    words = {"vocab_size": vocab_size, **start, **ends, **settings.shape.to_dict()}
+    words = {"vocab_size": vocab_size, **start, **ends}
+    words |= {**_given_by(settings.shape, target), **settings.shape.to_dict()}
     family, shape = huggingface.parse_config("config.model.shape", words, None, jnp.float32)
     return family.model(shape)
+
+
+def _given_by(shape: ConfigDict, target: LanguageModel | None) -> dict[str, Any]:
+    """What a model of this shape has from the target.
+
+    Raises:
+      UserError: when the model cannot be made for it.
+    """
+    name = shape.get("model_type")
+    if target is None or name not in FAMILIES:
+        return {}
+    try:
+        return FAMILIES[name].cls().given_by(target)
+    except ValueError as error:
+        raise UserError(f"config.model.shape: {error}") from None
 
 
 def _with_layers(start: LoadedModel, settings: ConfigDict) -> LoadedModel:
@@ -103,7 +125,7 @@ def _fresh(
     width = target.model.vocab_size if target else len(tokenizer)
     named = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     ends = {name: token for name, token in named.items() if token is not None}
-    model = shape_of(config.model, width, ends)
+    model = shape_of(config.model, width, ends, target and target.model)
     where = None if mesh is None else parameter_shardings(mesh, model, config.fully_sharded)
     params = jax.jit(model.init, out_shardings=where)(jax.random.key(config.seed))
     return LoadedModel(model, params, mesh=mesh)

@@ -52,6 +52,6 @@ def frozen_of(objective: Objective, start: LoadedModel, target: LoadedModel | No
     frozen = {}
     if objective.needs_teacher:
         frozen[TEACHER] = FrozenModel(target.params, target.model)
-    if not objective.trains_model:
+    if not objective.trains_model or objective.frozen_parameters:
         frozen[TRUNK] = FrozenModel(start.params, start.model)
     return frozen

@@ -142,7 +142,7 @@ def planned_model(
         raise UserError(
             "config.model.shape has no vocab_size, and there is no target to take it from"
         )
-    return shape_of(settings, width, {})
+    return shape_of(settings, width, {}, target)
 
 
 def on_device(

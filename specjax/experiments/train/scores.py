@@ -7,6 +7,7 @@ import functools
 from collections.abc import Sequence
 
 import jax
+import numpy as np
 
 from specjax.api import Generator, LoadedModel
 from specjax.data.pipeline import Arrays
@@ -18,7 +19,7 @@ from specjax.metrics.metric import metric_of
 from specjax.models.base import Params
 from specjax.parallel.fully_sharded import FullySharded, gathered
 from specjax.training.objective import Frozen
-from specjax.training.step import Setup, evaluate_batch
+from specjax.training.step import Setup, evaluate_batch, measure_batch
 from specjax.training.trainer import on_mesh
 
 
@@ -49,7 +50,9 @@ class Scores:
 
     def names(self) -> tuple[str, ...]:
         """What is measured."""
-        return ("loss", *metric_of(self.metric).scores, *map(acceptance_name, self.temperatures))
+        figures = self.setup.objective.figures
+        measured = map(acceptance_name, self.temperatures)
+        return ("loss", *figures, *metric_of(self.metric).scores, *measured)
 
     def check(self, keep: str) -> None:
         """Refuses a name that is not measured."""
@@ -63,7 +66,7 @@ class Scores:
         start = self.subject.start
         model = dataclasses.replace(start, params=self.subject.model_params(params))
         model = decodable(self.setup.sharded, model)
-        scores = {"loss": self._loss(params)} | self._quality(model)
+        scores = {"loss": self._loss(params), **self._figures(params), **self._quality(model)}
         for temperature, written in self._written.items():
             mean, _ = acceptance_on(written, decodable(self.setup.sharded, self.target), model)
             scores[acceptance_name(temperature)] = mean
@@ -76,6 +79,20 @@ class Scores:
         ]
         total, count = map(sum, zip(*jax.device_get(sums), strict=True))
         return float(total / count)
+
+    def _figures(self, params: Params) -> dict[str, float]:
+        """Of the objective, over all batches."""
+        if not self.setup.objective.figures:
+            return {}
+        mesh = self.subject.start.mesh
+        made = jax.device_get(
+            [
+                measure_batch(self.setup, params, self.frozen, on_mesh(batch, mesh))
+                for batch in self.heldout.batches
+            ]
+        )
+        totals = {name: np.sum([of[name] for of in made], axis=0) for name in made[0]}
+        return {name: float(total / count) for name, (total, count) in totals.items()}
 
     def _quality(self, model: LoadedModel) -> dict[str, float]:
         metric = metric_of(self.metric)

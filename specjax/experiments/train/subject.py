@@ -99,8 +99,29 @@ class HeadsAndTrunk:
         return [workdir / HEADS, _save_model(self.start, params["trunk"], workdir)]
 
 
+@dataclasses.dataclass(frozen=True)
+class PartOfModel:
+    """A model that others drive, without the parameters that stay as they are."""
+
+    start: LoadedModel
+    fixed: tuple[str, ...]
+    changes_model: bool = False
+
+    @property
+    def params(self) -> Params:
+        return {name: tree for name, tree in self.start.params.items() if name not in self.fixed}
+
+    def model_params(self, params: Params) -> Params:
+        return {**self.start.params, **params}
+
+    def save(self, params: Params, workdir: Path) -> list[Path]:
+        return [_save_model(self.start, self.model_params(params), workdir)]
+
+
 def subject_of(objective: Objective, start: LoadedModel, seed: int) -> Subject:
     """What an objective trains; `seed` draws what is new."""
+    if objective.frozen_parameters:
+        return PartOfModel(start, objective.frozen_parameters)
     heads = objective.heads_on(start.model)
     if heads is None:
         return WholeModel(start)

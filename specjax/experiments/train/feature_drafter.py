@@ -1,0 +1,54 @@
+"""What a feature drafter has from its target before the first step."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+
+import jax.numpy as jnp
+import numpy as np
+
+from specjax.api import LoadedModel
+from specjax.models.base import LanguageModel, Params
+from specjax.models.eagle import Eagle
+from specjax.models.t5 import T5Config
+
+
+def adopted(
+    start: LoadedModel, target: LoadedModel | None, outputs: Callable[[], Iterable[np.ndarray]]
+) -> LoadedModel:
+    """The model to train; a feature drafter with the target's embedding and output layer.
+
+    It drafts the ids that are the most frequent in the `outputs` of the training data. Any other
+    model is what it was.
+    """
+    if not isinstance(start.model, Eagle) or target is None:
+        return start
+    ids = frequent(outputs(), start.model)
+    params = {**start.params, "embedding": target.params["embedding"].astype(jnp.float32)}
+    params["ids"] = jnp.asarray(ids)
+    table, norm = output_layer(target.model, target.params)
+    if start.model.config.d_model == target.model.config.d_model:
+        params["head"] = {"kernel": table[:, ids].astype(jnp.float32)}
+        params["final_norm"] = {"scale": norm.astype(jnp.float32)}
+    return dataclasses.replace(start, params=params)
+
+
+def frequent(outputs: Iterable[np.ndarray], model: Eagle) -> np.ndarray:
+    """The ids [U] int32, rising, that occur most often in texts; ends of texts are among them."""
+    counts = np.zeros(model.vocab_size, np.int64)
+    for row in outputs:
+        counts += np.bincount(row, minlength=model.vocab_size)
+    counts[list(model.eos)] = counts.max() + 1
+    order = np.argsort(-counts, kind="stable")
+    return np.sort(order[: model.config.draft_vocab]).astype(np.int32)
+
+
+def output_layer(model: LanguageModel, params: Params) -> tuple[jnp.ndarray, jnp.ndarray]:
+    """A model's output matrix [D, V], as it is applied to normed states, and that norm's scale."""
+    config = model.config
+    table = params["embedding"].T if config.tied else params["head"]["kernel"]
+    if not isinstance(config, T5Config):
+        return table, params["final_norm"]["scale"]
+    scale = config.d_model**-0.5 if config.scale_outputs else 1.0
+    return table * scale, params["decoder_norm"]["scale"]
