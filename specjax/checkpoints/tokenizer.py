@@ -19,6 +19,8 @@ FILE = "tokenizer.json"
 VOCABULARIES = (FILE, "*.model", "vocab.json", "vocab.txt")
 """Files of which a tokenizer is made; the others only describe it."""
 LLAMA = "tokenizer.model"
+OWN = "eagle_"
+"""Beginning of the model types that are this project's."""
 DESCRIPTIONS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 
 
@@ -62,6 +64,8 @@ def _read(path: Path) -> Any:
             return LlamaTokenizer.from_pretrained(path, add_bos_token=True)
     # Damaged files raise whatever met them first; the Rust library raises plain Exceptions.
     try:
+        if _is_own(path):
+            return PreTrainedTokenizerFast.from_pretrained(path)
         return AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     except Exception as error:
         if not (path / FILE).exists():
@@ -70,6 +74,12 @@ def _read(path: Path) -> Any:
         return PreTrainedTokenizerFast(tokenizer_file=str(path / FILE))
     except Exception as error:
         raise _unreadable(path / FILE, error) from None
+
+
+def _is_own(path: Path) -> bool:
+    """Whether it is beside a model that transformers does not know, and would warn of."""
+    config = path / "config.json"
+    return config.exists() and str(read_json(config).get("model_type")).startswith(OWN)
 
 
 def _check_sentencepiece(file: Path) -> None:

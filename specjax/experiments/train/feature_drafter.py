@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -31,7 +32,30 @@ def adopted(
     if start.model.config.d_model == target.model.config.d_model:
         params["head"] = {"kernel": table[:, ids].astype(jnp.float32)}
         params["final_norm"] = {"scale": norm.astype(jnp.float32)}
+        params["layer"] = with_layer(params["layer"], last_layer(target))
     return dataclasses.replace(start, params=params)
+
+
+def with_layer(own: Params, theirs: Params) -> Params:
+    """The drafter's layer with all parameters of the target's that have the same name and shape."""
+
+    def taken(ours: jax.Array | Params, other: jax.Array | Params | None) -> jax.Array | Params:
+        if isinstance(ours, dict):
+            other = other or {}
+            return {name: taken(tree, other.get(name)) for name, tree in ours.items()}
+        same = other is not None and other.shape == ours.shape
+        return other.astype(ours.dtype) if same else ours
+
+    return taken(own, theirs)
+
+
+def last_layer(target: LoadedModel) -> Params:
+    """The target's last decoder layer, its self-attention under the drafter's name for it."""
+    number = target.model.depth - 1
+    if not isinstance(target.model.config, T5Config):
+        return target.params[f"layers_{number}"]
+    layer = target.params[f"decoder_{number}"]
+    return {**layer, "attention": layer["self_attention"]}
 
 
 def frequent(outputs: Iterable[np.ndarray], model: Eagle) -> np.ndarray:
