@@ -1,5 +1,6 @@
 """A tree that a model drafts, level by level: one call for the nodes of a level.
 
+Levels end where no row needs another: at the end of the rows, or of all paths of their texts.
 Cai et al. (2024) and Chen et al., "Sequoia" (2024) for trees of a fixed shape; Li et al.,
 "EAGLE-2" (2024) for those of the likeliest nodes (docs/methods/trees.md).
 """
@@ -11,6 +12,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import struct
 
 from specjax.core import fields
 from specjax.core.calls import Call
@@ -20,6 +22,7 @@ from specjax.core.distribution import Distribution, OneHot, WithoutReplacement
 from specjax.core.draft import Draft
 from specjax.core.drafter import Log, Memory, calls_of
 from specjax.core.env import Bound, Env
+from specjax.core.masked import masked_step
 from specjax.core.proposing import draw_in_order
 from specjax.core.registry import DRAFTERS
 from specjax.core.rows import Caches
@@ -77,68 +80,91 @@ class NeuralTree(Shaped):
         model = env[self.model]
         cache = catch_up(model, caches[self.model], context, LAG)
         logits, cache = feed_last(model, cache, context, LAG)
-        levels, cache = self._grow(model, cache, logits, context.options.sampling, keys)
-        tokens = jnp.concatenate([level.tokens for level in levels], axis=1)
-        draft = Draft.chain(tokens, distribution=self._distribution(tokens, levels))
-        parents, slots = (
-            jnp.broadcast_to(jnp.array(of_nodes, jnp.int32), tokens.shape)
-            for of_nodes in (self.shape.parents, self.shape.slots)
+        grown = self._seed(model, cache, context)
+        growth = _Growth(model, env.target.eos, cache.length, context, keys)
+        grown = self._grow(growth, 0, logits[:, None], grown)
+        caches = {**caches, self.model: grown.cache.replace(length=cache.length)}
+        runs = calls_of({self.model: grown.levels})
+        return self._draft(grown), caches, memory, runs
+
+    def _seed(self, model: Bound, cache: Cache, context: Context) -> _Grown:
+        """No level yet."""
+        shape, rows = self.shape, len(cache.length)
+        laws, certain = len(shape.inner) + 1, self._certain(context.options.sampling)
+        return _Grown(
+            tokens=jnp.zeros((rows, shape.size), jnp.int32),
+            ended=jnp.zeros((rows, shape.size), bool),
+            drawn=None if certain else jnp.zeros((rows, laws, shape.most), jnp.int32),
+            probs=None if certain else jnp.zeros((rows, laws, model.vocab_size), jnp.float32),
+            score=jnp.zeros((rows, shape.size), jnp.float32) if self.nodes else None,
+            levels=jnp.zeros((rows,), jnp.int32),
+            going=context.most > 0,
+            cache=cache,
         )
-        draft = draft.replace(parents=parents, slots=slots)
-        if self.nodes:
-            score = jnp.concatenate([level.score for level in levels], axis=1)
-            draft = likeliest(draft, score, self.nodes)
-        runs = {self.model: len(self.spec.calls) * context.active.astype(jnp.int32)}
-        return draft, {**caches, self.model: cache}, memory, calls_of(runs)
 
-    def _grow(
-        self, model: Bound, cache: Cache, logits: jax.Array, settings: Sampling, keys: jax.Array
-    ) -> tuple[list[_Level], Cache]:
-        """The levels of the tree behind the text, whose next-token logits [B, V] are given.
+    def _grow(self, growth: _Growth, depth: int, logits: jax.Array, grown: _Grown) -> _Grown:
+        """The level of nodes that hang on those of logits [B, m, V], and all below it.
 
-        The cache's pointer stays behind the text.
+        Each level is a loop of at most one turn within that of the level above.
         """
-        shape, base = self.shape, cache.length
-        levels: list[_Level] = []
-        logits = logits[:, None]
-        for depth in range(shape.levels):
-            above = levels[-1] if levels else None
-            levels.append(self._level(depth, logits, above, settings, keys))
-            if fed := shape.fed(depth):
-                tokens = levels[-1].tokens[:, np.array(fed) - shape.level(depth)[0]]
-                output, cache = model.extend(tokens, cache, **_places(shape, depth, base))
-                logits = output.logits
-        return levels, cache.replace(length=base)
-
-    def _level(
-        self,
-        depth: int,
-        logits: jax.Array,
-        above: _Level | None,
-        settings: Sampling,
-        keys: jax.Array,
-    ) -> _Level:
-        """The nodes of a level from the logits [B, m, V] of those they hang on."""
         shape = self.shape
+        grown = self._level(growth, depth, logits, grown)
+        if depth + 1 == shape.levels:
+            return grown
+
+        def deeper(grown: _Grown) -> _Grown:
+            tokens = grown.tokens[:, np.array(shape.fed(depth))]
+            how = _places(shape, depth, growth.base)
+            output, cache = growth.model.extend(tokens, grown.cache, **how)
+            return self._grow(growth, depth + 1, output.logits, grown.replace(cache=cache))
+
+        return masked_step(jnp.any(grown.going), deeper, grown)
+
+    def _level(self, growth: _Growth, depth: int, logits: jax.Array, grown: _Grown) -> _Grown:
+        """With the nodes of a level from the logits [B, m, V] of those they hang on."""
+        shape, settings = self.shape, growth.context.options.sampling
         nodes = np.array(shape.level(depth))
+        parents = np.array(shape.parents)[nodes]
         laws, ranks = np.array(shape.laws)[nodes], np.array(shape.ranks)[nodes]
-        first = laws[0]
+        first, probs, score = laws[0], grown.probs, grown.score
         if self._certain(settings):
-            probs, drawn = None, largest(logits, ranks.max() + 1)
+            drawn = largest(logits, ranks.max() + 1)
         else:
-            probs = adjust(logits, settings)
+            adjusted = adjust(logits, settings)
             numbers = first + jnp.arange(logits.shape[1])
-            own_keys = jax.vmap(fold, (None, 0), out_axes=1)(keys, numbers)
-            drawn = draw_in_order(own_keys, probs, shape.most)
+            own_keys = jax.vmap(fold, (None, 0), out_axes=1)(growth.keys, numbers)
+            drawn = draw_in_order(own_keys, adjusted, shape.most)
+            probs = _put(probs, adjusted, first)
         tokens = drawn[:, laws - first, ranks]
-        score = None
         if self.nodes:
             chance = jnp.take_along_axis(_log_probability(logits, settings), drawn, axis=-1)
-            score = chance[:, laws - first, ranks]
-            if above is not None:
-                parents = np.array(shape.parents)[nodes] - shape.level(depth - 1)[0]
-                score += above.score[:, parents]
-        return _Level(tokens, drawn, probs, score)
+            own = chance[:, laws - first, ranks]
+            score = _put(score, own + (score[:, parents] if depth else 0.0), nodes[0])
+        ended = jnp.isin(tokens, jnp.array(growth.eos))
+        ended = _put(grown.ended, ended | (grown.ended[:, parents] if depth else False), nodes[0])
+        fed = np.array(shape.fed(depth), int)
+        more = (depth + 1 < growth.context.most) & jnp.any(~ended[:, fed], axis=1)
+        return grown.replace(
+            tokens=_put(grown.tokens, tokens, nodes[0]),
+            ended=ended,
+            drawn=None if grown.drawn is None else _put(grown.drawn, drawn, first),
+            probs=probs,
+            score=score,
+            levels=grown.levels + grown.going,
+            going=grown.going & more,
+        )
+
+    def _draft(self, grown: _Grown) -> Draft:
+        """The tree, or its likeliest nodes; each row has the levels that it needed itself."""
+        shape, tokens = self.shape, grown.tokens
+        sizes = jnp.array([0, *(shape.level(depth).stop for depth in range(shape.levels))])
+        length, fed = sizes[grown.levels], sizes[jnp.maximum(grown.levels - 1, 0)]
+        parents = jnp.broadcast_to(jnp.array(shape.parents, jnp.int32), tokens.shape)
+        was_fed = jnp.arange(shape.size) < fed[:, None]
+        draft = Draft.chain(tokens, length, self._distribution(grown)).replace(
+            parents=parents, slots=jnp.where(was_fed, jnp.array(shape.slots, jnp.int32), -1)
+        )
+        return likeliest(draft, grown.score, self.nodes) if self.nodes else draft
 
     def _certain(self, settings: Sampling) -> bool:
         """Whether the likeliest tokens are the children, not draws.
@@ -147,24 +173,40 @@ class NeuralTree(Shaped):
         """
         return settings.greedy or self.nodes > 0
 
-    def _distribution(self, tokens: jax.Array, levels: list[_Level]) -> Distribution:
-        if levels[0].probs is None:
-            return OneHot(tokens)
-        probs, drawn = (
-            jnp.concatenate([getattr(level, name) for level in levels], axis=1)
-            for name in ("probs", "drawn")
-        )
-        return WithoutReplacement(probs, drawn, self.shape.laws, self.shape.ranks)
+    def _distribution(self, grown: _Grown) -> Distribution:
+        if grown.probs is None:
+            return OneHot(grown.tokens)
+        return WithoutReplacement(grown.probs, grown.drawn, self.shape.laws, self.shape.ranks)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Level:
-    """n nodes of a level and what they were drawn from: the laws of m nodes of the level above."""
+class _Growth:
+    """What all levels of a tree have in common."""
 
-    tokens: jax.Array  # [B, n] int32
-    drawn: jax.Array  # [B, m, W] int32
-    probs: jax.Array | None  # [B, m, V] float32; None: certain tokens
-    score: jax.Array | None  # [B, n] float32: logarithm of the drafter's probability of the path
+    model: Bound
+    eos: tuple[int, ...]  # of the target: what ends a text
+    base: jax.Array  # [B] slots of the model's cache that the text takes
+    context: Context
+    keys: jax.Array  # [B]
+
+
+@struct.dataclass
+class _Grown:
+    """Carry: the levels so far of a tree of G nodes and D laws; what is not grown holds zeros."""
+
+    tokens: jax.Array  # [B, G] int32
+    ended: jax.Array  # [B, G] bool: the text ends with the node or above it
+    drawn: jax.Array | None  # [B, D, W] int32: of each law; None: certain tokens
+    probs: jax.Array | None  # [B, D, V] float32; None: certain tokens
+    score: jax.Array | None  # [B, G] float32: logarithm of the drafter's probability of the path
+    levels: jax.Array  # [B] int32: those that the row needed, the drafter's calls
+    going: jax.Array  # [B] bool: it needs the next one
+    cache: Cache
+
+
+def _put(rows: jax.Array, values: jax.Array, first: int) -> jax.Array:
+    """rows [B, N, ...] with values [B, n, ...] from column `first` on."""
+    return jax.lax.dynamic_update_slice_in_dim(rows, values, int(first), axis=1)
 
 
 def _places(shape: Shape, depth: int, base: jax.Array) -> dict[str, jax.Array]:
@@ -186,12 +228,14 @@ def _log_probability(logits: jax.Array, settings: Sampling) -> jax.Array:
 def likeliest(draft: Draft, score: jax.Array, count: int) -> Draft:
     """The tree's `count` nodes of largest score [B, K], in their order; tokens must be certain.
 
-    No node scores more than its parent, and of equals the first count: parents are kept.
+    No node scores more than its parent, and of equals the first count: parents are kept. Those at
+    and beyond the draft's length come last.
     """
+    score = jnp.where(jnp.arange(draft.width) < draft.length[:, None], score, -jnp.inf)
     kept = jnp.sort(jax.lax.top_k(score, count)[1], axis=1)
     rows = jnp.arange(len(kept))[:, None]
     place = jnp.zeros_like(draft.tokens).at[rows, kept].set(jnp.arange(count))
     parents = draft.parents[rows, kept]
     parents = jnp.where(parents < 0, -1, place[rows, parents])
-    tokens = draft.tokens[rows, kept]
-    return Draft.chain(tokens).replace(parents=parents, slots=draft.slots[rows, kept])
+    kept_draft = Draft.chain(draft.tokens[rows, kept], jnp.minimum(draft.length, count))
+    return kept_draft.replace(parents=parents, slots=draft.slots[rows, kept])

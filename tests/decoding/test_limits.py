@@ -20,6 +20,7 @@ from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.copying import MaxGram, PromptLookup
 from specjax.drafting.matrix import Cascade
 from specjax.drafting.neural import Neural
+from specjax.drafting.neural_tree import NeuralTree
 from specjax.drafting.ngram import Bigram
 from specjax.drafting.uniform import Uniform
 from specjax.readers.fitted import Fitted
@@ -56,6 +57,8 @@ STRATEGIES = {
     "acceptance": Strategy(Neural(5, adapt=ACCEPTANCE)),
     "break_even": Strategy(Neural(5, adapt=BREAK_EVEN), reader=Fitted((1, 3, 5))),
     "lenient": Strategy(Neural(4), Lenient(), numbers=(("lenience", 0.3),)),
+    "tree": Strategy(NeuralTree((2, 1, 2))),
+    "likeliest": Strategy(NeuralTree((2, 2, 1), nodes=6)),
     "blockwise": Strategy(Blockwise(3)),
     "bigram": Strategy(Bigram(4)),
     "prompt_lookup": Strategy(PromptLookup(4)),

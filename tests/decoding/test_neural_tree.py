@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from counting import CALLS, Counting
 from decodes import first_state, inputs, propose, run, texts
 from exits import MODELS, PARAMS, PROMPTS
 from scripted import PrefixModel, adjusted, chi_square, counted, prefix_params, sequence_law
@@ -46,7 +47,7 @@ def test_a_chain_gives_what_a_neural_drafter_gives(kind):
     assert chain.trace.rounds == neural.trace.rounds
     for name in ("committed", "accepted"):
         np.testing.assert_array_equal(getattr(chain.trace, name), getattr(neural.trace, name))
-    assert chain.trace.calls["drafter"].tolist() == (3 * _rounds(chain)).tolist()
+    np.testing.assert_array_equal(chain.trace.calls["drafter"], neural.trace.calls["drafter"])
 
 
 def _rounds(generation) -> np.ndarray:
@@ -64,6 +65,39 @@ def test_a_tree_writes_the_targets_own_text_in_fewer_rounds_than_a_chain(kind, n
     wide = run(models, params, tree(widths=(4, 3), nodes=nodes), PROMPTS, LIMIT)
     assert texts(wide) == texts(chain) == texts(alone)
     assert _rounds(wide).sum() < _rounds(chain).sum() < _rounds(alone).sum()
+
+
+COUNTED = tuple((name, Counting(5, eos=(1,), name=name)) for name in ("target", "drafter"))
+ENDING = [[first, second] for first in (2, 3, 4) for second in (0, 2, 3, 4)]
+
+
+def runs_of(made: Strategy, limit: int):
+    """A decode, and how often its drafter ran."""
+    CALLS.clear()
+    out = jax.block_until_ready(run(COUNTED, TWO, made, ENDING, limit))
+    jax.effects_barrier()
+    return out, CALLS["drafter", "extend"]
+
+
+@pytest.mark.parametrize("limit", [2, LIMIT])
+def test_levels_end_with_the_texts(limit):
+    """At a row's limit and behind its last token, as a chain's calls do."""
+    chain, runs = runs_of(strategy(drafter="neural", length=4), limit)
+    same, runs_of_same = runs_of(tree(widths=(1,) * 4), limit)
+    assert texts(same) == texts(chain)
+    assert same.trace.calls["drafter"].tolist() == chain.trace.calls["drafter"].tolist()
+    assert runs_of_same == runs
+    assert np.all(np.asarray(same.trace.calls["drafter"]) < 4 * _rounds(same))
+
+
+def test_levels_go_on_while_one_path_does():
+    """Of four children of five tokens one mostly ends the text."""
+    wide, _ = runs_of(tree(widths=(4, 1, 1, 1)), LIMIT)
+    committed = np.asarray(wide.trace.committed)
+    left = (LIMIT + committed - np.cumsum(committed, axis=1)) * (committed > 0)
+    levels = np.minimum(left, 4).sum(axis=1)
+    calls = np.asarray(wide.trace.calls["drafter"])
+    assert np.all(calls <= levels) and calls.sum() > 0.75 * levels.sum()
 
 
 SHAPES = {
@@ -143,6 +177,9 @@ def test_the_likeliest_nodes_are_kept_with_their_ancestors():
     assert kept.parents.tolist() == [[-1, -1, 0], [-1, -1, 1]]
     assert kept.slots.tolist() == [[0, 1, 2], [0, 1, -1]]
     assert kept.length.tolist() == [3, 3]
+    short = likeliest(whole.replace(length=jnp.array([2, 4])), score, 3)
+    assert short.tokens[:, :2].tolist() == [[5, 6], [5, 6]]
+    assert short.length.tolist() == [2, 3]
 
 
 def paths(draft: Draft) -> set[tuple[int, ...]]:

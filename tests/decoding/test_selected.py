@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from counting import CALLS, Counting
 from decodes import decoder, inputs, run, texts
 from exits import DEPTH, Uncached
 from exits import MODELS as EXITING
@@ -39,30 +38,6 @@ from specjax.selection.strategies import selected as selected_of
 V, LIMIT, EOS = 7, 12, 1
 PROMPTS = [[3, 2, 4, 2], [5], [6, 2, 6], [2, 2], [4, 5, 6], [3, 3, 3]]
 CHOICES = [0, 1, 2, 1, 1, 2]
-
-CALLS: collections.Counter[tuple[str, str]] = collections.Counter()
-"""Runs of (model, method), counted when a program runs them and not when it is compiled."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Counting(PrefixModel):
-    """A model that counts its runs in `CALLS`."""
-
-    name: str = ""
-
-    def _note(self, method: str) -> None:
-        jax.debug.callback(functools.partial(CALLS.update, [(self.name, method)]))
-
-    def start(self, params, prompt, prompt_length, capacity, *, features=(), ahead=None):
-        self._note("start")
-        return super().start(
-            params, prompt, prompt_length, capacity, features=features, ahead=ahead
-        )
-
-    def extend(self, params, tokens, cache, *, at=None, **whole):
-        self._note("extend")
-        return super().extend(params, tokens, cache, at=at, **whole)
-
 
 NAMES = ("target", "near")
 MODEL = PrefixModel(V, eos=(EOS,))

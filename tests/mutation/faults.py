@@ -299,8 +299,15 @@ FAULTS = (
     Fault(
         "nodes are chosen without regard to their ancestors",
         "drafting/neural_tree.py",
-        "score += above.score[:, parents]",
-        "score += 0.0 * above.score[:, parents]",
+        "own + (score[:, parents] if depth else 0.0)",
+        "own",
+        "tests/decoding/test_neural_tree.py",
+    ),
+    Fault(
+        "the levels of a tree end with the first of its paths",
+        "drafting/neural_tree.py",
+        "jnp.any(~ended[:, fed], axis=1)",
+        "jnp.all(~ended[:, fed], axis=1)",
         "tests/decoding/test_neural_tree.py",
     ),
     Fault(
