@@ -52,14 +52,20 @@ class NeuralTree(Shaped):
             raise ValueError(f"nodes is {self.nodes}; it must be at most {size}, as the tree has")
 
     @property
+    def lag(self) -> int:
+        """Tokens fed first."""
+        return LAG
+
+    @property
     def spec(self) -> Spec:
         shape = self.shape
         width = self.nodes or shape.size
         fed = (len(shape.fed(depth)) for depth in range(shape.levels - 1))
+        first = Call(self.model, self.lag, 1)
         return self._tree_spec(
             width=width,
             reach=max(width, len(shape.inner)),
-            calls=(Call(self.model, LAG, 1), *(Call(self.model, count, count) for count in fed)),
+            calls=(first, *(Call(self.model, count, count) for count in fed)),
             models=(self.model,),
             writers=(self.model,),
             parents=() if self.nodes else shape.parents,
@@ -78,14 +84,18 @@ class NeuralTree(Shaped):
         self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
     ) -> tuple[Draft, Caches, Memory, Log]:
         model = env[self.model]
-        cache = catch_up(model, caches[self.model], context, LAG)
-        logits, cache = feed_last(model, cache, context, LAG)
+        logits, cache = self.feed_text(model, caches[self.model], context)
         grown = self._seed(model, cache, context)
         growth = _Growth(model, env.target.eos, cache.length, context, keys)
         grown = self._grow(growth, 0, logits[:, None], grown)
         caches = {**caches, self.model: grown.cache.replace(length=cache.length)}
         runs = calls_of({self.model: grown.levels})
         return self._draft(grown), caches, memory, runs
+
+    def feed_text(self, model: Bound, cache: Cache, context: Context) -> tuple[jax.Array, Cache]:
+        """The logits [B, V] behind the text."""
+        cache = catch_up(model, cache, context, self.lag)
+        return feed_last(model, cache, context, self.lag)
 
     def _seed(self, model: Bound, cache: Cache, context: Context) -> _Grown:
         """No level yet."""

@@ -46,7 +46,7 @@ class OnTarget(Drafter):
     @property
     def lag(self) -> int:
         """Tokens fed first: those that the last round wrote, with the target's states."""
-        return self.spec.longest + 1
+        raise NotImplementedError
 
     def of_models(self, models: Models) -> OnTarget:
         model = dict(models).get(self.model)

@@ -15,6 +15,7 @@ from feature_drafters import on_t5, without_encoder
 import specjax
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.eagle import Eagle
+from specjax.drafting.eagle_tree import EagleTree
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
 from specjax.models.t5 import T5, T5Config
@@ -96,9 +97,13 @@ def wrong_slots(kind: str, params, state) -> int:
     return int(np.sum(bad & below))
 
 
+DRAFTERS = {"chain": Eagle(LENGTH), "tree": EagleTree((2, 2, 1), nodes=6)}
+
+
 @KINDS
-def test_after_every_round_trusted_slots_are_of_the_targets_states(kind):
-    _, params, seen = states(kind, Strategy(Eagle(LENGTH)))
+@pytest.mark.parametrize("shape", list(DRAFTERS))
+def test_after_every_round_trusted_slots_are_of_the_targets_states(kind, shape):
+    _, params, seen = states(kind, Strategy(DRAFTERS[shape]))
     assert len(seen) > 3
     for before, after in zip(seen, seen[1:], strict=False):
         assert wrong_slots(kind, params, after) == 0
@@ -154,6 +159,7 @@ def test_the_targets_own_text_is_written(kind):
     alone = texts(run(models, params, Strategy(), PROMPTS, LIMIT))
     for strategy in (
         Strategy(Eagle(LENGTH)),
+        Strategy(DRAFTERS["tree"]),
         specjax.strategy(drafter="eagle", length=4, confidence=0.2, reader="fitted"),
     ):
         assert texts(run(models, params, strategy, PROMPTS, LIMIT)) == alone
@@ -168,6 +174,13 @@ def test_only_ids_of_its_vocabulary_are_drafted():
         drafted = np.asarray(out.trace.column("drafted"))
         for row, round_ in zip(*np.nonzero(drafted), strict=True):
             assert set(proposed[row, round_, : drafted[row, round_]].tolist()) <= set(IDS)
+
+
+def test_a_tree_needs_no_more_children_than_ids_that_are_drafted():
+    models, params = setting("t5")
+    made = decoder(models, Strategy(EagleTree((9,))), LIMIT)
+    with pytest.raises(ValueError, match=r"widths gives a node 9 children; .* there are tokens, 8"):
+        made.drafter.check(made.env(params))
 
 
 def test_an_arm_must_not_read_the_target():
