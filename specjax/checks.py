@@ -27,6 +27,7 @@ AT_LEAST = {
 _AT_MOST = {
     **dict.fromkeys(("bucket", "max_new_tokens", "max_output_tokens", "max_prompt_tokens"), TOKENS),
     "batch_size": 2**20,
+    **dict.fromkeys(("capacity", "corpus_tokens"), 2**25),
     "epochs": 10**6,
     "profile_rounds": 10**4,
     "repeats": 10**4,

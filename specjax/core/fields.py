@@ -23,6 +23,9 @@ MOST_DRAFTED = 1000
 KINDS = {float: numbers.Real, int: numbers.Integral}
 """What values count as a kind: numpy's, too."""
 
+HEADS, CORPUS = RESERVED = ("heads", "corpus")
+"""Names of parameter trees that are no counts: parallel heads, earlier texts."""
+
 KEY = "config_field"
 """Where the metadata of a dataclass's field keeps its `ConfigField`."""
 
@@ -110,6 +113,14 @@ def name(default: Any = REQUIRED, *, but: str = "", optional: bool = False, help
     allowed = f"a name other than {but!r}" if but else "a name"
     fits = lambda x: x not in ("", but)  # noqa: E731
     return _field(ConfigField(str, allowed, fits, help, default, optional=optional))
+
+
+def counts(*, optional: bool = False) -> Any:
+    """The name of a table of counts."""
+    but, text = tuple(map(repr, RESERVED)), "name of the fitted counts"
+    allowed = f"a name other than {' and '.join(but)}"
+    fits = lambda x: x not in ("", *RESERVED)  # noqa: E731
+    return _field(ConfigField(str, allowed, fits, text, "ngram", optional=optional))
 
 
 def listing(

@@ -19,7 +19,14 @@ from specjax.core.reader import Reader
 from specjax.core.registry import DRAFTERS
 from specjax.core.rows import Caches
 from specjax.core.spec import Spec
-from specjax.drafting.copying import PromptLookup, best_match, match_sizes, pattern_length, text
+from specjax.drafting.copying import (
+    PromptLookup,
+    best_match,
+    match_sizes,
+    pattern_length,
+    repeated,
+    text,
+)
 from specjax.readers.tree import Tree
 
 
@@ -49,7 +56,7 @@ class CopyTree(PromptLookup):
         copies, matched = [], jnp.zeros_like(length)
         for _ in range(self.branches):
             begin, size = best_match(sizes)
-            copies.append(repeated(joined, begin, length, self.length))
+            copies.append(repeated(joined, begin[:, None], length, self.length)[:, 0])
             matched += size > 0
             # The next copy begins with another token.
             sizes = jnp.where(following == copies[-1][:, :1], 0, sizes)
@@ -63,13 +70,3 @@ class CopyTree(PromptLookup):
         """Chains one after another; the first of each hangs on the pending token."""
         node = jnp.arange(self.branches * self.length)
         return jnp.where(node % self.length == 0, -1, node - 1)
-
-
-def repeated(joined: jax.Array, begin: jax.Array, length: jax.Array, count: int) -> jax.Array:
-    """`count` tokens [B, count] of joined [B, N] from `begin` [B] on.
-
-    At the end of the text, `length` [B], they go on with its beginning: the text repeats itself.
-    """
-    period = jnp.maximum(length - begin, 1)[:, None]
-    places = begin[:, None] + jnp.arange(count) % period
-    return jnp.take_along_axis(joined, places, axis=1, mode="clip")

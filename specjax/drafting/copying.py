@@ -86,6 +86,16 @@ def best_match(sizes: jax.Array) -> tuple[jax.Array, jax.Array]:
     return best + 1, jnp.take_along_axis(sizes, best[:, None], axis=1)[:, 0]
 
 
+def repeated(joined: jax.Array, begin: jax.Array, length: jax.Array, count: int) -> jax.Array:
+    """`count` tokens [B, S, count] of joined [B, N] from each `begin` [B, S] on.
+
+    At the end of the text, `length` [B], they go on with their beginning: the text repeats itself.
+    """
+    period = jnp.maximum(length[:, None] - begin, 1)[..., None]
+    places = begin[..., None] + jnp.arange(count) % period
+    return jnp.take_along_axis(joined[:, None], places, axis=2, mode="clip")
+
+
 def pattern_length(context: Context) -> jax.Array:
     """Tokens [B] a pattern may have: of an encoder-decoder row only generated ones."""
     if context.encoder_tokens.shape[1] == 0:
@@ -135,9 +145,7 @@ class MaxGram(Drafter):
     """
 
     length: int = fields.draft_length(help="drafted tokens")
-    table: str | None = fields.name(
-        "ngram", but="heads", optional=True, help="name of the fitted counts"
-    )
+    table: str | None = fields.counts(optional=True)
     longest: int = fields.integer(32, help="most tokens of a match that are looked at")
 
     @property

@@ -55,7 +55,7 @@ class _Counted(Drafter):
     """Tokens of an n-gram distribution, adjusted like the target's: at temperature 0 the argmax."""
 
     length: int = fields.draft_length(help="drafted tokens")
-    table: str = fields.name("ngram", but="heads", help="name of the fitted counts")
+    table: str = fields.counts()
 
     @property
     def spec(self) -> Spec:

@@ -26,7 +26,7 @@ from specjax.sampling import largest
 class NgramTree(Shaped):
     """A tree of likeliest successors, from fitted counts."""
 
-    table: str = fields.name("ngram", but="heads", help="name of the fitted counts")
+    table: str = fields.counts()
 
     @property
     def spec(self) -> Spec:

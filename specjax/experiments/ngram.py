@@ -19,7 +19,7 @@ from specjax.data.text import is_json
 from specjax.errors import UserError
 from specjax.experiments.config.fields import check_choices, check_integers, check_numbers
 from specjax.experiments.decode.data import check_one_place, data_words, file_words, stream
-from specjax.experiments.decode.job import output_texts
+from specjax.experiments.decode.tables import output_texts
 from specjax.measuring.environment import environment
 from specjax.metrics.ngram import foretell
 from specjax.models.base import LanguageModel

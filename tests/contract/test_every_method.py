@@ -15,6 +15,7 @@ from parallel_heads import random_heads
 from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_law
 
 from specjax.core.registry import DRAFTERS, READERS, RULES
+from specjax.data.corpus import Corpus
 from specjax.decoding.strategy import Strategy, strategy
 from specjax.errors import UserError
 from specjax.training.ngram import fit
@@ -23,11 +24,14 @@ V, EOS, LENGTH, ROWS = 5, 1, 3, 20_000
 SOURCE = (3, 2, 4, 2)
 MODEL = PrefixModel(V, eos=(EOS,))
 MODELS = (("target", MODEL), ("drafter", MODEL))
+EARLIER = Corpus(MODEL, 32)
+EARLIER.add([[3, 2, 1], [2, 2, 4, 1], [3, 2, 4, 4, 1], [4, 3, 3, 1]])
 PARAMS = {
     "target": prefix_params(V, seed=1),
     "drafter": prefix_params(V, seed=2, scale=0.7),
     "ngram": fit([[2, 3, 4, 1], [3, 3, 2, 1], [4, 2, 0, 1]], V, start_token=0),
     "heads": random_heads(2, WIDTH, seed=3),
+    "corpus": EARLIER.table(),
 }
 ON_TARGET, PARAMS["on_target"] = without_encoder(V, WIDTH, (1,), (1, 2, 4), 0)
 P_VALUE = 1e-3

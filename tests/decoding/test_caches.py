@@ -21,6 +21,7 @@ import specjax
 from specjax.core.catching_up import catch_up, catch_up_runs
 from specjax.core.context import Context, Options
 from specjax.core.env import Bound
+from specjax.data.corpus import Corpus
 from specjax.decoding.strategy import Strategy
 from specjax.drafting import cascade as cascades
 from specjax.drafting.adaptive_length import BREAK_EVEN
@@ -32,6 +33,7 @@ from specjax.drafting.neural import Neural
 from specjax.drafting.neural_tree import NeuralTree
 from specjax.drafting.ngram import Bigram, Unigram
 from specjax.drafting.nothing import Nothing
+from specjax.drafting.suffix import Suffix
 from specjax.drafting.uniform import Uniform
 from specjax.models.t5 import T5, T5Config
 from specjax.readers.fitted import Fitted
@@ -67,12 +69,15 @@ def scaled(params, factor: float):
 
 @functools.cache
 def weights():
+    earlier = Corpus(TARGET, 64)
+    earlier.add([[3, 4, 5, 6, 1], [7, 8, 9, 1], [2, 3, 2, 3]])
     return {
         "target": scaled(TARGET.init(jax.random.key(3)), 1.3),
         "drafter": scaled(SMALL.init(jax.random.key(4)), 1.3),
         "little": scaled(LITTLE.init(jax.random.key(5)), 1.3),
         "ngram": fit([[3, 4, 5, 6, 1], [7, 8, 9, 1], [2, 3, 2, 3]], V, start_token=0),
         "heads": random_heads(3, SMALL.config.d_model, seed=0),
+        "corpus": earlier.table(),
     }
 
 
@@ -105,6 +110,7 @@ STRATEGIES = {
     "bigram": Strategy(Bigram(3)),
     "prompt_lookup": Strategy(PromptLookup(3)),
     "max_gram": Strategy(MaxGram(3)),
+    "suffix": Strategy(Suffix(3, corpus=True), temperature=1.0),
     "uniform": Strategy(Uniform(2), temperature=1.0),
     "bild": bild(fallback=0.3),
     "bild_official": bild(fallback=0.3, compat="official"),

@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = (
     "quickstart", "translate", "pair", "beams", "drafters", "draft_length", "block_verification",
     "lossy_rules", "bild_early_exit_multi30k", "bild_multi30k", "bild_side_by_side", "engagement",
-    "cascade_pair", "cascade_multi30k", "trees",
+    "cascade_pair", "cascade_multi30k", "suffix", "trees",
 )  # fmt: skip
 JOBS = (
     "compare", "ngram", "ngram_wmt", "sweep", "tokenizer", "tune", "tune_cascade",

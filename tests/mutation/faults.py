@@ -162,6 +162,20 @@ FAULTS = (
         "tests/drafting/test_copying.py",
     ),
     Fault(
+        "earlier texts are copied from one place too late",
+        "drafting/suffix.py",
+        '_of(corpus["order"], chosen) + size[:, None]',
+        '_of(corpus["order"], chosen) + size[:, None] + 1',
+        "tests/drafting/test_suffix.py",
+    ),
+    Fault(
+        "a doubtful copy goes on",
+        "drafting/suffix.py",
+        "& (chance >= floor)",
+        "& (chance >= 0 * floor)",
+        "tests/drafting/test_suffix.py",
+    ),
+    Fault(
         "heads read each other's tokens",
         "drafting/blockwise.py",
         "per_head(logits, context.options.sampling, head_keys(",

@@ -61,7 +61,7 @@ class BeamStrategy:
         0, least=0, most=MOST_BEAMS, help="hypotheses of a drafted step; 0: as many as beams"
     )
     model: str = fields.name("drafter", but="target", help="the model that drafts")
-    table: str = fields.name("ngram", but="heads", help="name of the fitted counts")
+    table: str = fields.counts()
     longest: int = fields.integer(
         32, most=LONGEST, help="most tokens of a match that are looked at, to copy behind it"
     )

@@ -26,7 +26,7 @@ from specjax.experiments.beams.results import Decoded, figures, output_rows, tab
 from specjax.experiments.config.fields import check_strategies, checkpoint_dtype, model_names
 from specjax.experiments.config.memory import check_beam_memory
 from specjax.experiments.decode.data import Data, load_data
-from specjax.experiments.decode.job import fit_tables
+from specjax.experiments.decode.tables import load_tables, reads_rest
 from specjax.experiments.kept import identity, kept_rows, write_row
 from specjax.measuring.environment import environment
 from specjax.models.base import LanguageModel
@@ -168,8 +168,8 @@ def prepare(config: ConfigDict, strategies: Mapping[str, BeamStrategy]) -> Job:
     if target.tokenizer is None:
         raise UserError(f"target {config.target!r} has no tokenizer files")
     names = {strategy.table for strategy in strategies.values() if strategy.counted}
-    data = load_data(config, more=bool(names))
-    tables = fit_tables(config, names, target, target.model.vocab_size, data.rest)
+    data = load_data(config, more=reads_rest(config, names))
+    tables = load_tables(config, names, target, target.model.vocab_size, data.rest)
     sizes = {name: config[name] for name in ("max_new_tokens", "max_prompt_tokens", "bucket")}
     contestants: dict[str, BeamGenerator | Generator] = {
         name: BeamGenerator(target, loaded, strategy, tables=tables, **sizes)

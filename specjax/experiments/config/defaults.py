@@ -38,6 +38,9 @@ def decode_config(**changes: Any) -> ConfigDict:
     config.ngram_table = ""  # what `configs/ngram.py` wrote; empty: fitted from the next two
     config.ngram_file = ""  # text to fit n-grams from; empty: rows that are not decoded
     config.ngram_examples = 1000  # of a task, read beyond `examples` when a strategy needs them
+    config.corpus_file = ""  # texts that suffix drafters search: lines, or JSON rows of the task
+    config.corpus_split = ""  # of the task's source, as "train", instead; both empty: as ngram_file
+    config.corpus_tokens = 1048576  # of these texts the last ones, as many as fit
 
     config.batch_size = 1
     config.max_new_tokens = 64
@@ -73,8 +76,9 @@ def beams_config(**changes: Any) -> ConfigDict:
     """Beam searches side by side; those that draft are compared with the first that does not."""
     config = decode_config()
     for field in (
-        "acceptance", "drafter_ways", "heads", "invariant", "mesh", "only", "pad_heads", "prices",
-        "profile_rounds", "seed", "sweep", "topology",
+        "acceptance", "corpus_file", "corpus_split", "corpus_tokens", "drafter_ways", "heads",
+        "invariant", "mesh", "only", "pad_heads", "prices", "profile_rounds", "seed", "sweep",
+        "topology",
     ):  # fmt: skip
         del config[field]
     config.experiment = "beams"

@@ -12,15 +12,13 @@ from specjax.core.registry import METRICS, TASKS
 from specjax.errors import UserError
 from specjax.parallel.mesh import axis_sizes
 
-HEADS = "heads"
-"""Name of the parameter tree that blockwise drafters read; n-gram tables have others."""
-
 _AT_LEAST = {
     **AT_LEAST,
     "repeats": 1,
     "profile_rounds": 0,
     "examples": 0,
     "ngram_examples": 0,
+    "corpus_tokens": 16,
 }
 
 

@@ -31,7 +31,7 @@ BY_SUFFIX = {
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """What is decoded, how it is scored, and what is left to fit n-grams from."""
+    """What is decoded, how it is scored, and what is left to make tables from."""
 
     examples: list[Example]
     metric: str
@@ -118,7 +118,7 @@ def file_words(field: str, file: str) -> str:
 
 def _task_examples(config: ConfigDict, more: bool) -> list[Example]:
     count = config.examples
-    if count and more and not (config.ngram_file or config.ngram_table):
+    if count and more:
         count += config.ngram_examples
     return of_task.examples(config.task, source_of(config), count)
 

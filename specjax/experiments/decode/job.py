@@ -16,19 +16,11 @@ from tqdm import tqdm
 
 from specjax import hosts
 from specjax.api import Generator, LoadedModel, load
-from specjax.checkpoints import heads
-from specjax.checkpoints.tokenizer import token_ids
 from specjax.data.batching import Batch
-from specjax.data.text import Example, read_lines
 from specjax.decoding.strategy import Settings, Strategy
 from specjax.errors import UserError
 from specjax.experiments.config.choosing import selection_trees
-from specjax.experiments.config.fields import (
-    HEADS,
-    checkpoint_dtype,
-    heads_file,
-    model_names,
-)
+from specjax.experiments.config.fields import checkpoint_dtype, model_names
 from specjax.experiments.config.memory import check_decode_memory
 from specjax.experiments.config.placement import decode_mesh, ways_of
 from specjax.experiments.decode import planning, results
@@ -39,14 +31,13 @@ from specjax.experiments.decode.journal import JOURNAL, Journal, journal
 from specjax.experiments.decode.on_topology import plan_on_topology
 from specjax.experiments.decode.records import Decoded, Job, Measured
 from specjax.experiments.decode.strategies import BASELINE, common_width, load_strategies
+from specjax.experiments.decode.tables import load_tables, reads_rest
 from specjax.measuring import cost
 from specjax.measuring.stopwatch import Stopwatch
-from specjax.models.base import LanguageModel
 from specjax.profiling import profile
 from specjax.programs import release_programs, side_by_side
-from specjax.progress import UNNOTICED, progress
+from specjax.progress import progress
 from specjax.sampling import sampling
-from specjax.training import ngram
 
 PROFILE = "profile"
 """Folder of profiler traces in the workdir."""
@@ -123,11 +114,9 @@ def prepare(config: ConfigDict, models: dict[str, LoadedModel]) -> Job:
         table for strategy in strategies.values() for table in strategy.drafter.spec.resources
     }
     chosen_by = selection_trees(strategies, target.model)
-    ngrams = tables - {HEADS, *chosen_by}
-    data = load_data(config, more=bool(ngrams))
-    trees = chosen_by | fit_tables(config, ngrams, target, width, data.rest)
-    if HEADS in tables:
-        trees[HEADS] = heads.load(heads_file(config), checkpoint_dtype(config))
+    read = tables - set(chosen_by)
+    data = load_data(config, more=reads_rest(config, read))
+    trees = chosen_by | load_tables(config, read, target, width, data.rest)
     generators = {
         name: Generator(
             target,
@@ -147,43 +136,6 @@ def prepare(config: ConfigDict, models: dict[str, LoadedModel]) -> Job:
         for name, strategy in strategies.items()
     }
     return Job(config, models, data.examples, data.metric, prompts, strategies, generators, guides)
-
-
-def fit_tables(
-    config: ConfigDict,
-    names: set[str],
-    target: LoadedModel,
-    vocab_size: int,
-    rest: list[Example],
-) -> dict[str, Any]:
-    """The n-gram table that strategies ask for.
-
-    Read from ngram_table, or fitted from ngram_file, or from examples left undecoded.
-    """
-    if not names:
-        return {}
-    if config.ngram_table:
-        table = ngram.load(config.ngram_table, target.model.vocab_size)
-        return dict.fromkeys(names, ngram.narrow(table, vocab_size))
-    if config.ngram_file:
-        lines = read_lines("ngram_file", config.ngram_file)
-    else:
-        lines = [text for example in rest for text in output_texts(example, target.model)]
-    if not lines:
-        raise UserError(
-            "config.ngram_file is empty and no example is left over to fit n-grams from; "
-            "name a text file in the output language"
-        )
-    with progress(lines, desc="fit n-grams", unit="text", delay=UNNOTICED) as bar:
-        sequences = token_ids(target.tokenizer, bar)
-        table = ngram.fit(sequences, vocab_size, start_token=target.model.start_token)
-    return dict.fromkeys(names, table)
-
-
-def output_texts(example: Example, target: LanguageModel) -> list[str]:
-    """Texts of an example like those that the target decodes; a decoder-only one's has a prompt."""
-    outputs = [example.output] if example.output else []
-    return outputs if target.start_token is not None else [example.source, *outputs]
 
 
 def measure(

@@ -19,17 +19,14 @@ from specjax.accelerators.chips import GIB
 from specjax.api import check_resources
 from specjax.checkpoints import heads
 from specjax.checkpoints.huggingface import describe
+from specjax.core.fields import CORPUS, HEADS
+from specjax.data import corpus
 from specjax.decoding.loop import generate
 from specjax.decoding.state import Decoder, ahead_of
 from specjax.decoding.strategy import Strategy
 from specjax.errors import UserError
 from specjax.experiments.config.choosing import selection_trees
-from specjax.experiments.config.fields import (
-    HEADS,
-    checkpoint_dtype,
-    heads_file,
-    model_names,
-)
+from specjax.experiments.config.fields import checkpoint_dtype, heads_file, model_names
 from specjax.experiments.config.footprint import (
     ModelPlan,
     abstract_params,
@@ -126,6 +123,8 @@ def abstract_decode(
     params |= selection_trees({"": strategy}, whole["target"])
     if HEADS in params:
         params[HEADS] = heads.shapes(heads_file(config), dtype)
+    if CORPUS in params:
+        params[CORPUS] = corpus.shapes(config.corpus_tokens)
     check_resources(decoder, params)
     rows = (config.batch_size,)
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), config.batch_size))

@@ -1,0 +1,135 @@
+"""What drafters read beside models: counts, parallel heads, earlier texts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from specjax.api import LoadedModel
+from specjax.checkpoints import heads
+from specjax.checkpoints.tokenizer import token_ids
+from specjax.core.fields import CORPUS, HEADS, RESERVED
+from specjax.data import examples as of_task
+from specjax.data.corpus import Corpus
+from specjax.data.sources import Source
+from specjax.data.task import task_of
+from specjax.data.text import Example, is_json, read_lines
+from specjax.errors import UserError
+from specjax.experiments.config.fields import checkpoint_dtype, heads_file
+from specjax.experiments.decode.data import kind_of, source_of
+from specjax.models.base import LanguageModel
+from specjax.models.shared_vocabulary import SharedVocabulary
+from specjax.progress import UNNOTICED, progress
+from specjax.training import ngram
+
+
+def reads_rest(config: ConfigDict, names: Collection[str]) -> bool:
+    """Whether trees of these names are made of rows that are not decoded."""
+    counts = set(names) - set(RESERVED)
+    fitted = counts and not (config.ngram_file or config.ngram_table)
+    return bool(fitted) or (CORPUS in names and not (config.corpus_file or config.corpus_split))
+
+
+def load_tables(
+    config: ConfigDict,
+    names: Collection[str],
+    target: LoadedModel,
+    vocab_size: int,
+    rest: list[Example],
+) -> dict[str, Any]:
+    """The parameter trees of these names, for the ids below `vocab_size` that all models have.
+
+    Raises:
+      UserError: when what the config names cannot be used.
+    """
+    counts = set(names) - set(RESERVED)
+    trees = dict.fromkeys(counts, _counts(config, target, vocab_size, rest) if counts else None)
+    if HEADS in names:
+        trees[HEADS] = heads.load(heads_file(config), checkpoint_dtype(config))
+    if CORPUS in names:
+        trees[CORPUS] = _corpus(config, target, vocab_size, rest)
+    return trees
+
+
+def check_corpus(config: ConfigDict) -> None:
+    """Refuses two places of earlier texts, and a split without a task.
+
+    Raises:
+      UserError: naming the field, the value and what is allowed.
+    """
+    if config.corpus_split and (config.corpus_file or not config.task):
+        why = "beside config.corpus_file" if config.corpus_file else "without config.task"
+        raise UserError(f"config.corpus_split is {config.corpus_split!r}; it must be empty {why}")
+
+
+def output_texts(example: Example, target: LanguageModel) -> list[str]:
+    """Texts of an example like those that the target decodes; a decoder-only one's has a prompt."""
+    outputs = [example.output] if example.output else []
+    return outputs if target.start_token is not None else [example.source, *outputs]
+
+
+def _counts(
+    config: ConfigDict, target: LoadedModel, vocab_size: int, rest: list[Example]
+) -> dict[str, Any]:
+    """Read from ngram_table, or fitted from ngram_file, or from examples left undecoded."""
+    if config.ngram_table:
+        table = ngram.load(config.ngram_table, target.model.vocab_size)
+        return ngram.narrow(table, vocab_size)
+    if config.ngram_file:
+        lines = read_lines("ngram_file", config.ngram_file)
+    else:
+        lines = [text for example in rest for text in output_texts(example, target.model)]
+    if not lines:
+        raise UserError(
+            "config.ngram_file is empty and no example is left over to fit n-grams from; "
+            "name a text file in the output language"
+        )
+    with progress(lines, desc="fit n-grams", unit="text", delay=UNNOTICED) as bar:
+        sequences = token_ids(target.tokenizer, bar)
+        return ngram.fit(sequences, vocab_size, start_token=target.model.start_token)
+
+
+def _corpus(
+    config: ConfigDict, target: LoadedModel, vocab_size: int, rest: list[Example]
+) -> dict[str, Any]:
+    """The table of earlier texts, each with its EOS."""
+    corpus = Corpus(SharedVocabulary(target.model, vocab_size), config.corpus_tokens)
+    eos = target.model.eos
+    with progress(
+        _earlier_texts(config, target.model, rest), desc="corpus", unit="text", delay=UNNOTICED
+    ) as bar:
+        sequences = token_ids(target.tokenizer, bar)
+        corpus.add(ids if ids[-1:] and ids[-1] in eos else [*ids, *eos[:1]] for ids in sequences)
+    if not len(corpus):
+        raise UserError(
+            "config.corpus_file is empty and no example is left over to search; name a text file"
+            " in the output language, or of a task config.corpus_split"
+        )
+    return corpus.table()
+
+
+def _earlier_texts(config: ConfigDict, model: LanguageModel, rest: list[Example]) -> Iterator[str]:
+    file = config.corpus_file
+    if file and not (config.task and is_json(file)):
+        yield from read_lines("corpus_file", file)
+        return
+    examples: Iterable[Example] = rest
+    if file:
+        examples = of_task.stream(config.task, Source(kind_of(file), file))
+    elif config.corpus_split:
+        source = source_of(config) or task_of(config.task).source
+        source = dataclasses.replace(source, split=config.corpus_split)
+        examples = of_task.stream(config.task, source, config.corpus_tokens)
+    for example in examples:
+        if example.output:
+            yield whole_text(config.prefix + example.source, example.output, model)
+
+
+def whole_text(prompt: str, output: str, model: LanguageModel) -> str:
+    """The text that a model reads behind its start: of a decoder-only one the prompt too."""
+    if model.start_token is not None:
+        return output
+    return prompt + ("" if prompt[-1:].isspace() else " ") + output
