@@ -16,6 +16,7 @@ _PUBLIC = {
     "BeamGenerator": "beams",
     "BeamResult": "beams",
     "BeamStrategy": "decoding.beams.strategy",
+    "Corpus": "data.corpus",
     "Generator": "api",
     "Hypothesis": "beams",
     "LoadedModel": "api",

@@ -149,13 +149,18 @@ class Generator:
         *,
         seed: int = 0,
         batch_size: int | None = None,
+        tables: Mapping[str, Params] | None = None,
     ) -> Result:
         """Decodes prompts (texts, or token ids) and returns tokens, texts and statistics.
 
+        `tables` replace those that the generator was made with, in this call: a `Corpus` with
+        outputs of earlier calls. Of the same shapes they compile nothing.
+
         Raises:
-          UserError: when prompts, seed or batch size are of no use.
+          UserError: when prompts, seed, batch size or tables are of no use.
         """
         check_integers(seed=seed, **({} if batch_size is None else {"batch_size": batch_size}))
+        trees = self._checked(tables)
         ids = self.encode(prompts)
         size = self.padded_size(batch_size or len(ids))
         tokens: list[list[int]] = []
@@ -163,7 +168,7 @@ class Generator:
         for start in range(0, len(ids), size):
             release_programs()
             batch = self.batch(ids[start : start + size], size, first=start)
-            generation = self.run(batch, self.keys(batch, seed))
+            generation = self.run(batch, self.keys(batch, seed), trees=trees)
             tokens += self.rows(generation)[: batch.rows]
             traces.append((generation, batch.rows))
         statistics = summarise(self.decoder, traces)
@@ -180,6 +185,18 @@ class Generator:
         # Without the drafter's memory, which may be large.
         kept = generation.replace(memory=())
         return FirstTexts(kept, shown, self.decoder, self.target.tokenizer)
+
+    def _checked(self, tables: Mapping[str, Params] | None) -> Mapping[str, Params]:
+        """Tables for a call; refuses those that the strategy does not read or that do not fit."""
+        if not isinstance(tables, Mapping | None):
+            raise UserError(f"tables is {tables!r}; it must be a dictionary by name")
+        read = self.decoder.drafter.spec.resources
+        for name in tables or {}:
+            if name not in read:
+                known = ", ".join(map(repr, read)) or "none"
+                raise UserError(f"tables has {name!r}; of tables the strategy reads {known}")
+        check_resources(self.decoder, self.params | dict(tables or {}))
+        return tables or {}
 
     def padded_size(self, wanted: int) -> int:
         """The rows of a batch: filled up to a multiple of the mesh's `data` axis."""

@@ -67,6 +67,33 @@ def test_sampled_rows_do_not_depend_on_the_batch_size(loaded):
     assert made(PROMPTS, seed=4).tokens != together
 
 
+def test_outputs_of_earlier_calls_can_be_searched(loaded):
+    from specjax.decoding.loop import generate
+
+    target = loaded[0]
+    earlier = specjax.Corpus(target.model, 256)
+    searching = specjax.Generator(
+        target,
+        strategy=specjax.strategy(drafter="suffix", length=4, corpus=True),
+        tables={"corpus": earlier.table()},
+        max_new_tokens=12,
+        bucket=64,
+    )
+    first = searching(PROMPTS)
+    earlier.add(first.tokens)
+    before = generate._cache_size()
+    again = searching(PROMPTS, tables={"corpus": earlier.table()})
+    assert again.tokens == first.tokens
+    assert 2 * again.statistics.rounds < first.statistics.rounds
+    assert generate._cache_size() == before
+    with pytest.raises(specjax.UserError, match="tables has 'ngram'; .* reads 'corpus'"):
+        searching(PROMPTS, tables={"ngram": earlier.table()})
+    with pytest.raises(specjax.UserError, match="tables is 3"):
+        searching(PROMPTS, tables=3)
+    with pytest.raises(specjax.UserError, match="table of a specjax.Corpus"):
+        searching(PROMPTS, tables={"corpus": {}})
+
+
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_a_stream_joins_to_the_whole_text(generator, rounds):
     pieces = list(generator.stream(PROMPTS[0], rounds=rounds))
