@@ -29,6 +29,14 @@ class Entry:
         return (self.cls.__doc__ or "").strip().partition("\n")[0]
 
 
+_OWN = __name__.partition(".")[0]
+"""The package whose files registries import by themselves."""
+
+
+def _place(cls: type) -> tuple[str, str]:
+    return cls.__module__, cls.__qualname__
+
+
 class Registry(Mapping[str, Entry]):
     """Entries by name; `kind` is the word for one of them, `package` where they live.
 
@@ -41,15 +49,17 @@ class Registry(Mapping[str, Entry]):
         self._complete = False
 
     def register(self, name: str, *, example: Mapping[str, Any] | None = None) -> Callable[[T], T]:
-        """Makes a class known as `name`.
+        """Makes a class known as `name`; the same class, defined anew, replaces itself.
 
         Raises:
           ValueError: when another class has the name.
         """
 
         def remember(cls: T) -> T:
+            if not cls.__module__.startswith(f"{_OWN}."):
+                self._all()  # a name of the package's own is refused at once, not taken back later
             known = self._entries.get(name)
-            if known is not None and known.cls.__qualname__ != cls.__qualname__:
+            if known is not None and _place(known.cls) != _place(cls):
                 raise ValueError(f"{self.kind} {name!r} is registered already, as {known.cls}")
             self._entries[name] = Entry(name, cls, example or {})
             return cls

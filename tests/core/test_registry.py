@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+import types
 
 import pytest
 
@@ -109,6 +111,17 @@ def test_a_name_belongs_to_one_class():
     with pytest.raises(ValueError, match="thing 'first' is registered already"):
         registry.register("first")(Second)
     assert list(registry) == ["first"] and registry.name_of(First) == "first"
+
+
+def test_a_name_of_the_package_is_taken_before_anybody_looked_it_up(tmp_path, monkeypatch):
+    registry = Registry("thing", "late")
+    (tmp_path / "late").mkdir()
+    (tmp_path / "late" / "__init__.py").write_text("")
+    (tmp_path / "late" / "one.py").write_text("import rack\nrack.registry.register('first')(int)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "rack", types.SimpleNamespace(registry=registry))
+    with pytest.raises(ValueError, match="thing 'first' is registered already, as <class 'int'>"):
+        registry.register("first")(First)
 
 
 def test_a_package_that_cannot_be_imported_is_no_empty_registry():
