@@ -47,6 +47,9 @@ MODELS = ("target", "drafter")
 Later = Callable[[Mapping[str, T5]], list[ahead.Task]]
 """What to compile for the models, by name, while they are trained."""
 
+GIVEN = ("target", "drafter", "task", "source_file", "reference_file", "ngram_file")
+"""Fields that the quickstart fills with what it made."""
+
 DEEP_RATE = 2e-3
 """Learning rate of the target's last steps."""
 
@@ -132,6 +135,7 @@ def check(config: ConfigDict) -> dict[str, T5]:
     Raises:
       UserError: naming the field, the value and what is allowed.
     """
+    check_given(config)
     check_fields(config)
     check_integers(config, _LEAST)
     check_numbers(config, {f"training.{name}.learning_rate": (1e-9, 1e3) for name in MODELS})
@@ -157,6 +161,21 @@ def check(config: ConfigDict) -> dict[str, T5]:
     check_models(load_strategies(config), MODELS)
     _, deep, small = setups(settings, shape_of(target, settings.vocab_size))
     return {"target": deep.model, "drafter": small.model}
+
+
+def check_given(config: ConfigDict) -> None:
+    """Refuses models and texts of the user's, which the quickstart would not look at.
+
+    Raises:
+      UserError: naming the field and the config that reads it.
+    """
+    for field in GIVEN:
+        if config[field]:
+            raise UserError(
+                f"config.{field} is {config[field]!r}; the quickstart trains a pair of its own and"
+                " decodes sentences of its own: for yours take configs/translate.py or"
+                " configs/pair.py"
+            )
 
 
 def trained_with(workdir: Path) -> dict[str, Any] | None:

@@ -352,6 +352,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
 
 _SOURCES: dict[str, tuple[str, ...]] = {
     "source_file=": ("config.source_file",),
+    "task=gsm8k_qa": ("config.source_file", "beside config.task 'gsm8k_qa'"),
     "source_file=nowhere.txt": ("nowhere.txt",),
     "source_file={bad}": ("cannot be read",),
     "source_file={bad}/empty.txt": ("empty.txt", "empty"),
@@ -424,6 +425,7 @@ _TRAINING: dict[str, tuple[str, ...]] = {
     "validation.examples=0": ("validation.examples",),
     "validation.examples=60": ("validation.examples",),
     "train.task=foo": ("task", "foo"),
+    "train.task=wmt14_ende": ("config.train.source_file", "config.train.task 'wmt14_ende'"),
     "train.metric=foo": ("metric", "foo"),
 }
 
@@ -526,6 +528,8 @@ _OTHERS: dict[str, dict[str, tuple[str, ...]]] = {
         "target=": ("config.target",),
     },
     "quickstart": {
+        "target=google/flan-t5-large": ("config.target", "configs/translate.py"),
+        "source_file=mine.txt": ("config.source_file", "configs/translate.py"),
         "training.target.deep_layers=1": ("deep_layers",),
         "training.drafter.num_decoder_layers=3": ("drafter.num_decoder_layers", "at most"),
         "training.examples=2000000": ("training.examples", "at most"),

@@ -44,6 +44,7 @@ def load_data(config: ConfigDict, more: bool) -> Data:
     Raises:
       UserError: when they cannot be read, or the metric has no references to compare with.
     """
+    check_one_source(config)
     examples = _task_examples(config, more) if config.task else _file_examples(config)
     count = config.examples or len(examples)
     metric = config.metric or (task_of(config.task).metric if config.task else NO_METRIC)
@@ -71,6 +72,20 @@ def stream(config: ConfigDict) -> Iterator[Example]:
         )
     for example in examples:
         yield dataclasses.replace(example, source=config.prefix + example.source)
+
+
+def check_one_source(config: ConfigDict, place: str = "config") -> None:
+    """Refuses a plain file beside a task, as one of them would stay unread.
+
+    Raises:
+      UserError: naming both.
+    """
+    if config.task and config.source_file:
+        raise UserError(
+            f"{place}.source_file is {config.source_file!r} beside {place}.task {config.task!r};"
+            f" only one of them can say what is read: clear the other by {place}.task= or"
+            f" {place}.source_file=, or give the task its rows by {place}.data.path"
+        )
 
 
 def check_one_place(config: ConfigDict, field: str) -> None:

@@ -32,7 +32,7 @@ from specjax.experiments.config.fields import (
     is_number,
 )
 from specjax.experiments.config.settings import check_settings, write_settings
-from specjax.experiments.decode.data import NO_METRIC
+from specjax.experiments.decode.data import NO_METRIC, check_one_source
 from specjax.experiments.train import data as train_data
 from specjax.experiments.train.data import encode
 from specjax.experiments.train.feature_drafter import adopted
@@ -147,6 +147,8 @@ def check_train_fields(config: ConfigDict) -> None:
     check_integers(config, _LEAST)
     check_choices(config, {"dtype": tuple(DTYPES)} | sides())
     check_numbers(config, _RANGES)
+    for side in ("train", "validation"):
+        check_one_source(config[side], f"config.{side}")
     objective = objective_of(config)
     check_schedule(config)
     check_acceptance(config.evaluation.acceptance)
