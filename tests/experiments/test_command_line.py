@@ -123,8 +123,10 @@ def test_only_an_unknown_name_is_refused_with_those_there_are() -> None:
 def test_a_dry_run_shows_only_what_was_chosen(capsys) -> None:
     done = command("--config.only=speculative_3", "--dry_run")
     assert done.returncode == 0, done.stderr
-    shown = [line.split(":")[0].strip() for line in done.stdout.split("strategies:")[1].split("\n")]
-    assert [line for line in shown if line] == ["autoregressive", "speculative_3"]
+    assert done.stdout.split("strategies:\n")[1].splitlines() == [
+        "  autoregressive: drafter=none; greedy",
+        "  speculative_3: drafter=neural, length=3, model=drafter; greedy",
+    ]
 
 
 def test_a_base_is_searched_and_swept_in_what_was_chosen() -> None:

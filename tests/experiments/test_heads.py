@@ -54,7 +54,7 @@ def test_an_experiment_decodes_with_the_heads_of_its_config(config, tmp_path):
 
 def test_an_experiment_with_heads_is_planned_from_their_shapes(config, capsys):
     planned(config)
-    assert "Blockwise(model='drafter', heads='heads', length=3)" in capsys.readouterr().out
+    assert "parallel: drafter=blockwise, length=3; greedy" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -220,4 +220,4 @@ def test_an_experiment_that_chooses_is_planned(folder, capsys):
     fixed = {"drafter": "selected", "arms": ARMS, "mode": "fixed", "choices": "copy"}
     config.strategies.fixed = ConfigDict(fixed)
     planning.plan(config, {"target": "", "drafter": ""}, {"target": small(), "drafter": small(12)})
-    assert "Switched(" in capsys.readouterr().out
+    assert "switched: drafter=switched, arms=" in capsys.readouterr().out

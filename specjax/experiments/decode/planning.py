@@ -6,6 +6,7 @@ Nothing is downloaded but small configuration files, nothing is allocated: progr
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ from specjax.core.fields import CORPUS, HEADS
 from specjax.data import corpus
 from specjax.decoding.loop import generate
 from specjax.decoding.state import Decoder, ahead_of
-from specjax.decoding.strategy import Strategy
+from specjax.decoding.strategy import Drawing, Strategy
 from specjax.errors import UserError
 from specjax.experiments.config.choosing import selection_trees
 from specjax.experiments.config.fields import checkpoint_dtype, heads_file, model_names
@@ -35,7 +36,7 @@ from specjax.experiments.config.footprint import (
 )
 from specjax.experiments.config.placement import ways_of, whole_words
 from specjax.experiments.decode.checks import check_decode
-from specjax.experiments.decode.strategies import common_width, load_strategies
+from specjax.experiments.decode.strategies import common_width, load_strategies, specs_of
 from specjax.models.base import LanguageModel
 from specjax.models.shared_vocabulary import with_shared_vocabulary
 from specjax.parallel.mesh import AXES, axis_sizes
@@ -154,8 +155,16 @@ def show(
     total = sum(plan.parameter_bytes + plan.cache_bytes for plan in plans.values())
     print(f"per device: {total / GIB:.2f} GiB of weights and caches ({total:,} bytes)")
     print("strategies:")
+    specs = specs_of(config)
     for name, strategy in strategies.items():
-        print(f"  {name}: {strategy.drafter} under {strategy.rule}, {sampling_words(strategy)}")
+        print(f"  {name}: {spelled(specs.get(name, {}))}; {sampling_words(strategy)}")
+
+
+def spelled(spec: Mapping[str, Any]) -> str:
+    """The fields of a strategy as its config has them, the drafter first, without the sampling."""
+    given = {"drafter": "none", **spec}
+    sampled = {field.name for field in dataclasses.fields(Drawing)}
+    return ", ".join(f"{name}={value}" for name, value in given.items() if name not in sampled)
 
 
 def sampling_words(strategy: Strategy) -> str:
