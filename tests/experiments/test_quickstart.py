@@ -54,6 +54,7 @@ def test_the_first_look_shows_a_text_and_compiles_for_the_comparison(pair, capsy
         target=str(pair / "target"),
         drafter=str(pair / "drafter"),
         source_file=str(pair / "source.txt"),
+        reference_file=str(pair / "reference.txt"),
         examples=2,
         max_new_tokens=6,
         repeats=1,
@@ -67,7 +68,9 @@ def test_the_first_look_shows_a_text_and_compiles_for_the_comparison(pair, capsy
     job = decode.prepare(config, decode.load_models(config))
     first_look(job)
     said = capsys.readouterr().out
-    assert job.examples[0].source in said and "by long on this sentence" in said
+    first = job.examples[0]
+    assert first.source in said and "by long on this sentence" in said
+    assert f" reference: {first.output}\n" in said and "alone writes the same tokens\n" in said
     looked = dict(job.compiled)
     assert {name for name, _ in looked} == {"autoregressive", "long"}
     measured = decode.measure(job, job.batches())

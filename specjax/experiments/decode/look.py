@@ -20,6 +20,8 @@ def first_look(job: Job) -> None:
     """Prints the first example as a strategy that drafts writes it, and its speedup.
 
     Over the same without drafts, by medians of a few decodes in turn. A whole run says it better.
+    The example is the first of the data, whatever the models make of it; the reference and what
+    the target alone writes tell whose mistakes are in the text.
     """
     names = looked_at(job.strategies)
     if not names:
@@ -31,14 +33,21 @@ def first_look(job: Job) -> None:
     with progress(total=len(few.generators), unit="program") as bar:
         warm_up(few, batch, bar)
     took: dict[str, list[float]] = {strategy: [] for strategy in few.generators}
+    written: dict[str, list[int]] = {}
     for _ in range(TURNS):
         for strategy, generator in few.generators.items():
             told = job.guides[strategy].told(0, batch)
             seconds, rows, _ = timed(generator, batch, job.config.seed, **told)
             took[strategy].append(seconds)
-    slow, fast = (statistics.median(seconds) for seconds in took.values())
+            written[strategy] = rows[0]
+    slow, fast = (statistics.median(took[strategy]) for strategy in names)
+    own, text = job.generators[name].decode([written[strategy] for strategy in names])
     print(f"first look: {job.examples[0].source}")
-    print(f"         -> {job.generators[name].decode(rows[:1])[0]}")
+    print(f"         -> {text}")
+    if job.examples[0].output is not None:
+        print(f" reference: {job.examples[0].output}")
+    same = written[alone] == written[name]
+    print(f"            the target alone writes{' the same tokens' if same else f': {own}'}")
     here = "this sentence" if batch.rows == 1 else f"this batch of {batch.rows}"
     print(f"            speedup {slow / fast:.2f} by {name} on {here}", flush=True)
 
