@@ -48,7 +48,13 @@ class Draft:
         review: jax.Array | None = None,
         aux: Any = None,
     ) -> Draft:
-        """A chain of tokens [B, K]; by default all of them, certain, by the first writer."""
+        """A chain of tokens [B, K]; by default all of them, certain, by the first writer.
+
+        Raises:
+          ValueError: when tokens have another shape.
+        """
+        if tokens.ndim != 2:
+            raise ValueError(f"drafted tokens have shape {tokens.shape}; it must be [B, K]")
         rows, width = tokens.shape
         return cls(
             tokens=tokens,
@@ -62,6 +68,19 @@ class Draft:
     @property
     def width(self) -> int:
         return self.tokens.shape[1]
+
+    def check(self, rows: int, most: int) -> None:
+        """Refuses tokens that the loop has no place for; shapes alone decide, while tracing.
+
+        Raises:
+          ValueError: saying what they are and what is allowed.
+        """
+        shape, kind = self.tokens.shape, self.tokens.dtype
+        if kind != jnp.int32 or shape[0] != rows or shape[1] > most:
+            raise ValueError(
+                f"drafted tokens are {kind} of shape {shape}; they must be int32 [{rows}, K] with K"
+                f" at most {most}, the width in the drafter's spec"
+            )
 
     def narrow(self, width: int) -> Draft:
         """The first `width` columns; whoever narrows knows that no row needs more."""

@@ -55,6 +55,7 @@ def propose(decoder: Decoder, env: Env, state: State) -> tuple[Draft, Caches, Me
     draft, caches, memory, log = decoder.drafter.propose(
         env, state.caches, state.memory, context, keys
     )
+    draft.check(context.length.shape[0], decoder.drafter.spec.width)
     return draft.cut(most, decoder.target_model.eos), caches, memory, log
 
 

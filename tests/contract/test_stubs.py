@@ -201,3 +201,34 @@ def test_parameters_may_change_between_rounds_and_outputs_stay_exact():
     assert chi_square(counted(texts(out)), expected) > 1e-3
     assert float(jnp.abs(out.memory).max()) > 0.1
     assert int(out.trace.accepted.sum()) > 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Misfit(Drafter):
+    """Tokens that its spec does not speak of."""
+
+    shape: tuple[int, ...]
+    kind: str = "int32"
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(width=2, writers=("misfit",))
+
+    def propose(self, env, caches, memory, context, keys):
+        tokens = jnp.zeros((len(context.length), *self.shape), self.kind)
+        return Draft.chain(tokens), caches, memory, {}
+
+
+@pytest.mark.parametrize(
+    ("misfit", "words"),
+    [
+        (Misfit((3,)), r"int32 of shape \(\d, 3\); they must be int32 \[\d, K\] with K at most 2"),
+        (Misfit((2,), "float32"), r"drafted tokens are float32 of shape \(\d, 2\)"),
+        (Misfit(()), r"drafted tokens have shape \(\d,\); it must be \[B, K\]"),
+    ],
+    ids=["too wide", "no integers", "no columns"],
+)
+def test_tokens_that_do_not_fit_the_spec_are_refused_in_words(misfit, words):
+    kind, model = next(iter(MODELS.items()))
+    with pytest.raises(ValueError, match=words):
+        run((("target", model),), {"target": PARAMS[kind]}, Strategy(misfit), PROMPTS, LIMIT)
