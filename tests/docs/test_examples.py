@@ -11,13 +11,16 @@ import specjax
 from specjax.core.registry import DRAFTERS, TASKS
 from specjax.experiments.config.file import read_config
 from specjax.experiments.config.templates import check_shape
+from specjax.experiments.train import data as train_data
+from specjax.experiments.train import job as train
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def code(page: str) -> str:
-    """The first Python of a page."""
-    return re.search(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL)[1]
+def code(page: str, place: int = 0) -> str:
+    """The first Python of a page, or another one."""
+    text = (ROOT / page).read_text("utf-8")
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)[place]
 
 
 @pytest.fixture
@@ -67,6 +70,21 @@ def test_the_drafter_of_the_tutorial_is_the_one_that_the_contract_tests_decode_w
     newcomer = (ROOT / "tests" / "support" / "last_token.py").read_text("utf-8")
     own = re.search(r"@DRAFTERS.*?(?=\n\n\n)", code("docs/tutorials/own_drafter.md"), re.DOTALL)[0]
     assert own.replace("echo", "last_token").replace("Echo", "LastToken") in newcomer
+
+
+def test_the_pair_of_the_tutorial_is_trained_on_the_text_that_it_writes(tmp_path, monkeypatch):
+    page = "docs/tutorials/train_pair.md"
+    monkeypatch.chdir(tmp_path)
+    made: dict = {}
+    exec(compile(code(page), page, "exec"), made)
+    assert made["say"](100_978) == "one hundred thousand nine hundred seventy eight"
+    file = tmp_path / "my_pair.py"
+    file.write_text(code(page, 1), "utf-8")
+    for place, model in ((f"{file}", "shape"), (f"{file}:drafter", "checkpoint")):
+        config = read_config(place)
+        check_shape(config)
+        train.check_train_fields(config)
+        assert config.model[model] and len(train_data.load_texts(config).train) == 6000
 
 
 def test_the_task_of_the_tutorial_reads_its_rows(own_names, tmp_path):
