@@ -49,8 +49,8 @@ TASK = "wmt14_ende"
 EXAMPLES = 100  # sentences to translate
 REPEATS = 3  # timed decodes of each
 MAX_NEW_TOKENS = 128
-REHEARSAL_STEPS = 900  # of training the tiny pair, where there is no accelerator
-REHEARSAL_LAYERS = 12
+REHEARSAL_STEPS = 600  # of training the tiny pair, where there is no accelerator
+REHEARSAL_LAYERS = 16
 REHEARSAL_EXAMPLES = 10
 
 # %% [markdown]
@@ -153,5 +153,5 @@ plt.show()
 # ## Next
 #
 # - `configs/t5xxl_ende.py` has the whole table: T5-base and T5-large too.
-# - [docs/clusters.md](https://github.com/specjax/specjax/blob/main/docs/clusters.md): from an empty cloud project to this table, on a TPU VM or a whole slice.
-# - [docs/accelerators.md](https://github.com/specjax/specjax/blob/main/docs/accelerators.md): what the TPU compiler says of this run, without a TPU.
+# - [docs/how_to/clusters.md](https://github.com/specjax/specjax/blob/main/docs/how_to/clusters.md): from an empty cloud project to this table, on a TPU VM or a whole slice.
+# - [docs/lab_book/accelerators.md](https://github.com/specjax/specjax/blob/main/docs/lab_book/accelerators.md): what the TPU compiler says of this run, without a TPU.

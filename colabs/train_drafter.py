@@ -41,13 +41,13 @@ from specjax.data import grammar
 # %% [markdown]
 # ## Settings
 #
-# The target is the one of the [quickstart](quickstart.ipynb) notebook. Training it takes about three minutes on two CPU cores. For another target name its directory or hub id, and a file of texts for it.
+# The target is the one of the [quickstart](quickstart.ipynb) notebook. Training it takes less than three minutes on two CPU cores. For another target name its directory or hub id, and a file of texts for it.
 
 # %% tags=["parameters"]
 TARGET = ""  # a directory or hub id; empty: a target is trained here
 TEXT = ""  # a file with one input per line; empty: English sentences
-STEPS = 900  # of the target's training
-LAYERS = 12  # of the target's decoder
+STEPS = 600  # of the target's training
+LAYERS = 16  # of the target's decoder
 INPUTS = 800  # lines to learn from
 HELD_OUT = 64  # lines to measure with
 ALIGN_STEPS = 120
@@ -168,6 +168,6 @@ result
 # %% [markdown]
 # ## Next
 #
-# - [docs/training.md](https://github.com/specjax/specjax/blob/main/docs/training.md) has all settings, and what they gained on real data.
+# - [docs/how_to/training.md](https://github.com/specjax/specjax/blob/main/docs/how_to/training.md) has all settings, and what they gained on real data.
 # - A run that was interrupted goes on where it stopped: call the same cell again.
 # - [methods](methods.ipynb): what else a drafter can be used for.

@@ -11,6 +11,8 @@ pytest.importorskip("jupytext")
 
 from notebooks import COLABS, NAMES, ROOT, run, saved, sources, written
 
+from specjax.experiments.recipes import grammar
+
 PAIR = {"STEPS": 4, "LAYERS": 2}
 """A pair that is trained within seconds, once for all notebooks."""
 
@@ -67,6 +69,12 @@ def test_a_notebook_opens_in_colab_and_says_what_it_wants(name):
     assert f"({BADGE.format(name)})" in first.source
     assert "**Runtime:**" in first.source and "**Shows:**" in first.source
     assert BADGE.format(name) in (COLABS / "README.md").read_text("utf-8")
+
+
+def test_the_pair_of_the_notebooks_is_that_of_the_quickstart():
+    texts = [text for name in NAMES for _, text, _ in sources(written(name))]
+    given = re.findall(r"^(?:REHEARSAL_)?(STEPS|LAYERS) = (\d+)", "\n".join(texts), re.MULTILINE)
+    assert given == [("STEPS", str(grammar.STEPS)), ("LAYERS", str(grammar.LAYERS))] * 4
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("specjax", "tests", "configs", "docs", "benchmarks")
+ROOMS = ("specjax", "tests", "configs", "docs", "benchmarks", "colabs")
 
 PAGE = re.compile(r'(?<![\w/.])(docs/[\w/]+\.md)(?:, "([^"]+)")?')
 """A page as text names it, by its path from the root; behind a comma a heading in quotes."""
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 """The address of a Markdown link or picture."""
+
+OWN_SITE = "https://github.com/specjax/specjax/blob/main/"
+"""What notebooks, which are read outside of the repository, link to its files by."""
 
 OWN_FILE = re.compile(r"`((?:tests|configs|benchmarks|specjax|docs|launch)/[\w./]*)")
 """A file or folder that a page names by its path from the root."""
@@ -71,10 +74,11 @@ def broken_links(page: Path, text: str) -> list[str]:
     """Links of a page to files or headings that do not exist."""
     broken = []
     for address in LINK.findall(text):
-        if re.match(r"\w+:", address):
+        folder = ROOT if address.startswith(OWN_SITE) else page.parent
+        path, _, fragment = address.removeprefix(OWN_SITE).partition("#")
+        if re.match(r"\w+:", path):
             continue
-        path, _, fragment = address.partition("#")
-        target = (page.parent / path).resolve() if path else page
+        target = (folder / path).resolve() if path else page
         if not target.exists() or (fragment and fragment not in anchors(target)):
             broken.append(address)
     return broken
@@ -87,8 +91,8 @@ def test_pages_and_headings_that_texts_name_exist(room):
             assert not broken_pointers(path.read_text()), path
 
 
-def test_links_between_pages_lead_somewhere():
-    for path in files(".md"):
+def test_links_between_pages_and_notebooks_lead_somewhere():
+    for path in [*files(".md"), *(ROOT / "colabs").glob("*.py")]:
         assert not broken_links(path, path.read_text()), path
 
 
@@ -137,3 +141,5 @@ def test_what_does_not_exist_is_found():
     page = ROOT / "docs/methods/README.md"
     text = "[a](bild.md#no-such) [b](gone.md) [c](bild.md#the-loop) ![d](gone.png)"
     assert broken_links(page, text) == ["bild.md#no-such", "gone.md", "gone.png"]
+    text = f"[a]({OWN_SITE}docs/methods/bild.md#the-loop) [b]({OWN_SITE}gone.md)"
+    assert broken_links(page, text) == [f"{OWN_SITE}gone.md"]
