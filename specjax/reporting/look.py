@@ -33,6 +33,7 @@ nav ul {{ display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; list-style: none; p
 table {{ border-collapse: separate; border-spacing: 0; font-variant-numeric: tabular-nums;
   font-size: .92rem; overflow-wrap: normal }}
 caption {{ text-align: left; color: var(--soft); padding-bottom: .3rem }}
+caption div {{ display: inline-block; position: sticky; left: 0; max-width: calc(100vw - 2rem) }}
 th, td {{ padding: .3rem .7rem; text-align: right; border-bottom: 1px solid var(--line);
   white-space: nowrap; background: var(--ground) }}
 thead th {{ position: sticky; top: 0; z-index: 1; vertical-align: bottom }}

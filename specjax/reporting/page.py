@@ -65,7 +65,7 @@ def table(
     label = html.escape(caption)
     return (
         f"<div class='scroll' tabindex='0' role='region' aria-label='{label}'><table>"
-        f"<caption>{label}</caption><thead><tr>{titles}</tr></thead><tbody>{lines}</tbody>"
+        f"<caption><div>{label}</div></caption><thead><tr>{titles}</tr></thead><tbody>{lines}</tbody>"
         "</table></div>"
     )
 

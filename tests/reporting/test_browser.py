@@ -41,6 +41,8 @@ parent.document.title = JSON.stringify({
   width: wide.clientWidth,
   boxes: [...document.querySelectorAll(".scroll")].every(
     each => box(each).right <= wide.clientWidth),
+  captions: [...document.querySelectorAll("caption div")].every(
+    each => box(each).right <= wide.clientWidth),
   column: parts.every((part, i) => i === 0 || box(parts[i - 1]).bottom <= box(part).top),
   letters: Math.min(...[...document.querySelectorAll("svg text")].map(text => box(text).height)),
   ink: look.color, ground: look.backgroundColor,
@@ -88,7 +90,7 @@ def measured(text: str, folder: Path, width: int, scheme: int) -> dict[str, Any]
 def test_a_page_is_legible_and_its_tables_sort(text, tmp_path, width, scheme, ink, ground):
     found = measured(text, tmp_path, width, scheme)
     assert found["width"] == width and found["overflow"] == 0
-    assert found["boxes"] and found["column"] and found["letters"] > 8
+    assert found["boxes"] and found["captions"] and found["column"] and found["letters"] > 8
     assert (found["ink"], found["ground"], found["drawn"]) == (ink, ground, ink)
     order, times, marked = found["rising"]
     assert order == "ascending" and marked == 1
