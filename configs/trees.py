@@ -14,15 +14,7 @@ Where tokens are drawn, `tree_16_traversal` judges the tree of 16 nodes from its
 from ml_collections import ConfigDict
 
 from specjax.experiments.config.defaults import decode_config
-from specjax.experiments.recipes.trees import WIDE, best_trees, chains, measured, wide
-
-ACCEPTANCE = (
-    (0.6455, 0.1002, 0.0636, 0.0270),
-    (0.7410, 0.0791, 0.0360, 0.0216),
-    (0.6727, 0.1171, 0.0511, 0.0000),
-    (0.7165, 0.1418, 0.0000, 0.0000),
-)
-"""Greedy, by depth and rank among siblings: 100 sentences of Multi30k's validation set."""
+from specjax.experiments.recipes.trees import ACCEPTANCE, WIDE, best_trees, chains, measured, wide
 
 
 def get_config(words: str = "0") -> ConfigDict:

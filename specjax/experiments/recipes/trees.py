@@ -24,6 +24,14 @@ SIZES = (4, 8, 16, 32)
 DEEPEST = 8
 """Levels at most, as many as the longest chain has."""
 
+ACCEPTANCE = (
+    (0.6455, 0.1002, 0.0636, 0.0270),
+    (0.7410, 0.0791, 0.0360, 0.0216),
+    (0.6727, 0.1171, 0.0511, 0.0000),
+    (0.7165, 0.1418, 0.0000, 0.0000),
+)
+"""Greedy, by depth and rank among siblings, of the translation pair in docs/lab_book/trees.md."""
+
 
 def chains(heat: float) -> dict[str, Any]:
     """Drafts without branches."""
