@@ -4,11 +4,10 @@
       --source_file=test.en.gz --prefix='translate English to German: ' --lengths=3,5
 
 `neural` drafts K tokens, `neural_tree` a tree of K levels of one node; both commit the same tokens
-in the same rounds. A chain ends where the text does, a tree always has its levels: the drafter's
-calls are counted. One text after another, batch 1, the two in turn and each first every second
-time. The figure is the median over texts and trials of the tree's time over the chain's, with its
-quartiles: in wall time, and in CPU time, which other processes of a machine disturb less. Run it
-on an idle machine.
+in the same rounds and end where the text does: the drafter's calls are counted. One text after
+another, batch 1, the two in turn and each first every second time. The figure is the median over
+texts and trials of the tree's time over the chain's, with its quartiles: in wall time, and in CPU
+time, which other processes of a machine disturb less. Run it on an idle machine.
 """
 
 from __future__ import annotations

@@ -220,8 +220,13 @@ def _put(rows: jax.Array, values: jax.Array, first: int) -> jax.Array:
 
 
 def _places(shape: Shape, depth: int, base: jax.Array) -> dict[str, jax.Array]:
-    """Where the fed nodes of a level and those before them are, and which of them they see."""
+    """Where the fed nodes of a level and those before them are, and which of them they see.
+
+    Nothing where these are a chain, as far as a model goes by default.
+    """
     before = [node for node in shape.inner if shape.depths[node] <= depth]
+    if len(before) == depth + 1:
+        return {}
     position = base[:, None] + jnp.array([shape.depths[node] for node in before])
     seen = shape.seen[np.ix_(shape.fed(depth), before)]
     visible = jnp.broadcast_to(seen, (len(base), *seen.shape))

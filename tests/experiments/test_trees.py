@@ -88,7 +88,8 @@ def test_a_run_of_the_wide_tree_measures_what_the_next_one_takes(tmp_path):
     assert wide["acceptance_by_rank"]["tried"][0][0] > 0
     assert few["acceptance_by_rank"] is None  # of every round another tree
     assert entries["autoregressive"]["acceptance_by_rank"] is None
-    assert wide["calls"]["drafter"] == 4 * wide["calls"]["target"]
+    rounds = wide["calls"]["target"]
+    assert rounds < wide["calls"]["drafter"] <= 4 * rounds  # fewer at the end of a text
     assert wide["time"]["drafter"] > 0
     assert entries["wide"]["speedup_predicted"] == wide["predicted"]["with_v"] > 0
     assert few["predicted"]["with_v"] > 0 and few["predicted"]["theorem_3_8"] is None
