@@ -27,6 +27,7 @@ from specjax.core.proposing import draw_in_order
 from specjax.core.registry import DRAFTERS
 from specjax.core.rows import Caches
 from specjax.core.spec import Spec
+from specjax.drafting.on_target import refuse_feature_drafter
 from specjax.drafting.shape import Shape, Shaped
 from specjax.models.base import Cache
 from specjax.sampling import Sampling, adjust, largest
@@ -73,11 +74,12 @@ class NeuralTree(Shaped):
         )
 
     def check(self, env: Env) -> None:
-        """Refuses more children than there are tokens.
+        """Refuses a model that needs the target's states, and more children than there are tokens.
 
         Raises:
-          ValueError: saying how many.
+          ValueError: saying what does not fit.
         """
+        refuse_feature_drafter(env, self.model)
         self.check_children(env[self.model].vocab_size)
 
     def propose(

@@ -135,6 +135,18 @@ class OnTarget(Drafter):
         return output.logits[:, 0], cache.replace(length=context.length)
 
 
+def refuse_feature_drafter(env: Env, name: str) -> None:
+    """Refuses a model that drafts with a target's states only, where none are given.
+
+    Raises:
+      ValueError: naming the drafters that give them.
+    """
+    if isinstance(unwrapped(env[name].model), Model):
+        raise ValueError(
+            f"model {name!r} is a feature drafter; its drafter must be 'eagle' or 'eagle_tree'"
+        )
+
+
 def read_prompts(model: Bound, cache: Cache, context: Context, features: jax.Array) -> Cache:
     """The cache behind prompts whose states in the target are features [B, P, F * E].
 

@@ -29,6 +29,7 @@ from specjax.drafting.adaptive_length import (
     least_chance,
     nothing_seen,
 )
+from specjax.drafting.on_target import refuse_feature_drafter
 from specjax.models.base import Cache, PromptReading
 from specjax.readers.resumed import STATES, Resumed
 from specjax.sampling import confidence
@@ -92,6 +93,14 @@ class TokenByToken(Drafter):
     @property
     def reader(self) -> Reader | None:
         return None if self.exit is None else Resumed(self.exit)
+
+    def check(self, env: Env) -> None:
+        """Refuses a model that needs the target's states.
+
+        Raises:
+          ValueError: naming its drafters.
+        """
+        refuse_feature_drafter(env, self.model)
 
     def begin(self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array) -> Memory:
         return () if self.adapt == FIXED else nothing_seen(context.length.shape[0])

@@ -16,6 +16,8 @@ import specjax
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.eagle import Eagle
 from specjax.drafting.eagle_tree import EagleTree
+from specjax.drafting.neural import Neural
+from specjax.drafting.neural_tree import NeuralTree
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
 from specjax.models.t5 import T5, T5Config
@@ -203,6 +205,14 @@ def test_a_drafter_of_another_target_is_refused(change, words):
     other = dataclasses.replace(drafter, config=dataclasses.replace(drafter.config, **change))
     made = decoder((models[0], ("drafter", other)), Strategy(Eagle(2)), LIMIT)
     with pytest.raises(ValueError, match=words):
+        made.drafter.check(made.env(params))
+
+
+@pytest.mark.parametrize("drafter", [Neural(2), NeuralTree((2,))])
+def test_a_feature_drafter_is_no_small_model(drafter):
+    models, params = setting("t5")
+    made = decoder(models, Strategy(drafter), LIMIT)
+    with pytest.raises(ValueError, match="its drafter must be 'eagle' or 'eagle_tree'"):
         made.drafter.check(made.env(params))
 
 
