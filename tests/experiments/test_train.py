@@ -182,7 +182,7 @@ def test_heads_are_trained_and_draft(pair, tmp_path, trunk):
 
 
 def test_a_feature_drafter_is_trained_and_drafts(pair, tmp_path, capfd):
-    shape = {"model_type": "eagle_t5", "draft_vocab_size": 60, "d_model": 12}
+    shape = {"model_type": "eagle_t5", "draft_vocab_size": 60, "d_model": 12}  # else the target's
     config = small(
         "eagle", pair, model__shape=shape, objective__steps=2, optimizer__learning_rate=1e-2,
         optimizer__steps=8, evaluation__every=8,
@@ -203,6 +203,24 @@ def test_a_feature_drafter_is_trained_and_drafts(pair, tmp_path, capfd):
     alone = Generator(target, max_new_tokens=8, bucket=128)
     prompts = (pair / "source.txt").read_text("utf-8").splitlines()[:2]
     assert generator(prompts).tokens == alone(prompts).tokens
+
+
+@pytest.mark.slow
+def test_a_feature_drafter_trained_on_begins_where_it_was(pair, tmp_path):
+    """With its own output layer and ids, though other texts would choose others."""
+    shape = {"model_type": "eagle_t5", "draft_vocab_size": 60}  # as wide as the target
+    first = small(
+        "eagle", pair, model__shape=shape, optimizer__learning_rate=1e-2, evaluation__keep="loss"
+    )
+    done = train.run(first, tmp_path / "first")
+    own = str(tmp_path / "first" / "model")
+    more = small(
+        "eagle", pair, model__shape={}, model__checkpoint=own, train__examples=24,
+        objective__steps=first.objective.steps,
+    )  # fmt: skip
+    before = train.run(more, tmp_path / "more")["evaluations"][0]
+    expected = done["best"]
+    assert before["loss"] == pytest.approx(expected["loss"], rel=1e-4)
 
 
 def test_outputs_go_on_after_the_last_whole_line(pair, tmp_path):

@@ -31,7 +31,7 @@ def adopted(
     table, norm = output_layer(target.model, target.params)
     if start.model.config.d_model == target.model.config.d_model:
         params["head"] = {"kernel": table[:, ids].astype(jnp.float32)}
-        params["final_norm"] = {"scale": norm.astype(jnp.float32)}
+        params["final_norm"] = {"scale": own_copy(norm)}
         params["layer"] = with_layer(params["layer"], last_layer(target))
     return dataclasses.replace(start, params=params)
 
@@ -44,9 +44,14 @@ def with_layer(own: Params, theirs: Params) -> Params:
             other = other or {}
             return {name: taken(tree, other.get(name)) for name, tree in ours.items()}
         same = other is not None and other.shape == ours.shape
-        return other.astype(ours.dtype) if same else ours
+        return own_copy(other) if same else ours
 
     return taken(own, theirs)
+
+
+def own_copy(x: jax.Array) -> jax.Array:
+    """In float32 and in memory of its own: training gives away what it changes."""
+    return jnp.array(x, jnp.float32, copy=True)
 
 
 def last_layer(target: LoadedModel) -> Params:

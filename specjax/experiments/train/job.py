@@ -102,7 +102,8 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     texts = train_data.load_texts(config)
     encoder = train_data.encoder_of(config, start.model, start.tokenizer)
     objective = objective_of(config)
-    start = adopted(start, target, lambda: encode(encoder, texts.train, "train").outputs)
+    if not config.model.checkpoint:
+        start = adopted(start, target, lambda: encode(encoder, texts.train, "train").outputs)
     subject = subject_of(objective, start, config.seed)
     setup = setup_of(config, start, objective)
     frozen = frozen_of(objective, start, target)

@@ -52,6 +52,9 @@ def frozen_of(objective: Objective, start: LoadedModel, target: LoadedModel | No
     frozen = {}
     if objective.needs_teacher:
         frozen[TEACHER] = FrozenModel(target.params, target.model)
-    if not objective.trains_model or objective.frozen_parameters:
+    if not objective.trains_model:
         frozen[TRUNK] = FrozenModel(start.params, start.model)
+    elif fixed := objective.frozen_parameters:
+        params = {name: start.params[name] for name in fixed}
+        frozen[TRUNK] = FrozenModel(params, start.model)
     return frozen
