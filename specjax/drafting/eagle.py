@@ -13,14 +13,11 @@ import jax
 from specjax.core import fields
 from specjax.core.calls import Call
 from specjax.core.context import Context
-from specjax.core.draft import Draft
-from specjax.core.drafter import Log
-from specjax.core.env import Bound, Env
+from specjax.core.env import Bound
 from specjax.core.registry import DRAFTERS
-from specjax.core.rows import Caches
 from specjax.core.spec import Spec
 from specjax.drafting.neural import StoppingEarly
-from specjax.drafting.on_target import OnTarget, OnTargetMemory
+from specjax.drafting.on_target import OnTarget
 from specjax.drafting.token_by_token import Progress
 from specjax.models.base import Cache
 
@@ -45,18 +42,6 @@ class Eagle(OnTarget, StoppingEarly):
     def _calls(self) -> tuple[Call, ...]:
         later = (Call(self.model, 1, 1),) * (self.length - 1)
         return Call(self.model, self.lag, 1), *later
-
-    def propose(
-        self,
-        env: Env,
-        caches: Caches,
-        memory: OnTargetMemory,
-        context: Context,
-        keys: jax.Array,
-    ) -> tuple[Draft, Caches, OnTargetMemory, Log]:
-        caches = self.with_target(env, caches, memory)
-        draft, caches, own, log = super().propose(env, caches, memory.own, context, keys)
-        return draft, self.behind_text(caches, context), memory.replace(own=own), log
 
     def _open(self, model: Bound, cache: Cache, context: Context) -> tuple[jax.Array, Progress]:
         logits, cache = self.feed_text(model, cache, context)

@@ -7,18 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
-
 from specjax.core import fields
-from specjax.core.context import Context
-from specjax.core.draft import Draft
-from specjax.core.drafter import Log
 from specjax.core.env import Env
 from specjax.core.registry import DRAFTERS
-from specjax.core.rows import Caches
 from specjax.core.spec import Spec
 from specjax.drafting.neural_tree import NeuralTree
-from specjax.drafting.on_target import OnTarget, OnTargetMemory
+from specjax.drafting.on_target import OnTarget
 from specjax.models.shared_vocabulary import unwrapped
 
 
@@ -47,15 +41,3 @@ class EagleTree(OnTarget, NeuralTree):
         """
         super().check(env)
         self.check_children(unwrapped(env[self.model].model).config.draft_vocab)
-
-    def propose(
-        self,
-        env: Env,
-        caches: Caches,
-        memory: OnTargetMemory,
-        context: Context,
-        keys: jax.Array,
-    ) -> tuple[Draft, Caches, OnTargetMemory, Log]:
-        caches = self.with_target(env, caches, memory)
-        draft, caches, own, log = super().propose(env, caches, memory.own, context, keys)
-        return draft, self.behind_text(caches, context), memory.replace(own=own), log

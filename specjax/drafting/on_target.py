@@ -15,7 +15,8 @@ from flax import struct
 
 from specjax.core.catching_up import catch_up
 from specjax.core.context import Context
-from specjax.core.drafter import Drafter, Memory, Outcome
+from specjax.core.draft import Draft
+from specjax.core.drafter import Drafter, Log, Memory, Outcome
 from specjax.core.env import Bound, Env, Models
 from specjax.core.rows import Caches, window
 from specjax.models.base import Cache, PromptReading
@@ -112,6 +113,18 @@ class OnTarget(Drafter):
         features = features.astype(memory.features.dtype)
         slot = outcome.context.length - 1
         return OnTargetMemory(features, slot, super().observe(memory.own, outcome))
+
+    def propose(
+        self,
+        env: Env,
+        caches: Caches,
+        memory: OnTargetMemory,
+        context: Context,
+        keys: jax.Array,
+    ) -> tuple[Draft, Caches, OnTargetMemory, Log]:
+        caches = self.with_target(env, caches, memory)
+        draft, caches, own, log = super().propose(env, caches, memory.own, context, keys)
+        return draft, self.behind_text(caches, context), memory.replace(own=own), log
 
     def with_target(self, env: Env, caches: Caches, memory: OnTargetMemory) -> Caches:
         """The caches with the target's states of the last round."""
