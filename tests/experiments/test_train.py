@@ -205,6 +205,25 @@ def test_a_feature_drafter_is_trained_and_drafts(pair, tmp_path, capfd):
     assert generator(prompts).tokens == alone(prompts).tokens
 
 
+@pytest.mark.parametrize(
+    "name, changes, words",
+    [
+        ("eagle", {"objective__name": "distillation"}, "'distillation'; it must be 'eagle'"),
+        ("align", {"objective__name": "eagle"}, "'eagle'; it must be another one"),
+        ("eagle", {"dropout": 0.1}, "config.dropout is 0.1; it must be 0.0"),
+        ("eagle", {"sequences__drafter": 0.5}, "config.sequences.drafter is 0.5; it must be 0.0"),
+    ],
+)
+def test_what_a_feature_drafter_is_not_trained_with_is_refused(
+    pair, tmp_path, name, changes, words
+):
+    if name == "eagle":
+        changes = {"model__shape": {"model_type": "eagle_t5", "draft_vocab_size": 60}, **changes}
+    config = small(name, pair, **changes)
+    with pytest.raises(UserError, match=words):
+        train.run(config, tmp_path / "run")
+
+
 @pytest.mark.slow
 def test_a_feature_drafter_trained_on_begins_where_it_was(pair, tmp_path):
     """With its own output layer and ids, though other texts would choose others."""

@@ -10,14 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax.checkpoints.huggingface import load, save
+from specjax.checkpoints.huggingface import load, parse_config, save
 from specjax.core import reference
 from specjax.core.registry import FAMILIES
 from specjax.errors import UserError
 from specjax.models import families
+from specjax.models.families.eagle import layers_read
+from specjax.models.t5 import T5, T5Config
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "llama"
 
@@ -76,3 +79,16 @@ def test_a_file_is_enough_for_help_and_the_table(newcomer) -> None:
     assert "alpaca: Llama whose output layer is tied unless" in reference.help_text(FAMILIES)
     row = next(line for line in reference.table(FAMILIES).splitlines() if "`alpaca`" in line)
     assert "vocab_size, hidden_size, intermediate_size" in row
+
+
+def test_a_feature_drafter_says_which_layers_it_reads() -> None:
+    family = FAMILIES["eagle_t5"].cls()
+    target = T5(T5Config(20, 8, 4, 16, 2, 2, 2, eos=(1,)))
+    words = {**family.given_by(target), "model_type": "eagle_t5", "eos_token_id": 1}
+    _, config = parse_config("it", words, None, jnp.float32)
+    assert config.features == tuple(layers_read(2)) and config.cross == 2
+    with pytest.raises(UserError, match="target_layers"):
+        parse_config("it", words | {"target_layers": []}, None, jnp.float32)
+    del words["target_layers"]
+    with pytest.raises(UserError, match="'target_layers' is missing"):
+        parse_config("it", words, None, jnp.float32)

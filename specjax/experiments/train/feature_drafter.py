@@ -8,11 +8,41 @@ from collections.abc import Callable, Iterable
 import jax
 import jax.numpy as jnp
 import numpy as np
+from ml_collections import ConfigDict
 
 from specjax.api import LoadedModel
+from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
 from specjax.models.eagle import Eagle
 from specjax.models.t5 import T5Config
+from specjax.training.objective import Objective
+from specjax.training.objectives.eagle import EagleObjective
+
+
+def check_fits(config: ConfigDict, objective: Objective, model: LanguageModel) -> None:
+    """Refuses a feature drafter under another objective, and what its own cannot do.
+
+    Raises:
+      UserError: naming the field, the value and what is allowed.
+    """
+    drafts = isinstance(model, Eagle)
+    if drafts != isinstance(objective, EagleObjective):
+        kind = "a feature drafter" if drafts else "no feature drafter"
+        allowed = "'eagle'" if drafts else "another one"
+        raise UserError(
+            f"config.objective.name is {config.objective.name!r}; it must be {allowed}, as the"
+            f" model is {kind}"
+        )
+    for field, value in (
+        ("dropout", config.dropout),
+        ("remat", config.remat),
+        ("sequences.drafter", config.sequences.drafter),
+    ):
+        if drafts and value:
+            raise UserError(
+                f"config.{field} is {value!r}; it must be {type(value)()!r} for a feature drafter,"
+                " which is trained without"
+            )
 
 
 def adopted(

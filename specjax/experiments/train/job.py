@@ -35,7 +35,7 @@ from specjax.experiments.config.settings import check_settings, write_settings
 from specjax.experiments.decode.data import NO_METRIC, check_one_source
 from specjax.experiments.train import data as train_data
 from specjax.experiments.train.data import encode
-from specjax.experiments.train.feature_drafter import adopted
+from specjax.experiments.train.feature_drafter import adopted, check_fits
 from specjax.experiments.train.model import check_start, load_start
 from specjax.experiments.train.objective import frozen_of, needing_teacher, objective_of
 from specjax.experiments.train.on_topology import plan_on_topology
@@ -102,6 +102,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     texts = train_data.load_texts(config)
     encoder = train_data.encoder_of(config, start.model, start.tokenizer)
     objective = objective_of(config)
+    check_fits(config, objective, start.model)
     if not config.model.checkpoint:
         start = adopted(start, target, lambda: encode(encoder, texts.train, "train").outputs)
     subject = subject_of(objective, start, config.seed)

@@ -11,7 +11,7 @@ from specjax.models.base import LanguageModel
 from specjax.models.eagle import Eagle, EagleCausalConfig, EagleT5Config, OnTarget
 from specjax.models.families.family import Stored, Where
 from specjax.models.families.llama import Llama
-from specjax.models.families.schema import Field, is_int, size
+from specjax.models.families.schema import NEEDED, Field, is_int, size
 from specjax.models.families.t5 import T5Family
 from specjax.models.t5 import T5Config
 
@@ -20,7 +20,7 @@ def _layers() -> Field:
     def fits(value: Any) -> bool:
         return isinstance(value, list | tuple) and bool(value) and all(map(_is_layer, value))
 
-    return Field((), "a list of layers of the target, counted from 1", fits)
+    return Field(NEEDED, "a list of layers of the target, counted from 1", fits)
 
 
 def _is_layer(value: Any) -> bool:
