@@ -26,6 +26,7 @@ from specjax.parallel.sharding import Layout
 from specjax.readers.invariant import Invariant
 from specjax.readers.whole import Whole
 from specjax.sampling import sampling
+from specjax.verification.block import BlockVerification
 from specjax.verification.speculative_sampling import SpeculativeSampling
 
 Settings = tuple[float, int, float]
@@ -168,7 +169,7 @@ def autoregressive(**settings: Any) -> Strategy:
 
 
 def speculative(length: int = 4, model: str = "drafter", **settings: Any) -> Strategy:
-    """A neural drafter of fixed draft length under the lossless rule."""
+    """A neural drafter of fixed draft length, under a lossless rule by default."""
     return strategy(drafter="neural", length=length, model=model, **settings)
 
 
@@ -219,7 +220,19 @@ def _built(where: str, drafter: str, spec: Mapping[str, Any]) -> Strategy:
     for cls in parts:
         if hasattr(cls, "check_values"):
             _say_where(where, cls.check_values, values)
-    return _say_where(where, _assembled, parts, values)
+    made = _say_where(where, _assembled, parts, values)
+    return made if own_rule or "rule" in spec else _with_best_rule(made)
+
+
+def _with_best_rule(strategy: Strategy) -> Strategy:
+    """The strategy with the lossless rule that lets the most tokens stand.
+
+    Where tokens are drawn that is block verification, which judges chains.
+    """
+    spec = strategy.drafter.spec
+    if strategy.greedy or spec.trees or not spec.width:
+        return strategy
+    return dataclasses.replace(strategy, rule=BlockVerification())
 
 
 def _known(parts: tuple[type, ...]) -> dict[str, ConfigField]:

@@ -99,7 +99,8 @@ def _numbers(arms: Mapping[str, Strategy]) -> dict[str, Number]:
 def _of(
     drafter: Arms, arms: Mapping[str, Strategy], numbers: Mapping[str, Number], widths: set[int]
 ) -> Strategy:
-    first = next(iter(arms.values()))
+    # The rule of one that drafts: what the target says alone needs none.
+    first = max(arms.values(), key=lambda arm: arm.drafter.spec.width > 0)
     reader = Fitted(tuple(sorted(widths))) if len(widths) > 1 else None
     return Strategy(
         drafter, first.rule, *first.settings, numbers=tuple(numbers.items()), reader=reader

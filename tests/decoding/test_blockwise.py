@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,6 +23,7 @@ from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
 from specjax.models.t5 import T5, T5Config
 from specjax.sampling import sampling
+from specjax.verification.block import BlockVerification
 
 V, EOS, D, LENGTH = 11, 1, 12, 3
 MODELS = {
@@ -169,7 +168,7 @@ def test_as_many_tokens_as_there_are_heads_are_allowed():
 def test_a_config_names_the_drafter_its_trunk_and_its_length():
     spec = {"drafter": "blockwise", "length": 4, "temperature": 1.0}
     made = from_config("mine", spec)
-    assert made == dataclasses.replace(Strategy(Blockwise(4)), temperature=1.0)
+    assert made == Strategy(Blockwise(4), BlockVerification(), temperature=1.0)
     assert from_config("mine", spec | {"model": "small"}).drafter.spec.models == ("small",)
     with pytest.raises(UserError, match="mine.length is missing"):
         from_config("mine", {"drafter": "blockwise"})

@@ -115,7 +115,7 @@ def test_the_oracle_and_early_exits_do_not_depend_on_the_limit_either():
     oracle = strategy(drafter="neural", length=1, rule="oracle", engage=0.2)
     check_prefixes(outputs(SCRIPTED, PARAMS, oracle, (1, 5, LONGEST)))
     models, params = (("target", LAYERED["t5"]),), {"target": LAYERED_PARAMS["t5"]}
-    early = strategy(drafter="early_exit", exit=1, length=4, temperature=1.0)
+    early = strategy(drafter="early_exit", exit=1, length=4, temperature=1.0, rule="lossless")
     calm = strategy(reader="calm", threshold=0.9, measure="softmax")
     for used in (early, calm):
         check_prefixes(outputs(models, params, used, (3, 6, LONGEST)))
@@ -156,7 +156,7 @@ def test_what_exceeds_the_limit_is_in_no_record():
 
 
 def test_streams_do_not_depend_on_the_limit():
-    strategy = speculative(4, temperature=0.9)
+    strategy = speculative(4, temperature=0.9, rule="lossless")
     found = {}
     for longest in (8, LONGEST):
         made = decoder(SCRIPTED, strategy, longest)

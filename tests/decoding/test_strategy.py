@@ -13,6 +13,9 @@ from specjax.errors import UserError
 from specjax.readers.calm import Calm
 from specjax.readers.fitted import Fitted
 from specjax.readers.whole import Whole
+from specjax.selection.strategies import switched
+from specjax.verification.block import BlockVerification
+from specjax.verification.speculative_sampling import SpeculativeSampling
 
 NEURAL = {"drafter": "neural", "length": 6}
 
@@ -25,6 +28,31 @@ def test_an_adaptive_drafter_has_its_numbers_traced():
     assert float(numbers["cost"]) == pytest.approx(0.1)
     assert float(numbers["verification"]) == running.DEFAULTS["verification"]
     assert made.reader == Whole()
+
+
+@pytest.mark.parametrize(
+    "spec, rule",
+    [
+        ({**NEURAL, "temperature": 1.0}, BlockVerification()),
+        (NEURAL, SpeculativeSampling()),
+        ({**NEURAL, "temperature": 1.0, "rule": "lossless"}, SpeculativeSampling()),
+        ({"drafter": "none", "temperature": 1.0}, SpeculativeSampling()),
+        (
+            {"drafter": "neural_tree", "widths": (2, 2), "temperature": 1.0},
+            SpeculativeSampling(),
+        ),
+    ],
+)
+def test_drawn_chains_are_judged_as_a_whole_unless_a_rule_is_named(spec, rule):
+    assert from_config("mine", spec).rule == rule
+
+
+def test_arms_share_the_rule_of_one_that_drafts():
+    arms = {
+        "alone": from_config("alone", {"drafter": "none", "temperature": 1.0}),
+        "drafted": from_config("drafted", {**NEURAL, "temperature": 1.0}),
+    }
+    assert switched(arms, (0.0, 0.1)).rule == BlockVerification()
 
 
 @pytest.mark.parametrize(

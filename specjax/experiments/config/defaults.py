@@ -298,7 +298,7 @@ def tune_config(
 
 
 def neural(model: str, length: int, temperature: float = 0.0, **fields: Any) -> dict[str, Any]:
-    """A strategy that drafts `length` tokens with `model` under the lossless rule."""
+    """A strategy that drafts `length` tokens with `model`, under a lossless rule by default."""
     drawn = {"temperature": temperature} if temperature else {}
     return {"drafter": "neural", "model": model, "length": length, **fields, **drawn}
 
