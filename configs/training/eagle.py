@@ -9,7 +9,9 @@ For a decoder-only target `--config=configs/training/eagle.py:llama`. What `conf
 not say it has from the target. The drafter is left in `model`, for
 `--config.drafter=runs/eagle/model` and `{"drafter": "eagle", "length": 4}`. Six hundred steps on
 6,000 captions take about twenty minutes on two cores. For a large target make it as wide as the
-target is, with 32,000 ids, seven steps and a rate of 5e-5.
+target is, with 32,000 ids, seven steps and a rate of 5e-5. Without `read_first_token`, as wide as
+the target and with three `target_layers` it can be exported for vLLM and SGLang
+(docs/how_to/published_drafters.md).
 """
 
 from ml_collections import ConfigDict
@@ -34,6 +36,7 @@ SHAPES = {
         "num_attention_heads": 3,
         "num_key_value_heads": 3,
         "head_dim": 64,
+        "read_first_token": True,
     },
 }
 """Half as wide as the small targets that a laptop can train for, in Hugging Face's words."""

@@ -87,7 +87,7 @@ class OnTarget(Drafter):
     ) -> OnTargetMemory:
         own = super().begin(env, context, prompt, keys)
         model, rows = env[self.model].model.config, context.length.shape[0]
-        width = len(model.features) * model.target_width
+        width = model.read * model.target_width
         features = jnp.zeros((rows, self.lag, width), model.dtype)
         slot = context.length - 2
         if prompt.features:

@@ -101,6 +101,22 @@ class GivenBias:
 
 
 @struct.dataclass
+class WithoutFirst:
+    """Another bias, but the first slot is seen by itself only."""
+
+    bias: Bias
+    start: jax.Array  # [B] position of the first query
+
+    def tile(
+        self, query: jax.Array | int, queries: int, key: jax.Array | int, keys: int
+    ) -> jax.Array:
+        position = (self.start + query)[:, None] + jnp.arange(queries)
+        hidden = (position > 0)[..., None] & (key + jnp.arange(keys) == 0)
+        tile = self.bias.tile(query, queries, key, keys)
+        return tile + jnp.where(hidden, MASKED, 0.0).astype(jnp.float32)[:, None]
+
+
+@struct.dataclass
 class CacheBias:
     """A bias over a long cache, of which only the slots from `first` to `last` are seen by any."""
 

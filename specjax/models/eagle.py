@@ -6,6 +6,9 @@ target's states of token t - 1, of several layers and fused into one vector. A d
 target states do not exist: the drafter's own last state stands in. For encoder-decoder targets the
 layer also attends to the target's own cross-attention keys and values: nothing is encoded twice.
 
+Published drafters (models/families/eagle3.py) differ in details: where norms are, whether the first
+token is seen, which state is handed on. `OnTarget` has a field for each.
+
 Dimension letters as in `models.base`; F target layers are read, U ids can be drafted, E is the
 target's width.
 """
@@ -21,9 +24,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax.models import causal, t5
-from specjax.models.attention import AnyBias, attention, of_call, of_tree
-from specjax.models.base import Cache, Output, Params, PromptReading, Resume
+from specjax.models.attention import (
+    AnyBias,
+    CausalBias,
+    WithoutFirst,
+    attention,
+    of_call,
+    of_tree,
+)
+from specjax.models.base import Cache, LanguageModel, Output, Params, PromptReading, Resume
 from specjax.models.caches import KeysValues, gathered, remembered, write
+from specjax.models.eagle_shapes import Shape, beside
 from specjax.models.layers import (
     MASKED,
     Dense,
@@ -33,6 +44,7 @@ from specjax.models.layers import (
     apply,
     key_mask,
     merge_heads,
+    tree_mask,
 )
 from specjax.models.linen import LinenModel
 from specjax.models.relative_bias import RelativeBias, RelativeBiasOf, tree_bias
@@ -45,39 +57,10 @@ FROZEN = ("embedding", "ids")
 """Parameters that are the target's, or chosen from its texts, and not trained."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OnTarget:
-    """What a drafter's shape says of the target."""
-
-    target_width: int  # E
-    features: tuple[int, ...]  # target layers (1-based) whose states it reads
-    draft_vocab: int  # U; `vocab_size` is the target's
-    cross: int = 0  # target layer (1-based) whose cross-attention cache it reads; 0: there is none
-    cross_heads: int = 0  # of the target
-    cross_width: int = 0  # of each of these heads
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EagleT5Config(OnTarget, t5.T5Config):
-    """Shape of a drafter for a T5-like target."""
-
-    @property
-    def of_cross(self) -> EagleT5Config:
-        """The shape of its cross-attention, which reads the target's heads."""
-        return dataclasses.replace(self, num_heads=self.cross_heads, d_kv=self.cross_width)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EagleCausalConfig(OnTarget, causal.CausalConfig):
-    """Shape of a drafter for a decoder-only target."""
-
-    start_token: int | None = None
-
-
 class Layer(nn.Module):
     """Self-attention over embeddings beside states, on the residual stream of the states."""
 
-    config: EagleT5Config | EagleCausalConfig
+    config: Shape
 
     def setup(self) -> None:
         c = self.config
@@ -110,7 +93,8 @@ class Layer(nn.Module):
         cross: Cross | None,
     ) -> jax.Array:
         """The drafter's states [B, T, D]."""
-        x = before + self.attention(q, k, v, bias)
+        residual = self.state_norm(before) if self.config.normed_residual else before
+        x = residual + self.attention(q, k, v, bias)
         if cross is not None:
             h = self.cross_attention.queries(self.cross_norm(x))
             # Its own `o`, on keys and values that the target made.
@@ -121,15 +105,15 @@ class Layer(nn.Module):
 class EagleModule(nn.Module):
     """Parameters and the layer; `Eagle` wraps it into the model contract."""
 
-    config: EagleT5Config | EagleCausalConfig
+    config: Shape
 
     def setup(self) -> None:
         c = self.config
         normal = nn.initializers.normal(1.0)
-        self.embedding = self.param(
-            "embedding", normal, (c.vocab_size, c.target_width), jnp.float32
-        )
+        width = c.embedding_width or c.target_width
+        self.embedding = self.param("embedding", normal, (c.vocab_size, width), jnp.float32)
         self.ids = self.param("ids", lambda _: jnp.arange(c.draft_vocab, dtype=jnp.int32))
+        self.feature_norms = [RMSNorm(c.eps) for _ in range(c.feature_norms)]
         self.fuse = Dense(c.d_model, c.dtype)
         self.layer = Layer(c)
         self.final_norm = RMSNorm(c.eps)
@@ -142,11 +126,20 @@ class EagleModule(nn.Module):
 
     def fused(self, features: jax.Array) -> jax.Array:
         """States [B, T, D] of the target's [B, T, F * E]."""
+        if norms := self.feature_norms:
+            parts = jnp.split(features, len(norms), axis=-1)
+            parts = [norm(part) for norm, part in zip(norms, parts, strict=True)]
+            features = jnp.concatenate(parts, axis=-1)
         return self.fuse(features)
 
+    def handed_on(self, states: jax.Array) -> jax.Array:
+        """What stands in for the target's states [B, T, D] behind a drafted token."""
+        return self.final_norm(states) if self.config.normed_states else states
+
     def drafted_logits(self, states: jax.Array) -> jax.Array:
-        """Float32 logits [..., U] of the ids that can be drafted."""
-        return self.head(self.final_norm(states)).astype(jnp.float32)
+        """Float32 logits [..., U] of the ids that can be drafted, of what is handed on."""
+        normed = states if self.config.normed_states else self.final_norm(states)
+        return self.head(normed).astype(jnp.float32)
 
     def places(self) -> jax.Array:
         """Of every id [V] its place among those that can be drafted; U: it cannot."""
@@ -179,7 +172,7 @@ class EagleModule(nn.Module):
         own = remembered(own, parts[1:], start)
         cross = None
         if not self.config.cross:
-            bias = of_fed(own, 0, start, fed, tree)
+            bias = self.own_bias(own, start, fed, tree)
         else:
             cross = *data["cross"], data["cross_bias"]
             if tree is None:
@@ -187,7 +180,7 @@ class EagleModule(nn.Module):
                 bias = of_call(RelativeBiasOf(data["bias"], start), start, fed, slots)
             else:
                 bias = of_tree(tree_bias(data["bias"], tree, start), start)
-        states = self.layer(before, parts[0], *own, bias, cross)
+        states = self.handed_on(self.layer(before, parts[0], *own, bias, cross))
         wanted = states
         if at is not None:
             wanted = jnp.take_along_axis(states, at[..., None], axis=1, mode="clip")
@@ -195,6 +188,17 @@ class EagleModule(nn.Module):
         lacking = jnp.full((*logits.shape[:-1], 1), MASKED, jnp.float32)
         whole = jnp.concatenate([logits, lacking], axis=-1)
         return jnp.take(whole, data["places"], axis=-1, mode="clip"), states, own
+
+    def own_bias(self, own: KeysValues, start: jax.Array, fed: int, tree: Tree | None) -> AnyBias:
+        """The mask of self-attention without relative positions."""
+        if self.config.reads_first:
+            return of_fed(own, 0, start, fed, tree)
+        slots = own[0].shape[2]
+        if tree is None:
+            return of_call(WithoutFirst(CausalBias(start), start), start, fed, slots)
+        places = jnp.arange(slots)
+        mask = jnp.minimum(tree_mask(tree, start, places), jnp.where(places > 0, 0.0, MASKED))
+        return of_tree(mask, start)
 
     def unrolled(
         self, tokens: jax.Array, features: jax.Array, cross: Cross | None, steps: int
@@ -219,17 +223,19 @@ class EagleModule(nn.Module):
             keys.append(k)
             values.append(v)
             seen = [distance <= -step, *(distance == made - step for made in range(1, step + 1))]
+            if not self.config.reads_first:
+                seen = [one & ((place > 0) | (distance == 0)) for one in seen]
             masks = [relative + np.where(one, 0.0, MASKED)[None] for one in seen]
             bias = jnp.concatenate(masks, axis=-1)[None].astype(jnp.float32)
             memory = jnp.concatenate(keys, axis=2), jnp.concatenate(values, axis=2)
-            state = self.layer(before, q, *memory, bias, cross)
+            state = self.handed_on(self.layer(before, q, *memory, bias, cross))
             logits.append(self.drafted_logits(state))
         return logits
 
     def __call__(self, tokens: jax.Array) -> list[jax.Array]:
         """One step, on states of zeros: what initialisation needs to see."""
         c, rows = self.config, tokens.shape
-        features = jnp.zeros((*rows, len(c.features) * c.target_width), c.dtype)
+        features = jnp.zeros((*rows, c.read * c.target_width), c.dtype)
         cross = None
         if c.cross:
             zeros = jnp.zeros((rows[0], c.cross_heads, 1, c.cross_width), c.dtype)
@@ -246,7 +252,7 @@ class Eagle(LinenModel):
     feeds. `start` reads nothing; `attend` gives it the target's cross-attention cache.
     """
 
-    config: EagleT5Config | EagleCausalConfig
+    config: Shape
 
     @property
     def module(self) -> EagleModule:
@@ -268,6 +274,14 @@ class Eagle(LinenModel):
         """Freshly initialised float32 parameters; the ids are the first ones."""
         probe = jax.ShapeDtypeStruct((1, 1), jnp.int32)
         return self.module.lazy_init(key, probe)["params"]
+
+    def beside(self, target: LanguageModel) -> Eagle:
+        """This drafter, of whose shape a checkpoint may leave something to its target.
+
+        Raises:
+          ValueError: when this target does not have it.
+        """
+        return dataclasses.replace(self, config=beside(self.config, target))
 
     def unrolled(
         self,

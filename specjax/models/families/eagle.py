@@ -8,10 +8,11 @@ from typing import Any
 
 from specjax.core.registry import FAMILIES
 from specjax.models.base import LanguageModel
-from specjax.models.eagle import Eagle, EagleCausalConfig, EagleT5Config, OnTarget
+from specjax.models.eagle import Eagle
+from specjax.models.eagle_shapes import EagleCausalConfig, EagleT5Config, OnTarget
 from specjax.models.families.family import Stored, Where
 from specjax.models.families.llama import Llama
-from specjax.models.families.schema import NEEDED, Field, is_int, size
+from specjax.models.families.schema import NEEDED, Field, flag, is_int, size
 from specjax.models.families.t5 import T5Family
 from specjax.models.t5 import T5Config
 
@@ -36,6 +37,14 @@ FIELDS = {
     "draft_vocab_size": size(),
 }
 """What the shape of a feature drafter says of its target."""
+
+DETAILS = {
+    "read_first_token": flag(True),
+    "norm_before_residual": flag(False),
+    "norm_output": flag(False),
+    "fc_norm": flag(False),
+}
+"""Details of the layer, the last three in words of published drafters (`families/eagle3.py`)."""
 
 FEW = 12
 """Target layers from which on the high states are not the last ones, as in EAGLE-3."""
@@ -111,6 +120,8 @@ class _OnTarget:
             norms.append("cross_norm")
             attentions["cross_attention"] = "qo"
             stored["position_bias", "table"] = Stored("relative_attention_bias.weight")
+        for number in range(config.feature_norms):
+            stored[f"feature_norms_{number}", "scale"] = Stored(f"feature_norms.{number}.weight")
         for norm in norms:
             stored["layer", norm, "scale"] = Stored(f"layer.{norm}.weight")
         for attention, matrices in attentions.items():
@@ -158,7 +169,30 @@ class EagleLlama(_OnTarget, Llama):
     """Feature drafters of decoder-only targets with rotary positions."""
 
     shape = EagleCausalConfig
-    schema = Llama.schema.changed(**FIELDS)
+    schema = Llama.schema.changed(**FIELDS, **DETAILS)
+
+    def config_from_hf(
+        self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
+    ) -> EagleCausalConfig:
+        config = super().config_from_hf(hf, generation, dtype)
+        said = {name: hf.get(name, field.default) for name, field in DETAILS.items()}
+        return dataclasses.replace(
+            config,
+            reads_first=said["read_first_token"],
+            normed_residual=said["norm_before_residual"],
+            normed_states=said["norm_output"],
+            feature_norms=config.read if said["fc_norm"] else 0,
+        )
+
+    def config_to_hf(self, config: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        words, generation = super().config_to_hf(config)
+        words |= {
+            "read_first_token": config.reads_first,
+            "norm_before_residual": config.normed_residual,
+            "norm_output": config.normed_states,
+            "fc_norm": config.feature_norms > 0,
+        }
+        return words, generation
 
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
         if getattr(target.config, "rope", None) is None:
