@@ -29,6 +29,8 @@ from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.decoding.summary import summarise
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
+from specjax.models.eagle import Eagle
+from specjax.models.eagle_shapes import completed
 from specjax.models.shared_vocabulary import with_shared_vocabulary
 from specjax.parallel import padding
 from specjax.parallel.sharding import Layout, placement
@@ -126,7 +128,7 @@ class Generator:
             max_new_tokens=max_new_tokens, max_prompt_tokens=max_prompt_tokens, bucket=bucket
         )
         check_integer("invariant", invariant, 0)
-        loaded = {"target": target, **(drafters or {})}
+        loaded = {"target": target, **beside(target, drafters or {})}
         self.target, self.strategy = target, strategy or autoregressive()
         models = with_shared_vocabulary({name: entry.model for name, entry in loaded.items()})
         try:
@@ -332,6 +334,25 @@ def check_parts(target: Any, drafters: Any, tables: Any) -> None:
             raise UserError(f"{name} is {value!r}; it must be what specjax.load returns")
     for name, drafter in drafters.items():
         check_same_vocabulary(name, drafter, target)
+
+
+def beside(target: LoadedModel, drafters: Mapping[str, LoadedModel]) -> dict[str, LoadedModel]:
+    """Drafters with what their checkpoints leave to the target: layers to read, an embedding.
+
+    Raises:
+      UserError: when this target does not have it.
+    """
+    met = {}
+    for name, drafter in drafters.items():
+        if isinstance(drafter.model, Eagle):
+            try:
+                model = drafter.model.beside(target.model)
+                params = completed(model.config, drafter.params, target.params)
+            except ValueError as error:
+                raise UserError(f"drafters[{name!r}]: {error}") from None
+            drafter = dataclasses.replace(drafter, model=model, params=params)
+        met[name] = drafter
+    return met
 
 
 def chosen_params(

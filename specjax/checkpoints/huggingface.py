@@ -77,9 +77,14 @@ def load(
     """
     path = locate(name)
     family, config = read_config(path, dtype, ignore_generation_config)
-    embedding = family.names(config)["embedding",].tensor
-    places = tensor_places(path, family.prefix, str(name))
-    files = with_embedding(places, embedding, config.tied)
+    files = tensor_places(path, family.prefix, str(name))
+    try:
+        config = family.of_stored(config, files)
+    except ValueError as error:
+        raise UserError(f"checkpoint {str(path)!r} cannot be used: {error}") from None
+    embedding = family.names(config).get(("embedding",))
+    if embedding:
+        files = with_embedding(files, embedding.tensor, config.tied)
     if OUTPUT_LAYER in files:
         # transformers 5 writes `tie_word_embeddings: true` for every T5, tied or not.
         config = dataclasses.replace(config, tied=False)
@@ -88,7 +93,8 @@ def load(
     shapes = flat_shapes(parameter_shapes(model))
     params = read_params(path, files, names, shapes, dtype, where)
     refuse_extra(path, files, names, family.ignored)
-    refuse_differing_copies(path, files, embedding)
+    if embedding:
+        refuse_differing_copies(path, files, embedding.tensor)
     return Checkpoint(model, params, path)
 
 
@@ -140,12 +146,7 @@ def parse_config(
 
     `generation` is what `generation_config.json` holds, None without that file.
     """
-    model_type = hf.get("model_type")
-    if not isinstance(model_type, str) or model_type not in FAMILIES:
-        raise UserError(
-            f"{where} has model_type {model_type!r}; supported are {', '.join(FAMILIES)}"
-        )
-    family = FAMILIES[model_type].cls()
+    family = _family(where, hf)
     try:
         config = family.config_from_hf(hf, generation, dtype)
         if not ignore_generation_config:
@@ -153,6 +154,19 @@ def parse_config(
     except ValueError as error:
         raise UserError(f"{where} cannot be used: {error}") from None
     return family, config
+
+
+def _family(where: str, hf: dict[str, Any]) -> Family:
+    """The family that claims a configuration, or the one that its `model_type` names."""
+    claiming = [entry.cls for entry in FAMILIES.values() if entry.cls.claims(hf)]
+    if claiming:
+        return claiming[0]()
+    model_type = hf.get("model_type")
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        raise UserError(
+            f"{where} has model_type {model_type!r}; supported are {', '.join(FAMILIES)}"
+        )
+    return FAMILIES[model_type].cls()
 
 
 def describe(
@@ -195,6 +209,7 @@ def save(path: str | Path, model: LanguageModel, params: Params, tokenizer: Any 
         shape, generation = family.config_to_hf(model.config)
         (partial / CONFIG_FILE).write_text(json.dumps(shape, indent=2), "utf-8")
         (partial / GENERATION_FILE).write_text(json.dumps(generation, indent=2), "utf-8")
+        tensors |= family.repeated(model.config, tensors)
         save_file(tensors, partial / SINGLE, metadata={"format": "pt"})
         if tokenizer is not None:
             tokenizer.save_pretrained(partial)

@@ -192,6 +192,8 @@ class _Tensor:
         first = bounds[0][0]
         for begin, end in chunks(*bounds[0], math.prod(target.shape[1:])):
             target[begin - first : end - first] = self._slice[(slice(begin, end), *rest)]
+        if self.stored.place:
+            array += np.arange(*index[-1].indices(self.shape[-1]), dtype=dtype)
         return array
 
 
@@ -234,7 +236,10 @@ def gather(params: Params, names: Mapping[Where, Stored]) -> dict[str, np.ndarra
         value = params
         for key in where:
             value = value[key]
-        parts.setdefault(stored.tensor, []).append(hosts.whole(value))
+        value = hosts.whole(value)
+        if stored.place:
+            value = value - np.arange(len(value))  # int64, as PyTorch's indices are
+        parts.setdefault(stored.tensor, []).append(value)
         layout[stored.tensor] = stored.transposed
     whole = {name: p[0] if len(p) == 1 else np.concatenate(p, -1) for name, p in parts.items()}
     return {

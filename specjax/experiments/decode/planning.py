@@ -38,6 +38,7 @@ from specjax.experiments.config.placement import ways_of, whole_words
 from specjax.experiments.decode.checks import check_decode
 from specjax.experiments.decode.strategies import common_width, load_strategies, specs_of
 from specjax.models.base import LanguageModel
+from specjax.models.eagle import Eagle
 from specjax.models.shared_vocabulary import with_shared_vocabulary
 from specjax.parallel.mesh import AXES, axis_sizes
 from specjax.parallel.padding import padded
@@ -56,9 +57,18 @@ def shapes(config: ConfigDict) -> dict[str, LanguageModel]:
     dtype = checkpoint_dtype(config)
     ignored = {"ignore_generation_config": config.ignore_generation_config}
     models = {name: describe(at, dtype, **ignored) for name, at in model_names(config).items()}
+    models = {name: _beside(name, model, models["target"]) for name, model in models.items()}
     if not config.pad_heads:
         return models
     return {name: padded(model, ways_of(config, name)) for name, model in models.items()}
+
+
+def _beside(name: str, model: LanguageModel, target: LanguageModel) -> LanguageModel:
+    """A model with what its checkpoint leaves to the target."""
+    try:
+        return model.beside(target) if isinstance(model, Eagle) else model
+    except ValueError as error:
+        raise UserError(f"config.{name}: {error}") from None
 
 
 def plan(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
+
+import numpy as np
 
 from specjax.core.registry import FAMILIES
 from specjax.models.base import LanguageModel
@@ -21,7 +23,7 @@ class Stored:
 
     `transposed`: the tensor is `[out, in]`, as PyTorch's linear layers are. A fused tensor holds
     `parts` equal parameters side by side along its output axis; this one is number `part`. Ids are
-    `integer`, whatever dtype weights are read in.
+    `integer`, whatever dtype weights are read in; the tensor may hold them less their `place`.
     """
 
     tensor: str
@@ -29,6 +31,7 @@ class Stored:
     part: int = 0
     parts: int = 1
     integer: bool = False
+    place: bool = False
 
 
 class Family(abc.ABC):
@@ -52,6 +55,11 @@ class Family(abc.ABC):
     def __init_subclass__(cls) -> None:
         cls.reads = tuple(cls.schema.fields)
 
+    @classmethod
+    def claims(cls, hf: Mapping[str, Any]) -> bool:
+        """Whether a configuration is of this family, whatever its `model_type` says."""
+        return False
+
     @abc.abstractmethod
     def config_from_hf(
         self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
@@ -68,6 +76,18 @@ class Family(abc.ABC):
     @abc.abstractmethod
     def config_to_hf(self, config: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Contents of `config.json` and `generation_config.json` of a model exported from here."""
+
+    def of_stored(self, config: Any, tensors: Collection[str]) -> Any:
+        """The model's configuration, where that depends on which tensors a checkpoint has.
+
+        Raises:
+          ValueError: naming a tensor that must be there.
+        """
+        return config
+
+    def repeated(self, config: Any, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Tensors of an export that say again what its others say."""
+        return {}
 
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
         """Fields of `config.json` that a model made for a target has from it."""

@@ -1,0 +1,120 @@
+"""`python -m specjax.checkpoints.export DRAFTER FOLDER --layout=specforge`: for other engines.
+
+Feature drafters in the layouts that SGLang and vLLM read (docs/how_to/published_drafters.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from specjax.checkpoints import huggingface
+from specjax.checkpoints.tokenizer import load_tokenizer
+from specjax.checks import checked_dtype
+from specjax.errors import UserError
+from specjax.models.base import LanguageModel, Params
+from specjax.models.eagle import Eagle
+from specjax.models.eagle_shapes import USUAL, EagleCausalConfig
+from specjax.models.families.eagle3 import ROPES
+
+LAYOUTS = {"specforge": "eagle3", "speculators": "eagle3_speculators"}
+"""Families by who writes their layout."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exports; returns the exit code."""
+    flags = _parser().parse_args(list(argv[1:]))
+    try:
+        export(flags.drafter, flags.folder, flags.layout, flags.target, flags.dtype)
+    except UserError as error:
+        print(f"specjax: {error}", file=sys.stderr)
+        return 2
+    print(f"{flags.folder} holds {flags.drafter} in the layout of {flags.layout}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m specjax.checkpoints.export",
+        description="Writes a feature drafter for vLLM or SGLang.",
+    )
+    parser.add_argument("drafter", help="directory or hub id of a feature drafter")
+    parser.add_argument("folder", help="where it is written; new, empty or an earlier export")
+    parser.add_argument(
+        "--layout",
+        choices=list(LAYOUTS),
+        required=True,
+        help="specforge: for SGLang and vLLM; speculators: for `vllm serve FOLDER`",
+    )
+    parser.add_argument("--target", default="", help="name of its target, for speculators")
+    parser.add_argument("--dtype", default="float32", help="of the weights, such as bfloat16")
+    return parser
+
+
+def export(
+    name: str | Path, folder: str | Path, layout: str, target: str = "", dtype: Any = "float32"
+) -> None:
+    """Writes a feature drafter in another layout, with its tokenizer if it has one.
+
+    Raises:
+      UserError: when it cannot be read, or computes what the layout has no words for.
+    """
+    found = huggingface.load(name, checked_dtype(dtype))
+    tokenizer = load_tokenizer(found.path, found.model.vocab_size)
+    model = in_layout(found.model, found.params, layout, target)
+    huggingface.save(folder, model, found.params, tokenizer)
+
+
+def in_layout(model: LanguageModel, params: Params, layout: str, target: str = "") -> Eagle:
+    """The drafter as one of a layout; its parameters stay as they are.
+
+    `target` is the name of the model that it drafts for.
+
+    Raises:
+      UserError: naming a field of its configuration, and what the layout allows.
+    """
+    if layout not in LAYOUTS:
+        raise UserError(f"layout is {layout!r}; it must be one of {', '.join(LAYOUTS)}")
+    config = model.config
+    if not isinstance(config, EagleCausalConfig):
+        raise UserError(
+            f"model_type is {config.family!r}; a feature drafter of a decoder-only target is what"
+            f" the layout of {layout} is for"
+        )
+    for field, value, fits, allowed in _demands(config, params, layout):
+        if not fits:
+            raise UserError(
+                f"{field} is {value!r}; for the layout of {layout} it must be {allowed}"
+            )
+    changed = {"family": LAYOUTS[layout], "target_name": target or config.target_name}
+    return Eagle(dataclasses.replace(config, **changed))
+
+
+def _demands(
+    config: EagleCausalConfig, params: Params, layout: str
+) -> Iterator[tuple[str, Any, bool, str]]:
+    """(field, value, whether it fits, what is allowed) for all that a layout demands."""
+    c, width = config, config.embedding_width or config.target_width
+    yield "read_first_token", c.reads_first, not c.reads_first, "False: engines never read it"
+    yield "hidden_size", c.d_model, c.d_model == width, f"the embedding's width, {width}"
+    layers = c.features
+    yield "target_layers", layers, not layers or min(layers) > 1, "layers from 2 on"
+    yield "rope_type", c.rope.kind, c.rope.kind in ROPES, f"one of {', '.join(ROPES)}"
+    for name in ("qkv_bias", "out_bias", "ff_bias"):
+        yield name, getattr(c, name), not getattr(c, name), "False"
+    if c.draft_vocab == c.vocab_size and "ids" in params:
+        rising = bool(np.all(np.diff(np.asarray(params["ids"])) > 0))
+        yield "draft_ids", "out of order", rising, "rising where all ids can be drafted"
+    if layout == "specforge":
+        yield "target_layers", layers, c.read == USUAL, f"{USUAL} layers"
+        yield "qk_norm", c.qk_norm, not c.qk_norm, "False"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
