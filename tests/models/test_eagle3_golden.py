@@ -25,11 +25,13 @@ def same(found: np.ndarray, wanted: np.ndarray) -> None:
     np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE)
 
 
-@LAYOUTS
-def test_logits_of_the_text_and_of_chained_steps_equal_pytorch(layout: str) -> None:
+@pytest.mark.parametrize(
+    ("layout", "tree"), [("eagle3", False), ("eagle3", True), ("eagle3_speculators", False)]
+)
+def test_logits_of_the_text_and_of_chained_steps_equal_pytorch(layout: str, tree: bool) -> None:
     checkpoint, wanted = load(GOLDEN / layout), expected(layout)
     given = (wanted[name] for name in ("tokens", "features", "drafted"))
-    first, later = logits(checkpoint.model, checkpoint.params, *given, part=5)
+    first, later = logits(checkpoint.model, checkpoint.params, *given, part=5, tree=tree)
     same(first, wanted["first"])
     same(later, wanted["later"])
 

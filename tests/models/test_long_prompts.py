@@ -306,3 +306,17 @@ def loops(jaxpr: Any) -> bool:
         )
         for equation in inner.eqns
     )
+
+
+def test_a_first_slot_that_nobody_else_sees_is_hidden_in_every_part() -> None:
+    start = jnp.array([0, 3])
+    bias = attention.WithoutFirst(attention.CausalBias(start), start)
+    whole = np.asarray(bias.tile(0, 4, 0, 8))
+    for query, key in ((0, 0), (2, 0), (1, 3), (0, 6)):
+        part = bias.tile(query, 2, key, 2)
+        np.testing.assert_array_equal(
+            np.asarray(part) < 0, whole[:, :, query:, key:][..., :2, :2] < 0
+        )
+    seen = [[np.flatnonzero(keys == 0).tolist() for keys in row[0]] for row in whole]
+    assert seen[0] == [[0], [1], [1, 2], [1, 2, 3]]
+    assert seen[1] == [[1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6]]

@@ -17,10 +17,12 @@ def logits(
     features: np.ndarray,
     drafted: np.ndarray,
     part: int,
+    tree: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Logits [B, T - 1, U] behind tokens 1 .. T - 1, then [B, K, U] behind K drafted ones.
 
-    Texts are read so many tokens at a time, drafted tokens one by one on the drafter's own states.
+    Texts are read so many tokens at a time, drafted tokens one by one on the drafter's own states,
+    as a `tree` of one path if that is asked for.
     """
     rows, length = tokens.shape
     ids, capacity = np.asarray(params["ids"]), length + drafted.shape[1]
@@ -45,6 +47,11 @@ def logits(
         made.append(np.asarray(output.logits)[..., ids])
     first, later = np.concatenate(made, axis=1)[:, 1:], []
     for step in range(drafted.shape[1]):
-        output, cache = extend(params, drafted[:, step : step + 1], cache)
+        place = {
+            "position": jnp.broadcast_to(length + jnp.arange(step + 1), (rows, step + 1)),
+            "visible": jnp.ones((rows, 1, step + 1), bool),
+        }
+        fed = drafted[:, step : step + 1]
+        output, cache = extend(params, fed, cache, **place if tree else {})
         later.append(np.asarray(output.logits)[:, 0, ids])
     return first, np.stack(later, axis=1)
