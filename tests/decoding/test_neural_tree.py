@@ -17,7 +17,8 @@ from specjax.core.calls import Call
 from specjax.core.draft import Draft
 from specjax.core.env import Env
 from specjax.decoding.strategy import Strategy, strategy
-from specjax.drafting.neural_tree import NeuralTree, likeliest
+from specjax.drafting.growing import likeliest
+from specjax.drafting.neural_tree import NeuralTree
 from specjax.errors import UserError
 
 LIMIT, ROWS, LENGTH = 12, 20_000, 3

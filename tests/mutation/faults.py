@@ -312,14 +312,14 @@ FAULTS = (
     ),
     Fault(
         "nodes are chosen without regard to their ancestors",
-        "drafting/neural_tree.py",
+        "drafting/growing.py",
         "own + (score[:, parents] if depth else 0.0)",
         "own",
         "tests/decoding/test_neural_tree.py",
     ),
     Fault(
         "the levels of a tree end with the first of its paths",
-        "drafting/neural_tree.py",
+        "drafting/growing.py",
         "jnp.any(~ended[:, fed], axis=1)",
         "jnp.all(~ended[:, fed], axis=1)",
         "tests/decoding/test_neural_tree.py",
