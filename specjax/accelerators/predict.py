@@ -34,10 +34,11 @@ class Share:
     rows: int  # on each of them
 
     def bytes(self, calls: Sequence[Call]) -> float:
-        """Bytes that the calls of a round read; one that resumes another adds no turn to a loop."""
+        """Bytes that the calls of a round read; one that goes on from states adds no turn."""
         whole = shape_of(self.model).layers
         caches = sum(part_shape(self.model, call).layers / whole for call in calls) * self.cache
-        return self.weights.of(sum(not call.resume_from for call in calls)) + caches
+        turns = sum(not (call.resume_from or call.read_out) for call in calls)
+        return self.weights.of(turns) + caches
 
     def operations(self, calls: Sequence[Call], cached: int, source: int) -> float:
         """Arithmetic operations of the calls after `cached` tokens."""

@@ -43,6 +43,9 @@ class Bound:
     def read_out(self, hidden: jax.Array) -> jax.Array:
         return self.model.read_out(self.params, hidden)
 
+    def embed(self, tokens: jax.Array) -> jax.Array:
+        return self.model.embed(self.params, tokens)
+
 
 @struct.dataclass
 class Env:

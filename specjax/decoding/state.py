@@ -73,7 +73,9 @@ class Decoder:
                 )
 
     def _check_exit(self, call: Call) -> None:
-        """The drafter runs other models whole, and of the target only first layers."""
+        """The drafter runs other models whole, and of the target first layers or its read-out."""
+        if call.read_out:
+            return  # no cache is touched
         own = call.model == self.target
         if own and call.exit is None:
             raise ValueError(

@@ -71,13 +71,18 @@ def _call_often(
 def _call(
     model: LanguageModel, weights: Params, cache: Cache, call: Call, token: jax.Array
 ) -> tuple[jax.Array, Cache]:
-    """A call fed copies of token [B, 1]; its logits [B, A, V], or states when it computes none."""
+    """A call fed copies of token [B, 1]; its logits [B, A, V], or states when it computes none.
+
+    A read-out's states are those copies, and the cache stays.
+    """
     batch, width = token.shape[0], call.tokens
     at = jnp.broadcast_to(jnp.arange(width - call.logits, width), (batch, call.logits))
     resume = None
-    if call.resume_from:
+    if call.resume_from or call.read_out:
         shape = batch, width, model.config.d_model
         states = jnp.broadcast_to(token[..., None], shape).astype(model.config.dtype)
+        if call.read_out:
+            return model.read_out(weights, states), cache
         resume = Resume(states, call.resume_from)
     output, cache = model.extend(
         weights,

@@ -113,6 +113,9 @@ class LanguageModel(Protocol):
     def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
         """Float32 logits [..., T, V] of residual states [..., T, D]: final norm and head."""
 
+    def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
+        """Embeddings [..., D] of the decoder's tokens [...], without positions."""
+
     def start(
         self,
         params: Params,

@@ -58,6 +58,9 @@ class LinenModel:
     def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
         return apply(self.module, "head_logits", params, hidden)
 
+    def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
+        return params["embedding"][tokens].astype(self.config.dtype)
+
     def extend(
         self,
         params: Params,

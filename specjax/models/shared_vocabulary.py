@@ -52,6 +52,9 @@ class SharedVocabulary:
     def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
         return self.model.read_out(params, hidden)[..., : self.vocab_size]
 
+    def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
+        return self.model.embed(params, tokens)
+
     def start(
         self,
         params: Params,

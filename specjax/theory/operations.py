@@ -21,7 +21,7 @@ from specjax.theory.checks import count
 class TransformerShape:
     """What the operations of an encoder-decoder or decoder-only transformer depend on."""
 
-    layers: int  # of the decoder
+    layers: int  # of the decoder; 0: the output layer alone
     d_model: int
     d_ff: int
     heads: int
@@ -35,7 +35,7 @@ class TransformerShape:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if value is not None:
-                count(field.name, value, least=0 if field.name == "encoder_layers" else 1)
+                count(field.name, value, least=0 if field.name.endswith("layers") else 1)
         if self.heads % (self.kv_heads or self.heads):
             raise ValueError(f"kv_heads is {self.kv_heads}; it must divide the {self.heads} heads")
 

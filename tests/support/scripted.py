@@ -102,6 +102,9 @@ class PrefixModel:
     def read_out(self, params, hidden):
         return hidden @ params["out"]
 
+    def embed(self, params, tokens):
+        return params["embedding"][tokens]
+
     def logits(self, params, source, prefix) -> np.ndarray:
         """Next-token logits [V] after the decoder tokens `prefix`, without a cache, in float64."""
         weights = {name: np.asarray(value, np.float64) for name, value in params.items()}

@@ -120,15 +120,19 @@ def parameters(params: Any) -> int:
 def part_prices(job: Job, drafter: Drafter) -> dict[str, float]:
     """What a call of a model counts for: `config.prices`, or its number of parameters.
 
-    A drafter's early exits count for the share of parameters that is not in the layers above.
+    A drafter's early exits count for the share of parameters that is not in the layers above, a
+    read-out for that of the output matrix.
     """
     sizes = {name: parameters(entry.params) for name, entry in job.models.items()}
     prices = job.config.prices.to_dict() or dict(sizes)
     for call in drafter.spec.calls:
+        shape = shape_of(job.models[call.model].model)
         if call.exit is not None:
-            shape = shape_of(job.models[call.model].model)
             above = (shape.layers - call.exit) * shape.decoder_weights // shape.layers
             prices[call.part] = prices[call.model] * (1 - above / sizes[call.model])
+        elif call.read_out:
+            matrix = shape.d_model * shape.vocab
+            prices[call.part] = prices[call.model] * matrix / sizes[call.model]
     return prices
 
 
