@@ -17,10 +17,14 @@ from specjax.models.shapes import parameter_shapes
 
 COUNTS = ("count", "d_model", "width")
 
+LATER = {"behind": int, "sequential": bool, "normed": bool}
+"""What files of heads on a trunk may lack: 0. As numbers."""
+
 
 def save(loaded: LoadedHeads, file: str | Path) -> None:
     """Writes heads as one safetensors file, complete or not at all."""
     shape = dataclasses.asdict(loaded.heads)
+    shape |= {name: int(shape[name]) for name in LATER}
     save_tree(loaded.params, Path(file), {name: str(value) for name, value in shape.items()})
 
 
@@ -45,7 +49,8 @@ def shapes(file: str | Path, dtype: Any = jnp.float32) -> LoadedHeads:
         metadata = opened.metadata() or {}
     try:
         counts = {name: int(metadata[name]) for name in COUNTS}
-        heads = Heads(**counts, activation=metadata["activation"])
+        later = {name: kind(int(metadata.get(name, 0))) for name, kind in LATER.items()}
+        heads = Heads(**counts, **later, activation=metadata["activation"])
     except KeyError as error:
         raise UserError(f"heads {str(file)!r} have no {error} in their metadata") from None
     except ValueError as error:

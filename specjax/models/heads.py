@@ -1,12 +1,15 @@
-"""Parallel prediction heads: one call of a model gives the distributions of several tokens ahead.
+"""Parallel prediction heads: one state gives the distributions of several tokens ahead.
 
-Stern, Shazeer, Uszkoreit, "Blockwise Parallel Decoding for Deep Autoregressive Models" (2018).
-Head j of k transforms the last residual state h of a model, the *trunk*, into
+Stern, Shazeer, Uszkoreit, "Blockwise Parallel Decoding for Deep Autoregressive Models" (2018): head
+j of k transforms a residual state h of a model after its last layer, its *trunk*, into
 
     h_j = h + W2_j act(W1_j h)
 
-and the trunk's own final norm and output matrix read the token j places ahead from h_j. Dimension
-letters as in `models.base`.
+and the trunk's own final norm and output matrix read the token from h_j. Of a trunk that has read
+the pending token h is the state there. Cai et al., "Medusa" (2024) take the target for the trunk,
+which has not read it when drafting begins: h is then the state one place before. Ankner et al.,
+"Hydra" (2024) let head j read the tokens before its own, W1_j [h; e_0; ...; e_{j-1}] with the
+embeddings of the pending token and of j - 1 drafted ones. Dimension letters as in `models.base`.
 """
 
 from __future__ import annotations
@@ -20,18 +23,26 @@ from flax import struct
 from specjax.models.base import Params
 from specjax.models.layers import ACTIVATIONS, FeedForward, apply
 
+EPSILON = 1e-6
+"""Added to the mean square of a state."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Heads:
-    """Shape of `count` heads, each a feed-forward network of `width` on a trunk of `d_model`.
+    """Shape of `count` heads, each a feed-forward network of `width` on states of `d_model`.
 
-    Parameters are one tree per head, so that a decode step slices no stacked weights.
+    Head j (from 1 on) reads the law of the token j places behind the pending one, from the state
+    `behind` places before the pending one. Parameters are one tree per head, so that a decode step
+    slices no stacked weights.
     """
 
     count: int
     d_model: int
     width: int
     activation: str = "relu"
+    behind: int = 0  # 0: the trunk has read the pending token; 1: it has not, as a target
+    sequential: bool = False  # head j reads the j tokens before its own, the pending one first
+    normed: bool = False  # of states and embeddings only the direction counts, as to a final norm
 
     def __post_init__(self) -> None:
         for field in ("count", "d_model", "width"):
@@ -41,29 +52,61 @@ class Heads:
             raise ValueError(
                 f"activation is {self.activation!r}; it must be one of {', '.join(ACTIVATIONS)}"
             )
+        if self.behind not in (0, 1):
+            raise ValueError(f"behind is {self.behind}; it must be 0 or 1")
 
     def init(self, key: jax.Array) -> Params:
         """Float32 parameters of heads that add nothing: they repeat the trunk's distribution."""
-        probe = jnp.zeros((1, self.d_model))
         keys = jax.random.split(key, self.count)
-        trees = [self._network(jnp.float32).init(one, probe)["params"] for one in keys]
-        return {
-            _name(head): tree | {"down": jax.tree.map(jnp.zeros_like, tree["down"])}
-            for head, tree in enumerate(trees, start=1)
-        }
+        return {_name(head): self._fresh(keys[head - 1], head) for head in range(1, self.count + 1)}
 
-    def state(self, params: Params, hidden: jax.Array, head: int) -> jax.Array:
-        """State [..., D] from which the trunk reads the token `head` (1-based) places ahead."""
-        network = self._network(hidden.dtype)
-        return hidden + apply(network, "__call__", params[_name(head)], hidden)
+    def _fresh(self, key: jax.Array, head: int) -> Params:
+        probe = jnp.zeros((1, self.inputs(head)))
+        tree = self._network(jnp.float32).init(key, probe)["params"]
+        return tree | {"down": jax.tree.map(jnp.zeros_like, tree["down"])}
+
+    def inputs(self, head: int) -> int:
+        """Numbers that the network of a head reads."""
+        return self.d_model * (1 + head * self.sequential)
+
+    def weights(self, head: int) -> int:
+        """Numbers in the two matrices of a head's network."""
+        return (self.inputs(head) + self.d_model) * self.width
+
+    def state(
+        self, params: Params, hidden: jax.Array, head: int, embedded: jax.Array | None = None
+    ) -> jax.Array:
+        """State [..., D] from which the trunk's read-out gives the law of head `head` (1-based).
+
+        Sequential heads read the embeddings [..., head, D] of the tokens before theirs too.
+        """
+        read = hidden[..., None, :]
+        if self.sequential:
+            read = jnp.concatenate([read, embedded.astype(hidden.dtype)], axis=-2)
+        if self.normed:
+            read = over_root_mean_square(read)
+        network, flat = self._network(hidden.dtype), read.reshape(*hidden.shape[:-1], -1)
+        return read[..., 0, :] + apply(network, "__call__", params[_name(head)], flat)
 
     def states(self, params: Params, hidden: jax.Array) -> jax.Array:
-        """States [..., k, D] of all heads on the trunk's residual states [..., D]."""
+        """States [..., k, D] of all heads on residual states [..., D]; not of sequential ones."""
         heads = range(1, self.count + 1)
         return jnp.stack([self.state(params, hidden, head) for head in heads], axis=-2)
 
     def _network(self, dtype: jnp.dtype) -> FeedForward:
-        return FeedForward(self.width, self.activation, gated=False, dtype=dtype, bias=True)
+        return FeedForward(
+            self.width, self.activation, gated=False, dtype=dtype, bias=True, features=self.d_model
+        )
+
+
+def over_root_mean_square(x: jax.Array) -> jax.Array:
+    """x [..., D] over its root mean square, computed in float32; zeros stay zeros.
+
+    States and embeddings differ by a factor of hundreds, and a final norm drops the scale.
+    """
+    wide = x.astype(jnp.float32)
+    mean_square = jnp.mean(wide * wide, axis=-1, keepdims=True)
+    return (wide * jax.lax.rsqrt(mean_square + EPSILON)).astype(x.dtype)
 
 
 def _name(head: int) -> str:
@@ -72,7 +115,7 @@ def _name(head: int) -> str:
 
 @struct.dataclass
 class LoadedHeads:
-    """Heads with their parameters: the tree that a blockwise drafter reads."""
+    """Heads with their parameters: the tree that a drafter of heads reads."""
 
     heads: Heads = struct.field(pytree_node=False)
     params: Params

@@ -109,7 +109,7 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 class FeedForward(nn.Module):
-    """Two-matrix or gated (three-matrix) feed-forward network."""
+    """Two-matrix or gated (three-matrix) feed-forward network, of `features` outputs."""
 
     width: int
     activation: str
@@ -117,6 +117,7 @@ class FeedForward(nn.Module):
     dtype: jnp.dtype = jnp.float32
     dropout: float = 0.0
     bias: bool = False
+    features: int | None = None  # None: as many as inputs
 
     @nn.compact
     def __call__(self, x: jax.Array, deterministic: bool = True) -> jax.Array:
@@ -126,7 +127,7 @@ class FeedForward(nn.Module):
         if self.gated:
             hidden = hidden * dense(self.width, name="up")(x)
         hidden = nn.Dropout(self.dropout)(hidden, deterministic=deterministic)
-        return dense(x.shape[-1], name="down")(hidden)
+        return dense(self.features or x.shape[-1], name="down")(hidden)
 
 
 @functools.partial(jax.jit, static_argnames=("module", "method", "layers", "features"), inline=True)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from parallel_heads import random_heads
+from parallel_heads import heads_on_target, random_heads
 from safetensors.numpy import load_file, save_file
 
 from specjax.checkpoints import heads
@@ -38,6 +38,14 @@ def test_activation_and_dtype_are_kept_and_chosen(tmp_path):
     assert {leaf.dtype for leaf in jax.tree.leaves(again.params)} == {jnp.dtype(jnp.bfloat16)}
 
 
+def test_heads_on_the_target_say_so(tmp_path):
+    made = heads_on_target(2, 4, sequential=True)
+    heads.save(made, tmp_path / "file")
+    again = heads.load(tmp_path / "file")
+    assert again.heads == made.heads and again.heads.sequential is True
+    jax.tree.map(np.testing.assert_array_equal, again.params, made.params)
+
+
 def test_shapes_are_those_of_what_is_loaded(file):
     found = jax.tree.map(lambda x: (x.shape, x.dtype), heads.shapes(file))
     assert found == jax.tree.map(lambda x: (x.shape, x.dtype), heads.load(file))
@@ -65,6 +73,8 @@ def test_a_missing_or_damaged_file_is_refused(file):
         ({"width": "9"}, r"shape \(8, 6\); their metadata asks for \(9, 6\)"),
         ({"width": "wide"}, "unusable metadata"),
         ({"activation": "cube"}, "activation is 'cube'"),
+        ({"behind": "2"}, "behind is 2; it must be 0 or 1"),
+        ({"sequential": "1"}, r"shape \(6, 8\); their metadata asks for \(12, 8\)"),
     ],
 )
 def test_metadata_that_does_not_fit_is_refused(file, changes, named):

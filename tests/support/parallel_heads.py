@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,9 +12,11 @@ from specjax.models.heads import Heads, LoadedHeads
 from specjax.models.shapes import parameter_shapes
 
 
-def random_heads(count: int, d_model: int, seed: int, scale: float = 0.3) -> LoadedHeads:
+def random_heads(
+    count: int, d_model: int, seed: int, scale: float = 0.3, **shape: Any
+) -> LoadedHeads:
     """Heads whose parameters are all normal with deviation `scale`."""
-    heads = Heads(count, d_model, width=d_model + 2)
+    heads = Heads(count, d_model, width=d_model + 2, **shape)
     rng = np.random.default_rng(seed)
 
     def draw(leaf: jax.ShapeDtypeStruct) -> jax.Array:
@@ -20,3 +24,9 @@ def random_heads(count: int, d_model: int, seed: int, scale: float = 0.3) -> Loa
 
     tree = parameter_shapes(heads)
     return LoadedHeads(heads, jax.tree.map(draw, tree))
+
+
+def heads_on_target(count: int, d_model: int, sequential: bool, scale: float = 0.3) -> LoadedHeads:
+    """Heads on the target's own states, as `medusa` or `hydra` trains them."""
+    shape = {"activation": "silu", "behind": 1, "sequential": sequential, "normed": True}
+    return random_heads(count, d_model, 4 + sequential, scale, **shape)
