@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -75,3 +76,54 @@ DIVERGENCES = {
     "jensen_shannon": jensen_shannon,
     "total_variation": total_variation,
 }
+
+TINY = 1e-9
+"""Probability of all ids that can be drafted, below which a position teaches nothing."""
+
+FROM_TARGET = ("cross_entropy", "forward_kl", "total_variation")
+"""What `from_target` knows."""
+
+
+def from_target(divergence: str, p: jax.Array, logits: jax.Array) -> jax.Array:
+    """How far [B, T] drafts of logits [B, T, U] are from the target's probabilities p [B, T, U].
+
+    p are those of the ids that can be drafted, and may sum to less than one: total_variation counts
+    the others as rejected. cross_entropy is that of the target's likeliest id.
+    """
+    q = jax.nn.log_softmax(logits, axis=-1)
+    mass = jnp.sum(p, axis=-1, keepdims=True)
+    if divergence == "total_variation":
+        # What cannot be drafted is half of a distance that q can do nothing about.
+        return total_variation(jnp.log(jnp.maximum(p, TINY)), q) + 0.5 * (1 - mass[..., 0])
+    if divergence == "cross_entropy":
+        p = (p == jnp.max(p, axis=-1, keepdims=True)).astype(p.dtype)
+        loss = -jnp.sum(p * q, axis=-1) / jnp.sum(p, axis=-1)
+    else:
+        p = p / jnp.maximum(mass, TINY)
+        loss = forward_kl(jnp.log(jnp.maximum(p, TINY)), q)
+    return jnp.where(mass[..., 0] > TINY, loss, 0.0)
+
+
+def one_by_one(
+    loss: Callable[[jax.Array, jax.Array], jax.Array], states: jax.Array, weights: jax.Array
+) -> jax.Array:
+    """sum_k loss(states[k], weights[k]) [] of states [K, ...], the only ones with a gradient.
+
+    Each loss is computed together with its gradient and before the next: what lies between, as
+    logits, is there of one k at a time, and of all only gradients as large as states are kept.
+    """
+
+    def forward(states: jax.Array) -> tuple[jax.Array, jax.Array]:
+        with_gradient = jax.value_and_grad(loss)
+        values, gradients = jax.lax.map(lambda one: with_gradient(*one), (states, weights))
+        return jnp.sum(values), gradients
+
+    def backward(gradients: jax.Array, g: jax.Array) -> tuple[jax.Array]:
+        return ((g * gradients).astype(gradients.dtype),)
+
+    @jax.custom_vjp
+    def total(states: jax.Array) -> jax.Array:
+        return jnp.sum(jax.lax.map(lambda one: loss(*one), (states, weights)))
+
+    total.defvjp(forward, backward)
+    return total(states)

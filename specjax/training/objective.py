@@ -46,6 +46,9 @@ class Objective(abc.ABC):
     needs_teacher: ClassVar[bool] = False
     """Whether it reads `frozen[TEACHER]`; then it can also learn on the model's own samples."""
 
+    on_target: ClassVar[bool] = False
+    """Whether its model is the target itself, which stays as it is."""
+
     frozen_parameters: ClassVar[tuple[str, ...]] = ()
     """Top names of the model's parameters that stay as they are: those of `frozen[TRUNK]`."""
 
@@ -94,3 +97,9 @@ class Objective(abc.ABC):
 def masked_sum(values: jax.Array, mask: jax.Array) -> jax.Array:
     """Sum of values [B, T] where mask [B, T]; what is masked may be anything but NaN."""
     return jnp.sum(jnp.where(mask, values, 0.0))
+
+
+def behind(values: jax.Array, offset: int) -> jax.Array:
+    """values[b, t - offset] of values [B, T, ...]; zero, or False, before the beginning."""
+    rest = ((0, 0),) * (values.ndim - 2)
+    return jnp.pad(values, ((0, 0), (offset, 0), *rest))[:, : values.shape[1]]

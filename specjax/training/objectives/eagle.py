@@ -16,7 +16,8 @@ from specjax.core.registry import OBJECTIVES
 from specjax.models.base import Params
 from specjax.models.eagle import FROZEN, Eagle
 from specjax.sampling import argmax
-from specjax.training.loss import forward_kl, total_variation
+from specjax.training import acceptance
+from specjax.training.loss import FROM_TARGET, from_target
 from specjax.training.objective import (
     TEACHER,
     TRUNK,
@@ -24,11 +25,9 @@ from specjax.training.objective import (
     FrozenModel,
     Objective,
     TrainingBatch,
+    behind,
     masked_sum,
 )
-
-TINY = 1e-9
-"""Probability of all ids that can be drafted, below which a position teaches nothing."""
 
 
 @OBJECTIVES.register("eagle", example={"steps": 2})
@@ -47,18 +46,12 @@ class EagleObjective(Objective):
     steps: int = fields.integer(3, most=16, help="of a draft that are unrolled in training")
     decay: float = fields.number(0.8, bounds="(0, 1]", help="weight of a step by that before it")
     divergence: str = fields.choice(
-        ("cross_entropy", "forward_kl", "total_variation"),
-        "forward_kl",
-        help="cross_entropy: of the target's likeliest token",
+        FROM_TARGET, "forward_kl", help="cross_entropy: of the target's likeliest token"
     )
 
     @property
     def figures(self) -> tuple[str, ...]:
-        steps = range(1, self.steps + 1)
-        return (
-            "tokens_0",
-            *(f"acceptance_{t}_at_{step}" for t in (0, 1) for step in steps),
-        )
+        return acceptance.figures(self.steps)
 
     def sums(
         self,
@@ -68,35 +61,22 @@ class EagleObjective(Objective):
         batch: TrainingBatch,
         key: jax.Array | None,
     ) -> tuple[jax.Array, jax.Array]:
-        teacher, steps, masks = self._unrolled(model, params, frozen, batch)
+        (p, _), steps, masks = self._unrolled(model, params, frozen, batch)
         total = jnp.float32(0)
         for step, (logits, mask) in enumerate(zip(steps, masks, strict=True)):
-            total += self.decay**step * masked_sum(self._loss(teacher, logits), mask)
+            total += self.decay**step * masked_sum(from_target(self.divergence, p, logits), mask)
         weight = sum(self.decay**step for step in range(self.steps))
         return total / weight, jnp.sum(masks[0])
 
     def measured(
         self, model: Eagle, params: Params, frozen: Frozen, batch: TrainingBatch
     ) -> dict[str, tuple[jax.Array, jax.Array]]:
-        """Acceptance by position of a draft on the text, and greedy tokens per round.
-
-        At temperature 0 and 1; `at_k` is the rate at which token k stands where those before it
-        are the text's.
-        """
         (p, best), steps, masks = self._unrolled(model, params, frozen, batch)
         ids = frozen[TRUNK].params["ids"]
-        made = {}
-        stood, tokens = masks[0], jnp.sum(masks[0])
-        for step, (logits, mask) in enumerate(zip(steps, masks, strict=True)):
-            count = jnp.sum(mask)
-            hits = ids[argmax(logits)] == best
-            overlap = jnp.sum(jnp.minimum(p, jax.nn.softmax(logits)), axis=-1)
-            made[f"acceptance_0_at_{step + 1}"] = masked_sum(hits, mask), count
-            made[f"acceptance_1_at_{step + 1}"] = masked_sum(overlap, mask), count
-            # Of a draft that began `step` tokens earlier, all before stood.
-            stood = (stood if not step else behind(stood, 1)) & hits & mask
-            tokens += jnp.sum(stood)
-        return {"tokens_0": (tokens, jnp.sum(masks[0])), **made}
+        return acceptance.measured(
+            (ids[argmax(logits)] == best, acceptance.overlap(p, logits), mask)
+            for logits, mask in zip(steps, masks, strict=True)
+        )
 
     def _unrolled(
         self, model: Eagle, params: Params, frozen: Frozen, batch: TrainingBatch
@@ -112,27 +92,6 @@ class EagleObjective(Objective):
         mask = batch["mask"]
         masks = [mask & behind(mask, step) for step in range(self.steps)]
         return (probs, argmax(logits)), steps, masks
-
-    def _loss(self, teacher: tuple[jax.Array, jax.Array], logits: jax.Array) -> jax.Array:
-        """The divergence [B, T] of logits [B, T, U]."""
-        p, _ = teacher
-        q = jax.nn.log_softmax(logits, axis=-1)
-        mass = jnp.sum(p, axis=-1, keepdims=True)
-        if self.divergence == "total_variation":
-            # What cannot be drafted is half of a distance that q can do nothing about.
-            return total_variation(jnp.log(jnp.maximum(p, TINY)), q) + 0.5 * (1 - mass[..., 0])
-        if self.divergence == "cross_entropy":
-            p = (p == jnp.max(p, axis=-1, keepdims=True)).astype(p.dtype)
-            loss = -jnp.sum(p * q, axis=-1) / jnp.sum(p, axis=-1)
-        else:
-            p = p / jnp.maximum(mass, TINY)
-            loss = forward_kl(jnp.log(jnp.maximum(p, TINY)), q)
-        return jnp.where(mass[..., 0] > TINY, loss, 0.0)
-
-
-def behind(values: jax.Array, offset: int) -> jax.Array:
-    """values[b, t - offset] of booleans [B, T]; False before the beginning."""
-    return jnp.pad(values, ((0, 0), (offset, 0)))[:, : values.shape[1]]
 
 
 def target_states(
