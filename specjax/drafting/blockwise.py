@@ -1,4 +1,4 @@
-"""Blockwise parallel drafting: one model call gives the distributions of all drafted tokens.
+"""Blockwise parallel drafting: one state gives the distributions of all drafted tokens.
 
 Stern et al. (2018), as a drafter of speculative sampling (docs/methods/blockwise.md). Tokens are
 drawn independently given the prefix, which the lossless rules allow: they test each token against
@@ -13,83 +13,41 @@ import jax
 import jax.numpy as jnp
 
 from specjax.core import fields
-from specjax.core.calls import Call
-from specjax.core.catching_up import catch_up, last_hidden
-from specjax.core.context import Context, fold
+from specjax.core.context import Context
 from specjax.core.draft import Draft
-from specjax.core.drafter import Drafter, Log, Memory, calls_of
+from specjax.core.drafter import Log, Memory, calls_of
 from specjax.core.env import Env
 from specjax.core.proposing import drawn_from, propose
 from specjax.core.registry import DRAFTERS
 from specjax.core.rows import Caches, until_eos
 from specjax.core.spec import Spec
-from specjax.models.heads import LoadedHeads
+from specjax.drafting.parallel_heads import ParallelHeads, head_keys
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ParallelHeads(Drafter):
-    """What heads on a trunk share. `heads` names the `LoadedHeads` in `params`."""
+class IndependentHeads(ParallelHeads):
+    """Heads that read a state and nothing else."""
 
-    model: str = fields.name("drafter", help="the heads' trunk")
-    heads: str = "heads"
+    model: str = fields.name(
+        "drafter", help="the heads' trunk; target: its own states, without a call"
+    )
 
-    @property
-    def used(self) -> int:
-        """Heads asked for in a round: how far it looks ahead."""
-        raise NotImplementedError
-
-    @property
-    def asking(self) -> str:
-        """What says how many, for a refusal."""
-        raise NotImplementedError
-
-    @property
-    def lag(self) -> int:
-        """Tokens fed: after a fully accepted draft the trunk has seen neither it nor the bonus."""
-        return self.used + 1
-
-    def check(self, env: Env) -> None:
-        """Refuses heads that do not fit.
-
-        Raises:
-          ValueError: when there are too few, or they were made for another width.
-        """
-        loaded = env.params[self.heads]
-        if not isinstance(loaded, LoadedHeads):
-            raise ValueError(f"{self.heads!r} is a {type(loaded).__name__}; it must be LoadedHeads")
-        heads = loaded.heads
-        if self.used > heads.count:
-            raise ValueError(
-                f"{self.asking}; {self.heads!r} holds {heads.count} heads, so it must be"
-                f" at most {heads.count}"
-            )
-        width = env[self.model].model.config.d_model
-        if heads.d_model != width:
-            raise ValueError(
-                f"{self.heads!r} was made for a model of width {heads.d_model}; {self.model!r} has"
-                f" {width}"
-            )
-
-    def logits(self, env: Env, caches: Caches, context: Context) -> tuple[jax.Array, Caches, Log]:
+    def logits(
+        self, env: Env, caches: Caches, memory: Memory, context: Context
+    ) -> tuple[jax.Array, Caches, Log]:
         """The heads' logits [B, used, V] behind the text."""
-        trunk, loaded = env[self.model], env.params[self.heads]
-        cache = catch_up(trunk, caches[self.model], context, self.lag)
-        hidden, cache = last_hidden(trunk, cache, context, self.lag)
+        hidden, caches = self.state(env, caches, memory, context)
+        loaded = env.params[self.heads]
         used = dataclasses.replace(loaded.heads, count=self.used)
-        logits = trunk.read_out(used.states(loaded.params, hidden))
-        log = calls_of({self.model: context.active.astype(jnp.int32)})
-        return logits, {**caches, self.model: cache}, log
-
-
-def head_keys(keys: jax.Array, count: int) -> jax.Array:
-    """Keys [B, count] of the heads from keys [B]."""
-    return jax.vmap(fold, in_axes=(None, 0), out_axes=1)(keys, jnp.arange(count))
+        logits = env[self.model].read_out(used.states(loaded.params, hidden))
+        log = calls_of({self.calls[0].part: context.active.astype(jnp.int32)})
+        return logits, caches, log
 
 
 @DRAFTERS.register("blockwise", example={"length": 2})
 @dataclasses.dataclass(frozen=True)
-class Blockwise(ParallelHeads):
-    """Tokens of parallel heads, all from one call of their trunk."""
+class Blockwise(IndependentHeads):
+    """Tokens of parallel heads, all from one state of their trunk or of the target."""
 
     length: int = fields.draft_length(help="drafted tokens, at most as many as there are heads")
 
@@ -103,19 +61,12 @@ class Blockwise(ParallelHeads):
 
     @property
     def spec(self) -> Spec:
-        return Spec(
-            width=self.length,
-            reach=self.length,
-            calls=(Call(self.model, self.lag, self.length),),
-            models=(self.model,),
-            resources=(self.heads,),
-            writers=(self.model,),
-        )
+        return Spec(width=self.length, reach=self.length, **self._common())
 
     def propose(
         self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
     ) -> tuple[Draft, Caches, Memory, Log]:
-        logits, caches, log = self.logits(env, caches, context)
+        logits, caches, log = self.logits(env, caches, memory, context)
         per_head = jax.vmap(propose, in_axes=(1, None, 1), out_axes=1)
         tokens, probs = per_head(logits, context.options.sampling, head_keys(keys, self.length))
         length = until_eos(tokens, env[self.model].eos)

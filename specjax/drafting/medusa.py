@@ -1,4 +1,4 @@
-"""A tree of the likeliest tokens of parallel heads, from one call of their trunk.
+"""A tree of the likeliest tokens of parallel heads, from one state.
 
 Cai et al., "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads"
 (2024), section 2.1.2 (docs/methods/trees.md). A head knows nothing of the tokens before its own, so
@@ -12,7 +12,6 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from specjax.core.calls import Call
 from specjax.core.context import Context
 from specjax.core.distribution import Distribution, OneHot, WithoutReplacement
 from specjax.core.draft import Draft
@@ -22,14 +21,15 @@ from specjax.core.proposing import draw_in_order
 from specjax.core.registry import DRAFTERS
 from specjax.core.rows import Caches
 from specjax.core.spec import Spec
-from specjax.drafting.blockwise import ParallelHeads, head_keys
+from specjax.drafting.blockwise import IndependentHeads
+from specjax.drafting.parallel_heads import head_keys
 from specjax.drafting.shape import Shaped
 from specjax.sampling import adjust, largest
 
 
 @DRAFTERS.register("medusa", example={"widths": (2, 1)})
 @dataclasses.dataclass(frozen=True)
-class Medusa(Shaped, ParallelHeads):
+class Medusa(Shaped, IndependentHeads):
     """A tree of parallel heads' likeliest tokens; sampling, drawn without replacement."""
 
     @property
@@ -42,14 +42,7 @@ class Medusa(Shaped, ParallelHeads):
 
     @property
     def spec(self) -> Spec:
-        return self._tree_spec(
-            reach=self.shape.size,
-            calls=(Call(self.model, self.lag, self.used),),
-            models=(self.model,),
-            resources=(self.heads,),
-            writers=(self.model,),
-            shared=True,
-        )
+        return self._tree_spec(reach=self.shape.size, shared=True, **self._common())
 
     def check(self, env: Env) -> None:
         """Refuses heads that do not fit, and more children than there are tokens.
@@ -63,7 +56,7 @@ class Medusa(Shaped, ParallelHeads):
     def propose(
         self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
     ) -> tuple[Draft, Caches, Memory, Log]:
-        logits, caches, log = self.logits(env, caches, context)
+        logits, caches, log = self.logits(env, caches, memory, context)
         shape = self.shape
         levels, ranks = shape.depths, shape.ranks
         if context.options.sampling.greedy:

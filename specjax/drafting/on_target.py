@@ -19,6 +19,7 @@ from specjax.core.draft import Draft
 from specjax.core.drafter import Drafter, Log, Memory, Outcome
 from specjax.core.env import Bound, Env, Models
 from specjax.core.rows import Caches, window
+from specjax.core.verdict import Verdict
 from specjax.models.base import Cache, PromptReading
 from specjax.models.eagle import Eagle as Model
 from specjax.models.shared_vocabulary import unwrapped
@@ -105,12 +106,8 @@ class OnTarget(Drafter):
         return {**caches, self.model: cache}
 
     def observe(self, memory: OnTargetMemory, outcome: Outcome) -> OnTargetMemory:
-        features = jnp.concatenate(outcome.reading.features, axis=-1)
-        if outcome.verdict.path is not None:
-            path = outcome.verdict.path[:, : self.lag - 1] + 1
-            read = jnp.pad(path, ((0, 0), (1, 0)))  # the pending token, then the nodes that stood
-            features = jnp.take_along_axis(features, read[..., None], axis=1, mode="clip")
-        features = features.astype(memory.features.dtype)
+        features = stood(jnp.concatenate(outcome.reading.features, axis=-1), outcome.verdict)
+        features = features[:, : self.lag].astype(memory.features.dtype)
         slot = outcome.context.length - 1
         return OnTargetMemory(features, slot, super().observe(memory.own, outcome))
 
@@ -146,6 +143,14 @@ class OnTarget(Drafter):
         last = context.length - 1 - cache.length
         output, cache = model.extend(tokens, cache, at=last[:, None])
         return output.logits[:, 0], cache.replace(length=context.length)
+
+
+def stood(states: jax.Array, verdict: Verdict) -> jax.Array:
+    """Of states [B, K + 1, D] those of the pending token and then of the tokens that stood."""
+    if verdict.path is None:
+        return states
+    read = jnp.pad(verdict.path + 1, ((0, 0), (1, 0)))
+    return jnp.take_along_axis(states, read[..., None], axis=1, mode="clip")
 
 
 def refuse_feature_drafter(env: Env, name: str) -> None:

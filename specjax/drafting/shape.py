@@ -58,6 +58,10 @@ class Shape:
         first = self.depths.index(depth)
         return range(first, first + self.depths.count(depth))
 
+    def path(self, node: int) -> tuple[int, ...]:
+        """The node and all that it hangs on, the first of them first."""
+        return (*self.path(self.parents[node]), node) if node >= 0 else ()
+
     def fed(self, depth: int) -> tuple[int, ...]:
         """Of them those with children."""
         return tuple(node for node in self.inner if self.depths[node] == depth)

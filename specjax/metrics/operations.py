@@ -15,9 +15,9 @@ import numpy as np
 from specjax.core.calls import Call, parts
 from specjax.core.drafter import Drafter
 from specjax.core.reader import Reader
+from specjax.drafting.parallel_heads import ParallelHeads
 from specjax.metrics.traces import Rounds
 from specjax.models.base import LanguageModel
-from specjax.models.heads import LoadedHeads
 from specjax.models.t5 import T5Config
 from specjax.readers.calm import SOFTMAX, Calm
 from specjax.theory.operations import (
@@ -50,8 +50,10 @@ def shape_of(model: LanguageModel) -> TransformerShape:
 
 
 def part_shape(model: LanguageModel, call: Call) -> TransformerShape:
-    """The shape of what runs of a model in a call: only some layers, perhaps."""
+    """The shape of what runs of a model in a call: only some layers, perhaps, or none."""
     shape = shape_of(model)
+    if call.read_out:
+        return dataclasses.replace(shape, layers=0)
     return dataclasses.replace(shape, layers=(call.exit or shape.layers) - call.resume_from)
 
 
@@ -129,12 +131,13 @@ def drafter_calls(
 
 
 def head_calls(drafter: Drafter, params: Mapping[str, Any], rounds: Rounds) -> Operations:
-    """Operations of the networks of parallel heads, on one state in every round."""
-    loaded = [params[table] for table in drafter.spec.resources]
-    heads = [tree.heads for tree in loaded if isinstance(tree, LoadedHeads)]
-    weights = sum(2 * drafter.spec.width * head.d_model * head.width for head in heads)
-    count = rounds.ran.sum()
-    return Operations(2.0 * weights * count, 1.0 * weights * count)
+    """Operations of the networks of parallel heads in every round."""
+    if not isinstance(drafter, ParallelHeads):
+        return NONE
+    heads = params[drafter.heads].heads
+    weights = [heads.weights(head) for head in range(1, drafter.used + 1)]
+    flops = sum(2 * own * states for own, states in zip(weights, drafter.runs, strict=True))
+    return Operations(np.float64(flops), np.float64(sum(weights))) * rounds.ran.sum()
 
 
 def operations(
@@ -161,8 +164,8 @@ def operations(
         decoding[part] = drafter_calls(models, rounds, prompt, drafter, part)
     reading = dict.fromkeys(decoding, NONE)
     reading |= {name: start(shape_of(model), prompt).total() for name, model in models.items()}
-    if drafter.spec.models:
-        decoding[drafter.spec.models[0]] += head_calls(drafter, params, rounds)
+    if drafter.spec.calls:
+        decoding[drafter.spec.calls[0].part] += head_calls(drafter, params, rounds)
     decoding["total"], reading["total"] = sum_of(decoding), sum_of(reading)
     return {
         name: entry(decoding[name], rounds.tokens)

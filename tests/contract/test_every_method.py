@@ -11,7 +11,7 @@ import pytest
 import two_in_a_row  # noqa: F401 - and a newcomer's rule
 from decodes import run, texts
 from feature_drafters import without_encoder
-from parallel_heads import random_heads
+from parallel_heads import heads_on_target, random_heads
 from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_law
 
 from specjax.core.registry import DRAFTERS, READERS, RULES
@@ -33,15 +33,20 @@ PARAMS = {
     "heads": random_heads(2, WIDTH, seed=3),
     "corpus": EARLIER.table(),
 }
+HEADS_ON_TARGET = {kind: heads_on_target(2, WIDTH, kind) for kind in (False, True)}
 ON_TARGET, PARAMS["on_target"] = without_encoder(V, WIDTH, (1,), (1, 2, 4), 0)
 P_VALUE = 1e-3
-LOSSLESS = [name for name in DRAFTERS if name != "bild"]  # bild has a rule of its own
+OWN_STATES = ("blockwise on target", "medusa on target")  # instead of a trunk's
+EVERY = [*DRAFTERS, *OWN_STATES]
+LOSSLESS = [name for name in EVERY if name != "bild"]  # bild has a rule of its own
 PROMPTS = [[3, 2, 4, 2], [2, 2], [4, 3, 2], [3], [4, 4, 2, 3], [2, 4], [3, 3], [2, 3, 4, 4]]
 
 
 def made(drafter: str, **fields) -> Strategy:
     """The strategy of the drafter's example."""
+    drafter, _, model = drafter.partition(" on ")
     entry = DRAFTERS[drafter]
+    fields |= {"model": model} if model else {}
     own_rule = getattr(entry.cls, "rule_type", None)
     own = RULES[RULES.name_of(own_rule)].example if own_rule else {}
     return strategy(drafter=drafter, **entry.example, **own, **fields)
@@ -52,7 +57,9 @@ def decoded(strategy: Strategy, prompts, limit: int, seed: int = 0):
     models, params = MODELS, PARAMS
     if strategy.drafter.reads_target:
         models = MODELS[0], ("drafter", ON_TARGET)
-        params = PARAMS | {"drafter": PARAMS["on_target"]}
+        sequential = getattr(strategy.drafter, "sequential", False)
+        own = {"drafter": PARAMS["on_target"], "heads": HEADS_ON_TARGET[sequential]}
+        params = PARAMS | own
     return run(models, params, strategy, prompts, limit, seed)
 
 
@@ -106,7 +113,7 @@ def test_greedy_outputs_are_the_targets_own(drafter):
     assert texts(decoded(made(drafter), PROMPTS, 12)) == texts(alone)
 
 
-@pytest.mark.parametrize("drafter", list(DRAFTERS))
+@pytest.mark.parametrize("drafter", EVERY)
 def test_a_row_keeps_its_tokens_whoever_shares_its_batch(drafter):
     sampled = made(drafter, temperature=1.0)
     mine = texts(decoded(sampled, PROMPTS, 12))

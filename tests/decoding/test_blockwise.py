@@ -151,7 +151,7 @@ def generator(drafter: Blockwise, heads) -> Generator:
     [
         (Blockwise(4), random_heads(3, D, 0), "length is 4; 'heads' holds 3 heads"),
         (Blockwise(2), random_heads(3, 8, 0), "of width 8; 'drafter' has 12"),
-        (Blockwise(2, model="target"), random_heads(3, D, 0), "drafter's model is 'target'"),
+        (Blockwise(2, model="target"), random_heads(3, D, 0), "reads states of the pending token"),
         (Neural(2, "target"), random_heads(3, D, 0), "drafter's model is 'target'"),
         (Blockwise(2), {}, "'heads' is a dict; it must be LoadedHeads"),
     ],

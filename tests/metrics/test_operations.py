@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from parallel_heads import random_heads
+from parallel_heads import heads_on_target, random_heads
 
 from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.early_exit import EarlyExit
+from specjax.drafting.hydra_tree import HydraTree
 from specjax.drafting.neural import Neural
 from specjax.drafting.nothing import Nothing
 from specjax.measuring.roofline import copy_bandwidth, roofline, step_bytes
@@ -26,7 +27,7 @@ from specjax.models.t5 import T5, T5Config
 from specjax.readers.calm import SATURATION, SOFTMAX, Calm
 from specjax.readers.resumed import Resumed
 from specjax.readers.whole import Whole
-from specjax.theory.operations import decoder_call
+from specjax.theory.operations import decoder_call, output_layer
 
 MODELS = {
     "t5": T5(
@@ -172,6 +173,25 @@ def test_parallel_heads_cost_one_wide_call_and_their_networks():
     networks = 3 * 2 * heads.heads.d_model * heads.heads.width  # three heads of two matrices
     assert found["drafter"]["flops"] == pytest.approx((calls.flops + 3 * 2 * networks) / 7)
     assert found["drafter"]["memory_operations"] == pytest.approx((calls.memory + 3 * networks) / 7)
+
+
+def test_heads_on_the_target_cost_its_output_layer_and_their_networks():
+    width = PAIR["target"].config.d_model
+    heads, tree = heads_on_target(2, width, sequential=True), HydraTree((2, 1))
+    runs = {"target": np.array([2, 1]), "target read-out": np.array([4, 2])}
+    made = dataclasses.replace(rounds([0, 0]), calls=runs)
+    models = {"target": PAIR["target"]}
+    found = operations(made, PROMPTS, tree, models, {"heads": heads}, "target", tree.reader)
+    # Of two levels: one state and two, through heads that read one token and two.
+    shape = dataclasses.replace(shape_of(PAIR["target"]), layers=0)
+    calls = [output_layer(shape, states) for states in (1, 2)]
+    first, second = (heads.heads.weights(head) for head in (1, 2))
+    flops = sum(call.flops for call in calls) + 2 * (first + 2 * second)
+    memory = sum(call.memory for call in calls) + first + second
+    own = found["target read-out"]
+    assert own["flops"] == pytest.approx(3 * flops / 7)
+    assert own["memory_operations"] == pytest.approx(3 * memory / 7)
+    assert heads.heads.weights(2) == (3 + 1) * width * heads.heads.width
 
 
 def test_decoding_alone_has_one_call_per_token():

@@ -425,9 +425,30 @@ FAULTS = (
     Fault(
         "of a tree the states of other nodes are read",
         "drafting/on_target.py",
-        "verdict.path[:, : self.lag - 1] + 1",
-        "verdict.path[:, : self.lag - 1]",
+        "read = jnp.pad(verdict.path + 1, ",
+        "read = jnp.pad(verdict.path, ",
         "tests/decoding/test_eagle.py -k trusted",
+    ),
+    Fault(
+        "heads on the target go on from the state of the pending token",
+        "drafting/parallel_heads.py",
+        "outcome.verdict), outcome.committed)",
+        "outcome.verdict), outcome.committed + 1)",
+        "tests/decoding/test_heads_on_target.py -k memory",
+    ),
+    Fault(
+        "a node reads the tokens of another path",
+        "drafting/hydra_tree.py",
+        "for node in self.shape.fed(depth)])",
+        "for node in self.shape.fed(depth)[::-1]])",
+        "tests/decoding/test_heads_on_target.py -k path",
+    ),
+    Fault(
+        "heads on the target learn from the state of the pending token",
+        "training/objectives/medusa.py",
+        "state = behind(hidden, head - 1 + shape.behind)",
+        "state = behind(hidden, head - 1)",
+        "tests/training/test_medusa.py -k place",
     ),
     Fault(
         "a step of training sees the target's states of its own tokens",

@@ -156,7 +156,7 @@ def heads_file(config: ConfigDict) -> str:
     """
     if not config.heads:
         raise UserError(
-            "config.heads is empty; blockwise and medusa drafters need a safetensors file of heads"
+            "config.heads is empty; drafters by parallel heads need a safetensors file of heads"
         )
     return config.heads
 

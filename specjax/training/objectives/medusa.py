@@ -1,0 +1,135 @@
+"""Parallel heads on the target's own states: its distributions, each at its own distance.
+
+Cai et al., "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads"
+(2024), section 2.2.1, "Medusa-1": the target stays as it is (docs/methods/medusa.md).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from specjax.core import fields
+from specjax.core.registry import OBJECTIVES
+from specjax.models.base import LanguageModel, Params
+from specjax.models.heads import Heads
+from specjax.sampling import argmax
+from specjax.training import acceptance
+from specjax.training.loss import FROM_TARGET, from_target, one_by_one
+from specjax.training.objective import (
+    TRUNK,
+    Frozen,
+    Objective,
+    TrainingBatch,
+    behind,
+)
+
+ACTIVATION = "silu"
+"""Of the networks, as published."""
+
+
+@OBJECTIVES.register("medusa", example={"heads": 2})
+@dataclasses.dataclass(frozen=True)
+class Medusa(Objective):
+    """Divergence of parallel heads on the target from it, head j with weight decay**(j - 1).
+
+    Token t is drafted by head j from the target's state j + 1 tokens before it, which was there
+    when the token j before it was pending; zeros where no token is so far before.
+    """
+
+    on_target: ClassVar[bool] = True
+    sequential: ClassVar[bool] = False
+    """Whether heads read the text's tokens before theirs, in the place of drafted ones."""
+
+    heads: int = fields.integer(4, help="tokens that are drafted from one state")
+    head_width: int = fields.integer(
+        0, least=0, help="width of each head's network; 0: the model's own"
+    )
+    decay: float = fields.number(0.8, bounds="(0, 1]", help="weight of a head by that before it")
+    divergence: str = fields.choice(
+        FROM_TARGET, "forward_kl", help="cross_entropy: of the target's likeliest token"
+    )
+
+    @property
+    def trains_model(self) -> bool:
+        return False
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        return acceptance.figures(self.heads)
+
+    def heads_on(self, model: LanguageModel) -> Heads:
+        width = model.config.d_model
+        return Heads(
+            self.heads, width, self.head_width or width, ACTIVATION,
+            behind=1, sequential=self.sequential, normed=True,
+        )  # fmt: skip
+
+    def sums(
+        self,
+        model: LanguageModel,
+        params: Params,
+        frozen: Frozen,
+        batch: TrainingBatch,
+        key: jax.Array | None,
+    ) -> tuple[jax.Array, jax.Array]:
+        target, hidden, p, _ = self._target(model, frozen, batch)
+        states, masks = self._drafts(model, target, params, batch, hidden)
+        decayed = self.decay ** jnp.arange(self.heads, dtype=jnp.float32)
+
+        def loss(state: jax.Array, weights: jax.Array) -> jax.Array:
+            far = from_target(self.divergence, p, model.read_out(target, state))
+            return jnp.sum(jnp.where(weights > 0, weights * far, 0.0))
+
+        # The logits of all heads at once would be [B, T, k, V].
+        total = one_by_one(loss, states, decayed[:, None, None] * masks)
+        return total / jnp.sum(decayed), jnp.sum(batch["mask"])
+
+    def measured(
+        self, model: LanguageModel, params: Params, frozen: Frozen, batch: TrainingBatch
+    ) -> dict[str, tuple[jax.Array, jax.Array]]:
+        target, hidden, p, best = self._target(model, frozen, batch)
+        states, masks = self._drafts(model, target, params, batch, hidden)
+
+        def stands(state: jax.Array) -> tuple[jax.Array, jax.Array]:
+            logits = model.read_out(target, state)
+            return argmax(logits) == best, acceptance.overlap(p, logits)
+
+        return acceptance.measured(zip(*jax.lax.map(stands, states), masks, strict=True))
+
+    def _target(
+        self, model: LanguageModel, frozen: Frozen, batch: TrainingBatch
+    ) -> tuple[Params, jax.Array, jax.Array, jax.Array]:
+        """Its parameters, states [B, T, D], probabilities [B, T, V] and likeliest ids [B, T]."""
+        target = jax.lax.stop_gradient(frozen[TRUNK].params)
+        hidden = model.states(target, batch)
+        logits = model.read_out(target, hidden)
+        return target, hidden, jax.nn.softmax(logits, axis=-1), argmax(logits)
+
+    def _drafts(
+        self,
+        model: LanguageModel,
+        target: Params,
+        params: Params,
+        batch: TrainingBatch,
+        hidden: jax.Array,
+    ) -> tuple[jax.Array, jax.Array]:
+        """The states [k, B, T, D] of all heads where the target's laws of the same tokens stand.
+
+        And which positions [k, B, T] count: those whose draft began inside of the output.
+        """
+        shape, mask, drafts = self.heads_on(model), batch["mask"], []
+        embedded = model.embed(target, batch["inputs"]) if self.sequential else None
+        for head in range(1, self.heads + 1):
+            tokens = None
+            if embedded is not None:
+                # The pending token first, `head - 1` places before the last that the head reads.
+                places = range(head - 1, -1, -1)
+                tokens = jnp.stack([behind(embedded, place) for place in places], axis=-2)
+            state = behind(hidden, head - 1 + shape.behind)
+            state = shape.state(params, state, head, tokens)
+            drafts.append((state, mask & behind(mask, head - 1)))
+        return tuple(map(jnp.stack, zip(*drafts, strict=True)))

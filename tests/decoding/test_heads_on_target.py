@@ -1,0 +1,279 @@
+"""Heads on the target's own states: the state they hold, and drafts as they were trained."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decodes import decoder, first_state, inputs, one_round, propose, run, texts
+from parallel_heads import heads_on_target, random_heads
+
+from specjax.core.drafter import CALLS
+from specjax.core.env import Env
+from specjax.decoding.strategy import Strategy, strategy
+from specjax.drafting.blockwise import Blockwise
+from specjax.drafting.hydra import Hydra
+from specjax.drafting.hydra_tree import HydraTree
+from specjax.drafting.medusa import Medusa
+from specjax.models.causal import Causal, CausalConfig
+from specjax.models.rope import Rope
+from specjax.models.t5 import T5, T5Config
+from specjax.readers.whole import Whole
+from specjax.selection.arms import Arm
+from specjax.selection.choosing import ByChance
+from specjax.selection.selected import Selected
+from specjax.training.objective import behind
+from specjax.training.objectives.hydra import Hydra as HydraObjective
+from specjax.training.objectives.medusa import Medusa as MedusaObjective
+
+V, D, LIMIT, LENGTH = 12, 16, 14, 3
+T5_SHAPE = T5Config(
+    vocab_size=V, d_model=D, d_kv=4, d_ff=24, num_heads=2, num_layers=1, num_decoder_layers=2,
+    max_distance=12, eos=(1,), tied=True, scale_outputs=True,
+)  # fmt: skip
+LLAMA_SHAPE = CausalConfig(
+    "llama", V, d_model=D, d_ff=16, num_layers=2, num_heads=2, num_kv_heads=1, d_head=8,
+    max_positions=64, rope=Rope(8), eos=(1,),
+)  # fmt: skip
+TARGETS = {"t5": T5(T5_SHAPE), "llama": Causal(LLAMA_SHAPE)}
+PROMPTS = [[3, 4, 5, 1], [6], [7, 8, 9, 2, 3, 4, 1], [2, 2, 2, 1]]
+HEADS = {kind: heads_on_target(LENGTH, D, kind, scale=0.2) for kind in (False, True)}
+DRAFTERS = {
+    "blockwise": Blockwise(LENGTH, model="target"),
+    "medusa": Medusa((2, 2, 1), model="target"),
+    "hydra": Hydra(LENGTH),
+    "hydra_tree": HydraTree((2, 2, 1), nodes=6),
+}
+BOTH = ["t5", pytest.param("llama", marks=pytest.mark.slow)]
+PAIRS = [(kind, name) for kind in TARGETS for name in DRAFTERS]
+
+
+def some_slow(*quick: tuple[str, str]):
+    """Every target with every drafter; all but the quick ones compile more than they add."""
+    marked = [pytest.param(*p, marks=() if p in quick else pytest.mark.slow) for p in PAIRS]
+    return pytest.mark.parametrize(("kind", "name"), marked)
+
+
+@functools.cache
+def weights(kind: str):
+    return jax.tree.map(lambda x: x * 1.3, TARGETS[kind].init(jax.random.key(3)))
+
+
+def setting(kind: str, drafter):
+    """The target, and what a decode with the drafter reads."""
+    loaded = HEADS[getattr(drafter, "sequential", False)]
+    return (("target", TARGETS[kind]),), {"target": weights(kind), "heads": loaded}
+
+
+@functools.cache
+def states(kind: str, drafter):
+    """The decoder, its parameters and the state before every round and after the last."""
+    models, params = setting(kind, drafter)
+    made = decoder(models, Strategy(drafter), LIMIT)
+    state = first_state(made, params, *inputs(PROMPTS, LIMIT), Strategy(drafter).options())
+    seen = [state]
+    while bool(state.context.active.any()):
+        state = one_round(made, params, state)
+        seen.append(state)
+    return made, params, seen
+
+
+def batch_of(kind: str, context) -> dict[str, jax.Array]:
+    """The text as training has it."""
+    batch = {"inputs": context.tokens, "length": context.length}
+    if kind == "t5":
+        batch |= {"prompt": context.encoder_tokens, "prompt_length": context.encoder_length}
+    return batch | {"mask": jnp.ones_like(context.tokens, bool)}
+
+
+@functools.partial(jax.jit, static_argnames="kind")
+def uncached(kind: str, batch) -> jax.Array:
+    return TARGETS[kind].states(weights(kind), batch)
+
+
+def wrong_rows(kind: str, state) -> int:
+    """Active rows whose memory is not the target's last state before the pending token."""
+    hidden = behind(uncached(kind, batch_of(kind, state.context)), 1)
+    rows = np.arange(len(PROMPTS))
+    expected = np.asarray(hidden)[rows, np.asarray(state.context.length) - 1]
+    off = np.abs(np.asarray(state.memory) - expected).max(axis=-1) > 1e-4
+    return int(np.sum(off & np.asarray(state.context.active)))
+
+
+@some_slow(("t5", "blockwise"), ("t5", "hydra_tree"), ("llama", "hydra"))
+def test_the_memory_is_the_targets_state_before_the_pending_token(kind, name):
+    _, _, seen = states(kind, DRAFTERS[name])
+    assert len(seen) > 3
+    assert [wrong_rows(kind, state) for state in seen] == [0] * len(seen)
+    first = np.asarray(seen[0].memory)
+    # An encoder-decoder target has read nothing; of a prompt of one token nothing is before it.
+    assert not np.any(first) if kind == "t5" else np.all(np.any(first, axis=-1) == [1, 0, 1, 1])
+
+
+@dataclasses.dataclass(frozen=True)
+class Forgetful(Hydra):
+    """Wrong on purpose: goes on from the state of the round before the last."""
+
+    def observe(self, memory, outcome):
+        return memory
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_the_audit_sees_a_stale_state(kind):
+    _, _, seen = states(kind, Forgetful(LENGTH))
+    assert any(wrong_rows(kind, state) for state in seen)
+
+
+@functools.partial(jax.jit, static_argnames=("kind", "sequential"))
+def trained(kind: str, sequential: bool, batch) -> list[jax.Array]:
+    """Logits [B, T, V] of every head on a text, where the objective compares them."""
+    objective = (HydraObjective if sequential else MedusaObjective)(LENGTH, D + 2)
+    model, params = TARGETS[kind], weights(kind)
+    heads = HEADS[sequential]
+    assert objective.heads_on(model) == heads.heads
+    hidden = model.states(params, batch)
+    drafted, _ = objective._drafts(model, params, heads.params, batch, hidden)
+    return [model.read_out(params, state) for state in drafted]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("t5", "blockwise"),
+        ("llama", "hydra"),
+        pytest.param("t5", "hydra", marks=pytest.mark.slow),
+        pytest.param("llama", "blockwise", marks=pytest.mark.slow),
+    ],
+)
+def test_a_draft_is_what_was_trained_at_its_place(kind, name):
+    """Token j is of head j, where training put it: behind the draft's first j - 1 tokens."""
+    made, params, seen = states(kind, DRAFTERS[name])
+    checked = 0
+    for state in seen[:-1]:
+        draft, *_ = propose(made, made.env(params), state)
+        context, rows = state.context, np.flatnonzero(np.asarray(state.context.active))
+        text = np.asarray(context.tokens).copy()
+        for row in rows:
+            room = text[row, int(context.length[row]) :][:LENGTH]
+            room[:] = np.asarray(draft.tokens)[row, : len(room)]
+        batch = batch_of(kind, context.replace(tokens=jnp.asarray(text)))
+        logits = trained(kind, name == "hydra", batch)
+        for row in rows:
+            for place in range(int(draft.length[row])):
+                at = np.asarray(logits[place])[row, int(context.length[row]) - 1 + place]
+                two = np.sort(at)[-2:]
+                if two[1] - two[0] > 1e-3:  # no tie that rounding decides
+                    assert at.argmax() == draft.tokens[row, place]
+                    checked += 1
+    assert checked > 20
+
+
+@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
+def test_a_node_reads_the_tokens_of_its_path(temperature):
+    """Every node hangs on a path; the law it was drawn from is that of a chain along the path."""
+    drafter = HydraTree((2, 2, 1))
+    models, params = setting("t5", drafter)
+    chosen = Strategy(drafter, temperature=temperature)
+    made = decoder(models, chosen, LIMIT)
+    state = first_state(made, params, *inputs(PROMPTS, LIMIT), chosen.options())
+    state = one_round(made, params, state)
+    draft, *_ = propose(made, made.env(params), state)
+    tokens = np.asarray(draft.tokens)
+    pending = np.asarray(state.context.tokens)[range(4), np.asarray(state.context.length) - 1]
+    env, shape = made.env(params), drafter.shape
+    for node in range(shape.size):
+        path = shape.path(shape.parents[node])
+        text = np.concatenate([pending[:, None], tokens[:, list(path)]], axis=1)
+        logits = np.asarray(made.drafter.law(env, state.memory, jnp.asarray(text)))
+        if temperature:
+            law = np.asarray(draft.distribution.probs)[:, shape.laws[node]]
+            np.testing.assert_allclose(law, jax.nn.softmax(logits), atol=1e-5)
+        else:
+            best = np.argsort(-logits, axis=-1)[:, shape.ranks[node]]
+            np.testing.assert_array_equal(tokens[:, node], best)
+
+
+@some_slow(("t5", "hydra_tree"))
+def test_the_targets_own_text_is_written(kind, name):
+    models, params = setting(kind, DRAFTERS[name])
+    alone = texts(run(models, params, Strategy(), PROMPTS, LIMIT))
+    assert texts(run(models, params, Strategy(DRAFTERS[name]), PROMPTS, LIMIT)) == alone
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("drafter", ["hydra", "blockwise"])
+def test_a_narrower_call_gives_the_same_text_and_states(drafter):
+    fields = {"length": LENGTH} | ({"model": "target"} if drafter == "blockwise" else {})
+    whole, fitted = (strategy(drafter=drafter, **fields, reader=r) for r in ("whole", "fitted"))
+    models, params = setting("t5", whole.drafter)
+    one, other = (run(models, params, chosen, PROMPTS, LIMIT) for chosen in (whole, fitted))
+    assert texts(one) == texts(other)
+    np.testing.assert_array_equal(one.trace.accepted, other.trace.accepted)
+
+
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("medusa", "hydra")]
+
+
+@pytest.mark.parametrize("name", ["blockwise", "hydra_tree", *SLOW])
+def test_no_model_is_called_but_the_read_out_is_counted(name):
+    drafter = DRAFTERS[name]
+    spec = drafter.spec
+    assert spec.models == () and {call.part for call in spec.calls} == {"target read-out"}
+    assert sum(call.tokens for call in spec.calls) == sum(drafter.runs)
+    _, _, seen = states("t5", drafter)
+    trace = seen[-1].trace
+    runs = np.asarray(trace.column(CALLS + "target read-out"))
+    rounds = np.asarray(trace.column(CALLS + "target"))
+    most = len(spec.calls)
+    assert np.all(runs <= most * rounds) and np.all((runs > 0) == (rounds > 0))
+    assert runs.max() == most
+
+
+REFUSED = {
+    "as wide": (Hydra(2), heads_on_target(2, 8, True), "a model of width 8; 'target' has 16"),
+    "as many": (Hydra(4), HEADS[True], "length is 4; 'heads' holds 3 heads"),
+    "levels": (HydraTree((1,) * 4), HEADS[True], "of 4 levels; 'heads' holds 3 heads"),
+    "children": (HydraTree((20,)), HEADS[True], "gives a node 20 children"),
+    "of a trunk": (
+        DRAFTERS["blockwise"], random_heads(3, D, 0),
+        "states of the pending token; model is 'target', it must be a model that is called",
+    ),
+    "of the target": (
+        Blockwise(2), HEADS[False],
+        "states before the pending token; model is 'drafter', it must be the target",
+    ),
+    "independent": (Hydra(2), HEADS[False], "does not read .* must be blockwise or medusa"),
+    "sequential": (DRAFTERS["medusa"], HEADS[True], "reads the .* must be hydra or hydra_tree"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", list(REFUSED))
+def test_heads_that_were_made_for_other_states_are_refused(case):
+    drafter, heads, words = REFUSED[case]
+    model = TARGETS["t5"]
+    env = Env(
+        {"target": {}, "drafter": {}, "heads": heads}, (("target", model), ("drafter", model))
+    )
+    with pytest.raises(ValueError, match=words):
+        drafter.check(env)
+
+
+@pytest.mark.parametrize("name", ["blockwise", "hydra"])
+def test_an_arm_must_not_read_the_target(name):
+    with pytest.raises(ValueError, match="arm 'heads' reads the target's states"):
+        Selected((Arm("heads", DRAFTERS[name], Whole()),), ByChance())
+
+
+def test_of_states_and_embeddings_only_the_direction_counts():
+    """As to a final norm, which drops the length too."""
+    loaded = HEADS[True]
+    state, token = jax.random.normal(jax.random.key(0), (2, 3, D))
+    one, other = (
+        loaded.heads.state(loaded.params, scale * state, 1, scale * token[:, None])
+        for scale in (1.0, 50.0)
+    )
+    np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
