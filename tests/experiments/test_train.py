@@ -16,6 +16,7 @@ from specjax.api import Generator, load
 from specjax.checkpoints import heads as heads_file
 from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.drafting.blockwise import Blockwise
+from specjax.drafting.hydra import Hydra
 from specjax.errors import UserError
 from specjax.experiments.train import job as train
 from specjax.experiments.train.planning import show_plan
@@ -25,8 +26,8 @@ from specjax.metrics.acceptance import analytic_acceptance
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(file.stem for file in (ROOT / "configs" / "training").glob("*.py"))
 WHOLE = ("align", "distill", "early_exit", "finetune", "scratch")
-QUICK = (*WHOLE, "blockwise", "eagle", "middle")
-SHAPES = ("scratch", "eagle")
+QUICK = (*WHOLE, "blockwise", "eagle", "medusa", "middle")
+SHAPES = ("scratch", "eagle", "medusa")
 """Start from no checkpoint."""
 
 HERE = {"kind": "text", "split": ""}
@@ -203,6 +204,44 @@ def test_a_feature_drafter_is_trained_and_drafts(pair, tmp_path, capfd):
     alone = Generator(target, max_new_tokens=8, bucket=128)
     prompts = (pair / "source.txt").read_text("utf-8").splitlines()[:2]
     assert generator(prompts).tokens == alone(prompts).tokens
+
+
+@pytest.mark.parametrize("kind", some_slow(("medusa", "hydra"), "hydra"))
+def test_heads_on_the_target_are_trained_and_draft(pair, tmp_path, kind):
+    config = small(
+        "medusa", pair, objective__name=kind, objective__heads=2, optimizer__learning_rate=1e-2,
+        optimizer__steps=8, evaluation__every=8,
+    )  # fmt: skip
+    results = train.run(config, tmp_path / "run")
+    before, after = results["evaluations"]
+    assert after["loss"] < before["loss"]
+    rates = {f"acceptance_{t}_at_{head}" for t in (0, 1) for head in (1, 2)}
+    assert set(after) == {"step", "loss", "tokens_0"} | rates
+    assert not (tmp_path / "run" / "model").exists()
+    target = load(pair / "target")
+    heads = heads_file.load(tmp_path / "run" / "heads.safetensors")
+    assert (heads.heads.behind, heads.heads.sequential) == (1, kind == "hydra")
+    drafter = Hydra(2) if kind == "hydra" else Blockwise(2, model="target")
+    generator = Generator(
+        target, strategy=Strategy(drafter), tables={"heads": heads}, max_new_tokens=8, bucket=128
+    )
+    alone = Generator(target, max_new_tokens=8, bucket=128)
+    prompts = (pair / "source.txt").read_text("utf-8").splitlines()[:2]
+    assert generator(prompts).tokens == alone(prompts).tokens
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"target": ""}, "config.target is empty; config.sequences.target needs"),
+        ({"model__checkpoint": "other"}, "checkpoint is 'other'; it must not be set with"),
+        ({"dropout": 0.1}, "dropout is 0.1; it must not be set with objective 'medusa'"),
+        ({"objective__trunk": "trained"}, "trunk is 'trained'; objective 'medusa' does not read"),
+    ],
+)
+def test_what_heads_on_the_target_are_not_trained_with_is_refused(pair, changes, words):
+    with pytest.raises(UserError, match=words):
+        train.check_train_fields(small("medusa", pair, **changes))
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ def check_train_fields(config: ConfigDict) -> None:
     check_rows_per_device(
         config, "batch_size", "evaluation.batch_size", "target_outputs.batch_size"
     )
-    check_start(config.model)
+    check_start(config)
     wandb_log.check_installed("config.log.wandb_project", config.log.wandb_project)
     if config.batch_size % config.accumulate:
         raise UserError(
@@ -171,7 +171,7 @@ def check_train_fields(config: ConfigDict) -> None:
         )
     for field, needed in (
         ("sequences.target", config.sequences.target > 0),
-        ("objective.name", objective.needs_teacher),
+        ("objective.name", objective.needs_teacher or objective.on_target),
     ):
         if needed and not config.target:
             raise UserError(f"config.target is empty; config.{field} needs a directory or hub id")

@@ -15,6 +15,7 @@ from specjax.checkpoints import huggingface
 from specjax.checkpoints.tokenizer import load_tokenizer
 from specjax.core.registry import FAMILIES
 from specjax.errors import UserError
+from specjax.experiments.train.objective import objective_of
 from specjax.models.base import LanguageModel
 from specjax.parallel.sharding import parameter_shardings
 from specjax.training.surgery import take
@@ -23,11 +24,15 @@ from specjax.training.surgery import take
 def load_start(config: ConfigDict, target: LoadedModel | None, mesh: Mesh | None) -> LoadedModel:
     """The model before the first step, with float32 parameters and its tokenizer.
 
+    Of heads on the target the target itself, as it is.
+
     Raises:
       UserError: when the config names none or both of a checkpoint and a shape, or no tokenizer.
     """
     settings = config.model
-    check_start(settings)
+    check_start(config)
+    if objective_of(config).on_target:
+        return dataclasses.replace(target, name=config.name)
     if settings.checkpoint:
         ignored = {"ignore_generation_config": config.ignore_generation_config}
         sharded = config.fully_sharded
@@ -44,8 +49,18 @@ def load_start(config: ConfigDict, target: LoadedModel | None, mesh: Mesh | None
     return dataclasses.replace(start, model=model, tokenizer=tokenizer, name=config.name)
 
 
-def check_start(settings: ConfigDict) -> None:
-    """Refuses a model that is named twice or not at all."""
+def check_start(config: ConfigDict) -> None:
+    """Refuses a model that is named twice or not at all, and any beside the target under heads."""
+    settings, objective = config.model, objective_of(config)
+    if objective.on_target:
+        given = {f"model.{field}": value for field, value in settings.items()}
+        for field, value in {**given, "dropout": config.dropout, "remat": config.remat}.items():
+            if value:
+                raise UserError(
+                    f"config.{field} is {value!r}; it must not be set with objective"
+                    f" {config.objective.name!r}, which trains heads on config.target as it is"
+                )
+        return
     if bool(settings.checkpoint) == bool(settings.shape):
         raise UserError(
             f"config.model.checkpoint is {settings.checkpoint!r} and config.model.shape has"

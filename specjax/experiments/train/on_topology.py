@@ -80,9 +80,9 @@ def lowered_step(config: ConfigDict, setup_of: SetupOf, mesh: Mesh) -> jax.stage
     objective = objective_of(config)
     target = target_of(config)
     model, sharded = trained_form(config, planned_model(config, target)), config.fully_sharded
-    start = placed(model, jax.numpy.float32, mesh, sharded)
-    setup = setup_of(config, start, objective)
     teacher = placed(target, DTYPES[config.dtype], mesh, sharded) if target else None
+    start = teacher if objective.on_target else placed(model, jax.numpy.float32, mesh, sharded)
+    setup = setup_of(config, start, objective)
     frozen = frozen_of(objective, start, teacher)
     state = abstract_state(setup, trained(objective, start, mesh, sharded), mesh)
     return train_step.lower(setup, state, frozen, widest_batch(config, start.model, mesh))

@@ -113,6 +113,7 @@ def sizes(config: ConfigDict, model: LanguageModel, target: LanguageModel | None
     """Bytes on each device."""
     objective = objective_of(config)
     params = on_device(config, model, abstract_params(model, jnp.float32))
+    params *= not objective.on_target  # which is counted as such
     heads = on_device(config, model, heads_tree(objective, model), of_heads=True)
     trained = heads + params * objective.trains_model
     teacher = abstract_params(target, DTYPES[config.dtype]) if target else None
@@ -133,6 +134,8 @@ def planned_model(
       UserError: when nothing says how many ids it has.
     """
     settings = config.model
+    if objective_of(config).on_target:
+        return target
     if settings.checkpoint:
         ignored = {"ignore_generation_config": config.ignore_generation_config}
         whole = describe(settings.checkpoint, jnp.float32, **ignored)
