@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 from types import SimpleNamespace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from exits import MODELS, PARAMS
 
 from specjax.core.calls import Call
 from specjax.decoding.strategy import Strategy
@@ -14,6 +16,7 @@ from specjax.decoding.summary import Statistics
 from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.copying import PromptLookup
 from specjax.drafting.early_exit import EarlyExit
+from specjax.drafting.hydra import Hydra
 from specjax.drafting.matrix import Cascade
 from specjax.drafting.neural import Neural
 from specjax.drafting.neural_tree import NeuralTree
@@ -27,6 +30,7 @@ from specjax.measuring.cost import (
     needed,
     standardized_walltime_improvement,
 )
+from specjax.measuring.stopwatch import _call
 from specjax.measuring.walltime import predicted
 from specjax.readers.whole import Whole
 from specjax.theory.speculative import walltime_improvement
@@ -145,6 +149,29 @@ def test_an_early_exit_is_priced_by_its_calls_and_the_target_by_the_rest():
         dataclasses.replace(STATS, calls=calls), Strategy(exits), "target"
     )
     assert found == pytest.approx(3 / ((4 * 0.6 + 0.9 * 0.3 + 2.4) / 2.0))
+
+
+def test_heads_on_the_target_are_priced_by_its_read_out():
+    part = "target read-out"
+    costs = Costs({"target": {1: 2.0, 4: 3.0}, part: {1: 0.1, 3: 0.2}})
+    for drafter, runs, drafting in ((Hydra(3), 3, 0.3), (Blockwise(3, model="target"), 1, 0.2)):
+        made = dataclasses.replace(STATS, calls={"target": 10, part: 10 * runs}, widths={3: 10})
+        found = costs.predicted_speedup(made, Strategy(drafter), "target")
+        assert found == pytest.approx(3 / ((drafting + 3.0) / 2.0))
+    calls = needed([Strategy(Hydra(2))], "target", {0, 2})
+    read_out = Call("target", 1, 1, read_out=True)
+    assert [(call.part, call.tokens) for call in calls] == [("target", 1), ("target", 3), (part, 1)]
+    assert calls[Call("target", 3, 3)] == (read_out, read_out)
+
+
+@pytest.mark.parametrize("kind", ["t5", "llama"])
+def test_a_read_out_is_timed_on_states_alone(kind):
+    model, params = MODELS[kind], PARAMS[kind]
+    cache, _ = model.start(params, jnp.array([[3, 4, 1]]), jnp.array([3]), 16)
+    found, after = _call(model, params, cache, Call(kind, 2, 2, read_out=True), jnp.array([[5]]))
+    states = jnp.full((1, 2, model.config.d_model), 5.0)
+    np.testing.assert_array_equal(found, model.read_out(params, states))
+    assert after is cache
 
 
 class Scripted:
