@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from specjax.models.base import OwnPrompt
 from specjax.sampling import Sampling
 
 
@@ -16,6 +17,7 @@ class Options:
     sampling: Sampling
     numbers: dict[str, jax.Array]  # thresholds by name: "lenience", "confidence", ...
     rows: dict[str, jax.Array] = struct.field(default_factory=dict)  # [B] by name (`Spec.rows`)
+    prompts: dict[str, OwnPrompt] = struct.field(default_factory=dict)  # by model, where its own
 
 
 @struct.dataclass

@@ -62,12 +62,14 @@ def begin(
     read = prompt, prompt_length, context.tokens.shape[1]
     spec = decoder.drafter.spec
     ahead = decoder.ahead
-    cache, prompt_reading = env.target.start(*read, features=spec.features, ahead=ahead)
+    own = {name: {"own": prompt} for name, prompt in options.prompts.items()}
+    wanted = {"features": spec.features, "ahead": ahead, **own.get(decoder.target, {})}
+    cache, prompt_reading = env.target.start(*read, **wanted)
     caches = {decoder.target: cache}
     memory = decoder.drafter.begin(env, context, prompt_reading, keys)
     wanted = decoder.drafter.wanted(memory, context)
     for name in decoder.used[1:]:
-        start = functools.partial(_start, env, name, read, ahead)
+        start = functools.partial(_start, env, name, read, {"ahead": ahead, **own.get(name, {})})
         if name in wanted:
             step = functools.partial(lambda start, _: start(), start)
             caches[name] = masked_step(wanted[name], step, zeros_like_result(start))
@@ -88,8 +90,8 @@ def begin(
     return state.replace(trace=decoder.layout.rows(trace) if decoder.layout else trace)
 
 
-def _start(env: Env, name: str, read: tuple, ahead: int) -> Any:
-    return env[name].start(*read, ahead=ahead)[0]
+def _start(env: Env, name: str, read: tuple, wanted: dict[str, Any]) -> Any:
+    return env[name].start(*read, **wanted)[0]
 
 
 def columns(decoder: Decoder) -> tuple[str, ...]:

@@ -20,6 +20,9 @@ from flax import struct
 
 Params = Any
 
+OwnPrompt = tuple[jax.Array, jax.Array]
+"""Prompts in the ids of a model with another vocabulary: [B, P'], and their length [B]."""
+
 
 @struct.dataclass
 class Cache:
@@ -137,6 +140,9 @@ class LanguageModel(Protocol):
         `ahead` is how many slots beyond the first that any later call feeds may have been written
         when it does; None: any number. A layer with a sliding window may then keep window + ahead
         slots instead of all.
+
+        A model of another vocabulary (`models.other_vocabulary`) also takes `own`, the prompts in
+        its own ids.
         """
 
     def extend(

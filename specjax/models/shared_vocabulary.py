@@ -61,11 +61,8 @@ class SharedVocabulary:
         prompt: jax.Array,
         prompt_length: jax.Array,
         capacity: int,
-        *,
-        features: tuple[int, ...] = (),
-        ahead: int | None = None,
+        **wanted: Any,
     ) -> tuple[Cache, PromptReading]:
-        wanted = {"features": features, "ahead": ahead}
         return self.model.start(params, prompt, prompt_length, capacity, **wanted)
 
     def keep(self, cache: Cache, path: jax.Array, count: jax.Array) -> Cache:

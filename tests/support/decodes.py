@@ -31,12 +31,23 @@ def decoder(models, strategy: Strategy, max_new_tokens: int) -> Decoder:
     return strategy.decoder(models, max_new_tokens)
 
 
-def run(models, params, strategy: Strategy, prompts, limit: int, seed: int = 0) -> Generation:
-    """A whole decode of `prompts` with `limit` new tokens per row."""
+def run(
+    models, params, strategy: Strategy, prompts, limit: int, seed: int = 0, own=None
+) -> Generation:
+    """A whole decode of `prompts` with `limit` new tokens per row.
+
+    `own` are the prompts of models with another vocabulary, by name.
+    """
     models, params = traced(models, params)
     made = decoder(models, strategy, limit)
     kept = {name: params[name] for name in made.inputs}
-    return generate(made, kept, *inputs(prompts, limit, seed), strategy.options())
+    return generate(made, kept, *inputs(prompts, limit, seed), with_own(strategy, own))
+
+
+def with_own(strategy: Strategy, own):
+    """The strategy's options with prompts of some models in their own ids, by name."""
+    spelled = {name: inputs(rows, 0)[:2] for name, rows in (own or {}).items()}
+    return strategy.options().replace(prompts=spelled)
 
 
 def texts(generation: Generation) -> list[list[int]]:
@@ -67,4 +78,5 @@ __all__ = [
     "run",
     "texts",
     "verify",
+    "with_own",
 ]

@@ -1,0 +1,139 @@
+"""A model heard and fed in the ids of another vocabulary.
+
+Token-level intersection (TLI; Timor et al. 2025, arXiv 2502.05202): the model's laws are restricted
+to the tokens that both vocabularies have, and renormalised.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from specjax.models.base import Cache, LanguageModel, Output, OwnPrompt, Params, PromptReading
+from specjax.models.layers import MASKED
+
+
+@dataclasses.dataclass(frozen=True)
+class OtherVocabulary:
+    """`model`, to whom `target`'s ids are spoken and who answers in them.
+
+    Its parameters are those of the `model`, and two tables by the target's ids: `places` [V], the
+    model's id of the same text, or one beyond its vocabulary where it has none, and `fed` [V], the
+    one id that it is fed instead of a token. So a slot of its cache is a token of the text, as in
+    every cache; decoder-only it is further on by as many slots (`offset` [B]) as its own spelling
+    of the prompt is longer.
+    """
+
+    model: LanguageModel
+    target: LanguageModel
+
+    @property
+    def config(self) -> Any:
+        return self.model.config
+
+    @property
+    def vocab_size(self) -> int:
+        return self.target.vocab_size
+
+    @property
+    def start_token(self) -> int | None:
+        return None if self.model.start_token is None else self.target.start_token
+
+    @property
+    def depth(self) -> int:
+        return self.model.depth
+
+    @property
+    def max_positions(self) -> int | None:
+        return self.model.max_positions
+
+    @property
+    def eos(self) -> tuple[int, ...]:
+        return self.target.eos
+
+    @property
+    def pad(self) -> int:
+        return self.target.pad
+
+    def init(self, key: jax.Array) -> Params:
+        """Fresh parameters and tables of nothing shared, for their shapes."""
+        empty = jnp.zeros(self.vocab_size, jnp.int32)
+        unknown = empty + self.model.vocab_size
+        return {"model": self.model.init(key), "places": unknown, "fed": empty}
+
+    def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
+        return _heard(params, self.model.read_out(params["model"], hidden))
+
+    def start(
+        self,
+        params: Params,
+        prompt: jax.Array,
+        prompt_length: jax.Array,
+        capacity: int,
+        *,
+        features: tuple[int, ...] = (),
+        ahead: int | None = None,
+        own: OwnPrompt | None = None,
+    ) -> tuple[Cache, PromptReading]:
+        """Reads `own` in place of the prompt, or without it the prompt token by token."""
+        spelled, length = own or (_fed(params, prompt), prompt_length)
+        wanted = {"features": features, "ahead": ahead}
+        offset = jnp.zeros_like(prompt_length)
+        more = {}
+        if self.start_token is None:
+            offset, more = length - prompt_length, {"prompt": spelled, "prompt_length": length}
+            capacity += spelled.shape[1] - prompt.shape[1]
+        cache, reading = self.model.start(params["model"], spelled, length, capacity, **wanted)
+        data = {"model": cache.data, "offset": offset, **more}
+        return Cache(data, cache.length - offset), reading
+
+    def extend(
+        self,
+        params: Params,
+        tokens: jax.Array,
+        cache: Cache,
+        *,
+        position: jax.Array | None = None,
+        **how: Any,
+    ) -> tuple[Output, Cache]:
+        own, fed = _own(cache), _fed(params, tokens)
+        if self.start_token is None:
+            # A drafter's first call feeds again what ends the prompt: in the model's own spelling.
+            slot = own.length[:, None] + jnp.arange(tokens.shape[1])
+            spelled = jnp.take_along_axis(cache.data["prompt"], slot, axis=1, mode="clip")
+            fed = jnp.where(slot < cache.data["prompt_length"][:, None], spelled, fed)
+        if position is not None:
+            position = position + cache.data["offset"][:, None]
+        output, own = self.model.extend(params["model"], fed, own, position=position, **how)
+        return output.replace(logits=_heard(params, output.logits)), _with(cache, own)
+
+    def keep(self, cache: Cache, path: jax.Array, count: jax.Array) -> Cache:
+        return _with(cache, self.model.keep(_own(cache), path, count))
+
+    def propagate(
+        self, params: Params, hidden: jax.Array, cache: Cache, layers: tuple[int, int]
+    ) -> Cache:
+        own = self.model.propagate(params["model"], hidden, _own(cache), layers)
+        return _with(cache, own)
+
+
+def _heard(params: Params, logits: jax.Array) -> jax.Array:
+    """The model's logits [..., V'] by the target's ids [..., V]; what it lacks is impossible."""
+    return jnp.take(logits, params["places"], axis=-1, mode="fill", fill_value=MASKED)
+
+
+def _fed(params: Params, tokens: jax.Array) -> jax.Array:
+    return jnp.take(params["fed"], tokens, mode="clip")
+
+
+def _own(cache: Cache) -> Cache:
+    """The model's own cache, whose pointer counts the prompt in its own spelling."""
+    return Cache(cache.data["model"], cache.length + cache.data["offset"])
+
+
+def _with(cache: Cache, own: Cache) -> Cache:
+    data = {**cache.data, "model": own.data}
+    return Cache(data, own.length - cache.data["offset"])
