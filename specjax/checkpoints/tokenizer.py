@@ -146,13 +146,13 @@ def check_same_vocabulary(name: str, drafter: Any, target: Any) -> None:
     if drafter.tokenizer is None or target.tokenizer is None:
         _check_widths(name, drafter, target)
         return
+    differing = differing_pieces(drafter.tokenizer, target.tokenizer)
     ours, theirs = drafter.tokenizer.get_vocab(), target.tokenizer.get_vocab()
-    differing = sorted((theirs[p], p) for p in theirs if ours.get(p) != theirs[p])
     if differing:
         shown = "; ".join(
-            f"{piece!r} is id {token} for the target and {ours.get(piece, 'absent')} for the"
-            " drafter"
-            for token, piece in differing[:SHOWN]
+            f"{piece!r} is id {theirs[piece]} for the target and {ours.get(piece, 'absent')} for"
+            " the drafter"
+            for piece in differing[:SHOWN]
         )
         raise UserError(
             f"drafter {name!r} has another tokenizer than the target, {len(differing)} of"
@@ -163,6 +163,12 @@ def check_same_vocabulary(name: str, drafter: Any, target: Any) -> None:
             f"drafter {name!r} has a vocabulary of {drafter.model.vocab_size}, too small for the"
             f" ids up to {max(theirs.values())} of its target's tokenizer"
         )
+
+
+def differing_pieces(drafter: Any, target: Any) -> list[str]:
+    """Pieces of the target's tokenizer that have another id in the drafter's, by id, or none."""
+    ours, theirs = drafter.get_vocab(), target.get_vocab()
+    return sorted((piece for piece in theirs if ours.get(piece) != theirs[piece]), key=theirs.get)
 
 
 def _check_widths(name: str, drafter: Any, target: Any) -> None:
