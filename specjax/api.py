@@ -20,7 +20,8 @@ import numpy as np
 from jax.sharding import Mesh
 
 from specjax.checkpoints import huggingface
-from specjax.checkpoints.tokenizer import check_same_vocabulary, load_tokenizer
+from specjax.checkpoints.shared_tokens import in_vocabulary_of
+from specjax.checkpoints.tokenizer import load_tokenizer
 from specjax.checks import check_integer, check_integers, checked_dtype
 from specjax.data.batching import Batch
 from specjax.decoding.loop import advance_jitted, begin_jitted, generate
@@ -35,7 +36,7 @@ from specjax.models.shared_vocabulary import with_shared_vocabulary
 from specjax.parallel import padding
 from specjax.parallel.sharding import Layout, placement
 from specjax.programs import release_programs
-from specjax.prompts import Prompts
+from specjax.prompts import Prompts, own_spellings
 from specjax.result import SHOWN, FirstTexts, Result
 from specjax.streaming import pieces
 
@@ -50,6 +51,7 @@ class LoadedModel:
     name: str = "model"
     mesh: Mesh | None = None  # None: on one device
     ways: int = 0  # devices of the mesh's `model` axis that share it; 0: all, 1: each has all of it
+    own_tokenizer: Any = None  # of a model in the ids of another vocabulary (`in_vocabulary_of`)
 
 
 def load(
@@ -98,6 +100,7 @@ def load(
 class Generator:
     """Decodes texts or token ids with a target, its drafters and a strategy.
 
+    A drafter of another tokenizer drafts the tokens that both have (`specjax.in_vocabulary_of`).
     Prompts are padded to multiples of `bucket` and batches to full size, so that few programs are
     compiled; each call is one host dispatch per batch. Rows keep the tokens they would get alone
     under the same seed and index, in half precision up to rounding (docs/how_to/half_precision.md).
@@ -140,7 +143,8 @@ class Generator:
             )
         except ValueError as error:
             raise UserError(f"strategy: {error}") from None
-        self.prompts = Prompts(target.tokenizer, self.decoder, max_prompt_tokens, bucket)
+        own = own_spellings(loaded, max_new_tokens)
+        self.prompts = Prompts(target.tokenizer, self.decoder, max_prompt_tokens, bucket, own)
         self.params = chosen_params(self.decoder.inputs, loaded, tables or {})
         check_resources(self.decoder, self.params)
         self.options = self.strategy.options()
@@ -230,8 +234,7 @@ class Generator:
     def _outputs(self, batch: Batch, seed: int, rounds: int) -> Iterator[tuple[list[int], bool]]:
         """The first row's tokens after every `rounds` rounds, and whether they are all."""
         release_programs()
-        args = (batch.tokens, batch.length, self.keys(batch, seed), batch.limit)
-        state = begin_jitted(self.decoder, self.params, *args, self.options)
+        state = begin_jitted(*self.arguments(batch, self.keys(batch, seed)))
         while bool(state.context.active.any()):
             state = advance_jitted(self.decoder, self.params, state, rounds)
             context = state.context
@@ -267,7 +270,7 @@ class Generator:
         Raises:
           UserError: when such a strategy is not told.
         """
-        return generate(*self._arguments(batch, keys, limit, rows, trees))
+        return generate(*self.arguments(batch, keys, limit, rows, trees))
 
     def compile(
         self,
@@ -278,31 +281,28 @@ class Generator:
         trees: Mapping[str, Params] | None = None,
     ) -> None:
         """Compiles what `run` would run with the same arguments, which then finds it."""
-        generate.lower(*self._arguments(batch, keys, None, rows, trees)).compile()
+        generate.lower(*self.arguments(batch, keys, None, rows, trees)).compile()
 
-    def _arguments(
+    def arguments(
         self,
         batch: Batch,
         keys: jax.Array,
-        limit: np.ndarray | None,
-        rows: Mapping[str, np.ndarray] | None,
-        trees: Mapping[str, Params] | None,
+        limit: np.ndarray | None = None,
+        rows: Mapping[str, np.ndarray] | None = None,
+        trees: Mapping[str, Params] | None = None,
     ) -> tuple[Any, ...]:
+        """What `decoding.loop.generate` and `begin` are given for `run`."""
         given = dict(rows or {})
         for name in self.decoder.drafter.spec.rows:
             if name not in given:
                 raise UserError(
                     f"{name} is None; the strategy needs that of each row, by its index"
                 )
-        return (
-            self.decoder,
-            self.params | dict(trees or {}),
-            batch.tokens,
-            batch.length,
-            keys,
-            batch.limit if limit is None else limit,
-            self.options.replace(rows=given),
-        )
+        prompts = {name: batch.own[name] for name in self.decoder.used if name in batch.own}
+        params = self.params | dict(trees or {})
+        limit = batch.limit if limit is None else limit
+        options = self.options.replace(rows=given, prompts=prompts)
+        return self.decoder, params, batch.tokens, batch.length, keys, limit, options
 
     @staticmethod
     def rows(generation: Generation) -> list[list[int]]:
@@ -332,18 +332,17 @@ def check_parts(target: Any, drafters: Any, tables: Any) -> None:
     for name, value in loaded.items():
         if not isinstance(value, LoadedModel):
             raise UserError(f"{name} is {value!r}; it must be what specjax.load returns")
-    for name, drafter in drafters.items():
-        check_same_vocabulary(name, drafter, target)
 
 
 def beside(target: LoadedModel, drafters: Mapping[str, LoadedModel]) -> dict[str, LoadedModel]:
-    """Drafters with what their checkpoints leave to the target: layers to read, an embedding.
+    """Drafters in the target's ids, with what their checkpoints leave to it: layers, an embedding.
 
     Raises:
-      UserError: when this target does not have it.
+      UserError: when this target does not have it, or other tokens.
     """
     met = {}
     for name, drafter in drafters.items():
+        drafter = in_vocabulary_of(target, drafter, name=name)
         if isinstance(drafter.model, Eagle):
             try:
                 model = drafter.model.beside(target.model)

@@ -17,6 +17,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from specjax.api import LoadedModel, check_parts, chosen_params
+from specjax.checkpoints.tokenizer import check_same_vocabulary
 from specjax.checks import check_integer, check_integers
 from specjax.data.batching import Batch
 from specjax.decoding.beams.loop import advance_jitted, begin_jitted, search
@@ -90,6 +91,8 @@ class BeamGenerator:
         bucket: int = 8,
     ) -> None:
         check_parts(target, drafters or {}, tables or {})
+        for name, drafter in (drafters or {}).items():
+            check_same_vocabulary(name, drafter, target)
         check_integers(
             max_new_tokens=max_new_tokens, max_prompt_tokens=max_prompt_tokens, bucket=bucket
         )

@@ -27,8 +27,7 @@ def profile(
     ids = generator.encode(prompts)
     batch = generator.batch(ids, generator.padded_size(len(ids)))
     keys = generator.keys(batch, seed)
-    decoder, params = generator.decoder, generator.params
-    args = (batch.tokens, batch.length, keys, batch.limit, generator.options)
+    decoder, params, *args = generator.arguments(batch, keys)
     advance_jitted(decoder, params, begin_jitted(decoder, params, *args), 1)
     state = jax.block_until_ready(begin_jitted(decoder, params, *args))
     done = 0

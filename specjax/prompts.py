@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
 from specjax.checks import token_ids
+from specjax.core.catching_up import CHUNK
 from specjax.core.env import Models
-from specjax.data.batching import Batch, make_batch
+from specjax.data.batching import Batch, make_batch, padded
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel
 
@@ -25,6 +28,54 @@ class Decodes(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
+class OwnSpelling:
+    """Prompts in the ids of a model with another vocabulary than the target's."""
+
+    tokenizer: Any  # the model's
+    fed: np.ndarray  # [V] int32: the model's id that stands for each of the target's
+    fewest: int  # tokens that it needs, if the target's spelling has as many
+    most: int | None  # tokens that it has positions for
+
+    def __call__(self, text: str, ids: list[int]) -> list[int]:
+        """The ids of a prompt, of which the target has the `ids`; of one too long its end.
+
+        One too short is spelled token by token: calls reach so far back that they would begin
+        before it.
+        """
+        own = list(self.tokenizer(text).input_ids)
+        if len(own) < min(len(ids), self.fewest):
+            own = self.fed[ids].tolist()
+        return own[-self.most :] if self.most else own
+
+
+def own_spelling(name: str, entry: Any, max_new_tokens: int) -> OwnSpelling:
+    """How a loaded model of another vocabulary (`in_vocabulary_of`) reads prompts.
+
+    Raises:
+      UserError: when its positions leave no room for them.
+    """
+    model, most = entry.model, None
+    if model.max_positions:
+        most = model.max_positions - max_new_tokens
+        if most < CHUNK:
+            raise UserError(
+                f"max_new_tokens is {max_new_tokens}; model {name!r} has {model.max_positions}"
+                f" positions, of which a prompt needs {CHUNK}"
+            )
+    fewest = 1 if model.start_token is not None else CHUNK  # a decoder that does not see them
+    return OwnSpelling(entry.own_tokenizer, np.asarray(entry.params["fed"]), fewest, most)
+
+
+def own_spellings(loaded: Mapping[str, Any], max_new_tokens: int) -> dict[str, OwnSpelling]:
+    """How those of the loaded models read prompts that have another vocabulary."""
+    return {
+        name: own_spelling(name, entry, max_new_tokens)
+        for name, entry in loaded.items()
+        if entry.own_tokenizer is not None
+    }
+
+
+@dataclasses.dataclass(frozen=True)
 class Prompts:
     """Encodes prompts for a decode, and pads them to few shapes."""
 
@@ -32,6 +83,7 @@ class Prompts:
     decoder: Decodes
     max_prompt_tokens: int
     bucket: int
+    own: Mapping[str, OwnSpelling] = dataclasses.field(default_factory=dict)  # by model
 
     @property
     def models(self) -> dict[str, LanguageModel]:
@@ -76,7 +128,7 @@ class Prompts:
     def _check_positions(self, index: int, length: int) -> None:
         """Learned positions end somewhere; beyond them a model computes nonsense."""
         for name, model in self.models.items():
-            most = model.max_positions
+            most = model.max_positions if name not in self.own else None
             if most and length + self.decoder.max_new_tokens > most:
                 raise UserError(
                     f"prompt {index} has {length} tokens, and max_new_tokens is"
@@ -85,14 +137,21 @@ class Prompts:
 
     def batch(self, ids: list[list[int]], size: int, first: int = 0) -> Batch:
         """Rows `first ..` padded to a compiled shape; missing rows decode nothing."""
-        return make_batch(
+        pad = next(iter(self.models.values())).pad
+        made = make_batch(
             ids,
             size,
             first=first,
-            pad=next(iter(self.models.values())).pad,
+            pad=pad,
             bucket=self.bucket,
             limit=self.decoder.max_new_tokens,
         )
+        texts = self.decode(ids) if self.own else []
+        own = {
+            name: padded(list(map(spelled, texts, ids)), size, 0, self.bucket)
+            for name, spelled in self.own.items()
+        }
+        return dataclasses.replace(made, own=own)
 
     def decode(self, tokens: list[list[int]]) -> list[str] | None:
         """Texts of generated ids without special tokens; None without a tokenizer."""

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from tiny import corpus, write_pair
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
 
 import specjax
+from specjax.checkpoints.huggingface import save
 from specjax.checkpoints.tokenizer import train_tokenizer
+from specjax.experiments.config.fields import check_fields
+from specjax.experiments.decode.job import load_models
+from specjax.prompts import OwnSpelling, own_spelling
 
 PROMPTS = [pair.source for pair in corpus()[:4]]
 PADDING = 20
@@ -58,15 +67,138 @@ def test_padding_of_the_target_is_never_decoded(loaded):
     assert tokens == specjax.Generator(wide, {"drafter": narrow}, max_new_tokens=10)(PROMPTS).tokens
 
 
-def test_another_tokenizer_is_refused_with_the_first_differing_pieces(loaded):
+def test_another_tokenizer_is_refused_where_ids_are_compared_with_the_first_differing(loaded):
+    """Beams; training asks the same."""
     target, drafter = loaded
     other = train_tokenizer(["quite another text of other words"], target.model.vocab_size)
     stranger = dataclasses.replace(drafter, tokenizer=other)
     with pytest.raises(specjax.UserError, match="another tokenizer") as caught:
-        specjax.Generator(target, {"drafter": stranger}, specjax.speculative(2))
+        specjax.BeamGenerator(target, {"drafter": stranger})
     theirs, ours = target.tokenizer.get_vocab(), other.get_vocab()
     first = sorted((theirs[p], p) for p in theirs if ours.get(p) != theirs[p])[:3]
     assert len(first) == 3 and all(repr(piece) in str(caught.value) for _, piece in first)
+
+
+# Another tokenizer
+
+
+def with_vocabulary(drafter, tokenizer, params=None, **changes):
+    """The drafter with another tokenizer, and with fresh weights where none are given."""
+    config = dataclasses.replace(drafter.model.config, vocab_size=len(tokenizer) + 3, **changes)
+    model = dataclasses.replace(drafter.model, config=config)
+    if params is None:
+        params = jax.tree.map(lambda x: x * 2.0, model.init(jax.random.key(4)))
+    return dataclasses.replace(drafter, model=model, params=params, tokenizer=tokenizer)
+
+
+@pytest.fixture(scope="module")
+def stranger(loaded):
+    """A drafter whose tokenizer has half as many tokens."""
+    lines = [text for pair in corpus() for text in (pair.source, pair.target)]
+    return with_vocabulary(loaded[1], train_tokenizer(lines, 150))
+
+
+def test_a_drafter_of_another_tokenizer_drafts_and_the_text_is_the_targets_own(loaded, stranger):
+    target, _ = loaded
+    alone = specjax.Generator(target, max_new_tokens=10)(PROMPTS)
+    made = specjax.Generator(
+        target, {"drafter": stranger}, specjax.speculative(3), max_new_tokens=10
+    )
+    result = made(PROMPTS, batch_size=3)
+    assert result.tokens == alone.tokens and result.texts == alone.texts
+    assert "".join(made.stream(PROMPTS[0], batch_size=3)) == alone.texts[0]
+    # The drafter reads the prompts in its own ids.
+    batch = made.batch(made.encode(PROMPTS), 5)
+    tokens, length = batch.own["drafter"]
+    for prompt, row, size in zip(PROMPTS, tokens, length, strict=False):
+        assert row[:size].tolist() == stranger.tokenizer(prompt).input_ids
+    assert batch.shape == (5, batch.tokens.shape[1], tokens.shape[1]) and len(length) == 5
+
+
+@pytest.mark.slow
+def test_it_drafts_beside_models_that_are_padded_otherwise(loaded, stranger):
+    """The target is then cut to what the narrowest has, and so is what is heard of the stranger."""
+    narrow, wide = loaded
+    assert narrow.model.vocab_size < wide.model.vocab_size
+    drafters = {"drafter": stranger, "narrow": narrow}
+    alone = specjax.Generator(wide, drafters, max_new_tokens=10)(PROMPTS).tokens
+    made = specjax.Generator(wide, drafters, specjax.speculative(2), max_new_tokens=10)
+    assert made(PROMPTS).tokens == alone
+
+
+def reordered(tokenizer, order):
+    """The tokenizer with other ids."""
+    told = json.loads(tokenizer.backend_tokenizer.to_str())
+    words = told["model"]["vocab"]
+    told["model"]["vocab"] = {piece: int(order[token]) for piece, token in words.items()}
+    for token in told["added_tokens"]:
+        token["id"] = int(order[token["id"]])
+    for special in told["post_processor"]["special_tokens"].values():
+        special["ids"] = [int(order[token]) for token in special["ids"]]
+    names = {name: getattr(tokenizer, name) for name in ("pad_token", "eos_token", "unk_token")}
+    backend = Tokenizer.from_str(json.dumps(told))
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **names)
+
+
+@pytest.mark.parametrize(
+    ("which", "temperature"), [(0, 0.0), pytest.param(1, 1.0, marks=pytest.mark.slow)]
+)
+def test_the_targets_tokens_under_other_ids_are_drafted_and_accepted_alike(
+    loaded, which, temperature
+):
+    """Of a twin of the target, and of a drafter."""
+    target, drafter = loaded[0], loaded[which]
+    size = len(target.tokenizer)
+    order = np.random.default_rng(0).permutation(size)
+    rows = np.asarray(drafter.params["embedding"])[:size]
+    table = np.zeros((size + 3, rows.shape[1]), np.float32)
+    table[order] = rows
+    moved = with_vocabulary(
+        drafter,
+        reordered(target.tokenizer, order),
+        drafter.params | {"embedding": jnp.asarray(table)},
+        eos=(int(order[1]),), start_token=int(order[0]), pad=int(order[0]),
+    )  # fmt: skip
+    strategy = specjax.speculative(3, temperature=temperature)
+    one, two = (
+        specjax.Generator(target, {"drafter": each}, strategy, max_new_tokens=10)(PROMPTS, seed=2)
+        for each in (drafter, moved)
+    )
+    assert one.tokens == two.tokens
+    assert one.statistics.acceptance_rate == two.statistics.acceptance_rate > 0
+
+
+def test_a_job_hears_of_another_vocabulary_once(loaded, stranger, tmp_path, capsys):
+    for name, each in (("target", loaded[0]), ("drafter", stranger)):
+        save(tmp_path / name, each.model, each.params, each.tokenizer)
+    config = specjax.decode_config(**{name: str(tmp_path / name) for name in ("target", "drafter")})
+    models = load_models(config)
+    specjax.Generator(models["target"], {"drafter": models["drafter"]}, specjax.speculative(2))
+    assert capsys.readouterr().out.count("'drafter' has another vocabulary") == 1
+    config.least_shared = 0.99
+    with pytest.raises(specjax.UserError, match="least_shared, 0.99"):
+        load_models(config)
+    config.least_shared = 1.5
+    config.strategies = {"autoregressive": {}}
+    with pytest.raises(specjax.UserError, match="config.least_shared is 1.5"):
+        check_fields(config)
+
+
+def test_prompts_that_are_too_short_or_long_for_a_drafter_are_spelled_otherwise():
+    class Letters:
+        def __call__(self, text):
+            return SimpleNamespace(input_ids=[ord(letter) for letter in text])
+
+    spelled = OwnSpelling(Letters(), np.array([7, 8, 9]), fewest=4, most=6)
+    assert spelled("abcd", [0] * 9) == list(b"abcd")
+    assert spelled("abc", [0, 2, 1, 1, 0]) == [7, 9, 8, 8, 7]  # token by token
+    assert spelled("ab", [0, 2]) == list(b"ab")
+    assert spelled("abcdefgh", [0] * 9) == list(b"cdefgh")
+    model = SimpleNamespace(max_positions=16, start_token=None)
+    entry = SimpleNamespace(model=model, own_tokenizer=Letters(), params={"fed": np.zeros(3)})
+    assert own_spelling("drafter", entry, 8).most == 8
+    with pytest.raises(specjax.UserError, match="16 positions, of which a prompt needs 8"):
+        own_spelling("drafter", entry, 9)
 
 
 def test_a_vocabulary_too_small_for_the_tokenizer_is_refused(loaded):

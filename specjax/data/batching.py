@@ -16,6 +16,13 @@ class Batch:
     limit: np.ndarray  # [B] int32: new tokens
     index: np.ndarray  # [B] int32: position of the row in the data; seeds its key
     rows: int
+    own: dict[str, tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=dict)
+    """By the models with another vocabulary: the prompts in their ids [B, P'], and their length."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """What a program is compiled for: rows, and how wide every spelling of the prompts is."""
+        return *self.tokens.shape, *(tokens.shape[1] for tokens, _ in self.own.values())
 
 
 def make_batch(
@@ -23,13 +30,8 @@ def make_batch(
 ) -> Batch:
     """Pads ids to [size, P] with P a multiple of `bucket`."""
     rows = len(ids)
-    longest = max(len(row) for row in ids)
-    width = -(-longest // bucket) * bucket
-    tokens = np.full((size, width), pad, np.int32)
-    for slot, row in enumerate(ids):
-        tokens[slot, : len(row)] = row
+    tokens, length = padded(ids, size, pad, bucket)
     real = np.arange(size) < rows
-    length = np.array([len(row) for row in ids] + [1] * (size - rows), np.int32)
     return Batch(
         tokens=tokens,
         length=length,
@@ -37,3 +39,15 @@ def make_batch(
         index=first + np.arange(size, dtype=np.int32),
         rows=rows,
     )
+
+
+def padded(ids: list[list[int]], size: int, pad: int, bucket: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows as [size, P] int32 with P a multiple of `bucket`, and their length [size].
+
+    A missing row is one token of padding.
+    """
+    longest = max(len(row) for row in ids)
+    tokens = np.full((size, -(-longest // bucket) * bucket), pad, np.int32)
+    for slot, row in enumerate(ids):
+        tokens[slot, : len(row)] = row
+    return tokens, np.array([len(row) for row in ids] + [1] * (size - len(ids)), np.int32)

@@ -486,6 +486,27 @@ FAULTS = (
         "tests/decoding/test_published.py -k rigged",
     ),
     Fault(
+        "what another vocabulary lacks is merely unlikely",
+        "models/other_vocabulary.py",
+        "fill_value=MASKED",
+        "fill_value=-1.0",
+        "tests/decoding/test_cross_vocabulary.py -k restricted",
+    ),
+    Fault(
+        "a prompt in a drafter's own spelling is as long as the target's",
+        "models/other_vocabulary.py",
+        "offset, more = length - prompt_length,",
+        "offset, more = 0 * length,",
+        "tests/decoding/test_cross_vocabulary.py -k trusted",
+    ),
+    Fault(
+        "one token of a drafter means two of its target's",
+        "checkpoints/shared_tokens.py",
+        "            taken.add(free[0])\n",
+        "",
+        "tests/checkpoints/test_shared_tokens.py",
+    ),
+    Fault(
         "top-p drops the crossing token",
         "sampling.py",
         "keep = (before < top_p)",

@@ -30,6 +30,8 @@ def decode_config(**changes: Any) -> ConfigDict:
     # heads of zeros are added: same tokens, and each device reads fewer weights
     config.ignore_generation_config = False  # True: decode without the penalties, bans and the
     # like that a checkpoint's generation_config.json asks for, which are refused otherwise
+    config.least_shared = 0.1  # the share of the target's tokens that a drafter with another
+    # tokenizer must have
     config.topology = ""  # of --dry_run: TPU chips to compile for, as v4:2x2x1
     config.acceptance = ""  # that it predicts from: a number, NAME=NUMBER,..., or a results.json
 
@@ -77,8 +79,8 @@ def beams_config(**changes: Any) -> ConfigDict:
     config = decode_config()
     for field in (
         "acceptance", "corpus_file", "corpus_split", "corpus_tokens", "drafter_ways", "heads",
-        "invariant", "mesh", "only", "pad_heads", "prices", "profile_rounds", "seed", "sweep",
-        "topology",
+        "invariant", "least_shared", "mesh", "only", "pad_heads", "prices", "profile_rounds",
+        "seed", "sweep", "topology",
     ):  # fmt: skip
         del config[field]
     config.experiment = "beams"
@@ -151,6 +153,8 @@ def select_data_config(tasks: Mapping[str, Mapping[str, Any]], **changes: Any) -
     # heads of zeros are added: same tokens, and each device reads fewer weights
     config.ignore_generation_config = False  # True: decode without the penalties, bans and the
     # like that a checkpoint's generation_config.json asks for, which are refused otherwise
+    config.least_shared = 0.1  # the share of the target's tokens that a drafter with another
+    # tokenizer must have
     config.tasks = ConfigDict()  # sets of queries
     for name, fields in tasks.items():
         config.tasks[name] = example_fields()

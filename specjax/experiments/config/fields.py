@@ -29,6 +29,7 @@ def check_fields(config: ConfigDict) -> None:
       UserError: naming the field, the value and what is allowed.
     """
     check_strategies(config, _AT_LEAST)
+    check_numbers(config, {"least_shared": (0.0, 1.0)})
     check_rows_per_device(config, "batch_size")
     check_prices(config)
 

@@ -16,7 +16,10 @@ from tqdm import tqdm
 
 from specjax import hosts
 from specjax.api import Generator, LoadedModel, load
+from specjax.checkpoints.shared_tokens import in_vocabulary_of, share_in
+from specjax.checkpoints.tokenizer import token_ids
 from specjax.data.batching import Batch
+from specjax.data.text import Example
 from specjax.decoding.strategy import Settings, Strategy
 from specjax.errors import UserError
 from specjax.experiments.config.choosing import selection_trees
@@ -85,10 +88,14 @@ def plan(config: ConfigDict) -> dict[str, Any] | None:
 
 
 def load_models(config: ConfigDict) -> dict[str, LoadedModel]:
-    """Every model of the config by its name."""
+    """Every model of the config by its name, in the target's vocabulary.
+
+    Raises:
+      UserError: when one is missing or has too little in common with the target.
+    """
     mesh = decode_mesh(config)
     dtype = checkpoint_dtype(config)
-    return {
+    models = {
         name: load(
             checkpoint,
             dtype,
@@ -98,6 +105,11 @@ def load_models(config: ConfigDict) -> dict[str, LoadedModel]:
             ignore_generation_config=config.ignore_generation_config,
         )
         for name, checkpoint in model_names(config).items()
+    }
+    target, share = models.pop("target"), config.least_shared
+    return {"target": target} | {
+        name: in_vocabulary_of(target, drafter, name=name, least_shared=share)
+        for name, drafter in models.items()
     }
 
 
@@ -116,6 +128,7 @@ def prepare(config: ConfigDict, models: dict[str, LoadedModel]) -> Job:
     chosen_by = selection_trees(strategies, target.model)
     read = tables - set(chosen_by)
     data = load_data(config, more=reads_rest(config, read))
+    say_shared(models, data.examples)
     trees = chosen_by | load_tables(config, read, target, width, data.rest)
     generators = {
         name: Generator(
@@ -138,6 +151,15 @@ def prepare(config: ConfigDict, models: dict[str, LoadedModel]) -> Job:
     return Job(config, models, data.examples, data.metric, prompts, strategies, generators, guides)
 
 
+def say_shared(models: dict[str, LoadedModel], examples: list[Example]) -> None:
+    """Says of drafters of another vocabulary how much of the references they could write."""
+    texts = [example.output for example in examples if example.output]
+    for name, entry in models.items():
+        if entry.own_tokenizer is not None and texts:
+            share = share_in(entry, token_ids(entry.tokenizer, texts))
+            print(f"drafter {name!r} has {share:.1%} of the tokens of the references")
+
+
 def measure(
     job: Job,
     batches: list[Batch],
@@ -157,7 +179,7 @@ def measure(
     measured = {name: Measured.empty(repeats, len(batches)) for name in job.generators}
     shapes: dict[tuple[int, ...], list[int]] = {}
     for index, batch in enumerate(batches):
-        shapes.setdefault(batch.tokens.shape, []).append(index)
+        shapes.setdefault(batch.shape, []).append(index)
     total = len(shapes) * len(measured) + repeats * len(batches)
     with progress(total=total, initial=len(journal.decoded), unit="batch") as bar:
         for indices in shapes.values():
@@ -189,13 +211,12 @@ def ready(
     decoded: bool,
 ) -> None:
     """Compiles all strategies for the shape of a batch, unless all of that shape is decoded."""
-    width = batch.tokens.shape[1]
     if decoded:
-        seconds = journal.compiled[width]
+        seconds = journal.compiled[batch.shape]
         bar.update(len(seconds))
     else:
         seconds = warm_up(job, batch, bar)
-        journal.add_compiled(width, seconds)
+        journal.add_compiled(batch.shape, seconds)
     for name, entry in measured.items():
         entry.compile_seconds += seconds[name]
 
@@ -210,16 +231,16 @@ def warm_up(job: Job, batch: Batch, bar: tqdm) -> dict[str, float]:
     compilers = {
         name: functools.partial(generator.compile, batch, keys, **told[name])
         for name, generator in job.generators.items()
-        if (name, batch.tokens.shape) not in job.compiled
+        if (name, batch.shape) not in job.compiled
     }
     bar.set_description(f"compile 0/{len(compilers)}")
     for number, (name, seconds) in enumerate(side_by_side(compilers), start=1):
-        job.compiled[name, batch.tokens.shape] = seconds
+        job.compiled[name, batch.shape] = seconds
         bar.set_description(f"compile {number}/{len(compilers)} {name}")
         bar.update()
     for name, generator in job.generators.items():
         timed(generator, batch, job.config.seed, **told[name])
-    return {name: job.compiled[name, batch.tokens.shape] for name in job.generators}
+    return {name: job.compiled[name, batch.shape] for name in job.generators}
 
 
 def measure_batch(job: Job, batch: Batch, repeat: int) -> dict[str, Decoded]:

@@ -39,17 +39,17 @@ class Journal:
     file: TextIO | None = None
     decoded: dict[tuple[int, int], dict[str, Decoded]] = dataclasses.field(default_factory=dict)
     """By repeat and index of the batch."""
-    compiled: dict[int, dict[str, float]] = dataclasses.field(default_factory=dict)
-    """Seconds by strategy, by padded prompt length."""
+    compiled: dict[tuple[int, ...], dict[str, float]] = dataclasses.field(default_factory=dict)
+    """Seconds by strategy, by the shape of a batch."""
 
     def add(self, repeat: int, batch: int, decoded: Mapping[str, Decoded]) -> None:
         """Keeps what all strategies gave for a batch."""
         entries = {name: _entry(output) for name, output in decoded.items()}
         self._write({"repeat": repeat, "batch": batch, "strategies": entries})
 
-    def add_compiled(self, width: int, seconds: Mapping[str, float]) -> None:
-        """Keeps what compiling for a padded prompt length took."""
-        self._write({"width": width, "seconds": dict(seconds)})
+    def add_compiled(self, shape: tuple[int, ...], seconds: Mapping[str, float]) -> None:
+        """Keeps what compiling for the shape of a batch took."""
+        self._write({"shape": shape, "seconds": dict(seconds)})
 
     def _write(self, row: dict[str, Any]) -> None:
         write_row(self.file, row)
@@ -71,8 +71,8 @@ def journal(file: Path, job: Job) -> Iterator[Journal]:
 def _read(rows: list[dict[str, Any]]) -> Journal:
     made = Journal()
     for row in rows:
-        if "width" in row:
-            made.compiled[row["width"]] = row["seconds"]
+        if "shape" in row:
+            made.compiled[tuple(row["shape"])] = row["seconds"]
         else:
             entries = row["strategies"].items()
             made.decoded[row["repeat"], row["batch"]] = {n: _decoded(entry) for n, entry in entries}

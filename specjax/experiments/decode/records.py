@@ -29,7 +29,7 @@ class Job:
     generators: dict[str, Generator]
     guides: dict[str, Guide]
     compiled: dict[tuple[str, tuple[int, ...]], float] = dataclasses.field(default_factory=dict)
-    """Seconds, by strategy and shape of the prompts."""
+    """Seconds, by strategy and shape of the batch."""
 
     def batches(self) -> list[Batch]:
         """The examples in order, padded; the same for every strategy."""

@@ -23,6 +23,7 @@ from specjax.experiments.config.fields import (
     check_choices,
     check_groups,
     check_integers,
+    check_numbers,
     check_rows_per_device,
 )
 from specjax.experiments.config.memory import check_decode_memory
@@ -110,6 +111,7 @@ def check(config: ConfigDict) -> tuple[dict[str, LanguageModel], dict[str, Strat
       UserError: naming the field, the value and what is allowed.
     """
     check_integers(config, _LEAST)
+    check_numbers(config, {"least_shared": (0.0, 1.0)})
     check_choices(config, {"dtype": tuple(DTYPES)})
     check_rows_per_device(config, "batch_size")
     check_ways(config)

@@ -47,7 +47,7 @@ def measured(
         for index, row in enumerate(ids)
         if index not in made
     }
-    left = sorted(batches, key=lambda index: batches[index].tokens.shape[1])
+    left = sorted(batches, key=lambda index: batches[index].shape[1:])
     ready: tuple[int, ...] = ()
     with (
         file.open("a", encoding="utf-8") as lines,
@@ -55,11 +55,11 @@ def measured(
     ):
         for index in left:
             batch = batches[index]
-            if batch.tokens.shape != ready:
+            if batch.shape != ready:
                 release_programs()
                 for generator in generators.values():
                     timed(generator, batch, seed)
-                ready = batch.tokens.shape
+                ready = batch.shape
             made[index] = {"index": index} | _decode(generators, batch, repeats, seed)
             lines.write(json.dumps(made[index]) + "\n")
             lines.flush()

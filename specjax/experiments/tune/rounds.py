@@ -76,7 +76,7 @@ def decode_more(
     todo = batches[len(search.alone.seconds) :]
     for batch in progress(todo, desc=f"{stage}: {len(search.alive)} candidates", unit="batch"):
         for name in trials:
-            program = job.generators[name].decoder, batch.tokens.shape
+            program = job.generators[name].decoder, batch.shape
             if program not in compiled:
                 budget.check()
                 decode.timed(job.generators[name], batch, job.config.seed)
