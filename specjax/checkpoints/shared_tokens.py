@@ -1,6 +1,7 @@
 """Which tokens of a target a drafter of another vocabulary has, and the drafter made ready for it.
 
-Token-level intersection (TLI; Timor et al. 2025, arXiv 2502.05202).
+Token-level intersection (TLI; Timor et al. 2025, arXiv 2502.05202): see
+docs/methods/cross_vocabulary.md.
 """
 
 from __future__ import annotations

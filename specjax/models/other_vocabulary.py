@@ -1,7 +1,7 @@
 """A model heard and fed in the ids of another vocabulary.
 
 Token-level intersection (TLI; Timor et al. 2025, arXiv 2502.05202): the model's laws are restricted
-to the tokens that both vocabularies have, and renormalised.
+to the tokens that both vocabularies have, and renormalised. See docs/methods/cross_vocabulary.md.
 """
 
 from __future__ import annotations
