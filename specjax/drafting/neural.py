@@ -1,4 +1,4 @@
-"""A language model as drafter, with a fixed draft length, a confidence stop or an adaptive length.
+"""A language model as drafter: what may end its drafts, and whether it learns between rounds.
 
 Leviathan et al., "Fast Inference from Transformers via Speculative Decoding" (2023), Algorithm 1.
 """
@@ -21,12 +21,13 @@ from specjax.drafting.adaptive_length import (
     check_adaptive,
     cost_field,
 )
+from specjax.drafting.online import check_online, divergence_field, rate_field
 from specjax.drafting.token_by_token import TokenByToken
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StoppingEarly(TokenByToken):
-    """What may end a draft before its length."""
+    """What may end a draft before its length, and what is learned of each."""
 
     confidence: str | None = fields.number(
         None,
@@ -39,6 +40,8 @@ class StoppingEarly(TokenByToken):
     verification: str = cost_field(VERIFICATION)
     overhead: str = cost_field(OVERHEAD)
     acceptance: str = cost_field(EXPECTED)
+    online_rate: str | None = rate_field()
+    online_divergence: str = divergence_field()
 
     @property
     def threshold(self) -> str | None:
@@ -47,6 +50,7 @@ class StoppingEarly(TokenByToken):
     @classmethod
     def check_values(cls, values: Mapping[str, Any]) -> None:
         check_adaptive(values)
+        check_online(values)
 
 
 @DRAFTERS.register("neural", example={"length": 4})

@@ -25,11 +25,13 @@ from specjax.drafting.adaptive_length import (
     ACCEPTANCE,
     BREAK_EVEN,
     FIXED,
+    Running,
     best_length,
     least_chance,
     nothing_seen,
 )
 from specjax.drafting.on_target import refuse_feature_drafter
+from specjax.drafting.online import DEFAULT, Learned, nothing_learned
 from specjax.models.base import Cache, PromptReading
 from specjax.readers.resumed import STATES, Resumed
 from specjax.sampling import confidence
@@ -40,6 +42,14 @@ LAG = 2
 
 
 @struct.dataclass
+class RowMemory:
+    """What rows remember between rounds; None: nothing of the kind."""
+
+    seen: Running | None  # of acceptance, for adaptive lengths
+    learned: Learned | None  # of the target, for online adaptation
+
+
+@struct.dataclass
 class Progress:
     """Carry of the drafting loop; `going` rows drafted token `step - 1` and may draft another."""
 
@@ -47,6 +57,7 @@ class Progress:
     tokens: jax.Array  # [B, K]
     probs: jax.Array | None  # [B, K, V]
     logits: jax.Array | None  # [B, K, V]
+    plain: jax.Array | None  # [B, K, V] probabilities at temperature 1, to learn from
     length: jax.Array  # [B]
     going: jax.Array  # [B]
     stopped: jax.Array  # [B] the predicate ended the draft
@@ -61,8 +72,9 @@ class TokenByToken(Drafter):
 
     With `exit` it is the first so many decoder layers of `model`, which must then be the target
     itself. `threshold` names the option below which the largest plain probability ends a draft.
-    `adapt` shortens drafts by what `adaptive_length` expects of the row, and makes the acceptance
-    seen so far the drafter's memory.
+    `adapt` shortens drafts by what `adaptive_length` expects of the row, from the acceptance that
+    its memory holds. `online_rate` names the option by which the memory's bias on the logits
+    follows the target (`online`): tokens are drawn from, and tested against, the sum.
     """
 
     length: int
@@ -70,6 +82,8 @@ class TokenByToken(Drafter):
     exit: int | None = None
     threshold: str | None = None
     adapt: str = FIXED
+    online_rate: str | None = None
+    online_divergence: str = DEFAULT
     keeps_logits: bool = False
 
     @property
@@ -103,10 +117,22 @@ class TokenByToken(Drafter):
         refuse_feature_drafter(env, self.model)
 
     def begin(self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array) -> Memory:
-        return () if self.adapt == FIXED else nothing_seen(context.length.shape[0])
+        rows, vocabulary = context.length.shape[0], env[self.model].vocab_size
+        return RowMemory(
+            seen=None if self.adapt == FIXED else nothing_seen(rows),
+            learned=nothing_learned(rows, self.length, vocabulary) if self._learns else None,
+        )
 
     def observe(self, memory: Memory, outcome: Outcome) -> Memory:
-        return () if self.adapt == FIXED else memory.after(outcome.accepted, outcome.tested)
+        if self.adapt != FIXED:
+            memory = memory.replace(seen=memory.seen.after(outcome.accepted, outcome.tested))
+        if self._learns:
+            memory = memory.replace(learned=memory.learned.after(outcome, self.online_divergence))
+        return memory
+
+    @property
+    def _learns(self) -> bool:
+        return self.online_rate is not None
 
     def propose(
         self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
@@ -131,6 +157,8 @@ class TokenByToken(Drafter):
             aux[STATES] = progress.states
         if self.keeps_logits:
             aux[LOGITS] = progress.logits
+        if self._learns:
+            memory = memory.replace(learned=memory.learned.replace(drafted=progress.plain))
         distribution = drawn_from(progress.tokens, progress.probs)
         draft = Draft.chain(progress.tokens, progress.length, distribution, aux=aux or None)
         log = {STOP: jnp.where(progress.stopped, STOPPED, LENGTH), **calls_of(runs)}
@@ -179,6 +207,7 @@ class TokenByToken(Drafter):
             tokens=jnp.zeros((rows, self.length), jnp.int32),
             probs=None if greedy else zeros,
             logits=zeros if self.keeps_logits else None,
+            plain=zeros if self._learns else None,
             length=jnp.zeros((rows,), jnp.int32),
             going=context.most > 0,
             stopped=jnp.zeros((rows,), bool),
@@ -208,6 +237,8 @@ class TokenByToken(Drafter):
     ) -> Progress:
         """Appends the token proposed from logits [B, V] to the rows that go on."""
         going, numbers = p.going, context.options.numbers
+        if self._learns:
+            logits = logits + memory.learned.bias
         if self.threshold is not None:
             going &= confidence(logits) >= numbers[self.threshold]
         token, probs = propose(logits, context.options.sampling, fold(keys, p.step))
@@ -216,7 +247,7 @@ class TokenByToken(Drafter):
         chance = p.chance
         if self.adapt == BREAK_EVEN:
             chance *= confidence(logits)
-            given_up = chance < least_chance(memory, self.length, numbers)
+            given_up = chance < least_chance(memory.seen, self.length, numbers)
             stopped |= going & given_up & ~ended & (p.step + 1 < self.length)
             ended |= given_up
         return p.replace(
@@ -224,6 +255,7 @@ class TokenByToken(Drafter):
             tokens=_put(p.tokens, token, p.step),
             probs=None if probs is None else _put(p.probs, probs, p.step),
             logits=_put(p.logits, logits, p.step) if self.keeps_logits else None,
+            plain=_put(p.plain, jax.nn.softmax(logits), p.step) if self._learns else None,
             length=p.length + going,
             going=going & ~ended,
             stopped=stopped,
@@ -233,7 +265,7 @@ class TokenByToken(Drafter):
     def _longest(self, memory: Memory, context: Context) -> jax.Array | int:
         """The most tokens [B] that a row drafts."""
         if self.adapt == ACCEPTANCE:
-            return best_length(memory, self.length, context.options.numbers)
+            return best_length(memory.seen, self.length, context.options.numbers)
         return self.length
 
 

@@ -231,6 +231,28 @@ FAULTS = (
         "self.tested * kept)",
         f"{DECODING}/test_scripts.py {DECODING}/test_strategy.py",
     ),
+    # Online adaptation.
+    Fault(
+        "positions behind a rejection teach too",
+        "drafting/online.py",
+        "< outcome.tested[:, None]",
+        "< outcome.draft.length[:, None]",
+        f"{DECODING}/test_online.py",
+    ),
+    Fault(
+        "a learned bias moves away from the target",
+        "drafting/online.py",
+        "bias=self.bias - outcome",
+        "bias=self.bias + outcome",
+        f"{DECODING}/test_online.py",
+    ),
+    Fault(
+        "gradient of the law before the bias",
+        "drafting/token_by_token.py",
+        "_put(p.plain, jax.nn.softmax(logits), p.step)",
+        "_put(p.plain, jax.nn.softmax(logits - memory.learned.bias), p.step)",
+        f"{DECODING}/test_online.py",
+    ),
     # The loop.
     Fault(
         "rewind assigns instead of taking the minimum",

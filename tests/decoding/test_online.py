@@ -1,0 +1,259 @@
+"""A drafter that learns between rounds: its law is what is tested, and tests alone teach it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import exits
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decodes import run, texts
+from feature_drafters import without_encoder
+from scripted import (
+    WIDTH,
+    PrefixModel,
+    adjusted,
+    chi_square,
+    counted,
+    prefix_params,
+    sequence_law,
+)
+
+import specjax
+from specjax.decoding.loop import generate
+from specjax.decoding.strategy import Strategy, from_config
+from specjax.drafting.neural import Neural
+from specjax.drafting.online import GRADIENTS
+from specjax.errors import UserError
+from specjax.sampling import adjust
+from specjax.selection.choosing import ByChance
+from specjax.selection.strategies import selected
+from specjax.training.loss import DIVERGENCES
+
+V, EOS, ROWS = 5, 1, 20_000
+SOURCE = (3, 2, 4, 2)
+PROMPTS = [[3, 2, 4, 2], [2, 2], [4, 3, 2], [3], [4, 4, 2, 3], [2, 4], [3, 3], [2, 3, 4, 4]]
+MODEL = PrefixModel(V, eos=(EOS,))
+MODELS = (("target", MODEL), ("drafter", MODEL))
+PARAMS = {"target": prefix_params(V, seed=1), "drafter": prefix_params(V, seed=2, scale=0.7)}
+ON_TARGET, OWN = without_encoder(V, WIDTH, (1,), (1, 2, 4), 0)
+P_VALUE = 1e-3
+
+FIELDS = {
+    "one": {"drafter": "neural", "length": 1},
+    "neural": {"drafter": "neural", "length": 3},
+    "total_variation": {"drafter": "neural", "length": 1, "online_divergence": "total_variation"},
+    "break_even": {"drafter": "neural", "length": 2, "adapt": "break_even", "cost": 0.3},
+    "fitted": {"drafter": "neural", "length": 2, "confidence": 0.4, "reader": "fitted"},
+    "early_exit": {"drafter": "early_exit", "exit": 1, "length": 2},
+    "eagle": {"drafter": "eagle", "length": 1},
+    "block": {"drafter": "neural", "length": 2, "rule": "block"},
+}
+
+
+def first_fast(*names: str) -> list:
+    """All but the first are slow: each compiles a decode."""
+    first, *others = names
+    return [first, *(pytest.param(name, marks=pytest.mark.slow) for name in others)]
+
+
+def made(kind: str, rate: float, **more) -> Strategy:
+    return specjax.strategy(**FIELDS[kind], online_rate=rate, **more)
+
+
+def decoded(strategy: Strategy, prompts, limit: int, seed: int = 7):
+    if strategy.drafter.reads_target:
+        models = (MODELS[0], ("drafter", ON_TARGET))
+        return run(models, {**PARAMS, "drafter": OWN}, strategy, prompts, limit, seed)
+    return run(MODELS, PARAMS, strategy, prompts, limit, seed)
+
+
+def p_value(strategy: Strategy) -> float:
+    law = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), 3, strategy.settings)
+    return chi_square(counted(texts(decoded(strategy, [SOURCE] * ROWS, 3))), law)
+
+
+@pytest.mark.parametrize("kind", first_fast(*FIELDS))
+def test_sampling_keeps_the_targets_distribution_however_fast_it_learns(kind):
+    assert p_value(made(kind, 3.0, temperature=1.0)) > P_VALUE
+
+
+@dataclasses.dataclass(frozen=True)
+class OfOldParameters(Neural):
+    """Wrong on purpose: says that tokens were drawn without what was learned."""
+
+    def _extend(self, p, logits, model, memory, context, keys):
+        after = super()._extend(p, logits, model, memory, context, keys)
+        said = adjust(logits, context.options.sampling)
+        return after.replace(probs=after.probs.at[:, p.step].set(said))
+
+
+def test_a_law_of_other_parameters_than_those_that_drafted_is_seen():
+    wrong = OfOldParameters(1, online_rate="online_rate")
+    assert p_value(Strategy(wrong, temperature=1.0, numbers=(("online_rate", 3.0),))) < 1e-6
+
+
+@pytest.mark.parametrize("kind", first_fast("eagle", "total_variation", "break_even", "fitted"))
+def test_greedy_outputs_are_the_targets_own(kind):
+    out = decoded(made(kind, 1.0), PROMPTS, 12)
+    assert texts(out) == texts(decoded(Strategy(), PROMPTS, 12))
+    assert float(jnp.abs(_learned(out).bias).max()) > 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", exits.MODELS)
+def test_early_exits_learn_and_write_the_targets_own(kind):
+    out = exits.decode(kind, made("early_exit", 1.0))
+    assert texts(out) == texts(exits.decode(kind, Strategy()))
+    assert float(jnp.abs(out.memory.learned.bias).max()) > 0.1
+
+
+def test_a_row_learns_for_itself_whoever_shares_its_batch():
+    strategy = made("neural", 1.0, temperature=1.0)
+    mine = decoded(strategy, PROMPTS, 12)
+    others = [PROMPTS[0], *([4] * len(prompt) for prompt in PROMPTS[1:-1]), PROMPTS[-1]]
+    again = decoded(strategy, others, 12)
+    for row in (0, -1):
+        assert texts(again)[row] == texts(mine)[row]
+        bias = np.asarray(_learned(again).bias)[row]
+        np.testing.assert_array_equal(bias, np.asarray(_learned(mine).bias)[row])
+    assert texts(again) != texts(mine)
+
+
+def _learned(generation):
+    memory = generation.memory
+    return getattr(memory, "own", memory).learned
+
+
+@pytest.mark.parametrize("divergence", GRADIENTS)
+def test_gradients_are_those_of_the_divergences(divergence):
+    rng = np.random.default_rng(0)
+    target, logits = (jnp.asarray(rng.normal(size=(6, V)), jnp.float32) for _ in range(2))
+
+    def loss(bias):
+        p, q = jax.nn.log_softmax(target), jax.nn.log_softmax(logits + bias)
+        return jnp.sum(DIVERGENCES[divergence](p, q))
+
+    own = GRADIENTS[divergence](jax.nn.softmax(target), jax.nn.softmax(logits))
+    np.testing.assert_allclose(jnp.sum(own, axis=0), jax.grad(loss)(jnp.zeros(V)), atol=1e-6)
+
+
+def test_ids_that_a_drafter_lacks_teach_nothing():
+    """The gradient of what is left of the cross-entropy, and none on ids without a logit."""
+    target = jnp.array([0.3, 1.0, -0.4, 2.0, 0.1])
+    logits = jnp.array([0.5, -1e9, 0.2, -1e9, 1.0])
+    said = logits > -1e8
+
+    def loss(bias):
+        q = jax.nn.log_softmax(logits + bias)
+        return -jnp.sum(jnp.where(said, jax.nn.softmax(target) * q, 0.0))
+
+    q = jax.nn.softmax(logits)
+    p = jnp.where(q > 0, jax.nn.softmax(target), 0.0)
+    own = GRADIENTS["forward_kl"](p, q)
+    np.testing.assert_allclose(own, jax.grad(loss)(jnp.zeros(V)), atol=1e-6)
+    assert own[1] == own[3] == 0
+    out = decoded(made("eagle", 1.0), PROMPTS, 12)
+    lacking = np.asarray(_learned(out).bias)[:, [0, 3]]
+    np.testing.assert_array_equal(lacking, np.zeros_like(lacking))
+
+
+RATE = 0.8
+
+
+def retold(prompt, text, trace, row: int, temperature: float) -> np.ndarray:
+    """The bias [V] after a text, worked out in float64 from the trace and uncached logits.
+
+    Also holds every greedy draft against what the drafter with its bias would draft.
+    """
+    bias = np.zeros(V)
+    at = 0
+    drafts, drafted = np.asarray(trace.proposed)[row], np.asarray(trace.drafted)[row]
+    accepted, committed = np.asarray(trace.accepted)[row], np.asarray(trace.committed)[row]
+    for number in range(int(trace.rounds)):
+        step = np.zeros(V)
+        count = int(drafted[number])
+        for place in range(min(accepted[number] + 1, count)):
+            prefix = (0, *text[:at], *drafts[number, :place].tolist())
+            logits = MODEL.logits(PARAMS["drafter"], prompt, prefix) + bias
+            if temperature == 0:
+                assert drafts[number, place] == logits.argmax()
+            q = adjusted(logits, 1.0, 0, 1.0)
+            p = adjusted(MODEL.logits(PARAMS["target"], prompt, prefix), 1.0, 0, 1.0)
+            step += p - q
+        bias += RATE * step
+        at += int(committed[number])
+    assert at == len(text)
+    return bias
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_tested_positions_teach_it_and_no_others(temperature):
+    out = decoded(made("neural", RATE, temperature=temperature), PROMPTS, 12)
+    if temperature == 0:
+        assert texts(out) == texts(decoded(Strategy(), PROMPTS, 12))
+    told = [
+        retold(prompt, text, out.trace, row, temperature)
+        for row, (prompt, text) in enumerate(zip(PROMPTS, texts(out), strict=True))
+    ]
+    np.testing.assert_allclose(_learned(out).bias, told, atol=1e-4)
+    drafted, accepted = np.asarray(out.trace.drafted), np.asarray(out.trace.accepted)
+    assert np.any(accepted + 1 < drafted)  # some positions were not tested
+
+
+def test_a_rate_of_zero_changes_nothing_and_a_sweep_compiles_nothing():
+    plain = decoded(specjax.strategy(**FIELDS["neural"], temperature=1.0), PROMPTS, 12)
+    zero = decoded(made("neural", 0.0, temperature=1.0), PROMPTS, 12)
+    compiled = generate._cache_size()
+    fast = decoded(made("neural", 2.0, temperature=1.0), PROMPTS, 12)
+    assert generate._cache_size() == compiled
+    assert texts(zero) == texts(plain) != texts(fast)
+    np.testing.assert_array_equal(zero.trace.proposed, plain.trace.proposed)
+    assert not np.array_equal(fast.trace.proposed, plain.trace.proposed)
+
+
+def test_a_drafter_that_learns_is_accepted_more():
+    """Of a target that prefers the same ids everywhere, which the drafter does not know."""
+    model = PrefixModel(V)  # no text ends early
+    weights = prefix_params(V, seed=1)
+    # tanh saturates at 1 there: an id's logit grows by its entry.
+    preferred = {**weights, "embedding": weights["embedding"].at[:, 0].set(9.0)}
+    preferred["position"] = weights["position"].at[:, 0].set(1.0)
+    target = {**preferred, "out": preferred["out"].at[0].set(jnp.array([3.0, 0, 0, 2.0, 0]))}
+    drafter = {**preferred, "out": preferred["out"].at[0].set(0.0)}
+    models = (("target", model), ("drafter", model))
+    rate = {}
+    for name, step in (("off", 0.0), ("on", 0.3)):
+        strategy = specjax.strategy(drafter="neural", length=3, temperature=1.0, online_rate=step)
+        params = {"target": target, "drafter": drafter}
+        trace = run(models, params, strategy, PROMPTS * 4, 48).trace
+        rate[name] = float(jnp.sum(trace.overlap) / jnp.sum(trace.tested))
+    assert rate["on"] > rate["off"] + 0.05, rate
+
+
+@pytest.mark.slow
+def test_arms_learn_from_their_own_rows():
+    arms = {
+        "slow": specjax.strategy(drafter="neural", length=2, online_rate=1.0),
+        "none": specjax.strategy(drafter="uniform", length=3),
+    }
+    out = decoded(selected(arms, ByChance()), PROMPTS, 12)
+    assert texts(out) == texts(decoded(Strategy(), PROMPTS, 12))
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"online_rate": -1.0}, "strategies.a.online_rate is -1.0; it must be a number of at"),
+        ({"online_divergence": "total_variation"}, "online_divergence needs online_rate"),
+        (
+            {"online_rate": 1.0, "online_divergence": "far"},
+            "online_divergence is 'far'; it must be one of forward_kl, total_variation",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(fields, sentence):
+    with pytest.raises(UserError, match=sentence):
+        from_config("a", {"drafter": "neural", "length": 2, **fields})
