@@ -41,14 +41,16 @@ class _Maps:
 _maps = _Maps()
 
 
-def release_programs(most: int | None = None) -> None:
+def release_programs(most: int | None = None) -> bool:
     """Drops compiled programs when the process has more than `most` (`MOST_MAPS`) memory maps.
 
-    On CPU each takes hundreds of them, and the compiler crashes when they run out. Until then
-    they stay, so that a sweep compiles a program once.
+    Returns whether it did. On CPU each takes hundreds of them, and the compiler crashes when they
+    run out. Until then they stay, so that a sweep compiles a program once.
     """
-    if _maps.count() > (MOST_MAPS if most is None else most):
+    full = _maps.count() > (MOST_MAPS if most is None else most)
+    if full:
         jax.clear_caches()
+    return full
 
 
 def side_by_side(compilers: Mapping[str, Callable[[], Any]]) -> Iterator[tuple[str, float]]:

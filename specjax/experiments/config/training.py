@@ -74,7 +74,7 @@ def _add_training_data(config: ConfigDict) -> None:
 def _add_steps(config: ConfigDict) -> None:
     """What a step of training does."""
     config.objective = ConfigDict(  # the fields of all objectives; a run reads those of its own
-        {"name": "cross_entropy", **side_by_side(entry.cls for entry in OBJECTIVES.values())}
+        objective_fields("cross_entropy")
     )
     config.optimizer = ConfigDict(
         {
@@ -95,3 +95,8 @@ def _add_steps(config: ConfigDict) -> None:
     config.max_prompt_tokens = 512
     config.max_output_tokens = 128
     config.seed = 0
+
+
+def objective_fields(name: str) -> dict[str, Any]:
+    """The fields of all objectives, the one called `name` chosen."""
+    return {"name": name, **side_by_side(entry.cls for entry in OBJECTIVES.values())}

@@ -14,10 +14,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.core.registry import TASKS
 from specjax.decoding.strategy import Strategy
 from specjax.errors import UserError
-from specjax.experiments.config.defaults import example_fields
 from specjax.experiments.config.fields import (
     DTYPES,
     check_choices,
@@ -29,7 +27,7 @@ from specjax.experiments.config.fields import (
 from specjax.experiments.config.memory import check_decode_memory
 from specjax.experiments.config.placement import check_ways
 from specjax.experiments.config.settings import check_settings, write_settings
-from specjax.experiments.config.templates import check_group
+from specjax.experiments.config.sources import check_sources
 from specjax.experiments.decode.data import data_words
 from specjax.experiments.decode.planning import shapes
 from specjax.experiments.decode.strategies import check_models
@@ -133,16 +131,7 @@ def check_tasks(config: ConfigDict) -> None:
             f"config.tasks has {', '.join(config.tasks) or 'nothing'}; it must name at least one"
             f" set of queries, none of them called {ALL!r}"
         )
-    check_groups(config, "tasks")
-    for name, task in config.tasks.items():
-        check_group(example_fields(), task, f"config.tasks.{name}", "a set of queries")
-        check_choices(config, {f"tasks.{name}.task": ("", *TASKS)})
-        check_integers(config, {f"tasks.{name}.examples": 0})
-        if bool(task.task) == bool(task.source_file):
-            raise UserError(
-                f"config.tasks.{name} has task {task.task!r} and source_file {task.source_file!r};"
-                " one of them must say what is read, and only one"
-            )
+    check_sources(config, "tasks", "a set of queries")
 
 
 def check_writers(arms: Mapping[str, StrategyArm]) -> None:

@@ -25,6 +25,25 @@ def check_fits(config: ConfigDict, objective: Objective, model: LanguageModel) -
     Raises:
       UserError: naming the field, the value and what is allowed.
     """
+    check_objective(config, objective, model)
+    for field, value in (
+        ("dropout", config.dropout),
+        ("remat", config.remat),
+        ("sequences.drafter", config.sequences.drafter),
+    ):
+        if isinstance(model, Eagle) and value:
+            raise UserError(
+                f"config.{field} is {value!r}; it must be {type(value)()!r} for a feature drafter,"
+                " which is trained without"
+            )
+
+
+def check_objective(config: ConfigDict, objective: Objective, model: LanguageModel) -> None:
+    """Refuses a feature drafter under another objective, and other models under its own.
+
+    Raises:
+      UserError: naming the field, the value and what is allowed.
+    """
     drafts = isinstance(model, Eagle)
     if drafts != isinstance(objective, EagleObjective):
         kind = "a feature drafter" if drafts else "no feature drafter"
@@ -33,16 +52,6 @@ def check_fits(config: ConfigDict, objective: Objective, model: LanguageModel) -
             f"config.objective.name is {config.objective.name!r}; it must be {allowed}, as the"
             f" model is {kind}"
         )
-    for field, value in (
-        ("dropout", config.dropout),
-        ("remat", config.remat),
-        ("sequences.drafter", config.sequences.drafter),
-    ):
-        if drafts and value:
-            raise UserError(
-                f"config.{field} is {value!r}; it must be {type(value)()!r} for a feature drafter,"
-                " which is trained without"
-            )
 
 
 def adopted(
