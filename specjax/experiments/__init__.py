@@ -1,4 +1,4 @@
-"""The jobs that a config can name: decode, train, tune, sweep, selection and smaller ones.
+"""The jobs that a config can name: decode, train, online, tune, sweep, selection, smaller ones.
 
 A job is a module with `run(config, workdir)` and `plan(config)` (`--dry_run`, which returns what
 plan.json shall hold, if anything); `JOBS` says where each is. Jobs of several files are packages;
@@ -12,6 +12,7 @@ JOBS = {
     "decode": "decode.job",
     "engagement": "engagement",
     "ngram": "ngram",
+    "online": "online.job",
     "quickstart": "quickstart",
     "select": "selection.policy",
     "select_curve": "selection.curve",

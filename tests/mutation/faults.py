@@ -253,6 +253,20 @@ FAULTS = (
         "_put(p.plain, jax.nn.softmax(logits - memory.learned.bias), p.step)",
         f"{DECODING}/test_online.py",
     ),
+    Fault(
+        "bonus tokens are learned between texts",
+        "experiments/online/records.py",
+        "zip(begins, self.tested, strict=True)",
+        "zip(begins, self.committed, strict=True)",
+        "tests/experiments/test_online.py",
+    ),
+    Fault(
+        "a stream goes on without what was learned behind the checkpoint",
+        "experiments/online/job.py",
+        "while learner.updates < done:",
+        "while learner.updates < 0:",
+        "tests/experiments/test_online.py",
+    ),
     # The loop.
     Fault(
         "rewind assigns instead of taking the minimum",

@@ -9,7 +9,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from specjax.errors import UserError
-from specjax.experiments.config import defaults, training
+from specjax.experiments.config import defaults, online, training
 from specjax.experiments.config.command_line import DEFAULT_CONFIG
 from specjax.experiments.config.file import read_config
 
@@ -19,6 +19,7 @@ TEMPLATES: dict[str, Callable[[], ConfigDict]] = {
     "decode": defaults.decode_config,
     "engagement": defaults.engagement_config,
     "ngram": defaults.ngram_config,
+    "online": online.online_config,
     "quickstart": lambda: read_config(str(DEFAULT_CONFIG)),
     "select": defaults.select_config,
     "select_curve": defaults.select_curve_config,
@@ -30,8 +31,8 @@ TEMPLATES: dict[str, Callable[[], ConfigDict]] = {
 }
 
 _FREE = (
-    "base", "drafter_ways", "drafters", "grid", "prices", "shape", "space", "strategies", "sweep",
-    "tasks",
+    "base", "drafter_ways", "drafters", "grid", "prices", "shape", "sources", "space",
+    "strategies", "sweep", "tasks",
 )  # fmt: skip
 """Groups whose fields are named by the config; where they are read they are checked."""
 

@@ -1,0 +1,39 @@
+"""A drafter that learns from a stream of texts while it drafts them, beside one that does not.
+
+    python -m specjax.main --config=configs/online.py --workdir=runs/online \
+      --config.target=DIR_OR_HUB_ID --config.drafter=DIR_OR_HUB_ID \
+      --config.sources.captions.source_file=test_2016_flickr.en.gz \
+      --config.sources.questions.source_file=gsm8k/test.jsonl.gz
+
+200 captions, as the drafter was trained on, then 200 questions of GSM8K, which it has never seen,
+all to be translated. `fixed` stays as it is, `row` and `row_fast` learn within each text, `shared`
+learns from every eight texts for the next ones. The workdir gets the adapted drafter (`model`),
+`texts.jsonl`, `results.json` and a plot.
+
+Expected: about five minutes on two CPU cores with a 28M target. The acceptance of `shared` rises
+on the questions and stays there, that of the others does not (docs/lab_book/online.md).
+"""
+
+from ml_collections import ConfigDict
+
+from specjax.experiments.config.defaults import neural
+from specjax.experiments.config.online import online_config
+
+PREFIX = "translate English to German: "
+
+
+def get_config() -> ConfigDict:
+    """The experiment; every field can be set by a flag."""
+    return online_config(
+        sources={
+            "captions": {"prefix": PREFIX, "examples": 200},
+            "questions": {"prefix": PREFIX, "examples": 200, "source_field": "question"},
+        },
+        strategies={
+            "fixed": neural("drafter", 3),
+            "row": neural("drafter", 3, online_rate=0.3),
+            "row_fast": neural("drafter", 3, online_rate=1.0),
+            "shared": neural("drafter", 3),
+        },
+        learns="shared",
+    )

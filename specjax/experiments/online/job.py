@@ -1,0 +1,177 @@
+"""The online experiment: a drafter learns from a stream of texts while it drafts them.
+
+Strategies take turns at every batch, in the order of the stream (docs/methods/online.md). One of
+them may draft with a model that is trained a little after every few texts, the others show what
+happens without.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+from tqdm import tqdm
+
+from specjax.errors import UserError
+from specjax.experiments.config.fields import model_names
+from specjax.experiments.config.memory import check_decode_memory
+from specjax.experiments.config.online import as_decode
+from specjax.experiments.config.settings import check_settings, write_settings
+from specjax.experiments.decode import planning
+from specjax.experiments.decode.data import data_words
+from specjax.experiments.decode.job import timed
+from specjax.experiments.kept import write_row
+from specjax.experiments.online.checks import check
+from specjax.experiments.online.learner import DRAFTER, Text
+from specjax.experiments.online.parts import Job, prepare
+from specjax.experiments.online.records import Turn, told
+from specjax.experiments.online.results import write_results
+from specjax.models.base import Params
+from specjax.programs import release_programs
+from specjax.progress import progress
+from specjax.training.checkpoint import Checkpoints
+from specjax.writing import whole_lines
+
+DECODED = "decoded.jsonl"
+"""In the workdir: a line for every batch."""
+
+CHECKPOINTS = "checkpoints"
+
+KEPT_EVERY = 20
+"""Updates between checkpoints: those since the last one are made again."""
+
+
+def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
+    """Decodes the stream, or goes on where the workdir's run stopped; returns results.json.
+
+    Raises:
+      UserError: when a field, a model or a text cannot be used.
+    """
+    strategies = check(config)
+    check_settings(config, workdir, ("blocks",))
+    decode = as_decode(config)
+    check_decode_memory(decode, planning.shapes(decode), strategies)
+    job = prepare(config, strategies)
+    turns = kept_turns(job, workdir)
+    # Only now: a mistake that was refused above must not claim the workdir for its config.
+    write_settings(config, workdir)
+    with Checkpoints(workdir / CHECKPOINTS, "step", largest=True) as keeper:
+        restore(job, turns, keeper)
+        decode_stream(job, turns, workdir, keeper)
+    places = job.learner.save(workdir) if job.learner else []
+    return write_results(job, turns, places, workdir)
+
+
+def plan(config: ConfigDict) -> None:
+    """Prints the models, the strategies, the stream and what is learned from it.
+
+    Raises:
+      UserError: when a field, a model or a file cannot be used.
+    """
+    check(config)
+    decode = as_decode(config)
+    planning.plan(decode, model_names(decode), planning.shapes(decode))
+    for name in config.stream:
+        source = config.sources[name]
+        print(f"stream: {name}, {source.examples or 'all'} texts of {data_words(source)}")
+    if config.learns:
+        print(
+            f"learning: {config.drafter} by {config.objective.name} under {config.learns!r}, an"
+            f" update of {config.steps} step(s) after every {config.every} texts"
+        )
+
+
+def kept_turns(job: Job, workdir: Path) -> list[Turn]:
+    """What an earlier run has decoded.
+
+    Raises:
+      UserError: when it is of other texts.
+    """
+    turns = [Turn.of_row(row) for row in whole_lines(workdir / DECODED)]
+    for batch, turn in enumerate(turns):
+        if turn.texts != [job.texts[row] for row in job.rows(batch)]:
+            raise UserError(
+                f"{str(workdir / DECODED)!r} line {batch + 1} is of other texts than"
+                " config.sources now has; give another --workdir, or remove that one"
+            )
+    return turns
+
+
+def restore(job: Job, turns: Sequence[Turn], keeper: Checkpoints) -> None:
+    """Brings the learner behind the last of the turns: from a checkpoint, and by learning again.
+
+    Raises:
+      UserError: when the checkpoint is beyond them.
+    """
+    learner = job.learner
+    if learner is None:
+        return
+    done = sum(len(turn.texts) for turn in turns) // job.config.every
+    if (step := keeper.latest()) is not None:
+        learner.state = keeper.restore(step, learner.state)
+    if learner.updates > done:
+        raise UserError(
+            f"the workdir has a checkpoint behind update {learner.updates:,} and {DECODED} ends"
+            f" behind update {done:,}; give another --workdir, or remove that one"
+        )
+    with progress(total=done - learner.updates, desc="learn again", unit="update") as bar:
+        while learner.updates < done:
+            learner.update(texts_of(job, turns, learner.updates))
+            bar.update()
+
+
+def texts_of(job: Job, turns: Sequence[Turn], update: int) -> list[Text]:
+    """What an update learns from, counted from 0."""
+    batches = range(update * job.turns, (update + 1) * job.turns)
+    learned = [
+        zip(job.rows(batch), turns[batch].told[job.config.learns], strict=True) for batch in batches
+    ]
+    return [(job.prompts[row], one) for row, one in itertools.chain(*learned)]
+
+
+def decode_stream(job: Job, turns: list[Turn], workdir: Path, keeper: Checkpoints) -> None:
+    """Decodes what is left of the stream; adds to the turns, and to their file."""
+    learner, done = job.learner, sum(len(turn.texts) for turn in turns)
+    with (
+        (workdir / DECODED).open("a", encoding="utf-8") as out,
+        progress(total=len(job.texts), initial=done, unit="text") as bar,
+    ):
+        for batch in range(len(turns), job.batches):
+            turns.append(decode_batch(job, batch, bar))
+            done += len(turns[-1].texts)
+            due = learner is not None and learner.updates < done // job.config.every
+            if due:
+                bar.set_description("learn")
+                learning = learner.update(texts_of(job, turns, learner.updates))
+                turns[-1] = dataclasses.replace(turns[-1], learning=learning)
+            write_row(out, turns[-1].row())
+            # Behind its line: a checkpoint is never ahead of what is decoded.
+            if due and learner.updates % KEPT_EVERY == 0:
+                keeper.save(learner.state, {"step": float(learner.state.step)})
+            bar.update(len(turns[-1].texts))
+
+
+def decode_batch(job: Job, batch: int, bar: tqdm) -> Turn:
+    """Decodes a batch by all strategies, one after another."""
+    rows, config = job.rows(batch), job.config
+    ids = [job.prompts[row] for row in rows]
+    seconds, found = {}, {}
+    for name, generator in job.generators.items():
+        made = generator.batch(ids, config.batch_size, first=rows.start)
+        trees: dict[str, Params] = {}
+        if job.learner and name == config.learns:
+            trees = {DRAFTER: job.learner.params}
+        if (name, made.tokens.shape) not in job.compiled:
+            bar.set_description(f"compile {name}")
+            if release_programs():
+                job.compiled.clear()
+            generator.compile(made, generator.keys(made, config.seed), trees=trees)
+            job.compiled.add((name, made.tokens.shape))
+        bar.set_description("decode")
+        took, _, generation = timed(generator, made, config.seed, trees=trees)
+        seconds[name], found[name] = took, told(generation, made.rows)
+    return Turn([job.texts[row] for row in rows], seconds, found, None)

@@ -1,0 +1,147 @@
+"""The drafter of a stream that learns: its parameters, its updates, its checkpoints.
+
+Liu et al., "Online Speculative Decoding" (2023) (docs/methods/online.md). An update is a few steps
+of training on the texts decoded since the last one. It is a function of these and of the state
+before, so that one that was lost can be made again to the same bits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from specjax.api import LoadedModel, load
+from specjax.data.pipeline import Arrays, pad_batch
+from specjax.errors import UserError
+from specjax.experiments.config.fields import DTYPES
+from specjax.experiments.online.records import Told
+from specjax.experiments.train.feature_drafter import check_objective
+from specjax.experiments.train.objective import frozen_of, objective_of
+from specjax.experiments.train.subject import Subject, subject_of
+from specjax.models.base import Params
+from specjax.training.objective import Frozen
+from specjax.training.optimizer import Optimizer
+from specjax.training.step import Setup, TrainState, train_step
+
+DRAFTER = "drafter"
+"""The model that learns, by its name in strategies."""
+
+Text = tuple[list[int], Told]
+"""Ids of a prompt, and what became of it."""
+
+
+@dataclasses.dataclass
+class Learner:
+    """A drafter between two updates."""
+
+    subject: Subject
+    setup: Setup
+    frozen: Frozen
+    state: TrainState
+    decoded: LoadedModel  # as decodes have it, whose dtypes they go on to have
+    steps: int  # of an update
+    bucket: int
+    programs: dict[int, Any] = dataclasses.field(default_factory=dict)  # by width of batches
+
+    @property
+    def updates(self) -> int:
+        """How many there were."""
+        return int(self.state.step) // self.steps
+
+    @property
+    def params(self) -> Params:
+        """What the next text is drafted with."""
+        params = self.subject.model_params(self.state.params)
+        return jax.tree.map(lambda new, old: new.astype(old.dtype), params, self.decoded.params)
+
+    def update(self, texts: Sequence[Text]) -> dict[str, float]:
+        """Learns from texts; seconds without compiling, and the loss before (nats per position)."""
+        model = self.setup.model
+        batch = lesson(texts, self.bucket, model.start_token, model.pad)
+        width = batch["inputs"].shape[1]
+        if width not in self.programs:
+            lowered = train_step.lower(self.setup, self.state, self.frozen, batch)
+            self.programs[width] = lowered.compile()
+        start, losses = time.perf_counter(), []
+        for _ in range(self.steps):
+            self.state, report = self.programs[width](self.state, self.frozen, batch)
+            losses.append(report["loss"])
+        loss = float(losses[0])
+        jax.block_until_ready(self.state)
+        if not np.isfinite(float(losses[-1])):
+            raise UserError(
+                f"the drafter's loss is {float(losses[-1])} after update {self.updates:,}; lower"
+                " config.optimizer.learning_rate"
+            )
+        return {"seconds": time.perf_counter() - start, "loss": loss}
+
+    def save(self, workdir: Path) -> list[Path]:
+        """Writes the drafter as it is now."""
+        return self.subject.save(self.state.params, workdir)
+
+
+def lesson(texts: Sequence[Text], bucket: int, start_token: int | None, pad: int) -> Arrays:
+    """A training batch of texts whose mask [B, T] has the tested positions alone."""
+    rows = [(prompt, told.tokens) for prompt, told in texts]
+    batch = pad_batch(rows, bucket, start_token, pad)
+    mask = np.zeros_like(batch["mask"])
+    for row, (_, told) in enumerate(texts):
+        begin = int(np.argmax(batch["mask"][row]))
+        mask[row, begin : begin + len(told.tokens)] = told.places
+    return {**batch, "mask": mask & batch["mask"]}
+
+
+def learner_of(
+    config: ConfigDict, target: LoadedModel, decoded: LoadedModel, updates: int
+) -> Learner:
+    """The learner before the first of so many updates.
+
+    Raises:
+      UserError: when the objective does not fit the drafter.
+    """
+    start = load(
+        config.drafter, jnp.float32, ignore_generation_config=config.ignore_generation_config
+    )
+    if start.tokenizer is None:
+        start = dataclasses.replace(start, tokenizer=target.tokenizer)
+    objective = objective_of(config)
+    check_objective(config, objective, start.model)
+    if objective.heads_on(start.model) is not None:
+        raise UserError(
+            f"config.objective.name is {config.objective.name!r}; it must be one that trains the"
+            " drafter itself, without heads on it"
+        )
+    subject = subject_of(objective, start, config.seed)
+    setup = Setup(
+        start.model,
+        objective,
+        optimizer_of(config, updates),
+        seed=config.seed,
+        dtype=None if config.dtype == "float32" else DTYPES[config.dtype],
+    )
+    frozen = frozen_of(objective, start, target)
+    state = setup.start(subject.params)
+    return Learner(subject, setup, frozen, state, decoded, config.steps, config.bucket)
+
+
+def optimizer_of(config: ConfigDict, updates: int) -> Optimizer:
+    """The optimiser of a stream with so many updates.
+
+    Raises:
+      UserError: when it would grow its rate beyond the end of the stream.
+    """
+    steps = max(updates * config.steps, 1)
+    if config.optimizer.warmup > steps:
+        raise UserError(
+            f"config.optimizer.warmup is {config.optimizer.warmup:,}; it must be at most {steps:,},"
+            " the optimiser's steps in the stream"
+        )
+    return Optimizer(steps=steps, **config.optimizer.to_dict())

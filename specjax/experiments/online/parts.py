@@ -1,0 +1,70 @@
+"""The models, the texts and the generators of a stream."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ml_collections import ConfigDict
+
+from specjax.api import Generator
+from specjax.decoding.strategy import Strategy
+from specjax.errors import UserError
+from specjax.experiments.config.online import as_decode
+from specjax.experiments.decode.data import stream
+from specjax.experiments.decode.job import load_models
+from specjax.experiments.online.learner import DRAFTER, Learner, learner_of
+
+
+@dataclasses.dataclass
+class Job:
+    """A stream ready to be decoded."""
+
+    config: ConfigDict
+    sources: list[str]  # of every text
+    texts: list[str]
+    prompts: list[list[int]]
+    generators: dict[str, Generator]
+    learner: Learner | None
+    compiled: set[tuple[str, tuple[int, ...]]] = dataclasses.field(default_factory=set)
+
+    @property
+    def batches(self) -> int:
+        return -(-len(self.texts) // self.config.batch_size)
+
+    def rows(self, batch: int) -> range:
+        """The texts of a batch."""
+        first = batch * self.config.batch_size
+        return range(first, min(first + self.config.batch_size, len(self.texts)))
+
+    @property
+    def turns(self) -> int:
+        """Batches of an update."""
+        return self.config.every // self.config.batch_size
+
+
+def prepare(config: ConfigDict, strategies: dict[str, Strategy]) -> Job:
+    """Loads models and texts, and makes a generator for each strategy."""
+    decode = as_decode(config)
+    models = load_models(decode)
+    target = models["target"]
+    if target.tokenizer is None:
+        raise UserError(f"target {config.target!r} has no tokenizer files")
+    drafters = {name: entry for name, entry in models.items() if name != "target"}
+    sizes = {name: config[name] for name in ("max_new_tokens", "max_prompt_tokens", "bucket")}
+    generators = {
+        name: Generator(target, drafters, strategy, **sizes)
+        for name, strategy in strategies.items()
+    }
+    sources, texts = [], []
+    for name in config.stream:
+        found = [example.source for example in stream(config.sources[name])]
+        if not found:
+            raise UserError(f"config.sources.{name} has no text that can be decoded")
+        sources += [name] * len(found)
+        texts += found
+    prompts = next(iter(generators.values())).encode(texts)
+    job = Job(config, sources, texts, prompts, generators, None)
+    if config.learns:
+        updates = len(texts) // config.every
+        job.learner = learner_of(config, target, models[DRAFTER], updates)
+    return job
