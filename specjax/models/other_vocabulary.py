@@ -67,6 +67,9 @@ class OtherVocabulary:
     def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
         return _heard(params, self.model.read_out(params["model"], hidden))
 
+    def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
+        return self.model.embed(params["model"], _fed(params, tokens))
+
     def start(
         self,
         params: Params,

@@ -12,9 +12,16 @@ import numpy as np
 from specjax.core.drafter import Drafter
 from specjax.decoding.strategy import Settings, Strategy
 from specjax.decoding.summary import summarise
-from specjax.decoding.trace import Trace
 from specjax.experiments.config.fields import checkpoint_dtype
 from specjax.experiments.decode.records import Job, Measured
+from specjax.experiments.decode.seconds import (
+    fixed_seconds,
+    loop_seconds_per_token,
+    median_ms_per_token,
+    seconds_per_token,
+    total_seconds,
+    trace_of,
+)
 from specjax.experiments.decode.show import show
 from specjax.experiments.decode.strategies import BASELINE
 from specjax.measuring.cost import Costs, standardized_walltime_improvement
@@ -291,42 +298,6 @@ def groups(job: Job, measured: dict[str, Measured]) -> dict[str, Any]:
     }
     bases = {name: figures[baseline_of(job.strategies[name], job.strategies)] for name in measured}
     return with_speedups(figures, bases)
-
-
-def token_count(entry: Measured) -> int:
-    """Generated tokens of all examples."""
-    return sum(map(len, entry.tokens))
-
-
-def total_seconds(entry: Measured) -> float:
-    """Of all batches, each the median of its repeats."""
-    return float(entry.batch_seconds.sum())
-
-
-def seconds_per_token(entry: Measured) -> float:
-    return total_seconds(entry) / max(token_count(entry), 1)
-
-
-def loop_seconds_per_token(entry: Measured) -> float:
-    """Without the fixed cost per call, which the speedup formulas do not know."""
-    fixed = np.median(entry.fixed, axis=0)
-    loop = float(np.maximum(entry.batch_seconds - fixed, 0).sum())
-    return max(loop, 1e-9) / max(token_count(entry), 1)
-
-
-def fixed_seconds(entry: Measured) -> float:
-    """What all batches cost once."""
-    return float(np.median(entry.fixed, axis=0).sum())
-
-
-def median_ms_per_token(entry: Measured) -> float:
-    """Median over batches of time over tokens."""
-    counts = [max(int(trace_of(g).committed[:rows].sum()), 1) for g, rows in entry.traces]
-    return float(np.median(entry.batch_seconds / np.asarray(counts)) * 1e3)
-
-
-def trace_of(generation: Any) -> Trace:
-    return generation.trace
 
 
 def identical(entry: Measured, base: Measured) -> float:

@@ -12,7 +12,8 @@ from specjax.data.batching import Batch
 from specjax.decoding.strategy import Strategy, from_config
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.records import Job
-from specjax.experiments.decode.results import cost_entries, loop_seconds_per_token
+from specjax.experiments.decode.results import cost_entries
+from specjax.experiments.decode.seconds import loop_seconds_per_token
 from specjax.experiments.recipes.trees import WIDE
 from specjax.experiments.tune.budget import Budget
 from specjax.experiments.tune.space import Space
