@@ -4,8 +4,10 @@
       --workdir=runs/drafters --config.target=DIR --config.task=multi30k_ende \
       --config.data.kind=text --config.data.path=test.en.gz --config.data.reference_path=test.de.gz
 
-Behind the colon are names and directories (or hub ids) of the drafters. Each drafts three tokens,
-greedily and at temperature 1, against autoregressive decoding of the same kind.
+Behind the colon are names and directories (or hub ids) of the drafters, and before a directory how
+it drafts if it is no small model: `layer=eagle@runs/eagle/model,block=dflash@runs/dflash/model`.
+Each drafts three tokens, greedily and at temperature 1, against autoregressive decoding of the same
+kind.
 docs/how_to/training.md has the figures of four drafters of a 28M target.
 """
 
@@ -18,7 +20,7 @@ LENGTH = 3
 
 
 def get_config(drafters: str = "drafter=") -> ConfigDict:
-    """The experiment on drafters `name=directory,name=directory`."""
+    """The experiment on drafters `name=directory,name=drafter@directory`."""
     config = decode_config(task="multi30k_ende")
     found = {"autoregressive": AUTOREGRESSIVE, "sampled": SAMPLED}
     for part in drafters.split(","):
@@ -27,8 +29,10 @@ def get_config(drafters: str = "drafter=") -> ConfigDict:
             raise UserError(
                 f"--config=...:{drafters!r} has {part!r}; drafters are name=directory, with commas"
             )
-        config.drafters[name] = place
-        found[name] = neural(name, LENGTH)
-        found[f"{name}_sampled"] = neural(name, LENGTH, temperature=1.0)
+        before, at, behind = place.partition("@")
+        kind, directory = (before, behind) if at and "/" not in before else ("neural", place)
+        config.drafters[name] = directory
+        found[name] = neural(name, LENGTH) | {"drafter": kind}
+        found[f"{name}_sampled"] = neural(name, LENGTH, temperature=1.0) | {"drafter": kind}
     config.strategies = ConfigDict(found)
     return config

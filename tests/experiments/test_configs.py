@@ -14,6 +14,8 @@ from standins import stand_in
 
 from specjax import experiments
 from specjax.core.registry import TASKS
+from specjax.drafting.eagle import Eagle
+from specjax.drafting.neural import Neural
 from specjax.errors import UserError
 from specjax.experiments import ngram
 from specjax.experiments.config.defaults import decode_config
@@ -262,6 +264,16 @@ def test_drafters_are_named_behind_the_colon() -> None:
     assert strategies["small_sampled"].settings == strategies["sampled"].settings
     with pytest.raises(UserError, match="drafters are name=directory"):
         module("drafters").get_config("small")
+
+
+def test_a_drafter_behind_the_colon_may_say_how_it_drafts() -> None:
+    config = module("drafters").get_config("layer=eagle@runs/x/model,small=runs/of@may/model")
+    config.target = "t"
+    assert model_names(config)["layer"] == "runs/x/model"
+    assert model_names(config)["small"] == "runs/of@may/model"
+    strategies = load_strategies(config)
+    assert isinstance(strategies["layer_sampled"].drafter, Eagle)
+    assert isinstance(strategies["small"].drafter, Neural)
 
 
 @pytest.mark.parametrize("name", ["cascade_gsm8k", "cascade_mmlu"])
