@@ -30,8 +30,7 @@ from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.decoding.summary import summarise
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
-from specjax.models.eagle import Eagle
-from specjax.models.eagle_shapes import completed
+from specjax.models.on_target import FeatureDrafter, completed
 from specjax.models.shared_vocabulary import with_shared_vocabulary
 from specjax.parallel import padding
 from specjax.parallel.sharding import Layout, placement
@@ -343,7 +342,7 @@ def beside(target: LoadedModel, drafters: Mapping[str, LoadedModel]) -> dict[str
     met = {}
     for name, drafter in drafters.items():
         drafter = in_vocabulary_of(target, drafter, name=name)
-        if isinstance(drafter.model, Eagle):
+        if isinstance(drafter.model, FeatureDrafter):
             try:
                 model = drafter.model.beside(target.model)
                 params = completed(model.config, drafter.params, target.params)

@@ -19,9 +19,9 @@ from specjax.checkpoints.tokenizer import load_tokenizer
 from specjax.checks import checked_dtype
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
-from specjax.models.eagle import Eagle
-from specjax.models.eagle_shapes import USUAL, EagleCausalConfig
+from specjax.models.eagle import Eagle, EagleCausalConfig
 from specjax.models.families.eagle3 import ROPES
+from specjax.models.on_target import USUAL
 
 LAYOUTS = {"specforge": "eagle3", "speculators": "eagle3_speculators"}
 """Families by who writes their layout."""

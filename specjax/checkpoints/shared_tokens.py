@@ -15,7 +15,7 @@ import numpy as np
 from specjax.checkpoints.pieces import Piece, pieces
 from specjax.checkpoints.tokenizer import check_same_vocabulary, differing_pieces
 from specjax.errors import UserError
-from specjax.models.eagle import Eagle
+from specjax.models.on_target import FeatureDrafter
 from specjax.models.other_vocabulary import OtherVocabulary
 
 LEAST_SHARED = 0.1
@@ -125,7 +125,7 @@ def _check_comparable(name: str, drafter: Any, target: Any) -> None:
                 f"drafter {name!r} has another tokenizer than the target, and that of {whose} is"
                 " not a fast one, whose pieces could be compared"
             )
-    if isinstance(drafter.model, Eagle):
+    if isinstance(drafter.model, FeatureDrafter):
         raise UserError(
             f"drafter {name!r} has another tokenizer than the target; a feature drafter reads the"
             " states of a target of its own vocabulary"

@@ -17,14 +17,14 @@ from specjax.core.env import Bound
 from specjax.core.registry import DRAFTERS
 from specjax.core.spec import Spec
 from specjax.drafting.neural import StoppingEarly
-from specjax.drafting.on_target import OnTarget
+from specjax.drafting.on_target import OnOwnStates
 from specjax.drafting.token_by_token import Progress
 from specjax.models.base import Cache
 
 
 @DRAFTERS.register("eagle", example={"length": 3})
 @dataclasses.dataclass(frozen=True)
-class Eagle(OnTarget, StoppingEarly):
+class Eagle(OnOwnStates, StoppingEarly):
     """Tokens of one decoder layer that reads the target's states."""
 
     length: int = fields.draft_length(help="drafted tokens, at most")

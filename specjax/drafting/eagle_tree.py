@@ -12,13 +12,13 @@ from specjax.core.env import Env
 from specjax.core.registry import DRAFTERS
 from specjax.core.spec import Spec
 from specjax.drafting.neural_tree import NeuralTree
-from specjax.drafting.on_target import OnTarget
+from specjax.drafting.on_target import OnOwnStates
 from specjax.models.shared_vocabulary import unwrapped
 
 
 @DRAFTERS.register("eagle_tree", example={"widths": (2, 2)})
 @dataclasses.dataclass(frozen=True)
-class EagleTree(OnTarget, NeuralTree):
+class EagleTree(OnOwnStates, NeuralTree):
     """A tree of one decoder layer that reads the target's states."""
 
     model: str = fields.name("drafter", help="the feature drafter, trained for this target")

@@ -1,13 +1,15 @@
 """What drafters on the target's features share: its states, round by round, in their model's cache.
 
-Li et al., "EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time
-Test" (2025) (docs/methods/eagle.md). After each round the target's states at the tokens that stood
-take the place of the drafter's own, and its next call feeds those tokens again.
+After each round the target's states at the tokens that stood go to the cache of the drafter's
+model. One that goes on from its own states feeds those tokens again (Li et al., "EAGLE-3: Scaling
+up Inference Acceleration of Large Language Models via Training-Time Test" (2025),
+docs/methods/eagle.md); one that drafts in parallel does not (docs/methods/dflash.md).
 """
 
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -18,14 +20,13 @@ from specjax.core.context import Context
 from specjax.core.draft import Draft
 from specjax.core.drafter import Drafter, Log, Memory, Outcome
 from specjax.core.env import Bound, Env, Models
+from specjax.core.registry import DRAFTERS, FAMILIES
 from specjax.core.rows import Caches, window
 from specjax.core.verdict import Verdict
 from specjax.models.base import Cache, PromptReading
-from specjax.models.eagle import Eagle as Model
+from specjax.models.eagle import Eagle
+from specjax.models.on_target import FeatureDrafter
 from specjax.models.shared_vocabulary import unwrapped
-
-PART = 512
-"""Most tokens of a prompt that the layer is fed together."""
 
 
 @struct.dataclass
@@ -45,9 +46,12 @@ class OnTarget(Drafter):
 
     reads_target = True
 
+    drives: ClassVar[type[FeatureDrafter]]
+    """What its model is."""
+
     @property
     def lag(self) -> int:
-        """Tokens fed first: those that the last round wrote, with the target's states."""
+        """Most tokens that a round writes and the target has read."""
         raise NotImplementedError
 
     def of_models(self, models: Models) -> OnTarget:
@@ -62,10 +66,11 @@ class OnTarget(Drafter):
           ValueError: saying what does not fit.
         """
         model, target = unwrapped(env[self.model].model), unwrapped(env.target.model)
-        if not isinstance(model, Model):
+        if not isinstance(model, self.drives):
+            known = (name for name, entry in FAMILIES.items() if entry.cls.model is self.drives)
             raise ValueError(
-                f"model is {self.model!r}; it must be a feature drafter, as"
-                " configs/training/eagle.py makes them"
+                f"model is {self.model!r}; it must be a feature drafter of family"
+                f" {' or '.join(map(repr, known))}"
             )
         ours, theirs = model.config, target.config
         pairs = {"width": (ours.target_width, theirs.d_model)}
@@ -99,10 +104,14 @@ class OnTarget(Drafter):
 
     def opened(self, env: Env, caches: Caches, context: Context, prompt: PromptReading) -> Caches:
         model = env[self.model]
-        cache = unwrapped(model.model).attend(caches[self.model], caches[env.target_name])
+        own = unwrapped(model.model)
+        cache = own.attend(caches[self.model], caches[env.target_name])
         if prompt.features:
             features = jnp.concatenate(prompt.features, axis=-1)
-            cache = read_prompts(model, cache, context, features)
+            tokens = context.tokens[:, : features.shape[1]]
+            cache = own.read(model.params, cache, tokens, features)
+            # The last token of each is pending.
+            cache = cache.replace(length=context.length - 1)
         return {**caches, self.model: cache}
 
     def observe(self, memory: OnTargetMemory, outcome: Outcome) -> OnTargetMemory:
@@ -110,6 +119,19 @@ class OnTarget(Drafter):
         features = features[:, : self.lag].astype(memory.features.dtype)
         slot = outcome.context.length - 1
         return OnTargetMemory(features, slot, super().observe(memory.own, outcome))
+
+    def with_target(self, env: Env, caches: Caches, memory: OnTargetMemory) -> Caches:
+        """The caches with the target's states of the last round."""
+        model, cache = env[self.model], caches[self.model]
+        own = unwrapped(model.model)
+        cache = own.absorb(model.params, cache, memory.features, memory.slot)
+        return {**caches, self.model: cache}
+
+
+class OnOwnStates(OnTarget):
+    """One that goes on from its own states where the target has none yet, token by token."""
+
+    drives = Eagle
 
     def propose(
         self,
@@ -122,13 +144,6 @@ class OnTarget(Drafter):
         caches = self.with_target(env, caches, memory)
         draft, caches, own, log = super().propose(env, caches, memory.own, context, keys)
         return draft, self.behind_text(caches, context), memory.replace(own=own), log
-
-    def with_target(self, env: Env, caches: Caches, memory: OnTargetMemory) -> Caches:
-        """The caches with the target's states of the last round."""
-        model, cache = env[self.model], caches[self.model]
-        own = unwrapped(model.model)
-        cache = own.absorb(model.params, cache, memory.features, memory.slot)
-        return {**caches, self.model: cache}
 
     def behind_text(self, caches: Caches, context: Context) -> Caches:
         """The caches with what was drafted forgotten: it is fed again if it stands."""
@@ -159,23 +174,10 @@ def refuse_feature_drafter(env: Env, name: str) -> None:
     Raises:
       ValueError: naming the drafters that give them.
     """
-    if isinstance(unwrapped(env[name].model), Model):
+    model = unwrapped(env[name].model)
+    if isinstance(model, FeatureDrafter):
+        kinds = {name: getattr(entry.cls, "drives", None) for name, entry in DRAFTERS.items()}
+        known = (repr(name) for name, kind in kinds.items() if type(model) is kind)
         raise ValueError(
-            f"model {name!r} is a feature drafter; its drafter must be 'eagle' or 'eagle_tree'"
+            f"model {name!r} is a feature drafter; its drafter must be {' or '.join(known)}"
         )
-
-
-def read_prompts(model: Bound, cache: Cache, context: Context, features: jax.Array) -> Cache:
-    """The cache behind prompts whose states in the target are features [B, P, F * E].
-
-    The last token of each is pending: it is fed again.
-    """
-    own, size = unwrapped(model.model), features.shape[1]
-    before = jnp.pad(features, ((0, 0), (1, 0), (0, 0)))
-    for begin in range(0, size, PART):
-        end = min(begin + PART, size)
-        start = jnp.full_like(context.length, begin)
-        cache = own.absorb(model.params, cache, before[:, begin:end], start - 1)
-        tokens = context.tokens[:, begin:end]
-        _, cache = model.extend(tokens, cache.replace(length=start))
-    return cache.replace(length=context.length - 1)

@@ -7,7 +7,7 @@ target states do not exist: the drafter's own last state stands in. For encoder-
 layer also attends to the target's own cross-attention keys and values: nothing is encoded twice.
 
 Published drafters (models/families/eagle3.py) differ in details: where norms are, whether the first
-token is seen, which state is handed on. `OnTarget` has a field for each.
+token is seen, which state is handed on. `Details` has a field for each.
 
 Dimension letters as in `models.base`; F target layers are read, U ids can be drafted, E is the
 target's width.
@@ -18,111 +18,88 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.models import causal, t5
-from specjax.models.attention import (
-    AnyBias,
-    CausalBias,
-    WithoutFirst,
-    attention,
-    of_call,
-    of_tree,
-)
-from specjax.models.base import Cache, LanguageModel, Output, Params, PromptReading, Resume
+from specjax.models.attention import AnyBias, CausalBias, WithoutFirst, of_call, of_tree
+from specjax.models.base import Cache, Output, Params, PromptReading, Resume
 from specjax.models.caches import KeysValues, gathered, remembered, write
-from specjax.models.eagle_shapes import Shape, beside
-from specjax.models.layers import (
-    MASKED,
-    Dense,
-    FeedForward,
-    RMSNorm,
-    Tree,
-    apply,
-    key_mask,
-    merge_heads,
-    tree_mask,
+from specjax.models.layers import MASKED, RMSNorm, Tree, apply, tree_mask
+from specjax.models.on_target import (
+    Cross,
+    FeatureDrafter,
+    Layer,
+    OnCausalConfig,
+    OnT5Config,
+    OnTarget,
+    OnTargetModule,
+    slots_from,
 )
-from specjax.models.linen import LinenModel
 from specjax.models.relative_bias import RelativeBias, RelativeBiasOf, tree_bias
 from specjax.models.windows import of_fed
 
-Cross = tuple[jax.Array, jax.Array, AnyBias]
-"""The target's cross-attention keys and values [B, H, P, d] of one layer, and their mask."""
-
-FROZEN = ("embedding", "ids")
-"""Parameters that are the target's, or chosen from its texts, and not trained."""
+PART = 512
+"""Most tokens of a prompt that the layer is fed together."""
 
 
-class Layer(nn.Module):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Details(OnTarget):
+    """What a drafter's shape says of details in which published ones differ."""
+
+    reads_first: bool = True  # False: nothing sees the text's first token, which has no state
+    feature_norms: int = 0  # norms over as many equal parts of the target's states side by side
+    normed_residual: bool = False  # the residual stream begins behind the norm of the state
+    normed_states: bool = False  # what it hands on has gone through its final norm (EAGLE 3.1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EagleT5Config(Details, OnT5Config):
+    """Shape of a drafter for a T5-like target."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EagleCausalConfig(Details, OnCausalConfig):
+    """Shape of a drafter for a decoder-only target."""
+
+    target_name: str = ""  # where the target lies, in the word of who published the drafter
+
+
+class EagleLayer(Layer):
     """Self-attention over embeddings beside states, on the residual stream of the states."""
 
-    config: Shape
+    config: EagleT5Config | EagleCausalConfig
 
     def setup(self) -> None:
-        c = self.config
-        self.embedding_norm, self.state_norm = RMSNorm(c.eps), RMSNorm(c.eps)
-        self.ff_norm = RMSNorm(c.eps)
-        self.ff = FeedForward(c.d_ff, c.activation, c.gated, c.dtype, c.dropout)
-        if c.cross:
-            self.attention = t5.Attention(c)
-            self.cross_norm, self.cross_attention = RMSNorm(c.eps), t5.Attention(c.of_cross)
-        else:
-            self.attention = causal.Attention(c)
+        super().setup()
+        eps = self.config.eps
+        self.embedding_norm, self.state_norm = RMSNorm(eps), RMSNorm(eps)
 
     def queries_keys_values(
         self, embedded: jax.Array, before: jax.Array, angles: jax.Array | None
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Head-major, of embeddings [B, T, E] beside the states before them [B, T, D]."""
         parts = self.embedding_norm(embedded), self.state_norm(before)
-        x = jnp.concatenate(parts, axis=-1)
-        if self.config.cross:
-            return self.attention.queries(x), *self.attention.keys_values(x)
-        return self.attention.queries_keys_values(x, angles)
+        return self.projected(jnp.concatenate(parts, axis=-1), angles)
 
-    def __call__(
-        self,
-        before: jax.Array,
-        q: jax.Array,
-        k: jax.Array,
-        v: jax.Array,
-        bias: AnyBias,
-        cross: Cross | None,
-    ) -> jax.Array:
-        """The drafter's states [B, T, D]."""
+    def __call__(self, before: jax.Array, *rest: Any) -> jax.Array:
+        """The drafter's states [B, T, D] on the states before the tokens [B, T, D]."""
         residual = self.state_norm(before) if self.config.normed_residual else before
-        x = residual + self.attention(q, k, v, bias)
-        if cross is not None:
-            h = self.cross_attention.queries(self.cross_norm(x))
-            # Its own `o`, on keys and values that the target made.
-            x = x + self.cross_attention.o(merge_heads(attention(h, *cross)))
-        return x + self.ff(self.ff_norm(x))
+        return super().__call__(residual, *rest)
 
 
-class EagleModule(nn.Module):
+class EagleModule(OnTargetModule):
     """Parameters and the layer; `Eagle` wraps it into the model contract."""
 
-    config: Shape
+    config: EagleT5Config | EagleCausalConfig
 
     def setup(self) -> None:
+        super().setup()
         c = self.config
-        normal = nn.initializers.normal(1.0)
-        width = c.embedding_width or c.target_width
-        self.embedding = self.param("embedding", normal, (c.vocab_size, width), jnp.float32)
-        self.ids = self.param("ids", lambda _: jnp.arange(c.draft_vocab, dtype=jnp.int32))
         self.feature_norms = [RMSNorm(c.eps) for _ in range(c.feature_norms)]
-        self.fuse = Dense(c.d_model, c.dtype)
-        self.layer = Layer(c)
-        self.final_norm = RMSNorm(c.eps)
-        self.head = Dense(c.draft_vocab, c.dtype)
+        self.layer = EagleLayer(c)
         if c.cross:
             self.position_bias = RelativeBias(c.num_heads, c.buckets, c.max_distance, False)
-
-    def embed(self, tokens: jax.Array) -> jax.Array:
-        return self.embedding[tokens].astype(self.config.dtype)
 
     def fused(self, features: jax.Array) -> jax.Array:
         """States [B, T, D] of the target's [B, T, F * E]."""
@@ -141,20 +118,10 @@ class EagleModule(nn.Module):
         normed = states if self.config.normed_states else self.final_norm(states)
         return self.head(normed).astype(jnp.float32)
 
-    def places(self) -> jax.Array:
-        """Of every id [V] its place among those that can be drafted; U: it cannot."""
-        c = self.config
-        places = jnp.full((c.vocab_size,), c.draft_vocab, jnp.int32)
-        return places.at[self.ids].set(jnp.arange(c.draft_vocab, dtype=jnp.int32))
-
     def reversed_bias(self, capacity: int) -> jax.Array:
         """Self-attention bias and causal mask by position, [H, 2 * capacity] (`bias_rows`)."""
         distance = np.arange(-(capacity - 1), capacity + 1)
         return self.position_bias(distance) + np.where(distance > 0, MASKED, 0.0)
-
-    def angles(self, position: jax.Array) -> jax.Array | None:
-        c = self.config
-        return None if c.cross else c.rope.angles(position, position + 1)
 
     def decode_step(
         self,
@@ -181,13 +148,7 @@ class EagleModule(nn.Module):
             else:
                 bias = of_tree(tree_bias(data["bias"], tree, start), start)
         states = self.handed_on(self.layer(before, parts[0], *own, bias, cross))
-        wanted = states
-        if at is not None:
-            wanted = jnp.take_along_axis(states, at[..., None], axis=1, mode="clip")
-        logits = self.drafted_logits(wanted)
-        lacking = jnp.full((*logits.shape[:-1], 1), MASKED, jnp.float32)
-        whole = jnp.concatenate([logits, lacking], axis=-1)
-        return jnp.take(whole, data["places"], axis=-1, mode="clip"), states, own
+        return self.all_logits(states, at, data["places"]), states, own
 
     def own_bias(self, own: KeysValues, start: jax.Array, fed: int, tree: Tree | None) -> AnyBias:
         """The mask of self-attention without relative positions."""
@@ -234,25 +195,19 @@ class EagleModule(nn.Module):
 
     def __call__(self, tokens: jax.Array) -> list[jax.Array]:
         """One step, on states of zeros: what initialisation needs to see."""
-        c, rows = self.config, tokens.shape
-        features = jnp.zeros((*rows, c.read * c.target_width), c.dtype)
-        cross = None
-        if c.cross:
-            zeros = jnp.zeros((rows[0], c.cross_heads, 1, c.cross_width), c.dtype)
-            cross = zeros, zeros, jnp.zeros((1, 1, 1, 1), jnp.float32)
-        return self.unrolled(tokens, features, cross, 1)
+        return self.unrolled(tokens, *self.nothing_read(*tokens.shape), 1)
 
 
 @dataclasses.dataclass(frozen=True)
-class Eagle(LinenModel):
-    """A feature drafter under the contract of `models.base`, as far as drafting needs it.
+class Eagle(FeatureDrafter):
+    """The drafter under the model contract.
 
     Its cache holds, beside keys and values, the state at every slot: the target's, fused, where
     `absorb` put it, else the drafter's own. A call reads the states before the tokens that it
-    feeds. `start` reads nothing; `attend` gives it the target's cross-attention cache.
+    feeds.
     """
 
-    config: Shape
+    config: EagleT5Config | EagleCausalConfig
 
     @property
     def module(self) -> EagleModule:
@@ -262,26 +217,9 @@ class Eagle(LinenModel):
     def depth(self) -> int:
         return 1
 
-    @property
-    def start_token(self) -> int | None:
-        return self.config.start_token
-
-    @property
-    def max_positions(self) -> None:
-        return None
-
-    def init(self, key: jax.Array) -> Params:
-        """Freshly initialised float32 parameters; the ids are the first ones."""
-        probe = jax.ShapeDtypeStruct((1, 1), jnp.int32)
-        return self.module.lazy_init(key, probe)["params"]
-
-    def beside(self, target: LanguageModel) -> Eagle:
-        """This drafter, of whose shape a checkpoint may leave something to its target.
-
-        Raises:
-          ValueError: when this target does not have it.
-        """
-        return dataclasses.replace(self, config=beside(self.config, target))
+    def begun(self, params: Params, target_layer: Params) -> Params:
+        """With all parameters of the target's layer that have the same name and shape."""
+        return {**params, "layer": _taken(params["layer"], target_layer)}
 
     def unrolled(
         self,
@@ -296,45 +234,27 @@ class Eagle(LinenModel):
         return self.module.apply({"params": params}, *given, method="unrolled")
 
     def start(
-        self,
-        params: Params,
-        prompt: jax.Array,
-        prompt_length: jax.Array,
-        capacity: int,
-        *,
-        features: tuple[int, ...] = (),
-        ahead: int | None = None,
+        self, params: Params, prompt: jax.Array, length: jax.Array, capacity: int, **how: Any
     ) -> tuple[Cache, PromptReading]:
-        c, (rows, width) = self.config, prompt.shape
-        heads, size = (c.num_heads, c.d_kv) if c.cross else (c.num_kv_heads, c.d_head)
-        empty = jnp.zeros((rows, heads, capacity, size), c.dtype)
-        data = {
-            "own": [(empty, empty)],
-            "states": jnp.zeros((rows, capacity, c.d_model), c.dtype),
-            "places": apply(self.module, "places", params),
-        }
-        length = prompt_length - 1 if c.start_token is None else jnp.zeros_like(prompt_length)
-        if c.cross:
-            nothing = jnp.zeros((rows, c.cross_heads, width, c.cross_width), c.dtype)
-            data["bias"] = self.module.apply({"params": params}, capacity, method="reversed_bias")
-            data |= {"cross": (nothing, nothing), "cross_bias": key_mask(prompt_length, width)}
-        return Cache(data, length), PromptReading(jnp.zeros((rows, c.d_model), jnp.float32))
-
-    def attend(self, cache: Cache, target: Cache) -> Cache:
-        """The cache with the cross-attention keys and values of a target's cache."""
-        layer = self.config.cross
-        if not layer:
-            return cache
-        read = {"cross": target.data["cross"][layer - 1], "cross_bias": target.data["cross_bias"]}
-        return cache.replace(data={**cache.data, **read})
+        cache, reading = super().start(params, prompt, length, capacity, **how)
+        states = jnp.zeros((len(prompt), capacity, self.config.d_model), self.config.dtype)
+        return cache.replace(data={**cache.data, "states": states}), reading
 
     def absorb(self, params: Params, cache: Cache, features: jax.Array, slot: jax.Array) -> Cache:
-        """The cache with the target's states [B, T, F * E] at the slots from `slot` [B] on."""
         fused = apply(self.module, "fused", params, features)
         states = cache.data["states"]
-        slots = slot[:, None] + jnp.arange(features.shape[1])
-        slots = jnp.where(slots < 0, states.shape[1], slots)  # nothing is before the first
+        slots = slots_from(slot, features.shape[1], states.shape[1])
         return cache.replace(data={**cache.data, "states": _put(states, fused, slots)})
+
+    def read(self, params: Params, cache: Cache, tokens: jax.Array, features: jax.Array) -> Cache:
+        size = features.shape[1]
+        before = jnp.pad(features, ((0, 0), (1, 0), (0, 0)))
+        for begin in range(0, size, PART):
+            end = min(begin + PART, size)
+            start = jnp.full_like(cache.length, begin)
+            cache = self.absorb(params, cache, before[:, begin:end], start - 1)
+            _, cache = self.extend(params, tokens[:, begin:end], cache.replace(length=start))
+        return cache
 
     def extend(
         self,
@@ -384,3 +304,15 @@ def _parents(tree: Tree, start: jax.Array) -> jax.Array:
     parent = visible & (position[:, None] == own[..., None] - 1)
     node = jnp.argmax(parent, axis=-1)
     return first + jnp.where(jnp.any(parent, axis=-1), node, -1)
+
+
+def _taken(ours: jax.Array | Params, other: jax.Array | Params | None) -> jax.Array | Params:
+    """The tree `ours` with what `other` has under the same name and of the same shape.
+
+    In float32 and in memory of its own: training gives away what it changes.
+    """
+    if isinstance(ours, dict):
+        other = other or {}
+        return {name: _taken(tree, other.get(name)) for name, tree in ours.items()}
+    same = other is not None and other.shape == ours.shape
+    return jnp.array(other, jnp.float32, copy=True) if same else ours

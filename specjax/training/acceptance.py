@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from specjax.training.objective import behind, masked_sum
 
 Step = tuple[jax.Array, jax.Array, jax.Array]
-"""Of token k of a draft, at the position [B, T] of the token itself: whether it is the target's own
-greedily, the chance that it stands at temperature 1, and whether the position counts."""
+"""Of token k of drafts, by place [B, T]: whether it is the target's own greedily, the chance that
+it stands at temperature 1, and whether the place counts."""
 
 
 def figures(steps: int) -> tuple[str, ...]:
@@ -30,8 +30,12 @@ def overlap(p: jax.Array, logits: jax.Array) -> jax.Array:
     return jnp.sum(jnp.minimum(p, jax.nn.softmax(logits, axis=-1)), axis=-1)
 
 
-def measured(steps: Iterable[Step]) -> dict[str, tuple[jax.Array, jax.Array]]:
-    """Sum [] and count [] of every figure; one step's arrays are needed at a time."""
+def measured(steps: Iterable[Step], apart: int = 1) -> dict[str, tuple[jax.Array, jax.Array]]:
+    """Sum [] and count [] of every figure; one step's arrays are needed at a time.
+
+    The next token of a draft is `apart` places on: 1 where places are those of the tokens in the
+    text, 0 where each is of one draft.
+    """
     made, stood, tokens, rounds = {}, None, jnp.int32(0), jnp.int32(0)
     for place, (hits, chance, mask) in enumerate(steps, start=1):
         count = jnp.sum(mask)
@@ -40,7 +44,7 @@ def measured(steps: Iterable[Step]) -> dict[str, tuple[jax.Array, jax.Array]]:
         if stood is None:
             stood, tokens, rounds = mask, count, count
         else:
-            stood = behind(stood, 1)  # of a draft that began a token earlier
+            stood = behind(stood, apart)
         stood = stood & hits & mask
         tokens += jnp.sum(stood)
     return {"tokens_0": (tokens, rounds), **made}

@@ -49,11 +49,13 @@ class Objective(abc.ABC):
     on_target: ClassVar[bool] = False
     """Whether its model is the target itself, which stays as it is."""
 
+    trains: ClassVar[type[LanguageModel] | None] = None
+    """What kind of feature drafter it trains, and no other model; None: any other model."""
+
     frozen_parameters: ClassVar[tuple[str, ...]] = ()
     """Top names of the model's parameters that stay as they are: those of `frozen[TRUNK]`."""
 
-    @property
-    def figures(self) -> tuple[str, ...]:
+    def figures(self, model: LanguageModel) -> tuple[str, ...]:
         """What `measured` measures beside the loss; larger is better."""
         return ()
 

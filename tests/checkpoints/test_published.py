@@ -18,9 +18,9 @@ from specjax.checkpoints import export as exporting
 from specjax.checkpoints import huggingface
 from specjax.checkpoints.huggingface import load, parse_config
 from specjax.errors import UserError
-from specjax.models.eagle import Eagle
-from specjax.models.eagle_shapes import EagleCausalConfig, completed
+from specjax.models.eagle import Eagle, EagleCausalConfig
 from specjax.models.families.eagle3 import layers_after
+from specjax.models.on_target import completed
 from specjax.models.rope import Rope
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -18,7 +18,7 @@ from specjax.api import beside  # noqa: E402
 from specjax.checkpoints.huggingface import load  # noqa: E402
 from specjax.decoding.strategy import Strategy  # noqa: E402
 from specjax.drafting.eagle import Eagle  # noqa: E402
-from specjax.models.eagle_shapes import completed  # noqa: E402
+from specjax.models.on_target import completed  # noqa: E402
 
 pytestmark = pytest.mark.slow
 

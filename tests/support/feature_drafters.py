@@ -5,8 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from specjax.models.eagle import Eagle
-from specjax.models.eagle_shapes import EagleCausalConfig, EagleT5Config
+from specjax.models.eagle import Eagle, EagleCausalConfig, EagleT5Config
 from specjax.models.rope import Rope
 from specjax.models.t5 import T5Config
 

@@ -38,7 +38,7 @@ from specjax.experiments.config.placement import ways_of, whole_words
 from specjax.experiments.decode.checks import check_decode
 from specjax.experiments.decode.strategies import common_width, load_strategies, specs_of
 from specjax.models.base import LanguageModel
-from specjax.models.eagle import Eagle
+from specjax.models.on_target import FeatureDrafter
 from specjax.models.shared_vocabulary import with_shared_vocabulary
 from specjax.parallel.mesh import AXES, axis_sizes
 from specjax.parallel.padding import padded
@@ -66,7 +66,7 @@ def shapes(config: ConfigDict) -> dict[str, LanguageModel]:
 def _beside(name: str, model: LanguageModel, target: LanguageModel) -> LanguageModel:
     """A model with what its checkpoint leaves to the target."""
     try:
-        return model.beside(target) if isinstance(model, Eagle) else model
+        return model.beside(target) if isinstance(model, FeatureDrafter) else model
     except ValueError as error:
         raise UserError(f"config.{name}: {error}") from None
 

@@ -11,12 +11,12 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from specjax.api import LoadedModel
+from specjax.core.registry import OBJECTIVES
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
-from specjax.models.eagle import Eagle
+from specjax.models.on_target import FeatureDrafter
 from specjax.models.t5 import T5Config
 from specjax.training.objective import Objective
-from specjax.training.objectives.eagle import EagleObjective
 
 
 def check_fits(config: ConfigDict, objective: Objective, model: LanguageModel) -> None:
@@ -31,7 +31,7 @@ def check_fits(config: ConfigDict, objective: Objective, model: LanguageModel) -
         ("remat", config.remat),
         ("sequences.drafter", config.sequences.drafter),
     ):
-        if isinstance(model, Eagle) and value:
+        if isinstance(model, FeatureDrafter) and value:
             raise UserError(
                 f"config.{field} is {value!r}; it must be {type(value)()!r} for a feature drafter,"
                 " which is trained without"
@@ -44,14 +44,20 @@ def check_objective(config: ConfigDict, objective: Objective, model: LanguageMod
     Raises:
       UserError: naming the field, the value and what is allowed.
     """
-    drafts = isinstance(model, Eagle)
-    if drafts != isinstance(objective, EagleObjective):
-        kind = "a feature drafter" if drafts else "no feature drafter"
-        allowed = "'eagle'" if drafts else "another one"
+    drafts = isinstance(model, FeatureDrafter)
+    if objective.trains is not (type(model) if drafts else None):
+        kind = f"a feature drafter, of family {model.config.family!r}"
         raise UserError(
-            f"config.objective.name is {config.objective.name!r}; it must be {allowed}, as the"
-            f" model is {kind}"
+            f"config.objective.name is {config.objective.name!r}; it must be"
+            f" {objective_for(model) if drafts else 'another one'}, as the model is"
+            f" {kind if drafts else 'no feature drafter'}"
         )
+
+
+def objective_for(model: FeatureDrafter) -> str:
+    """The objective that trains such a drafter, in words."""
+    trained = {name: entry.cls.trains for name, entry in OBJECTIVES.items()}
+    return " or ".join(repr(name) for name, kind in trained.items() if kind is type(model))
 
 
 def adopted(
@@ -62,30 +68,18 @@ def adopted(
     It drafts the ids that are the most frequent in the `outputs` of the training data. Any other
     model is what it was.
     """
-    if not isinstance(start.model, Eagle) or target is None:
+    if not isinstance(start.model, FeatureDrafter) or target is None:
         return start
     ids = frequent(outputs(), start.model)
     params = {**start.params, "embedding": target.params["embedding"].astype(jnp.float32)}
     params["ids"] = jnp.asarray(ids)
     table, norm = output_layer(target.model, target.params)
+    layer = {}
     if start.model.config.d_model == target.model.config.d_model:
         params["head"] = {"kernel": table[:, ids].astype(jnp.float32)}
         params["final_norm"] = {"scale": own_copy(norm)}
-        params["layer"] = with_layer(params["layer"], last_layer(target))
-    return dataclasses.replace(start, params=params)
-
-
-def with_layer(own: Params, theirs: Params) -> Params:
-    """The drafter's layer with all parameters of the target's that have the same name and shape."""
-
-    def taken(ours: jax.Array | Params, other: jax.Array | Params | None) -> jax.Array | Params:
-        if isinstance(ours, dict):
-            other = other or {}
-            return {name: taken(tree, other.get(name)) for name, tree in ours.items()}
-        same = other is not None and other.shape == ours.shape
-        return own_copy(other) if same else ours
-
-    return taken(own, theirs)
+        layer = last_layer(target)
+    return dataclasses.replace(start, params=start.model.begun(params, layer))
 
 
 def own_copy(x: jax.Array) -> jax.Array:
@@ -102,7 +96,7 @@ def last_layer(target: LoadedModel) -> Params:
     return {**layer, "attention": layer["self_attention"]}
 
 
-def frequent(outputs: Iterable[np.ndarray], model: Eagle) -> np.ndarray:
+def frequent(outputs: Iterable[np.ndarray], model: FeatureDrafter) -> np.ndarray:
     """The ids [U] int32, rising, that occur most often in texts; ends of texts are among them."""
     counts = np.zeros(model.vocab_size, np.int64)
     for row in outputs:

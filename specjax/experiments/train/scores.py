@@ -50,7 +50,7 @@ class Scores:
 
     def names(self) -> tuple[str, ...]:
         """What is measured."""
-        figures = self.setup.objective.figures
+        figures = self.setup.objective.figures(self.setup.model)
         measured = map(acceptance_name, self.temperatures)
         return ("loss", *figures, *metric_of(self.metric).scores, *measured)
 
@@ -82,7 +82,7 @@ class Scores:
 
     def _figures(self, params: Params) -> dict[str, float]:
         """Of the objective, over all batches."""
-        if not self.setup.objective.figures:
+        if not self.setup.objective.figures(self.setup.model):
             return {}
         mesh = self.subject.start.mesh
         made = jax.device_get(

@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from specjax.core.registry import FAMILIES
-from specjax.models.eagle import Eagle
-from specjax.models.eagle_shapes import USUAL, EagleCausalConfig
+from specjax.models.eagle import Eagle, EagleCausalConfig
 from specjax.models.families import llama
 from specjax.models.families.family import Stored, Where
 from specjax.models.families.generation import GENERATION
@@ -34,6 +33,7 @@ from specjax.models.families.schema import (
     shown,
     size,
 )
+from specjax.models.on_target import USUAL
 
 ROPES = ("default", "linear", "llama3", "yarn")
 """Rotations that depend on distances alone: who counts positions from where does not matter."""

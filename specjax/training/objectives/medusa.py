@@ -57,8 +57,7 @@ class Medusa(Objective):
     def trains_model(self) -> bool:
         return False
 
-    @property
-    def figures(self) -> tuple[str, ...]:
+    def figures(self, model: LanguageModel) -> tuple[str, ...]:
         return acceptance.figures(self.heads)
 
     def heads_on(self, model: LanguageModel) -> Heads:

@@ -1,0 +1,147 @@
+"""What all families of feature drafters say of their targets, in words like Hugging Face's."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from specjax.core.registry import FAMILIES
+from specjax.models.base import LanguageModel
+from specjax.models.families.family import Stored, Where
+from specjax.models.families.schema import NEEDED, Field, is_int, size
+from specjax.models.on_target import OnTarget
+from specjax.models.t5 import T5Config
+
+
+def _layers() -> Field:
+    def fits(value: Any) -> bool:
+        return isinstance(value, list | tuple) and bool(value) and all(map(_is_layer, value))
+
+    return Field(NEEDED, "a list of layers of the target, counted from 1", fits)
+
+
+def _is_layer(value: Any) -> bool:
+    return is_int(value) and value >= 1
+
+
+FIELDS = {
+    "target_hidden_size": size(),
+    "target_layers": _layers(),
+    "target_cross_layer": size(0, least=0),
+    "target_num_heads": size(0, least=0),
+    "target_head_dim": size(0, least=0),
+    "draft_vocab_size": size(),
+}
+"""What the shape of a feature drafter says of its target."""
+
+
+class OnTargetFamily:
+    """What all have in common; the other base reads and writes the shape of the layers."""
+
+    prefix = ""
+    ignored = r"$^"
+    shape: type[OnTarget]
+
+    def config_from_hf(
+        self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
+    ) -> Any:
+        layer = super().config_from_hf(hf, generation, dtype)
+        own = {field.name: getattr(layer, field.name) for field in dataclasses.fields(layer)}
+        if hf["draft_vocab_size"] > layer.vocab_size:
+            raise ValueError(
+                f"draft_vocab_size is {hf['draft_vocab_size']}; it must be at most vocab_size,"
+                f" {layer.vocab_size}"
+            )
+        return self.shape(
+            **(own | {"tied": False} | self.own_fields(hf)),
+            target_width=hf["target_hidden_size"],
+            features=tuple(hf["target_layers"]),
+            draft_vocab=hf["draft_vocab_size"],
+            cross=hf.get("target_cross_layer", 0),
+            cross_heads=hf.get("target_num_heads", 0),
+            cross_width=hf.get("target_head_dim", 0),
+        )
+
+    def own_fields(self, hf: dict[str, Any]) -> dict[str, Any]:
+        """Fields of its shape that no other has, from `config.json`."""
+        return {}
+
+    def config_to_hf(self, config: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        words, generation = super().config_to_hf(config)
+        words |= {
+            "architectures": [f"Specjax{self.model.__name__}"],
+            "tie_word_embeddings": False,
+            "target_hidden_size": config.target_width,
+            "target_layers": list(config.features),
+            "target_cross_layer": config.cross,
+            "target_num_heads": config.cross_heads,
+            "target_head_dim": config.cross_width,
+            "draft_vocab_size": config.draft_vocab,
+        }
+        return words, generation
+
+    def layers_read(self, depth: int) -> list[int]:
+        """The layers of a target of so many that a drafter reads unless its shape says which."""
+        raise NotImplementedError
+
+    def given_by(self, target: LanguageModel) -> dict[str, Any]:
+        words, _ = super().config_to_hf(target.config)
+        return words | {
+            "target_hidden_size": target.config.d_model,
+            "target_layers": self.layers_read(target.depth),
+            "draft_vocab_size": target.vocab_size,
+        }
+
+    def names(self, config: Any) -> Mapping[Where, Stored]:
+        """Of what is in all of them; `cross` layers share one table of relative positions."""
+        stored = {
+            ("embedding",): Stored("embed_tokens.weight"),
+            ("ids",): Stored("draft_ids", integer=True),
+            ("fuse", "kernel"): Stored("fc.weight", True),
+            ("final_norm", "scale"): Stored("norm.weight"),
+            ("head", "kernel"): Stored("lm_head.weight", True),
+        }
+        if config.cross:
+            stored["position_bias", "table"] = Stored("relative_attention_bias.weight")
+        return stored
+
+
+class OnT5(OnTargetFamily):
+    """Of T5-like targets."""
+
+    def config_from_hf(
+        self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
+    ) -> Any:
+        config = super().config_from_hf(hf, generation, dtype)
+        return dataclasses.replace(config, num_layers=0)  # it has no encoder of its own
+
+    def config_to_hf(self, config: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        words, generation = super().config_to_hf(config)
+        return words | {"num_layers": 1}, generation
+
+    def given_by(self, target: LanguageModel) -> dict[str, Any]:
+        own = FAMILIES.name_of(type(self))
+        if not isinstance(target.config, T5Config):
+            raise ValueError(
+                f"model_type is {own!r}; it must be {own.replace('t5', 'llama')!r} for a"
+                " decoder-only target"
+            )
+        return super().given_by(target) | {
+            "target_cross_layer": target.depth,
+            "target_num_heads": target.config.num_heads,
+            "target_head_dim": target.config.d_kv,
+            "num_layers": 1,
+        }
+
+
+class OnLlama(OnTargetFamily):
+    """Of decoder-only targets with rotary positions."""
+
+    def given_by(self, target: LanguageModel) -> dict[str, Any]:
+        if getattr(target.config, "rope", None) is None:
+            raise ValueError(
+                f"model_type is {FAMILIES.name_of(type(self))!r}, whose positions are rotary; the"
+                f" target, of family {target.config.family!r}, has others"
+            )
+        return super().given_by(target)

@@ -1,0 +1,324 @@
+"""What drafters on the target's features have in common, whatever they make of its states.
+
+Such a model reads the target's states of several layers at the tokens of the text, side by side and
+fused into one vector, and drafts ids of its own reduced vocabulary. For encoder-decoder targets its
+layers also attend to the target's own cross-attention keys and values: nothing is encoded twice.
+
+Dimension letters as in `models.base`; F target layers are read, U ids can be drafted, E is the
+target's width.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax.models import causal, t5
+from specjax.models.attention import AnyBias, attention
+from specjax.models.base import Cache, LanguageModel, Params, PromptReading
+from specjax.models.layers import (
+    MASKED,
+    Dense,
+    FeedForward,
+    RMSNorm,
+    apply,
+    key_mask,
+    merge_heads,
+)
+from specjax.models.linen import LinenModel
+
+Cross = tuple[jax.Array, jax.Array, AnyBias]
+"""The target's cross-attention keys and values [B, H, P, d] of one layer, and their mask."""
+
+FROZEN = ("embedding", "ids")
+"""Parameters that are the target's, or chosen from its texts, and not trained."""
+
+USUAL = 3
+"""Layers that a published drafter reads which does not say."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OnTarget:
+    """What a drafter's shape says of the target."""
+
+    target_width: int  # E
+    features: tuple[int, ...]  # target layers (1-based) whose states it reads; (): `usual_layers`
+    draft_vocab: int  # U; `vocab_size` is the target's
+    cross: int = 0  # target layer (1-based) whose cross-attention cache it reads; 0: there is none
+    cross_heads: int = 0  # of the target
+    cross_width: int = 0  # of each of these heads
+    embedding_width: int | None = None  # None: the target's
+    embedded: bool = True  # False: its checkpoint has no embedding, and it reads the target's
+
+    @property
+    def read(self) -> int:
+        """F, known before the layers are."""
+        return len(self.features) or USUAL
+
+    @property
+    def embedding_size(self) -> int:
+        """Numbers of a token's embedding."""
+        return self.embedding_width or self.target_width
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OnT5Config(OnTarget, t5.T5Config):
+    """Shape of a drafter for a T5-like target."""
+
+    @property
+    def of_cross(self) -> OnT5Config:
+        """The shape of its cross-attention, which reads the target's heads."""
+        return dataclasses.replace(self, num_heads=self.cross_heads, d_kv=self.cross_width)
+
+    @property
+    def layers(self) -> int:
+        return self.num_decoder_layers
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OnCausalConfig(OnTarget, causal.CausalConfig):
+    """Shape of a drafter for a decoder-only target."""
+
+    start_token: int | None = None
+
+    @property
+    def layers(self) -> int:
+        return self.num_layers
+
+
+Shape = OnT5Config | OnCausalConfig
+
+
+def usual_layers(depth: int) -> tuple[int, ...]:
+    """Those of a target with so many layers: published drafters that name none read these.
+
+    Li et al. (EAGLE-3) keep the states that enter the target's layers 2, n // 2 and n - 3, counted
+    from 0: those after so many layers.
+
+    Raises:
+      ValueError: where they are not three.
+    """
+    layers = 2, depth // 2, depth - 3
+    if not layers[0] < layers[1] < layers[2]:
+        raise ValueError(
+            f"the drafter does not say which layers of the target it reads; 2, n/2 and n-3 are"
+            f" three of at least 7, and this one has {depth}"
+        )
+    return layers
+
+
+def beside(shape: Shape, target: LanguageModel) -> Shape:
+    """A drafter's shape with what its checkpoint leaves to the target that it meets.
+
+    Raises:
+      ValueError: when this target has no such thing.
+    """
+    found = {"features": shape.features or usual_layers(target.depth)}
+    found["eos"] = shape.eos or target.eos
+    if not shape.embedded:
+        found["vocab_size"] = target.config.vocab_size
+    return dataclasses.replace(shape, **found)
+
+
+def completed(shape: Shape, params: Params, target: Params) -> Params:
+    """A drafter's parameters with those that its checkpoint leaves to the target.
+
+    Raises:
+      ValueError: when it drafts ids that the target does not have.
+    """
+    params = {"ids": jnp.arange(shape.draft_vocab, dtype=jnp.int32)} | params
+    drafted = np.asarray(params["ids"])
+    if drafted.min() < 0 or drafted.max() >= shape.vocab_size:
+        wrong = drafted.min() if drafted.min() < 0 else drafted.max()
+        raise ValueError(f"it drafts the id {wrong}; ids must be from 0 to {shape.vocab_size - 1}")
+    return params if shape.embedded else params | {"embedding": target["embedding"]}
+
+
+class Layer(nn.Module):
+    """A decoder layer once its self-attention's queries, keys and values are there."""
+
+    config: Shape
+
+    def setup(self) -> None:
+        c = self.config
+        self.ff_norm = RMSNorm(c.eps)
+        self.ff = FeedForward(c.d_ff, c.activation, c.gated, c.dtype, c.dropout)
+        if c.cross:
+            self.attention = t5.Attention(c)
+            self.cross_norm, self.cross_attention = RMSNorm(c.eps), t5.Attention(c.of_cross)
+        else:
+            self.attention = causal.Attention(c)
+
+    def projected(
+        self, x: jax.Array, angles: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Queries, keys and values, head-major, of inputs [B, T, D']."""
+        if self.config.cross:
+            return self.attention.queries(x), *self.attention.keys_values(x)
+        return self.attention.queries_keys_values(x, angles)
+
+    def __call__(
+        self,
+        x: jax.Array,
+        q: jax.Array,
+        k: jax.Array,
+        v: jax.Array,
+        bias: AnyBias,
+        cross: Cross | None,
+    ) -> jax.Array:
+        """The states [B, T, D] behind the layer on a residual stream x [B, T, D]."""
+        x = x + self.attention(q, k, v, bias)
+        if cross is not None:
+            h = self.cross_attention.queries(self.cross_norm(x))
+            # Its own `o`, on keys and values that the target made.
+            x = x + self.cross_attention.o(merge_heads(attention(h, *cross)))
+        return x + self.ff(self.ff_norm(x))
+
+
+class OnTargetModule(nn.Module):
+    """Embedding, fused states and output layer; what lies between is each drafter's own."""
+
+    config: Shape
+
+    def setup(self) -> None:
+        c = self.config
+        normal = nn.initializers.normal(1.0)
+        shape = c.vocab_size, c.embedding_size
+        self.embedding = self.param("embedding", normal, shape, jnp.float32)
+        self.ids = self.param("ids", lambda _: jnp.arange(c.draft_vocab, dtype=jnp.int32))
+        self.fuse = Dense(c.d_model, c.dtype)
+        self.final_norm = RMSNorm(c.eps)
+        self.head = Dense(c.draft_vocab, c.dtype)
+
+    def embed(self, tokens: jax.Array) -> jax.Array:
+        return self.embedding[tokens].astype(self.config.dtype)
+
+    def drafted_logits(self, states: jax.Array) -> jax.Array:
+        """Float32 logits [..., U] of the ids that can be drafted."""
+        return self.head(self.final_norm(states)).astype(jnp.float32)
+
+    def all_logits(self, states: jax.Array, at: jax.Array | None, places: jax.Array) -> jax.Array:
+        """Logits [B, A, V] of states [B, T, D], of those `at` [B, A]; of `places` as below."""
+        if at is not None:
+            states = jnp.take_along_axis(states, at[..., None], axis=1, mode="clip")
+        logits = self.drafted_logits(states)
+        lacking = jnp.full((*logits.shape[:-1], 1), MASKED, jnp.float32)
+        whole = jnp.concatenate([logits, lacking], axis=-1)
+        return jnp.take(whole, places, axis=-1, mode="clip")
+
+    def places(self) -> jax.Array:
+        """Of every id [V] its place among those that can be drafted; U: it cannot."""
+        c = self.config
+        places = jnp.full((c.vocab_size,), c.draft_vocab, jnp.int32)
+        return places.at[self.ids].set(jnp.arange(c.draft_vocab, dtype=jnp.int32))
+
+    def angles(self, position: jax.Array) -> jax.Array | None:
+        c = self.config
+        return None if c.cross else c.rope.angles(position, position + 1)
+
+    def nothing_read(self, rows: int, size: int) -> tuple[jax.Array, Cross | None]:
+        """States of zeros [B, T, F * E] and a cross-attention cache of one, to initialise on."""
+        c = self.config
+        features = jnp.zeros((rows, size, c.read * c.target_width), c.dtype)
+        if not c.cross:
+            return features, None
+        zeros = jnp.zeros((rows, c.cross_heads, 1, c.cross_width), c.dtype)
+        return features, (zeros, zeros, jnp.zeros((1, 1, 1, 1), jnp.float32))
+
+
+class FeatureDrafter(LinenModel):
+    """A feature drafter under the contract of `models.base`, as far as drafting needs it.
+
+    `start` reads nothing; `attend` gives it the target's cross-attention cache, `absorb` and `read`
+    the target's states.
+    """
+
+    config: Shape
+
+    @property
+    def depth(self) -> int:
+        return self.config.layers
+
+    @property
+    def start_token(self) -> int | None:
+        return self.config.start_token
+
+    @property
+    def max_positions(self) -> None:
+        return None
+
+    def init(self, key: jax.Array) -> Params:
+        """Freshly initialised float32 parameters; the ids are the first ones."""
+        probe = jax.ShapeDtypeStruct((1, 1), jnp.int32)
+        return self.module.lazy_init(key, probe)["params"]
+
+    def beside(self, target: LanguageModel) -> FeatureDrafter:
+        """This drafter, of whose shape a checkpoint may leave something to its target.
+
+        Raises:
+          ValueError: when this target does not have it.
+        """
+        return dataclasses.replace(self, config=beside(self.config, target))
+
+    def begun(self, params: Params, target_layer: Params) -> Params:
+        """The parameters to train from, once the embedding is the target's.
+
+        `target_layer` is its last decoder layer, of a target as wide as the drafter, else empty.
+        """
+        return params
+
+    def start(
+        self,
+        params: Params,
+        prompt: jax.Array,
+        prompt_length: jax.Array,
+        capacity: int,
+        *,
+        features: tuple[int, ...] = (),
+        ahead: int | None = None,
+    ) -> tuple[Cache, PromptReading]:
+        c, (rows, width) = self.config, prompt.shape
+        heads, size = (c.num_heads, c.d_kv) if c.cross else (c.num_kv_heads, c.d_head)
+        empty = jnp.zeros((rows, heads, capacity, size), c.dtype)
+        data = {
+            "own": [(empty, empty)] * self.depth,
+            "places": apply(self.module, "places", params),
+        }
+        length = prompt_length - 1 if c.start_token is None else jnp.zeros_like(prompt_length)
+        if c.cross:
+            nothing = jnp.zeros((rows, c.cross_heads, width, c.cross_width), c.dtype)
+            data["bias"] = self.module.apply({"params": params}, capacity, method="reversed_bias")
+            data |= {"cross": (nothing, nothing), "cross_bias": key_mask(prompt_length, width)}
+        return Cache(data, length), PromptReading(jnp.zeros((rows, c.d_model), jnp.float32))
+
+    def attend(self, cache: Cache, target: Cache) -> Cache:
+        """The cache with the cross-attention keys and values of a target's cache."""
+        layer = self.config.cross
+        if not layer:
+            return cache
+        read = {"cross": target.data["cross"][layer - 1], "cross_bias": target.data["cross_bias"]}
+        return cache.replace(data={**cache.data, **read})
+
+    def absorb(self, params: Params, cache: Cache, features: jax.Array, slot: jax.Array) -> Cache:
+        """The cache with the target's states [B, T, F * E] at the slots from `slot` [B] on.
+
+        The pointer stays; a slot below 0 or beyond the capacity is none.
+        """
+        raise NotImplementedError
+
+    def read(self, params: Params, cache: Cache, tokens: jax.Array, features: jax.Array) -> Cache:
+        """The cache behind prompts [B, P] whose states in the target are features [B, P, F * E].
+
+        Where its pointer is means nothing: prompts have their own lengths.
+        """
+        raise NotImplementedError
+
+
+def slots_from(slot: jax.Array, count: int, capacity: int) -> jax.Array:
+    """The slots [B, T] from `slot` [B] on; those before the first are beyond the last."""
+    slots = slot[:, None] + jnp.arange(count)
+    return jnp.where(slots < 0, capacity, slots)
