@@ -17,11 +17,10 @@ from specjax.core.context import Context
 from specjax.core.draft import Draft
 from specjax.core.drafter import Log, Memory, calls_of
 from specjax.core.env import Env
-from specjax.core.proposing import drawn_from, propose
 from specjax.core.registry import DRAFTERS
 from specjax.core.rows import Caches, until_eos
 from specjax.core.spec import Spec
-from specjax.drafting.parallel_heads import ParallelHeads, head_keys
+from specjax.drafting.parallel_heads import ParallelHeads, drawn_apart
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,7 +66,6 @@ class Blockwise(IndependentHeads):
         self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
     ) -> tuple[Draft, Caches, Memory, Log]:
         logits, caches, log = self.logits(env, caches, memory, context)
-        per_head = jax.vmap(propose, in_axes=(1, None, 1), out_axes=1)
-        tokens, probs = per_head(logits, context.options.sampling, head_keys(keys, self.length))
+        tokens, law = drawn_apart(logits, context.options.sampling, keys)
         length = until_eos(tokens, env[self.model].eos)
-        return Draft.chain(tokens, length, drawn_from(tokens, probs)), caches, memory, log
+        return Draft.chain(tokens, length, law), caches, memory, log

@@ -15,12 +15,15 @@ import jax.numpy as jnp
 from specjax.core.calls import Call
 from specjax.core.catching_up import catch_up, last_hidden
 from specjax.core.context import Context, fold
+from specjax.core.distribution import Distribution
 from specjax.core.drafter import Drafter, Memory, Outcome
 from specjax.core.env import Env, Models
+from specjax.core.proposing import drawn_from, propose
 from specjax.core.rows import Caches, of_rows, pick_last
 from specjax.drafting.on_target import stood
 from specjax.models.base import PromptReading
 from specjax.models.heads import LoadedHeads
+from specjax.sampling import Sampling
 
 TARGET = "target"
 """The model whose states are there without a call."""
@@ -156,3 +159,12 @@ class ParallelHeads(Drafter):
 def head_keys(keys: jax.Array, count: int) -> jax.Array:
     """Keys [B, count] of the heads from keys [B]."""
     return jax.vmap(fold, in_axes=(None, 0), out_axes=1)(keys, jnp.arange(count))
+
+
+def drawn_apart(
+    logits: jax.Array, settings: Sampling, keys: jax.Array
+) -> tuple[jax.Array, Distribution]:
+    """Tokens [B, K], each from its own logits [B, K, V], and their laws; folds keys [B]."""
+    per_head = jax.vmap(propose, in_axes=(1, None, 1), out_axes=1)
+    tokens, probs = per_head(logits, settings, head_keys(keys, logits.shape[1]))
+    return tokens, drawn_from(tokens, probs)

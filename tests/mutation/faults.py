@@ -177,9 +177,9 @@ FAULTS = (
     ),
     Fault(
         "heads read each other's tokens",
-        "drafting/blockwise.py",
-        "per_head(logits, context.options.sampling, head_keys(",
-        "per_head(logits[:, ::-1], context.options.sampling, head_keys(",
+        "drafting/parallel_heads.py",
+        "per_head(logits, settings, head_keys(",
+        "per_head(logits[:, ::-1], settings, head_keys(",
         f"{DECODING}/test_blockwise.py",
     ),
     Fault(
