@@ -65,6 +65,9 @@ class Objective(abc.ABC):
         """Sum [] and count [] of every figure on a batch."""
         return {}
 
+    draws: ClassVar[bool] = False
+    """Whether its loss is drawn, by a key that is the step's own and the same for all its rows."""
+
     @property
     def sample_temperature(self) -> float:
         """Temperature at which the model in training draws its own samples."""
@@ -92,7 +95,8 @@ class Objective(abc.ABC):
 
         `params` are the model's; with heads they are `{"trunk": ..., "heads": ...}`, or the heads'
         alone when the model is not trained. `batch` has `labels` and `mask` [B, T] beside what
-        `LanguageModel.teach` reads; `key` turns dropout on.
+        `LanguageModel.teach` reads; `key` turns dropout on, or is what an objective that `draws`
+        draws by in training.
         """
 
 

@@ -99,6 +99,7 @@ def sums(
 
     def of_part(part: TrainingBatch, index: jax.Array | int) -> tuple[jax.Array, jax.Array, Params]:
         own = jax.random.fold_in(key, index) if setup.dropout else None
+        own = key if setup.objective.draws else own
 
         def loss(params: Params) -> tuple[jax.Array, jax.Array]:
             models = setup.whole(params), setup.whole_frozen(frozen)

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import two_in_a_row  # noqa: F401 - and a newcomer's rule
 from decodes import run, texts
-from feature_drafters import without_encoder
+from feature_drafters import SHAPES, without_encoder
 from parallel_heads import heads_on_target, random_heads
 from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_law
 
 from specjax.core.registry import DRAFTERS, READERS, RULES
 from specjax.data.corpus import Corpus
 from specjax.decoding.strategy import Strategy, strategy
+from specjax.drafting.parallel_heads import ParallelHeads
 from specjax.errors import UserError
 from specjax.training.ngram import fit
 
@@ -34,7 +35,7 @@ PARAMS = {
     "corpus": EARLIER.table(),
 }
 HEADS_ON_TARGET = {kind: heads_on_target(2, WIDTH, kind) for kind in (False, True)}
-ON_TARGET, PARAMS["on_target"] = without_encoder(V, WIDTH, (1,), (1, 2, 4), 0)
+ON_TARGET = {kind: without_encoder(V, WIDTH, (1,), (1, 2, 4), 0, kind=kind) for kind in SHAPES}
 P_VALUE = 1e-3
 OWN_STATES = ("blockwise on target", "medusa on target")  # instead of a trunk's
 EVERY = [*DRAFTERS, *OWN_STATES]
@@ -56,10 +57,12 @@ def decoded(strategy: Strategy, prompts, limit: int, seed: int = 0):
     """A decode whose drafter is a small model, or the feature drafter where that is asked for."""
     models, params = MODELS, PARAMS
     if strategy.drafter.reads_target:
-        models = MODELS[0], ("drafter", ON_TARGET)
-        sequential = getattr(strategy.drafter, "sequential", False)
-        own = {"drafter": PARAMS["on_target"], "heads": HEADS_ON_TARGET[sequential]}
-        params = PARAMS | own
+        if isinstance(strategy.drafter, ParallelHeads):
+            params = PARAMS | {"heads": HEADS_ON_TARGET[strategy.drafter.sequential]}
+        else:
+            model, own = ON_TARGET[strategy.drafter.drives]
+            models = MODELS[0], ("drafter", model)
+            params = PARAMS | {"drafter": own}
     return run(models, params, strategy, prompts, limit, seed)
 
 

@@ -9,8 +9,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decodes import decoder, first_state, inputs, one_round, propose, run, texts
-from feature_drafters import on_t5, without_encoder
+from decodes import decoder, propose, run, texts
+from feature_drafters import (
+    IDS,
+    LIMIT,
+    PROMPTS,
+    TARGETS,
+    differing,
+    read_whole,
+    setting,
+    states,
+)
 
 import specjax
 from specjax.decoding.strategy import Strategy
@@ -18,85 +27,30 @@ from specjax.drafting.eagle import Eagle
 from specjax.drafting.eagle_tree import EagleTree
 from specjax.drafting.neural import Neural
 from specjax.drafting.neural_tree import NeuralTree
-from specjax.models.causal import Causal, CausalConfig
-from specjax.models.rope import Rope
-from specjax.models.t5 import T5, T5Config
 from specjax.readers.whole import Whole
 from specjax.selection.arms import Arm
 from specjax.selection.choosing import ByChance
 from specjax.selection.selected import Selected
 
-V, LIMIT, LENGTH = 12, 14, 3
-IDS = (1, 2, 3, 5, 7, 8, 9, 11)
-T5_SHAPE = T5Config(
-    vocab_size=V, d_model=16, d_kv=4, d_ff=24, num_heads=2, num_layers=1, num_decoder_layers=2,
-    max_distance=12, eos=(1,),
-)  # fmt: skip
-LLAMA_SHAPE = CausalConfig(
-    "llama", V, d_model=16, d_ff=16, num_layers=2, num_heads=2, num_kv_heads=1, d_head=8,
-    max_positions=64, rope=Rope(8), eos=(1,),
-)  # fmt: skip
-TARGETS = {"t5": T5(T5_SHAPE), "llama": Causal(LLAMA_SHAPE)}
-PROMPTS = [[3, 4, 5, 1], [6, 1], [7, 8, 9, 2, 3, 4, 1], [2, 2, 2, 1]]
+LENGTH = 3
 KINDS = pytest.mark.parametrize("kind", list(TARGETS))
 
 
-@functools.cache
-def setting(kind: str):
-    """The models, and their parameters."""
-    target = TARGETS[kind]
-    params = jax.tree.map(lambda x: x * 1.3, target.init(jax.random.key(3)))
-    if kind == "t5":
-        drafter, own = on_t5(T5_SHAPE, (1, 2), IDS)
-    else:
-        drafter, own = without_encoder(V, LLAMA_SHAPE.d_model, (1, 2), IDS, None)
-    return (("target", target), ("drafter", drafter)), {"target": params, "drafter": own}
-
-
-def states(kind: str, strategy: Strategy):
-    """The decoder, its parameters and the state before every round and after the last."""
-    models, params = setting(kind)
-    made = decoder(models, strategy, LIMIT)
-    state = first_state(made, params, *inputs(PROMPTS, LIMIT), strategy.options())
-    seen = [state]
-    while bool(state.context.active.any()):
-        state = one_round(made, params, state)
-        seen.append(state)
-    return made, params, seen
-
-
-@functools.partial(jax.jit, static_argnames=("kind", "steps"))
-def unrolled(kind: str, params, context, steps: int):
+@functools.partial(jax.jit, static_argnames=("models", "steps"))
+def unrolled(models, params, context, steps: int):
     """The drafter's logits of every step on the text, and the cache of reading all of it."""
-    (_, target), (_, drafter) = setting(kind)[0]
-    given = context.encoder_tokens, context.encoder_length
-    if target.start_token is None:
-        given = context.tokens[:, :1], jnp.ones_like(context.length)
-    size = context.tokens.shape[1]
-    before, _ = target.start(params["target"], *given, size)
-    wanted = drafter.config.features
-    output, _ = target.extend(params["target"], context.tokens, before, features=wanted)
-    features = jnp.concatenate(output.features, axis=-1)
-    cache, _ = drafter.start(params["drafter"], *given, size)
-    cache = drafter.attend(cache.replace(length=jnp.zeros_like(context.length)), before)
-    cache = drafter.absorb(params["drafter"], cache, features, jnp.zeros_like(context.length))
+    _, (_, drafter) = models
+    features, cross, cache = read_whole(models, params, context)
     _, cache = drafter.extend(params["drafter"], context.tokens, cache)
-    cross = None
-    if drafter.config.cross:
-        cross = *cache.data["cross"], cache.data["cross_bias"]
     logits = drafter.unrolled(params["drafter"], context.tokens, features, cross, steps)
     return logits, cache
 
 
 def wrong_slots(kind: str, params, state) -> int:
     """Slots under the pointer whose keys or values are not those of the target's states."""
-    _, fresh = unrolled(kind, params, state.context, 1)
+    _, fresh = unrolled(setting(kind)[0], params, state.context, 1)
     cache = state.caches["drafter"]
-    below = np.arange(state.context.tokens.shape[1]) < np.asarray(cache.length)[:, None]
-    bad = np.zeros_like(below)
-    for got, want in zip(cache.data["own"][0], fresh.data["own"][0], strict=True):
-        bad |= np.abs(np.asarray(got) - np.asarray(want)).max(axis=(1, 3)) > 1e-4
-    return int(np.sum(bad & below))
+    return differing(cache, fresh, cache.length)
 
 
 DRAFTERS = {"chain": Eagle(LENGTH), "tree": EagleTree((2, 2, 1), nodes=6)}
@@ -133,7 +87,6 @@ def test_the_audit_sees_stale_features(kind):
 def test_a_draft_is_what_the_unrolled_layer_says(kind):
     """Token k + 1 is of step k, where training put it: behind the draft's first k tokens."""
     made, params, seen = states(kind, Strategy(Eagle(LENGTH)))
-    (_, (_, drafter)) = setting(kind)[0]
     checked = 0
     for state in seen[:-1]:
         draft, *_ = propose(made, made.env(params), state)
@@ -144,7 +97,8 @@ def test_a_draft_is_what_the_unrolled_layer_says(kind):
             begin = int(context.length[row])
             room = with_draft[row, begin : begin + LENGTH]
             room[:] = np.asarray(draft.tokens)[row, : len(room)]
-        logits, _ = unrolled(kind, params, context.replace(tokens=jnp.asarray(with_draft)), LENGTH)
+        drafted = context.replace(tokens=jnp.asarray(with_draft))
+        logits, _ = unrolled(setting(kind)[0], params, drafted, LENGTH)
         for row in rows:
             for step in range(int(draft.length[row])):
                 at = np.asarray(logits[step])[row, int(context.length[row]) - 1 + step]

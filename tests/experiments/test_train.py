@@ -26,8 +26,8 @@ from specjax.metrics.acceptance import analytic_acceptance
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(file.stem for file in (ROOT / "configs" / "training").glob("*.py"))
 WHOLE = ("align", "distill", "early_exit", "finetune", "scratch")
-QUICK = (*WHOLE, "blockwise", "eagle", "medusa", "middle")
-SHAPES = ("scratch", "eagle", "medusa")
+QUICK = (*WHOLE, "blockwise", "dflash", "eagle", "medusa", "middle")
+SHAPES = ("scratch", "dflash", "eagle", "medusa")
 """Start from no checkpoint."""
 
 HERE = {"kind": "text", "split": ""}
@@ -182,11 +182,20 @@ def test_heads_are_trained_and_draft(pair, tmp_path, trunk):
     assert generator(prompts).tokens == alone(prompts).tokens
 
 
-def test_a_feature_drafter_is_trained_and_drafts(pair, tmp_path, capfd):
-    shape = {"model_type": "eagle_t5", "draft_vocab_size": 60, "d_model": 12}  # else the target's
+TRAINED = {
+    "eagle": ({}, {"objective__steps": 2}),
+    "dflash": ({"block_size": 3, "num_decoder_layers": 1}, {"objective__anchors": 4}),
+}
+"""What makes feature drafters of two tokens."""
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_feature_drafter_is_trained_and_drafts(pair, tmp_path, capfd, name):
+    more, changes = TRAINED[name]
+    shape = {"model_type": f"{name}_t5", "draft_vocab_size": 60, "d_model": 12, **more}
     config = small(
-        "eagle", pair, model__shape=shape, objective__steps=2, optimizer__learning_rate=1e-2,
-        optimizer__steps=8, evaluation__every=8,
+        name, pair, model__shape=shape, optimizer__learning_rate=1e-2, optimizer__steps=8,
+        evaluation__every=8, **changes,
     )  # fmt: skip
     results = train.run(config, tmp_path / "run")
     before, after = results["evaluations"]
@@ -199,7 +208,7 @@ def test_a_feature_drafter_is_trained_and_drafts(pair, tmp_path, capfd):
     np.testing.assert_array_equal(drafter.params["embedding"], target.params["embedding"])
     ids = np.asarray(drafter.params["ids"])
     assert len(set(ids.tolist())) == 60 and target.model.eos[0] in ids
-    strategy = specjax.strategy(drafter="eagle", length=2)
+    strategy = specjax.strategy(drafter=name, length=2)
     generator = Generator(target, {"drafter": drafter}, strategy, max_new_tokens=8, bucket=128)
     alone = Generator(target, max_new_tokens=8, bucket=128)
     prompts = (pair / "source.txt").read_text("utf-8").splitlines()[:2]
@@ -249,6 +258,7 @@ def test_what_heads_on_the_target_are_not_trained_with_is_refused(pair, changes,
     [
         ("eagle", {"objective__name": "distillation"}, "'distillation'; it must be 'eagle'"),
         ("align", {"objective__name": "eagle"}, "'eagle'; it must be another one"),
+        ("dflash", {"objective__name": "eagle"}, "'eagle'; it must be 'dflash'"),
         ("eagle", {"dropout": 0.1}, "config.dropout is 0.1; it must be 0.0"),
         ("eagle", {"sequences__drafter": 0.5}, "config.sequences.drafter is 0.5; it must be 0.0"),
     ],
@@ -256,8 +266,9 @@ def test_what_heads_on_the_target_are_not_trained_with_is_refused(pair, changes,
 def test_what_a_feature_drafter_is_not_trained_with_is_refused(
     pair, tmp_path, name, changes, words
 ):
-    if name == "eagle":
-        changes = {"model__shape": {"model_type": "eagle_t5", "draft_vocab_size": 60}, **changes}
+    if name in TRAINED:
+        shape = {"model_type": f"{name}_t5", "draft_vocab_size": 60}
+        changes = {"model__shape": shape, **changes}
     config = small(name, pair, **changes)
     with pytest.raises(UserError, match=words):
         train.run(config, tmp_path / "run")

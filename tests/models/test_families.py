@@ -13,12 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from feature_drafters import TARGETS
 
 from specjax.checkpoints.huggingface import load, parse_config, save
 from specjax.core import reference
 from specjax.core.registry import FAMILIES
 from specjax.errors import UserError
 from specjax.models import families
+from specjax.models.families import dflash
 from specjax.models.families.eagle import layers_read
 from specjax.models.t5 import T5, T5Config
 
@@ -63,7 +65,7 @@ def newcomer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_family_that_has_no_file_is_refused_by_name(checkpoint: Path) -> None:
-    with pytest.raises(UserError, match="has model_type 'alpaca'; supported are eagle3, "):
+    with pytest.raises(UserError, match="has model_type 'alpaca'; supported are dflash_llama, "):
         load(checkpoint)
 
 
@@ -81,10 +83,11 @@ def test_a_file_is_enough_for_help_and_the_table(newcomer) -> None:
     assert "vocab_size, hidden_size, intermediate_size" in row
 
 
-def test_a_feature_drafter_says_which_layers_it_reads() -> None:
-    family = FAMILIES["eagle_t5"].cls()
+@pytest.mark.parametrize("name", ["eagle_t5", "dflash_t5"])
+def test_a_feature_drafter_says_which_layers_it_reads(name) -> None:
+    family = FAMILIES[name].cls()
     target = T5(T5Config(20, 8, 4, 16, 2, 2, 2, eos=(1,)))
-    words = {**family.given_by(target), "model_type": "eagle_t5", "eos_token_id": 1}
+    words = {**family.given_by(target), "model_type": name, "eos_token_id": 1}
     _, config = parse_config("it", words, None, jnp.float32)
     assert config.features == tuple(layers_read(2)) and config.cross == 2
     with pytest.raises(UserError, match="target_layers"):
@@ -92,3 +95,31 @@ def test_a_feature_drafter_says_which_layers_it_reads() -> None:
     del words["target_layers"]
     with pytest.raises(UserError, match="'target_layers' is missing"):
         parse_config("it", words, None, jnp.float32)
+
+
+def test_a_parallel_drafter_reads_layers_at_equal_distances() -> None:
+    """As published: from the second to the last but two; of 36 layers, and of 28."""
+    assert dflash.layers_read(36) == [2, 10, 18, 26, 34]
+    assert dflash.layers_read(28) == [2, 8, 14, 20, 26]
+    assert dflash.layers_read(6) == layers_read(6)
+
+
+@pytest.mark.parametrize(
+    "kind, own",
+    [
+        ("t5", {"d_model": 12, "relative_attention_max_distance": 128}),
+        ("llama", {"hidden_size": 12, "use_qk_norm": True}),
+    ],
+)
+def test_a_parallel_drafter_is_saved_and_loaded(kind, own, tmp_path) -> None:
+    name = f"dflash_{kind}"
+    words = FAMILIES[name].cls().given_by(TARGETS[kind])
+    words |= {"model_type": name, "block_size": 5, "draft_vocab_size": 7, **own}
+    family, shape = parse_config("it", words, None, jnp.float32)
+    assert (shape.block_size, shape.draft_vocab, shape.layers) == (5, 7, 2)
+    model = family.model(shape)
+    params = jax.jit(model.init)(jax.random.key(0))
+    save(tmp_path, model, params)
+    loaded = load(tmp_path)
+    assert loaded.model == model
+    jax.tree.map(np.testing.assert_array_equal, loaded.params, params)

@@ -1,26 +1,62 @@
-"""Feature drafters that are not trained, for tests."""
+"""Feature drafters that are not trained, and targets for them, for tests."""
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
+from decodes import decoder, first_state, inputs, one_round
 
+from specjax.core.context import Context
+from specjax.decoding.strategy import Strategy
+from specjax.models.base import Cache
+from specjax.models.causal import Causal, CausalConfig
+from specjax.models.dflash import DFlash, DFlashCausalConfig, DFlashT5Config
 from specjax.models.eagle import Eagle, EagleCausalConfig, EagleT5Config
+from specjax.models.on_target import Cross, FeatureDrafter
 from specjax.models.rope import Rope
-from specjax.models.t5 import T5Config
+from specjax.models.t5 import T5, T5Config
 
-Shape = tuple[Eagle, dict]
+Shape = tuple[FeatureDrafter, dict]
+Kind = type[FeatureDrafter]
+
+BLOCK = {"block_size": 4}
+SHAPES: dict[Kind, tuple[type, type, int, dict[str, int]]] = {
+    Eagle: (EagleT5Config, EagleCausalConfig, 1, {}),
+    DFlash: (DFlashT5Config, DFlashCausalConfig, 2, BLOCK),
+}
+"""Shapes for T5 and for others, layers, and what else a shape says."""
+
+V, LIMIT = 12, 14
+IDS = (1, 2, 3, 5, 7, 8, 9, 11)
+PROMPTS = [[3, 4, 5, 1], [6, 1], [7, 8, 9, 2, 3, 4, 1], [2, 2, 2, 1]]
+T5_SHAPE = T5Config(
+    vocab_size=V, d_model=16, d_kv=4, d_ff=24, num_heads=2, num_layers=1, num_decoder_layers=2,
+    max_distance=12, eos=(1,),
+)  # fmt: skip
+LLAMA_SHAPE = CausalConfig(
+    "llama", V, d_model=16, d_ff=16, num_layers=2, num_heads=2, num_kv_heads=1, d_head=8,
+    max_positions=64, rope=Rope(8), eos=(1,),
+)  # fmt: skip
+TARGETS = {"t5": T5(T5_SHAPE), "llama": Causal(LLAMA_SHAPE)}
 
 
-def on_t5(target: T5Config, features: tuple[int, ...], ids: tuple[int, ...]) -> Shape:
+def on_t5(
+    target: T5Config, features: tuple[int, ...], ids: tuple[int, ...], kind: Kind = Eagle
+) -> Shape:
     """One for a T5 target that reads these layers and drafts these ids."""
-    shape = EagleT5Config(
+    of_t5, _, layers, more = SHAPES[kind]
+    shape = of_t5(
         vocab_size=target.vocab_size, d_model=10, d_kv=3, d_ff=14, num_heads=3, num_layers=0,
-        cross_heads=target.num_heads, cross_width=target.d_kv, num_decoder_layers=1, eos=target.eos,
-        family="eagle_t5", max_distance=target.max_distance, target_width=target.d_model,
-        features=features, draft_vocab=len(ids), cross=target.num_decoder_layers,
+        cross_heads=target.num_heads, cross_width=target.d_kv, num_decoder_layers=layers,
+        eos=target.eos, family=f"{kind.__name__.lower()}_t5", max_distance=target.max_distance,
+        target_width=target.d_model, features=features, draft_vocab=len(ids),
+        cross=target.num_decoder_layers, **more,
     )  # fmt: skip
-    return drawn(Eagle(shape), ids)
+    return drawn(kind(shape), ids)
 
 
 def without_encoder(
@@ -30,18 +66,76 @@ def without_encoder(
     ids: tuple[int, ...],
     start_token: int | None,
     eos: tuple[int, ...] = (1,),
+    kind: Kind = Eagle,
 ) -> Shape:
     """One with rotary positions for a target of so many ids and so wide."""
-    shape = EagleCausalConfig(
-        family="eagle_llama", vocab_size=vocab_size, d_model=8, d_ff=12, num_layers=1, num_heads=2,
-        num_kv_heads=1, d_head=4, max_positions=64, rope=Rope(4), eos=eos, target_width=width,
-        features=features, draft_vocab=len(ids), start_token=start_token,
+    _, of_others, layers, more = SHAPES[kind]
+    shape = of_others(
+        family=f"{kind.__name__.lower()}_llama", vocab_size=vocab_size, d_model=8, d_ff=12,
+        num_layers=layers, num_heads=2, num_kv_heads=1, d_head=4, max_positions=64, rope=Rope(4),
+        eos=eos, target_width=width, features=features, draft_vocab=len(ids),
+        start_token=start_token, **more,
     )  # fmt: skip
-    return drawn(Eagle(shape), ids)
+    return drawn(kind(shape), ids)
 
 
-def drawn(model: Eagle, ids: tuple[int, ...], seed: int = 0) -> Shape:
+def drawn(model: FeatureDrafter, ids: tuple[int, ...], seed: int = 0) -> Shape:
     """The model with sharper random weights than it begins with."""
-    params = model.init(jax.random.key(seed))
+    params = jax.jit(model.init)(jax.random.key(seed))
     params = jax.tree.map(lambda x: 1.5 * x if x.dtype == jnp.float32 else x, params)
     return model, params | {"ids": jnp.array(ids, jnp.int32)}
+
+
+@functools.cache
+def setting(name: str, kind: Kind = Eagle) -> tuple[tuple[tuple[str, Any], ...], dict[str, Any]]:
+    """A target and a drafter of two of its layers, and their parameters."""
+    target = TARGETS[name]
+    params = jax.tree.map(lambda x: x * 1.3, jax.jit(target.init)(jax.random.key(3)))
+    if name == "t5":
+        drafter, own = on_t5(T5_SHAPE, (1, 2), IDS, kind)
+    else:
+        drafter, own = without_encoder(V, LLAMA_SHAPE.d_model, (1, 2), IDS, None, kind=kind)
+    return (("target", target), ("drafter", drafter)), {"target": params, "drafter": own}
+
+
+def states(name: str, strategy: Strategy, kind: Kind = Eagle):
+    """The decoder, its parameters and the state before every round and after the last."""
+    models, params = setting(name, kind)
+    made = decoder(models, strategy, LIMIT)
+    state = first_state(made, params, *inputs(PROMPTS, LIMIT), strategy.options())
+    seen = [state]
+    while bool(state.context.active.any()):
+        state = one_round(made, params, state)
+        seen.append(state)
+    return made, params, seen
+
+
+def read_whole(
+    models: Any, params: dict[str, Any], context: Context
+) -> tuple[jax.Array, Cross | None, Cache]:
+    """The target's states [B, L, F * E] at a whole buffer, and a cache of the drafter with them."""
+    (_, target), (_, drafter) = models
+    given = context.encoder_tokens, context.encoder_length
+    if target.start_token is None:
+        given = context.tokens[:, :1], jnp.ones_like(context.length)
+    size, none = context.tokens.shape[1], jnp.zeros_like(context.length)
+    before, _ = target.start(params["target"], *given, size)
+    wanted = drafter.config.features
+    output, _ = target.extend(params["target"], context.tokens, before, features=wanted)
+    features = jnp.concatenate(output.features, axis=-1)
+    cache, _ = drafter.start(params["drafter"], *given, size)
+    cache = drafter.attend(cache.replace(length=none), before)
+    cache = drafter.absorb(params["drafter"], cache, features, none)
+    cross = (*cache.data["cross"], cache.data["cross_bias"]) if drafter.config.cross else None
+    return features, cross, cache
+
+
+def differing(got: Cache, want: Cache, length: jax.Array) -> int:
+    """Slots before `length` [B] whose keys or values are not those of another cache."""
+    bad = 0
+    for mine, theirs in zip(got.data["own"], want.data["own"], strict=True):
+        for one, other in zip(mine, theirs, strict=True):
+            below = np.arange(one.shape[2]) < np.asarray(length)[:, None]
+            far = np.abs(np.asarray(one) - np.asarray(other)).max(axis=(1, 3)) > 1e-4
+            bad += int(np.sum(far & below))
+    return bad

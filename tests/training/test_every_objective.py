@@ -54,12 +54,13 @@ def loaded(kind: str, seed: int) -> LoadedModel:
 
 def start_of(name: str, kind: str) -> LoadedModel:
     """What an objective trains: the model, or a drafter on its features."""
-    if OBJECTIVES[name].cls.trains is None:
+    trained = OBJECTIVES[name].cls.trains
+    if trained is None:
         return loaded(kind, 0)
     ids, config = (1, 2, 3, 5, 7), MODELS[kind].config
     if kind == "t5":
-        return LoadedModel(*on_t5(config, (1, 2), ids))
-    return LoadedModel(*without_encoder(V, config.d_model, (1, 2), ids, None))
+        return LoadedModel(*on_t5(config, (1, 2), ids, trained))
+    return LoadedModel(*without_encoder(V, config.d_model, (1, 2), ids, None, kind=trained))
 
 
 def loss_and_gradient(name: str, kind: str, bucket: int = 4, accumulate: int = 1):

@@ -79,7 +79,8 @@ def causal_config(
     )
 
 
-def _layer(config: CausalConfig, layer: str, block: str) -> dict[Where, Stored]:
+def layer_names(config: CausalConfig, layer: str, block: str) -> dict[Where, Stored]:
+    """Where the parameters of a layer are stored, of tensors whose names begin with `block`."""
     stored = {
         (layer, "attention_norm", "scale"): Stored(f"{block}.input_layernorm.weight"),
         (layer, "ff_norm", "scale"): Stored(f"{block}.post_attention_layernorm.weight"),
@@ -172,5 +173,5 @@ class Llama(Family):
         if not config.tied:
             stored["head", "kernel"] = Stored("lm_head.weight", True)
         for index in range(config.num_layers):
-            stored |= _layer(config, f"layers_{index}", f"model.layers.{index}")
+            stored |= layer_names(config, f"layers_{index}", f"model.layers.{index}")
         return stored

@@ -1,0 +1,111 @@
+"""Parallel feature drafters in words like Hugging Face's: their layers, as Llama's, and blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from specjax.core.registry import FAMILIES
+from specjax.models.base import LanguageModel
+from specjax.models.dflash import DFlash, DFlashCausalConfig, DFlashT5Config
+from specjax.models.families import eagle
+from specjax.models.families.family import Stored, Where
+from specjax.models.families.llama import Llama, layer_names
+from specjax.models.families.on_target import FIELDS, OnLlama, OnT5
+from specjax.models.families.schema import flag, size
+from specjax.models.families.t5 import T5Family
+
+LAYERS = 5
+"""Of a drafter, and target layers that it reads, where its shape does not say (published)."""
+
+BLOCK = 16
+"""Tokens of a block where its shape does not say (published)."""
+
+
+def layers_read(depth: int) -> list[int]:
+    """Layers at equal distances, from the second to the last but two (published).
+
+    Of a shallow target those that a drafter of one layer reads.
+    """
+    if depth < eagle.FEW:
+        return eagle.layers_read(depth)
+    return [2 + round(i * (depth - 4) / (LAYERS - 1)) for i in range(LAYERS)]
+
+
+class _InBlocks:
+    """What both kinds have in common."""
+
+    model = DFlash
+
+    def own_fields(self, hf: dict[str, Any]) -> dict[str, Any]:
+        return {"block_size": hf.get("block_size", BLOCK)}
+
+    def config_to_hf(self, config: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        words, generation = super().config_to_hf(config)
+        return words | {"block_size": config.block_size}, generation
+
+    def layers_read(self, depth: int) -> list[int]:
+        return layers_read(depth)
+
+    def names(self, config: Any) -> Mapping[Where, Stored]:
+        stored = dict(super().names(config))
+        stored["mask",] = Stored("mask_embedding")
+        stored["fused_norm", "scale"] = Stored("hidden_norm.weight")
+        if config.d_model != config.embedding_size:
+            stored["enter", "kernel"] = Stored("embed_proj.weight", True)
+        for index in range(config.layers):
+            stored |= self.layer_names(config, f"layers_{index}", f"layers.{index}")
+        return stored
+
+
+@FAMILIES.register("dflash_t5")
+class DFlashT5Family(_InBlocks, OnT5, T5Family):
+    """Parallel feature drafters of T5-like targets, with attention to what the encoder wrote."""
+
+    shape = DFlashT5Config
+    schema = T5Family.schema.changed(**FIELDS, block_size=size(BLOCK, least=2))
+
+    def given_by(self, target: LanguageModel) -> dict[str, Any]:
+        return super().given_by(target) | {"num_decoder_layers": min(LAYERS, target.depth)}
+
+    def layer_names(self, config: DFlashT5Config, layer: str, block: str) -> dict[Where, Stored]:
+        norms = {"attention": "input", "cross": "cross_attention", "ff": "post_attention"}
+        matrices = [("attention", "self_attn", w) for w in "qkvo"]
+        matrices += [("cross_attention", "cross_attn", w) for w in "qo"]
+        stored = {
+            (layer, f"{ours}_norm", "scale"): Stored(f"{block}.{theirs}_layernorm.weight")
+            for ours, theirs in norms.items()
+        }
+        for ours, theirs, w in matrices:
+            stored[layer, ours, w, "kernel"] = Stored(f"{block}.{theirs}.{w}_proj.weight", True)
+        for w in ("gate", "up", "down") if config.gated else ("up", "down"):
+            stored[layer, "ff", w, "kernel"] = Stored(f"{block}.mlp.{w}_proj.weight", True)
+        return stored
+
+
+@FAMILIES.register("dflash_llama")
+class DFlashLlama(_InBlocks, OnLlama, Llama):
+    """Parallel feature drafters of decoder-only targets with rotary positions."""
+
+    shape = DFlashCausalConfig
+    schema = Llama.schema.changed(
+        **FIELDS, block_size=size(BLOCK, least=2), use_qk_norm=flag(False)
+    )
+
+    def own_fields(self, hf: dict[str, Any]) -> dict[str, Any]:
+        return super().own_fields(hf) | {"qk_norm": hf.get("use_qk_norm", False)}
+
+    def config_to_hf(self, config: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        words, generation = super().config_to_hf(config)
+        return words | {"use_qk_norm": config.qk_norm}, generation
+
+    def given_by(self, target: LanguageModel) -> dict[str, Any]:
+        return super().given_by(target) | {
+            "num_hidden_layers": min(LAYERS, target.depth),
+            "use_qk_norm": target.config.qk_norm,
+        }
+
+    def layer_names(
+        self, config: DFlashCausalConfig, layer: str, block: str
+    ) -> dict[Where, Stored]:
+        return layer_names(config, layer, block)

@@ -1,0 +1,99 @@
+"""Parallel feature drafters: the target's distributions at all tokens of blocks of the output.
+
+Chen et al., "DFlash" (2026), equation 4 (docs/methods/dflash.md).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from specjax.core import fields
+from specjax.core.registry import OBJECTIVES
+from specjax.models.base import Params
+from specjax.models.dflash import DFlash
+from specjax.training.feature_drafting import FeatureDrafting, Step, taught, whole
+from specjax.training.objective import Frozen, TrainingBatch
+
+
+@OBJECTIVES.register("dflash", example={"anchors": 2})
+@dataclasses.dataclass(frozen=True)
+class DFlashObjective(FeatureDrafting):
+    """Divergence of each token of blocks from the target, token k weighted exp(-(k - 1) / gamma).
+
+    Blocks begin at some tokens of the output, their anchors: in training at random ones that the
+    step and the row decide, in evaluation at equal distances. A step's places are the blocks.
+    """
+
+    trains = DFlash
+    draws: ClassVar[bool] = True
+    apart: ClassVar[int] = 0
+
+    anchors: int = fields.integer(8, help="blocks of a row in a step, at most")
+    gamma: float = fields.number(
+        4.0, bounds="(0, inf)", help="tokens of a block by which the weight falls to 1 / e"
+    )
+
+    def weights(self, model: DFlash) -> list[float]:
+        return [math.exp(-step / self.gamma) for step in range(model.config.block_size - 1)]
+
+    def drafted(
+        self,
+        model: DFlash,
+        params: Params,
+        frozen: Frozen,
+        batch: TrainingBatch,
+        key: jax.Array | None,
+    ) -> list[Step]:
+        said, mask = taught(model, frozen, batch), batch["mask"]
+        count = min(self.anchors, mask.shape[1])
+        if key is None:
+            anchors, real = evenly(mask, count)
+        else:
+            anchors, real = at_random(mask, count, row_keys(key, batch))
+        given = batch["inputs"], said.features, said.cross, anchors, model.config.block_size
+        logits = model.blocks(whole(params, frozen), *given)
+
+        def step(number: int) -> Step:
+            # The target's law of token `number` of the draft stands at the token before it.
+            at = anchors + number
+            inside = jnp.take_along_axis(mask, at, axis=1, mode="fill", fill_value=False)
+            p = jnp.take_along_axis(said.p, at[..., None], axis=1, mode="clip")
+            best = jnp.take_along_axis(said.best, at, axis=1, mode="clip")
+            return Step(p, best, logits[:, :, number], real & inside)
+
+        return [step(number) for number in range(logits.shape[2])]
+
+
+def evenly(mask: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
+    """Anchors [B, A] at equal distances where mask [B, T] is, and which of them there are.
+
+    Where a row has no more places than `count`, all of them.
+    """
+    places, number = jnp.sum(mask, axis=1, keepdims=True), jnp.arange(count)
+    offset = jnp.where(places > count, number * places // count, number)
+    offset = jnp.minimum(offset, jnp.maximum(places - 1, 0))
+    return jnp.argmax(mask, axis=1, keepdims=True) + offset, number < places
+
+
+def at_random(mask: jax.Array, count: int, keys: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The same of different places, drawn by the rows' keys [B] whatever their padding."""
+
+    def noise(key: jax.Array, place: jax.Array) -> jax.Array:
+        return jax.random.uniform(jax.random.fold_in(key, place))
+
+    of_row = jax.vmap(noise, in_axes=(None, 0))
+    drawn = jax.vmap(of_row, in_axes=(0, None))(keys, jnp.arange(mask.shape[1]))
+    largest, anchors = jax.lax.top_k(jnp.where(mask, drawn, -1.0), count)
+    return anchors, largest >= 0
+
+
+def row_keys(key: jax.Array, batch: TrainingBatch) -> jax.Array:
+    """Keys [B] that the rows' own tokens tell apart, wherever in a batch they stand."""
+    place = jnp.arange(1, batch["labels"].shape[1] + 1)
+    written = jnp.sum(jnp.where(batch["mask"], batch["labels"] * place, 0), axis=1)
+    return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, written)
