@@ -133,7 +133,8 @@ def test_calls_of_two_models_add_up():
         (lambda: decoder_call(CAUSAL_SHAPE, 1, 0, 5), "source is 5; it must be 0 for a decoder"),
         (lambda: decoder_call(CAUSAL_SHAPE, 0, 0), "tokens is 0; it must be a whole number"),
         (lambda: start(CAUSAL_SHAPE, 0), "prompt is 0; it must be a whole number of at least 1"),
-        (lambda: TransformerShape(0, 8, 8, 2, 4, 9), "layers is 0; it must be a whole number"),
+        (lambda: TransformerShape(1, 8, 0, 2, 4, 9), "d_ff is 0; it must be a whole number"),
+        (lambda: TransformerShape(-1, 8, 8, 2, 4, 9), "layers is -1; it must be a whole number"),
         (
             lambda: TransformerShape(1, 8, 8, 4, 2, 9, kv_heads=3),
             "kv_heads is 3; it must divide the 4 heads",
