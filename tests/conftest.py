@@ -11,6 +11,7 @@ from pathlib import Path
 import jax
 import pytest
 from costs import Costs
+from parts import Parts
 
 pytest_plugins = ("pytester",)
 
@@ -26,11 +27,13 @@ MOST_MAPS = 20_000
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--costs", type=int, default=0, metavar="N", help="show the N dearest tests")
+    parser.addoption("--part", default="0/1", metavar="I/N", help="only every N-th test, from I on")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     share_programs(config)
     config.pluginmanager.register(Costs(config.getoption("costs")), "costs")
+    config.pluginmanager.register(Parts(config.getoption("part")), "parts")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
