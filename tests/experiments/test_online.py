@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from feature_drafters import on_t5
 from ml_collections import ConfigDict
+from tiny import corpus
 
 import specjax
 from specjax.checkpoints import huggingface
+from specjax.checkpoints.tokenizer import train_tokenizer
 from specjax.decoding.loop import generate
 from specjax.errors import UserError
 from specjax.experiments.config.online import online_config
@@ -347,6 +349,15 @@ def test_what_cannot_be_is_refused(pair, tmp_path, changes, sentence):
         online.run(config, tmp_path / "run")
     assert sentence in str(refused.value)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_drafter_of_another_tokenizer_is_not_trained(pair, tmp_path):
+    """It may draft; what it would learn from has the target's ids."""
+    drafter, other = specjax.load(pair / "drafter"), tmp_path / "other"
+    lines = [text for pair in corpus() for text in (pair.source, pair.target)]
+    huggingface.save(other, drafter.model, drafter.params, train_tokenizer(lines, 150))
+    with pytest.raises(UserError, match="'in training' has another tokenizer"):
+        online.run(config_of(pair, other), tmp_path / "run")
 
 
 def test_a_turn_comes_back_from_its_line(finished):

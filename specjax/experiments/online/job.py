@@ -165,12 +165,12 @@ def decode_batch(job: Job, batch: int, bar: tqdm) -> Turn:
         trees: dict[str, Params] = {}
         if job.learner and name == config.learns:
             trees = {DRAFTER: job.learner.params}
-        if (name, made.tokens.shape) not in job.compiled:
+        if (name, made.shape) not in job.compiled:
             bar.set_description(f"compile {name}")
             if release_programs():
                 job.compiled.clear()
             generator.compile(made, generator.keys(made, config.seed), trees=trees)
-            job.compiled.add((name, made.tokens.shape))
+            job.compiled.add((name, made.shape))
         bar.set_description("decode")
         took, _, generation = timed(generator, made, config.seed, trees=trees)
         seconds[name], found[name] = took, told(generation, made.rows)

@@ -19,6 +19,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from specjax.api import LoadedModel, load
+from specjax.checkpoints.tokenizer import check_same_vocabulary
 from specjax.data.pipeline import Arrays, pad_batch
 from specjax.errors import UserError
 from specjax.experiments.config.fields import DTYPES
@@ -105,13 +106,14 @@ def learner_of(
     """The learner before the first of so many updates.
 
     Raises:
-      UserError: when the objective does not fit the drafter.
+      UserError: when the objective, or the target's vocabulary, does not fit the drafter.
     """
     start = load(
         config.drafter, jnp.float32, ignore_generation_config=config.ignore_generation_config
     )
     if start.tokenizer is None:
         start = dataclasses.replace(start, tokenizer=target.tokenizer)
+    check_same_vocabulary("in training", start, target)
     objective = objective_of(config)
     check_objective(config, objective, start.model)
     if objective.heads_on(start.model) is not None:
