@@ -14,10 +14,11 @@ import jax.numpy as jnp
 
 from specjax.models.base import Cache, LanguageModel, Output, OwnPrompt, Params, PromptReading
 from specjax.models.layers import MASKED
+from specjax.models.shared_vocabulary import Wrapped
 
 
 @dataclasses.dataclass(frozen=True)
-class OtherVocabulary:
+class OtherVocabulary(Wrapped):
     """`model`, to whom `target`'s ids are spoken and who answers in them.
 
     Its parameters are those of the `model`, and two tables by the target's ids: `places` [V], the
@@ -31,24 +32,12 @@ class OtherVocabulary:
     target: LanguageModel
 
     @property
-    def config(self) -> Any:
-        return self.model.config
-
-    @property
     def vocab_size(self) -> int:
         return self.target.vocab_size
 
     @property
     def start_token(self) -> int | None:
         return None if self.model.start_token is None else self.target.start_token
-
-    @property
-    def depth(self) -> int:
-        return self.model.depth
-
-    @property
-    def max_positions(self) -> int | None:
-        return self.model.max_positions
 
     @property
     def eos(self) -> tuple[int, ...]:

@@ -15,12 +15,10 @@ import jax
 from specjax.models.base import Cache, LanguageModel, Output, Params, PromptReading
 
 
-@dataclasses.dataclass(frozen=True)
-class SharedVocabulary:
-    """`model` with its logits cut to the first `vocab_size` ids."""
+class Wrapped:
+    """What is known of a `model` whatever ids it is heard and fed in."""
 
     model: LanguageModel
-    vocab_size: int
 
     @property
     def config(self) -> Any:
@@ -45,6 +43,14 @@ class SharedVocabulary:
     @property
     def pad(self) -> int:
         return self.model.pad
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedVocabulary(Wrapped):
+    """`model` with its logits cut to the first `vocab_size` ids."""
+
+    model: LanguageModel
+    vocab_size: int
 
     def states(self, params: Params, batch: Mapping[str, jax.Array]) -> jax.Array:
         return self.model.states(params, batch)
