@@ -168,3 +168,12 @@ def test_a_decode_with_a_table_reads_no_further_rows():
     assert reads_rest(config, {"ngram"}) and len(load_data(config, more=True).rest) == 5
     config.ngram_table = "ngram.safetensors"
     assert not reads_rest(config, {"ngram"}) and load_data(config, more=False).rest == []
+
+
+def test_a_prefix_that_the_task_says_already_is_refused():
+    config = decode_config(task="multi30k_ende", examples=3, prefix="translate English to German: ")
+    config.data.update(GRAMMAR["data"])
+    with pytest.raises(UserError, match="config.prefix is .* task 'multi30k_ende' begin already"):
+        load_data(config, more=False)
+    config.prefix = "Please "
+    assert len(load_data(config, more=False).examples) == 3

@@ -46,6 +46,7 @@ def load_data(config: ConfigDict, more: bool) -> Data:
     """
     check_one_source(config)
     examples = _task_examples(config, more) if config.task else _file_examples(config)
+    _check_said_once(config, examples[:1])
     count = config.examples or len(examples)
     metric = config.metric or (task_of(config.task).metric if config.task else NO_METRIC)
     if metric_of(metric).scores and any(e.reference is None for e in examples[:count]):
@@ -85,6 +86,16 @@ def check_one_source(config: ConfigDict, place: str = "config") -> None:
             f"{place}.source_file is {config.source_file!r} beside {place}.task {config.task!r};"
             f" only one of them can say what is read: clear the other by {place}.task= or"
             f" {place}.source_file=, or give the task its rows by {place}.data.path"
+        )
+
+
+def _check_said_once(config: ConfigDict, first: list[Example]) -> None:
+    """Refuses a prefix that a task's own prompts begin with: a model would read it twice."""
+    begun = any(example.source.startswith(config.prefix) for example in first)
+    if config.task and config.prefix and begun:
+        raise UserError(
+            f"config.prefix is {config.prefix!r}, with which the prompts of task {config.task!r}"
+            " begin already; leave it empty"
         )
 
 
