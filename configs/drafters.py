@@ -6,21 +6,34 @@
 
 Behind the colon are names and directories (or hub ids) of the drafters, and before a directory how
 it drafts if it is no small model: `layer=eagle@runs/eagle/model,block=dflash@runs/dflash/model`.
-Each drafts three tokens, greedily and at temperature 1, against autoregressive decoding of the same
-kind.
-docs/how_to/training.md has the figures of four drafters of a 28M target.
+Heads on the target are one file for all: `heads=blockwise@runs/medusa/heads.safetensors`, and their
+tree `tree=medusa@runs/medusa/heads.safetensors` (`hydra`, `hydra_tree`). What copies has no place:
+`copies=suffix@`. Each drafts three tokens, or a tree of widths 3, 2, 1, greedily and at temperature
+1, against autoregressive decoding of the same kind.
+docs/how_to/training.md has the figures of four drafters of a 28M target, and
+docs/lab_book/feature_drafters.md those of seven.
 """
+
+from typing import Any
 
 from ml_collections import ConfigDict
 
 from specjax.errors import UserError
 from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
 
-LENGTH = 3
+LENGTH, WIDTHS = 3, (3, 2, 1)
+COPYING = ("max_gram", "suffix")
+ON_TARGET: dict[str, dict[str, Any]] = {
+    "blockwise": {"model": "target", "length": LENGTH},
+    "hydra": {"length": LENGTH},
+    "hydra_tree": {"widths": WIDTHS},
+    "medusa": {"model": "target", "widths": WIDTHS},
+}
+"""Drafters that read heads, with their fields."""
 
 
 def get_config(drafters: str = "drafter=") -> ConfigDict:
-    """The experiment on drafters `name=directory,name=drafter@directory`."""
+    """The experiment on drafters `name=directory,name=drafter@place`."""
     config = decode_config(task="multi30k_ende")
     found = {"autoregressive": AUTOREGRESSIVE, "sampled": SAMPLED}
     for part in drafters.split(","):
@@ -30,9 +43,20 @@ def get_config(drafters: str = "drafter=") -> ConfigDict:
                 f"--config=...:{drafters!r} has {part!r}; drafters are name=directory, with commas"
             )
         before, at, behind = place.partition("@")
-        kind, directory = (before, behind) if at and "/" not in before else ("neural", place)
-        config.drafters[name] = directory
-        found[name] = neural(name, LENGTH) | {"drafter": kind}
-        found[f"{name}_sampled"] = neural(name, LENGTH, temperature=1.0) | {"drafter": kind}
+        kind, place = (before, behind) if at and "/" not in before else ("neural", place)
+        strategy = neural(name, LENGTH) | {"drafter": kind}
+        if kind in ON_TARGET:
+            if config.heads not in ("", place):
+                raise UserError(
+                    f"--config=...:{drafters!r} has heads in {config.heads!r} and in {place!r};"
+                    " a run reads one file of heads"
+                )
+            config.heads, strategy = place, {"drafter": kind, **ON_TARGET[kind]}
+        elif kind in COPYING:
+            strategy = {"drafter": kind, "length": LENGTH}
+        else:
+            config.drafters[name] = place
+        found[name] = strategy
+        found[f"{name}_sampled"] = strategy | {"temperature": 1.0}
     config.strategies = ConfigDict(found)
     return config

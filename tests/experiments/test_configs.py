@@ -276,6 +276,17 @@ def test_a_drafter_behind_the_colon_may_say_how_it_drafts() -> None:
     assert isinstance(strategies["small"].drafter, Neural)
 
 
+def test_heads_behind_the_colon_are_one_file_and_what_copies_has_no_place() -> None:
+    config = module("drafters").get_config("chain=blockwise@h,tree=medusa@h,copies=suffix@")
+    config.target = "t"
+    assert config.heads == "h" and model_names(config) == {"target": "t"}
+    kinds = {name: type(each.drafter).__name__ for name, each in load_strategies(config).items()}
+    assert kinds["chain"] == "Blockwise" and kinds["tree_sampled"] == "Medusa"
+    assert kinds["copies"] == kinds["copies_sampled"] == "Suffix"
+    with pytest.raises(UserError, match="a run reads one file of heads"):
+        module("drafters").get_config("chain=blockwise@h,tree=medusa@other")
+
+
 @pytest.mark.parametrize("name", ["cascade_gsm8k", "cascade_mmlu"])
 def test_the_cascades_of_table_2_are_priced_as_the_colon_says(name: str) -> None:
     sizes, earlier = (module(name).get_config(prices) for prices in ("ms", "pw"))
