@@ -15,146 +15,14 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from specjax.models.attention import WHOLE_PROMPT, AnyBias, CausalBias, attention, of_texts
+from specjax.models.attention import WHOLE_PROMPT, AnyBias, CausalBias, of_texts
 from specjax.models.base import Cache, Params, PromptReading
-from specjax.models.caches import KeysValues, empty_cache, of_prompts, read_on, remembered
-from specjax.models.layers import (
-    Dense,
-    FeedForward,
-    LayerNorm,
-    RMSNorm,
-    Tree,
-    apply,
-    initial,
-    merge_heads,
-    rematerialised,
-    split_heads,
-    tied_logits,
-)
+from specjax.models.caches import KeysValues, empty_cache, of_prompts
+from specjax.models.causal_layers import CausalConfig, Layer, norm
+from specjax.models.layers import Dense, Tree, apply, initial, rematerialised, tied_logits
 from specjax.models.linen import LinenModel
 from specjax.models.prefill import read_in_chunks
-from specjax.models.rope import Rope, rotate
 from specjax.models.windows import of_fed, of_part
-
-
-@dataclasses.dataclass(frozen=True)
-class CausalConfig:
-    """Shape of a decoder-only model."""
-
-    family: str  # Hugging Face's `model_type`
-    vocab_size: int
-    d_model: int
-    d_ff: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    d_head: int
-    max_positions: int
-    rope: Rope | None = None  # None: learned positions
-    activation: str = "silu"
-    gated: bool = True
-    rms_norm: bool = True  # False: layer norm with bias
-    qkv_bias: bool = False
-    out_bias: bool = False
-    ff_bias: bool = False
-    qk_norm: bool = False  # root-mean-square norm of each query and key head
-    windows: tuple[int, ...] = ()  # keys seen per layer, 0 for all; empty: all in every layer
-    tied: bool = False
-    eps: float = 1e-6
-    dropout: float = 0.0
-    bos: int | None = None
-    eos: tuple[int, ...] = ()
-    pad: int = 0
-    dtype: Any = jnp.float32  # of the arithmetic; logits are always float32
-    remat: bool = False  # training computes layers again for the gradient: less memory
-
-    def __post_init__(self) -> None:
-        if self.num_heads % self.num_kv_heads:
-            raise ValueError(
-                f"num_key_value_heads is {self.num_kv_heads}; it must divide the"
-                f" {self.num_heads} attention heads"
-            )
-
-    @property
-    def layer_windows(self) -> tuple[int, ...]:
-        return self.windows or (0,) * self.num_layers
-
-
-def _norm(config: CausalConfig) -> nn.Module:
-    return RMSNorm(config.eps) if config.rms_norm else LayerNorm(config.eps)
-
-
-class Attention(nn.Module):
-    """Projections, optional head norms and rotation; `attention` does the rest."""
-
-    config: CausalConfig
-
-    def setup(self) -> None:
-        c = self.config
-        self.q = Dense(c.num_heads * c.d_head, c.dtype, bias=c.qkv_bias)
-        self.k = Dense(c.num_kv_heads * c.d_head, c.dtype, bias=c.qkv_bias)
-        self.v = Dense(c.num_kv_heads * c.d_head, c.dtype, bias=c.qkv_bias)
-        self.o = Dense(c.d_model, c.dtype, bias=c.out_bias)
-        if c.qk_norm:
-            self.q_norm, self.k_norm = RMSNorm(c.eps), RMSNorm(c.eps)
-
-    def queries_keys_values(
-        self, x: jax.Array, angles: jax.Array | None
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Scaled queries, keys and values, head-major."""
-        c = self.config
-        q = split_heads(self.q(x), c.num_heads)
-        k = split_heads(self.k(x), c.num_kv_heads)
-        if c.qk_norm:
-            q, k = self.q_norm(q), self.k_norm(k)
-        if angles is not None:
-            scale = c.rope.attention
-            q, k = rotate(q, angles, scale), rotate(k, angles, scale)
-        return q * c.d_head**-0.5, k, split_heads(self.v(x), c.num_kv_heads)
-
-    def __call__(self, q: jax.Array, k: jax.Array, v: jax.Array, mask: AnyBias) -> jax.Array:
-        return self.o(merge_heads(attention(q, k, v, mask)))
-
-
-class Layer(nn.Module):
-    config: CausalConfig
-
-    def setup(self) -> None:
-        c = self.config
-        self.attention_norm, self.attention = _norm(c), Attention(c)
-        self.ff_norm = _norm(c)
-        self.ff = FeedForward(c.d_ff, c.activation, c.gated, c.dtype, c.dropout, c.ff_bias)
-        self.drop = nn.Dropout(c.dropout)
-
-    def __call__(
-        self,
-        x: jax.Array,
-        own: KeysValues | None,
-        start: jax.Array | None,
-        angles: jax.Array | None,
-        mask: AnyBias,
-        deterministic: bool = True,
-        length: jax.Array | None = None,
-    ) -> tuple[jax.Array, KeysValues]:
-        """One layer on x [B, T, D]; without a cache `own` it attends among the T tokens.
-
-        With `length` [B] they are a part of prompts that are so long.
-        """
-        q, *made = self.attention.queries_keys_values(self.attention_norm(x), angles)
-        if length is not None:
-            seen, kept = read_on(own, made, start, length)
-        else:
-            seen = kept = tuple(made) if own is None else remembered(own, made, start)
-        x = x + self.drop(self.attention(q, *seen, mask), deterministic=deterministic)
-        h = self.ff(self.ff_norm(x), deterministic)
-        return x + self.drop(h, deterministic=deterministic), kept
-
-    def remember(
-        self, x: jax.Array, own: KeysValues, start: jax.Array, angles: jax.Array | None
-    ) -> KeysValues:
-        """The cache `own` with keys and values of x [B, T, D] from `start` on."""
-        _, *made = self.attention.queries_keys_values(self.attention_norm(x), angles)
-        return remembered(own, made, start)
 
 
 class CausalModule(nn.Module):
@@ -170,7 +38,7 @@ class CausalModule(nn.Module):
             shape = (c.max_positions, c.d_model)
             self.position_embedding = self.param("position_embedding", init, shape, jnp.float32)
         self.layers = [Layer(c) for _ in range(c.num_layers)]
-        self.final_norm = _norm(c)
+        self.final_norm = norm(c)
         self.drop = nn.Dropout(c.dropout)
         if not c.tied:
             self.head = Dense(c.vocab_size, c.dtype)

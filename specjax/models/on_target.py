@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.models import causal, t5
+from specjax.models import causal_layers, t5
 from specjax.models.attention import AnyBias, attention
 from specjax.models.base import Cache, LanguageModel, Params, PromptReading
 from specjax.models.layers import (
@@ -80,7 +80,7 @@ class OnT5Config(OnTarget, t5.T5Config):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OnCausalConfig(OnTarget, causal.CausalConfig):
+class OnCausalConfig(OnTarget, causal_layers.CausalConfig):
     """Shape of a drafter for a decoder-only target."""
 
     start_token: int | None = None
@@ -151,7 +151,7 @@ class Layer(nn.Module):
             self.attention = t5.Attention(c)
             self.cross_norm, self.cross_attention = RMSNorm(c.eps), t5.Attention(c.of_cross)
         else:
-            self.attention = causal.Attention(c)
+            self.attention = causal_layers.Attention(c)
 
     def projected(
         self, x: jax.Array, angles: jax.Array | None
