@@ -8,18 +8,20 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError
 
-from specjax.checkpoints.tensors import OUTPUT_LAYER, Place, chunks, open_file
+from specjax.checkpoints.tensors import Place, chunks, open_file
 from specjax.errors import UserError
 
 COPIES = {"shared.weight": ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")}
 """Other names under which T5 checkpoints store the embedding, in Hugging Face's order."""
 
 
-def with_embedding(files: Mapping[str, Place], embedding: str, tied: bool) -> dict[str, Place]:
+def with_embedding(
+    files: Mapping[str, Place], embedding: str, output: str, tied: bool
+) -> dict[str, Place]:
     """The places of tensors, the embedding among them wherever it is stored.
 
     Whoever saves a model with shared tensors keeps one of their names, and not always the same:
-    MADLAD-400 has only the decoder's. An output layer is the embedding where both are `tied`.
+    MADLAD-400 has only the decoder's. The `output` layer is the embedding where both are `tied`.
     """
     places = dict(files)
     if embedding in places:
@@ -27,8 +29,8 @@ def with_embedding(files: Mapping[str, Place], embedding: str, tied: bool) -> di
     copy = next((name for name in COPIES.get(embedding, ()) if name in places), None)
     if copy:
         places[embedding] = places[copy]
-    elif tied and OUTPUT_LAYER in places:
-        places[embedding] = places.pop(OUTPUT_LAYER)
+    elif tied and output in places:
+        places[embedding] = places.pop(output)
     return places
 
 

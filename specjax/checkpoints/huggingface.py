@@ -21,7 +21,6 @@ from specjax.checkpoints.config_json import read_json
 from specjax.checkpoints.embeddings import refuse_differing_copies, with_embedding
 from specjax.checkpoints.known_shapes import SHAPES
 from specjax.checkpoints.tensors import (
-    OUTPUT_LAYER,
     SINGLE,
     Placement,
     flat_shapes,
@@ -77,15 +76,15 @@ def load(
     """
     path = locate(name)
     family, config = read_config(path, dtype, ignore_generation_config)
-    files = tensor_places(path, family.prefix, str(name))
+    files = tensor_places(path, family, str(name))
     try:
         config = family.of_stored(config, files)
     except ValueError as error:
         raise UserError(f"checkpoint {str(path)!r} cannot be used: {error}") from None
     embedding = family.names(config).get(("embedding",))
     if embedding:
-        files = with_embedding(files, embedding.tensor, config.tied)
-    if OUTPUT_LAYER in files:
+        files = with_embedding(files, embedding.tensor, family.output, config.tied)
+    if family.output in files:
         # transformers 5 writes `tie_word_embeddings: true` for every T5, tied or not.
         config = dataclasses.replace(config, tied=False)
     model, names = family.model(config), family.names(config)

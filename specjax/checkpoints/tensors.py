@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import re
@@ -17,12 +18,11 @@ from specjax import hosts
 from specjax.checkpoints.config_json import read_json
 from specjax.errors import UserError
 from specjax.models.base import Params
-from specjax.models.families.family import Stored, Where
+from specjax.models.families.family import Family, Stored, Where
 from specjax.progress import UNNOTICED, progress
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
-OUTPUT_LAYER = "lm_head.weight"
 
 READ = ("F64", "F32", "F16", "BF16")
 INTEGERS = ("I32", "I64")
@@ -51,11 +51,11 @@ def on_one_device(where: Where, shape: tuple[int, ...]) -> None:
     """The placement of an unsharded model."""
 
 
-def tensor_places(path: Path, prefix: str, name: str | None = None) -> dict[str, Place]:
-    """Tensor name -> place, for every tensor of the checkpoint in `path`.
+def tensor_places(path: Path, family: Family, name: str | None = None) -> dict[str, Place]:
+    """Tensor name -> place, for every tensor of the family's checkpoint in `path`.
 
     A single file comes before an index, as in Hugging Face: of the two, an index is what an earlier
-    save left behind. Checkpoints of a bare model leave `prefix` off; the names returned have it.
+    save left behind. Checkpoints of a bare model leave the prefix off; the names returned have it.
     A refusal says how to convert `name`, the hub id or `path`.
     """
     if (path / SINGLE).exists():
@@ -65,9 +65,9 @@ def tensor_places(path: Path, prefix: str, name: str | None = None) -> dict[str,
         places = {tensor: Place(path / file, tensor) for tensor, file in _index(path).items()}
     else:
         raise UserError(_no_weights(path, name or str(path)))
-    if any(name.startswith(prefix) for name in places):
+    if any(name.startswith(family.prefix) for name in places):
         return places
-    return {n if n == OUTPUT_LAYER else prefix + n: place for n, place in places.items()}
+    return {n if n == family.output else family.prefix + n: place for n, place in places.items()}
 
 
 def _index(path: Path) -> dict[str, str]:
@@ -113,25 +113,37 @@ def read_params(
     params: dict[str, Any] = {}
     with progress(names.items(), desc=f"load {path.name}", unit="tensor", delay=UNNOTICED) as bar:
         for where, stored in bar:
-            if stored.tensor not in files:
-                raise UserError(f"checkpoint {str(path)!r} lacks the tensor {stored.tensor!r}")
+            missing = [tensor for tensor in stored.tensors if tensor not in files]
+            if missing:
+                raise UserError(f"checkpoint {str(path)!r} lacks the tensor {missing[0]!r}")
             node = params
             for key in where[:-1]:
                 node = node.setdefault(key, {})
-            place = files[stored.tensor]
-            # Opened anew for each tensor: pages of a closed map no longer count as host memory.
-            with open_file(place.file) as file:
-                tensor = _Tensor(file, stored, shapes[where], place)
+            # Opened anew for each one: pages of a closed map no longer count as host memory.
+            with opened(stored, files, shapes[where]) as parameter:
                 kind = np.dtype(np.int32 if stored.integer else dtype)
-                node[where[-1]] = _place(tensor, placement(where, shapes[where]), kind)
+                node[where[-1]] = _place(parameter, placement(where, shapes[where]), kind)
     return params
+
+
+@contextlib.contextmanager
+def opened(
+    stored: Stored, files: Mapping[str, Place], shape: tuple[int, ...]
+) -> Iterator[_Tensor | _Stack]:
+    """A parameter whose blocks can be read, until its files are closed again."""
+    places = [files[tensor] for tensor in stored.tensors]
+    with contextlib.ExitStack() as stack:
+        held = {file: stack.enter_context(open_file(file)) for file in {p.file for p in places}}
+        one = shape[1:] if stored.stacked else shape
+        tensors = [_Tensor(held[place.file], stored, one, place) for place in places]
+        yield _Stack(tensors, shape) if stored.stacked else tensors[0]
 
 
 def refuse_extra(
     path: Path, files: Mapping[str, Place], names: Mapping[Where, Stored], ignored: str
 ) -> None:
     """Refuses tensors that the model has no place for: it would not compute what was trained."""
-    used = {stored.tensor for stored in names.values()}
+    used = {tensor for stored in names.values() for tensor in stored.tensors}
     extra = sorted(n for n in files if n not in used and not re.fullmatch(ignored, n))
     if extra:
         raise UserError(
@@ -149,7 +161,7 @@ def open_file(file: Path) -> Any:
 
 
 class _Tensor:
-    """A parameter inside an open file, read in blocks of the parameter's own layout."""
+    """A parameter, or one of a stack, inside an open file, read in blocks of its own layout."""
 
     def __init__(self, file: Any, stored: Stored, shape: tuple[int, ...], place: Place) -> None:
         self.stored, self.shape = stored, shape
@@ -183,18 +195,53 @@ class _Tensor:
 
         Temporaries of its size would double the peak, and malloc keeps them after they are freed.
         """
-        bounds = [s.indices(n)[:2] for s, n in zip(index, self.shape, strict=True)]
+        bounds = _bounds(index, self.shape)
         array = _empty([end - begin for begin, end in bounds], dtype)
-        offset = self.stored.part * self.shape[-1]
-        bounds[-1] = (bounds[-1][0] + offset, bounds[-1][1] + offset)
-        target, bounds = (array.T, bounds[::-1]) if self.stored.transposed else (array, bounds)
+        self.read_into(array, bounds)
+        return array
+
+    def read_into(self, array: np.ndarray, bounds: Sequence[tuple[int, int]]) -> None:
+        """Fills the array with the block of these bounds."""
+        *others, (begin, end) = bounds
+        for first, last, offset in self._runs(begin, end):
+            there = [*others, (first + offset, last + offset)]
+            self._copy(array[..., first - begin : last - begin], there)
+        if self.stored.place:
+            array += np.arange(begin, end, dtype=array.dtype)
+
+    def _runs(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """Bounds of pieces of the last axis, and how much further on they lie in the file."""
+        size = self.shape[-1] // self.stored.groups
+        for group in range(begin // size, -(-end // size)):
+            before = group * (self.stored.parts - 1) + self.stored.part
+            yield max(begin, group * size), min(end, (group + 1) * size), before * size
+
+    def _copy(self, target: np.ndarray, bounds: list[tuple[int, int]]) -> None:
+        if self.stored.transposed:
+            target, bounds = target.T, bounds[::-1]
         rest = tuple(slice(*b) for b in bounds[1:])
         first = bounds[0][0]
         for begin, end in chunks(*bounds[0], math.prod(target.shape[1:])):
             target[begin - first : end - first] = self._slice[(slice(begin, end), *rest)]
-        if self.stored.place:
-            array += np.arange(*index[-1].indices(self.shape[-1]), dtype=dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Stack:
+    """A parameter whose first axis counts tensors, of which a block reads its own."""
+
+    tensors: Sequence[_Tensor]
+    shape: tuple[int, ...]
+
+    def read(self, index: tuple[slice, ...], dtype: np.dtype) -> np.ndarray:
+        (first, last), *rest = _bounds(index, self.shape)
+        array = _empty([last - first, *(end - begin for begin, end in rest)], dtype)
+        for one, tensor in zip(array, self.tensors[first:last], strict=True):
+            tensor.read_into(one, rest)
         return array
+
+
+def _bounds(index: tuple[slice, ...], shape: tuple[int, ...]) -> list[tuple[int, int]]:
+    return [s.indices(n)[:2] for s, n in zip(index, shape, strict=True)]
 
 
 def chunks(begin: int, end: int, row: int) -> Iterator[tuple[int, int]]:
@@ -204,7 +251,9 @@ def chunks(begin: int, end: int, row: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + step, end)
 
 
-def _place(tensor: _Tensor, sharding: jax.sharding.Sharding | None, dtype: np.dtype) -> jax.Array:
+def _place(
+    tensor: _Tensor | _Stack, sharding: jax.sharding.Sharding | None, dtype: np.dtype
+) -> jax.Array:
     """The parameter as a device array; every distinct block is read once per host."""
     everything = tuple(slice(None) for _ in tensor.shape)
     if sharding is None:
@@ -229,9 +278,9 @@ def _empty(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
 
 
 def gather(params: Params, names: Mapping[Where, Stored]) -> dict[str, np.ndarray]:
-    """Host tensors as a checkpoint stores them, fused ones put together."""
+    """Host tensors as a checkpoint stores them, fused ones put together, stacked ones apart."""
     parts: dict[str, list[np.ndarray]] = {}
-    layout = {}
+    layout: dict[str, Stored] = {}
     for where, stored in sorted(names.items(), key=lambda item: item[1].part):
         value = params
         for key in where:
@@ -239,10 +288,19 @@ def gather(params: Params, names: Mapping[Where, Stored]) -> dict[str, np.ndarra
         value = hosts.whole(value)
         if stored.place:
             value = value - np.arange(len(value))  # int64, as PyTorch's indices are
-        parts.setdefault(stored.tensor, []).append(value)
-        layout[stored.tensor] = stored.transposed
-    whole = {name: p[0] if len(p) == 1 else np.concatenate(p, -1) for name, p in parts.items()}
+        for name, one in zip(stored.tensors, value if stored.stacked else [value], strict=True):
+            parts.setdefault(name, []).append(one)
+            layout[name] = stored
+    whole = {name: _fused(held, layout[name].groups) for name, held in parts.items()}
     return {
-        name: np.ascontiguousarray(value.T if layout[name] else value)
+        name: np.ascontiguousarray(value.T if layout[name].transposed else value)
         for name, value in whole.items()
     }
+
+
+def _fused(parts: list[np.ndarray], groups: int) -> np.ndarray:
+    """Parameters side by side along their last axis, in each of its `groups`."""
+    if len(parts) == 1:
+        return parts[0]
+    grouped = [part.reshape(*part.shape[:-1], groups, -1) for part in parts]
+    return np.concatenate(grouped, -1).reshape(*parts[0].shape[:-1], -1)

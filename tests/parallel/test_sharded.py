@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 import specjax
 from specjax.checkpoints import huggingface
-from specjax.checkpoints.tensors import _Tensor, flat_shapes, open_file, tensor_places
+from specjax.checkpoints.tensors import flat_shapes, opened, tensor_places
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.families.family import family_of
 from specjax.models.rope import Rope
@@ -148,16 +148,15 @@ def test_a_block_is_what_the_whole_tensor_has_there(model: Any, tmp_path: Path) 
     params = model.init(jax.random.key(0))
     huggingface.save(tmp_path / "model", model, params)
     family = family_of(model)
-    places = tensor_places(tmp_path / "model", family.prefix)
+    places = tensor_places(tmp_path / "model", family)
     shapes = flat_shapes(parameter_shapes(model))
     for where, stored in family.names(model.config).items():
         whole = params
         for key in where:
             whole = whole[key]
         index = tuple(slice(n // 4, n // 2) for n in whole.shape)
-        place = places[stored.tensor]
-        with open_file(place.file) as file:
-            block = _Tensor(file, stored, shapes[where], place).read(index, np.dtype("float32"))
+        with opened(stored, places, shapes[where]) as parameter:
+            block = parameter.read(index, np.dtype("float32"))
         np.testing.assert_array_equal(block, np.asarray(whole)[index])
 
 

@@ -22,16 +22,27 @@ class Stored:
     """Where a parameter lies in a checkpoint.
 
     `transposed`: the tensor is `[out, in]`, as PyTorch's linear layers are. A fused tensor holds
-    `parts` equal parameters side by side along its output axis; this one is number `part`. Ids are
-    `integer`, whatever dtype weights are read in; the tensor may hold them less their `place`.
+    `parts` equal parameters side by side along its output axis, all of them in each of `groups` such
+    as heads; this one is number `part`. A parameter may be `stacked` along its first axis of so many
+    tensors, whose names have their number for `{}`. Ids are `integer`, whatever dtype weights are
+    read in; the tensor may hold them less their `place`.
     """
 
     tensor: str
     transposed: bool = False
     part: int = 0
     parts: int = 1
+    groups: int = 1
+    stacked: int = 0  # 0: one tensor
     integer: bool = False
     place: bool = False
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Names of the tensors that it is made of."""
+        if not self.stacked:
+            return (self.tensor,)
+        return tuple(self.tensor.format(number) for number in range(self.stacked))
 
 
 class Family(abc.ABC):
@@ -48,6 +59,9 @@ class Family(abc.ABC):
 
     prefix: ClassVar[str] = ""
     """Of tensor names, which checkpoints of the bare model leave off."""
+
+    output: ClassVar[str] = "lm_head.weight"
+    """Name of the output layer's tensor, where it is not the embedding."""
 
     ignored: ClassVar[str] = r"$^"
     """Names that match hold nothing to load: buffers, second copies."""
