@@ -6,13 +6,14 @@ static shapes and the numbers below; docs/how_to/long_prompts.md has their measu
 
 from __future__ import annotations
 
+import functools
 from typing import Protocol
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.models.layers import MASKED, attend, causal_mask, key_mask
+from specjax.models.layers import MASKED, attend, causal_mask, key_mask, soft_capped
 
 WHOLE_SCORES = 2048 * 2048
 """Most queries times keys whose scores are one array."""
@@ -160,32 +161,39 @@ def of_tree(bias: jax.Array, start: jax.Array) -> AnyBias:
     return bias
 
 
-def attention(q: jax.Array, k: jax.Array, v: jax.Array, bias: AnyBias) -> jax.Array:
+def attention(
+    q: jax.Array, k: jax.Array, v: jax.Array, bias: AnyBias, softcap: float = 0.0
+) -> jax.Array:
     """`layers.attend` of q [B, H, T, d] over k, v [B, H, C, d], in parts unless `bias` is whole."""
     if isinstance(bias, jax.Array):
-        return attend(q, k, v, bias)
+        return attend(q, k, v, bias, softcap)
     if isinstance(bias, CacheBias):
-        return _over_cache(q, k, v, bias)
-    return _over_queries(q, k, v, bias)
+        return _over_cache(q, k, v, bias, softcap)
+    return _over_queries(q, k, v, bias, softcap)
 
 
-def _over_cache(q: jax.Array, k: jax.Array, v: jax.Array, bias: CacheBias) -> jax.Array:
+def _over_cache(
+    q: jax.Array, k: jax.Array, v: jax.Array, bias: CacheBias, softcap: float
+) -> jax.Array:
     """In blocks of slots, but for calls of few tokens on accelerators.
 
     Compiled for a TPU, the loop over blocks wants caches in another layout and has them copied at
     every call, filled or not (docs/how_to/long_prompts.md).
     """
     queries, slots = q.shape[2], k.shape[2]
+    in_blocks = functools.partial(_over_keys, softcap=softcap)
     if not is_whole(queries, slots):
-        return _over_keys(q, k, v, bias)
+        return in_blocks(q, k, v, bias)
 
     def whole(q: jax.Array, k: jax.Array, v: jax.Array, bias: CacheBias) -> jax.Array:
-        return attend(q, k, v, bias.bias.tile(0, queries, 0, slots))
+        return attend(q, k, v, bias.bias.tile(0, queries, 0, slots), softcap)
 
-    return jax.lax.platform_dependent(q, k, v, bias, cpu=_over_keys, default=whole)
+    return jax.lax.platform_dependent(q, k, v, bias, cpu=in_blocks, default=whole)
 
 
-def _over_queries(q: jax.Array, k: jax.Array, v: jax.Array, bias: Bias) -> jax.Array:
+def _over_queries(
+    q: jax.Array, k: jax.Array, v: jax.Array, bias: Bias, softcap: float
+) -> jax.Array:
     """Blocks of queries, one after another, each over all keys.
 
     For a gradient, weights are computed again: kept, they would be as large as all scores.
@@ -198,13 +206,15 @@ def _over_queries(q: jax.Array, k: jax.Array, v: jax.Array, bias: Bias) -> jax.A
 
     def one(numbered: tuple[jax.Array, jax.Array]) -> jax.Array:
         number, q = numbered
-        return attend(q, k, v, bias.tile(number * block, block, 0, k.shape[2]))
+        return attend(q, k, v, bias.tile(number * block, block, 0, k.shape[2]), softcap)
 
     mixed = jax.lax.map(jax.checkpoint(one, prevent_cse=False), (jnp.arange(count), blocks))
     return jnp.moveaxis(mixed, 0, 2).reshape(padded.shape)[:, :, :length]
 
 
-def _over_keys(q: jax.Array, k: jax.Array, v: jax.Array, bias: CacheBias) -> jax.Array:
+def _over_keys(
+    q: jax.Array, k: jax.Array, v: jax.Array, bias: CacheBias, softcap: float
+) -> jax.Array:
     """All queries over one block of slots after another, as far as slots are seen.
 
     Softmax as it goes: sums are rescaled when a larger score comes (Milakov and Gimelshein 2018,
@@ -224,9 +234,8 @@ def _over_keys(q: jax.Array, k: jax.Array, v: jax.Array, bias: CacheBias) -> jax
         added = bias.bias.tile(0, length, begin, size) + seen
         if groups > 1:
             added = jnp.tile(added, (1, 1, groups, 1))
-        scores = added + jnp.einsum(
-            "bhtd,bhcd->bhtc", queries, keys, preferred_element_type=jnp.float32
-        )
+        scores = jnp.einsum("bhtd,bhcd->bhtc", queries, keys, preferred_element_type=jnp.float32)
+        scores = added + soft_capped(scores, softcap)
         new = jnp.maximum(largest, jnp.max(scores, axis=-1, keepdims=True))
         weights, kept = jnp.exp(scores - new), jnp.exp(largest - new)
         total = kept * total + jnp.sum(weights, axis=-1, keepdims=True)

@@ -61,10 +61,15 @@ class RMSNorm(nn.Module):
     """Scale by the root mean square, computed in float32 (T5 and Llama norm, no bias)."""
 
     eps: float = 1e-6
+    unit_offset: bool = False  # the parameter is what the scale exceeds 1 by (Gemma)
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        scale = self.param("scale", nn.initializers.ones, (x.shape[-1],), jnp.float32)
+        init = nn.initializers.zeros if self.unit_offset else nn.initializers.ones
+        scale = self.param("scale", init, (x.shape[-1],), jnp.float32)
+        if self.unit_offset:
+            # In float32 whatever the parameter's dtype: half precision has no digits left beside 1.
+            scale = 1.0 + scale.astype(jnp.float32)
         x32 = x.astype(jnp.float32)
         mean_square = jnp.mean(x32 * x32, axis=-1, keepdims=True)
         return (x32 * jax.lax.rsqrt(mean_square + self.eps) * scale).astype(x.dtype)
@@ -187,26 +192,42 @@ def merge_heads(x: jax.Array) -> jax.Array:
     return x.swapaxes(1, 2).reshape(batch, length, heads * width)
 
 
-def attend(q: jax.Array, k: jax.Array, v: jax.Array, bias: jax.Array) -> jax.Array:
+def soft_capped(x: jax.Array, cap: float) -> jax.Array:
+    """x squeezed smoothly into (-cap, cap); as it is where `cap` is 0.
+
+    Bello et al. 2017, "Neural Combinatorial Optimization with Reinforcement Learning", eq. 17;
+    Gemma 2 does it to attention scores and to logits.
+    """
+    return cap * jnp.tanh(x / cap) if cap else x
+
+
+def attend(
+    q: jax.Array, k: jax.Array, v: jax.Array, bias: jax.Array, softcap: float = 0.0
+) -> jax.Array:
     """Softmax attention of q [B, H, T, d] over k, v [B, H, C, d]; softmax in float32.
 
-    Scores are not scaled: T5 keeps the scale in its weights, others scale `q` first. `bias` is
-    broadcast to [B, H, T, C] and carries the mask. With fewer heads in k and v, groups of query
-    heads share one (grouped-query attention) and `bias` must be [B, 1, T, C].
+    Scores are not scaled: T5 keeps the scale in its weights, others scale `q` first. They are soft
+    capped at `softcap`, if it is not 0, before `bias` is added, which is broadcast to [B, H, T, C]
+    and carries the mask. With fewer heads in k and v, groups of query heads share one
+    (grouped-query attention) and `bias` must be [B, 1, T, C] or [B, 1, 1, C].
     """
     if q.shape[1] != k.shape[1]:
-        return _attend_grouped(q, k, v, bias)
+        return _attend_grouped(q, k, v, bias, softcap)
     scores = jnp.einsum("bhtd,bhcd->bhtc", q, k, preferred_element_type=jnp.float32)
-    weights = jax.nn.softmax(scores + bias, axis=-1).astype(v.dtype)
+    weights = jax.nn.softmax(soft_capped(scores, softcap) + bias, axis=-1).astype(v.dtype)
     return jnp.einsum("bhtc,bhcd->bhtd", weights, v)
 
 
-def _attend_grouped(q: jax.Array, k: jax.Array, v: jax.Array, bias: jax.Array) -> jax.Array:
+def _attend_grouped(
+    q: jax.Array, k: jax.Array, v: jax.Array, bias: jax.Array, softcap: float
+) -> jax.Array:
     """Attention with the query heads of a group laid out as more queries of its one key head."""
     batch, heads, length, width = q.shape
     groups = heads // k.shape[1]
     queries = q.reshape(batch, k.shape[1], groups * length, width)
-    mixed = attend(queries, k, v, jnp.tile(bias, (1, 1, groups, 1)))
+    if bias.shape[2] > 1:  # else it is the same for all queries
+        bias = jnp.tile(bias, (1, 1, groups, 1))
+    mixed = attend(queries, k, v, bias, softcap)
     return mixed.reshape(batch, heads, length, width)
 
 

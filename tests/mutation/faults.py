@@ -403,6 +403,13 @@ FAULTS = (
         MODELS,
     ),
     Fault(
+        "scores are capped together with their mask",
+        "models/layers.py",
+        "weights = jax.nn.softmax(soft_capped(scores, softcap) + bias, axis=-1)",
+        "weights = jax.nn.softmax(soft_capped(scores + bias, softcap), axis=-1)",
+        "tests/models/test_layers.py",
+    ),
+    Fault(
         "slots that two blocks share count twice",
         "models/attention.py",
         "begin + jnp.arange(size) < number * size, MASKED, 0.0",

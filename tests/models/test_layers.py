@@ -1,0 +1,89 @@
+"""Parts that models are made of, against their formulas in numpy."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax.models import attention
+from specjax.models.attention import CausalBias, LengthBias, of_cache
+from specjax.models.layers import MASKED, RMSNorm, soft_capped
+
+CAP = 2.0
+LENGTHS = (7, 4)
+SIZE, HEADS, GROUPS, WIDTH = 7, 2, 2, 4
+TOLERANCE = 1e-5  # sums of float32 in another order
+
+
+def drawn() -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Queries, keys and values whose scores are large enough for a cap to bend them."""
+    keys = jax.random.split(jax.random.key(0), 3)
+    heads = (HEADS * GROUPS, HEADS, HEADS)
+    shapes = [(len(LENGTHS), count, SIZE, WIDTH) for count in heads]
+    q, k, v = (jax.random.normal(key, shape) for key, shape in zip(keys, shapes, strict=True))
+    return 2.0 * q, k, v
+
+
+def expected(q: jax.Array, k: jax.Array, v: jax.Array, seen: np.ndarray) -> np.ndarray:
+    """Attention with capped scores; `seen` [B, T, C]."""
+    k, v = (np.repeat(np.asarray(x, np.float64), GROUPS, axis=1) for x in (k, v))
+    scores = CAP * np.tanh(np.asarray(q, np.float64) @ k.swapaxes(2, 3) / CAP)
+    weights = np.exp(np.where(seen[:, None], scores, -np.inf))
+    return weights / weights.sum(-1, keepdims=True) @ v
+
+
+def causal() -> np.ndarray:
+    return np.broadcast_to(np.tri(SIZE, dtype=bool), (len(LENGTHS), SIZE, SIZE))
+
+
+@pytest.mark.parametrize("way", ["whole", "queries", "keys"])
+def test_scores_are_capped_before_the_mask_hides_any(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "QUERIES", 3)
+    monkeypatch.setattr(attention, "KEYS", 3)
+    start = jnp.zeros(len(LENGTHS), jnp.int32)
+    bias = CausalBias(start)
+    bias = {
+        "whole": bias.tile(0, SIZE, 0, SIZE),
+        "queries": bias,
+        "keys": of_cache(bias, start, SIZE),
+    }[way]
+    q, k, v = drawn()
+    found = attention.attention(q, k, v, bias, CAP)
+    np.testing.assert_allclose(found, expected(q, k, v, causal()), TOLERANCE, TOLERANCE)
+    uncapped = attention.attention(q, k, v, bias)
+    assert np.abs(np.asarray(found) - np.asarray(uncapped)).max() > 0.1
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_groups_of_heads_share_a_mask_that_all_queries_share(whole: bool) -> None:
+    length = jnp.array(LENGTHS)
+    bias = LengthBias(length)
+    q, k, v = drawn()
+    found = attention.attention(q, k, v, bias.tile(0, SIZE, 0, SIZE) if whole else bias, CAP)
+    seen = np.arange(SIZE) < np.array(LENGTHS)[:, None]
+    seen = np.broadcast_to(seen[:, None], (len(LENGTHS), SIZE, SIZE))
+    np.testing.assert_allclose(found, expected(q, k, v, seen), TOLERANCE, TOLERANCE)
+
+
+def test_a_cap_of_0_is_none() -> None:
+    x = jnp.array([-MASKED, 3.0])
+    np.testing.assert_array_equal(soft_capped(x, 0.0), x)
+    np.testing.assert_allclose(soft_capped(x, CAP), [CAP, CAP * np.tanh(1.5)], 1e-6)
+
+
+def test_a_norm_with_a_unit_offset_stores_what_its_scale_exceeds_1_by() -> None:
+    x = jax.random.normal(jax.random.key(1), (3, 8))
+    norm, plain = RMSNorm(unit_offset=True), RMSNorm()
+    fresh = norm.init(jax.random.key(2), x)
+    assert not np.any(fresh["params"]["scale"])
+    ones = plain.init(jax.random.key(2), x)
+    np.testing.assert_array_equal(norm.apply(fresh, x), plain.apply(ones, x))
+    w = jnp.linspace(-0.004, 0.003, 8)
+    expected = plain.apply({"params": {"scale": 1.0 + w}}, x)
+    np.testing.assert_array_equal(norm.apply({"params": {"scale": w}}, x), expected)
+    half = norm.apply({"params": {"scale": w.astype(jnp.bfloat16)}}, x)
+    np.testing.assert_allclose(half, expected, 1e-4)  # 1 + w in bfloat16 would be off by 4e-3
