@@ -1,0 +1,233 @@
+"""BART and its relatives (mBART, Marian, M2M100 and NLLB) with explicit caches.
+
+One encoder-decoder architecture with layer norms and biases whose parts a configuration chooses:
+learned positions or sinusoids, norms before or behind sublayers, a norm of the embeddings, final
+norms, a bias of the logits. A family (`models/families/`) maps a checkpoint's words onto it.
+
+Lewis et al., "BART: Denoising Sequence-to-Sequence Pre-training" (2020); Liu et al., "Multilingual
+Denoising Pre-training for Neural Machine Translation" (2020); Junczys-Dowmunt et al., "Marian"
+(2018); Fan et al., "Beyond English-Centric Multilingual Machine Translation" (2020).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from specjax.models import encoder_decoder
+from specjax.models.attention import AnyBias, CausalBias, LengthBias, of_texts
+from specjax.models.base import Params
+from specjax.models.encoder_decoder import EncoderDecoder, EncoderDecoderModule
+from specjax.models.layers import Dense, FeedForward, LayerNorm, Tree, split_heads, tied_logits
+from specjax.models.sinusoids import Sinusoids
+from specjax.models.windows import of_fed
+
+
+@dataclasses.dataclass(frozen=True)
+class BartConfig:
+    """Shape of a model of BART's kind; `d_ff` and `num_heads` are the decoder's."""
+
+    family: str  # Hugging Face's `model_type`
+    vocab_size: int
+    d_model: int
+    d_ff: int
+    num_heads: int
+    num_decoder_layers: int
+    encoder_ff: int
+    encoder_heads: int
+    num_layers: int  # of the encoder
+    max_positions: int | None  # of either stack; None: sinusoids without end
+    sinusoids: Sinusoids | None = None  # None: learned positions
+    offset: int = 0  # number of the first position
+    unplaced: int | None = None  # a token whose position is not added
+    post_norm: bool = False  # sublayers are normed behind the residual sum
+    embedding_norm: bool = False
+    final_norm: bool = True  # of each stack
+    scale_embedding: bool = False  # token embeddings times sqrt(d_model)
+    key_bias: bool = True
+    logits_bias: bool = False
+    activation: str = "gelu"
+    tied: bool = True  # the output layer is the embedding table
+    eps: float = 1e-5
+    dropout: float = 0.0
+    ff_dropout: float = 0.0  # inside of feed-forward networks
+    start_token: int = 2
+    bos: int | None = 0
+    eos: tuple[int, ...] = (2,)
+    pad: int = 1
+    dtype: Any = jnp.float32  # of the arithmetic; logits are always float32
+    remat: bool = False  # training computes layers again for the gradient: less memory
+
+    def __post_init__(self) -> None:
+        for stack, heads in (("encoder", self.encoder_heads), ("decoder", self.num_heads)):
+            if self.d_model % heads:
+                raise ValueError(
+                    f"{stack}_attention_heads is {heads}; it must divide d_model, {self.d_model}"
+                )
+
+
+class Attention(encoder_decoder.Attention):
+    """Projections with biases; scores are divided by the root of a head's width."""
+
+    heads: int
+
+    def setup(self) -> None:
+        c = self.config
+        dense = functools.partial(Dense, c.d_model, c.dtype)
+        self.q, self.v, self.o = (dense(bias=True) for _ in range(3))
+        self.k = dense(bias=c.key_bias)
+
+    def queries(self, x: jax.Array) -> jax.Array:
+        q = split_heads(self.q(x), self.heads)
+        return q * q.shape[-1] ** -0.5
+
+
+def _norm(config: BartConfig) -> LayerNorm:
+    return LayerNorm(config.eps)
+
+
+def _feed_forward(config: BartConfig, width: int) -> FeedForward:
+    c = config
+    return FeedForward(width, c.activation, False, c.dtype, c.ff_dropout, bias=True)
+
+
+class EncoderLayer(encoder_decoder.EncoderLayer):
+    def setup(self) -> None:
+        c = self.config
+        self.self_norm, self.self_attention = _norm(c), Attention(c, c.encoder_heads)
+        self.ff_norm, self.ff = _norm(c), _feed_forward(c, c.encoder_ff)
+        self.drop = nn.Dropout(c.dropout)
+
+    @property
+    def post_norm(self) -> bool:
+        return self.config.post_norm
+
+
+class DecoderLayer(encoder_decoder.DecoderLayer):
+    def setup(self) -> None:
+        c = self.config
+        self.self_norm, self.self_attention = _norm(c), Attention(c, c.num_heads)
+        self.cross_norm, self.cross_attention = _norm(c), Attention(c, c.num_heads)
+        self.ff_norm, self.ff = _norm(c), _feed_forward(c, c.d_ff)
+        self.drop = nn.Dropout(c.dropout)
+
+    @property
+    def post_norm(self) -> bool:
+        return self.config.post_norm
+
+
+class Entrance(nn.Module):
+    """Positions, and perhaps a norm, of what enters a stack."""
+
+    config: BartConfig
+
+    def setup(self) -> None:
+        c = self.config
+        if c.sinusoids is None:
+            init, shape = nn.initializers.normal(0.02), (c.offset + c.max_positions, c.d_model)
+            self.position_embedding = self.param("position_embedding", init, shape, jnp.float32)
+        if c.embedding_norm:
+            self.norm = _norm(c)
+
+    def __call__(self, x: jax.Array, tokens: jax.Array, position: jax.Array) -> jax.Array:
+        """States [B, T, D] of embeddings x [B, T, D] of `tokens` [B, T] at `position` [B, T]."""
+        c, place = self.config, position + self.config.offset
+        if c.sinusoids is None:
+            added = jnp.take(self.position_embedding, place, axis=0, mode="clip")
+        else:
+            added = c.sinusoids(place)
+        if c.unplaced is not None:
+            added = jnp.where((tokens == c.unplaced)[..., None], 0.0, added)
+        x = (x + added).astype(c.dtype)
+        return self.norm(x) if c.embedding_norm else x
+
+
+class DecoderStack(EncoderDecoderModule):
+    """All but the encoder: embedding, decoder layers and output layer."""
+
+    config: BartConfig
+
+    def setup(self) -> None:
+        c = self.config
+        init = nn.initializers.normal(0.02)
+        self.embedding = self.param("embedding", init, (c.vocab_size, c.d_model), jnp.float32)
+        self.decoder_entrance = Entrance(c)
+        self.decoder = [DecoderLayer(c) for _ in range(c.num_decoder_layers)]
+        if c.final_norm:
+            self.decoder_norm = _norm(c)
+        if not c.tied:
+            self.head = Dense(c.vocab_size, c.dtype)
+        if c.logits_bias:
+            shape = (1, c.vocab_size)
+            self.logits_bias = self.param("logits_bias", nn.initializers.zeros, shape, jnp.float32)
+        self.drop = nn.Dropout(c.dropout)
+
+    def embed(self, tokens: jax.Array) -> jax.Array:
+        """Scaled embeddings [..., D] float32 of tokens [...], without positions."""
+        x = self.embedding[tokens]
+        return x * self.config.d_model**0.5 if self.config.scale_embedding else x
+
+    def enter(self, tokens: jax.Array, position: jax.Array) -> jax.Array:
+        return self.decoder_entrance(self.embed(tokens), tokens, position)
+
+    def target_bias(self, size: int) -> AnyBias:
+        return of_texts(CausalBias(jnp.zeros(1, jnp.int32)), size, size)
+
+    def step_bias(
+        self, data: Mapping[str, Any], start: jax.Array, fed: int, tree: Tree | None
+    ) -> AnyBias:
+        return of_fed(data["own"][0], 0, start, fed, tree)
+
+    def head_logits(self, x: jax.Array, training: bool = False) -> jax.Array:
+        c = self.config
+        x = self.decoder_norm(x) if c.final_norm else x
+        if c.tied:
+            logits = tied_logits(x, self.embedding.astype(c.dtype), training)
+        else:
+            logits = self.head(x).astype(jnp.float32)
+        return logits + self.logits_bias[0] if c.logits_bias else logits
+
+
+class BartModule(DecoderStack):
+    """Parameters and layers; `Bart` wraps it into the model contract."""
+
+    def setup(self) -> None:
+        super().setup()
+        c = self.config
+        self.encoder_entrance = Entrance(c)
+        self.encoder = [EncoderLayer(c) for _ in range(c.num_layers)]
+        if c.final_norm:
+            self.encoder_norm = _norm(c)
+
+    def encode(self, source: jax.Array, length: jax.Array, deterministic: bool = True) -> jax.Array:
+        size = source.shape[1]
+        x = self.encoder_entrance(self.embed(source), source, jnp.arange(size)[None])
+        x = self.drop(x, deterministic=deterministic)
+        bias = of_texts(LengthBias(length), size, size)
+        x = self.through_encoder(x, bias, deterministic)
+        return self.encoder_norm(x) if self.config.final_norm else x
+
+
+@dataclasses.dataclass(frozen=True)
+class Bart(EncoderDecoder):
+    """A model of BART's kind under the contract of `models.base`."""
+
+    config: BartConfig
+
+    @property
+    def module(self) -> BartModule:
+        return BartModule(self.config)
+
+    @property
+    def max_positions(self) -> int | None:
+        return self.config.max_positions
+
+    def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
+        embedded = super().embed(params, tokens)
+        return embedded * self.config.d_model**0.5 if self.config.scale_embedding else embedded
