@@ -48,21 +48,33 @@ class OwnSpelling:
         return own[-self.most :] if self.most else own
 
 
+def prompt_positions(model: LanguageModel, max_new_tokens: int) -> int | None:
+    """How many tokens of a prompt a model has positions for beside so many new ones, None: any.
+
+    An encoder has positions of its own, but none is of use to a decoder that has too few.
+    """
+    most = model.max_positions
+    if most is None:
+        return None
+    if model.start_token is None:
+        return most - max_new_tokens
+    return most if max_new_tokens <= most else 0
+
+
 def own_spelling(name: str, entry: Any, max_new_tokens: int) -> OwnSpelling:
     """How a loaded model of another vocabulary (`in_vocabulary_of`) reads prompts.
 
     Raises:
       UserError: when its positions leave no room for them.
     """
-    model, most = entry.model, None
-    if model.max_positions:
-        most = model.max_positions - max_new_tokens
-        if most < CHUNK:
-            raise UserError(
-                f"max_new_tokens is {max_new_tokens}; model {name!r} has {model.max_positions}"
-                f" positions, of which a prompt needs {CHUNK}"
-            )
+    model = entry.model
     fewest = 1 if model.start_token is not None else CHUNK  # a decoder that does not see them
+    most = prompt_positions(model, max_new_tokens)
+    if most is not None and most < fewest:
+        raise UserError(
+            f"max_new_tokens is {max_new_tokens}; model {name!r} has {model.max_positions}"
+            f" positions, of which a prompt needs {fewest}"
+        )
     return OwnSpelling(entry.own_tokenizer, np.asarray(entry.params["fed"]), fewest, most)
 
 
@@ -126,13 +138,15 @@ class Prompts:
         return self.tokenizer(text).input_ids
 
     def _check_positions(self, index: int, length: int) -> None:
-        """Learned positions end somewhere; beyond them a model computes nonsense."""
+        """Tables of positions end somewhere; beyond them a model computes nonsense."""
         for name, model in self.models.items():
-            most = model.max_positions if name not in self.own else None
-            if most and length + self.decoder.max_new_tokens > most:
+            new = self.decoder.max_new_tokens
+            most = prompt_positions(model, new) if name not in self.own else None
+            if most is not None and length > most:
+                share = "both" if model.start_token is None else "each"
                 raise UserError(
-                    f"prompt {index} has {length} tokens, and max_new_tokens is"
-                    f" {self.decoder.max_new_tokens}; model {name!r} has {most} positions for both"
+                    f"prompt {index} has {length} tokens, and max_new_tokens is {new}; model"
+                    f" {name!r} has {model.max_positions} positions for {share}"
                 )
 
     def batch(self, ids: list[list[int]], size: int, first: int = 0) -> Batch:

@@ -11,8 +11,14 @@ from safetensors import SafetensorError
 from specjax.checkpoints.tensors import Place, chunks, open_file
 from specjax.errors import UserError
 
-COPIES = {"shared.weight": ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")}
-"""Other names under which T5 checkpoints store the embedding, in Hugging Face's order."""
+COPIES = {
+    f"{prefix}shared.weight": (
+        f"{prefix}encoder.embed_tokens.weight",
+        f"{prefix}decoder.embed_tokens.weight",
+    )
+    for prefix in ("", "model.")
+}
+"""Other names under which T5 and BART store the embedding, in Hugging Face's order."""
 
 
 def with_embedding(
@@ -31,6 +37,20 @@ def with_embedding(
         places[embedding] = places[copy]
     elif tied and output in places:
         places[embedding] = places.pop(output)
+    return places
+
+
+def without_copied_head(
+    files: Mapping[str, Place], embedding: str, output: str
+) -> dict[str, Place]:
+    """The places without an `output` layer that only repeats the embedding.
+
+    Conversions from PyTorch's own format write it; read, it would be held twice.
+    """
+    places = dict(files)
+    head, table = places.get(output), places.get(embedding)
+    if head and table and _equal(head, table):
+        del places[output]
     return places
 
 

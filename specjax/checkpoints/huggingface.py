@@ -18,7 +18,11 @@ from safetensors.numpy import save_file
 
 from specjax import hosts
 from specjax.checkpoints.config_json import read_json
-from specjax.checkpoints.embeddings import refuse_differing_copies, with_embedding
+from specjax.checkpoints.embeddings import (
+    refuse_differing_copies,
+    with_embedding,
+    without_copied_head,
+)
 from specjax.checkpoints.known_shapes import SHAPES
 from specjax.checkpoints.tensors import (
     SINGLE,
@@ -84,6 +88,8 @@ def load(
     embedding = family.names(config).get(("embedding",))
     if embedding:
         files = with_embedding(files, embedding.tensor, family.output, config.tied)
+        if config.tied:
+            files = without_copied_head(files, embedding.tensor, family.output)
     if family.output in files:
         # transformers 5 writes `tie_word_embeddings: true` for every T5, tied or not.
         config = dataclasses.replace(config, tied=False)
@@ -124,10 +130,11 @@ def read_config(
     path: Path, dtype: Any, ignore_generation_config: bool = False
 ) -> tuple[Family, Any]:
     """The family and the shape of the checkpoint in `path`."""
+    where, hf = repr(str(path / CONFIG_FILE)), read_json(path / CONFIG_FILE)
     generation = path / GENERATION_FILE
     return parse_config(
-        repr(str(path / CONFIG_FILE)),
-        read_json(path / CONFIG_FILE),
+        where,
+        {**_family(where, hf).defaults, **hf},
         read_json(generation) if generation.exists() else None,
         dtype,
         ignore_generation_config,

@@ -63,6 +63,31 @@ def _gpt(width: int, ff: int, layers: int, heads: int) -> Shape:
     }
 
 
+def _bart(model_type: str, vocab: int, width: int, ff: int, layers: int, heads: int) -> Shape:
+    """BART and its relatives, whose stacks are as deep and as wide as each other."""
+    sides = {"layers": layers, "ffn_dim": ff, "attention_heads": heads}
+    stacks = {f"{side}_{k}": v for side in ("encoder", "decoder") for k, v in sides.items()}
+    return {
+        "model_type": model_type,
+        "vocab_size": vocab,
+        "d_model": width,
+        **stacks,
+        "max_position_embeddings": 1024,
+        "scale_embedding": True,
+        "decoder_start_token_id": 2,
+        "eos_token_id": 2,
+        "pad_token_id": 1,
+    }
+
+
+_MARIAN = {
+    "activation_function": "swish",
+    "max_position_embeddings": 512,
+    "decoder_start_token_id": 58_100,
+    "eos_token_id": 0,
+    "pad_token_id": 58_100,
+}
+
 _T5_SIZES = {
     "small": (512, 1024, 8, 6),
     "base": (768, 2048, 12, 12),
@@ -81,6 +106,13 @@ SHAPES: dict[str, Shape] = {
     **{f"google/flan-t5-{k}": _t5("t5", 32_128, *v) for k, v in _T5_SIZES.items()},
     **{f"google/mt5-{k}": _t5("mt5", 250_112, *v) for k, v in _T5_SIZES.items()},
     **{f"google-t5/t5-{k}": _t5_v1_0(*v) for k, v in _T5_V1_0_SIZES.items()},
+    "facebook/bart-large-cnn": _bart("bart", 50_264, 1024, 4096, 12, 16)
+    | {"scale_embedding": False},
+    "facebook/mbart-large-50": _bart("mbart", 250_054, 1024, 4096, 12, 16),
+    "facebook/m2m100_418M": _bart("m2m_100", 128_112, 1024, 4096, 12, 16),
+    "facebook/nllb-200-3.3B": _bart("m2m_100", 256_206, 2048, 8192, 24, 16),
+    "facebook/nllb-200-distilled-600M": _bart("m2m_100", 256_206, 1024, 4096, 12, 16),
+    "Helsinki-NLP/opus-mt-en-de": _bart("marian", 58_101, 512, 2048, 6, 8) | _MARIAN,
     "lmsys/vicuna-33b-v1.3": _llama(6656, 17_920, 60, 52, 2048, 1e-6),
     "meta-llama/Llama-2-7b-chat-hf": _llama(4096, 11_008, 32, 32, 4096, 1e-5),
     "meta-llama/Llama-2-13b-chat-hf": _llama(5120, 13_824, 40, 40, 4096, 1e-5),

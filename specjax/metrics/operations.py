@@ -17,6 +17,7 @@ from specjax.core.drafter import Drafter
 from specjax.core.reader import Reader
 from specjax.drafting.parallel_heads import ParallelHeads
 from specjax.metrics.traces import Rounds
+from specjax.models.bart import BartConfig
 from specjax.models.base import LanguageModel
 from specjax.models.t5 import T5Config
 from specjax.readers.calm import SOFTMAX, Calm
@@ -40,9 +41,9 @@ def shape_of(model: LanguageModel) -> TransformerShape:
         "d_ff": c.d_ff,
         "heads": c.num_heads,
         "vocab": getattr(c, "draft_vocab", c.vocab_size),
-        "ff_matrices": 3 if c.gated else 2,
+        "ff_matrices": 3 if getattr(c, "gated", False) else 2,
     }
-    if isinstance(c, T5Config):
+    if isinstance(c, T5Config | BartConfig):
         return TransformerShape(
             layers=c.num_decoder_layers, d_head=c.d_kv, encoder_layers=c.num_layers, **common
         )

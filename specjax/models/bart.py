@@ -71,6 +71,11 @@ class BartConfig:
                     f"{stack}_attention_heads is {heads}; it must divide d_model, {self.d_model}"
                 )
 
+    @property
+    def d_kv(self) -> int:
+        """Width of a head of the decoder."""
+        return self.d_model // self.num_heads
+
 
 class Attention(encoder_decoder.Attention):
     """Projections with biases; scores are divided by the root of a head's width."""

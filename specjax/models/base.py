@@ -78,7 +78,10 @@ class LanguageModel(Protocol):
 
     @property
     def max_positions(self) -> int | None:
-        """Most tokens a row of the decoder may hold; None when there is no such limit."""
+        """Most tokens a row of the decoder may hold; None when there is no such limit.
+
+        An encoder's row may hold as many.
+        """
 
     @property
     def eos(self) -> tuple[int, ...]: ...

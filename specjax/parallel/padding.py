@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
+from specjax.models.bart import BartConfig
 from specjax.models.base import LanguageModel, Params
 from specjax.models.shapes import parameter_shapes
 from specjax.parallel.mesh import axes_over
@@ -24,9 +25,12 @@ def padded(model: LanguageModel, ways: int) -> LanguageModel:
     """The model with so many more heads that `ways` divides them; itself where nothing is gained.
 
     Query heads come in groups, one for each key and value head, and whole groups are added. Where
-    a device would have no fewer of them than now, or query heads divide already, none are.
+    a device would have no fewer of them than now, or query heads divide already, none are; nor to
+    a model of BART's kind, whose heads' width is that of the model over their number.
     """
     config = model.config
+    if isinstance(config, BartConfig):
+        return model
     groups = getattr(config, "num_kv_heads", config.num_heads)
     per_device = -(-groups // ways)
     if config.num_heads % ways == 0 or per_device == groups:

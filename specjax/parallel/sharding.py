@@ -36,6 +36,7 @@ PARAMETERS: dict[Where, tuple[str | None, ...]] = {
     ("up", "kernel"): (None, "width"),
     ("up", "bias"): ("width",),
     ("down", "kernel"): ("width", None),
+    ("logits_bias",): (None, "vocabulary"),
 }
 """Logical axes of parameters by the end of their path; all others are replicated."""
 
@@ -46,13 +47,17 @@ def logical_axes(where: Where) -> tuple[str | None, ...]:
 
 
 def units(model: LanguageModel) -> dict[str, int]:
-    """How many indivisible parts each logical axis of a model has."""
+    """How many indivisible parts each logical axis of a model has.
+
+    Where an encoder has other numbers than its decoder, parts of both.
+    """
     config = model.config
+    heads = math.gcd(config.num_heads, getattr(config, "encoder_heads", 0))
     return {
         "vocabulary": config.vocab_size,
-        "heads": config.num_heads,
-        "kv_heads": getattr(config, "num_kv_heads", config.num_heads),
-        "width": config.d_ff,
+        "heads": heads,
+        "kv_heads": getattr(config, "num_kv_heads", heads),
+        "width": math.gcd(config.d_ff, getattr(config, "encoder_ff", 0)),
     }
 
 

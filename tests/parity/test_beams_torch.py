@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 T5 = runpy.run_path(str(GOLDEN / "make_t5.py"))
+BART = runpy.run_path(str(GOLDEN / "make_bart.py"))
 CAUSAL = runpy.run_path(str(GOLDEN / "make_causal.py"))
 VOCABULARY, PROMPTS, NEW_TOKENS, BEAMS, RETURNED = 96, 6, 16, 4, 3
 
@@ -48,13 +49,20 @@ def llama(folder: Path) -> Any:
     return model
 
 
-def with_more_ends(model: Any) -> None:
+def bart(folder: Path) -> Any:
+    model = BART["build"]("bart", seed=4, eos_token_id=[2, 5], tie_word_embeddings=False)
+    with_more_ends(model, 2)
+    BART["save"](model, folder)
+    return model
+
+
+def with_more_ends(model: Any, end: int = 1) -> None:
     """Makes logits of the end vary more, so that texts end early, late and not at all."""
     model.lm_head.weight.data *= 0.5
-    model.lm_head.weight.data[1] *= 3.0
+    model.lm_head.weight.data[end] *= 3.0
 
 
-@pytest.fixture(scope="module", params=[t5, llama], ids=["t5", "llama"])
+@pytest.fixture(scope="module", params=[t5, llama, bart], ids=["t5", "llama", "bart"])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A random PyTorch model and the same one loaded here."""
     folder = tmp_path_factory.mktemp("beams")

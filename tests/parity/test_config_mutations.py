@@ -13,7 +13,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mutations import ALL, BIASES, CAUSAL, ENDS, GONE, GPT2, ROPE, SLIDING, T5, YARN, Mutation, each
+from mutations import (
+    ALL,
+    BART,
+    BIASES,
+    CAUSAL,
+    ENDS,
+    GONE,
+    GPT2,
+    ROPE,
+    SLIDING,
+    T5,
+    YARN,
+    Mutation,
+    each,
+)
 
 torch = pytest.importorskip("torch")
 
@@ -43,6 +57,12 @@ SMALL_T5 = {
 SMALL_GPT2 = {
     "vocab_size": VOCABULARY, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, **SPECIAL,
 }  # fmt: skip
+SMALL_BART = {
+    "vocab_size": VOCABULARY, "d_model": 16, "encoder_layers": 1, "decoder_layers": 2,
+    "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 20, "max_position_embeddings": 64, "decoder_start_token_id": 2,
+    "forced_eos_token_id": None, **SPECIAL,
+}  # fmt: skip
 WITHOUT_HEAD_DIM = {k: v for k, v in LLAMA.items() if k != "head_dim"}
 
 FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
@@ -62,6 +82,27 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
         "mt5",
         SMALL_T5 | {"feed_forward_proj": "gated-gelu"},
         each("scale_decoder_outputs", True, False) + each("tie_word_embeddings", True, False, None),
+    ),
+    "bart": (
+        "bart",
+        SMALL_BART,
+        BART + ENDS + each("forced_eos_token_id", 5) + each("decoder_start_token_id", GONE),
+    ),
+    "mbart": ("mbart", SMALL_BART, each("scale_embedding", True) + each("pad_token_id", 3)),
+    "marian": (
+        "marian",
+        SMALL_BART,
+        each("share_encoder_decoder_embeddings", False)
+        + each("decoder_vocab_size", VOCABULARY, 63, None)
+        + each("max_position_embeddings", 32)
+        + each("scale_embedding", True),
+    ),
+    "m2m_100": (
+        "m2m_100",
+        SMALL_BART,
+        each("pad_token_id", 3, None, GONE, 64)
+        + each("max_position_embeddings", 4)
+        + each("scale_embedding", GONE),
     ),
     "gpt2": ("gpt2", SMALL_GPT2, GPT2 + ENDS),
     "llama": ("llama", LLAMA, CAUSAL + BIASES + ROPE + ALL + each("sliding_window", 4, None)),
@@ -130,10 +171,11 @@ class Checkpoint:
     def __init__(self, folder: Path, model_type: str, shape: dict[str, Any]) -> None:
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
-        self.folder, self.encoder = folder, model_type in ("t5", "mt5")
+        config = transformers.AutoConfig.for_model(model_type, **shape)
+        self.folder, self.encoder = folder, config.is_encoder_decoder
         auto = transformers.AutoModelForSeq2SeqLM if self.encoder else None
         self.auto = auto or transformers.AutoModelForCausalLM
-        model = self.auto.from_config(transformers.AutoConfig.for_model(model_type, **shape))
+        model = self.auto.from_config(config)
         randomise(model)
         model.save_pretrained(folder)
         self.config = json.loads((folder / "config.json").read_text("utf-8"))

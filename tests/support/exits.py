@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from decodes import run
 
+from specjax.models.bart import Bart, BartConfig
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
 from specjax.models.t5 import T5, T5Config
@@ -28,6 +29,13 @@ MODELS = {
         CausalConfig(
             "llama", V, d_model=16, d_ff=24, num_layers=DEPTH, num_heads=2, num_kv_heads=1,
             d_head=8, max_positions=64, rope=Rope(8), eos=(EOS,),
+        )
+    ),
+    "bart": Bart(
+        BartConfig(
+            "bart", V, d_model=12, d_ff=24, num_heads=2, num_decoder_layers=DEPTH, encoder_ff=16,
+            encoder_heads=3, num_layers=1, max_positions=32, offset=2, post_norm=True,
+            embedding_norm=True, final_norm=False, logits_bias=True, start_token=0, eos=(EOS,),
         )
     ),
 }  # fmt: skip
@@ -76,7 +84,8 @@ class Uncached:
 
     def greedy(self, prompt: list[int], limit: int) -> list[int]:
         """The tokens of largest logits."""
-        source, head = (prompt, [0]) if self.kind == "t5" else ((), prompt)
+        start = MODELS[self.kind].start_token
+        source, head = ((), prompt) if start is None else (prompt, [start])
         made: list[int] = []
         while len(made) < limit and made[-1:] != [EOS]:
             made.append(int(self.logits(PARAMS[self.kind], source, head + made).argmax()))

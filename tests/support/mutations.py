@@ -218,3 +218,21 @@ T5: list[Mutation] = [
     *each("d_kv", 0, -8, None),
     *each("num_heads", 0, 3),
 ]
+
+BART: list[Mutation] = [
+    *each("activation_function", "gelu", "swish", "relu", "no_such", None),
+    *each("scale_embedding", True, False, None),
+    *each("tie_word_embeddings", True, None, "no"),
+    *each("encoder_attention_heads", 1, 3, 0),
+    *each("decoder_attention_heads", 4, 3, -1),
+    *each("decoder_layers", 1, 0, None),
+    *each("max_position_embeddings", 63, 0),
+    *each("decoder_start_token_id", 3, None, 64, -1),
+    *each("normalize_before", True),
+    *each("add_final_layer_norm", True),
+    *each("static_position_embeddings", True),
+    *each("dropout", 0.5, 2.0),
+    *each("encoder_layerdrop", 0.5),
+    *each("is_encoder_decoder", False),
+    Mutation({"hidden_size": 16, "d_model": GONE}),
+]

@@ -14,7 +14,7 @@ import numpy as np
 Shape = tuple[str, dict[str, Any]]
 COUNTS = {
     "t5_v1_0": 9, "t5_v1_1": 10, "mt5": 5, "gpt2": 7, "llama": 10, "mistral": 9, "qwen2": 8,
-    "qwen3": 6,
+    "qwen3": 6, "bart": 3, "mbart": 3, "marian": 3, "m2m_100": 3,
 }  # fmt: skip
 
 
@@ -138,7 +138,32 @@ def _qwen3(draw: _Choice) -> dict[str, Any]:
     return _windowed(draw, _headed(draw)) | {"attention_bias": draw.chance()}
 
 
+def _bart(draw: _Choice) -> dict[str, Any]:
+    """Stacks of different depths, widths and heads; the longest prompt fits the positions."""
+    heads, own = draw.of((1, 1), (3, 3), (2, 4), (6, 2))
+    return _ends(draw) | {
+        "d_model": 12 * draw.of(1, 2),
+        "encoder_layers": draw.of(1, 2),
+        "decoder_layers": draw.of(1, 2, 2, 3),
+        "encoder_attention_heads": heads,
+        "decoder_attention_heads": own,
+        "encoder_ffn_dim": draw.of(5, 16, 31),
+        "decoder_ffn_dim": draw.of(5, 16, 31),
+        "max_position_embeddings": draw.of(40, 53),
+        "activation_function": draw.of("gelu", "relu", "swish"),
+        "scale_embedding": draw.chance(),
+    }
+
+
+def _sinusoids(draw: _Choice) -> dict[str, Any]:
+    """Odd widths too."""
+    heads, width = draw.of((1, 7), (3, 15), (2, 16), (5, 25))
+    own = {"encoder_attention_heads": heads, "decoder_attention_heads": heads, "d_model": width}
+    return _bart(draw) | own
+
+
 _MAKERS = {
     "t5_v1_0": _t5_v1_0, "t5_v1_1": _gated, "mt5": _gated, "gpt2": _gpt2, "llama": _llama,
     "mistral": _mistral, "qwen2": _qwen2, "qwen3": _qwen3,
+    "bart": _bart, "mbart": _bart, "marian": _sinusoids, "m2m_100": _sinusoids,
 }  # fmt: skip

@@ -66,6 +66,9 @@ class Family(abc.ABC):
     ignored: ClassVar[str] = r"$^"
     """Names that match hold nothing to load: buffers, second copies."""
 
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    """Fields on generation that Hugging Face's configuration class adds to a `config.json`."""
+
     def __init_subclass__(cls) -> None:
         cls.reads = tuple(cls.schema.fields)
 

@@ -122,7 +122,12 @@ class OnT5(OnTargetFamily):
 
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
         own = FAMILIES.name_of(type(self))
-        if not isinstance(target.config, T5Config):
+        if target.start_token is not None and not isinstance(target.config, T5Config):
+            raise ValueError(
+                f"model_type is {own!r}, whose positions are T5's; the target, of family"
+                f" {target.config.family!r}, has others"
+            )
+        if target.start_token is None:
             raise ValueError(
                 f"model_type is {own!r}; it must be {own.replace('t5', 'llama')!r} for a"
                 " decoder-only target"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from specjax.core.registry import FAMILIES
+from specjax.models.families.encoder_decoder import start_token
 from specjax.models.families.family import Family, Stored, Where
-from specjax.models.families.generation import GENERATION, Special, eos_to_hf, special_tokens
+from specjax.models.families.generation import GENERATION, eos_to_hf, special_tokens
 from specjax.models.families.schema import (
     COMMON,
     MOST_LAYERS,
@@ -43,15 +44,6 @@ def _decoder_layers(fields: dict[str, Any], hf: dict[str, Any]) -> int:
     if layers is None and "num_layers" not in hf and "num_hidden_layers" in hf:
         raise ValueError("num_decoder_layers is missing; num_hidden_layers is the encoder's alone")
     return layers or fields["num_layers"]
-
-
-def _start_token(special: Special, vocab_size: int) -> int:
-    if special.start is None or special.start >= vocab_size:
-        raise ValueError(
-            f"decoder_start_token_id is {special.start}; a decoder starts with a token id from 0 to"
-            f" {vocab_size - 1}"
-        )
-    return special.start
 
 
 def _layer(layer: str, block: str, extra: dict[str, str], gated: bool) -> dict[Where, Stored]:
@@ -147,7 +139,7 @@ class T5Family(Family):
             max_distance=fields[distance],
             eps=fields["layer_norm_epsilon"],
             dropout=fields["dropout_rate"],
-            start_token=_start_token(special, fields["vocab_size"]),
+            start_token=start_token(special, fields["vocab_size"]),
             eos=special.eos,
             pad=special.pad,
             dtype=dtype,

@@ -1,0 +1,58 @@
+"""Languages of a multilingual tokenizer: what prompts begin or end with, and texts begin with.
+
+mBART, M2M100 and NLLB tell the encoder the language of a prompt by a token beside it, and the
+decoder that of the text by its first token, which has to be forced.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from specjax.errors import UserError
+
+SHOWN = 5
+"""Codes that a refusal shows."""
+
+
+def language_codes(tokenizer: Any) -> dict[str, int]:
+    """Token ids of the languages of a tokenizer, by code; empty where it has none."""
+    if not hasattr(tokenizer, "src_lang"):
+        return {}
+    tokens = getattr(tokenizer, "lang_code_to_token", None)  # M2M100: "__de__" for "de"
+    if tokens is None:
+        known = {str(token) for token in tokenizer.all_special_tokens}
+        named = tokenizer.special_tokens_map.values()
+        words = {word for word in named if isinstance(word, str)}  # "</s>", "<mask>", ...
+        tokens = {token: token for token in known - words}
+    vocabulary = tokenizer.get_vocab()
+    return {code: vocabulary[token] for code, token in tokens.items() if token in vocabulary}
+
+
+def language_token(tokenizer: Any, code: str, field: str = "code") -> int:
+    """The token of a language: what a text in it begins with (`forced_bos_token_id`).
+
+    Raises:
+      UserError: naming `field` and what is allowed.
+    """
+    known = language_codes(tokenizer)
+    if not known:
+        raise UserError(f"{field} is {code!r}; the tokenizer has no languages, so it must be empty")
+    if code not in known:
+        near = difflib.get_close_matches(str(code), known, n=SHOWN) or sorted(known)[:SHOWN]
+        raise UserError(
+            f"{field} is {code!r}; it must be one of the tokenizer's {len(known)} codes, such as"
+            f" {', '.join(near)}"
+        )
+    return known[code]
+
+
+def read_in(tokenizer: Any, code: str, field: str = "source_language") -> None:
+    """Has a tokenizer mark prompts as being in a language; empty leaves it as it was saved.
+
+    Raises:
+      UserError: naming `field` and what is allowed.
+    """
+    if code:
+        language_token(tokenizer, code, field)
+        tokenizer.src_lang = code

@@ -1,0 +1,237 @@
+"""BART checkpoints in Hugging Face's words, and what its relatives share with them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from specjax.core.registry import FAMILIES
+from specjax.models.bart import Bart, BartConfig
+from specjax.models.families.encoder_decoder import start_token
+from specjax.models.families.family import Family, Stored, Where
+from specjax.models.families.generation import GENERATION, eos_to_hf, special_tokens
+from specjax.models.families.schema import (
+    COMMON,
+    MOST_LAYERS,
+    SHARED,
+    Schema,
+    choice,
+    flag,
+    only,
+    rate,
+    read,
+    size,
+)
+from specjax.models.layers import ACTIVATIONS
+
+BEFORE_POSITIONS = 2
+"""Rows of BART's tables of learned positions that come before the first position."""
+
+LOGITS_BIAS = "final_logits_bias"
+EMBEDDING = "model.shared.weight"
+STACKS = ("encoder", "decoder")
+
+
+def _affine(where: Where, tensor: str, weight: str) -> dict[Where, Stored]:
+    """A `weight`, `kernel` or `scale`, and its bias."""
+    return {
+        (*where, weight): Stored(f"{tensor}.weight", weight == "kernel"),
+        (*where, "bias"): Stored(f"{tensor}.bias"),
+    }
+
+
+def _layer(layer: str, block: str, attentions: Mapping[str, str]) -> dict[Where, Stored]:
+    """A layer whose `attentions` are ours -> theirs."""
+    stored = _affine((layer, "ff_norm"), f"{block}.final_layer_norm", "scale")
+    for ours, theirs in attentions.items():
+        norm = ours.replace("attention", "norm")
+        stored |= _affine((layer, norm), f"{block}.{theirs}_layer_norm", "scale")
+        for w, tensor in {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"}.items():
+            stored |= _affine((layer, ours, w), f"{block}.{theirs}.{tensor}", "kernel")
+    stored |= _affine((layer, "ff", "up"), f"{block}.fc1", "kernel")
+    return stored | _affine((layer, "ff", "down"), f"{block}.fc2", "kernel")
+
+
+class BartLike(Family):
+    """BART and its relatives; each says which parts its models have."""
+
+    model = Bart
+    schema = Schema(
+        fields=SHARED
+        | {
+            "vocab_size": size(),
+            "d_model": size(),
+            "encoder_layers": size(most=MOST_LAYERS),
+            "decoder_layers": size(most=MOST_LAYERS),
+            "encoder_attention_heads": size(),
+            "decoder_attention_heads": size(),
+            "encoder_ffn_dim": size(),
+            "decoder_ffn_dim": size(),
+            "max_position_embeddings": size(1024),
+            "activation_function": choice("gelu", ACTIVATIONS),
+            "scale_embedding": flag(False),
+            "dropout": rate(0.1),
+            "activation_dropout": rate(0.0),
+            "tie_word_embeddings": flag(True),
+            "is_encoder_decoder": only(True),
+        },
+        aliases={
+            "hidden_size": "d_model",
+            "num_attention_heads": "encoder_attention_heads",
+            "num_hidden_layers": "encoder_layers",
+        },
+        # Of the last ones Hugging Face reads none: they are what converted checkpoints were.
+        harmless=COMMON
+        | {
+            "_num_labels",
+            "attention_dropout",
+            "classif_dropout",
+            "classifier_dropout",
+            "decoder_layerdrop",
+            "encoder_layerdrop",
+            "init_std",
+            "add_bias_logits",
+            "add_final_layer_norm",
+            "extra_pos_embeddings",
+            "normalize_before",
+            "normalize_embedding",
+            "replacing_rate",
+            "save_step",
+            "static_position_embeddings",
+            "student_decoder_layers",
+            "student_encoder_layers",
+        },
+    )
+    prefix = "model."
+    ignored = r"model\.(en|de)coder\.(embed_tokens\.weight|embed_positions\.weights?|version)"
+
+    parts: ClassVar[Mapping[str, Any]] = {}
+    """Fields of `BartConfig` that all models of the family have."""
+
+    architecture: ClassVar[str]
+    """Hugging Face's class."""
+
+    def places(self, fields: Mapping[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
+        """Fields of `BartConfig` on positions; `fields` are those read of the configuration `hf`.
+
+        Raises:
+          ValueError: naming a field, its value and what is allowed.
+        """
+        return {"max_positions": fields["max_position_embeddings"], "offset": BEFORE_POSITIONS}
+
+    def config_from_hf(
+        self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
+    ) -> BartConfig:
+        fields = read(self.schema, hf, GENERATION)
+        special = special_tokens(hf, generation, fields["vocab_size"])
+        return BartConfig(
+            family=hf["model_type"],
+            vocab_size=fields["vocab_size"],
+            d_model=fields["d_model"],
+            d_ff=fields["decoder_ffn_dim"],
+            num_heads=fields["decoder_attention_heads"],
+            num_decoder_layers=fields["decoder_layers"],
+            encoder_ff=fields["encoder_ffn_dim"],
+            encoder_heads=fields["encoder_attention_heads"],
+            num_layers=fields["encoder_layers"],
+            activation=fields["activation_function"],
+            scale_embedding=fields["scale_embedding"],
+            tied=fields["tie_word_embeddings"],
+            dropout=fields["dropout"],
+            ff_dropout=fields["activation_dropout"],
+            start_token=start_token(special, fields["vocab_size"]),
+            bos=special.bos,
+            eos=special.eos,
+            pad=special.pad,
+            dtype=dtype,
+            **self.parts,
+            **self.places(fields, hf),
+        )
+
+    def config_to_hf(self, config: BartConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+        ends = {
+            "decoder_start_token_id": config.start_token,
+            "bos_token_id": config.bos,
+            "eos_token_id": eos_to_hf(config.eos),
+            "pad_token_id": config.pad,
+            "forced_eos_token_id": None,
+        }
+        shape = {
+            "model_type": config.family,
+            "architectures": [self.architecture],
+            "is_encoder_decoder": True,
+            "vocab_size": config.vocab_size,
+            "d_model": config.d_model,
+            "encoder_layers": config.num_layers,
+            "decoder_layers": config.num_decoder_layers,
+            "encoder_attention_heads": config.encoder_heads,
+            "decoder_attention_heads": config.num_heads,
+            "encoder_ffn_dim": config.encoder_ff,
+            "decoder_ffn_dim": config.d_ff,
+            "activation_function": config.activation,
+            "scale_embedding": config.scale_embedding,
+            "dropout": config.dropout,
+            "activation_dropout": config.ff_dropout,
+            "tie_word_embeddings": config.tied,
+        }
+        if config.max_positions:
+            shape["max_position_embeddings"] = config.max_positions
+        return shape | ends, ends
+
+    def of_stored(self, config: BartConfig, tensors: Collection[str]) -> BartConfig:
+        """Without a bias of the logits where the checkpoint has none."""
+        has = config.logits_bias and LOGITS_BIAS in tensors
+        return dataclasses.replace(config, logits_bias=has)
+
+    def repeated(
+        self, config: BartConfig, tensors: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        """Where the output layer is its own, Hugging Face ties no embedding either."""
+        if config.tied:
+            return {}
+        return {f"model.{stack}.embed_tokens.weight": tensors[EMBEDDING] for stack in STACKS}
+
+    def names(self, config: BartConfig) -> dict[Where, Stored]:
+        stored: dict[Where, Stored] = {("embedding",): Stored(EMBEDDING)}
+        if not config.tied:
+            stored["head", "kernel"] = Stored("lm_head.weight", True)
+        if config.logits_bias:
+            stored["logits_bias",] = Stored(LOGITS_BIAS)
+        own = {"self_attention": "self_attn"}
+        both = own | {"cross_attention": "encoder_attn"}
+        counts = config.num_layers, config.num_decoder_layers
+        for stack, layers, attentions in zip(STACKS, counts, (own, both), strict=True):
+            theirs, entrance = f"model.{stack}", f"{stack}_entrance"
+            if config.sinusoids is None:
+                table = Stored(f"{theirs}.embed_positions.weight")
+                stored[entrance, "position_embedding"] = table
+            if config.embedding_norm:
+                stored |= _affine((entrance, "norm"), f"{theirs}.layernorm_embedding", "scale")
+            if config.final_norm:
+                stored |= _affine((f"{stack}_norm",), f"{theirs}.layer_norm", "scale")
+            for index in range(layers):
+                stored |= _layer(f"{stack}_{index}", f"{theirs}.layers.{index}", attentions)
+        return stored
+
+
+@FAMILIES.register("bart")
+class BartFamily(BartLike):
+    """BART, such as facebook/bart-large-cnn."""
+
+    architecture = "BartForConditionalGeneration"
+    parts: ClassVar[Mapping[str, Any]] = {
+        "post_norm": True,
+        "embedding_norm": True,
+        "final_norm": False,
+        "logits_bias": True,
+    }
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "bos_token_id": 0,
+        "pad_token_id": 1,
+        "eos_token_id": 2,
+        "decoder_start_token_id": 2,
+        "forced_eos_token_id": 2,
+    }

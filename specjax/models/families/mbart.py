@@ -1,0 +1,23 @@
+"""mBART checkpoints in Hugging Face's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from specjax.core.registry import FAMILIES
+from specjax.models.families.bart import BartLike
+
+
+@FAMILIES.register("mbart")
+class MBartFamily(BartLike):
+    """mBART and mBART-50."""
+
+    architecture = "MBartForConditionalGeneration"
+    parts: ClassVar[Mapping[str, Any]] = {"embedding_norm": True, "logits_bias": True}
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "bos_token_id": 0,
+        "pad_token_id": 1,
+        "eos_token_id": 2,
+        "forced_eos_token_id": 2,
+    }

@@ -1,0 +1,145 @@
+"""BART's kind against what PyTorch computed once (tests/golden/make_bart.py).
+
+Learned positions and sinusoids of both sorts, norms before and behind sublayers, an output layer of
+its own. That a call of any width computes the same is T5's test: the passes are shared.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decodes import run, texts
+from golden_models import GOLDEN, Golden, check_ragged_chunks, read_golden, same, teacher_forced
+from safetensors.numpy import load_file, save_file
+
+from specjax.checkpoints.huggingface import load, read_config, save
+from specjax.decoding.strategy import Strategy, autoregressive
+from specjax.drafting.neural import Neural
+from specjax.errors import UserError
+from specjax.models.sinusoids import Sinusoids
+from specjax.parallel.sharding import parameter_spec
+from specjax.prompts import prompt_positions
+
+SHAPES = ("bart", "mbart", "marian", "m2m_100")
+TENSORS = "model.safetensors"
+SHARED, HEAD, BIAS = "model.shared.weight", "lm_head.weight", "final_logits_bias"
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def golden(request: pytest.FixtureRequest) -> Golden:
+    return read_golden(request.param)
+
+
+def prompts_of(golden: Golden) -> list[list[int]]:
+    return [row[:n].tolist() for row, n in zip(golden.source, golden.source_length, strict=True)]
+
+
+def test_teacher_forced_logits_equal_pytorch(golden: Golden) -> None:
+    same(teacher_forced(golden, golden.padded(3)), golden.logits)
+
+
+def test_ragged_chunks_over_stale_slots_equal_pytorch(golden: Golden) -> None:
+    check_ragged_chunks(golden)
+
+
+def test_greedy_decoding_continues_as_pytorch(golden: Golden) -> None:
+    models, params = (("target", golden.model),), {"target": golden.params}
+    made = run(models, params, autoregressive(), prompts_of(golden), golden.greedy.shape[1])
+    assert texts(made) == golden.greedy.tolist()
+
+
+def test_a_drafter_changes_no_token() -> None:
+    """One that often agrees: the target with other biases of the logits."""
+    golden = read_golden("bart")
+    other = {**golden.params, "logits_bias": golden.params["logits_bias"] * 0.5}
+    models = (("target", golden.model), ("drafter", golden.model))
+    params = {"target": golden.params, "drafter": other}
+    strategy = Strategy(Neural(3, model="drafter"))
+    made = run(models, params, strategy, prompts_of(golden), golden.greedy.shape[1])
+    assert texts(made) == golden.greedy.tolist()
+    assert int(jnp.sum(made.trace.accepted)) > 0
+
+
+def test_an_export_is_read_back_as_it_was(golden: Golden, tmp_path: Path) -> None:
+    save(tmp_path / "out", golden.model, golden.params)
+    again = load(tmp_path / "out")
+    assert again.model == golden.model
+    jax.tree.map(np.testing.assert_array_equal, again.params, golden.params)
+
+
+def changed(tmp_path: Path, name: str, **tensors: np.ndarray | None) -> Path:
+    """A copy of a golden checkpoint with tensors replaced, added, or taken out (None)."""
+    folder = tmp_path / name
+    shutil.copytree(GOLDEN / name, folder)
+    stored = load_file(folder / TENSORS) | tensors
+    kept = {name: value for name, value in stored.items() if value is not None}
+    save_file(kept, folder / TENSORS, metadata={"format": "pt"})
+    return folder
+
+
+def test_a_copy_of_the_embedding_as_output_layer_is_not_held_twice(tmp_path: Path) -> None:
+    table = load_file(GOLDEN / "m2m_100" / TENSORS)[SHARED]
+    copied = load(changed(tmp_path, "m2m_100", **{HEAD: table}))
+    assert copied.model == load(GOLDEN / "m2m_100").model and copied.model.config.tied
+
+
+def test_an_output_layer_that_differs_counts(tmp_path: Path) -> None:
+    table = load_file(GOLDEN / "m2m_100" / TENSORS)[SHARED]
+    own = load(changed(tmp_path, "m2m_100", **{HEAD: 2.0 * table}))
+    assert not own.model.config.tied
+    np.testing.assert_array_equal(own.params["head"]["kernel"], 2.0 * table.T)
+
+
+def test_an_encoder_with_another_embedding_is_refused(tmp_path: Path) -> None:
+    table = load_file(GOLDEN / "bart" / TENSORS)[SHARED]
+    folder = changed(tmp_path, "bart", **{"model.encoder.embed_tokens.weight": 2.0 * table})
+    with pytest.raises(UserError, match="encoder.embed_tokens.weight' that differs"):
+        load(folder)
+
+
+def test_a_checkpoint_without_a_bias_of_the_logits_has_none(tmp_path: Path) -> None:
+    loaded = load(changed(tmp_path, "bart", **{BIAS: None}))
+    assert not loaded.model.config.logits_bias and "logits_bias" not in loaded.params
+
+
+def test_what_a_config_leaves_out_is_hugging_faces_default(tmp_path: Path) -> None:
+    """Its class for BART forces the end of sequence on the last token of a text."""
+    config = json.loads((GOLDEN / "bart" / "config.json").read_text("utf-8"))
+    for field in ("decoder_start_token_id", "pad_token_id", "forced_eos_token_id"):
+        del config[field]
+    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+    with pytest.raises(UserError, match="forced_eos_token_id is 2"):
+        read_config(tmp_path, jnp.float32)
+    _, read = read_config(tmp_path, jnp.float32, ignore_generation_config=True)
+    assert (read.start_token, read.pad) == (2, 1)
+
+
+@pytest.mark.parametrize("to_base", [False, True])
+def test_sinusoids_of_an_odd_width(to_base: bool) -> None:
+    """Marian has a sine more than cosines, fairseq a column of zeros."""
+    found = np.asarray(Sinusoids(5, to_base)(jnp.array([[3.0, 40.0]])))[0, 1]
+    step = 1.0 if to_base else 0.4
+    waves = 40.0 * 10_000.0 ** -(step * np.arange(3))
+    sines = np.sin(waves[:2] if to_base else waves)
+    last = [np.cos(waves[0]), np.cos(waves[1]), 0.0][: 5 - len(sines)]
+    np.testing.assert_allclose(found, [*sines, *last], atol=1e-5)
+
+
+def test_encoder_and_decoder_are_split_only_where_both_divide() -> None:
+    """The golden one has 3 heads of encoder and 2 of decoder, and 22 and 30 neurons."""
+    model = load(GOLDEN / "bart").model
+    up, q = ("encoder_0", "ff", "up", "kernel"), ("decoder_0", "cross_attention", "q", "kernel")
+    assert parameter_spec(up, model, 2)[1] == "model" and parameter_spec(q, model, 2)[1] is None
+    assert parameter_spec(("logits_bias",), model, 2)[1] == "model"
+
+
+def test_positions_of_prompt_and_text_are_counted_apart() -> None:
+    bart, m2m = load(GOLDEN / "bart").model, load(GOLDEN / "m2m_100").model
+    assert [prompt_positions(bart, new) for new in (10, 40, 41)] == [40, 40, 0]
+    assert prompt_positions(m2m, 41) is None
