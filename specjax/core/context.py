@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import struct
@@ -18,6 +20,7 @@ class Options:
     numbers: dict[str, jax.Array]  # thresholds by name: "lenience", "confidence", ...
     rows: dict[str, jax.Array] = struct.field(default_factory=dict)  # [B] by name (`Spec.rows`)
     prompts: dict[str, OwnPrompt] = struct.field(default_factory=dict)  # by model, where its own
+    adjustments: tuple[Any, ...] = struct.field(pytree_node=False, default=())  # in their order
 
 
 @struct.dataclass

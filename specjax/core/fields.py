@@ -72,10 +72,18 @@ def hashable(value: Any) -> Any:
     return tuple(map(hashable, value)) if isinstance(value, (list, tuple)) else value
 
 
-def integer(default: Any = REQUIRED, *, least: int = 1, most: int | None = None, help: str) -> Any:
-    """An integer of at least `least`, and at most `most`."""
+def integer(
+    default: Any = REQUIRED,
+    *,
+    least: int = 1,
+    most: int | None = None,
+    traced: str = "",
+    help: str,
+) -> Any:
+    """An integer of at least `least`, and at most `most`; `traced` as of a `number`."""
     allowed = f"an integer of at least {least}" if most is None else between(least, most)
-    return _field(ConfigField(int, allowed, lambda x: least <= x <= (most or x), help, default))
+    fits = lambda x: least <= x <= (most or x)  # noqa: E731
+    return _field(ConfigField(int, allowed, fits, help, default, bool(traced)), traced)
 
 
 def between(least: int, most: int) -> str:
@@ -124,10 +132,27 @@ def counts(*, optional: bool = False) -> Any:
 
 
 def listing(
-    allowed: str, fits: Callable[[Any], bool], default: Any = REQUIRED, *, help: str
+    allowed: str,
+    fits: Callable[[Any], bool],
+    default: Any = REQUIRED,
+    *,
+    some: bool = False,
+    help: str,
 ) -> Any:
-    """A list whose entries all fit."""
-    return _field(ConfigField(tuple, allowed, lambda x: all(map(fits, x)), help, default))
+    """A list whose entries all fit; `some`: with at least one."""
+    all_fit = lambda x: (bool(x) or not some) and all(map(fits, x))  # noqa: E731
+    return _field(ConfigField(tuple, allowed, all_fit, help, default))
+
+
+def tokens(*, help: str) -> Any:
+    """A list of token ids, at least one."""
+    allowed = "a list of token ids, integers of at least 0"
+    return listing(allowed, is_token, help=help, some=True)
+
+
+def is_token(x: Any) -> bool:
+    """Whether it is an integer of at least 0."""
+    return isinstance(x, int) and not isinstance(x, bool) and x >= 0
 
 
 def is_number(x: Any) -> bool:

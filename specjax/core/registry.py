@@ -95,6 +95,7 @@ class Registry(Mapping[str, Entry]):
 DRAFTERS = Registry("drafter", "specjax.drafting")
 READERS = Registry("reader", "specjax.readers")
 RULES = Registry("rule", "specjax.verification")
+ADJUSTMENTS = Registry("setting", "specjax.adjusting")
 OBJECTIVES = Registry("objective", "specjax.training.objectives", shown=("needs_teacher",))
 TASKS = Registry("task", "specjax.data.tasks", shown=("metric", "reads", "source"))
 METRICS = Registry("metric", "specjax.metrics.quality", shown=("scores",))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from specjax.core.adjustment import adjusting, allowed
 from specjax.core.context import fold
 from specjax.core.draft import LENGTH, Draft
 from specjax.core.drafter import CALLS, STOP, Log, Memory, Outcome
@@ -62,11 +63,15 @@ def propose(decoder: Decoder, env: Env, state: State) -> tuple[Draft, Caches, Me
 def verify(
     decoder: Decoder, env: Env, state: State, draft: Draft, caches: Caches
 ) -> tuple[Verdict, Reading, Caches, Log]:
-    """What the target read of the draft and what the rule made of it."""
+    """What the target read of the draft and what the rule made of it, under the settings."""
     context, target = state.context, decoder.target
     keys = fold(fold(state.keys, context.length), VERIFY)
+    settings = adjusting(context, decoder.target_model.vocab_size)
 
     def judge(draft: Draft, reading: Reading) -> Verdict:
+        reading = reading.replace(logits=settings.of_draft(reading.logits, draft))
+        if settings and not decoder.rule.lossless:
+            draft = allowed(draft, reading.logits)
         return decoder.rule.judge(draft, reading, context.options, keys)
 
     verdict, reading, cache, log = decoder.reader.read(

@@ -66,6 +66,6 @@ class Blockwise(IndependentHeads):
         self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
     ) -> tuple[Draft, Caches, Memory, Log]:
         logits, caches, log = self.logits(env, caches, memory, context)
-        tokens, law = drawn_apart(logits, context.options.sampling, keys)
+        tokens, law = drawn_apart(logits, context, keys)
         length = until_eos(tokens, env[self.model].eos)
         return Draft.chain(tokens, length, law), caches, memory, log

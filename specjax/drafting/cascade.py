@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from specjax.core.adjustment import adjusting
 from specjax.core.calls import Call, parts
 from specjax.core.catching_up import catch_up, catch_up_runs, feed_drafted
 from specjax.core.context import Context, Options, fold
@@ -109,6 +110,7 @@ class Reviewed(Drafter):
         runs = catch_up_runs(own, context, self.lag) + 1
         cache = catch_up(model, own, context, self.lag)
         logits, cache = feed_drafted(model, cache, context, draft.tokens, self.lag, draft.parents)
+        logits = adjusting(context, logits.shape[-1]).of_draft(logits, draft)
         reading, options = Reading(logits), context.options
         verdict = self.rule.judge(draft, reading, options, fold(keys, REVIEW))
         if verdict.path is not None:

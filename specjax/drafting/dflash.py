@@ -89,7 +89,7 @@ class DFlash(OnTarget):
         block = jnp.broadcast_to(last_token(context)[:, None], (rows, size))
         at = jnp.broadcast_to(jnp.arange(1, size), (rows, self.length))
         output, cache = model.extend(block, caches[self.model].replace(length=pending), at=at)
-        tokens, law = drawn_apart(output.logits, options.sampling, keys)
+        tokens, law = drawn_apart(output.logits, context, keys)
         length = until_eos(tokens, model.eos)
         stopped = jnp.zeros_like(context.active)
         if self.confidence is not None:

@@ -17,6 +17,7 @@ import numpy as np
 from flax import struct
 
 from specjax.core import fields
+from specjax.core.adjustment import Adjusting, adjusting
 from specjax.core.context import Context, fold
 from specjax.core.distribution import Distribution, OneHot, WithoutReplacement
 from specjax.core.draft import Draft
@@ -71,7 +72,7 @@ class Growing(Shaped):
         keys: jax.Array,
     ) -> Grown:
         """All levels, from the logits [B, V] behind the pending token; `eos` ends a text."""
-        growth = _Growth(feed, eos, context, keys)
+        growth = _Growth(feed, eos, adjusting(context, logits.shape[-1]), keys)
         return self._from(growth, 0, logits[:, None], self._seed(logits, carry, context))
 
     def _seed(self, logits: jax.Array, carry: Any, context: Context) -> Grown:
@@ -107,11 +108,14 @@ class Growing(Shaped):
 
     def _level(self, growth: _Growth, depth: int, logits: jax.Array, grown: Grown) -> Grown:
         """With the nodes of a level from the logits [B, m, V] of those they hang on."""
-        shape, settings = self.shape, growth.context.options.sampling
+        shape, context = self.shape, growth.settings.context
+        settings = context.options.sampling
         nodes = np.array(shape.level(depth))
         parents = np.array(shape.parents)[nodes]
         laws, ranks = np.array(shape.laws)[nodes], np.array(shape.ranks)[nodes]
         first, probs, score = laws[0], grown.probs, grown.score
+        paths = np.array([shape.path(node) for node in dict.fromkeys(parents.tolist())], int)
+        logits = growth.settings.at(logits, grown.tokens[:, paths], jnp.array(depth))
         if self._certain(settings):
             drawn = largest(logits, ranks.max() + 1)
         else:
@@ -128,7 +132,7 @@ class Growing(Shaped):
         ended = jnp.isin(tokens, jnp.array(growth.eos))
         ended = _put(grown.ended, ended | (grown.ended[:, parents] if depth else False), nodes[0])
         fed = np.array(shape.fed(depth), int)
-        more = (depth + 1 < growth.context.most) & jnp.any(~ended[:, fed], axis=1)
+        more = (depth + 1 < context.most) & jnp.any(~ended[:, fed], axis=1)
         return grown.replace(
             tokens=_put(grown.tokens, tokens, nodes[0]),
             ended=ended,
@@ -170,7 +174,7 @@ class _Growth:
 
     feed: Feed
     eos: tuple[int, ...]  # of the target: what ends a text
-    context: Context
+    settings: Adjusting
     keys: jax.Array  # [B]
 
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.core import fields
+from specjax.core.adjustment import adjusting
 from specjax.core.calls import Call
 from specjax.core.context import Context, last_token
 from specjax.core.draft import Draft
@@ -70,8 +71,9 @@ class Hydra(SequentialHeads):
     ) -> tuple[Draft, Caches, Memory, Log]:
         own_keys = head_keys(keys, self.length)
         text, probs = last_token(context)[:, None], []
+        settings = adjusting(context, env.target.vocab_size)
         for head in range(self.length):
-            logits = self.law(env, memory, text)
+            logits = settings.behind(self.law(env, memory, text), text[:, 1:], head)
             token, law = propose(logits, context.options.sampling, own_keys[:, head])
             text, probs = jnp.concatenate([text, token[:, None]], axis=1), [*probs, law]
         tokens = text[:, 1:]

@@ -12,6 +12,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from specjax.core.adjustment import adjusting
 from specjax.core.context import Context
 from specjax.core.distribution import Distribution, OneHot, WithoutReplacement
 from specjax.core.draft import Draft
@@ -57,6 +58,7 @@ class Medusa(Shaped, IndependentHeads):
         self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
     ) -> tuple[Draft, Caches, Memory, Log]:
         logits, caches, log = self.logits(env, caches, memory, context)
+        logits = adjusting(context, logits.shape[-1]).in_parallel(logits)
         shape = self.shape
         levels, ranks = shape.depths, shape.ranks
         if context.options.sampling.greedy:

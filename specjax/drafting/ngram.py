@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.core import fields
+from specjax.core.adjustment import adjusting
 from specjax.core.context import Context, fold, last_token
 from specjax.core.draft import Draft
 from specjax.core.drafter import Drafter, Log, Memory
@@ -28,7 +29,7 @@ from specjax.core.proposing import drawn_from, propose
 from specjax.core.registry import DRAFTERS
 from specjax.core.rows import Caches
 from specjax.core.spec import Spec
-from specjax.sampling import Sampling
+from specjax.sampling import argmax
 
 Table = dict[str, jax.Array]
 
@@ -65,13 +66,20 @@ class _Counted(Drafter):
     def propose(
         self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
     ) -> tuple[Draft, Caches, Memory, Log]:
-        table, settings = env.params[self.table], context.options.sampling
+        table, sampling = env.params[self.table], context.options.sampling
+        settings = adjusting(context, table["unigram"].shape[0])
 
-        def step(previous: jax.Array, index: jax.Array) -> tuple[jax.Array, Any]:
-            token, probs = self.next_token(table, previous, settings, fold(keys, index))
-            return token, (token, probs)
+        def step(drafted: jax.Array, index: jax.Array) -> tuple[jax.Array, Any]:
+            previous = jnp.where(index > 0, drafted[:, index - 1], last_token(context))
+            if sampling.greedy and not settings:
+                token, probs = self.likeliest(table, previous), None
+            else:
+                logits = settings.behind(self.logits(table, previous), drafted, index)
+                token, probs = propose(logits, sampling, fold(keys, index))
+            return drafted.at[:, index].set(token), (token, probs)
 
-        _, (tokens, probs) = jax.lax.scan(step, last_token(context), jnp.arange(self.length))
+        nothing = jnp.zeros((len(keys), self.length), jnp.int32)
+        _, (tokens, probs) = jax.lax.scan(step, nothing, jnp.arange(self.length))
         tokens, probs = jax.tree.map(lambda x: x.swapaxes(0, 1), (tokens, probs))
         return Draft.chain(tokens, distribution=drawn_from(tokens, probs)), caches, memory, {}
 
@@ -81,12 +89,14 @@ class _Counted(Drafter):
 class Unigram(_Counted):
     """The likeliest tokens of all, from fitted counts."""
 
-    def next_token(
-        self, table: Table, previous: jax.Array, settings: Sampling, keys: jax.Array
-    ) -> tuple[jax.Array, jax.Array | None]:
-        """A token [B] after previous [B], and the probabilities it was drawn from."""
+    def logits(self, table: Table, previous: jax.Array) -> jax.Array:
+        """Logarithms [B, V] of the probabilities behind previous [B]."""
         shape = (previous.shape[0], table["unigram"].shape[0])
-        return propose(jnp.broadcast_to(table["unigram"], shape), settings, keys)
+        return jnp.broadcast_to(table["unigram"], shape)
+
+    def likeliest(self, table: Table, previous: jax.Array) -> jax.Array:
+        """The argmax [B] of the same."""
+        return argmax(self.logits(table, previous))
 
 
 @DRAFTERS.register("bigram", example={"length": 2})
@@ -94,10 +104,10 @@ class Unigram(_Counted):
 class Bigram(_Counted):
     """The likeliest successors of the last token, from fitted counts."""
 
-    def next_token(
-        self, table: Table, previous: jax.Array, settings: Sampling, keys: jax.Array
-    ) -> tuple[jax.Array, jax.Array | None]:
-        """A token [B] after previous [B], and the probabilities it was drawn from."""
-        if settings.greedy:
-            return table["best"][previous], None
-        return propose(bigram_logits(table, previous), settings, keys)
+    def logits(self, table: Table, previous: jax.Array) -> jax.Array:
+        """Logarithms [B, V] of the probabilities behind previous [B]."""
+        return bigram_logits(table, previous)
+
+    def likeliest(self, table: Table, previous: jax.Array) -> jax.Array:
+        """The argmax [B] of the same."""
+        return table["best"][previous]

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
+from specjax.core.adjustment import adjusting
 from specjax.core.calls import Call
 from specjax.core.catching_up import catch_up, last_hidden
 from specjax.core.context import Context, fold
@@ -23,7 +24,6 @@ from specjax.core.rows import Caches, of_rows, pick_last
 from specjax.drafting.on_target import stood
 from specjax.models.base import PromptReading
 from specjax.models.heads import LoadedHeads
-from specjax.sampling import Sampling
 
 TARGET = "target"
 """The model whose states are there without a call."""
@@ -162,9 +162,13 @@ def head_keys(keys: jax.Array, count: int) -> jax.Array:
 
 
 def drawn_apart(
-    logits: jax.Array, settings: Sampling, keys: jax.Array
+    logits: jax.Array, context: Context, keys: jax.Array
 ) -> tuple[jax.Array, Distribution]:
-    """Tokens [B, K], each from its own logits [B, K, V], and their laws; folds keys [B]."""
+    """Tokens [B, K], each from its own logits [B, K, V], and their laws; folds keys [B].
+
+    Of settings they obey what the committed tokens say, and how long the text is.
+    """
+    logits = adjusting(context, logits.shape[-1]).in_parallel(logits)
     per_head = jax.vmap(propose, in_axes=(1, None, 1), out_axes=1)
-    tokens, probs = per_head(logits, settings, head_keys(keys, logits.shape[1]))
+    tokens, probs = per_head(logits, context.options.sampling, head_keys(keys, logits.shape[1]))
     return tokens, drawn_from(tokens, probs)

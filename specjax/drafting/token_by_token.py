@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from specjax.core.adjustment import Adjusting, adjusting
 from specjax.core.calls import Call
 from specjax.core.catching_up import catch_up, feed_last
 from specjax.core.context import Context, fold, last_token
@@ -74,7 +75,8 @@ class TokenByToken(Drafter):
     itself. `threshold` names the option below which the largest plain probability ends a draft.
     `adapt` shortens drafts by what `adaptive_length` expects of the row, from the acceptance that
     its memory holds. `online_rate` names the option by which the memory's bias on the logits
-    follows the target (`online`): tokens are drawn from, and tested against, the sum.
+    follows the target (`online`): tokens are drawn from, and tested against, the sum, as settings
+    adjust it; what is learned is of models without settings.
     """
 
     length: int
@@ -139,7 +141,8 @@ class TokenByToken(Drafter):
     ) -> tuple[Draft, Caches, Memory, Log]:
         model = env[self.model]
         logits, progress = self._open(model, caches[self.model], context)
-        progress = self._extend(progress, logits, model, memory, context, keys)
+        settings = adjusting(context, logits.shape[-1])
+        progress = self._extend(progress, logits, model, memory, settings, keys)
         wanted = jnp.minimum(self._longest(memory, context), context.most)
 
         def more(p: Progress) -> jax.Array:
@@ -148,7 +151,7 @@ class TokenByToken(Drafter):
         def step(p: Progress) -> Progress:
             p = p.replace(going=p.going & (p.length < wanted))
             logits, p = self._feed(p.replace(calls=p.calls + p.going), model)
-            return self._extend(p, logits, model, memory, context, keys)
+            return self._extend(p, logits, model, memory, settings, keys)
 
         progress = jax.lax.while_loop(more, step, progress)
         runs, aux = {self._calls()[0].part: progress.calls}, {}
@@ -232,16 +235,18 @@ class TokenByToken(Drafter):
         logits: jax.Array,
         model: Bound,
         memory: Memory,
-        context: Context,
+        settings: Adjusting,
         keys: jax.Array,
     ) -> Progress:
         """Appends the token proposed from logits [B, V] to the rows that go on."""
-        going, numbers = p.going, context.options.numbers
+        options = settings.context.options
+        going, numbers = p.going, options.numbers
         if self._learns:
             logits = logits + memory.learned.bias
+        own, logits = logits, settings.behind(logits, p.tokens, p.step)
         if self.threshold is not None:
             going &= confidence(logits) >= numbers[self.threshold]
-        token, probs = propose(logits, context.options.sampling, fold(keys, p.step))
+        token, probs = propose(logits, options.sampling, fold(keys, p.step))
         ended = jnp.isin(token, jnp.array(model.eos))
         stopped = p.stopped | (p.going & ~going)
         chance = p.chance
@@ -255,7 +260,7 @@ class TokenByToken(Drafter):
             tokens=_put(p.tokens, token, p.step),
             probs=None if probs is None else _put(p.probs, probs, p.step),
             logits=_put(p.logits, logits, p.step) if self.keeps_logits else None,
-            plain=_put(p.plain, jax.nn.softmax(logits), p.step) if self._learns else None,
+            plain=_put(p.plain, jax.nn.softmax(own), p.step) if self._learns else None,
             length=p.length + going,
             going=going & ~ended,
             stopped=stopped,

@@ -12,6 +12,7 @@ import two_in_a_row  # noqa: F401 - and a newcomer's rule
 from decodes import run, texts
 from feature_drafters import SHAPES, without_encoder
 from parallel_heads import heads_on_target, random_heads
+from processors import UnderSettings
 from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_law
 
 from specjax.core.registry import DRAFTERS, READERS, RULES
@@ -53,7 +54,7 @@ def made(drafter: str, **fields) -> Strategy:
     return strategy(drafter=drafter, **entry.example, **own, **fields)
 
 
-def decoded(strategy: Strategy, prompts, limit: int, seed: int = 0):
+def decoded(strategy: Strategy, prompts, limit: int, seed: int = 0, settings=None):
     """A decode whose drafter is a small model, or the feature drafter where that is asked for."""
     models, params = MODELS, PARAMS
     if strategy.drafter.reads_target:
@@ -63,7 +64,7 @@ def decoded(strategy: Strategy, prompts, limit: int, seed: int = 0):
             model, own = ON_TARGET[strategy.drafter.drives]
             models = MODELS[0], ("drafter", model)
             params = PARAMS | {"drafter": own}
-    return run(models, params, strategy, prompts, limit, seed)
+    return run(models, params, strategy, prompts, limit, seed, settings=settings)
 
 
 CHAINS = [  # block judges chains
@@ -76,6 +77,35 @@ def test_sampling_keeps_the_targets_distribution(drafter):
     expected = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
     out = decoded(made(drafter, temperature=1.0), [SOURCE] * ROWS, LENGTH, seed=7)
     assert chi_square(counted(texts(out)), expected) > P_VALUE
+
+
+BY_TEXT = {  # what the text before a token decides
+    "repetition_penalty": 1.6, "no_repeat_ngram_size": 2, "bad_words_ids": ((4,), (3, 2)),
+    "min_new_tokens": 2,
+}  # fmt: skip
+BY_LENGTH = {  # and how long it is
+    "forced_bos_token_id": 3, "forced_eos_token_id": (1, 2), "suppress_tokens": (4,),
+    "begin_suppress_tokens": (2,), "min_length": 3, "encoder_no_repeat_ngram_size": 3,
+}  # fmt: skip
+LONGER = 4
+
+
+def of_settings(settings) -> list:
+    """Every lossless drafter; chains and trees of a model at once, the others are slow."""
+    fast = ("neural", "neural_tree") if settings is BY_TEXT else ("neural",)
+    slow = pytest.mark.slow
+    return [pytest.param(name, settings, marks=() if name in fast else slow) for name in LOSSLESS]
+
+
+@pytest.mark.parametrize(("drafter", "settings"), [*of_settings(BY_TEXT), *of_settings(BY_LENGTH)])
+def test_sampling_keeps_the_targets_distribution_under_settings(drafter, settings):
+    under = UnderSettings(MODEL, settings, LONGER)
+    expected = sequence_law(under, PARAMS["target"], SOURCE, (0,), LONGER, (1.0, 0, 1.0))
+    sampled = made(drafter, temperature=1.0)
+    out = decoded(sampled, [SOURCE] * ROWS, LONGER, seed=7, settings=settings)
+    assert chi_square(counted(texts(out)), expected) > P_VALUE
+    without = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LONGER, (1.0, 0, 1.0))
+    assert chi_square(counted(texts(out)), without) < 1e-6
 
 
 FAST = ("neural", "cascade")  # drafts of a model, and reviewed ones of several
@@ -114,6 +144,17 @@ def test_traversal_verification_keeps_it_too(drafter):
 def test_greedy_outputs_are_the_targets_own(drafter):
     alone = decoded(Strategy(), PROMPTS, 12)
     assert texts(decoded(made(drafter), PROMPTS, 12)) == texts(alone)
+
+
+@pytest.mark.parametrize(
+    "drafter",
+    [pytest.param(n, marks=() if n == "neural" else pytest.mark.slow) for n in LOSSLESS],
+)
+def test_greedy_outputs_under_settings_are_the_targets_own(drafter):
+    for settings in (BY_TEXT, BY_LENGTH):
+        under = UnderSettings(MODEL, settings, 12)
+        expected = [under.greedy(PARAMS["target"], prompt) for prompt in PROMPTS]
+        assert texts(decoded(made(drafter), PROMPTS, 12, settings=settings)) == expected
 
 
 @pytest.mark.parametrize("drafter", EVERY)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from scripted import traced
 
+from specjax.adjusting.settings import obeyed
 from specjax.decoding.loop import begin, generate
 from specjax.decoding.round import propose, round_, verify
 from specjax.decoding.state import Decoder, Generation, State
@@ -32,16 +33,19 @@ def decoder(models, strategy: Strategy, max_new_tokens: int) -> Decoder:
 
 
 def run(
-    models, params, strategy: Strategy, prompts, limit: int, seed: int = 0, own=None
+    models, params, strategy: Strategy, prompts, limit: int, seed: int = 0, own=None, settings=None
 ) -> Generation:
     """A whole decode of `prompts` with `limit` new tokens per row.
 
-    `own` are the prompts of models with another vocabulary, by name.
+    `own` are the prompts of models with another vocabulary, by name, `settings` those of
+    generation.
     """
     models, params = traced(models, params)
     made = decoder(models, strategy, limit)
     kept = {name: params[name] for name in made.inputs}
-    return generate(made, kept, *inputs(prompts, limit, seed), with_own(strategy, own))
+    options = with_own(strategy, own)
+    options = obeyed(options, settings or {}, made.target_model)
+    return generate(made, kept, *inputs(prompts, limit, seed), options)
 
 
 def with_own(strategy: Strategy, own):
