@@ -11,11 +11,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from specjax.adjusting.stop_strings import StopStrings
+from specjax.checkpoints.pieces import pieces
 from specjax.core import fields
 from specjax.core.adjustment import Adjustment
 from specjax.core.context import Options
 from specjax.core.fields import ConfigField, config_fields, hashable
 from specjax.core.registry import ADJUSTMENTS
+from specjax.core.stopping import Stops
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel
 
@@ -40,8 +43,8 @@ def checked(given: Mapping[str, Any], where: str = "generation.") -> dict[str, A
         value = hashable(value)
         if value is None or value == ADJUSTMENTS[name].cls.off:
             continue
-        if known[name].kind is tuple and isinstance(value, int):
-            value = (value,)  # transformers takes one token for a list of it
+        if known[name].kind is tuple and isinstance(value, (int, str)):
+            value = (value,)  # transformers takes one token or text for a list of it
         try:
             on[name] = known[name].value(f"{where}{name}", value)
         except ValueError as error:
@@ -49,7 +52,9 @@ def checked(given: Mapping[str, Any], where: str = "generation.") -> dict[str, A
     return on
 
 
-def obeyed(options: Options, settings: Mapping[str, Any], model: LanguageModel) -> Options:
+def obeyed(
+    options: Options, settings: Mapping[str, Any], model: LanguageModel, tokenizer: Any = None
+) -> Options:
     """The options of a decode of `model` under settings.
 
     Raises:
@@ -58,18 +63,27 @@ def obeyed(options: Options, settings: Mapping[str, Any], model: LanguageModel) 
     on = checked(settings)
     if "min_new_tokens" in on:
         on.pop("min_length", None)  # as transformers has it: the one replaces the other
-    made: list[Adjustment] = []
-    numbers: dict[str, jax.Array] = {}
-    for name, value in on.items():
-        part, traced = fields.build(ADJUSTMENTS[name].cls, {name: value})
-        made.append(part)
-        numbers |= {name: _traced(number) for name, number in traced.items()}
-    made.sort(key=lambda one: one.order)
+    parts, numbers = [], dict(options.numbers)
     try:
+        for name, value in on.items():
+            part, traced = fields.build(ADJUSTMENTS[name].cls, {name: value})
+            parts.append(part)
+            numbers |= {name: _traced(number) for name, number in traced.items()}
+        made = sorted((p for p in parts if isinstance(p, Adjustment)), key=lambda one: one.order)
         bound = tuple(one.of_model(model, tuple(made)) for one in made)
+        stops = [_stops(p, model, tokenizer) for p in parts if isinstance(p, StopStrings)]
     except ValueError as error:
         raise UserError(f"generation: {error}") from None
-    return options.replace(adjustments=bound, numbers={**options.numbers, **numbers})
+    found = stops[0] if stops else None
+    return options.replace(adjustments=bound, numbers=numbers, stops=found)
+
+
+def _stops(part: StopStrings, model: LanguageModel, tokenizer: Any) -> Stops:
+    if tokenizer is None:
+        raise ValueError(
+            f"stop_strings is {part.stop_strings}, which needs the target's tokenizer; it has none"
+        )
+    return part.stops(pieces(tokenizer), model.vocab_size)
 
 
 def _traced(number: float) -> jax.Array:

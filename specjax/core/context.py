@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from specjax.core.stopping import Stops
 from specjax.models.base import OwnPrompt
 from specjax.sampling import Sampling
 
@@ -21,6 +22,7 @@ class Options:
     rows: dict[str, jax.Array] = struct.field(default_factory=dict)  # [B] by name (`Spec.rows`)
     prompts: dict[str, OwnPrompt] = struct.field(default_factory=dict)  # by model, where its own
     adjustments: tuple[Any, ...] = struct.field(pytree_node=False, default=())  # in their order
+    stops: Stops | None = None  # strings that end a text
 
 
 @struct.dataclass

@@ -79,7 +79,10 @@ def begin(
     if decoder.layout:
         caches = {name: decoder.layout.cache(name, cache) for name, cache in caches.items()}
         context, memory, keys = decoder.layout.rows((context, memory, keys))
-    state = State(context, caches, memory, keys, None)
+    stops, reached = options.stops, None
+    if stops is not None:
+        reached = stops.begin(context.tokens[:, : prompt.shape[1]], context.length)
+    state = State(context, caches, memory, keys, None, reached)
     trace = empty_trace(
         context.length.shape[0],
         decoder.max_new_tokens,

@@ -95,8 +95,13 @@ def commit(
     verdict = _unread(draft, verdict)
     room = context.room
     count = jnp.minimum(jnp.minimum(verdict.count, until_eos(verdict.tokens, eos)), room)
+    stops, reached = context.options.stops, state.reached
+    if stops is not None:
+        reached, count, complete = stops.read(reached, verdict.tokens, count)
     length = context.length + count
     ended = ends_text(verdict.tokens, count, eos) | (length >= context.limit) | ~draft.review
+    if stops is not None:
+        ended |= complete
     if verdict.path is not None:
         caches = _kept(decoder, env, caches, draft, verdict)
     outcome = Outcome(
@@ -114,6 +119,7 @@ def commit(
         memory=decoder.drafter.observe(state.memory, outcome),
         keys=state.keys,
         trace=_recorded(decoder, state, outcome, logs),
+        reached=reached,
     )
 
 

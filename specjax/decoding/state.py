@@ -31,6 +31,7 @@ class State:
     memory: Memory  # the drafter's
     keys: jax.Array  # [B] one key per row; folded, never replaced
     trace: Trace
+    reached: jax.Array | None = None  # [B] int32: state of each row in `Options.stops`, if any
 
 
 @struct.dataclass
