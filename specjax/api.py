@@ -1,7 +1,6 @@
 """Models, generators and results for notebooks and scripts: the five-line API.
 
-target = specjax.load("google/t5-v1_1-xxl")
-drafter = specjax.load("google/t5-v1_1-small")
+target, drafter = specjax.load("google/t5-v1_1-xxl"), specjax.load("google/t5-v1_1-small")
 generator = specjax.Generator(target, {"drafter": drafter}, specjax.speculative(length=4))
 result = generator(["translate English to German: A man rides a bike."])
 print(result.texts, result.statistics)
@@ -19,10 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from specjax.adjusting.settings import checked, obeyed
 from specjax.checkpoints import huggingface
 from specjax.checkpoints.shared_tokens import in_vocabulary_of
 from specjax.checkpoints.tokenizer import load_tokenizer
-from specjax.checks import check_integer, check_integers, checked_dtype
+from specjax.checks import check_dictionary, check_integer, check_integers, checked_dtype
 from specjax.data.batching import Batch
 from specjax.decoding.loop import advance_jitted, begin_jitted, generate
 from specjax.decoding.state import Decoder, Generation
@@ -51,6 +51,7 @@ class LoadedModel:
     mesh: Mesh | None = None  # None: on one device
     ways: int = 0  # devices of the mesh's `model` axis that share it; 0: all, 1: each has all of it
     own_tokenizer: Any = None  # of a model in the ids of another vocabulary (`in_vocabulary_of`)
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of generation, its own
 
 
 def load(
@@ -62,6 +63,7 @@ def load(
     pad_heads: bool = False,
     fully_sharded: bool = False,
     ignore_generation_config: bool = False,
+    generation: Mapping[str, Any] | None = None,
 ) -> LoadedModel:
     """Loads a model and its tokenizer from a Hugging Face directory or hub id.
 
@@ -72,9 +74,9 @@ def load(
     (`parallel.padding`): same tokens, and their weights are split too. `fully_sharded` splits
     weights over its `data` axis too, as training does (`parallel.fully_sharded`).
 
-    A checkpoint whose `generation_config.json` asks for a repetition penalty, forced or suppressed
-    tokens, beams and the like is refused, as no strategy applies them; `ignore_generation_config`
-    decodes without them. Its special tokens count either way.
+    A target's decodes obey the settings of its `generation_config.json`, changed by `generation` as
+    `{"num_beams": 1, "min_length": None}` (docs/methods/generation_settings.md). What no strategy
+    applies is refused; `ignore_generation_config` drops all but its special tokens.
 
     Raises:
       UserError: when something is missing or does not fit.
@@ -86,14 +88,15 @@ def load(
     dtype = checked_dtype(dtype)
     check_integer("ways", ways, 0)
     where = None if mesh is None else placement(mesh, ways, fully_sharded)
-    checkpoint = huggingface.load(
-        name, dtype, where, ignore_generation_config=ignore_generation_config
-    )
+    check_dictionary("generation", generation)
+    told = {"ignore_generation_config": ignore_generation_config, "generation": generation}
+    checkpoint = huggingface.load(name, dtype, where, **told)
+    settings = checked(checkpoint.settings, f"{name}: ")
     tokenizer = load_tokenizer(checkpoint.path, checkpoint.model.vocab_size)
     model, params = checkpoint.model, checkpoint.params
     if mesh is not None and pad_heads:
         model, params = padding.pad_heads(model, params, mesh, ways)
-    return LoadedModel(model, params, tokenizer, str(name), mesh, ways)
+    return LoadedModel(model, params, tokenizer, str(name), mesh, ways, settings=settings)
 
 
 class Generator:
@@ -106,7 +109,7 @@ class Generator:
 
     `invariant` is how many tokens every call of the target feeds, 0 as many as are needed.
     Generators that share it, `max_new_tokens` and the batch's shape give the same greedy tokens
-    in any dtype.
+    in any dtype. `generation` are settings by Hugging Face's names instead of the target's own.
     """
 
     def __init__(
@@ -120,6 +123,7 @@ class Generator:
         max_prompt_tokens: int = 512,
         bucket: int = 8,
         invariant: int = 0,
+        generation: Mapping[str, Any] | None = None,
     ) -> None:
         check_parts(target, drafters or {}, tables or {})
         if not isinstance(strategy, Strategy | None):
@@ -146,7 +150,9 @@ class Generator:
         self.prompts = Prompts(target.tokenizer, self.decoder, max_prompt_tokens, bucket, own)
         self.params = chosen_params(self.decoder.inputs, loaded, tables or {})
         check_resources(self.decoder, self.params)
-        self.options = self.strategy.options()
+        check_dictionary("generation", generation)
+        settings = {**target.settings, **(generation or {})}
+        self.options = obeyed(self.strategy.options(), settings, target.model, target.tokenizer)
 
     def __call__(
         self,
@@ -193,8 +199,7 @@ class Generator:
 
     def _checked(self, tables: Mapping[str, Params] | None) -> Mapping[str, Params]:
         """Tables for a call; refuses those that the strategy does not read or that do not fit."""
-        if not isinstance(tables, Mapping | None):
-            raise UserError(f"tables is {tables!r}; it must be a dictionary by name")
+        check_dictionary("tables", tables)
         read = self.decoder.drafter.spec.resources
         for name in tables or {}:
             if name not in read:
@@ -323,8 +328,7 @@ def check_parts(target: Any, drafters: Any, tables: Any) -> None:
       UserError: naming the argument.
     """
     for name, value in (("drafters", drafters), ("tables", tables)):
-        if not isinstance(value, Mapping):
-            raise UserError(f"{name} is {value!r}; it must be a dictionary by name")
+        check_dictionary(name, value)
     if "target" in drafters:
         raise UserError("drafters has the name 'target'; drafters need names of their own")
     loaded = {"target": target, **{f"drafters[{name!r}]": d for name, d in drafters.items()}}

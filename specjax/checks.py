@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -111,3 +112,13 @@ def _shown(value: Any, form: str = "") -> str:
         return repr(value)
     bits = int(value).bit_length()
     return format(value, form) if bits < 128 else f"an integer of {bits} bits"
+
+
+def check_dictionary(name: str, value: Any) -> None:
+    """Refuses an argument that is neither a dictionary nor None.
+
+    Raises:
+      UserError: naming it.
+    """
+    if not isinstance(value, Mapping | None):
+        raise UserError(f"{name} is {value!r}; it must be a dictionary by name")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from specjax.core.registry import FAMILIES
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
 from specjax.models.families.family import Family, family_of
-from specjax.models.families.generation import refuse_processors
+from specjax.models.families.generation import changed, refuse_processors, settings_of
 from specjax.models.shapes import parameter_shapes
 from specjax.writing import replacing_directory
 
@@ -59,6 +59,7 @@ class Checkpoint:
     model: LanguageModel
     params: Params
     path: Path
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of generation
 
 
 def load(
@@ -67,19 +68,21 @@ def load(
     placement: Callable[..., Placement] | None = None,
     *,
     ignore_generation_config: bool = False,
+    generation: Mapping[str, Any] | None = None,
 ) -> Checkpoint:
     """Loads a model from a directory or hub id with floating-point weights in `dtype`.
 
     `placement(model)` says where each parameter goes (`parallel.sharding`); all on the default
-    device when it is None. With `ignore_generation_config`, what `generation_config.json` asks for
-    besides special tokens is ignored; otherwise a model that is to be decoded under a penalty, a
-    ban or the like is refused.
+    device when it is None. What `generation_config.json` asks for, with the changes of
+    `generation`, are settings that decodes obey; what none can is refused. With
+    `ignore_generation_config` all of it besides special tokens is ignored.
 
     Raises:
       UserError: when the path, a file, the model type or a tensor is missing or does not fit.
     """
     path = locate(name)
-    family, config = read_config(path, dtype, ignore_generation_config)
+    asked = Asked(ignore_generation_config, generation or {})
+    family, config = read_config(path, dtype, asked)
     files = tensor_places(path, family, str(name))
     try:
         config = family.of_stored(config, files)
@@ -100,7 +103,7 @@ def load(
     refuse_extra(path, files, names, family.ignored)
     if embedding:
         refuse_differing_copies(path, files, embedding.tensor)
-    return Checkpoint(model, params, path)
+    return Checkpoint(model, params, path, read_settings(path, asked))
 
 
 def locate(name: str | Path, patterns: Sequence[str] = FILES) -> Path:
@@ -126,19 +129,36 @@ def _is_hub_id(name: str | Path) -> bool:
     return not looks_like_path and not Path(name).exists()
 
 
-def read_config(
-    path: Path, dtype: Any, ignore_generation_config: bool = False
-) -> tuple[Family, Any]:
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What a user makes of `generation_config.json`: nothing at all, or this where it differs."""
+
+    ignored: bool = False
+    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+EVERYTHING = Asked()
+
+
+def _files(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """What both files of configuration hold; None for the second where there is none."""
+    hf, generation = read_json(path / CONFIG_FILE), path / GENERATION_FILE
+    hf = {**_family(_where(path), hf).defaults, **hf}
+    return hf, read_json(generation) if generation.exists() else None
+
+
+def _where(path: Path) -> str:
+    return repr(str(path / CONFIG_FILE))
+
+
+def read_config(path: Path, dtype: Any, asked: Asked = EVERYTHING) -> tuple[Family, Any]:
     """The family and the shape of the checkpoint in `path`."""
-    where, hf = repr(str(path / CONFIG_FILE)), read_json(path / CONFIG_FILE)
-    generation = path / GENERATION_FILE
-    return parse_config(
-        where,
-        {**_family(where, hf).defaults, **hf},
-        read_json(generation) if generation.exists() else None,
-        dtype,
-        ignore_generation_config,
-    )
+    return parse_config(_where(path), *_files(path), dtype, asked)
+
+
+def read_settings(path: Path, asked: Asked = EVERYTHING) -> dict[str, Any]:
+    """The generation settings of the checkpoint in `path`, as they are written."""
+    return {} if asked.ignored else settings_of(*changed(*_files(path), asked.changes))
 
 
 def parse_config(
@@ -146,7 +166,7 @@ def parse_config(
     hf: dict[str, Any],
     generation: dict[str, Any] | None,
     dtype: Any,
-    ignore_generation_config: bool = False,
+    asked: Asked = EVERYTHING,
 ) -> tuple[Family, Any]:
     """The family and the shape that Hugging Face's configuration fields describe.
 
@@ -155,8 +175,8 @@ def parse_config(
     family = _family(where, hf)
     try:
         config = family.config_from_hf(hf, generation, dtype)
-        if not ignore_generation_config:
-            refuse_processors(hf, generation)
+        if not asked.ignored:
+            refuse_processors(*changed(hf, generation, asked.changes))
     except ValueError as error:
         raise UserError(f"{where} cannot be used: {error}") from None
     return family, config
@@ -176,24 +196,28 @@ def _family(where: str, hf: dict[str, Any]) -> Family:
 
 
 def describe(
-    name: str | Path, dtype: Any, *, ignore_generation_config: bool = False
+    name: str | Path,
+    dtype: Any,
+    *,
+    ignore_generation_config: bool = False,
+    generation: Mapping[str, Any] | None = None,
 ) -> LanguageModel:
     """The model of a directory or hub id without its weights; downloads its configuration at most.
 
     Raises:
       UserError: when its shape is found neither there, nor in the cache, nor in `published`.
     """
-    ignored = ignore_generation_config
+    asked = Asked(ignore_generation_config, generation or {})
     if Path(name).expanduser().is_dir():
-        family, config = read_config(Path(name).expanduser(), dtype, ignored)
+        family, config = read_config(Path(name).expanduser(), dtype, asked)
         return family.model(config)
     cached = try_to_load_from_cache(str(name), CONFIG_FILE) if _is_hub_id(name) else None
     if isinstance(cached, str):
-        family, config = read_config(Path(cached).parent, dtype, ignored)
+        family, config = read_config(Path(cached).parent, dtype, asked)
     elif str(name) in SHAPES:
         family, config = parse_config(repr(str(name)), SHAPES[str(name)], None, dtype)
     else:
-        family, config = read_config(locate(name, [CONFIG_FILE, GENERATION_FILE]), dtype, ignored)
+        family, config = read_config(locate(name, [CONFIG_FILE, GENERATION_FILE]), dtype, asked)
     return family.model(config)
 
 

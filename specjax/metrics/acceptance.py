@@ -15,13 +15,14 @@ import numpy as np
 
 from specjax import hosts
 from specjax.api import Generator, LoadedModel
-from specjax.core.context import Options
+from specjax.core.adjustment import adjusting
+from specjax.core.context import Context, Options
 from specjax.data.batching import Batch
 from specjax.decoding.state import Generation
 from specjax.decoding.strategy import autoregressive
 from specjax.models.base import LanguageModel
 from specjax.models.shared_vocabulary import with_shared_vocabulary
-from specjax.sampling import Sampling, adjust, argmax
+from specjax.sampling import adjust, argmax
 
 
 @functools.partial(jax.jit, static_argnames="models")
@@ -30,16 +31,19 @@ def _overlaps(
     params: tuple[Any, Any],
     prompt: jax.Array,
     prompt_length: jax.Array,
-    tokens: jax.Array,
-    sampling: Sampling,
+    context: Context,
 ) -> jax.Array:
-    """sum_x min(p, q) [B, L] after every prefix of tokens [B, L]."""
-    logits = []
+    """sum_x min(p, q) [B, L] after every prefix of a context's tokens [B, L]."""
+    tokens, sampling, logits = context.tokens, context.options.sampling, []
+    # All but the first are as drafted: the text before each place is what came before it.
+    settings = adjusting(context, models[0].vocab_size)
+    path = jnp.broadcast_to(tokens[:, None, 1:], (*tokens.shape, tokens.shape[1] - 1))
     for model, weights in zip(models, params, strict=True):
         cache, _ = model.start(weights, prompt, prompt_length, tokens.shape[1])
         # A decoder-only cache already holds the prompt: feed everything again from the start.
         cache = cache.replace(length=jnp.zeros_like(prompt_length))
-        logits.append(model.extend(weights, tokens, cache)[0].logits)
+        own = model.extend(weights, tokens, cache)[0].logits
+        logits.append(settings.at(own, path, jnp.arange(tokens.shape[1])))
     if sampling.greedy:
         return (argmax(logits[0]) == argmax(logits[1])).astype(jnp.float32)
     return jnp.sum(jnp.minimum(*(adjust(of_model, sampling) for of_model in logits)), axis=-1)
@@ -87,8 +91,7 @@ def acceptance_on(written: Written, target: LoadedModel, drafter: LoadedModel) -
             (target.params, drafter.params),
             batch.tokens,
             batch.length,
-            made.tokens,
-            written.options.sampling,
+            _context(written.options, target.model, batch, made),
         )
         # The distribution after position i is that of the token at i + 1.
         place = np.arange(made.tokens.shape[1])[None] + 1
@@ -99,12 +102,23 @@ def acceptance_on(written: Written, target: LoadedModel, drafter: LoadedModel) -
     return total / max(count, 1), count
 
 
+def _context(options: Options, target: LanguageModel, batch: Batch, made: Generation) -> Context:
+    """The rows of a decode with their first token committed, and nothing else."""
+    prompt, length = jnp.asarray(batch.tokens), jnp.asarray(batch.length)
+    if target.start_token is None:
+        prompt, length = prompt[:, :0], jnp.zeros_like(length)
+    first, none = jnp.ones_like(made.begin), jnp.zeros_like(made.begin)
+    limit = made.begin + jnp.asarray(batch.limit)
+    return Context(prompt, length, made.tokens, first, made.begin, limit, none, none > 0, options)
+
+
 def analytic_acceptance(
     target: LoadedModel, drafter: LoadedModel, prompts: list[list[int]], **settings: Any
 ) -> tuple[float, int]:
     """Mean of sum_x min(p, q) over text that the target generates, and its number of tokens.
 
-    Target and drafter share the sampling settings (those of `write`). At temperature 0 this is how
-    often their argmax agree. Leviathan et al. (2023), section 3.2 and Table 3.
+    Target and drafter share the sampling settings (those of `write`) and those of generation. At
+    temperature 0 this is how often their argmax agree. Leviathan et al. (2023), section 3.2 and
+    Table 3.
     """
     return acceptance_on(write(target, prompts, **settings), target, drafter)

@@ -17,6 +17,7 @@ from specjax.experiments import quickstart
 from specjax.experiments.config import memory
 from specjax.experiments.config.command_line import parse
 from specjax.experiments.config.defaults import decode_config, neural
+from specjax.experiments.config.fields import asked_generation
 from specjax.experiments.config.file import read_config
 from specjax.experiments.config.templates import TEMPLATES, check_shape
 from specjax.experiments.decode.strategies import BASELINE, check_models, load_strategies
@@ -165,6 +166,23 @@ def test_a_table_may_not_be_called_as_a_model_is() -> None:
     check_models(strategies, ("target", "drafter"))
     with pytest.raises(UserError, match="strategies.a reads a table called 'ngram'"):
         check_models(strategies, ("target", "ngram"))
+
+
+def test_settings_of_generation_may_be_spelled_on_the_command_line() -> None:
+    given = ("num_beams=1", "min_length=None", "stop_strings=['a', 'b c']", "bad_words_ids=[[3]]")
+    flags = [f"--config.generation.{text}" for text in given]
+    config = parse(["main", f"--config={TRANSLATE}", *flags]).config
+    told = asked_generation(config)
+    assert told["generation"] == {
+        "num_beams": 1, "min_length": None, "stop_strings": ["a", "b c"], "bad_words_ids": [[3]],
+    }  # fmt: skip
+    assert told["ignore_generation_config"] is False
+    check_shape(config)
+    swept = parse(["main", "--config=configs/sweep.py", "--config.base.generation.num_beams=1"])
+    assert swept.config.base.generation.num_beams == 1
+    # A config without models has no such group.
+    with pytest.raises(UserError, match="config has no field 'generation'"):
+        parse(["main", "--config=configs/tokenizer.py", *flags])
 
 
 def test_a_strategy_may_be_spelled_on_the_command_line() -> None:

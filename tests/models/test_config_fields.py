@@ -14,9 +14,11 @@ import pytest
 
 import specjax
 from specjax.checkpoints.huggingface import parse_config
+from specjax.core.registry import ADJUSTMENTS
 from specjax.errors import UserError
 from specjax.experiments.config.defaults import decode_config
 from specjax.experiments.decode.job import load_models
+from specjax.models.families.generation import SETTINGS
 from specjax.models.families.schema import shown
 from specjax.models.layers import ACTIVATIONS
 from specjax.models.rope import Rope
@@ -189,15 +191,8 @@ def test_null_and_absence_mean_hugging_faces_default() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("repetition_penalty", 1.1),
-        ("suppress_tokens", [3]),
-        ("begin_suppress_tokens", [3]),
-        ("forced_bos_token_id", 3),
-        ("forced_eos_token_id", 3),
-        ("min_length", 4),
-        ("min_new_tokens", 4),
-        ("no_repeat_ngram_size", 3),
-        ("bad_words_ids", [[3]]),
+        ("encoder_repetition_penalty", 1.1),
+        ("exponential_decay_length_penalty", [2, 1.5]),
         ("sequence_bias", [[[3], 1.0]]),
         ("guidance_scale", 1.5),
         ("num_beams", 4),
@@ -207,7 +202,7 @@ def test_null_and_absence_mean_hugging_faces_default() -> None:
 def test_a_processor_is_refused_and_the_switch_is_named(field: str, value: Any) -> None:
     sentence = complaint("llama", {"eos_token_id": 1, field: value})
     assert field in sentence and repr(value) in sentence
-    assert "ignore_generation_config" in sentence
+    assert "ignore_generation_config" in sentence and f"generation={{'{field}': None}}" in sentence
 
 
 def test_settings_that_change_nothing_are_accepted() -> None:
@@ -217,23 +212,65 @@ def test_settings_that_change_nothing_are_accepted() -> None:
 
 
 def test_without_a_generation_config_the_processors_of_config_json_count() -> None:
-    assert "repetition_penalty" in complaint("llama", repetition_penalty=1.3)
-    assert shape("llama", {"eos_token_id": 1}, repetition_penalty=1.3).eos == (1,)
+    assert "encoder_repetition_penalty" in complaint("llama", encoder_repetition_penalty=1.3)
+    assert shape("llama", {"eos_token_id": 1}, encoder_repetition_penalty=1.3).eos == (1,)
 
 
 def test_the_switch_reaches_the_api_and_the_experiments(tmp_path: Path) -> None:
     folder = tmp_path / "llama"
     shutil.copytree(GOLDEN / "llama", folder)
-    said = {"eos_token_id": 4, "repetition_penalty": 1.1}
+    said = {"eos_token_id": 4, "num_beams": 4, "min_length": 5, "forced_eos_token_id": 7}
     (folder / "generation_config.json").write_text(json.dumps(said), "utf-8")
-    with pytest.raises(UserError, match="repetition_penalty is 1.1"):
+    with pytest.raises(UserError, match="num_beams is 4"):
         specjax.load(folder)
-    assert specjax.load(folder, ignore_generation_config=True).model.eos == (4,)
+    ignoring = specjax.load(folder, ignore_generation_config=True)
+    assert ignoring.model.eos == (4,) and not ignoring.settings
+    changed = specjax.load(folder, generation={"num_beams": 1, "min_length": None})
+    assert changed.model.eos == (4,) and changed.settings == {"forced_eos_token_id": (7,)}
     config = decode_config(target=str(folder))
-    with pytest.raises(UserError, match="config.ignore_generation_config"):
+    with pytest.raises(UserError, match="config.generation"):
         load_models(config)
+    config.generation.num_beams = 1
+    assert load_models(config)["target"].settings == {"forced_eos_token_id": (7,), "min_length": 5}
+    with pytest.raises(UserError, match="generation has 'min_lenght'"):
+        specjax.load(GOLDEN / "llama", generation={"min_lenght": 3})
     config.ignore_generation_config = True
-    assert load_models(config)["target"].model.eos == (4,)
+    assert not load_models(config)["target"].settings
+
+
+def test_the_settings_that_files_may_have_are_those_that_decodes_obey() -> None:
+    assert set(ADJUSTMENTS) == SETTINGS
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [
+        ("min_length", -1, "an integer of at least 0"),
+        ("repetition_penalty", 0, "a positive number"),
+        ("suppress_tokens", [1.5], "a list of token ids"),
+        ("bad_words_ids", [3], "a list of lists of token ids"),
+    ],
+)
+def test_a_setting_that_is_none_is_refused(tmp_path, field, value, allowed) -> None:
+    folder = tmp_path / "llama"
+    shutil.copytree(GOLDEN / "llama", folder)
+    (folder / "generation_config.json").write_text(json.dumps({field: value}), "utf-8")
+    with pytest.raises(UserError, match=f"{field} is .*; it must be {allowed}"):
+        specjax.load(folder)
+
+
+def test_a_generator_takes_settings_in_place_of_the_targets() -> None:
+    target = specjax.load(GOLDEN / "llama", generation={"min_length": 5})
+    given = {"min_length": None, "repetition_penalty": 1.5, "suppress_tokens": [3]}
+    options = specjax.Generator(target, generation=given).options
+    names = [type(one).__name__ for one in options.adjustments]
+    assert names == ["RepetitionPenalty", "Suppressed"]
+    assert float(options.numbers["repetition_penalty"]) == 1.5
+    assert len(specjax.Generator(target).options.adjustments) == 1
+    with pytest.raises(UserError, match="generation.top_h is no generation setting"):
+        specjax.Generator(target, generation={"top_h": 1})
+    with pytest.raises(UserError, match="suppress_tokens has 96; it must have token ids below 96"):
+        specjax.Generator(target, generation={"suppress_tokens": [96]})
 
 
 @pytest.mark.parametrize("scaling", [LLAMA3, YARN, LONG, LINEAR], ids=lambda s: str(s)[:24])

@@ -577,6 +577,42 @@ FAULTS = (
         "            at = anchors + number + 1\n",
         "tests/training/test_dflash.py -k its_token",
     ),
+    # Generation settings.
+    Fault(
+        "settings look at a text without its last token",
+        "core/adjustment.py",
+        "return self.at(logits, path, jnp.arange(count + 1))",
+        "return self.at(logits, path, jnp.maximum(jnp.arange(count + 1) - 1, 0))",
+        f"{CONTRACT} -k settings",
+    ),
+    Fault(
+        "settings take other nodes of a tree for ancestors",
+        "core/adjustment.py",
+        "jnp.argsort(~seen[..., 1:], axis=-1, stable=True)",
+        "jnp.argsort(seen[..., 1:], axis=-1, stable=True)",
+        f"{CONTRACT} -k settings",
+    ),
+    Fault(
+        "a stop string is looked for within one round only",
+        "decoding/round.py",
+        "        reached=reached,\n",
+        "        reached=state.reached,\n",
+        "tests/adjusting/test_stop_strings.py",
+    ),
+    Fault(
+        "a text goes on behind a stop string",
+        "decoding/round.py",
+        "        ended |= complete\n",
+        "        ended |= complete & draft.review[0] & False\n",
+        "tests/adjusting/test_stop_strings.py",
+    ),
+    Fault(
+        "settings of beams count the pending token twice",
+        "decoding/beams/settings.py",
+        "[..., 1 : longest + 1]",
+        "[..., :longest]",
+        f"{DECODING}/test_beams.py -k settings",
+    ),
     Fault(
         "top-p drops the crossing token",
         "sampling.py",

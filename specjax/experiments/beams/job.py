@@ -23,7 +23,12 @@ from specjax.decoding.beams.state import BeamDecoder
 from specjax.decoding.beams.strategy import NEURAL, BeamStrategy, from_config
 from specjax.errors import UserError
 from specjax.experiments.beams.results import Decoded, figures, output_rows, table
-from specjax.experiments.config.fields import check_strategies, checkpoint_dtype, model_names
+from specjax.experiments.config.fields import (
+    asked_generation,
+    check_strategies,
+    checkpoint_dtype,
+    model_names,
+)
 from specjax.experiments.config.memory import check_beam_memory
 from specjax.experiments.decode.data import Data, load_data
 from specjax.experiments.decode.tables import load_tables, reads_rest
@@ -109,11 +114,8 @@ def plan(config: ConfigDict) -> None:
 
 def shapes(config: ConfigDict) -> dict[str, LanguageModel]:
     """Every model of the config by its name, without weights."""
-    dtype, ignored = checkpoint_dtype(config), config.ignore_generation_config
-    return {
-        name: describe(at, dtype, ignore_generation_config=ignored)
-        for name, at in model_names(config).items()
-    }
+    dtype, told = checkpoint_dtype(config), asked_generation(config)
+    return {name: describe(at, dtype, **told) for name, at in model_names(config).items()}
 
 
 def decoders(
@@ -159,11 +161,8 @@ def check(config: ConfigDict) -> dict[str, BeamStrategy]:
 
 def prepare(config: ConfigDict, strategies: Mapping[str, BeamStrategy]) -> Job:
     """Loads models and data, and makes a generator for each strategy, and one that is greedy."""
-    dtype, ignored = checkpoint_dtype(config), config.ignore_generation_config
-    loaded = {
-        name: load(at, dtype, ignore_generation_config=ignored)
-        for name, at in model_names(config).items()
-    }
+    dtype, told = checkpoint_dtype(config), asked_generation(config)
+    loaded = {name: load(at, dtype, **told) for name, at in model_names(config).items()}
     target = loaded.pop("target")
     if target.tokenizer is None:
         raise UserError(f"target {config.target!r} has no tokenizer files")

@@ -28,8 +28,9 @@ def decode_config(**changes: Any) -> ConfigDict:
     # none are given: every device holds it whole; 0: all, as the target
     config.pad_heads = False  # True: where heads do not divide by the devices that share a model,
     # heads of zeros are added: same tokens, and each device reads fewer weights
-    config.ignore_generation_config = False  # True: decode without the penalties, bans and the
-    # like that a checkpoint's generation_config.json asks for, which are refused otherwise
+    config.ignore_generation_config = False  # True: decode as if a checkpoint's
+    # generation_config.json held special tokens only
+    config.generation = ConfigDict()  # its fields otherwise: min_length=5, num_beams=1; None: off
     config.least_shared = 0.1  # the share of the target's tokens that a drafter with another
     # tokenizer must have
     config.topology = ""  # of --dry_run: TPU chips to compile for, as v4:2x2x1
@@ -151,8 +152,9 @@ def select_data_config(tasks: Mapping[str, Mapping[str, Any]], **changes: Any) -
     # none are given: every device holds it whole; 0: all, as the target
     config.pad_heads = False  # True: where heads do not divide by the devices that share a model,
     # heads of zeros are added: same tokens, and each device reads fewer weights
-    config.ignore_generation_config = False  # True: decode without the penalties, bans and the
-    # like that a checkpoint's generation_config.json asks for, which are refused otherwise
+    config.ignore_generation_config = False  # True: decode as if a checkpoint's
+    # generation_config.json held special tokens only
+    config.generation = ConfigDict()  # its fields otherwise: min_length=5, num_beams=1; None: off
     config.least_shared = 0.1  # the share of the target's tokens that a drafter with another
     # tokenizer must have
     config.tasks = ConfigDict()  # sets of queries

@@ -162,6 +162,13 @@ def heads_file(config: ConfigDict) -> str:
     return config.heads
 
 
+def asked_generation(config: ConfigDict) -> dict[str, Any]:
+    """What `specjax.load` is told of `generation_config.json`."""
+    changes = {name: config.generation[name] for name in config.generation}
+    ignored = config.ignore_generation_config
+    return {"ignore_generation_config": ignored, "generation": changes}
+
+
 def checkpoint_dtype(config: ConfigDict) -> Any:
     """The dtype of weights and arithmetic."""
     return DTYPES[config.dtype]

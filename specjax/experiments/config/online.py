@@ -11,8 +11,8 @@ from specjax.experiments.config.defaults import decode_config, example_fields
 from specjax.experiments.config.training import objective_fields
 
 DECODES = (
-    "name", "target", "drafter", "drafters", "dtype", "ignore_generation_config", "batch_size",
-    "max_new_tokens", "max_prompt_tokens", "bucket", "seed", "strategies",
+    "name", "target", "drafter", "drafters", "dtype", "ignore_generation_config", "generation",
+    "batch_size", "max_new_tokens", "max_prompt_tokens", "bucket", "seed", "strategies",
 )  # fmt: skip
 """Fields that mean what they mean in a decode."""
 
@@ -31,8 +31,9 @@ def online_config(
     config.drafter = ""  # directory or hub id of the model that learns, called "drafter"
     config.drafters = ConfigDict()  # others, which do not: name -> directory or hub id
     config.dtype = "float32"  # bfloat16 on TPU and GPU; what learns is float32
-    config.ignore_generation_config = False  # True: decode without the penalties, bans and the
-    # like that a checkpoint's generation_config.json asks for, which are refused otherwise
+    config.ignore_generation_config = False  # True: decode as if a checkpoint's
+    # generation_config.json held special tokens only
+    config.generation = ConfigDict()  # its fields otherwise: min_length=5, num_beams=1; None: off
     config.sources = ConfigDict()  # of texts: name -> their fields
     config.stream = ()  # their names in the order in which they are decoded
     for name, fields in (sources or {}).items():

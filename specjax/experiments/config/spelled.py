@@ -1,4 +1,4 @@
-"""Strategies that the command line spells: new ones, and fields that the config does not spell.
+"""What the command line adds: strategies and fields of theirs, and settings of generation.
 
 `--config.strategies.mine.drafter=neural` makes a strategy called `mine`. Which kind of value a
 field has is known from the registries, not from the config.
@@ -19,11 +19,12 @@ from specjax.experiments.config.choosing import CHOOSING
 
 _PREFIX = "--config."
 _GROUP = "strategies"
+_SETTINGS = "generation"
 NAMES = ("drafter", "reader", "rule")
 
 
 def spelled(config: ConfigDict, argv: Sequence[str]) -> tuple[ConfigDict, list[str]]:
-    """The config with what flags add to its strategies, and the flags that are left.
+    """The config with what flags add to its open groups, and the flags that are left.
 
     Flags of fields that the config has already are left: its own value says their kind.
     """
@@ -31,6 +32,12 @@ def spelled(config: ConfigDict, argv: Sequence[str]) -> tuple[ConfigDict, list[s
     given = {argument.partition("=")[0].removeprefix(_PREFIX) for argument in argv}
     for argument in argv:
         path, equals, text = argument.removeprefix(_PREFIX).partition("=")
+        settings, _, name = path.rpartition(".")
+        group = _group(made, settings)
+        if argument.startswith(_PREFIX) and equals and group is not None:
+            with group.unlocked():
+                group[name] = _literal(text)
+            continue
         if not (argument.startswith(_PREFIX) and equals and _adds(made, path, given)):
             left.append(argument)
             continue
@@ -40,6 +47,14 @@ def spelled(config: ConfigDict, argv: Sequence[str]) -> tuple[ConfigDict, list[s
                 group[name] = ConfigDict()
             group[name][field] = _value(field, text)
     return made, left
+
+
+def _group(config: ConfigDict, path: str) -> ConfigDict | None:
+    """The settings of generation at a dotted path; None when there are none."""
+    node: Any = config
+    for part in path.split("."):
+        node = node.get(part) if isinstance(node, ConfigDict) else None
+    return node if path.split(".")[-1] == _SETTINGS and isinstance(node, ConfigDict) else None
 
 
 def _adds(config: ConfigDict, path: str, given: set[str]) -> bool:
@@ -75,11 +90,17 @@ def _value(field: str, text: str) -> Any:
     kind = _kinds().get(field, str)
     if kind is str:
         return text
+    if kind is float and text in ("inf", "nan", "-inf"):
+        return float(text)
+    return _literal(text)
+
+
+def _literal(text: str) -> Any:
+    """The value that a text is in Python, else the text."""
     try:
-        value = ast.literal_eval(text)
+        return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return float(text) if kind is float and text in ("inf", "nan", "-inf") else text
-    return value
+        return text
 
 
 def _kinds() -> dict[str, type]:

@@ -23,7 +23,7 @@ from specjax.data.text import Example
 from specjax.decoding.strategy import Settings, Strategy
 from specjax.errors import UserError
 from specjax.experiments.config.choosing import selection_trees
-from specjax.experiments.config.fields import checkpoint_dtype, model_names
+from specjax.experiments.config.fields import asked_generation, checkpoint_dtype, model_names
 from specjax.experiments.config.memory import check_decode_memory
 from specjax.experiments.config.placement import decode_mesh, ways_of
 from specjax.experiments.decode import planning, results
@@ -102,7 +102,7 @@ def load_models(config: ConfigDict) -> dict[str, LoadedModel]:
             mesh=mesh,
             ways=ways_of(config, name),
             pad_heads=config.pad_heads,
-            ignore_generation_config=config.ignore_generation_config,
+            **asked_generation(config),
         )
         for name, checkpoint in model_names(config).items()
     }

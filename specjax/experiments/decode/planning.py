@@ -27,7 +27,12 @@ from specjax.decoding.state import Decoder, ahead_of
 from specjax.decoding.strategy import Drawing, Strategy
 from specjax.errors import UserError
 from specjax.experiments.config.choosing import selection_trees
-from specjax.experiments.config.fields import checkpoint_dtype, heads_file, model_names
+from specjax.experiments.config.fields import (
+    asked_generation,
+    checkpoint_dtype,
+    heads_file,
+    model_names,
+)
 from specjax.experiments.config.footprint import (
     ModelPlan,
     abstract_params,
@@ -55,8 +60,8 @@ def run(config: ConfigDict) -> dict[str, Any]:
 def shapes(config: ConfigDict) -> dict[str, LanguageModel]:
     """Every model of the config by its name, without weights, its heads padded if asked for."""
     dtype = checkpoint_dtype(config)
-    ignored = {"ignore_generation_config": config.ignore_generation_config}
-    models = {name: describe(at, dtype, **ignored) for name, at in model_names(config).items()}
+    told = asked_generation(config)
+    models = {name: describe(at, dtype, **told) for name, at in model_names(config).items()}
     models = {name: _beside(name, model, models["target"]) for name, model in models.items()}
     if not config.pad_heads:
         return models

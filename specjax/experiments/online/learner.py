@@ -22,7 +22,7 @@ from specjax.api import LoadedModel, load
 from specjax.checkpoints.tokenizer import check_same_vocabulary
 from specjax.data.pipeline import Arrays, pad_batch
 from specjax.errors import UserError
-from specjax.experiments.config.fields import DTYPES
+from specjax.experiments.config.fields import DTYPES, asked_generation
 from specjax.experiments.online.records import Told
 from specjax.experiments.train.feature_drafter import check_objective
 from specjax.experiments.train.objective import frozen_of, objective_of
@@ -108,9 +108,7 @@ def learner_of(
     Raises:
       UserError: when the objective, or the target's vocabulary, does not fit the drafter.
     """
-    start = load(
-        config.drafter, jnp.float32, ignore_generation_config=config.ignore_generation_config
-    )
+    start = load(config.drafter, jnp.float32, **asked_generation(config))
     if start.tokenizer is None:
         start = dataclasses.replace(start, tokenizer=target.tokenizer)
     check_same_vocabulary("in training", start, target)

@@ -28,6 +28,7 @@ MODEL_FIELDS = (
     "drafter_ways",
     "pad_heads",
     "ignore_generation_config",
+    "generation",
 )
 """Fields of a decode config that decide which models are loaded, and how."""
 

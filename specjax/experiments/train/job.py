@@ -25,6 +25,7 @@ from specjax.data.text import Example
 from specjax.errors import UserError
 from specjax.experiments.config.fields import (
     DTYPES,
+    asked_generation,
     check_choices,
     check_integers,
     check_numbers,
@@ -129,7 +130,7 @@ def load_target(config: ConfigDict, mesh: Mesh | None) -> LoadedModel | None:
         DTYPES[config.dtype],
         mesh=mesh,
         fully_sharded=config.fully_sharded,
-        ignore_generation_config=config.ignore_generation_config,
+        **asked_generation(config),
     )
 
 

@@ -15,6 +15,7 @@ from specjax.checkpoints import huggingface
 from specjax.checkpoints.tokenizer import load_tokenizer
 from specjax.core.registry import FAMILIES
 from specjax.errors import UserError
+from specjax.experiments.config.fields import asked_generation
 from specjax.experiments.train.objective import objective_of
 from specjax.models.base import LanguageModel
 from specjax.parallel.sharding import parameter_shardings
@@ -34,9 +35,8 @@ def load_start(config: ConfigDict, target: LoadedModel | None, mesh: Mesh | None
     if objective_of(config).on_target:
         return dataclasses.replace(target, name=config.name)
     if settings.checkpoint:
-        ignored = {"ignore_generation_config": config.ignore_generation_config}
-        sharded = config.fully_sharded
-        start = load(settings.checkpoint, jnp.float32, mesh=mesh, fully_sharded=sharded, **ignored)
+        sharded, told = config.fully_sharded, asked_generation(config)
+        start = load(settings.checkpoint, jnp.float32, mesh=mesh, fully_sharded=sharded, **told)
         if settings.decoder_layers or settings.encoder_layers:
             start = _with_layers(start, settings)
         own = start.tokenizer

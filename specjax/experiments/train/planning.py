@@ -14,7 +14,7 @@ from specjax.accelerators.chips import GIB
 from specjax.checkpoints.huggingface import describe
 from specjax.checkpoints.tensors import flat_shapes
 from specjax.errors import UserError
-from specjax.experiments.config.fields import DTYPES
+from specjax.experiments.config.fields import DTYPES, asked_generation
 from specjax.experiments.config.footprint import abstract_params
 from specjax.experiments.config.memory import FLOAT, check_bytes
 from specjax.experiments.config.placement import whole_words
@@ -105,8 +105,8 @@ def mesh_sizes(config: ConfigDict) -> dict[str, int]:
 
 def target_of(config: ConfigDict) -> LanguageModel | None:
     """The shape of the target, if there is one."""
-    ignored = {"ignore_generation_config": config.ignore_generation_config}
-    return describe(config.target, DTYPES[config.dtype], **ignored) if config.target else None
+    told = asked_generation(config)
+    return describe(config.target, DTYPES[config.dtype], **told) if config.target else None
 
 
 def sizes(config: ConfigDict, model: LanguageModel, target: LanguageModel | None) -> dict[str, int]:
@@ -137,8 +137,8 @@ def planned_model(
     if objective_of(config).on_target:
         return target
     if settings.checkpoint:
-        ignored = {"ignore_generation_config": config.ignore_generation_config}
-        whole = describe(settings.checkpoint, jnp.float32, **ignored)
+        told = asked_generation(config)
+        whole = describe(settings.checkpoint, jnp.float32, **told)
         return layers_taken(whole, settings.decoder_layers, settings.encoder_layers)
     width = target.vocab_size if target else width
     if not width and "vocab_size" not in settings.shape:

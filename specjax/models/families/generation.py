@@ -1,4 +1,4 @@
-"""What `generation_config.json` says: special tokens, which are obeyed, and processors of logits.
+"""What `generation_config.json` says: special tokens, settings that are obeyed, and others.
 
 Hugging Face reads these fields from `generation_config.json` where there is one, otherwise from
 `config.json`; nothing falls back from one file to the other. Fields that would change the tokens
@@ -16,38 +16,27 @@ from specjax.models.families.schema import is_int, shown
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "assistant_ensemble_weight": (),
-    "bad_words_ids": (),
-    "begin_suppress_tokens": (),
     "cache_config": (),
     "cache_implementation": ("dynamic", "hybrid", "sliding_window", "static"),
     "constraints": (),
     "diversity_penalty": (0,),
     "dola_layers": (),
-    "encoder_no_repeat_ngram_size": (0,),
     "encoder_repetition_penalty": (1,),
     "epsilon_cutoff": (0,),
     "eta_cutoff": (0,),
     "exponential_decay_length_penalty": (),
     "force_bos_token_to_be_generated": (False,),
     "force_words_ids": (),
-    "forced_bos_token_id": (),
-    "forced_eos_token_id": (),
     "guidance_scale": (1,),
     "is_assistant": (False,),
     "max_time": (),
-    "min_length": (0,),
-    "min_new_tokens": (0,),
     "min_p": (0,),
-    "no_repeat_ngram_size": (0,),
     "num_beam_groups": (1,),
     "num_beams": (1,),
     "num_return_sequences": (1,),
     "penalty_alpha": (0,),
     "remove_invalid_values": (False,),
-    "repetition_penalty": (1,),
     "sequence_bias": (),
-    "stop_strings": (),
-    "suppress_tokens": (),
     "token_healing": (False,),
     "top_h": (),
     "typical_p": (1,),
@@ -55,6 +44,15 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "watermarking_config": (),
 }
 """Fields that change the tokens, and the values, besides null, at which they do not."""
+
+SETTINGS = frozenset(
+    """
+    bad_words_ids begin_suppress_tokens encoder_no_repeat_ngram_size forced_bos_token_id
+    forced_eos_token_id min_length min_new_tokens no_repeat_ngram_size repetition_penalty
+    stop_strings suppress_tokens
+    """.split()  # noqa: SIM905
+)
+"""Fields that change the tokens as a target here writes them too (`specjax/adjusting`)."""
 
 TOKENS = ("bos_token_id", "decoder_start_token_id", "eos_token_id", "pad_token_id")
 
@@ -74,7 +72,7 @@ HARMLESS = frozenset(
 MOST_BOS = 2**31
 """Nothing here feeds it by itself: a small vocabulary may keep the id of the published one."""
 
-GENERATION = frozenset({*NEUTRAL, *TOKENS, *HARMLESS})
+GENERATION = frozenset({*NEUTRAL, *SETTINGS, *TOKENS, *HARMLESS})
 """Fields of `generation_config.json`, which older `config.json` have too."""
 
 
@@ -130,6 +128,28 @@ def _below(bound: int) -> str:
     return f"a token id from 0 to {bound - 1}"
 
 
+def settings_of(hf: Mapping[str, Any], generation: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The settings that Hugging Face decodes under, as they are written."""
+    said = hf if generation is None else generation
+    return {name: said[name] for name in sorted(SETTINGS) if said.get(name) is not None}
+
+
+def changed(
+    hf: Mapping[str, Any], generation: Mapping[str, Any] | None, changes: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+    """Both files with a user's `changes` where the fields of generation are read.
+
+    Raises:
+      ValueError: naming a change of a field that no file has.
+    """
+    for name in changes:
+        if name not in GENERATION:
+            raise ValueError(
+                f"generation has {name!r}; it must have fields of generation_config.json"
+            )
+    return (hf | changes, None) if generation is None else (hf, generation | changes)
+
+
 def refuse_processors(hf: Mapping[str, Any], generation: Mapping[str, Any] | None) -> None:
     """Refuses fields that make Hugging Face decode other tokens than a strategy here would.
 
@@ -141,8 +161,8 @@ def refuse_processors(hf: Mapping[str, Any], generation: Mapping[str, Any] | Non
         if unknown or not _is_neutral(name, value):
             raise ValueError(
                 f"{name} is {shown(value)}, which no strategy applies;"
-                " ignore_generation_config=True (of specjax.load, or"
-                " config.ignore_generation_config) decodes without it"
+                f" generation={{{name!r}: None}} (of specjax.load, or config.generation) decodes"
+                " without it, ignore_generation_config=True without all that it says"
             )
 
 

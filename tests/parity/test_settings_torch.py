@@ -1,0 +1,99 @@
+"""Generation settings against transformers: its logits processors, and its `generate`."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import specjax
+
+torch = pytest.importorskip("torch")
+
+
+pytestmark = pytest.mark.slow
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+T5, CAUSAL = (runpy.run_path(str(GOLDEN / f"make_{name}.py")) for name in ("t5", "causal"))
+NEW_TOKENS = 24
+SETTINGS: dict[str, dict[str, Any]] = {
+    "penalty": {"repetition_penalty": 1.8},
+    "reward": {"repetition_penalty": 0.7, "suppress_tokens": [1]},
+    "ngrams": {"no_repeat_ngram_size": 2, "min_length": 12},
+    "tokens once": {"no_repeat_ngram_size": 1, "encoder_no_repeat_ngram_size": 1},
+    "bad words": {
+        "bad_words_ids": [[5], [1], [7, 8], [9, 9, 9], [20, 21]], "min_new_tokens": 9,
+        "min_length": 20,
+    },
+    "forced": {
+        "forced_bos_token_id": 6, "forced_eos_token_id": 1, "begin_suppress_tokens": [7, 6, 40],
+        "suppress_tokens": list(range(30, 50)),
+    },
+    "all": {
+        "repetition_penalty": 1.2, "no_repeat_ngram_size": 3, "encoder_no_repeat_ngram_size": 2,
+        "bad_words_ids": [[11], [12, 13]], "min_new_tokens": 8, "forced_bos_token_id": 9,
+        "forced_eos_token_id": [1], "suppress_tokens": [3, 4], "begin_suppress_tokens": [5, 6],
+    },
+}  # fmt: skip
+"""Small vocabularies and repetitive models: every setting changes what is said."""
+
+PROMPTS = [[17, 40, 17, 40, 8, 1], [5, 9], [30, 31, 32, 33, 34, 30, 31], [90, 2, 90]]
+
+
+@pytest.fixture(scope="module", params=["t5_v1_1", "llama"])
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A random PyTorch model, the same one loaded here, and one to draft for it."""
+    folder = tmp_path_factory.mktemp(request.param)
+    if request.param == "llama":
+        theirs = CAUSAL["build"]("llama", CAUSAL["SHAPES"]["llama"][1], 5)
+        theirs.save_pretrained(folder)
+        drafter = CAUSAL["build"]("llama", CAUSAL["SHAPES"]["llama"][1], 6)
+        drafter.save_pretrained(folder / "drafter")
+    else:
+        theirs = T5["build"](request.param, 102)
+        tied = T5["SHAPES"][request.param]["tie_word_embeddings"]
+        T5["save"](theirs, folder, tied)
+        (folder / "drafter").mkdir()
+        T5["save"](T5["build"](request.param, 103), folder / "drafter", tied)
+    return theirs, specjax.load(folder), specjax.load(folder / "drafter")
+
+
+def their_tokens(model: Any, prompt: list[int], settings: dict[str, Any]) -> list[int]:
+    tokens = torch.tensor([prompt])
+    made = model.generate(
+        tokens, attention_mask=torch.ones_like(tokens), do_sample=False, num_beams=1,
+        max_new_tokens=NEW_TOKENS, use_cache=False, **settings,
+    )  # fmt: skip
+    return made[0, 1 if model.config.is_encoder_decoder else len(prompt) :].tolist()
+
+
+CHAIN = {"drafter": "neural", "length": 3}
+DRAFTED = {
+    "tree": {"drafter": "neural_tree", "widths": (2, 2)},
+    "copies": {"drafter": "prompt_lookup", "length": 3},
+    "cascade": {"drafter": "cascade", "drafters": ("drafter",), "matrix": ((2,),)},
+}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "settings"),
+    [*(("chain", name) for name in SETTINGS), *((name, "all") for name in DRAFTED)],
+)
+def test_greedy_tokens_are_those_of_transformers(pair: Any, strategy: str, settings: str) -> None:
+    theirs, target, drafter = pair
+    settings = SETTINGS[settings]
+    expected = [their_tokens(theirs, prompt, settings) for prompt in PROMPTS]
+    generator = specjax.Generator(
+        target, {"drafter": drafter}, specjax.strategy(**DRAFTED.get(strategy, CHAIN)),
+        max_new_tokens=NEW_TOKENS, generation=settings,
+    )  # fmt: skip
+    assert generator(PROMPTS).tokens == expected
+
+
+def test_the_settings_change_what_is_said(pair: Any) -> None:
+    theirs, *_ = pair
+    plain = [their_tokens(theirs, prompt, {}) for prompt in PROMPTS]
+    for name, settings in SETTINGS.items():
+        assert [their_tokens(theirs, prompt, settings) for prompt in PROMPTS] != plain, name
