@@ -16,9 +16,10 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from specjax.adjusting.settings import checked, obeyed
 from specjax.api import LoadedModel, check_parts, chosen_params
 from specjax.checkpoints.tokenizer import check_same_vocabulary
-from specjax.checks import check_integer, check_integers
+from specjax.checks import check_dictionary, check_integer, check_integers
 from specjax.data.batching import Batch
 from specjax.decoding.beams.loop import advance_jitted, begin_jitted, search
 from specjax.decoding.beams.outcome import BeamStatistics, Found, final, found, statistics
@@ -76,7 +77,8 @@ class BeamGenerator:
     The texts and scores are those of transformers' `generate(num_beams=...)`, up to rounding.
     Prompts and batches are padded as by `Generator`; each call is one host dispatch per batch, and
     rows do not depend on their batch. Penalties and stopping may be changed without compiling.
-    `tables` are fitted counts, by the names under which drafters read them.
+    `tables` are fitted counts, by the names under which drafters read them. `generation` are
+    settings in place of those of the target, as of `Generator`.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class BeamGenerator:
         max_new_tokens: int = 64,
         max_prompt_tokens: int = 512,
         bucket: int = 8,
+        generation: Mapping[str, Any] | None = None,
     ) -> None:
         check_parts(target, drafters or {}, tables or {})
         for name, drafter in (drafters or {}).items():
@@ -116,7 +119,15 @@ class BeamGenerator:
         except ValueError as error:
             raise UserError(f"strategy: {error}") from None
         self.prompts = Prompts(target.tokenizer, self.decoder, max_prompt_tokens, bucket)
-        self.scoring = self.strategy.scoring(max_new_tokens)
+        check_dictionary("generation", generation)
+        scoring = self.strategy.scoring(max_new_tokens)
+        settings = checked({**target.settings, **(generation or {})})
+        if "stop_strings" in settings:
+            raise UserError(
+                f"stop_strings is {settings['stop_strings']}; it must be None for a beam search,"
+                " whose texts end at an end token only"
+            )
+        self.scoring = scoring.replace(options=obeyed(scoring.options, settings, target.model))
 
     def __call__(
         self,

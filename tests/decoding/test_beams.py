@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from beam_reference import Bigram, close, searched
+from processors import processed
 
+from specjax.adjusting.settings import obeyed
 from specjax.decoding.beams.drafters import texts
 from specjax.decoding.beams.drafting import draft
 from specjax.decoding.beams.loop import advance_jitted, begin_jitted, search
@@ -42,7 +44,7 @@ def mixed(one, other, share: float):
     return jax.tree.map(lambda x, y: (1 - share) * x + share * y, one, other)
 
 
-def searches(models, params, prompts, strategy: BeamStrategy, most: int = MOST):
+def searches(models, params, prompts, strategy: BeamStrategy, most: int = MOST, settings=None):
     """Found hypotheses by row, and the search itself."""
     decoder = strategy.decoder(tuple(models.items()), most)
     width = 1 if max(map(len, prompts)) == 1 else 8  # few programs
@@ -50,7 +52,9 @@ def searches(models, params, prompts, strategy: BeamStrategy, most: int = MOST):
     length = np.array([len(p) for p in prompts], np.int32)
     active = jnp.ones(len(prompts), bool)
     params = {name: params[name] for name in decoder.inputs}
-    made = search(decoder, params, tokens, length, active, strategy.scoring(most))
+    scoring = strategy.scoring(most)
+    options = obeyed(scoring.options, settings or {}, decoder.target_model)
+    made = search(decoder, params, tokens, length, active, scoring.replace(options=options))
     return found(made, len(prompts), strategy.beams), jax.device_get(made)
 
 
@@ -83,6 +87,38 @@ def test_beams_are_those_of_the_reference(beams, eos):
             assert taken == length
             steps.add(taken)
     assert MOST in steps and (not eos or len(steps) > 3)
+
+
+UNDER = {
+    "repetition_penalty": 1.4, "no_repeat_ngram_size": 2, "bad_words_ids": ((5,), (3, 4)),
+    "min_new_tokens": 4, "forced_eos_token_id": (1,), "suppress_tokens": (9,),
+    "begin_suppress_tokens": (2,), "encoder_no_repeat_ngram_size": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("length", [0, 2])
+def test_settings_adjust_the_log_probabilities_of_hypotheses(length):
+    model = Bigram(VOCABULARY)
+    prompts = [[token] for token in range(VOCABULARY)]
+    drafted = {"drafter": "neural", "length": length} if length else {}
+    table = tables(3, end=1.0)
+    both = {"target": table, "drafter": mixed(table, tables(53), 0.1)}
+    models = {"target": model, "drafter": model}
+    rows, made = searches(models, both, prompts, BeamStrategy(**drafted), settings=UNDER)
+    plain, _ = searches(models, both, prompts, BeamStrategy())
+    for row, taken, (prompt,) in zip(rows, made.step.tolist(), prompts, strict=True):
+        own = model.law(table, prompt)
+
+        def law(text, own=own, prompt=prompt):
+            given = {"prompt": (prompt,), "begin": 1, "limit": 1 + MOST, "eos": model.eos}
+            return processed(own(text), (prompt, *text), UNDER, **given)
+
+        expected, steps = searched(law, beams=4, eos=model.eos, most=MOST)
+        assert [tuple(text) for text in row.tokens] == [text for _, text in expected]
+        assert all(map(close, row.scores, [score for score, _ in expected]))
+        assert taken == steps
+    assert [row.tokens for row in rows] != [row.tokens for row in plain]
+    assert not length or made.rounds.sum() < 0.7 * made.step.sum()
 
 
 def test_one_beam_that_stops_first_is_greedy():
@@ -296,7 +332,8 @@ def test_copies_are_looked_for_in_the_texts_of_hypotheses():
     decoder = BeamStrategy(drafter="prompt_lookup", length=2).decoder((("target", model),), MOST)
     scoring = BeamStrategy().scoring(MOST)
     state = begin_jitted(decoder, {"target": table}, prompts, length, active)
-    drafted = jax.jit(lambda state: draft(decoder, decoder.env({"target": table}), state)[0])
+    env, options = decoder.env({"target": table}), scoring.options
+    drafted = jax.jit(lambda state: draft(decoder, env, options, state)[0])
     nodes = drafted(state)
     assert nodes.token[0, 4] == 7 and nodes.token[0, 8] == 5  # the best of both drafted steps
     state = advance_jitted(decoder, {"target": table}, state, scoring, 3)

@@ -119,3 +119,28 @@ def test_speculation_gives_the_same_as_pytorch(pair: Any) -> None:
     assert result.statistics.steps_per_round > 2.0
     for prompt, found in zip(prompts(), result.hypotheses, strict=True):
         assert [one.tokens for one in found] == theirs_of(theirs, prompt, {})[0]
+
+
+SETTINGS = {
+    "no_repeat_ngram_size": 2, "repetition_penalty": 1.3, "min_length": 8,
+    "forced_bos_token_id": 9, "forced_eos_token_id": 1, "bad_words_ids": [[11], [12, 13]],
+    "suppress_tokens": [20, 21], "begin_suppress_tokens": [22], "encoder_no_repeat_ngram_size": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("drafter", ["none", "neural"])
+def test_searches_under_settings_equal_pytorch(pair: Any, drafter: str) -> None:
+    theirs, ours = pair
+    drafted = {"drafter": drafter, "length": 2} if drafter != "none" else {}
+    strategy = specjax.beam_search(beams=BEAMS, sequences=RETURNED, **drafted)
+    generator = specjax.BeamGenerator(
+        ours, {"drafter": ours}, strategy, max_new_tokens=NEW_TOKENS, bucket=32,
+        generation=SETTINGS,
+    )  # fmt: skip
+    result = generator(prompts())
+    for prompt, found in zip(prompts(), result.hypotheses, strict=True):
+        texts, scores = theirs_of(theirs, prompt, SETTINGS)
+        assert [one.tokens for one in found] == texts
+        np.testing.assert_allclose([one.score for one in found], scores, rtol=1e-4, atol=1e-5)
+    if drafted:
+        assert result.statistics.steps_per_round > 1.5

@@ -10,14 +10,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from specjax.core.context import Options
 from specjax.core.env import Env
 from specjax.core.masked import masked_step
+from specjax.decoding.beams.settings import adjusted
 from specjax.decoding.beams.state import BeamDecoder, State
 from specjax.decoding.beams.step import best_of, candidates
 from specjax.decoding.beams.trie import Nodes, joined, live_nodes, own_slots
 
 
-def draft(decoder: BeamDecoder, env: Env, state: State) -> tuple[Nodes, State]:
+def draft(decoder: BeamDecoder, env: Env, options: Options, state: State) -> tuple[Nodes, State]:
     """The live hypotheses and those that the drafter's beam of width U has in the next steps.
 
     The beam begins with the target's own scores. Hypotheses that end are left out: they are never
@@ -28,7 +30,9 @@ def draft(decoder: BeamDecoder, env: Env, state: State) -> tuple[Nodes, State]:
     levels, memory = [level], drafter.begin(decoder, state, level)
     for _ in range(decoder.length):
         logits, memory = drafter.logits(decoder, env, state, memory, level, first)
-        found = candidates(logits, decoder.width, _barred(decoder, logits.shape[-1]))
+        barred = _barred(decoder, logits.shape[-1])
+        adjust = adjusted(decoder, options, state, joined(levels), level.sees)
+        found = candidates(logits, decoder.width, barred, adjust)
         best = best_of(score, found, decoder.width)
         memory = drafter.follow(memory, best)
         parent, score = first + best.rank, best.score

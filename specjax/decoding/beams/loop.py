@@ -14,8 +14,10 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from specjax.core.context import Options
 from specjax.core.env import Env
 from specjax.decoding.beams.drafting import catch_up, draft
+from specjax.decoding.beams.settings import adjusted
 from specjax.decoding.beams.state import BeamDecoder, Search, State, first_search
 from specjax.decoding.beams.step import Candidates, Scoring, beam_step, candidates
 from specjax.decoding.beams.trie import Nodes, feed, live_nodes, rewound
@@ -90,8 +92,8 @@ def round_(decoder: BeamDecoder, env: Env, scoring: Scoring, state: State) -> St
     state = state.replace(caches=caches)
     nodes = live_nodes(decoder, state.search)
     if decoder.length:
-        nodes, state = draft(decoder, env, state)
-    found, state = read(decoder, env, state, nodes)
+        nodes, state = draft(decoder, env, scoring.options, state)
+    found, state = read(decoder, env, scoring.options, state, nodes)
     search, path = walked(decoder, scoring, state.search, nodes, found)
     search = search.replace(rounds=search.rounds + state.search.active)
     if not decoder.length:  # the nodes that were gone over are all, and lie where they shall
@@ -104,12 +106,15 @@ def round_(decoder: BeamDecoder, env: Env, scoring: Scoring, state: State) -> St
     return keep(decoder, env, state, search, path)
 
 
-def read(decoder: BeamDecoder, env: Env, state: State, nodes: Nodes) -> tuple[Candidates, State]:
+def read(
+    decoder: BeamDecoder, env: Env, options: Options, state: State, nodes: Nodes
+) -> tuple[Candidates, State]:
     """The target's candidates behind every node, in one call."""
     name = decoder.target
     fed = decoder, env.target, state.search, state.caches[name], state.begin[name], nodes
     logits, cache = feed(*fed)
-    found = candidates(logits, decoder.candidates)
+    adjust = adjusted(decoder, options, state, nodes, nodes.sees)
+    found = candidates(logits, decoder.candidates, adjust=adjust)
     return found, state.replace(caches={**state.caches, name: cache})
 
 

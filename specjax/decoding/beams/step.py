@@ -6,16 +6,20 @@ by its step (how many tokens it has) and its rank among the W of that step.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 
+from specjax.core.context import Options
+from specjax.sampling import Sampling
+
 
 @struct.dataclass
 class Scoring:
-    """How finished hypotheses are compared, and when no better one is awaited; all traced.
+    """How finished hypotheses are compared, when no better one is awaited, under which settings.
 
     Made on the host (`strategy.scoring`), in double precision as Python computes powers.
     """
@@ -23,6 +27,7 @@ class Scoring:
     divisor: jax.Array  # [M + 1] float32: a score is divided by that of its number of tokens
     bound: jax.Array  # [M + 1] float32: the same of the best live one, when asked if it may win
     first: jax.Array  # [] bool: a row ends as soon as W hypotheses are finished
+    options: Options = struct.field(default_factory=lambda: Options(Sampling(greedy=True), {}))
 
 
 @struct.dataclass
@@ -60,18 +65,26 @@ def kept(beams: int, ends: int) -> int:
     return max(2, 1 + ends) * beams
 
 
-def candidates(logits: jax.Array, count: int, barred: jax.Array | None = None) -> Candidates:
+def candidates(
+    logits: jax.Array,
+    count: int,
+    barred: jax.Array | None = None,
+    adjust: Callable[[jax.Array], jax.Array] | None = None,
+) -> Candidates:
     """The `count` likeliest tokens behind each node, from logits [B, N, V], but the `barred` [V].
 
     No more of one node can be among the best `count` of all. Nothing else as wide as the
-    vocabulary is kept.
+    vocabulary is kept, but log-probabilities where settings `adjust` them.
     """
     rows, nodes, vocabulary = logits.shape
+    total = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
+    if adjust is not None:
+        logits, total = adjust(logits - total), jnp.zeros_like(total)
     flat = logits.reshape(rows * nodes, vocabulary)
     best, token = jax.lax.top_k(
         flat if barred is None else jnp.where(barred, -jnp.inf, flat), count
     )
-    logp = best - jax.nn.logsumexp(flat, axis=-1, keepdims=True)
+    logp = best - total.reshape(rows * nodes, 1)
     shape = rows, nodes, count
     return Candidates(logp.reshape(shape), token.reshape(shape))
 

@@ -1,0 +1,70 @@
+"""Generation settings in a beam search: of log-probabilities, as transformers has them there.
+
+Letters: B batch rows, W beams, N nodes of a round, T of them, S slots of the trie, M most new
+tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from specjax.core.adjustment import adjusting
+from specjax.core.context import Context, Options
+from specjax.decoding.beams.state import BeamDecoder, Search, State
+from specjax.decoding.beams.trie import Nodes
+
+Adjust = Callable[[jax.Array], jax.Array]
+
+
+def adjusted(
+    decoder: BeamDecoder, options: Options, state: State, nodes: Nodes, sees: jax.Array
+) -> Adjust | None:
+    """From log-probabilities [B, T, V] behind those nodes of a round that see slots [B, T, S].
+
+    None without settings. `nodes` are all of the round so far.
+    """
+    if not options.adjustments:
+        return None
+    path, depth = texts_behind(decoder, state.search, nodes, sees)
+
+    def adjust(logp: jax.Array) -> jax.Array:
+        context = _prompts(decoder, options, state)
+        return adjusting(context, logp.shape[-1]).at(logp, path, depth)
+
+    return adjust
+
+
+def texts_behind(
+    decoder: BeamDecoder, search: Search, nodes: Nodes, sees: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The tokens [B, T, D] of hypotheses that see slots [B, T, S], and how many [B, T] each has.
+
+    Slots rise with the steps. The first one seen is that of the pending token of step 0.
+    """
+    beams, size = decoder.beams, decoder.slots
+    slot = jnp.arange(size)
+    before = search.tokens.reshape(len(search.tokens), -1)[:, :size]
+    before = jnp.pad(before, ((0, 0), (0, size - before.shape[1])))
+    node = slot - (search.step * beams)[:, None]
+    now = jnp.take_along_axis(nodes.token, jnp.maximum(node, 0), axis=1, mode="clip")
+    token = jnp.where(node < 0, before, now)
+    longest = decoder.max_new_tokens + decoder.length
+    seen = jnp.argsort(~sees, axis=-1, stable=True)[..., 1 : longest + 1]
+    token = jnp.broadcast_to(token[:, None], (*sees.shape[:2], size))
+    depth = jnp.sum(sees, axis=-1, dtype=jnp.int32) - 1
+    return jnp.take_along_axis(token, seen, axis=-1), depth
+
+
+def _prompts(decoder: BeamDecoder, options: Options, state: State) -> Context:
+    """The rows before any hypothesis."""
+    prompt, length = state.prompt, state.prompt_length
+    encoder, start = (prompt[:, :0], jnp.zeros_like(length)), decoder.target_model.start_token
+    if start is not None:
+        encoder, length = (prompt, length), jnp.ones_like(length)
+        prompt = jnp.full((len(prompt), 1), start, jnp.int32)
+    limit = length + decoder.max_new_tokens
+    active = state.search.active
+    return Context(*encoder, prompt, length, length, limit, jnp.zeros_like(length), active, options)
