@@ -20,7 +20,7 @@ from specjax.checks import checked_dtype
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
 from specjax.models.eagle import Eagle, EagleCausalConfig
-from specjax.models.families.eagle3 import ROPES
+from specjax.models.families.published import ROPES
 from specjax.models.on_target import USUAL
 
 LAYOUTS = {"specforge": "eagle3", "speculators": "eagle3_speculators"}

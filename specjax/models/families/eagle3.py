@@ -19,6 +19,13 @@ from specjax.models.eagle import Eagle, EagleCausalConfig
 from specjax.models.families import llama
 from specjax.models.families.family import Stored, Where
 from specjax.models.families.generation import GENERATION
+from specjax.models.families.published import (
+    UNUSED,
+    agreed,
+    all_full,
+    nested,
+    refuse_rotation,
+)
 from specjax.models.families.schema import (
     COMMON,
     NEEDED,
@@ -34,9 +41,6 @@ from specjax.models.families.schema import (
     size,
 )
 from specjax.models.on_target import USUAL
-
-ROPES = ("default", "linear", "llama3", "yarn")
-"""Rotations that depend on distances alone: who counts positions from where does not matter."""
 
 EMBEDDING, MAPPING, DRAFTABLE = "embed_tokens.weight", "d2t", "t2d"
 """Tensors that a checkpoint may leave out: the last two where all ids can be drafted."""
@@ -57,19 +61,12 @@ def _equal(value: int, why: str) -> Field:
     return Field(value, f"{value}: {why}", lambda given: is_int(given) and given == value)
 
 
-def _all_full() -> Field:
-    def fits(value: Any) -> bool:
-        return isinstance(value, list) and set(value) == {"full_attention"}
-
-    return Field(None, "a list of 'full_attention': a drafter has no sliding window", fits)
-
-
 LAYER: dict[str, Field] = llama.FIELDS | {
     "num_hidden_layers": _equal(1, "drafters of several layers are not supported"),
     "attention_bias": only(False, "biases are not supported"),
     "mlp_bias": only(False, "biases are not supported"),
     "use_sliding_window": only(False, "a drafter has no sliding window"),
-    "layer_types": _all_full(),
+    "layer_types": all_full(),
 }
 """Of the layer itself, in Llama's words."""
 
@@ -99,8 +96,6 @@ NESTED = Schema(
     harmless=(),
 )
 """`eagle_config`, as SpecForge and TensorRT Model Optimizer write it."""
-
-UNUSED = llama.HARMLESS | {"max_window_layers", "sliding_window", "target_model_type"}
 
 
 def layers_after(ids: Sequence[int]) -> tuple[int, ...]:
@@ -138,11 +133,7 @@ class _Published(llama.Llama):
         """
         named = {"model_type": self.family}
         made = llama.causal_config(layer, named, None, dtype, qk_norm=qk_norm)
-        if made.rope.kind not in ROPES:
-            raise ValueError(
-                f"rope_type is {made.rope.kind!r}; in a drafter it must be one of"
-                f" {', '.join(ROPES)}"
-            )
+        refuse_rotation(made.rope)
         drafted = fields["draft_vocab_size"] or made.vocab_size
         if drafted > made.vocab_size:
             raise ValueError(
@@ -276,16 +267,8 @@ class Eagle3(_Published):
     ) -> EagleCausalConfig:
         fields = read(self.schema, hf, GENERATION)
         key = "eagle_aux_hidden_state_layer_ids"
-        nested = fields["eagle_config"] or {}
-        if not isinstance(nested, dict):
-            raise ValueError(f"eagle_config is {shown(nested)}; it must be an object, or null")
-        inside = read(NESTED, nested)[key]
-        if inside and fields[key] and list(inside) != list(fields[key]):
-            raise ValueError(
-                f"{key} is {shown(fields[key])} and {shown(inside)} in eagle_config; both name the"
-                " same field and must agree"
-            )
-        fields[key] = fields[key] or inside
+        inside = read(NESTED, nested(fields, "eagle_config"))[key]
+        fields[key] = agreed(key, fields[key], inside, "eagle_config")
         if fields[key] and len(fields[key]) != USUAL:
             raise ValueError(f"{key} is {shown(fields[key])}; it must name {USUAL} layers")
         return self.shape(fields, fields, False, dtype)

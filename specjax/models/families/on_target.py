@@ -144,9 +144,18 @@ class OnLlama(OnTargetFamily):
     """Of decoder-only targets with rotary positions."""
 
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
-        if getattr(target.config, "rope", None) is None:
-            raise ValueError(
-                f"model_type is {FAMILIES.name_of(type(self))!r}, whose positions are rotary; the"
-                f" target, of family {target.config.family!r}, has others"
-            )
+        refuse_other_positions(FAMILIES.name_of(type(self)), target)
         return super().given_by(target)
+
+
+def refuse_other_positions(family: str, target: LanguageModel) -> None:
+    """Refuses targets whose positions are not rotary, for a drafter of a family whose are.
+
+    Raises:
+      ValueError: naming both.
+    """
+    if getattr(target.config, "rope", None) is None:
+        raise ValueError(
+            f"model_type is {family!r}, whose positions are rotary; the target, of family"
+            f" {target.config.family!r}, has others"
+        )
