@@ -5,8 +5,10 @@
       --config.train.data.path=train.en.gz --config.train.data.reference_path=train.de.gz \
       --config.validation.data.path=val.en.gz --config.validation.data.reference_path=val.de.gz
 
-For a decoder-only target `--config=configs/training/dflash.py:llama`. What `config.model.shape`
-does not say it has from the target. The drafter is left in `model`, for
+For a decoder-only target `--config=configs/training/dflash.py:llama`, or `:published` for a drafter
+in the layout of the hub (docs/how_to/published_drafters.md), there with
+`--config.model.shape.mask_token_id=ID` of a token that texts do not have. What
+`config.model.shape` does not say it has from the target. The drafter is left in `model`, for
 `--config.drafter=runs/dflash/model` and `{"drafter": "dflash", "length": 5}`. Three hundred steps
 of 64 captions take about ten minutes on two cores.
 
@@ -43,8 +45,12 @@ SHAPES = {
         "num_key_value_heads": 3,
         "head_dim": 64,
     },
+    "published": {"model_type": "dflash", "block_size": 8, "mask_token_id": 0},
 }
-"""Half as wide as the small targets that a laptop can train for, in Hugging Face's words."""
+"""Half as wide as the small targets that a laptop can train for, in Hugging Face's words.
+
+Published ones are as wide as the target; their mask is the padding of most.
+"""
 
 
 def get_config(kind: str = "t5") -> ConfigDict:

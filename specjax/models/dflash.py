@@ -21,7 +21,7 @@ import numpy as np
 from flax import struct
 
 from specjax.models.attention import AnyBias, of_call, of_texts, of_tree
-from specjax.models.base import Cache, Output, Params
+from specjax.models.base import Cache, LanguageModel, Output, Params
 from specjax.models.caches import KeysValues, remembered, write
 from specjax.models.layers import MASKED, Dense, RMSNorm, apply, key_mask
 from specjax.models.on_target import (
@@ -42,6 +42,8 @@ class Blocks(OnTarget):
     """What a drafter's shape says of its blocks."""
 
     block_size: int  # tokens of a block in training, the pending one among them
+    mask_token: int | None = None  # whose embedding all masks have; None: each has one of its own
+    target_depth: int | None = None  # layers of the target; None: its shape does not say
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,8 +121,9 @@ class DFlashModule(OnTargetModule):
     def setup(self) -> None:
         super().setup()
         c = self.config
-        shape = c.block_size - 1, c.embedding_size
-        self.mask = self.param("mask", nn.initializers.normal(1.0), shape, jnp.float32)
+        if c.mask_token is None:
+            shape = c.block_size - 1, c.embedding_size
+            self.mask = self.param("mask", nn.initializers.normal(1.0), shape, jnp.float32)
         self.fused_norm = RMSNorm(c.eps)
         if c.d_model != c.embedding_size:
             self.enter = Dense(c.d_model, c.dtype)
@@ -134,9 +137,13 @@ class DFlashModule(OnTargetModule):
 
     def block(self, pending: jax.Array, size: int) -> jax.Array:
         """The first states [..., N, D] of blocks of `size` tokens: pending [...], then masks."""
-        masks = self.mask[: size - 1].astype(self.config.dtype)
-        masks = jnp.broadcast_to(masks, (*pending.shape, *masks.shape))
-        x = jnp.concatenate([self.embed(pending)[..., None, :], masks], axis=-2)
+        if self.config.mask_token is not None:
+            behind = jnp.full((*pending.shape, size - 1), self.config.mask_token, jnp.int32)
+            x = self.embed(jnp.concatenate([pending[..., None], behind], axis=-1))
+        else:
+            masks = self.mask[: size - 1].astype(self.config.dtype)
+            masks = jnp.broadcast_to(masks, (*pending.shape, *masks.shape))
+            x = jnp.concatenate([self.embed(pending)[..., None, :], masks], axis=-2)
         return x if self.config.d_model == self.config.embedding_size else self.enter(x)
 
     def reversed_bias(self, capacity: int) -> jax.Array:
@@ -232,8 +239,27 @@ class DFlash(FeatureDrafter):
     def module(self) -> DFlashModule:
         return DFlashModule(self.config)
 
+    def beside(self, target: LanguageModel) -> DFlash:
+        """As of any feature drafter; refuses another depth or vocabulary than it was made for.
+
+        Raises:
+          ValueError: when this target has it, or lacks what the checkpoint leaves to it.
+        """
+        c = self.config
+        made_for = {} if c.target_depth is None else {"depth": (c.target_depth, target.depth)}
+        if not c.embedded:
+            made_for["vocabulary"] = c.vocab_size, target.config.vocab_size
+        for what, (ours, theirs) in made_for.items():
+            if ours != theirs:
+                raise ValueError(
+                    f"it was made for a target of {what} {ours}; this one has {theirs}"
+                )
+        return super().beside(target)
+
     def begun(self, params: Params, target_layer: Params) -> Params:
-        """With masks as large as the embeddings of tokens are."""
+        """With masks as large as the embeddings of tokens are, where they are no token."""
+        if "mask" not in params:
+            return params
         size = jnp.sqrt(jnp.mean(jnp.square(params["embedding"])))
         return {**params, "mask": params["mask"] * size}
 

@@ -28,6 +28,7 @@ from specjax.models.layers import (
     apply,
     key_mask,
     merge_heads,
+    tied_logits,
 )
 from specjax.models.linen import LinenModel
 
@@ -35,7 +36,7 @@ Cross = tuple[jax.Array, jax.Array, AnyBias]
 """The target's cross-attention keys and values [B, H, P, d] of one layer, and their mask."""
 
 FROZEN = ("embedding", "ids")
-"""Parameters that are the target's, or chosen from its texts, and not trained."""
+"""Parameters of every such drafter that are not trained."""
 
 USUAL = 3
 """Layers that a published drafter reads which does not say."""
@@ -53,6 +54,7 @@ class OnTarget:
     cross_width: int = 0  # of each of these heads
     embedding_width: int | None = None  # None: the target's
     embedded: bool = True  # False: its checkpoint has no embedding, and it reads the target's
+    headed: bool = True  # False: it has no output layer of its own, but the target's
 
     @property
     def read(self) -> int:
@@ -63,6 +65,11 @@ class OnTarget:
     def embedding_size(self) -> int:
         """Numbers of a token's embedding."""
         return self.embedding_width or self.target_width
+
+    @property
+    def tied_head(self) -> bool:
+        """Whether its output layer is the embedding, as that of such a target is."""
+        return self.tied and not self.headed
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -121,6 +128,8 @@ def beside(shape: Shape, target: LanguageModel) -> Shape:
     found["eos"] = shape.eos or target.eos
     if not shape.embedded:
         found["vocab_size"] = target.config.vocab_size
+    if not shape.headed:
+        found["tied"] = target.config.tied
     return dataclasses.replace(shape, **found)
 
 
@@ -135,7 +144,9 @@ def completed(shape: Shape, params: Params, target: Params) -> Params:
     if drafted.min() < 0 or drafted.max() >= shape.vocab_size:
         wrong = drafted.min() if drafted.min() < 0 else drafted.max()
         raise ValueError(f"it drafts the id {wrong}; ids must be from 0 to {shape.vocab_size - 1}")
-    return params if shape.embedded else params | {"embedding": target["embedding"]}
+    if not shape.embedded:
+        params = params | {"embedding": target["embedding"]}
+    return params if shape.headed or shape.tied else params | {"head": target["head"]}
 
 
 class Layer(nn.Module):
@@ -192,14 +203,18 @@ class OnTargetModule(nn.Module):
         self.ids = self.param("ids", lambda _: jnp.arange(c.draft_vocab, dtype=jnp.int32))
         self.fuse = Dense(c.d_model, c.dtype)
         self.final_norm = RMSNorm(c.eps)
-        self.head = Dense(c.draft_vocab, c.dtype)
+        if not c.tied_head:
+            self.head = Dense(c.draft_vocab, c.dtype)
 
     def embed(self, tokens: jax.Array) -> jax.Array:
         return self.embedding[tokens].astype(self.config.dtype)
 
     def drafted_logits(self, states: jax.Array) -> jax.Array:
         """Float32 logits [..., U] of the ids that can be drafted."""
-        return self.head(self.final_norm(states)).astype(jnp.float32)
+        normed = self.final_norm(states)
+        if self.config.tied_head:
+            return tied_logits(normed, self.embedding.astype(self.config.dtype), training=False)
+        return self.head(normed).astype(jnp.float32)
 
     def all_logits(self, states: jax.Array, at: jax.Array | None, places: jax.Array) -> jax.Array:
         """Logits [B, A, V] of states [B, T, D], of those `at` [B, A]; of `places` as below."""
@@ -242,6 +257,11 @@ class FeatureDrafter(LinenModel):
     @property
     def depth(self) -> int:
         return self.config.layers
+
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        """Top names of parameters that are the target's, or chosen from its texts."""
+        return FROZEN if self.config.headed else (*FROZEN, "head")
 
     @property
     def start_token(self) -> int | None:

@@ -15,7 +15,7 @@ from flax import struct
 
 from specjax.core import fields
 from specjax.models.base import Params
-from specjax.models.on_target import FROZEN, Cross, FeatureDrafter
+from specjax.models.on_target import Cross, FeatureDrafter
 from specjax.sampling import argmax
 from specjax.training import acceptance
 from specjax.training.loss import FROM_TARGET, from_target
@@ -54,7 +54,6 @@ class FeatureDrafting(Objective):
     """
 
     needs_teacher: ClassVar[bool] = True
-    frozen_parameters: ClassVar[tuple[str, ...]] = FROZEN
     apart: ClassVar[int] = 1
     """How far the places of a draft's tokens are apart in the steps; 0: a place is a draft's."""
 
@@ -76,6 +75,9 @@ class FeatureDrafting(Objective):
     ) -> list[Step]:
         """The steps of drafts on a batch's texts; `key` as of `sums`."""
         raise NotImplementedError
+
+    def frozen_parameters(self, model: FeatureDrafter) -> tuple[str, ...]:
+        return model.frozen
 
     def figures(self, model: FeatureDrafter) -> tuple[str, ...]:
         return acceptance.figures(len(self.weights(model)))
@@ -142,4 +144,4 @@ def target_states(
 
 def whole(params: Params, frozen: Frozen) -> Params:
     """All parameters of the drafter, those that stay as they are too."""
-    return {name: frozen[TRUNK].params[name] for name in FROZEN} | params
+    return {**frozen[TRUNK].params, **params}

@@ -52,8 +52,9 @@ class Objective(abc.ABC):
     trains: ClassVar[type[LanguageModel] | None] = None
     """What kind of feature drafter it trains, and no other model; None: any other model."""
 
-    frozen_parameters: ClassVar[tuple[str, ...]] = ()
-    """Top names of the model's parameters that stay as they are: those of `frozen[TRUNK]`."""
+    def frozen_parameters(self, model: LanguageModel) -> tuple[str, ...]:
+        """Top names of the model's parameters that stay as they are: those of `frozen[TRUNK]`."""
+        return ()
 
     def figures(self, model: LanguageModel) -> tuple[str, ...]:
         """What `measured` measures beside the loss; larger is better."""

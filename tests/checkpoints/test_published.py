@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from feature_drafters import drawn
-from safetensors.numpy import load_file, save_file
+from published import GOLDEN, SINGLE, edited, without, words
+from safetensors.numpy import load_file
 
 from specjax.checkpoints import export as exporting
 from specjax.checkpoints import huggingface
@@ -23,13 +22,7 @@ from specjax.models.families.eagle3 import layers_after
 from specjax.models.on_target import completed
 from specjax.models.rope import Rope
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 LAYOUTS = {"specforge": "eagle3", "speculators": "eagle3_speculators"}
-SINGLE = "model.safetensors"
-
-
-def words(layout: str) -> dict[str, Any]:
-    return json.loads((GOLDEN / layout / "config.json").read_text("utf-8"))
 
 
 def read(layout: str, layer: dict[str, Any] | None = None, **changes: Any) -> EagleCausalConfig:
@@ -124,18 +117,6 @@ REFUSED = [
 def test_what_is_not_computed_is_refused(layout: str, changes, sentence: str) -> None:
     with pytest.raises(UserError, match=f"it cannot be used: .*{sentence}"):
         read(layout, **changes)
-
-
-def edited(folder: Path, layout: str, change=None, **fields: Any) -> Path:
-    shutil.copytree(GOLDEN / layout, folder)
-    (folder / "config.json").write_text(json.dumps(words(layout) | fields), "utf-8")
-    if change:
-        save_file(change(load_file(folder / SINGLE)), folder / SINGLE)
-    return folder
-
-
-def without(*names: str):
-    return lambda tensors: {n: tensor for n, tensor in tensors.items() if n not in names}
 
 
 def test_a_mapping_must_be_there(tmp_path: Path) -> None:

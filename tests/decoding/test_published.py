@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import shutil
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from published import GOLDEN, edited, without
 
 import specjax
 from specjax.api import LoadedModel, beside
@@ -18,7 +17,6 @@ from specjax.errors import UserError
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 V, LENGTH, LIMIT = 96, 3, 12
 PROMPTS = [[2, 3, 40, 5, 77, 60, 8], [2], [2, 9, 33, 14, 81, 6, 7, 90, 11]]
 SHAPE = CausalConfig(
@@ -32,18 +30,6 @@ def target() -> LoadedModel:
     model = Causal(SHAPE)
     params = jax.tree.map(lambda x: x * 1.3, model.init(jax.random.key(3)))
     return LoadedModel(model, params, name="target")
-
-
-def edited(folder: Path, layout: str, change) -> Path:
-    """A golden drafter whose tensors went through `change`."""
-    shutil.copytree(GOLDEN / layout, folder)
-    tensors = change(load_file(folder / "model.safetensors"))
-    save_file(tensors, folder / "model.safetensors")
-    return folder
-
-
-def without(*names: str):
-    return lambda tensors: {n: tensor for n, tensor in tensors.items() if n not in names}
 
 
 def decoded(
@@ -133,3 +119,40 @@ def test_a_drafter_of_a_wider_target_is_refused() -> None:
     wider = dataclasses.replace(drafter, model=model)
     with pytest.raises(UserError, match="made for a target of width 32; this one has 24"):
         decoded(wider, specjax.strategy(drafter="eagle", length=LENGTH))
+
+
+BLOCK = specjax.strategy(drafter="dflash", length=4)
+
+
+@pytest.mark.parametrize("tied", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_published_block_writes_the_targets_own_tokens(tied: bool) -> None:
+    """Its embedding and its output layer are the target's, whichever tensor holds that."""
+    owner, drafter = target(), specjax.load(GOLDEN / "dflash")
+    if tied:
+        model = Causal(dataclasses.replace(SHAPE, tied=True))
+        rest = {name: tree for name, tree in owner.params.items() if name != "head"}
+        owner = dataclasses.replace(owner, model=model, params=rest)
+    met = beside(owner, {"drafter": drafter})["drafter"]
+    assert met.params["embedding"] is owner.params["embedding"] and met.model.eos == (1,)
+    assert met.model.config.tied is tied and ("head" in met.params) is not tied
+    own = decoded(None, specjax.autoregressive(), owner).tokens
+    assert decoded(drafter, BLOCK, owner).tokens == own
+
+
+def test_a_block_of_another_target_is_refused(tmp_path: Path) -> None:
+    drafter = specjax.load(edited(tmp_path / "deeper", "dflash", num_target_layers=9))
+    with pytest.raises(UserError, match="made for a target of depth 9; this one has 7"):
+        decoded(drafter, BLOCK)
+    other = dataclasses.replace(drafter.model.config, target_depth=7, vocab_size=100)
+    model = dataclasses.replace(drafter.model, config=other)
+    with pytest.raises(ValueError, match="made for a target of vocabulary 100; this one has 96"):
+        model.beside(target().model)
+    with pytest.raises(UserError, match="has a vocabulary of 100, the target of 96"):
+        decoded(dataclasses.replace(drafter, model=model), BLOCK)
+    wider = dataclasses.replace(SHAPE, d_model=32)
+    params = Causal(wider).init(jax.random.key(0))
+    owner = LoadedModel(Causal(wider), params, name="target")
+    with pytest.raises(UserError, match="made for a target of width 24; this one has 32"):
+        decoded(specjax.load(GOLDEN / "dflash"), BLOCK, owner)
+    with pytest.raises(UserError, match="length is 5; .* blocks of 5 tokens, .* at most 4"):
+        decoded(specjax.load(GOLDEN / "dflash"), specjax.strategy(drafter="dflash", length=5))

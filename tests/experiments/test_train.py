@@ -10,10 +10,12 @@ import jax
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
+from safetensors.numpy import load_file
 
 import specjax
 from specjax.api import Generator, load
 from specjax.checkpoints import heads as heads_file
+from specjax.checkpoints import huggingface
 from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.hydra import Hydra
@@ -22,6 +24,8 @@ from specjax.experiments.train import job as train
 from specjax.experiments.train.planning import show_plan
 from specjax.experiments.train.target_outputs import write_outputs
 from specjax.metrics.acceptance import analytic_acceptance
+from specjax.models.causal import Causal, CausalConfig
+from specjax.models.rope import Rope
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(file.stem for file in (ROOT / "configs" / "training").glob("*.py"))
@@ -251,6 +255,36 @@ def test_heads_on_the_target_are_trained_and_draft(pair, tmp_path, kind):
 def test_what_heads_on_the_target_are_not_trained_with_is_refused(pair, changes, words):
     with pytest.raises(UserError, match=words):
         train.check_train_fields(small("medusa", pair, **changes))
+
+
+@pytest.mark.slow
+def test_a_published_drafter_is_trained_with_the_tables_of_its_target(pair, tmp_path):
+    """It is left in the layout of the hub: without embedding and output layer."""
+    tokenizer = load(pair / "target").tokenizer
+    shape = CausalConfig(
+        "llama", len(tokenizer), d_model=24, d_ff=32, num_layers=3, num_heads=2, num_kv_heads=1,
+        d_head=12, max_positions=256, rope=Rope(12), eos=(tokenizer.eos_token_id,),
+    )  # fmt: skip
+    model = Causal(shape)
+    params = jax.tree.map(lambda x: x * 2.0, model.init(jax.random.key(0)))
+    huggingface.save(tmp_path / "target", model, params, tokenizer)
+    words = {"model_type": "dflash", "mask_token_id": 0, "block_size": 3, "num_hidden_layers": 1}
+    config = small(
+        "dflash", pair, target=str(tmp_path / "target"), model__shape=words, objective__anchors=4,
+        optimizer__learning_rate=1e-2, optimizer__steps=8, evaluation__every=8,
+    )  # fmt: skip
+    before, after = train.run(config, tmp_path / "run")["evaluations"]
+    assert after["loss"] < before["loss"]
+    folder = tmp_path / "run" / "model"
+    stored = set(load_file(folder / "model.safetensors"))
+    assert "fc.weight" in stored and not {"embed_tokens.weight", "lm_head.weight"} & stored
+    assert json.loads((folder / "config.json").read_text())["num_target_layers"] == 3
+    target, drafter = load(tmp_path / "target"), load(folder)
+    strategy = specjax.strategy(drafter="dflash", length=2)
+    generator = Generator(target, {"drafter": drafter}, strategy, max_new_tokens=8, bucket=128)
+    alone = Generator(target, max_new_tokens=8, bucket=128)
+    prompts = (pair / "source.txt").read_text("utf-8").splitlines()[:2]
+    assert generator(prompts).tokens == alone(prompts).tokens
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ class Drafter:
         return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + self.layer["rms_norm_eps"]) * scale
 
     def linear(self, x: torch.Tensor, name: str) -> torch.Tensor:
-        return x @ self.tensors[f"{name}.weight"].T
+        return x @ self.tensors[f"{name}.weight"].T + self.tensors.get(f"{name}.bias", 0.0)
 
     def fused(self, features: torch.Tensor) -> torch.Tensor:
         """Of the target's states [B, T, 3 * E]."""
@@ -131,18 +131,37 @@ class Drafter:
         width, heads = self.layer["hidden_size"], self.layer["num_attention_heads"]
         return self.layer.get("head_dim") or width // heads
 
-    def heads(self, x: torch.Tensor, name: str, turned: bool) -> torch.Tensor:
-        """Projected [B, heads, T, d], normed and rotated."""
+    def norms_heads(self) -> bool:
+        return self.layer.get("model_type") == "qwen3" and self.block == "layers.0"
+
+    def heads(self, x: torch.Tensor, name: str, turned: bool, begin: int = 0) -> torch.Tensor:
+        """Projected [B, heads, T, d], normed and rotated to the positions from `begin` on."""
         y = self.linear(x, f"{self.block}.self_attn.{name}_proj")
         y = y.unflatten(-1, (-1, self.head_width())).transpose(1, 2)
         if not turned:
             return y
-        if self.layer.get("model_type") == "qwen3" and self.block == "layers.0":
+        if self.norms_heads():
             y = self.norm(y, f"{self.block}.self_attn.{name}_norm")
-        angles = torch.arange(x.shape[1])[:, None] * self.waves()
+        angles = (begin + torch.arange(x.shape[1]))[:, None] * self.waves()
         cos, sin = angles.cos().float(), angles.sin().float()
         one, other = y.chunk(2, dim=-1)
         return torch.cat([one * cos - other * sin, other * cos + one * sin], dim=-1)
+
+    def attended(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, unseen: torch.Tensor
+    ) -> torch.Tensor:
+        """What heads read, projected [B, T, D]; `unseen` [T, keys] says where they do not look."""
+        groups = q.shape[1] // k.shape[1]
+        k, v = (y.repeat_interleave(groups, dim=1) for y in (k, v))
+        scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])
+        mixed = scores.masked_fill(unseen, -math.inf).softmax(-1) @ v
+        return self.linear(mixed.transpose(1, 2).flatten(2), f"{self.block}.self_attn.o_proj")
+
+    def fed_forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.norm(x, f"{self.block}.post_attention_layernorm")
+        gate = torch.nn.functional.silu(self.linear(h, f"{self.block}.mlp.gate_proj"))
+        h = gate * self.linear(h, f"{self.block}.mlp.up_proj")
+        return x + self.linear(h, f"{self.block}.mlp.down_proj")
 
     def states(self, tokens: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
         """The layer's states [B, T, D] of tokens, each beside the state before it."""
@@ -156,17 +175,8 @@ class Drafter:
         x = torch.cat([embedded, hidden], dim=-1)
         q, k = self.heads(x, "q", True), self.heads(x, "k", True)
         v = self.heads(x, "v", False)
-        groups = q.shape[1] // k.shape[1]
-        k, v = (y.repeat_interleave(groups, dim=1) for y in (k, v))
-        scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])
-        later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-        mixed = scores.masked_fill(later, -math.inf).softmax(-1) @ v
-        mixed = mixed.transpose(1, 2).flatten(2)
-        x = residual + self.linear(mixed, f"{self.block}.self_attn.o_proj")
-        h = self.norm(x, f"{self.block}.post_attention_layernorm")
-        gate = torch.nn.functional.silu(self.linear(h, f"{self.block}.mlp.gate_proj"))
-        h = gate * self.linear(h, f"{self.block}.mlp.up_proj")
-        x = x + self.linear(h, f"{self.block}.mlp.down_proj")
+        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        x = self.fed_forward(residual + self.attended(q, k, v, later))
         return self.norm(x, "norm") if self.config.get("norm_output") else x
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:

@@ -54,7 +54,7 @@ def frozen_of(objective: Objective, start: LoadedModel, target: LoadedModel | No
         frozen[TEACHER] = FrozenModel(target.params, target.model)
     if not objective.trains_model:
         frozen[TRUNK] = FrozenModel(start.params, start.model)
-    elif fixed := objective.frozen_parameters:
+    elif fixed := objective.frozen_parameters(start.model):
         params = {name: start.params[name] for name in fixed}
         frozen[TRUNK] = FrozenModel(params, start.model)
     return frozen

@@ -120,8 +120,8 @@ class PartOfModel:
 
 def subject_of(objective: Objective, start: LoadedModel, seed: int) -> Subject:
     """What an objective trains; `seed` draws what is new."""
-    if objective.frozen_parameters:
-        return PartOfModel(start, objective.frozen_parameters)
+    if fixed := objective.frozen_parameters(start.model):
+        return PartOfModel(start, fixed)
     heads = objective.heads_on(start.model)
     if heads is None:
         return WholeModel(start)

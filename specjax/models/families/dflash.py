@@ -23,13 +23,18 @@ BLOCK = 16
 
 
 def layers_read(depth: int) -> list[int]:
-    """Layers at equal distances, from the second to the last but two (published).
+    """Published layers of a target; of a shallow one those that a drafter of one layer reads."""
+    return eagle.layers_read(depth) if depth < eagle.FEW else published_layers(depth, LAYERS)
 
-    Of a shallow target those that a drafter of one layer reads.
+
+def published_layers(depth: int, count: int) -> list[int]:
+    """So many at equal distances, from the second to the last but two; one is the middle one.
+
+    Of several none is there twice only where the target has enough (z-lab/dflash, SGLang).
     """
-    if depth < eagle.FEW:
-        return eagle.layers_read(depth)
-    return [2 + round(i * (depth - 4) / (LAYERS - 1)) for i in range(LAYERS)]
+    if count == 1:
+        return [depth // 2 + 1]
+    return [1 + round(1 + i * (depth - 4) / (count - 1)) for i in range(count)]
 
 
 class _InBlocks:
