@@ -1,5 +1,7 @@
 """`python -m specjax.checkpoints.convert MODEL FOLDER`: pytorch_model.bin to safetensors.
 
+Published Medusa heads too, medusa_lm_head.pt.
+
 For a directory or hub id that is published only as PyTorch files, which this project never reads
 otherwise. Needs PyTorch, here alone; of a pickle only tensors are unpacked (`weights_only`).
 """
@@ -14,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from specjax.checkpoints import medusa
 from specjax.checkpoints.config_json import read_json
 from specjax.checkpoints.huggingface import SMALL_FILES, locate
 from specjax.checkpoints.tensors import INDEX, SINGLE
@@ -53,13 +56,17 @@ def convert(name: str | Path, folder: str | Path) -> None:
       UserError: when PyTorch or a file is missing, or a file holds something else than tensors.
     """
     torch = _torch()
-    path = locate(name, (PICKLED, *SMALL_FILES))
-    files = _pickled(path)
+    path = locate(name, (PICKLED, medusa.PICKLED, *SMALL_FILES))
+    heads = path / medusa.PICKLED
+    files = [] if heads.exists() else _pickled(path)
     with replacing_directory(Path(folder)) as partial:
         for pattern in SMALL_FILES:
             for file in path.glob(pattern):
                 if file.name not in (INDEX, PICKLED_INDEX):
                     shutil.copy(file, partial / file.name)
+        if heads.exists():
+            _write_heads(partial, _tensors(torch, heads))
+            return
         with progress(files, desc="convert", unit="file", delay=UNNOTICED) as bar:
             _write(partial, (group for file in bar for group in _groups(_tensors(torch, file))))
 
@@ -78,6 +85,14 @@ def _write(folder: Path, groups: Iterator[dict[str, Any]]) -> None:
         (folder / files.pop()).rename(folder / SINGLE)
     else:
         (folder / INDEX).write_text(json.dumps({"weight_map": weights}, indent=2), "utf-8")
+
+
+def _write_heads(folder: Path, tensors: dict[str, Any]) -> None:
+    """Published heads as one file; their layers may share memory and are all stored."""
+    from safetensors.torch import save_file
+
+    copies = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
+    save_file(copies, folder / medusa.FILE, metadata={"format": "pt"})
 
 
 def _groups(tensors: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Parallel heads as one safetensors file with their shape in its metadata."""
+"""Parallel heads as one safetensors file with their shape in its metadata, or as published."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from specjax.checkpoints import medusa
+from specjax.checkpoints.huggingface import is_hub_id
 from specjax.checkpoints.tensors import open_file
 from specjax.checkpoints.trees import load_tree, save_tree
 from specjax.errors import UserError
@@ -28,12 +30,22 @@ def save(loaded: LoadedHeads, file: str | Path) -> None:
     save_tree(loaded.params, Path(file), {name: str(value) for name, value in shape.items()})
 
 
+def is_published(name: str | Path) -> bool:
+    """Whether heads of this name are published ones, in a directory or under a hub id."""
+    of_hub = is_hub_id(name) and str(name).count("/") == 1
+    return Path(name).is_dir() or (of_hub and Path(name).suffix != ".safetensors")
+
+
 def load(file: str | Path, dtype: Any = jnp.float32) -> LoadedHeads:
     """Reads heads written by `save`, their weights in `dtype`.
+
+    Those of a directory or hub id are published ones (`checkpoints.medusa`).
 
     Raises:
       UserError: when the file is missing, damaged, or holds something else.
     """
+    if is_published(file):
+        return medusa.load(file, dtype)
     expected = shapes(file, dtype)
     params = load_tree(Path(file), expected.params, "heads", "their metadata")
     return LoadedHeads(expected.heads, params)
@@ -45,6 +57,8 @@ def shapes(file: str | Path, dtype: Any = jnp.float32) -> LoadedHeads:
     Raises:
       UserError: when the file is missing, damaged, or not one of heads.
     """
+    if is_published(file):
+        return medusa.shapes(file, dtype)
     with open_file(Path(file)) as opened:
         metadata = opened.metadata() or {}
     try:

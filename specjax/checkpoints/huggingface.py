@@ -111,7 +111,7 @@ def locate(name: str | Path, patterns: Sequence[str] = FILES) -> Path:
     path = Path(name).expanduser()
     if path.is_dir():
         return path
-    if not _is_hub_id(name):
+    if not is_hub_id(name):
         raise UserError(f"model path {str(name)!r} is not a directory with config.json in it")
     try:
         return Path(snapshot_download(str(name), allow_patterns=list(patterns)))
@@ -122,7 +122,7 @@ def locate(name: str | Path, patterns: Sequence[str] = FILES) -> Path:
         ) from error
 
 
-def _is_hub_id(name: str | Path) -> bool:
+def is_hub_id(name: str | Path) -> bool:
     """Whether a name that is no directory could be a hub id."""
     text = str(name)
     looks_like_path = text.startswith((".", "/", "~")) or text.count("/") > 1
@@ -211,7 +211,7 @@ def describe(
     if Path(name).expanduser().is_dir():
         family, config = read_config(Path(name).expanduser(), dtype, asked)
         return family.model(config)
-    cached = try_to_load_from_cache(str(name), CONFIG_FILE) if _is_hub_id(name) else None
+    cached = try_to_load_from_cache(str(name), CONFIG_FILE) if is_hub_id(name) else None
     if isinstance(cached, str):
         family, config = read_config(Path(cached).parent, dtype, asked)
     elif str(name) in SHAPES:

@@ -43,6 +43,12 @@ class Bound:
     def read_out(self, hidden: jax.Array) -> jax.Array:
         return self.model.read_out(self.params, hidden)
 
+    def normed(self, hidden: jax.Array) -> jax.Array:
+        return self.model.normed(self.params, hidden)
+
+    def output(self, normed: jax.Array) -> jax.Array:
+        return self.model.output(self.params, normed)
+
     def embed(self, tokens: jax.Array) -> jax.Array:
         return self.model.embed(self.params, tokens)
 

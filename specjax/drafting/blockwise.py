@@ -38,7 +38,7 @@ class IndependentHeads(ParallelHeads):
         hidden, caches = self.state(env, caches, memory, context)
         loaded = env.params[self.heads]
         used = dataclasses.replace(loaded.heads, count=self.used)
-        logits = env[self.model].read_out(used.states(loaded.params, hidden))
+        logits = used.logits(loaded.params, hidden, env[self.model])
         log = calls_of({self.calls[0].part: context.active.astype(jnp.int32)})
         return logits, caches, log
 

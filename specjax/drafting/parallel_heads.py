@@ -23,7 +23,9 @@ from specjax.core.proposing import drawn_from, propose
 from specjax.core.rows import Caches, of_rows, pick_last
 from specjax.drafting.on_target import stood
 from specjax.models.base import PromptReading
-from specjax.models.heads import LoadedHeads
+from specjax.models.heads import Heads, LoadedHeads
+from specjax.models.residual_heads import ResidualHeads
+from specjax.models.shared_vocabulary import unwrapped
 
 TARGET = "target"
 """The model whose states are there without a call."""
@@ -112,6 +114,7 @@ class ParallelHeads(Drafter):
                 f"{self.heads!r} was made for a model of width {heads.d_model}; {self.model!r} has"
                 f" {width}"
             )
+        self._check_vocabulary(env, heads)
         if heads.behind != self.reads_target:
             state = ("of the pending token", "before the pending token")[heads.behind]
             allowed = "the target" if heads.behind else "a model that is called for them"
@@ -124,6 +127,16 @@ class ParallelHeads(Drafter):
             raise ValueError(
                 f"{self.heads!r} {'reads' if heads.sequential else 'does not read'} the tokens"
                 f" before a head's own; its drafter must be {allowed}"
+            )
+
+    def _check_vocabulary(self, env: Env, heads: Heads | ResidualHeads) -> None:
+        if not isinstance(heads, ResidualHeads) or heads.vocab_size is None:
+            return
+        ids = unwrapped(env[self.model].model).vocab_size
+        if heads.vocab_size != ids:
+            raise ValueError(
+                f"{self.heads!r} was made for a model of {heads.vocab_size} ids; {self.model!r} has"
+                f" {ids}"
             )
 
     def begin(self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array) -> Memory:

@@ -189,9 +189,11 @@ class DecoderStack(EncoderDecoderModule):
     ) -> AnyBias:
         return of_fed(data["own"][0], 0, start, fed, tree)
 
-    def head_logits(self, x: jax.Array, training: bool = False) -> jax.Array:
+    def normed(self, x: jax.Array) -> jax.Array:
+        return self.decoder_norm(x) if self.config.final_norm else x
+
+    def output(self, x: jax.Array, training: bool = False) -> jax.Array:
         c = self.config
-        x = self.decoder_norm(x) if c.final_norm else x
         if c.tied:
             logits = tied_logits(x, self.embedding.astype(c.dtype), training)
         else:

@@ -119,6 +119,12 @@ class LanguageModel(Protocol):
     def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
         """Float32 logits [..., T, V] of residual states [..., T, D]: final norm and head."""
 
+    def normed(self, params: Params, hidden: jax.Array) -> jax.Array:
+        """The first half of `read_out`: residual states [..., D] behind the final norm."""
+
+    def output(self, params: Params, normed: jax.Array) -> jax.Array:
+        """The other half: float32 logits [..., V] of normed states [..., D]."""
+
     def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
         """Embeddings [..., D] of the decoder's tokens [...], without positions."""
 

@@ -66,7 +66,13 @@ class CausalModule(nn.Module):
 
     def head_logits(self, x: jax.Array, training: bool = False) -> jax.Array:
         """Float32 logits [..., V] of residual states [..., D]."""
-        x = self.final_norm(x)
+        return self.output(self.normed(x), training)
+
+    def normed(self, x: jax.Array) -> jax.Array:
+        return self.final_norm(x)
+
+    def output(self, x: jax.Array, training: bool = False) -> jax.Array:
+        """`head_logits` of normed states."""
         if not self.config.tied:
             return self.head(x).astype(jnp.float32)
         return tied_logits(x, self.embedding.astype(self.config.dtype), training)

@@ -152,6 +152,14 @@ class EncoderDecoderModule(nn.Module):
 
     def head_logits(self, x: jax.Array, training: bool = False) -> jax.Array:
         """Float32 logits [..., V] of residual states [..., D]."""
+        return self.output(self.normed(x), training)
+
+    def normed(self, x: jax.Array) -> jax.Array:
+        """Residual states behind the final norm, where there is one."""
+        raise NotImplementedError
+
+    def output(self, x: jax.Array, training: bool = False) -> jax.Array:
+        """`head_logits` of normed states."""
         raise NotImplementedError
 
     def through_encoder(self, x: jax.Array, bias: AnyBias, deterministic: bool) -> jax.Array:

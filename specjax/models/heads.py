@@ -22,6 +22,7 @@ from flax import struct
 
 from specjax.models.base import Params
 from specjax.models.layers import ACTIVATIONS, FeedForward, apply
+from specjax.models.residual_heads import ResidualHeads, Trunk
 
 EPSILON = 1e-6
 """Added to the mean square of a state."""
@@ -93,6 +94,10 @@ class Heads:
         heads = range(1, self.count + 1)
         return jnp.stack([self.state(params, hidden, head) for head in heads], axis=-2)
 
+    def logits(self, params: Params, hidden: jax.Array, trunk: Trunk) -> jax.Array:
+        """Float32 logits [..., k, V] of all heads; not of sequential ones."""
+        return trunk.read_out(self.states(params, hidden))
+
     def _network(self, dtype: jnp.dtype) -> FeedForward:
         return FeedForward(
             self.width, self.activation, gated=False, dtype=dtype, bias=True, features=self.d_model
@@ -117,5 +122,5 @@ def _name(head: int) -> str:
 class LoadedHeads:
     """Heads with their parameters: the tree that a drafter of heads reads."""
 
-    heads: Heads = struct.field(pytree_node=False)
+    heads: Heads | ResidualHeads = struct.field(pytree_node=False)
     params: Params

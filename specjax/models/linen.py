@@ -17,9 +17,10 @@ from specjax.models.layers import apply
 class LinenModel:
     """The part of the model contract that follows from the fields below.
 
-    The module has `states`, `teach` and `head_logits`; the first two take what `taught` gives, then
-    whether dropout is off, then the decoder layers (1-based) whose states or logits are wanted. Its
-    `decode_step` and `propagate` work on a cache whose data hold the layers' caches as `own`.
+    The module has `states`, `teach`, and `head_logits` with its parts `normed` and `output`; the
+    first two take what `taught` gives, then whether dropout is off, then the decoder layers
+    (1-based) whose states or logits are wanted. Its `decode_step` and `propagate` work on a cache
+    whose data hold the layers' caches as `own`.
     """
 
     config: Any
@@ -57,6 +58,12 @@ class LinenModel:
 
     def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
         return apply(self.module, "head_logits", params, hidden)
+
+    def normed(self, params: Params, hidden: jax.Array) -> jax.Array:
+        return apply(self.module, "normed", params, hidden)
+
+    def output(self, params: Params, normed: jax.Array) -> jax.Array:
+        return apply(self.module, "output", params, normed)
 
     def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
         return params["embedding"][tokens].astype(self.config.dtype)

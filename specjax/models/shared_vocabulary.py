@@ -58,6 +58,12 @@ class SharedVocabulary(Wrapped):
     def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
         return self.model.read_out(params, hidden)[..., : self.vocab_size]
 
+    def normed(self, params: Params, hidden: jax.Array) -> jax.Array:
+        return self.model.normed(params, hidden)
+
+    def output(self, params: Params, normed: jax.Array) -> jax.Array:
+        return self.model.output(params, normed)[..., : self.vocab_size]
+
     def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
         return self.model.embed(params, tokens)
 

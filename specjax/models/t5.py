@@ -144,9 +144,11 @@ class T5Module(EncoderDecoderModule):
     def leave(self, x: jax.Array, deterministic: bool) -> jax.Array:
         return self.drop(x, deterministic=deterministic)
 
-    def head_logits(self, x: jax.Array, training: bool = False) -> jax.Array:
+    def normed(self, x: jax.Array) -> jax.Array:
+        return self.decoder_norm(x)
+
+    def output(self, x: jax.Array, training: bool = False) -> jax.Array:
         c = self.config
-        x = self.decoder_norm(x)
         if c.scale_outputs:
             x = x * c.d_model**-0.5
         if c.tied:

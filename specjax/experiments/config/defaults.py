@@ -19,7 +19,7 @@ def decode_config(**changes: Any) -> ConfigDict:
     config.target = ""  # directory or hub id
     config.drafter = ""  # directory or hub id of the model called "drafter", if there is one
     config.drafters = ConfigDict()  # more of them: name -> directory or hub id
-    config.heads = ""  # file of the parallel heads of drafters; empty: none
+    config.heads = ""  # file of parallel heads, or folder or hub id of published ones; empty: none
     config.dtype = "float32"  # bfloat16 on TPU and GPU
     config.mesh = ConfigDict({"data": 1, "model": 1})  # devices that split batch and weights
     config.prices = ConfigDict()  # of a call by model, for the standardised walltime improvement;

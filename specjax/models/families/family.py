@@ -22,10 +22,10 @@ class Stored:
     """Where a parameter lies in a checkpoint.
 
     `transposed`: the tensor is `[out, in]`, as PyTorch's linear layers are. A fused tensor holds
-    `parts` equal parameters side by side along its output axis, all of them in each of `groups` such
-    as heads; this one is number `part`. A parameter may be `stacked` along its first axis of so many
-    tensors, whose names have their number for `{}`. Ids are `integer`, whatever dtype weights are
-    read in; the tensor may hold them less their `place`.
+    `parts` equal parameters side by side along its output axis, all of them in each of `groups`
+    such as heads; this one is number `part`. A parameter may be `stacked` along its first axis of
+    so many tensors, whose names have their number for `{}`. Ids are `integer`, whatever dtype
+    weights are read in; the tensor may hold them less their `place`.
     """
 
     tensor: str
