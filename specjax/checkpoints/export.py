@@ -1,6 +1,7 @@
 """`python -m specjax.checkpoints.export DRAFTER FOLDER --layout=specforge`: for other engines.
 
-Feature drafters in the layouts that SGLang and vLLM read (docs/how_to/published_drafters.md).
+Feature drafters and Medusa heads in the layouts that others read
+(docs/how_to/published_drafters.md).
 """
 
 from __future__ import annotations
@@ -14,17 +15,22 @@ from typing import Any
 
 import numpy as np
 
-from specjax.checkpoints import huggingface
+from specjax.checkpoints import heads, huggingface, medusa
 from specjax.checkpoints.tokenizer import load_tokenizer
 from specjax.checks import checked_dtype
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
+from specjax.models.dflash import DFlash
 from specjax.models.eagle import Eagle, EagleCausalConfig
 from specjax.models.families.published import ROPES
 from specjax.models.on_target import USUAL
+from specjax.models.residual_heads import ResidualHeads
 
-LAYOUTS = {"specforge": "eagle3", "speculators": "eagle3_speculators"}
-"""Families by who writes their layout."""
+EAGLE = {"specforge": "eagle3", "speculators": "eagle3_speculators"}
+"""Families of EAGLE-3 by who writes their layout."""
+
+DFLASH, MEDUSA = "dflash", "medusa"
+LAYOUTS = (*EAGLE, DFLASH, MEDUSA)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -42,17 +48,20 @@ def main(argv: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m specjax.checkpoints.export",
-        description="Writes a feature drafter for vLLM or SGLang.",
+        description="Writes a feature drafter, or heads on the target, for other engines.",
     )
-    parser.add_argument("drafter", help="directory or hub id of a feature drafter")
+    parser.add_argument("drafter", help="directory or hub id of a feature drafter, or of heads")
     parser.add_argument("folder", help="where it is written; new, empty or an earlier export")
     parser.add_argument(
         "--layout",
-        choices=list(LAYOUTS),
+        choices=LAYOUTS,
         required=True,
-        help="specforge: for SGLang and vLLM; speculators: for `vllm serve FOLDER`",
+        help="specforge, dflash: for SGLang and vLLM; speculators: for `vllm serve FOLDER`;"
+        " medusa: for text-generation-inference",
     )
-    parser.add_argument("--target", default="", help="name of its target, for speculators")
+    parser.add_argument(
+        "--target", default="", help="name of its target, for speculators and medusa"
+    )
     parser.add_argument("--dtype", default="float32", help="of the weights, such as bfloat16")
     return parser
 
@@ -60,18 +69,33 @@ def _parser() -> argparse.ArgumentParser:
 def export(
     name: str | Path, folder: str | Path, layout: str, target: str = "", dtype: Any = "float32"
 ) -> None:
-    """Writes a feature drafter in another layout, with its tokenizer if it has one.
+    """Writes a feature drafter in another layout, with its tokenizer if it has one; or heads.
 
     Raises:
       UserError: when it cannot be read, or computes what the layout has no words for.
     """
+    if layout == MEDUSA:
+        _export_heads(name, folder, target, dtype)
+        return
     found = huggingface.load(name, checked_dtype(dtype))
     tokenizer = load_tokenizer(found.path, found.model.vocab_size)
     model = in_layout(found.model, found.params, layout, target)
     huggingface.save(folder, model, found.params, tokenizer)
 
 
-def in_layout(model: LanguageModel, params: Params, layout: str, target: str = "") -> Eagle:
+def _export_heads(name: str | Path, folder: str | Path, target: str, dtype: Any) -> None:
+    loaded = heads.load(name, checked_dtype(dtype))
+    if not isinstance(loaded.heads, ResidualHeads):
+        raise UserError(
+            f"heads {str(name)!r} hold networks of two layers, for which the layout of {MEDUSA} has"
+            " no words; it must be published heads"
+        )
+    medusa.save(folder, loaded, target or medusa.target_of(name))
+
+
+def in_layout(
+    model: LanguageModel, params: Params, layout: str, target: str = ""
+) -> Eagle | DFlash:
     """The drafter as one of a layout; its parameters stay as they are.
 
     `target` is the name of the model that it drafts for.
@@ -79,9 +103,16 @@ def in_layout(model: LanguageModel, params: Params, layout: str, target: str = "
     Raises:
       UserError: naming a field of its configuration, and what the layout allows.
     """
-    if layout not in LAYOUTS:
+    if layout not in (*EAGLE, DFLASH):
         raise UserError(f"layout is {layout!r}; it must be one of {', '.join(LAYOUTS)}")
     config = model.config
+    if layout == DFLASH:
+        if config.family != DFLASH:
+            raise UserError(
+                f"model_type is {config.family!r}; for the layout of {DFLASH} it must be"
+                f" {DFLASH!r}, whose masks are a token and whose output layer is the target's"
+            )
+        return model
     if not isinstance(config, EagleCausalConfig):
         raise UserError(
             f"model_type is {config.family!r}; a feature drafter of a decoder-only target is what"
@@ -92,7 +123,7 @@ def in_layout(model: LanguageModel, params: Params, layout: str, target: str = "
             raise UserError(
                 f"{field} is {value!r}; for the layout of {layout} it must be {allowed}"
             )
-    changed = {"family": LAYOUTS[layout], "target_name": target or config.target_name}
+    changed = {"family": EAGLE[layout], "target_name": target or config.target_name}
     return Eagle(dataclasses.replace(config, **changed))
 
 

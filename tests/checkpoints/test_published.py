@@ -218,7 +218,7 @@ def test_a_trained_drafter_is_exported_bit_for_bit(layout: str, tmp_path: Path, 
         ("speculators", {"rope": Rope(4, kind="dynamic")}, "rope_type is 'dynamic'; for the"),
         ("specforge", {"qk_norm": True}, "qk_norm is True; .* must be False"),
         ("speculators", {"qkv_bias": True}, "qkv_bias is True; .* must be False"),
-        ("pytorch", {}, "layout is 'pytorch'; it must be one of specforge, speculators"),
+        ("pytorch", {}, "layout is 'pytorch'; it must be one of specforge, speculators, dfla"),
     ],
 )
 def test_what_a_layout_has_no_words_for_is_refused(layout: str, changes, sentence: str) -> None:

@@ -564,6 +564,27 @@ FAULTS = (
         "tests/decoding/test_dflash.py -k each_other",
     ),
     Fault(
+        "published masks are another token",
+        "models/dflash.py",
+        "size - 1), self.config.mask_token,",
+        "size - 1), self.config.mask_token - 1,",
+        "tests/models/test_dflash_golden.py",
+    ),
+    Fault(
+        "a published drafter reads the layer before",
+        "models/families/dflash_published.py",
+        "tuple(number + 1 for number in _read(fields))",
+        "tuple(number for number in _read(fields))",
+        "tests/checkpoints/test_published_dflash.py -k says_is_computed",
+    ),
+    Fault(
+        "published heads read the state before the norm",
+        "models/residual_heads.py",
+        "normed = trunk.normed(hidden)",
+        "normed = hidden",
+        "tests/models/test_medusa_golden.py",
+    ),
+    Fault(
         "a parallel drafter keeps its masks",
         "drafting/dflash.py",
         "self.model: cache.replace(length=pending)}",
