@@ -65,6 +65,7 @@ def tensor_places(path: Path, family: Family, name: str | None = None) -> dict[s
         places = {tensor: Place(path / file, tensor) for tensor, file in _index(path).items()}
     else:
         raise UserError(_no_weights(path, name or str(path)))
+    places = {family.named(tensor): place for tensor, place in places.items()}
     if any(name.startswith(family.prefix) for name in places):
         return places
     return {n if n == family.output else family.prefix + n: place for n, place in places.items()}
@@ -182,7 +183,7 @@ class _Tensor:
                     else f"weights are read in {', '.join(READ)} and quantised ones not at all"
                 )
             )
-        fused = (*shape[:-1], shape[-1] * stored.parts)
+        fused = (*shape[:-1], shape[-1] // stored.spans * stored.parts)
         expected = fused[::-1] if stored.transposed else fused
         if in_file != expected:
             raise UserError(
@@ -212,9 +213,10 @@ class _Tensor:
     def _runs(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
         """Bounds of pieces of the last axis, and how much further on they lie in the file."""
         size = self.shape[-1] // self.stored.groups
+        others = self.stored.parts - self.stored.spans
         for group in range(begin // size, -(-end // size)):
-            before = group * (self.stored.parts - 1) + self.stored.part
-            yield max(begin, group * size), min(end, (group + 1) * size), before * size
+            before = (group * others + self.stored.part) * (size // self.stored.spans)
+            yield max(begin, group * size), min(end, (group + 1) * size), before
 
     def _copy(self, target: np.ndarray, bounds: list[tuple[int, int]]) -> None:
         if self.stored.transposed:

@@ -1,8 +1,9 @@
-"""Decoder-only transformers (GPT-2, Llama, Mistral, Qwen) with explicit caches.
+"""Decoder-only transformers (GPT-2, Llama, Gemma, Qwen and others) with explicit caches.
 
-One pre-norm architecture whose parts a configuration chooses: learned or rotary positions, layer or
-root-mean-square norms, plain or gated feed-forward, biases, grouped key-value heads, query and key
-norms, sliding windows. A family (`models/families/`) maps a checkpoint's words onto it.
+One architecture whose parts a configuration chooses: learned or rotary positions, one rotation or
+one for each layer, layer or root-mean-square norms before or behind a sublayer, plain or gated
+feed-forward, biases, grouped key-value heads, query and key norms, sliding windows, soft caps. A
+family (`models/families/`) maps a checkpoint's words onto it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ from specjax.models.attention import WHOLE_PROMPT, AnyBias, CausalBias, of_texts
 from specjax.models.base import Cache, Params, PromptReading
 from specjax.models.caches import KeysValues, empty_cache, of_prompts
 from specjax.models.causal_layers import CausalConfig, Layer, norm
-from specjax.models.layers import Dense, Tree, apply, initial, rematerialised, tied_logits
+from specjax.models.layers import (
+    Dense,
+    Tree,
+    apply,
+    initial,
+    rematerialised,
+    soft_capped,
+    tied_logits,
+)
 from specjax.models.linen import LinenModel
 from specjax.models.prefill import read_in_chunks
 from specjax.models.windows import of_fed, of_part
@@ -37,7 +46,7 @@ class CausalModule(nn.Module):
         if c.rope is None:
             shape = (c.max_positions, c.d_model)
             self.position_embedding = self.param("position_embedding", init, shape, jnp.float32)
-        self.layers = [Layer(c) for _ in range(c.num_layers)]
+        self.layers = [Layer(c, rope) for rope in c.layer_ropes]
         self.final_norm = norm(c)
         self.drop = nn.Dropout(c.dropout)
         if not c.tied:
@@ -45,14 +54,19 @@ class CausalModule(nn.Module):
 
     def embed(self, tokens: jax.Array, position: jax.Array) -> jax.Array:
         """Input states [B, T, D] of tokens at positions [B, T]."""
-        x = self.embedding[tokens]
-        if self.config.rope is None:
+        c, x = self.config, self.embedding[tokens]
+        if c.embedding_scale != 1.0:
+            # Gemma was trained with the factor rounded to half precision, and needs it so.
+            x = x.astype(c.dtype) * jnp.asarray(c.embedding_scale, c.dtype)
+        if c.rope is None:
             x = x + jnp.take(self.position_embedding, position, axis=0, mode="clip")
-        return x.astype(self.config.dtype)
+        return x.astype(c.dtype)
 
-    def angles(self, position: jax.Array, length: jax.Array) -> jax.Array | None:
-        rope = self.config.rope
-        return None if rope is None else rope.angles(position, length)
+    def angles(self, position: jax.Array, length: jax.Array) -> list[jax.Array | None]:
+        """Each layer's angles, made once for all that rotate alike."""
+        ropes = self.config.layer_ropes
+        made = {rope: rope.angles(position, length) for rope in dict.fromkeys(ropes) if rope}
+        return [made.get(rope) for rope in ropes]
 
     def masks(self, own: Sequence[Any], mask: Callable[[Any, int], AnyBias]) -> list[AnyBias]:
         """Each layer's mask, made of its cache and window.
@@ -73,9 +87,11 @@ class CausalModule(nn.Module):
 
     def output(self, x: jax.Array, training: bool = False) -> jax.Array:
         """`head_logits` of normed states."""
-        if not self.config.tied:
-            return self.head(x).astype(jnp.float32)
-        return tied_logits(x, self.embedding.astype(self.config.dtype), training)
+        if self.config.tied:
+            logits = tied_logits(x, self.embedding.astype(self.config.dtype), training)
+        else:
+            logits = self.head(x).astype(jnp.float32)
+        return soft_capped(logits, self.config.logit_cap)
 
     def run(
         self, tokens: jax.Array, length: jax.Array, deterministic: bool = True
@@ -98,8 +114,8 @@ class CausalModule(nn.Module):
             [None] * self.config.num_layers,
             lambda _, window: of_texts(CausalBias(begin, window), size, size),
         )
-        for layer, mask in zip(self.layers, masks, strict=True):
-            x, keys_values = rematerialised(one, self.config.remat)(layer, x, angles, mask)
+        for layer, turned, mask in zip(self.layers, angles, masks, strict=True):
+            x, keys_values = rematerialised(one, self.config.remat)(layer, x, turned, mask)
             states.append(x)
             made.append(keys_values)
         return states, made
@@ -131,7 +147,7 @@ class CausalModule(nn.Module):
         masks = self.masks(own, lambda one, window: of_part(one, window, start, size, length))
         x, own, states = self.embed(tokens, position), list(own), []
         for i, layer in enumerate(self.layers):
-            x, own[i] = layer(x, own[i], start, angles, masks[i], length=length)
+            x, own[i] = layer(x, own[i], start, angles[i], masks[i], length=length)
             states.append(x)
         last = (length - 1 - start)[:, None, None]
         last = jnp.take_along_axis(x, last, axis=1, mode="clip")[:, 0]
@@ -161,7 +177,7 @@ class CausalModule(nn.Module):
         x = self.embed(tokens, position) if resume is None else resume
         taken = {}
         for i in range(*layers):
-            x, own[i] = self.layers[i](x, own[i], start, angles, masks[i])
+            x, own[i] = self.layers[i](x, own[i], start, angles[i], masks[i])
             taken[i + 1] = x
         wanted = x if at is None else jnp.take_along_axis(x, at[..., None], axis=1, mode="clip")
         return self.head_logits(wanted), x, own, tuple(taken[number] for number in features)
@@ -174,7 +190,7 @@ class CausalModule(nn.Module):
         angles = self.angles(position, position + 1)
         own = list(own)
         for i in range(*layers):
-            own[i] = self.layers[i].remember(x, own[i], start, angles)
+            own[i] = self.layers[i].remember(x, own[i], start, angles[i])
         return own
 
     def states(

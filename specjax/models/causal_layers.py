@@ -36,13 +36,22 @@ class CausalConfig:
     d_head: int
     max_positions: int
     rope: Rope | None = None  # None: learned positions
+    ropes: tuple[Rope | None, ...] = ()  # of each layer, None: not rotated; empty: `rope` in all
     activation: str = "silu"
     gated: bool = True
     rms_norm: bool = True  # False: layer norm with bias
+    unit_offset: bool = False  # root-mean-square norms keep what their scales exceed 1 by (Gemma)
+    pre_norm: bool = True  # of what enters a sublayer
+    post_norm: bool = False  # of what leaves it, before the residual is added
     qkv_bias: bool = False
     out_bias: bool = False
     ff_bias: bool = False
     qk_norm: bool = False  # root-mean-square norm of each query and key head
+    wide_qk_norm: bool = False  # of all heads together, as one vector (OLMo 2)
+    query_scale: float | None = None  # None: d_head ** -0.5
+    attention_cap: float = 0.0  # scores are soft-capped at it; 0: they are not
+    logit_cap: float = 0.0
+    embedding_scale: float = 1.0
     windows: tuple[int, ...] = ()  # keys seen per layer, 0 for all; empty: all in every layer
     tied: bool = False
     eps: float = 1e-6
@@ -64,16 +73,21 @@ class CausalConfig:
     def layer_windows(self) -> tuple[int, ...]:
         return self.windows or (0,) * self.num_layers
 
+    @property
+    def layer_ropes(self) -> tuple[Rope | None, ...]:
+        return self.ropes or (self.rope,) * self.num_layers
+
 
 def norm(config: CausalConfig) -> nn.Module:
     """The norm of residual states."""
-    return RMSNorm(config.eps) if config.rms_norm else LayerNorm(config.eps)
+    return RMSNorm(config.eps, config.unit_offset) if config.rms_norm else LayerNorm(config.eps)
 
 
 class Attention(nn.Module):
-    """Projections, optional head norms and rotation; `attention` does the rest."""
+    """Projections, optional norms and rotation; `attention` does the rest."""
 
     config: CausalConfig
+    rope: Rope | None  # None: nothing is rotated
 
     def setup(self) -> None:
         c = self.config
@@ -81,34 +95,42 @@ class Attention(nn.Module):
         self.k = Dense(c.num_kv_heads * c.d_head, c.dtype, bias=c.qkv_bias)
         self.v = Dense(c.num_kv_heads * c.d_head, c.dtype, bias=c.qkv_bias)
         self.o = Dense(c.d_model, c.dtype, bias=c.out_bias)
-        if c.qk_norm:
-            self.q_norm, self.k_norm = RMSNorm(c.eps), RMSNorm(c.eps)
+        if c.qk_norm or c.wide_qk_norm:
+            self.q_norm = RMSNorm(c.eps, c.unit_offset)
+            self.k_norm = RMSNorm(c.eps, c.unit_offset)
 
     def queries_keys_values(
         self, x: jax.Array, angles: jax.Array | None
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Scaled queries, keys and values, head-major."""
         c = self.config
-        q = split_heads(self.q(x), c.num_heads)
-        k = split_heads(self.k(x), c.num_kv_heads)
+        q, k = self.q(x), self.k(x)
+        if c.wide_qk_norm:
+            q, k = self.q_norm(q), self.k_norm(k)
+        q, k = split_heads(q, c.num_heads), split_heads(k, c.num_kv_heads)
         if c.qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
-        if angles is not None:
-            scale = c.rope.attention
+        if self.rope is not None:
+            scale = self.rope.attention
             q, k = rotate(q, angles, scale), rotate(k, angles, scale)
-        return q * c.d_head**-0.5, k, split_heads(self.v(x), c.num_kv_heads)
+        scale = c.d_head**-0.5 if c.query_scale is None else c.query_scale
+        return q * scale, k, split_heads(self.v(x), c.num_kv_heads)
 
     def __call__(self, q: jax.Array, k: jax.Array, v: jax.Array, mask: AnyBias) -> jax.Array:
-        return self.o(merge_heads(attention(q, k, v, mask)))
+        return self.o(merge_heads(attention(q, k, v, mask, self.config.attention_cap)))
 
 
 class Layer(nn.Module):
     config: CausalConfig
+    rope: Rope | None
 
     def setup(self) -> None:
         c = self.config
-        self.attention_norm, self.attention = norm(c), Attention(c)
-        self.ff_norm = norm(c)
+        if c.pre_norm:
+            self.attention_norm, self.ff_norm = norm(c), norm(c)
+        if c.post_norm:
+            self.attention_post_norm, self.ff_post_norm = norm(c), norm(c)
+        self.attention = Attention(c, self.rope)
         self.ff = FeedForward(c.d_ff, c.activation, c.gated, c.dtype, c.dropout, c.ff_bias)
         self.drop = nn.Dropout(c.dropout)
 
@@ -126,18 +148,28 @@ class Layer(nn.Module):
 
         With `length` [B] they are a part of prompts that are so long.
         """
-        q, *made = self.attention.queries_keys_values(self.attention_norm(x), angles)
+        q, *made = self.queries_keys_values(x, angles)
         if length is not None:
             seen, kept = read_on(own, made, start, length)
         else:
             seen = kept = tuple(made) if own is None else remembered(own, made, start)
-        x = x + self.drop(self.attention(q, *seen, mask), deterministic=deterministic)
-        h = self.ff(self.ff_norm(x), deterministic)
+        h = self.attention(q, *seen, mask)
+        h = self.attention_post_norm(h) if self.config.post_norm else h
+        x = x + self.drop(h, deterministic=deterministic)
+        h = self.ff(self.ff_norm(x) if self.config.pre_norm else x, deterministic)
+        h = self.ff_post_norm(h) if self.config.post_norm else h
         return x + self.drop(h, deterministic=deterministic), kept
+
+    def queries_keys_values(
+        self, x: jax.Array, angles: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Those of the attention on the residual stream x [B, T, D]."""
+        h = self.attention_norm(x) if self.config.pre_norm else x
+        return self.attention.queries_keys_values(h, angles)
 
     def remember(
         self, x: jax.Array, own: KeysValues, start: jax.Array, angles: jax.Array | None
     ) -> KeysValues:
         """The cache `own` with keys and values of x [B, T, D] from `start` on."""
-        _, *made = self.attention.queries_keys_values(self.attention_norm(x), angles)
+        _, *made = self.queries_keys_values(x, angles)
         return remembered(own, made, start)

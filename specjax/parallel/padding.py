@@ -26,10 +26,11 @@ def padded(model: LanguageModel, ways: int) -> LanguageModel:
 
     Query heads come in groups, one for each key and value head, and whole groups are added. Where
     a device would have no fewer of them than now, or query heads divide already, none are; nor to
-    a model of BART's kind, whose heads' width is that of the model over their number.
+    a model of BART's kind, whose heads' width is that of the model over their number; nor where a
+    norm is over all heads together, whose mean zeros would change.
     """
     config = model.config
-    if isinstance(config, BartConfig):
+    if isinstance(config, BartConfig) or getattr(config, "wide_qk_norm", False):
         return model
     groups = getattr(config, "num_kv_heads", config.num_heads)
     per_device = -(-groups // ways)

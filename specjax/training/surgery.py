@@ -82,8 +82,10 @@ def layers_taken(
     if not causal:
         depth = len(encoder) or counts["encoder"]
         config = {"num_decoder_layers": len(decoder), "num_layers": depth}
-    elif model.config.windows:
-        config["windows"] = tuple(model.config.windows[layer] for layer in decoder)
+    else:
+        for name in ("windows", "ropes"):
+            of_layers = getattr(model.config, name)
+            config[name] = tuple(of_layers[layer] for layer in decoder) if of_layers else ()
     return type(model)(dataclasses.replace(model.config, **config))
 
 

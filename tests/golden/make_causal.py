@@ -1,6 +1,6 @@
 """Writes the golden decoder-only checkpoints and their expected outputs, computed by PyTorch.
 
-    python tests/golden/make_causal.py
+    python tests/golden/make_causal.py [NAME ...]
 
 Needs torch and transformers; the tests that read the files need neither. Each directory holds a
 tiny random model and `expected.safetensors`: padded token rows, the float32 logits of all their
@@ -9,6 +9,7 @@ positions and a greedy continuation of a prompt, all without a cache.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,26 @@ import numpy as np
 import torch
 from safetensors.numpy import save_file
 from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    Olmo2Config,
+    Olmo2ForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    SmolLM3Config,
+    SmolLM3ForCausalLM,
 )
 
 VOCABULARY, EOS = 96, 1
@@ -34,11 +45,16 @@ SMALLEST_LEAD = 0.01
 """Least distance between the two best logits on a greedy path: rounding cannot flip a token."""
 
 CLASSES = {
+    "gemma2": (Gemma2Config, Gemma2ForCausalLM),
+    "gemma3_text": (Gemma3TextConfig, Gemma3ForCausalLM),
     "gpt2": (GPT2Config, GPT2LMHeadModel),
     "llama": (LlamaConfig, LlamaForCausalLM),
     "mistral": (MistralConfig, MistralForCausalLM),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    "olmo2": (Olmo2Config, Olmo2ForCausalLM),
+    "phi3": (Phi3Config, Phi3ForCausalLM),
+    "smollm3": (SmolLM3Config, SmolLM3ForCausalLM),
 }
 
 LLAMA = {
@@ -49,13 +65,32 @@ STRETCHED = {
     "rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0, "low_freq_factor": 1.0,
     "high_freq_factor": 4.0, "original_max_position_embeddings": 16,
 }  # fmt: skip
+LONGROPE = {
+    "rope_type": "longrope", "rope_theta": 500.0, "original_max_position_embeddings": 64,
+    "short_factor": [1.0, 1.5, 2.0], "long_factor": [2.0, 3.0, 4.0],
+}  # fmt: skip
+GEMMA = {
+    **LLAMA, "query_pre_attn_scalar": 11, "sliding_window": 7, "final_logit_softcapping": 4.0,
+    "layer_types": ["sliding_attention", "full_attention"],
+}  # fmt: skip
+LOCAL_AND_GLOBAL = {
+    "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+    "full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0},
+}
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "gemma2": ("gemma2", {**GEMMA, "attn_logit_softcapping": 3.0}),
+    "gemma3_text": ("gemma3_text", {**GEMMA, "rope_parameters": LOCAL_AND_GLOBAL,
+                                    "tie_word_embeddings": False}),
     "gpt2": ("gpt2", {"n_embd": 20, "n_layer": 2, "n_head": 4, "n_positions": 64, "n_inner": 44}),
     "llama": ("llama", {**LLAMA, "rope_parameters": STRETCHED, "tie_word_embeddings": False}),
     "mistral": ("mistral", {**LLAMA, "sliding_window": 7, "tie_word_embeddings": False}),
     "qwen2": ("qwen2", {k: v for k, v in LLAMA.items() if k != "head_dim"}
               | {"tie_word_embeddings": True}),
     "qwen3": ("qwen3", {**LLAMA, "head_dim": 8, "tie_word_embeddings": True}),
+    "olmo2": ("olmo2", {**LLAMA, "tie_word_embeddings": False}),
+    "phi3": ("phi3", {**LLAMA, "max_position_embeddings": 256, "rope_parameters": LONGROPE,
+                      "original_max_position_embeddings": 64}),
+    "smollm3": ("smollm3", {**LLAMA, "no_rope_layers": [1, 0], "tie_word_embeddings": False}),
 }  # fmt: skip
 
 
@@ -71,12 +106,13 @@ def build(family: str, shape: dict[str, Any], seed: int) -> torch.nn.Module:
 @torch.no_grad()
 def randomise(model: torch.nn.Module, generator: torch.Generator) -> None:
     """Weights of a scale at which every part of the model moves the logits, themselves O(1)."""
+    offset = 1.0 if "Gemma" in type(model).__name__ else 0.0  # that its norms add to their weights
     for name, weight in model.named_parameters():
         if name.endswith(("model.norm.weight", "ln_f.weight")):
             # Of either sign, or a tied model repeats the token just read for ever.
-            weight.uniform_(-2.0, 2.0, generator=generator)
+            weight.uniform_(-2.0 - offset, 2.0 - offset, generator=generator)
         elif "norm" in name or ".ln_" in name:
-            weight.uniform_(0.5, 1.5, generator=generator)
+            weight.uniform_(0.5 - offset, 1.5 - offset, generator=generator)
         elif name.endswith("bias"):
             weight.normal_(0.0, 0.5, generator=generator)
         elif "embed_tokens" in name or "wte" in name or "wpe" in name:
@@ -130,7 +166,7 @@ def example(name: str, seed: int) -> tuple[torch.nn.Module, dict[str, np.ndarray
 
 
 def main() -> None:
-    for name in SHAPES:
+    for name in sys.argv[1:] or SHAPES:
         found = ((seed, example(name, seed)) for seed in range(500))
         seed, (model, arrays) = next((seed, made) for seed, made in found if made is not None)
         folder = Path(__file__).parent / name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +14,19 @@ import pytest
 from decodes import run, texts
 from safetensors.numpy import load_file
 
-from specjax.checkpoints.huggingface import load
+from specjax.checkpoints.huggingface import load, save
 from specjax.decoding.strategy import Strategy, autoregressive, speculative
 from specjax.drafting.copying import PromptLookup
+from specjax.drafting.early_exit import EarlyExit
+from specjax.drafting.neural_tree import NeuralTree
 from specjax.models.base import Cache, Output, Params
 from specjax.models.causal import Causal
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-FAMILIES = ("gpt2", "llama", "mistral", "qwen2", "qwen3")
+FAST = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma3_text")
+SLOW = ("gemma2", "olmo2", "phi3", "smollm3")
+"""Families whose own parts the fast tests see in whole texts alone."""
+FAMILIES = [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 TOLERANCE = 1e-4
 PROMPT, CHUNK = 6, 5
 
@@ -64,6 +70,7 @@ def inside(golden: Golden) -> np.ndarray:
     return np.arange(golden.tokens.shape[1]) < golden.length[:, None]
 
 
+@pytest.mark.parametrize("golden", FAST + SLOW, indirect=True)
 def test_teacher_forced_logits_equal_pytorch(golden: Golden) -> None:
     batch = {"inputs": golden.tokens, "length": golden.length}
     made = golden.model.teach(golden.params, batch)[0]
@@ -110,6 +117,18 @@ def test_at_picks_the_fed_positions_asked_for(golden: Golden) -> None:
     same(output.logits, np.take_along_axis(golden.logits[:, 3:], at[..., None], axis=1))
 
 
+@pytest.mark.parametrize("golden", FAST + SLOW, indirect=True)
+def test_an_export_has_the_tensors_of_the_checkpoint(golden: Golden, tmp_path: Path) -> None:
+    """Fused ones are put together again, and norms hold what they held."""
+    save(tmp_path / "out", golden.model, golden.params)
+    found = load_file(tmp_path / "out" / "model.safetensors")
+    expected = load_file(GOLDEN / golden.model.config.family / "model.safetensors")
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        np.testing.assert_array_equal(found[name], tensor, name)
+    assert load(tmp_path / "out").model == golden.model
+
+
 def greedy_tokens(golden: Golden, strategy: Strategy) -> list[list[int]]:
     """The drafter is the target with other weights."""
     models = (("target", golden.model), ("drafter", golden.model))
@@ -124,12 +143,19 @@ def test_greedy_decoding_continues_as_pytorch(golden: Golden) -> None:
 
 @pytest.mark.parametrize(
     "golden",
-    [pytest.param(n, marks=[] if n == "mistral" else pytest.mark.slow) for n in FAMILIES],
+    [pytest.param(n, marks=[] if n == "mistral" else pytest.mark.slow) for n in FAST + SLOW],
     indirect=True,
 )
 def test_drafts_leave_the_tokens_of_pytorch(golden: Golden) -> None:
     """Several tokens at a time; with windows, the most that a decode asks of a family."""
     assert greedy_tokens(golden, speculative(3)) == golden.greedy.tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("drafter", [EarlyExit(1, 2), NeuralTree((2, 1))], ids=["exit", "tree"])
+@pytest.mark.parametrize("golden", [*SLOW, "gemma3_text"], indirect=True)
+def test_exits_and_trees_leave_the_tokens_of_pytorch(golden: Golden, drafter: Any) -> None:
+    assert greedy_tokens(golden, Strategy(drafter)) == golden.greedy.tolist()
 
 
 @pytest.mark.parametrize("golden", ["gpt2"], indirect=True)

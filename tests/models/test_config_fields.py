@@ -85,6 +85,17 @@ def complaint(name: str, generation: dict[str, Any] | None = None, **changes: An
         ("mistral", "attention_bias", True),
         ("qwen3", "layer_types", ["full_attention"]),
         ("qwen3", "layer_types", ["full_attention", "odd"]),
+        ("gemma2", "use_bidirectional_attention", True),
+        ("gemma2", "query_pre_attn_scalar", 2.5),
+        ("gemma2", "layer_types", ["full_attention", "odd"]),
+        ("gemma3_text", "attn_logit_softcapping", 50.0),
+        ("gemma3_text", "rope_parameters", {"rope_type": "default"}),
+        ("phi3", "rope_parameters", {"rope_type": "linear", "factor": 2.0}),
+        ("phi3", "partial_rotary_factor", 0.75),
+        ("olmo2", "sliding_window", 4),
+        ("smollm3", "no_rope_layers", [1]),
+        ("smollm3", "no_rope_layers", [1, 2]),
+        ("smollm3", "layer_types", ["full_attention", "sliding_attention"]),
         ("gpt2", "n_embd", 21),
         ("gpt2", "hidden_size", 40),
         ("t5_v1_1", "num_decoder_layers", 0),
@@ -279,6 +290,64 @@ def test_a_scaled_rotation_survives_an_export(scaling: dict[str, Any]) -> None:
     family, config = parse_config("config.json", hf, None, jnp.float32)
     again = parse_config("config.json", *family.config_to_hf(config), jnp.float32)[1]
     assert again == config
+
+
+def test_gemma_3_says_its_rotations_in_two_ways() -> None:
+    """Its own later one is that of the golden checkpoint, the earlier one that of the hub."""
+    found = shape("gemma3_text")
+    old = {
+        "rope_parameters": None,
+        "rope_theta": 500.0,
+        "rope_local_base_freq": 50.0,
+        "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+    }
+    assert shape("gemma3_text", **old) == found
+    assert [rope.theta for rope in found.ropes] == [50.0, 500.0]
+    assert [rope.kind for rope in found.ropes] == ["default", "linear"]
+    scaled = {"sliding_attention": {"rope_type": "linear", "factor": 3.0}}
+    assert "'sliding_attention' is 'linear'" in complaint("gemma3_text", rope_parameters=scaled)
+
+
+def test_every_sixth_layer_of_gemma_3_has_all_keys_unless_it_says_otherwise() -> None:
+    found = shape("gemma3_text", layer_types=None, num_hidden_layers=7)
+    assert [window > 0 for window in found.windows] == [True] * 5 + [False, True]
+    assert not shape("gemma3_text", layer_types=None, sliding_window_pattern=1).windows
+
+
+def test_gemma_without_a_word_on_its_caps_has_those_of_hugging_face() -> None:
+    config = written("gemma2")
+    del config["attn_logit_softcapping"], config["final_logit_softcapping"]
+    found = parse_config("config.json", config, None, jnp.float32)[1]
+    assert (found.attention_cap, found.logit_cap) == (50.0, 30.0)
+    assert not shape("gemma2", attn_logit_softcapping=None).attention_cap
+
+
+def test_the_text_part_of_a_gemma_that_sees_is_a_text_model() -> None:
+    text = written("gemma3_text")
+    whole = {"model_type": "gemma3", "text_config": text, "vision_config": {}, "eos_token_id": 5}
+    found = parse_config("config.json", whole, None, jnp.float32)[1]
+    assert found == shape("gemma3_text", eos_token_id=5, tie_word_embeddings=True)
+    with pytest.raises(UserError, match="text_config is None"):
+        parse_config("config.json", whole | {"text_config": None}, None, jnp.float32)
+
+
+@pytest.mark.parametrize("name", ["su", "yarn"])
+def test_earlier_names_of_phi_3s_scaling_mean_the_same(name: str) -> None:
+    assert shape("phi3", rope_scaling=LONG | {"rope_type": name}) == shape(
+        "phi3", rope_scaling=LONG
+    )
+
+
+def test_every_fourth_layer_of_smollm3_does_not_rotate_unless_it_says_otherwise() -> None:
+    found = shape("smollm3", no_rope_layers=None, layer_types=None, num_hidden_layers=5)
+    assert [rope is None for rope in found.ropes] == [False] * 3 + [True, False]
+    assert not shape("smollm3", no_rope_layers=[1, 1, 0]).ropes
+
+
+@pytest.mark.parametrize("name", ["gemma2", "gemma3_text", "olmo2", "phi3", "smollm3"])
+def test_an_exported_shape_is_read_as_it_was(name: str) -> None:
+    family, config = parse_config("config.json", written(name), None, jnp.float32)
+    assert parse_config("config.json", *family.config_to_hf(config), jnp.float32)[1] == config
 
 
 def test_yarn_keeps_fast_waves_divides_slow_ones_and_sharpens_attention() -> None:

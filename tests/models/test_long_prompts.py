@@ -43,6 +43,13 @@ MODELS = {
     "grouped": Causal(CAUSAL),
     "sliding": Causal(dataclasses.replace(CAUSAL, num_kv_heads=4, windows=(6, 3), rope=Rope(8))),
     "learned": Causal(dataclasses.replace(CAUSAL, rope=None, windows=())),
+    "capped": Causal(
+        dataclasses.replace(
+            CAUSAL, rope=Rope(8), ropes=(Rope(8, theta=50.0), None), windows=(6, 0),
+            unit_offset=True, post_norm=True, wide_qk_norm=True, query_scale=0.9,
+            attention_cap=1.5, logit_cap=3.0, embedding_scale=4.0,
+        )
+    ),
     "t5": T5(
         T5Config(
             vocab_size=V, d_model=16, d_kv=4, d_ff=24, num_heads=2, num_layers=2,
@@ -136,7 +143,7 @@ def teach(name: str, params: Any, tokens: jax.Array) -> jax.Array:
     return MODELS[name].teach(params, batch)[0]
 
 
-@pytest.mark.parametrize("name", ["sliding", "learned", "t5"])
+@pytest.mark.parametrize("name", ["sliding", "learned", "capped", "t5"])
 def test_a_long_cache_gives_the_logits_of_whole_texts(name: str) -> None:
     """Rows are at different places; several calls of one and of more tokens, over stale slots.
 

@@ -403,6 +403,27 @@ FAULTS = (
         MODELS,
     ),
     Fault(
+        "every layer rotates as the first one does",
+        "models/causal.py",
+        "return [made.get(rope) for rope in ropes]",
+        "return [made.get(ropes[0]) for rope in ropes]",
+        "tests/models/test_causal_golden.py -k teacher",
+    ),
+    Fault(
+        "norms behind sublayers are left out",
+        "models/causal_layers.py",
+        "h = self.ff_post_norm(h) if self.config.post_norm else h",
+        "h = self.ff_post_norm(h) if not self.config.pre_norm else h",
+        "tests/models/test_causal_golden.py -k teacher",
+    ),
+    Fault(
+        "fused keys and values change places",
+        "models/families/phi3.py",
+        '((0, "q"), (spans, "k"), (spans + 1, "v"))',
+        '((0, "q"), (spans, "v"), (spans + 1, "k"))',
+        "tests/models/test_causal_golden.py -k teacher",
+    ),
+    Fault(
         "scores are capped together with their mask",
         "models/layers.py",
         "weights = jax.nn.softmax(soft_capped(scores, softcap) + bias, axis=-1)",

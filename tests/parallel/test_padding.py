@@ -78,6 +78,7 @@ def test_a_padded_model_computes_the_same(
         ({}, 2),  # they divide
         ({"num_heads": 8, "num_kv_heads": 2}, 4),  # query heads do, and would become twice as many
         ({"num_heads": 6, "num_kv_heads": 1}, 4),  # each device would have as many as now
+        ({"num_heads": 6, "num_kv_heads": 3, "wide_qk_norm": True}, 4),  # a norm is over all heads
     ],
 )
 def test_nothing_is_padded_where_nothing_is_gained(changes: dict, ways: int) -> None:

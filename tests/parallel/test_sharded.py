@@ -142,7 +142,10 @@ GPT2 = CausalConfig(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("model", [MODELS["t5"], MODELS["llama"], Causal(GPT2)])
+PHI3 = CausalConfig(**LLAMA | {"family": "phi3"}, num_kv_heads=2)
+
+
+@pytest.mark.parametrize("model", [MODELS["t5"], MODELS["llama"], Causal(GPT2), Causal(PHI3)])
 def test_a_block_is_what_the_whole_tensor_has_there(model: Any, tmp_path: Path) -> None:
     """Sharded loading reads blocks; transposed tensors by their other axis, fused ones in part."""
     params = model.init(jax.random.key(0))

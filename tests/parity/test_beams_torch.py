@@ -38,12 +38,20 @@ def t5(folder: Path) -> Any:
 
 
 def llama(folder: Path) -> Any:
+    return decoder_only(folder, "llama")
+
+
+def gemma3(folder: Path) -> Any:
+    return decoder_only(folder, "gemma3_text", sliding_window=6, tie_word_embeddings=False)
+
+
+def decoder_only(folder: Path, family: str, **own: Any) -> Any:
     shape = {
         "vocab_size": VOCABULARY, "hidden_size": 24, "intermediate_size": 40,
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
         "max_position_embeddings": 128, "eos_token_id": [1, 5],
     }  # fmt: skip
-    model = CAUSAL["build"]("llama", shape, seed=4)
+    model = CAUSAL["build"](family, shape | own, seed=4)
     with_more_ends(model)
     model.save_pretrained(folder)
     return model
@@ -62,7 +70,9 @@ def with_more_ends(model: Any, end: int = 1) -> None:
     model.lm_head.weight.data[end] *= 3.0
 
 
-@pytest.fixture(scope="module", params=[t5, llama, bart], ids=["t5", "llama", "bart"])
+@pytest.fixture(
+    scope="module", params=[t5, llama, gemma3, bart], ids=["t5", "llama", "gemma3", "bart"]
+)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A random PyTorch model and the same one loaded here."""
     folder = tmp_path_factory.mktemp("beams")

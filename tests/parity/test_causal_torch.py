@@ -15,7 +15,12 @@ from shared import MODELS, needs_shared
 
 torch = pytest.importorskip("torch")
 
-from transformers import AutoModelForCausalLM  # noqa: E402
+from transformers import (  # noqa: E402
+    AutoModelForCausalLM,
+    Gemma3Config,
+    Gemma3ForCausalLM,
+    Gemma3ForConditionalGeneration,
+)
 
 from specjax.checkpoints import huggingface  # noqa: E402
 from specjax.checkpoints.huggingface import load  # noqa: E402
@@ -33,6 +38,16 @@ WIDE = {
     "num_key_value_heads": 2, "head_dim": 10, "max_position_embeddings": 256,
 }  # fmt: skip
 STRETCHED = GOLDEN["STRETCHED"] | {"rope_theta": 10_000.0, "original_max_position_embeddings": 32}
+
+TWO_ROPES = {
+    "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+    "full_attention": {"rope_type": "linear", "factor": 3.0, "rope_theta": 10_000.0},
+}
+# Beyond the trained length Hugging Face computes a whole text again, with the long factors.
+LONGROPE = {
+    "rope_type": "longrope", "short_factor": [1.0, 1.2, 2.0, 3.0],
+    "long_factor": [2.0, 3.0, 4.0, 5.0],
+}  # fmt: skip
 
 
 def scaled(kind: str) -> dict[str, Any]:
@@ -58,6 +73,22 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         | {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1},
     ),
     "qwen3": ("qwen3", {**WIDE, "tie_word_embeddings": True}),
+    "gemma2": (
+        "gemma2",
+        {**WIDE, "sliding_window": 9, "query_pre_attn_scalar": 17, "attn_logit_softcapping": 5.0},
+    ),
+    "gemma3": ("gemma3_text", {**WIDE, "sliding_window": 12, "rope_parameters": TWO_ROPES}),
+    "olmo2": ("olmo2", {**WIDE, "attention_bias": True}),
+    "phi3": ("phi3", {**WIDE, "sliding_window": 12}),
+    "phi3_longrope": (
+        "phi3",
+        {k: v for k, v in WIDE.items() if k != "head_dim"}
+        | {"rope_parameters": LONGROPE, "original_max_position_embeddings": 200},
+    ),
+    "smollm3": (
+        "smollm3",
+        {**WIDE, "no_rope_layers": [1, 0, 1], "use_sliding_window": True, "sliding_window": 9},
+    ),
 }
 
 
@@ -167,6 +198,26 @@ def test_an_exported_drafter_assists_in_transformers(pair: Any, tmp_path: Path) 
     plain = reset(theirs).generate(prompt, **settings)
     assisted = reset(theirs).generate(prompt, assistant_model=assistant, **settings)
     assert assisted.tolist() == plain.tolist()
+
+
+def test_the_text_part_of_a_gemma3_that_sees_gives_its_logits(tmp_path: Path) -> None:
+    text = {**WIDE, "sliding_window": 12, "vocab_size": VOCABULARY, "rope_parameters": TWO_ROPES}
+    sees = {
+        "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "image_size": 28, "patch_size": 14,
+    }  # fmt: skip
+    whole = Gemma3Config(text_config=text, vision_config=sees, mm_tokens_per_image=4)
+    theirs = Gemma3ForConditionalGeneration(whole).eval()
+    GOLDEN["randomise"](theirs, torch.Generator().manual_seed(5))
+    theirs.save_pretrained(tmp_path / "whole")
+    ours = load(tmp_path / "whole")
+    tokens, length = random_rows(3, (40, 41))
+    made = ours.model.module.apply({"params": ours.params}, tokens, length)
+    close(made, GOLDEN["logits"](theirs, tokens))
+    huggingface.save(tmp_path / "text", ours.model, ours.params)
+    exported = AutoModelForCausalLM.from_pretrained(tmp_path / "text", dtype=torch.float32)
+    assert type(exported) is Gemma3ForCausalLM
+    close(made, GOLDEN["logits"](exported.eval(), tokens))
 
 
 QUESTIONS = [

@@ -19,10 +19,14 @@ from mutations import (
     BIASES,
     CAUSAL,
     ENDS,
+    GEMMA,
+    GEMMA3,
     GONE,
     GPT2,
+    PHI3,
     ROPE,
     SLIDING,
+    SMOLLM3,
     T5,
     YARN,
     Mutation,
@@ -141,6 +145,19 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
         + BIASES
         + each("num_key_value_heads", GONE),
     ),
+    "gemma2": ("gemma2", LLAMA | {"sliding_window": 6, "query_pre_attn_scalar": 9}, GEMMA),
+    "gemma3": (
+        "gemma3_text",
+        LLAMA | {"sliding_window": 6, "query_pre_attn_scalar": 9},
+        GEMMA3,
+    ),
+    "olmo2": (
+        "olmo2",
+        LLAMA,
+        BIASES + each("rms_norm_eps", 1e-2, GONE) + each("rope_parameters", YARN),
+    ),
+    "phi3": ("phi3", WITHOUT_HEAD_DIM, PHI3),
+    "smollm3": ("smollm3", LLAMA, SMOLLM3 + BIASES),
 }
 CASES = [
     pytest.param((family, index), id=f"{family}-{index}-{mutation}")

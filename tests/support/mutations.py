@@ -171,6 +171,55 @@ CAUSAL: list[Mutation] = [
 BIASES: list[Mutation] = [*each("attention_bias", False, None, "no"), *each("mlp_bias", None, 0)]
 SLIDING = ["full_attention", "sliding_attention"]
 
+GEMMA: list[Mutation] = [
+    *each("hidden_activation", "silu", "no_such", None, GONE),
+    *each("hidden_act", "silu"),
+    *each("query_pre_attn_scalar", 4, 0, None, GONE, "9"),
+    *each("final_logit_softcapping", 2.0, None, GONE, -1.0, "30"),
+    *each("attn_logit_softcapping", 2.0, None, GONE, 0.0),
+    *each("sliding_window", 3, 0, "6", None, GONE),
+    *each("layer_types", SLIDING, SLIDING[::-1], SLIDING[1:], ["odd"] * 2, GONE),
+    *each("use_bidirectional_attention", True, False, None),
+    *each("tie_word_embeddings", False, GONE),
+    *each("head_dim", 4, GONE),
+    *each("attention_bias", False),
+]
+TWO_ROPES = {
+    "full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+}
+GEMMA3: list[Mutation] = [
+    *GEMMA,
+    *each("rope_parameters", TWO_ROPES, {"full_attention": {"rope_theta": 70.0}}, None, {}, GONE),
+    *each("rope_parameters", {"rope_type": "default", "rope_theta": 70.0}, [], "linear"),
+    *each("rope_parameters", TWO_ROPES | {"sliding_attention": {"rope_type": "linear"}}),
+    *each("rope_scaling", {"rope_type": "linear", "factor": 4.0}, None, rope_parameters=GONE),
+    *each("rope_scaling", {"type": "linear", "factor": 4.0}, [1], rope_parameters=GONE),
+    *each("rope_theta", 70.0, None, rope_parameters=GONE),
+    *each("rope_local_base_freq", 70.0, None, rope_parameters=GONE),
+    *each("sliding_window_pattern", 1, 2, 0, layer_types=GONE),
+]
+PHI3: list[Mutation] = [
+    *each("sliding_window", 3, None, GONE, 0),
+    *each("rope_parameters", LONG, LONG | {"rope_type": "su"}, YARN, GONE),
+    *each("rope_parameters", {"rope_type": "linear", "factor": 2.0}),
+    *each("rope_scaling", LONG | {"rope_type": "su"}, None, rope_parameters=GONE),
+    *each("original_max_position_embeddings", 32, GONE, rope_parameters=LONG),
+    *each("original_max_position_embeddings", 8),
+    *each("resid_pdrop", 0.5),
+    *each("num_key_value_heads", 2, None, GONE),
+]
+SMOLLM3: list[Mutation] = [
+    *each("no_rope_layers", [0, 1], [0, 0], [1, 1, 0], [1], [], None, GONE, "01", [2, 1]),
+    *each("no_rope_layer_interval", 1, 2, 0, no_rope_layers=GONE),
+    *each("sliding_window", 3, use_sliding_window=True, layer_types=GONE),
+    *each("use_sliding_window", True, None, sliding_window=3),
+    *each("layer_types", SLIDING, SLIDING[1:], sliding_window=3),
+    *each("layer_types", SLIDING, use_sliding_window=True, sliding_window=3),
+    *each("num_key_value_heads", None, GONE),
+    *each("rope_parameters", YARN, GONE),
+]
+
 GPT2: list[Mutation] = [
     *each("activation_function", "gelu", "swish", "quick_gelu", "gelu_fast", "no_such", None),
     *each("layer_norm_epsilon", 1e-2, 0.0, -1.0, NAN, "1e-5", None),

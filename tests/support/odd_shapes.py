@@ -15,6 +15,7 @@ Shape = tuple[str, dict[str, Any]]
 COUNTS = {
     "t5_v1_0": 9, "t5_v1_1": 10, "mt5": 5, "gpt2": 7, "llama": 10, "mistral": 9, "qwen2": 8,
     "qwen3": 6, "bart": 3, "mbart": 3, "marian": 3, "m2m_100": 3,
+    "gemma2": 6, "gemma3_text": 6, "olmo2": 5, "phi3": 5, "smollm3": 5,
 }  # fmt: skip
 
 
@@ -162,8 +163,51 @@ def _sinusoids(draw: _Choice) -> dict[str, Any]:
     return _bart(draw) | own
 
 
+def _gemma(draw: _Choice) -> dict[str, Any]:
+    shape = _headed(draw)
+    kinds = "sliding_attention", "full_attention"
+    return {name: value for name, value in shape.items() if name != "hidden_act"} | {
+        "hidden_activation": draw.of("gelu_pytorch_tanh", "silu"),
+        "sliding_window": draw.of(1, 3, 8, 17),
+        "layer_types": [draw.of(*kinds) for _ in range(shape["num_hidden_layers"])],
+        "query_pre_attn_scalar": draw.of(1, 7, 16),
+        "final_logit_softcapping": draw.of(None, 5.0, 30.0),
+        "attention_bias": draw.chance(),
+    }
+
+
+def _gemma2(draw: _Choice) -> dict[str, Any]:
+    return _gemma(draw) | {"attn_logit_softcapping": draw.of(None, 2.0, 50.0)}
+
+
+def _gemma3(draw: _Choice) -> dict[str, Any]:
+    shape = _gemma(draw)
+    plain = {"rope_type": "default", "rope_theta": draw.of(10.0, 1e3)}
+    full = {**shape["rope_parameters"], **draw.of({}, {"rope_type": "linear", "factor": 8.0})}
+    return shape | {"rope_parameters": {"sliding_attention": plain, "full_attention": full}}
+
+
+def _olmo2(draw: _Choice) -> dict[str, Any]:
+    return _headed(draw) | {"attention_bias": draw.chance()}
+
+
+def _phi3(draw: _Choice) -> dict[str, Any]:
+    return _headed(draw) | {"sliding_window": draw.of(None, 3, 8)}
+
+
+def _smollm3(draw: _Choice) -> dict[str, Any]:
+    shape = _headed(draw)
+    return shape | {
+        "no_rope_layers": [draw.of(0, 1) for _ in range(shape["num_hidden_layers"])],
+        "use_sliding_window": draw.chance(),
+        "sliding_window": draw.of(None, 5, 13),
+        "mlp_bias": draw.chance(),
+    }
+
+
 _MAKERS = {
     "t5_v1_0": _t5_v1_0, "t5_v1_1": _gated, "mt5": _gated, "gpt2": _gpt2, "llama": _llama,
     "mistral": _mistral, "qwen2": _qwen2, "qwen3": _qwen3,
     "bart": _bart, "mbart": _bart, "marian": _sinusoids, "m2m_100": _sinusoids,
+    "gemma2": _gemma2, "gemma3_text": _gemma3, "olmo2": _olmo2, "phi3": _phi3, "smollm3": _smollm3,
 }  # fmt: skip

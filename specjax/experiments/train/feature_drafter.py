@@ -14,6 +14,7 @@ from specjax.api import LoadedModel
 from specjax.core.registry import OBJECTIVES
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
+from specjax.models.causal_layers import CausalConfig
 from specjax.models.on_target import FeatureDrafter
 from specjax.models.t5 import T5Config
 from specjax.training.objective import Objective
@@ -89,9 +90,13 @@ def own_copy(x: jax.Array) -> jax.Array:
 
 def last_layer(target: LoadedModel) -> Params:
     """The target's last decoder layer, its self-attention under the drafter's name for it."""
-    number = target.model.depth - 1
-    if not isinstance(target.model.config, T5Config):
-        return target.params[f"layers_{number}"]
+    number, config = target.model.depth - 1, target.model.config
+    if not isinstance(config, T5Config):
+        layer = target.params[f"layers_{number}"]
+        if not config.unit_offset:
+            return layer
+        norms = (name for name in layer if name.endswith("_norm"))
+        return {**layer, **{name: {"scale": norm_scale(config, layer[name])} for name in norms}}
     layer = target.params[f"decoder_{number}"]
     return {**layer, "attention": layer["self_attention"]}
 
@@ -106,11 +111,16 @@ def frequent(outputs: Iterable[np.ndarray], model: FeatureDrafter) -> np.ndarray
     return np.sort(order[: model.config.draft_vocab]).astype(np.int32)
 
 
+def norm_scale(config: CausalConfig, norm: Params) -> jax.Array:
+    """What a norm of the model multiplies by, whatever of it the parameter holds."""
+    return 1.0 + norm["scale"].astype(jnp.float32) if config.unit_offset else norm["scale"]
+
+
 def output_layer(model: LanguageModel, params: Params) -> tuple[jnp.ndarray, jnp.ndarray]:
     """A model's output matrix [D, V], as it is applied to normed states, and that norm's scale."""
     config = model.config
     table = params["embedding"].T if config.tied else params["head"]["kernel"]
     if not isinstance(config, T5Config):
-        return table, params["final_norm"]["scale"]
+        return table, norm_scale(config, params["final_norm"])
     scale = config.d_model**-0.5 if config.scale_outputs else 1.0
     return table * scale, params["decoder_norm"]["scale"]

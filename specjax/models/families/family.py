@@ -22,16 +22,18 @@ class Stored:
     """Where a parameter lies in a checkpoint.
 
     `transposed`: the tensor is `[out, in]`, as PyTorch's linear layers are. A fused tensor holds
-    `parts` equal parameters side by side along its output axis, all of them in each of `groups`
-    such as heads; this one is number `part`. A parameter may be `stacked` along its first axis of
-    so many tensors, whose names have their number for `{}`. Ids are `integer`, whatever dtype
-    weights are read in; the tensor may hold them less their `place`.
+    parameters side by side along its output axis, all of them in each of `groups` such as heads: of
+    its `parts` equal parts this one is number `part`, and as many as it `spans` from there on. A
+    parameter may be `stacked` along its first axis of so many tensors, whose names have their
+    number for `{}`. Ids are `integer`, whatever dtype weights are read in; the tensor may hold them
+    less their `place`.
     """
 
     tensor: str
     transposed: bool = False
     part: int = 0
     parts: int = 1
+    spans: int = 1
     groups: int = 1
     stacked: int = 0  # 0: one tensor
     integer: bool = False
@@ -101,6 +103,10 @@ class Family(abc.ABC):
           ValueError: naming a tensor that must be there.
         """
         return config
+
+    def named(self, tensor: str) -> str:
+        """The name of a checkpoint's tensor as `names` has it: of a part of a model, without it."""
+        return tensor
 
     def repeated(self, config: Any, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Tensors of an export that say again what its others say."""

@@ -81,20 +81,30 @@ def causal_config(
 
 def layer_names(config: CausalConfig, layer: str, block: str) -> dict[Where, Stored]:
     """Where the parameters of a layer are stored, of tensors whose names begin with `block`."""
-    stored = {
-        (layer, "attention_norm", "scale"): Stored(f"{block}.input_layernorm.weight"),
-        (layer, "ff_norm", "scale"): Stored(f"{block}.post_attention_layernorm.weight"),
-    }
+    norms = _norm_names(config).items()
+    stored = {(layer, norm, "scale"): Stored(f"{block}.{name}.weight") for norm, name in norms}
     for w in "qkvo":
         biased = config.out_bias if w == "o" else config.qkv_bias
         stored |= _linear((layer, "attention", w), f"{block}.self_attn.{w}_proj", biased)
     for w in ("gate", "up", "down"):
         stored |= _linear((layer, "ff", w), f"{block}.mlp.{w}_proj", config.ff_bias)
-    if config.qk_norm:
+    if config.qk_norm or config.wide_qk_norm:
         for w in "qk":
             where = (layer, "attention", f"{w}_norm", "scale")
             stored[where] = Stored(f"{block}.self_attn.{w}_norm.weight")
     return stored
+
+
+def _norm_names(config: CausalConfig) -> dict[str, str]:
+    """The checkpoint's names of a layer's norms; where there are more, one name moves."""
+    if not config.post_norm:
+        return {"attention_norm": "input_layernorm", "ff_norm": "post_attention_layernorm"}
+    before = {"attention_norm": "input_layernorm", "ff_norm": "pre_feedforward_layernorm"}
+    behind = {
+        "attention_post_norm": "post_attention_layernorm",
+        "ff_post_norm": "post_feedforward_layernorm",
+    }
+    return (before if config.pre_norm else {}) | behind
 
 
 def _linear(where: Where, tensor: str, biased: bool) -> dict[Where, Stored]:

@@ -8,7 +8,8 @@ from specjax.core.registry import FAMILIES
 from specjax.models.causal import CausalConfig
 from specjax.models.families import llama
 from specjax.models.families.generation import GENERATION
-from specjax.models.families.schema import Schema, only, raw, read, shown, size
+from specjax.models.families.layer_types import same_windows
+from specjax.models.families.schema import Schema, only, raw, read, size
 
 WINDOW = 4096
 """What a configuration without the field `sliding_window` means; null means none."""
@@ -36,15 +37,7 @@ class Mistral(llama.Llama):
         self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
     ) -> CausalConfig:
         fields = read(self.schema, {"sliding_window": WINDOW} | hf, GENERATION)
-        window, layers = fields["sliding_window"], fields["num_hidden_layers"]
-        # Hugging Face's masks do not look at this field; its caches do.
-        kinds = ["sliding_attention" if window else "full_attention"] * layers
-        if fields["layer_types"] not in (None, kinds):
-            raise ValueError(
-                f"layer_types is {shown(fields['layer_types'])}; with sliding_window {window} every"
-                f" one of the {layers} layers is {kinds[0]!r}"
-            )
-        windows = (window,) * layers if window else ()
+        windows = same_windows(fields)
         return llama.causal_config(fields, hf, generation, dtype, windows=windows)
 
     def config_to_hf(self, config: CausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:

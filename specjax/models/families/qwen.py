@@ -9,11 +9,11 @@ from specjax.core.registry import FAMILIES
 from specjax.models.causal import CausalConfig
 from specjax.models.families import llama
 from specjax.models.families.generation import GENERATION
-from specjax.models.families.schema import Field, Schema, flag, only, raw, read, shown, size
+from specjax.models.families.layer_types import KINDS, windows_of, windows_to_hf
+from specjax.models.families.schema import Field, Schema, flag, only, raw, read, size
 
 WINDOW = 4096
 """What a configuration without the field `sliding_window` means; null means none."""
-KINDS = ("full_attention", "sliding_attention")
 
 FIELDS: dict[str, Field] = llama.FIELDS | {
     "num_key_value_heads": size(32),
@@ -34,19 +34,7 @@ def _windows(fields: dict[str, Any]) -> tuple[int, ...]:
     if kinds is None:
         first = fields["max_window_layers"]
         kinds = [KINDS[window is not None and layer >= first] for layer in range(layers)]
-    known = isinstance(kinds, list) and all(kind in KINDS for kind in kinds)
-    if not known or len(kinds) != layers:
-        raise ValueError(
-            f"layer_types is {shown(kinds)}; it must name each of the {layers} layers"
-            f" {' or '.join(map(repr, KINDS))}"
-        )
-    slides = [kind == "sliding_attention" for kind in kinds]
-    if any(slides) and window is None:
-        raise ValueError(
-            f"layer_types is {shown(kinds)}; layers that slide need sliding_window, and"
-            " use_sliding_window true"
-        )
-    return tuple(window if slide else 0 for slide in slides) if any(slides) else ()
+    return windows_of(kinds, layers, window, "sliding_window, and use_sliding_window true")
 
 
 class _Qwen(llama.Llama):
@@ -65,12 +53,7 @@ class _Qwen(llama.Llama):
 
     def config_to_hf(self, config: CausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
         shape, ends = super().config_to_hf(config)
-        windows = config.layer_windows
-        shape |= {
-            "use_sliding_window": any(windows),
-            "sliding_window": max(windows) or None,
-            "layer_types": [KINDS[window > 0] for window in windows],
-        }
+        shape |= windows_to_hf(config) | {"use_sliding_window": any(config.windows)}
         del shape["mlp_bias"]  # it has none
         return shape, ends
 
