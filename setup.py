@@ -18,6 +18,7 @@ setup(
         "huggingface-hub",
         "importlib_resources",
         "jax>=0.10",
+        "jinja2>=3.1",
         "matplotlib",
         "ml-collections>=1.0",
         "numpy",

@@ -24,6 +24,7 @@ _PUBLIC = {
     "Strategy": "decoding.strategy",
     "UserError": "errors",
     "autoregressive": "decoding.strategy",
+    "chat_prompts": "chat",
     "beam_search": "decoding.beams.strategy",
     "decode_config": "experiments.config.defaults",
     "grammar_pair": "experiments.quickstart",

@@ -44,7 +44,7 @@ from specjax.writing import replacing_directory
 
 CONFIG_FILE = "config.json"
 GENERATION_FILE = "generation_config.json"
-SMALL_FILES = ("*.json", "*.model", "*.txt")
+SMALL_FILES = ("*.json", "*.model", "*.txt", "*.jinja")
 FILES = ("model*.safetensors", *SMALL_FILES)
 """What is downloaded of a hub id: all of it, or without the weights.
 

@@ -30,7 +30,8 @@ from specjax.experiments.config.fields import (
     model_names,
 )
 from specjax.experiments.config.memory import check_beam_memory
-from specjax.experiments.decode.data import Data, load_data
+from specjax.experiments.decode.asked import asked
+from specjax.experiments.decode.data import Data, check_chat, load_data
 from specjax.experiments.decode.tables import load_tables, reads_rest
 from specjax.experiments.kept import identity, kept_rows, write_row
 from specjax.measuring.environment import environment
@@ -144,6 +145,7 @@ def check(config: ConfigDict) -> dict[str, BeamStrategy]:
       UserError: naming the field, the value and what is allowed.
     """
     check_strategies(config, _AT_LEAST)
+    check_chat(config)
     models = model_names(config)
     strategies = {name: from_config(name, spec) for name, spec in config.strategies.items()}
     for name, strategy in strategies.items():
@@ -175,7 +177,7 @@ def prepare(config: ConfigDict, strategies: Mapping[str, BeamStrategy]) -> Job:
         for name, strategy in strategies.items()
     }
     contestants[GREEDY] = Generator(target, **sizes)
-    prompts = contestants[GREEDY].encode([config.prefix + each.source for each in data.examples])
+    prompts = contestants[GREEDY].encode(asked(config, target, data.examples))
     for generator in contestants.values():
         generator.prompts.encode(prompts)  # what one cannot decode is refused before others do
     return Job(config, data, prompts, contestants)

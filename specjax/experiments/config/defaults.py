@@ -38,6 +38,8 @@ def decode_config(**changes: Any) -> ConfigDict:
 
     config.update(data_fields())
     config.examples = 200  # 0: all
+    config.chat = False  # True: prompts are a user's messages in the target's chat template
+    config.system = ""  # what a chat begins with; empty: nothing
     config.ngram_table = ""  # what `configs/ngram.py` wrote; empty: fitted from the next two
     config.ngram_file = ""  # text to fit n-grams from; empty: rows that are not decoded
     config.ngram_examples = 1000  # of a task, read beyond `examples` when a strategy needs them

@@ -6,7 +6,7 @@ from ml_collections import ConfigDict
 
 from specjax.experiments.config.fields import check_fields, model_names
 from specjax.experiments.config.placement import check_ways
-from specjax.experiments.decode.data import check_one_source
+from specjax.experiments.decode.data import check_chat, check_one_source
 from specjax.experiments.decode.strategies import check_models, load_strategies
 from specjax.experiments.decode.tables import check_corpus
 
@@ -19,6 +19,7 @@ def check_decode(config: ConfigDict) -> None:
     """
     check_fields(config)
     check_one_source(config)
+    check_chat(config)
     check_ways(config)
     check_corpus(config)
     check_models(load_strategies(config), tuple(model_names(config)))

@@ -99,6 +99,19 @@ def _check_said_once(config: ConfigDict, first: list[Example]) -> None:
         )
 
 
+def check_chat(config: ConfigDict) -> None:
+    """Refuses what a chat begins with where there is none.
+
+    Raises:
+      UserError: naming the field.
+    """
+    if config.system and not config.chat:
+        raise UserError(
+            f"config.system is {config.system!r} and config.chat False; only a chat begins with it:"
+            " set config.chat to True, or say it in config.prefix"
+        )
+
+
 def check_one_place(config: ConfigDict, field: str) -> None:
     """Refuses two places to read from, and none: the text in `field`, a task, or plain files.
 

@@ -27,6 +27,7 @@ from specjax.experiments.config.fields import asked_generation, checkpoint_dtype
 from specjax.experiments.config.memory import check_decode_memory
 from specjax.experiments.config.placement import decode_mesh, ways_of
 from specjax.experiments.decode import planning, results
+from specjax.experiments.decode.asked import asked
 from specjax.experiments.decode.checks import check_decode
 from specjax.experiments.decode.data import load_data
 from specjax.experiments.decode.guides import guide
@@ -143,7 +144,7 @@ def prepare(config: ConfigDict, models: dict[str, LoadedModel]) -> Job:
         )
         for name, strategy in strategies.items()
     }
-    prompts = generators[BASELINE].encode([config.prefix + e.source for e in data.examples])
+    prompts = generators[BASELINE].encode(asked(config, target, data.examples))
     guides = {
         name: guide(name, config.strategies.get(name), strategy, chosen_by, len(prompts))
         for name, strategy in strategies.items()

@@ -1,0 +1,21 @@
+"""What the target is asked for each example: a text, or a user's message in a chat."""
+
+from __future__ import annotations
+
+from ml_collections import ConfigDict
+
+from specjax.api import LoadedModel
+from specjax.chat import chat_prompts
+from specjax.data.text import Example
+
+
+def asked(
+    config: ConfigDict, target: LoadedModel, examples: list[Example]
+) -> list[str] | list[list[int]]:
+    """Sources behind `config.prefix`; with `config.chat` as token ids of chats.
+
+    Raises:
+      UserError: when the target's tokenizer has no chat template, or none that fits.
+    """
+    texts = [config.prefix + example.source for example in examples]
+    return chat_prompts(target, texts, system=config.system) if config.chat else texts

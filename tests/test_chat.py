@@ -1,0 +1,106 @@
+"""Prompts of chat models: what the tokenizer's template makes of texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import specjax
+from specjax.api import LoadedModel
+from specjax.checkpoints.tokenizer import load_tokenizer, train_tokenizer
+from specjax.data.text import Example
+from specjax.errors import UserError
+from specjax.experiments.config.defaults import beams_config, decode_config
+from specjax.experiments.decode.asked import asked
+from specjax.experiments.decode.data import check_chat
+
+TEMPLATE = (
+    "{% for m in messages %}"
+    "<{{ m['role'] }}>{{ m['content'] }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+WITHOUT_SYSTEM = (
+    "{% if messages[0]['role'] == 'system' %}"
+    "{{ raise_exception('System role not supported.') }}"
+    "{% endif %}" + TEMPLATE
+)
+TEXTS = ["how many apples", "are left"]
+
+
+def model(template: str | None) -> LoadedModel:
+    """A name and a tokenizer with this template: no weights are read."""
+    tokenizer = train_tokenizer(
+        ["how many apples are left <user> <system> <assistant> Be brief."], 280
+    )
+    tokenizer.chat_template = template
+    return LoadedModel(model=None, params=None, tokenizer=tokenizer, name="chatty")
+
+
+def spelled(target: LoadedModel, rows: list[list[int]]) -> list[str]:
+    return [target.tokenizer.decode(row) for row in rows]
+
+
+def test_each_text_is_a_users_message_that_an_answer_follows() -> None:
+    target = model(TEMPLATE)
+    rows = specjax.chat_prompts(target, TEXTS)
+    assert spelled(target, rows) == [f"<user>{text}<assistant>" for text in TEXTS]
+
+
+def test_a_system_text_comes_first() -> None:
+    target = model(TEMPLATE)
+    rows = specjax.chat_prompts(target, TEXTS[:1], system="Be brief.")
+    assert spelled(target, rows) == ["<system>Be brief.<user>how many apples<assistant>"]
+
+
+def test_a_template_in_a_file_of_its_own_is_found(tmp_path: Path) -> None:
+    target = model(TEMPLATE)
+    target.tokenizer.save_pretrained(tmp_path)
+    assert (tmp_path / "chat_template.jinja").exists()
+    again = LoadedModel(None, None, load_tokenizer(tmp_path), "again")
+    assert specjax.chat_prompts(again, TEXTS) == specjax.chat_prompts(target, TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("target", "system", "sentence"),
+    [
+        (model(None), "", "model 'chatty' has a tokenizer without a chat template"),
+        (LoadedModel(None, None, None, "mute"), "", "model 'mute' has no tokenizer"),
+        (model(WITHOUT_SYSTEM), "Be brief.", "of system and user: System role not supported"),
+    ],
+)
+def test_what_has_no_template_for_it_is_refused(
+    target: LoadedModel, system: str, sentence: str
+) -> None:
+    with pytest.raises(UserError, match=sentence) as caught:
+        specjax.chat_prompts(target, TEXTS, system=system)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("texts", ["how many", [[1, 2]], [None]])
+def test_only_texts_are_messages(texts: Any) -> None:
+    with pytest.raises(UserError, match="a chat needs a list of texts"):
+        specjax.chat_prompts(model(TEMPLATE), texts)
+
+
+def test_a_template_cannot_leave_its_sandbox() -> None:
+    escape = "{{ ''.__class__.__mro__[1].__subclasses__() }}"
+    with pytest.raises(UserError, match="takes no messages of user"):
+        specjax.chat_prompts(model(escape), TEXTS)
+
+
+def test_a_config_asks_in_a_chat_behind_its_prefix() -> None:
+    target = model(TEMPLATE)
+    plain = decode_config(prefix="how many ")
+    assert asked(plain, target, [Example("apples")]) == ["how many apples"]
+    chat = decode_config(prefix="how many ", chat=True, system="Be brief.")
+    rows = asked(chat, target, [Example("apples")])
+    assert spelled(target, rows) == ["<system>Be brief.<user>how many apples<assistant>"]
+
+
+@pytest.mark.parametrize("template", [decode_config, beams_config])
+def test_a_system_text_without_a_chat_is_refused(template: Any) -> None:
+    with pytest.raises(UserError, match="config.system is 'Be brief.' and config.chat False"):
+        check_chat(template(system="Be brief."))
