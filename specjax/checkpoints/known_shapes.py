@@ -88,6 +88,65 @@ _MARIAN = {
     "pad_token_id": 58_100,
 }
 
+
+def _rotary(
+    model_type: str, vocab: int, width: int, ff: int, layers: int, heads: tuple[int, int]
+) -> Shape:
+    """What Llama's younger relatives share; `heads` of queries, and of keys and values."""
+    return {
+        "model_type": model_type,
+        "vocab_size": vocab,
+        "hidden_size": width,
+        "intermediate_size": ff,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads[0],
+        "num_key_value_heads": heads[1],
+    }
+
+
+def _qwen3(width: int, ff: int, layers: int, heads: tuple[int, int], tied: bool) -> Shape:
+    return _rotary("qwen3", 151_936, width, ff, layers, heads) | {
+        "head_dim": 128,
+        "max_position_embeddings": 40_960,
+        "rope_theta": 1_000_000.0,
+        "tie_word_embeddings": tied,
+        "use_sliding_window": False,
+        "sliding_window": None,
+        "bos_token_id": 151_643,
+        "eos_token_id": 151_645,
+    }
+
+
+_GEMMA_TOKENS = {"bos_token_id": 2, "pad_token_id": 0}
+
+_GEMMAS: dict[str, Shape] = {
+    "google/gemma-2-9b": _rotary("gemma2", 256_000, 3584, 14_336, 42, (16, 8))
+    | _GEMMA_TOKENS
+    | {"head_dim": 256, "query_pre_attn_scalar": 256, "sliding_window": 4096, "eos_token_id": 1},
+    "google/gemma-3-1b-it": _rotary("gemma3_text", 262_144, 1152, 6912, 26, (4, 1))
+    | _GEMMA_TOKENS
+    | {
+        "head_dim": 256,
+        "query_pre_attn_scalar": 256,
+        "sliding_window": 512,
+        "sliding_window_pattern": 6,
+        "max_position_embeddings": 32_768,
+        "eos_token_id": [1, 106],
+    },
+    "google/gemma-3-27b-it": {
+        "model_type": "gemma3",
+        "text_config": _rotary("gemma3_text", 262_208, 5376, 21_504, 62, (32, 16))
+        | {
+            "head_dim": 128,
+            "query_pre_attn_scalar": 168,
+            "sliding_window": 1024,
+            "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+        },
+        "eos_token_id": [1, 106],
+    }
+    | _GEMMA_TOKENS,
+}
+
 _T5_SIZES = {
     "small": (512, 1024, 8, 6),
     "base": (768, 2048, 12, 12),
@@ -120,6 +179,26 @@ SHAPES: dict[str, Shape] = {
     "JackFram/llama-160m": _llama(768, 3072, 12, 12, 2048, 1e-6),
     "double7/vicuna-68m": _llama(768, 3072, 2, 12, 2048, 1e-6),
     "double7/vicuna-160m": _llama(768, 3072, 12, 12, 2048, 1e-6),
+    **_GEMMAS,
+    "microsoft/Phi-3-mini-4k-instruct": _rotary("phi3", 32_064, 3072, 8192, 32, (32, 32))
+    | {"sliding_window": 2047, "bos_token_id": 1, "eos_token_id": 32_000, "pad_token_id": 32_000},
+    "allenai/OLMo-2-1124-7B": _rotary("olmo2", 100_352, 4096, 11_008, 32, (32, 32))
+    | {
+        "max_position_embeddings": 4096,
+        "rope_theta": 500_000.0,
+        "rms_norm_eps": 1e-6,
+        "eos_token_id": 100_257,
+        "pad_token_id": 100_277,
+    },
+    "HuggingFaceTB/SmolLM3-3B": _rotary("smollm3", 128_256, 2048, 11_008, 36, (16, 4))
+    | {
+        "max_position_embeddings": 65_536,
+        "rope_theta": 5_000_000.0,
+        "eos_token_id": 128_012,
+        "pad_token_id": 128_004,
+    },
+    "Qwen/Qwen3-8B": _qwen3(4096, 12_288, 36, (32, 8), False),
+    "Qwen/Qwen3-0.6B": _qwen3(1024, 3072, 28, (16, 8), True),
     "gpt-lm1b-97m": _gpt(768, 3072, 12, 12),
     "gpt-lm1b-6m": _gpt(256, 1024, 2, 4),
 }

@@ -56,6 +56,8 @@ PARAMETERS = {
     "vicuna33b_specbench": {"target": 32.53e9, "vicuna_68m": 68.0e6, "vicuna_160m": 162.4e6},
     "llama2_13b_alpaca": {"target": 13.016e9},
     "mt5_wmt_deen": {"target": 1.2299e9, "drafter": 300.2e6},
+    "gemma3": {"target": 27.01e9, "drafter": 999.9e6},
+    "qwen3": {"target": 8.19e9, "drafter": 596.0e6},
     "t5large_xsum": {"target": 737.7e6, "drafter": 60.5e6},
 }
 

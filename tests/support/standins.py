@@ -37,17 +37,23 @@ ROWS: dict[str, dict[str, Any]] = {
 }
 
 SMALL = {
-    "t5": {"d_model": 16, "d_kv": 4, "d_ff": 32, "num_layers": 2, "num_heads": 4},
+    "t5": {"d_model": 16, "d_kv": 4, "d_ff": 32, "num_heads": 4},
     "llama": {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 4},
     "gpt2": {"n_embd": 16, "n_inner": 32, "n_head": 4},
 }
-LAYERS = {"llama": "num_hidden_layers", "gpt2": "n_layer"}
+SMALL |= {
+    name: SMALL["llama"] | {"num_key_value_heads": 2, "head_dim": 8, "eos_token_id": 1}
+    for name in ("gemma3_text", "qwen3")
+}
+LAYERS = {"t5": "num_layers", "gpt2": "n_layer"}
+TEMPLATE = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
 
 
 def stand_in(config: ConfigDict, folder: Path) -> ConfigDict:
     """The config on stand-ins: the same strategies, tiny models, a few rows of its task."""
     made = config.copy_and_resolve_references()
     tokenizer = train_tokenizer([WORDS, json.dumps(ROWS[config.task])], 200)
+    tokenizer.chat_template = TEMPLATE if config.chat else None
     paths = {}
     for seed, (name, checkpoint) in enumerate(model_names(config).items()):
         paths[name] = str(folder / name)
@@ -66,10 +72,11 @@ def stand_in(config: ConfigDict, folder: Path) -> ConfigDict:
 
 def write_model(folder: Path, checkpoint: str, tokenizer: Any, seed: int) -> None:
     """A random model of a published shape's architecture; vocabularies padded differently."""
-    shape = SHAPES[checkpoint]
+    shape = dict(SHAPES[checkpoint])
+    shape |= shape.pop("text_config", {})
     kind = shape["model_type"].removeprefix("m")
     small = shape | SMALL[kind] | {"vocab_size": len(tokenizer) + 3 * seed}
-    small |= {LAYERS[kind]: 2} if kind in LAYERS else {}
+    small |= {LAYERS.get(kind, "num_hidden_layers"): 2}
     family, config = huggingface.parse_config(checkpoint, small, None, jnp.float32)
     model = family.model(config)
     huggingface.save(folder, model, model.init(jax.random.key(seed)), tokenizer)
