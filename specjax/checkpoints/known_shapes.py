@@ -89,6 +89,34 @@ _MARIAN = {
 }
 
 
+def _pythia(vocab: int, width: int, layers: int, heads: int) -> Shape:
+    return {
+        "model_type": "gpt_neox",
+        "vocab_size": vocab,
+        "hidden_size": width,
+        "intermediate_size": 4 * width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "rotary_pct": 0.25,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+    }
+
+
+def _opt(width: int, layers: int, heads: int) -> Shape:
+    return {
+        "model_type": "opt",
+        "vocab_size": 50_272,
+        "hidden_size": width,
+        "ffn_dim": 4 * width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "bos_token_id": 2,
+        "eos_token_id": 2,
+        "pad_token_id": 1,
+    }
+
+
 def _rotary(
     model_type: str, vocab: int, width: int, ff: int, layers: int, heads: tuple[int, int]
 ) -> Shape:
@@ -147,6 +175,26 @@ _GEMMAS: dict[str, Shape] = {
     | _GEMMA_TOKENS,
 }
 
+_MIXTURES: dict[str, Shape] = {
+    "mistralai/Mixtral-8x7B-Instruct-v0.1": _rotary("mixtral", 32_000, 4096, 14_336, 32, (32, 8))
+    | {
+        "max_position_embeddings": 32_768,
+        "rope_theta": 1_000_000.0,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    },
+    "Qwen/Qwen3-30B-A3B": _qwen3(2048, 6144, 48, (32, 4), False)
+    | {
+        "model_type": "qwen3_moe",
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "moe_intermediate_size": 768,
+        "norm_topk_prob": True,
+    },
+}
+
 _T5_SIZES = {
     "small": (512, 1024, 8, 6),
     "base": (768, 2048, 12, 12),
@@ -199,6 +247,11 @@ SHAPES: dict[str, Shape] = {
     },
     "Qwen/Qwen3-8B": _qwen3(4096, 12_288, 36, (32, 8), False),
     "Qwen/Qwen3-0.6B": _qwen3(1024, 3072, 28, (16, 8), True),
+    "EleutherAI/pythia-6.9b": _pythia(50_432, 4096, 32, 32),
+    "EleutherAI/pythia-160m": _pythia(50_304, 768, 12, 12),
+    "facebook/opt-6.7b": _opt(4096, 32, 32),
+    "facebook/opt-125m": _opt(768, 12, 12),
+    **_MIXTURES,
     "gpt-lm1b-97m": _gpt(768, 3072, 12, 12),
     "gpt-lm1b-6m": _gpt(256, 1024, 2, 4),
 }

@@ -44,9 +44,9 @@ class CausalModule(nn.Module):
         init = nn.initializers.normal(0.02)
         self.embedding = self.param("embedding", init, (c.vocab_size, c.d_model), jnp.float32)
         if c.rope is None:
-            shape = (c.max_positions, c.d_model)
+            shape = (c.max_positions + c.position_offset, c.d_model)
             self.position_embedding = self.param("position_embedding", init, shape, jnp.float32)
-        self.layers = [Layer(c, rope) for rope in c.layer_ropes]
+        self.layers = [Layer(c, *own) for own in zip(c.layer_ropes, c.layer_mixtures, strict=True)]
         self.final_norm = norm(c)
         self.drop = nn.Dropout(c.dropout)
         if not c.tied:
@@ -59,7 +59,8 @@ class CausalModule(nn.Module):
             # Gemma was trained with the factor rounded to half precision, and needs it so.
             x = x.astype(c.dtype) * jnp.asarray(c.embedding_scale, c.dtype)
         if c.rope is None:
-            x = x + jnp.take(self.position_embedding, position, axis=0, mode="clip")
+            row = position + c.position_offset
+            x = x + jnp.take(self.position_embedding, row, axis=0, mode="clip")
         return x.astype(c.dtype)
 
     def angles(self, position: jax.Array, length: jax.Array) -> list[jax.Array | None]:

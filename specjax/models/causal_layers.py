@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from specjax.models.attention import AnyBias, attention
 from specjax.models.caches import KeysValues, read_on, remembered
+from specjax.models.experts import Experts, Mixture
 from specjax.models.layers import (
     Dense,
     FeedForward,
@@ -37,6 +38,8 @@ class CausalConfig:
     max_positions: int
     rope: Rope | None = None  # None: learned positions
     ropes: tuple[Rope | None, ...] = ()  # of each layer, None: not rotated; empty: `rope` in all
+    position_offset: int = 0  # rows of the table of learned positions before that of the first
+    mixtures: tuple[Mixture | None, ...] = ()  # experts of each layer; None, or empty: none
     activation: str = "silu"
     gated: bool = True
     rms_norm: bool = True  # False: layer norm with bias
@@ -52,6 +55,7 @@ class CausalConfig:
     attention_cap: float = 0.0  # scores are soft-capped at it; 0: they are not
     logit_cap: float = 0.0
     embedding_scale: float = 1.0
+    parallel: bool = False  # attention and feed-forward read the same states (GPT-J, GPT-NeoX)
     windows: tuple[int, ...] = ()  # keys seen per layer, 0 for all; empty: all in every layer
     tied: bool = False
     eps: float = 1e-6
@@ -76,6 +80,10 @@ class CausalConfig:
     @property
     def layer_ropes(self) -> tuple[Rope | None, ...]:
         return self.ropes or (self.rope,) * self.num_layers
+
+    @property
+    def layer_mixtures(self) -> tuple[Mixture | None, ...]:
+        return self.mixtures or (None,) * self.num_layers
 
 
 def norm(config: CausalConfig) -> nn.Module:
@@ -123,6 +131,7 @@ class Attention(nn.Module):
 class Layer(nn.Module):
     config: CausalConfig
     rope: Rope | None
+    mixture: Mixture | None
 
     def setup(self) -> None:
         c = self.config
@@ -131,7 +140,10 @@ class Layer(nn.Module):
         if c.post_norm:
             self.attention_post_norm, self.ff_post_norm = norm(c), norm(c)
         self.attention = Attention(c, self.rope)
-        self.ff = FeedForward(c.d_ff, c.activation, c.gated, c.dtype, c.dropout, c.ff_bias)
+        if self.mixture is None:
+            self.ff = FeedForward(c.d_ff, c.activation, c.gated, c.dtype, c.dropout, c.ff_bias)
+        else:
+            self.ff = Experts(self.mixture, c.activation, c.dtype)
         self.drop = nn.Dropout(c.dropout)
 
     def __call__(
@@ -155,10 +167,11 @@ class Layer(nn.Module):
             seen = kept = tuple(made) if own is None else remembered(own, made, start)
         h = self.attention(q, *seen, mask)
         h = self.attention_post_norm(h) if self.config.post_norm else h
-        x = x + self.drop(h, deterministic=deterministic)
-        h = self.ff(self.ff_norm(x) if self.config.pre_norm else x, deterministic)
+        attended = x + self.drop(h, deterministic=deterministic)
+        h = x if self.config.parallel else attended
+        h = self.ff(self.ff_norm(h) if self.config.pre_norm else h, deterministic)
         h = self.ff_post_norm(h) if self.config.post_norm else h
-        return x + self.drop(h, deterministic=deterministic), kept
+        return attended + self.drop(h, deterministic=deterministic), kept
 
     def queries_keys_values(
         self, x: jax.Array, angles: jax.Array | None

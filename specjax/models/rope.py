@@ -22,7 +22,7 @@ KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 class Rope:
     """Frequencies of the rotation; `original` is the context length the scaling starts from."""
 
-    width: int  # of a head
+    width: int  # of what is rotated of a head
     theta: float = 10_000.0
     kind: str = "default"
     factor: float = 1.0
@@ -102,10 +102,15 @@ class Rope:
 
 
 def rotate(x: jax.Array, angles: jax.Array, scale: float = 1.0) -> jax.Array:
-    """Rotates x [B, H, T, d] by angles [B, T, d / 2], times `scale`; the halves of d are the
-    pairs' two sides.
+    """Rotates x [B, H, T, d] by angles [B, T, r / 2], times `scale`.
+
+    Of each head the first r numbers are rotated, whose halves are the pairs' two sides; what is
+    behind them, with partial rotation, stays as it is.
     """
     cos, sin = scale * jnp.cos(angles)[:, None], scale * jnp.sin(angles)[:, None]
-    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    pairs = angles.shape[-1]
+    rotated, kept = x[..., : 2 * pairs], x[..., 2 * pairs :]
+    first, second = jnp.split(rotated.astype(jnp.float32), 2, axis=-1)
     turned = (first * cos - second * sin, second * cos + first * sin)
-    return jnp.concatenate(turned, axis=-1).astype(x.dtype)
+    made = jnp.concatenate(turned, axis=-1).astype(x.dtype)
+    return jnp.concatenate([made, kept], axis=-1) if kept.shape[-1] else made

@@ -37,6 +37,9 @@ PARAMETERS: dict[Where, tuple[str | None, ...]] = {
     ("up", "bias"): ("width",),
     ("down", "kernel"): ("width", None),
     ("logits_bias",): (None, "vocabulary"),
+    ("ff", "gates"): (None, None, "expert_width"),
+    ("ff", "ups"): (None, None, "expert_width"),
+    ("ff", "downs"): (None, "expert_width", None),
 }
 """Logical axes of parameters by the end of their path; all others are replicated."""
 
@@ -53,11 +56,14 @@ def units(model: LanguageModel) -> dict[str, int]:
     """
     config = model.config
     heads = math.gcd(config.num_heads, getattr(config, "encoder_heads", 0))
+    mixtures = [mixture for mixture in getattr(config, "mixtures", ()) if mixture]
+    experts = {"expert_width": math.gcd(*(mixture.d_ff for mixture in mixtures))}
     return {
         "vocabulary": config.vocab_size,
         "heads": heads,
         "kv_heads": getattr(config, "num_kv_heads", heads),
         "width": math.gcd(config.d_ff, getattr(config, "encoder_ff", 0)),
+        **(experts if mixtures else {}),
     }
 
 

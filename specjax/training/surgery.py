@@ -83,7 +83,7 @@ def layers_taken(
         depth = len(encoder) or counts["encoder"]
         config = {"num_decoder_layers": len(decoder), "num_layers": depth}
     else:
-        for name in ("windows", "ropes"):
+        for name in ("windows", "ropes", "mixtures"):
             of_layers = getattr(model.config, name)
             config[name] = tuple(of_layers[layer] for layer in decoder) if of_layers else ()
     return type(model)(dataclasses.replace(model.config, **config))

@@ -23,24 +23,36 @@ from transformers import (
     Gemma3TextConfig,
     GPT2Config,
     GPT2LMHeadModel,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
     Olmo2Config,
     Olmo2ForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
     Phi3Config,
     Phi3ForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
     SmolLM3Config,
     SmolLM3ForCausalLM,
 )
 
 VOCABULARY, EOS = 96, 1
 LENGTHS, PROMPT, NEW_TOKENS = (30, 21), 6, 20
+LAST_NORMS = (
+    "model.norm.weight", "ln_f.weight", "gpt_neox.final_layer_norm.weight",
+    "decoder.final_layer_norm.weight",
+)  # fmt: skip
 SMALLEST_LEAD = 0.01
 """Least distance between the two best logits on a greedy path: rounding cannot flip a token."""
 
@@ -55,6 +67,10 @@ CLASSES = {
     "olmo2": (Olmo2Config, Olmo2ForCausalLM),
     "phi3": (Phi3Config, Phi3ForCausalLM),
     "smollm3": (SmolLM3Config, SmolLM3ForCausalLM),
+    "gpt_neox": (GPTNeoXConfig, GPTNeoXForCausalLM),
+    "opt": (OPTConfig, OPTForCausalLM),
+    "mixtral": (MixtralConfig, MixtralForCausalLM),
+    "qwen3_moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM),
 }
 
 LLAMA = {
@@ -91,6 +107,21 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "phi3": ("phi3", {**LLAMA, "max_position_embeddings": 256, "rope_parameters": LONGROPE,
                       "original_max_position_embeddings": 64}),
     "smollm3": ("smollm3", {**LLAMA, "no_rope_layers": [1, 0], "tie_word_embeddings": False}),
+    "gpt_neox": ("gpt_neox", {
+        "hidden_size": 24, "intermediate_size": 44, "num_hidden_layers": 2,
+        "num_attention_heads": 3, "max_position_embeddings": 64, "rotary_pct": 0.5,
+    }),
+    "opt": ("opt", {
+        "hidden_size": 20, "ffn_dim": 44, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "max_position_embeddings": 64,
+    }),
+    "mixtral": ("mixtral", {
+        **LLAMA, "intermediate_size": 16, "num_local_experts": 4, "sliding_window": 9,
+    }),
+    "qwen3_moe": ("qwen3_moe", {
+        **LLAMA, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
+        "mlp_only_layers": [0],
+    }),
 }  # fmt: skip
 
 
@@ -108,14 +139,14 @@ def randomise(model: torch.nn.Module, generator: torch.Generator) -> None:
     """Weights of a scale at which every part of the model moves the logits, themselves O(1)."""
     offset = 1.0 if "Gemma" in type(model).__name__ else 0.0  # that its norms add to their weights
     for name, weight in model.named_parameters():
-        if name.endswith(("model.norm.weight", "ln_f.weight")):
+        if name.endswith(LAST_NORMS):
             # Of either sign, or a tied model repeats the token just read for ever.
             weight.uniform_(-2.0 - offset, 2.0 - offset, generator=generator)
         elif "norm" in name or ".ln_" in name:
             weight.uniform_(0.5 - offset, 1.5 - offset, generator=generator)
         elif name.endswith("bias"):
             weight.normal_(0.0, 0.5, generator=generator)
-        elif "embed_tokens" in name or "wte" in name or "wpe" in name:
+        elif "embed_" in name or "wte" in name or "wpe" in name:
             weight.normal_(0.0, 0.7, generator=generator)
         else:
             weight.normal_(0.0, 2.0 * weight.shape[-1] ** -0.5, generator=generator)

@@ -23,8 +23,8 @@ from specjax.models.base import Cache, Output, Params
 from specjax.models.causal import Causal
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-FAST = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma3_text")
-SLOW = ("gemma2", "olmo2", "phi3", "smollm3")
+FAST = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma3_text", "qwen3_moe")
+SLOW = ("gemma2", "olmo2", "phi3", "smollm3", "gpt_neox", "opt", "mixtral")
 """Families whose own parts the fast tests see in whole texts alone."""
 FAMILIES = [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 TOLERANCE = 1e-4
@@ -143,7 +143,10 @@ def test_greedy_decoding_continues_as_pytorch(golden: Golden) -> None:
 
 @pytest.mark.parametrize(
     "golden",
-    [pytest.param(n, marks=[] if n == "mistral" else pytest.mark.slow) for n in FAST + SLOW],
+    [
+        pytest.param(name, marks=[] if name in ("mistral", "qwen3_moe") else pytest.mark.slow)
+        for name in FAST + SLOW
+    ],
     indirect=True,
 )
 def test_drafts_leave_the_tokens_of_pytorch(golden: Golden) -> None:

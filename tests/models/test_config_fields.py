@@ -19,6 +19,7 @@ from specjax.errors import UserError
 from specjax.experiments.config.defaults import decode_config
 from specjax.experiments.decode.job import load_models
 from specjax.models.families.generation import SETTINGS
+from specjax.models.families.gpt_neox import GPTNeoX
 from specjax.models.families.schema import shown
 from specjax.models.layers import ACTIVATIONS
 from specjax.models.rope import Rope
@@ -97,6 +98,18 @@ def complaint(name: str, generation: dict[str, Any] | None = None, **changes: An
         ("smollm3", "no_rope_layers", [1, 2]),
         ("smollm3", "layer_types", ["full_attention", "sliding_attention"]),
         ("gpt2", "n_embd", 21),
+        ("gpt_neox", "rope_parameters", {"partial_rotary_factor": 0.4}),
+        ("gpt_neox", "rope_parameters", {"partial_rotary_factor": 1.5}),
+        ("gpt_neox", "rope_theta", 500.0),
+        ("gpt_neox", "hidden_size", 25),
+        ("mixtral", "num_experts_per_tok", 5),
+        ("mixtral", "num_experts", 3),
+        ("qwen3_moe", "mlp_only_layers", [0, 1]),
+        ("qwen3_moe", "mlp_only_layers", "0"),
+        ("qwen3_moe", "decoder_sparse_step", 3),
+        ("opt", "do_layer_norm_before", False),
+        ("opt", "word_embed_proj_dim", 12),
+        ("opt", "layer_norm_elementwise_affine", False),
         ("gpt2", "hidden_size", 40),
         ("t5_v1_1", "num_decoder_layers", 0),
         ("t5_v1_1", "relative_attention_num_buckets", 1),
@@ -348,6 +361,37 @@ def test_every_fourth_layer_of_smollm3_does_not_rotate_unless_it_says_otherwise(
 def test_an_exported_shape_is_read_as_it_was(name: str) -> None:
     family, config = parse_config("config.json", written(name), None, jnp.float32)
     assert parse_config("config.json", *family.config_to_hf(config), jnp.float32)[1] == config
+
+
+def test_the_share_of_a_head_that_is_rotated_has_an_older_name() -> None:
+    """Published: 0.25 of heads of 64. What is exported makes Hugging Face rotate as much again."""
+    assert shape("gpt_neox", rope_parameters=None).rope.width == 2
+    assert shape("gpt_neox", rope_parameters=None, rotary_pct=0.5).rope.width == 4
+    assert shape("gpt_neox", rotary_pct=0.25).rope.width == 4  # `rope_parameters` wins
+    wide = {"hidden_size": 98, "num_attention_heads": 1, "rope_parameters": None}
+    for rotated in range(2, 99, 2):
+        config = shape("gpt_neox", rotary_pct=(rotated + 0.5) / 98, **wide)
+        assert config.rope.width == rotated
+        assert int(98 * GPTNeoX().config_to_hf(config)[0]["rotary_pct"]) == rotated
+
+
+def test_layers_have_experts_where_the_fields_say() -> None:
+    def mixed(**changes: Any) -> list[bool]:
+        config = shape("qwen3_moe", num_hidden_layers=6, **changes)
+        return [mixture is not None for mixture in config.mixtures]
+
+    assert mixed(mlp_only_layers=[]) == [True] * 6
+    assert mixed(mlp_only_layers=[1, 9]) == [True, False, True, True, True, True]
+    assert mixed(mlp_only_layers=[3], decoder_sparse_step=2) == [
+        False,
+        True,
+        False,
+        False,
+        False,
+        True,
+    ]
+    assert not shape("qwen3_moe").mixtures[1].normalised
+    assert shape("mixtral").mixtures[0].normalised
 
 
 def test_yarn_keeps_fast_waves_divides_slow_ones_and_sharpens_attention() -> None:

@@ -17,6 +17,7 @@ import pytest
 from specjax.models import attention, causal, prefill
 from specjax.models.base import Cache
 from specjax.models.causal import Causal, CausalConfig
+from specjax.models.experts import Mixture
 from specjax.models.rope import Rope
 from specjax.models.shapes import parameter_shapes
 from specjax.models.t5 import T5, T5Config
@@ -41,7 +42,12 @@ CAUSAL = CausalConfig(
 )  # fmt: skip
 MODELS = {
     "grouped": Causal(CAUSAL),
-    "sliding": Causal(dataclasses.replace(CAUSAL, num_kv_heads=4, windows=(6, 3), rope=Rope(8))),
+    "sliding": Causal(
+        dataclasses.replace(
+            CAUSAL, num_kv_heads=4, windows=(6, 3), rope=Rope(4), parallel=True,
+            mixtures=(None, Mixture(4, 2, 8)),
+        )
+    ),
     "learned": Causal(dataclasses.replace(CAUSAL, rope=None, windows=())),
     "capped": Causal(
         dataclasses.replace(

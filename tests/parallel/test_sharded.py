@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,6 +21,7 @@ import specjax
 from specjax.checkpoints import huggingface
 from specjax.checkpoints.tensors import flat_shapes, opened, tensor_places
 from specjax.models.causal import Causal, CausalConfig
+from specjax.models.experts import Mixture
 from specjax.models.families.family import family_of
 from specjax.models.rope import Rope
 from specjax.models.shapes import parameter_shapes
@@ -41,6 +44,11 @@ MODELS = {
     ),
     "llama": Causal(CausalConfig(**LLAMA, num_kv_heads=8)),
     "grouped": Causal(CausalConfig(**LLAMA, num_kv_heads=2, tied=True)),
+    "mixed": Causal(
+        CausalConfig(
+            **LLAMA | {"family": "mixtral"}, num_kv_heads=8, mixtures=(Mixture(4, 2, 48),) * 2
+        )
+    ),
     "six": T5(
         T5Config(
             vocab_size=64, d_model=24, d_kv=4, d_ff=48, num_heads=6, num_layers=1,
@@ -48,7 +56,7 @@ MODELS = {
         )
     ),
 }  # fmt: skip
-KINDS = {"t5": "encoder", "llama": "decoder", "grouped": "decoder", "six": "encoder"}
+KINDS = {name: "encoder" if name in ("t5", "six") else "decoder" for name in MODELS}
 
 
 BOTH = ("speculative", "sampled")
@@ -106,7 +114,10 @@ def check_shares(one: dict[str, Any], shares: dict[str, dict[str, float]]) -> No
     kv_heads = getattr(config, "num_kv_heads", config.num_heads) if not one["pad"] else 8
     for name, ways in (("target", over), ("drafter", one["ways"] or over)):
         heads = ways if kv_heads % ways == 0 else 1
-        kernels = {p: s for p, s in shares[name].items() if "kernel" in p or "embedding" in p}
+        matrices = re.compile("kernel|embedding|gates|ups|downs")
+        kernels = {
+            p: s for p, s in shares[name].items() if matrices.search(p) and "router" not in p
+        }
         whole = {p for p, s in kernels.items() if s == 1.0}
         if ways > 1:
             assert all("'k'" in p or "'v'" in p for p in whole), whole
@@ -130,6 +141,12 @@ def test_the_same_tokens_on_every_mesh(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_mixture_of_experts_gives_the_same_tokens(tmp_path: Path) -> None:
+    cases = [case("mixed", 1, 8, 0, BOTH), case("mixed", 2, 4, 1, BOTH[:1])]
+    check(on_eight_devices(tmp_path, cases), cases)
+
+
+@pytest.mark.slow
 def test_six_heads_padded_to_eight_give_the_same_tokens(tmp_path: Path) -> None:
     cases = [case("six", 1, 8, 1, BOTH), case("six", 2, 4, 0, BOTH)]
     check(on_eight_devices(tmp_path, cases), cases)
@@ -143,9 +160,19 @@ GPT2 = CausalConfig(
 
 
 PHI3 = CausalConfig(**LLAMA | {"family": "phi3"}, num_kv_heads=2)
+NEOX = dataclasses.replace(
+    GPT2, family="gpt_neox", rope=Rope(2), tied=False, parallel=True, num_layers=2
+)
+MIXTURE = Mixture(experts=4, chosen=2, d_ff=12)
+MIXED = CausalConfig(
+    **LLAMA | {"family": "qwen3_moe", "mixtures": (None, MIXTURE)}, num_kv_heads=2, qk_norm=True
+)
 
 
-@pytest.mark.parametrize("model", [MODELS["t5"], MODELS["llama"], Causal(GPT2), Causal(PHI3)])
+@pytest.mark.parametrize(
+    "model",
+    [MODELS["t5"], MODELS["llama"], *map(Causal, (GPT2, PHI3, NEOX, MIXED))],
+)
 def test_a_block_is_what_the_whole_tensor_has_there(model: Any, tmp_path: Path) -> None:
     """Sharded loading reads blocks; transposed tensors by their other axis, fused ones in part."""
     params = model.init(jax.random.key(0))
@@ -172,6 +199,15 @@ def test_parameters_are_split_by_whole_heads_only() -> None:
     assert parameter_spec(where, grouped, 4) == P(None, None)
     assert parameter_spec(query, grouped, 4) == P(None, "model")
     assert parameter_spec(("final_norm", "scale"), grouped, 4) == P()
+
+
+def test_experts_are_split_by_their_widths() -> None:
+    """Whichever experts a token has, every device reads its share of each."""
+    where = ("layers_1", "ff", "ups")
+    assert parameter_spec(where, Causal(MIXED), 4) == P(None, None, "model")
+    assert parameter_spec((*where[:2], "downs"), Causal(MIXED), 4) == P(None, "model", None)
+    assert parameter_spec(where, Causal(MIXED), 8) == P(None, None, None)
+    assert parameter_spec(("layers_1", "ff", "router", "logits", "kernel"), Causal(MIXED), 4) == P()
 
 
 @pytest.mark.parametrize(

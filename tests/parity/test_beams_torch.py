@@ -57,6 +57,11 @@ def decoder_only(folder: Path, family: str, **own: Any) -> Any:
     return model
 
 
+def mixture(folder: Path) -> Any:
+    own = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 9}
+    return decoder_only(folder, "qwen3_moe", **own)
+
+
 def bart(folder: Path) -> Any:
     model = BART["build"]("bart", seed=4, eos_token_id=[2, 5], tie_word_embeddings=False)
     with_more_ends(model, 2)
@@ -70,9 +75,10 @@ def with_more_ends(model: Any, end: int = 1) -> None:
     model.lm_head.weight.data[end] *= 3.0
 
 
-@pytest.fixture(
-    scope="module", params=[t5, llama, gemma3, bart], ids=["t5", "llama", "gemma3", "bart"]
-)
+MAKERS = (t5, llama, gemma3, mixture, bart)
+
+
+@pytest.fixture(scope="module", params=MAKERS, ids=[maker.__name__ for maker in MAKERS])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A random PyTorch model and the same one loaded here."""
     folder = tmp_path_factory.mktemp("beams")

@@ -37,6 +37,17 @@ WIDE = {
     "hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 6,
     "num_key_value_heads": 2, "head_dim": 10, "max_position_embeddings": 256,
 }  # fmt: skip
+NEOX = {
+    "hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 6,
+    "max_position_embeddings": 256,
+}  # fmt: skip
+OPT = {
+    "hidden_size": 48, "ffn_dim": 96, "num_hidden_layers": 3, "num_attention_heads": 6,
+    "max_position_embeddings": 256,
+}  # fmt: skip
+QWEN_MOE = WIDE | {
+    "num_experts": 7, "num_experts_per_tok": 2, "moe_intermediate_size": 40, "mlp_only_layers": [2],
+}  # fmt: skip
 STRETCHED = GOLDEN["STRETCHED"] | {"rope_theta": 10_000.0, "original_max_position_embeddings": 32}
 
 TWO_ROPES = {
@@ -89,6 +100,27 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         "smollm3",
         {**WIDE, "no_rope_layers": [1, 0, 1], "use_sliding_window": True, "sliding_window": 9},
     ),
+    "gpt_neox": ("gpt_neox", NEOX),
+    "gpt_neox_in_turn": (
+        "gpt_neox",
+        NEOX | {"use_parallel_residual": False, "attention_bias": False, "rotary_pct": 1.0},
+    ),
+    "gpt_neox_linear": (
+        "gpt_neox",
+        NEOX | {"rope_parameters": {"rope_type": "linear", "factor": 3.0, "rope_theta": 500.0}},
+    ),
+    "mixtral": ("mixtral", {**WIDE, "num_local_experts": 5, "num_experts_per_tok": 3}),
+    "mixtral_windowed": (
+        "mixtral",
+        {**WIDE, "num_local_experts": 4, "sliding_window": 12, "tie_word_embeddings": True},
+    ),
+    "qwen3_moe": ("qwen3_moe", QWEN_MOE),
+    "qwen3_moe_every_other": (
+        "qwen3_moe",
+        QWEN_MOE | {"decoder_sparse_step": 2, "norm_topk_prob": True, "attention_bias": True},
+    ),
+    "opt": ("opt", OPT),
+    "opt_unbiased": ("opt", OPT | {"enable_bias": False, "tie_word_embeddings": False}),
 }
 
 

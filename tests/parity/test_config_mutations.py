@@ -23,7 +23,11 @@ from mutations import (
     GEMMA3,
     GONE,
     GPT2,
+    GPT_NEOX,
+    MIXTRAL,
+    OPT,
     PHI3,
+    QWEN_MOE,
     ROPE,
     SLIDING,
     SMOLLM3,
@@ -67,6 +71,17 @@ SMALL_BART = {
     "decoder_ffn_dim": 20, "max_position_embeddings": 64, "decoder_start_token_id": 2,
     "forced_eos_token_id": None, **SPECIAL,
 }  # fmt: skip
+SMALL_NEOX = {
+    "vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+    "num_attention_heads": 2, "max_position_embeddings": 64, **SPECIAL,
+}  # fmt: skip
+SMALL_OPT = {
+    "vocab_size": VOCABULARY, "hidden_size": 16, "ffn_dim": 24, "num_hidden_layers": 2,
+    "num_attention_heads": 2, "max_position_embeddings": 64, **SPECIAL,
+}  # fmt: skip
+SMALL_EXPERTS = {
+    "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12, "mlp_only_layers": [1],
+}  # fmt: skip
 WITHOUT_HEAD_DIM = {k: v for k, v in LLAMA.items() if k != "head_dim"}
 
 FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
@@ -109,6 +124,10 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
         + each("scale_embedding", GONE),
     ),
     "gpt2": ("gpt2", SMALL_GPT2, GPT2 + ENDS),
+    "gpt_neox": ("gpt_neox", SMALL_NEOX, GPT_NEOX + ENDS),
+    "opt": ("opt", SMALL_OPT, OPT + ENDS),
+    "mixtral": ("mixtral", LLAMA | {"num_local_experts": 4}, MIXTRAL + ENDS[:-1]),
+    "qwen3_moe": ("qwen3_moe", LLAMA | SMALL_EXPERTS, QWEN_MOE + ENDS[:-1]),
     "llama": ("llama", LLAMA, CAUSAL + BIASES + ROPE + ALL + each("sliding_window", 4, None)),
     "llama3": (
         "llama",
@@ -173,7 +192,7 @@ def randomise(model: Any) -> None:
     for name, weight in model.named_parameters():
         if name.endswith("bias") and "relative" not in name:
             weight.normal_(0.0, 0.5, generator=generator)
-        elif re.search(r"model\.norm|ln_f\.weight|final_layer_norm", name):
+        elif re.search(r"model\.norm|ln_f\.weight|(?<!\d\.)final_layer_norm", name):
             # Of either sign, or a tied model repeats the token just read for ever.
             weight.uniform_(-2.0, 2.0, generator=generator)
         elif "norm" in name or ".ln_" in name:

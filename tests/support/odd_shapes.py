@@ -16,6 +16,7 @@ COUNTS = {
     "t5_v1_0": 9, "t5_v1_1": 10, "mt5": 5, "gpt2": 7, "llama": 10, "mistral": 9, "qwen2": 8,
     "qwen3": 6, "bart": 3, "mbart": 3, "marian": 3, "m2m_100": 3,
     "gemma2": 6, "gemma3_text": 6, "olmo2": 5, "phi3": 5, "smollm3": 5,
+    "gpt_neox": 7, "opt": 6, "mixtral": 6, "qwen3_moe": 7,
 }  # fmt: skip
 
 
@@ -205,9 +206,67 @@ def _smollm3(draw: _Choice) -> dict[str, Any]:
     }
 
 
+def _gpt_neox(draw: _Choice) -> dict[str, Any]:
+    heads, d_head = draw.of(1, 3, 5), draw.of(4, 6, 10)
+    rotated = draw.of(*range(2, d_head + 1, 2))
+    return _ends(draw) | {
+        "hidden_size": heads * d_head,
+        "num_attention_heads": heads,
+        "num_hidden_layers": draw.of(1, 2, 2, 3),
+        "intermediate_size": draw.of(7, 33),
+        "max_position_embeddings": draw.of(80, 97),
+        "rotary_pct": (rotated + draw.of(0.0, 0.5)) / d_head,
+        "rotary_emb_base": draw.of(100, 10_000),
+        "use_parallel_residual": draw.chance(),
+        "attention_bias": draw.chance(),
+        "hidden_act": draw.of("gelu", "gelu_new", "relu"),
+        "layer_norm_eps": draw.of(1e-5, 1e-3),
+    }
+
+
+def _opt(draw: _Choice) -> dict[str, Any]:
+    heads = draw.of(1, 3, 5)
+    return _ends(draw) | {
+        "hidden_size": heads * draw.of(3, 5, 8),
+        "num_attention_heads": heads,
+        "num_hidden_layers": draw.of(1, 2, 2, 3),
+        "ffn_dim": draw.of(7, 33),
+        "max_position_embeddings": draw.of(80, 97),
+        "enable_bias": draw.chance(),
+        "activation_function": draw.of("relu", "relu", "gelu"),
+    }
+
+
+def _experts(draw: _Choice, count: str) -> dict[str, Any]:
+    experts, chosen = draw.of((1, 1), (3, 1), (5, 2), (4, 4), (8, 3))
+    return {count: experts, "num_experts_per_tok": chosen}
+
+
+def _mixtral(draw: _Choice) -> dict[str, Any]:
+    return (
+        _headed(draw) | _experts(draw, "num_local_experts") | {"sliding_window": draw.of(3, None)}
+    )
+
+
+def _qwen3_moe(draw: _Choice) -> dict[str, Any]:
+    shape = _headed(draw) | _experts(draw, "num_experts")
+    layers = shape["num_hidden_layers"]
+    return shape | {
+        "moe_intermediate_size": draw.of(3, 12, 17),
+        "decoder_sparse_step": draw.of(1, layers),
+        "mlp_only_layers": draw.of([], [0] if layers > 1 else []),
+        "norm_topk_prob": draw.chance(),
+        "attention_bias": draw.chance(),
+        "use_sliding_window": draw.chance(),
+        "sliding_window": draw.of(2, 5, 13),
+    }
+
+
 _MAKERS = {
     "t5_v1_0": _t5_v1_0, "t5_v1_1": _gated, "mt5": _gated, "gpt2": _gpt2, "llama": _llama,
     "mistral": _mistral, "qwen2": _qwen2, "qwen3": _qwen3,
     "bart": _bart, "mbart": _bart, "marian": _sinusoids, "m2m_100": _sinusoids,
     "gemma2": _gemma2, "gemma3_text": _gemma3, "olmo2": _olmo2, "phi3": _phi3, "smollm3": _smollm3,
+    "gpt_neox": _gpt_neox, "opt": _opt,
+    "mixtral": _mixtral, "qwen3_moe": _qwen3_moe,
 }  # fmt: skip

@@ -124,3 +124,19 @@ class Family(abc.ABC):
 def family_of(model: LanguageModel) -> Family:
     """The family that a model belongs to."""
     return FAMILIES[model.config.family].cls()
+
+
+def linear(where: Where, tensor: str, biased: bool = True, **layout: int) -> dict[Where, Stored]:
+    """Where a linear layer of PyTorch is stored, and how it is fused or stacked."""
+    stored = {(*where, "kernel"): Stored(f"{tensor}.weight", transposed=True, **layout)}
+    if biased:
+        stored[*where, "bias"] = Stored(f"{tensor}.bias", **layout)
+    return stored
+
+
+def layer_norm(where: Where, tensor: str) -> dict[Where, Stored]:
+    """Where a layer norm is stored."""
+    return {
+        (*where, "scale"): Stored(f"{tensor}.weight"),
+        (*where, "bias"): Stored(f"{tensor}.bias"),
+    }

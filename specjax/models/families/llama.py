@@ -7,7 +7,7 @@ from typing import Any
 from specjax.core.registry import FAMILIES
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.families import rotary
-from specjax.models.families.family import Family, Stored, Where
+from specjax.models.families.family import Family, Stored, Where, linear
 from specjax.models.families.generation import GENERATION, eos_to_hf, special_tokens
 from specjax.models.families.schema import (
     CAUSAL,
@@ -85,9 +85,9 @@ def layer_names(config: CausalConfig, layer: str, block: str) -> dict[Where, Sto
     stored = {(layer, norm, "scale"): Stored(f"{block}.{name}.weight") for norm, name in norms}
     for w in "qkvo":
         biased = config.out_bias if w == "o" else config.qkv_bias
-        stored |= _linear((layer, "attention", w), f"{block}.self_attn.{w}_proj", biased)
+        stored |= linear((layer, "attention", w), f"{block}.self_attn.{w}_proj", biased)
     for w in ("gate", "up", "down"):
-        stored |= _linear((layer, "ff", w), f"{block}.mlp.{w}_proj", config.ff_bias)
+        stored |= linear((layer, "ff", w), f"{block}.mlp.{w}_proj", config.ff_bias)
     if config.qk_norm or config.wide_qk_norm:
         for w in "qk":
             where = (layer, "attention", f"{w}_norm", "scale")
@@ -105,13 +105,6 @@ def _norm_names(config: CausalConfig) -> dict[str, str]:
         "ff_post_norm": "post_feedforward_layernorm",
     }
     return (before if config.pre_norm else {}) | behind
-
-
-def _linear(where: Where, tensor: str, biased: bool) -> dict[Where, Stored]:
-    stored = {(*where, "kernel"): Stored(f"{tensor}.weight", transposed=True)}
-    if biased:
-        stored[*where, "bias"] = Stored(f"{tensor}.bias")
-    return stored
 
 
 @FAMILIES.register("llama")

@@ -1,0 +1,113 @@
+"""Mixtures of experts: many feed-forward networks, of which a router picks a few for each token.
+
+Shazeer et al., "Outrageously Large Neural Networks" (2017); Jiang et al., "Mixtral of Experts"
+(2024), section 2.1. N tokens of all rows, E experts, k of them for a token, D model width, F width
+of an expert.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from specjax.models.layers import ACTIVATIONS, Dense
+
+Matrices = tuple[jax.Array, jax.Array, jax.Array]
+"""Gates and ways up [E, D, F], ways down [E, F, D]."""
+Activation = Callable[[jax.Array], jax.Array]
+
+FEW = 0.5
+"""Picks per expert up to which each token has copies of matrices (docs/methods/operations.md)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixture:
+    """Shape of a layer's experts."""
+
+    experts: int
+    chosen: int  # for each token
+    d_ff: int  # of each expert
+    normalised: bool = True  # the weights of a token's experts add up to 1
+
+    def __post_init__(self) -> None:
+        if self.chosen > self.experts:
+            raise ValueError(
+                f"num_experts_per_tok is {self.chosen}; it must be at most the {self.experts}"
+                " experts"
+            )
+
+
+class Router(nn.Module):
+    """Which experts a token has, and how much of each."""
+
+    mixture: Mixture
+    dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Weights [N, k] float32 of the experts [N, k] that states x [N, D] are sent to."""
+        logits = Dense(self.mixture.experts, self.dtype, name="logits")(x)
+        shares = jax.nn.softmax(logits.astype(jnp.float32), axis=-1)
+        weights, chosen = jax.lax.top_k(shares, self.mixture.chosen)
+        if self.mixture.normalised:
+            weights = weights / jnp.sum(weights, axis=-1, keepdims=True)
+        return weights, chosen
+
+
+class Experts(nn.Module):
+    """The weighted sum of the gated feed-forward networks that the router picks.
+
+    One parameter holds a matrix of all experts, [E, in, out]. Over devices their widths are split
+    and not the experts: whichever a token has, every device reads its share of them.
+    """
+
+    mixture: Mixture
+    activation: str
+    dtype: jnp.dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: jax.Array, deterministic: bool = True) -> jax.Array:
+        """What the experts make of states x [B, T, D]; there is no dropout in them."""
+        mixture, tokens = self.mixture, x.reshape(-1, x.shape[-1]).astype(self.dtype)
+        weights, chosen = Router(mixture, self.dtype, name="router")(tokens)
+        inwards = mixture.experts, x.shape[-1], mixture.d_ff
+        outwards = mixture.experts, mixture.d_ff, x.shape[-1]
+        init = nn.initializers.variance_scaling(1.0, "fan_in", "normal", batch_axis=0)
+        matrices = tuple(
+            self.param(name, init, shape, jnp.float32).astype(self.dtype)
+            for name, shape in (("gates", inwards), ("ups", inwards), ("downs", outwards))
+        )
+        mix = gathered if chosen.size <= FEW * mixture.experts else by_expert
+        mixed = mix(tokens, weights, chosen, matrices, ACTIVATIONS[self.activation])
+        return mixed.astype(self.dtype).reshape(x.shape)
+
+
+def gathered(
+    x: jax.Array, weights: jax.Array, chosen: jax.Array, matrices: Matrices, act: Activation
+) -> jax.Array:
+    """The sum [N, D] float32 of what the experts `chosen` [N, k] make of x [N, D].
+
+    Each token has copies of its experts' matrices.
+    """
+    gates, ups, downs = (matrix[chosen] for matrix in matrices)
+    inner = act(jnp.einsum("nd,nkdf->nkf", x, gates)) * jnp.einsum("nd,nkdf->nkf", x, ups)
+    return jnp.sum(jnp.einsum("nkf,nkfd->nkd", inner, downs) * weights[..., None], axis=1)
+
+
+def by_expert(
+    x: jax.Array, weights: jax.Array, chosen: jax.Array, matrices: Matrices, act: Activation
+) -> jax.Array:
+    """As `gathered`; every expert reads all tokens and counts in those that have it."""
+    rows = jnp.arange(len(x))[:, None]
+    shares = jnp.zeros((len(x), len(matrices[0]))).at[rows, chosen].set(weights)
+
+    def add(total: jax.Array, expert: tuple[Matrices, jax.Array]) -> tuple[jax.Array, None]:
+        (gate, up, down), share = expert
+        return total + ((act(x @ gate) * (x @ up)) @ down) * share[:, None], None
+
+    nothing = jnp.zeros(x.shape, jnp.float32)
+    return jax.lax.scan(add, nothing, (matrices, shares.T))[0]

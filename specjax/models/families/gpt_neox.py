@@ -1,0 +1,182 @@
+"""GPT-NeoX checkpoints (GPT-NeoX-20B, Pythia) in Hugging Face's words."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from specjax.core.registry import FAMILIES
+from specjax.models.causal import Causal, CausalConfig
+from specjax.models.families import rotary
+from specjax.models.families.family import Family, Stored, Where, layer_norm, linear
+from specjax.models.families.generation import GENERATION, eos_to_hf, special_tokens
+from specjax.models.families.schema import (
+    CAUSAL,
+    COMMON,
+    MOST_LAYERS,
+    Schema,
+    choice,
+    flag,
+    is_positive,
+    number,
+    rate,
+    raw,
+    read,
+    shown,
+    size,
+)
+from specjax.models.layers import ACTIVATIONS
+from specjax.models.rope import Rope
+
+SHARE = "partial_rotary_factor"
+
+
+def _rope(fields: dict[str, Any], d_head: int) -> Rope:
+    """The rotation, of which the family has words of its own; those of transformers 5 win."""
+    name = "rope_scaling" if fields["rope_scaling"] else "rope_parameters"
+    written = fields[name] or {}
+    if not isinstance(written, dict):
+        raise ValueError(f"{name} is {shown(written)}; it must be an object, or null")
+    said = f"{name} {shown(written)}: {SHARE}" if SHARE in written else "rotary_pct"
+    share = written.get(SHARE, fields["rotary_pct"])
+    width = int(d_head * share) if is_positive(share) else 0
+    if not 2 <= width <= d_head or width % 2:
+        raise ValueError(
+            f"{said} is {shown(share)}; of the {d_head} numbers of a head it must rotate an even"
+            " count"
+        )
+    others = {word: value for word, value in written.items() if word != SHARE}
+    words = {name: others, "rope_theta": fields["rotary_emb_base"]}
+    return rotary.rope_from_hf(fields | words, width)
+
+
+def _share(width: int, d_head: int) -> float:
+    """`rotary_pct` of which Hugging Face, which rounds down, makes the width again."""
+    share = width / d_head
+    return share if int(d_head * share) == width else math.nextafter(share, 1.0)
+
+
+@FAMILIES.register("gpt_neox")
+class GPTNeoX(Family):
+    """GPT-NeoX, Pythia: a part of each head is rotated, attention and feed-forward side by side."""
+
+    model = Causal
+    schema = Schema(
+        fields=CAUSAL
+        | {
+            "vocab_size": size(),
+            "hidden_size": size(),
+            "intermediate_size": size(),
+            "num_hidden_layers": size(most=MOST_LAYERS),
+            "num_attention_heads": size(),
+            "max_position_embeddings": size(2048),
+            "hidden_act": choice("gelu", ACTIVATIONS),
+            "layer_norm_eps": number(1e-5),
+            "hidden_dropout": rate(0.0),
+            "use_parallel_residual": flag(True),
+            "attention_bias": flag(True),
+            "tie_word_embeddings": flag(False),
+            "rotary_pct": number(0.25),
+            "rotary_emb_base": number(10_000.0),
+            "rope_scaling": raw(),
+            "rope_parameters": raw(),
+            "original_max_position_embeddings": size(0),
+        },
+        harmless=COMMON
+        | {
+            "attention_dropout",
+            "attention_probs_dropout_prob",
+            "classifier_dropout",
+            "hidden_dropout_prob",
+            "initializer_range",
+        },
+    )
+    prefix = "gpt_neox."
+    output = "embed_out.weight"
+    ignored = r".*\.attention\.((masked_)?bias|rotary_emb\.inv_freq)"
+
+    def config_from_hf(
+        self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
+    ) -> CausalConfig:
+        fields = read(self.schema, hf, GENERATION)
+        width, heads = fields["hidden_size"], fields["num_attention_heads"]
+        if width % heads:
+            raise ValueError(
+                f"hidden_size is {width}; it must be divisible by num_attention_heads, {heads}"
+            )
+        special = special_tokens(hf, generation, fields["vocab_size"])
+        return CausalConfig(
+            family=hf["model_type"],
+            vocab_size=fields["vocab_size"],
+            d_model=width,
+            d_ff=fields["intermediate_size"],
+            num_layers=fields["num_hidden_layers"],
+            num_heads=heads,
+            num_kv_heads=heads,
+            d_head=width // heads,
+            max_positions=fields["max_position_embeddings"],
+            rope=_rope(fields, width // heads),
+            activation=fields["hidden_act"],
+            gated=False,
+            rms_norm=False,
+            qkv_bias=fields["attention_bias"],
+            out_bias=fields["attention_bias"],
+            ff_bias=True,
+            parallel=fields["use_parallel_residual"],
+            tied=fields["tie_word_embeddings"],
+            eps=fields["layer_norm_eps"],
+            dropout=fields["hidden_dropout"],
+            bos=special.bos,
+            eos=special.eos,
+            pad=special.pad,
+            dtype=dtype,
+        )
+
+    def config_to_hf(self, config: CausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+        ends = {
+            "bos_token_id": config.bos,
+            "eos_token_id": eos_to_hf(config.eos),
+            "pad_token_id": config.pad,
+        }
+        shape = {
+            "model_type": "gpt_neox",
+            "architectures": ["GPTNeoXForCausalLM"],
+            "vocab_size": config.vocab_size,
+            "hidden_size": config.d_model,
+            "intermediate_size": config.d_ff,
+            "num_hidden_layers": config.num_layers,
+            "num_attention_heads": config.num_heads,
+            "max_position_embeddings": config.max_positions,
+            "hidden_act": config.activation,
+            "layer_norm_eps": config.eps,
+            "hidden_dropout": config.dropout,
+            "use_parallel_residual": config.parallel,
+            "attention_bias": config.qkv_bias,
+            "rotary_pct": _share(config.rope.width, config.d_head),
+            "rotary_emb_base": config.rope.theta,
+            "rope_scaling": rotary.rope_to_hf(config.rope),
+            "tie_word_embeddings": config.tied,
+        }
+        return shape | ends, ends
+
+    def names(self, config: CausalConfig) -> dict[Where, Stored]:
+        """Where each parameter is stored; queries, keys and values lie head by head in one."""
+        stored = {
+            ("embedding",): Stored("gpt_neox.embed_in.weight"),
+            **layer_norm(("final_norm",), "gpt_neox.final_layer_norm"),
+        }
+        if not config.tied:
+            stored["head", "kernel"] = Stored(self.output, True)
+        biased = config.qkv_bias
+        for index in range(config.num_layers):
+            block, layer = f"gpt_neox.layers.{index}", f"layers_{index}"
+            stored |= layer_norm((layer, "attention_norm"), f"{block}.input_layernorm")
+            stored |= layer_norm((layer, "ff_norm"), f"{block}.post_attention_layernorm")
+            for part, w in enumerate("qkv"):
+                fused = {"part": part, "parts": 3, "groups": config.num_heads}
+                tensor = f"{block}.attention.query_key_value"
+                stored |= linear((layer, "attention", w), tensor, biased, **fused)
+            stored |= linear((layer, "attention", "o"), f"{block}.attention.dense", biased)
+            stored |= linear((layer, "ff", "up"), f"{block}.mlp.dense_h_to_4h")
+            stored |= linear((layer, "ff", "down"), f"{block}.mlp.dense_4h_to_h")
+        return stored

@@ -1,0 +1,112 @@
+"""Mixtures of experts: what they compute, in each of the ways, and for whom."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decodes import run, texts
+
+from specjax.checkpoints.huggingface import load
+from specjax.decoding.strategy import Strategy, autoregressive, strategy
+from specjax.models.experts import Experts, Mixture, by_expert, gathered
+from specjax.training.surgery import take
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+MIXTURE = Mixture(experts=5, chosen=2, d_ff=6)
+WIDTH, TOKENS = 4, 7
+LAYER = Experts(MIXTURE, "silu")
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """Parameters of a layer, and states [1, TOKENS, WIDTH]."""
+    x = jax.random.normal(jax.random.key(0), (1, TOKENS, WIDTH))
+    return LAYER.init(jax.random.key(1), x)["params"], x
+
+
+def mixed(params, x: np.ndarray, normalised: bool) -> np.ndarray:
+    """Token by token and expert by expert: Mixtral's equation of section 2.1."""
+    made = np.zeros_like(x)
+    for token, state in enumerate(x):
+        logits = state @ np.asarray(params["router"]["logits"]["kernel"])
+        shares = np.exp(logits) / np.exp(logits).sum()
+        best = np.argsort(-shares)[: MIXTURE.chosen]
+        for expert in best:
+            gate = state @ params["gates"][expert]
+            inner = gate / (1 + np.exp(-gate)) * (state @ params["ups"][expert])
+            weight = shares[expert] / (shares[best].sum() if normalised else 1.0)
+            made[token] += weight * (inner @ params["downs"][expert])
+    return made
+
+
+@pytest.mark.parametrize("normalised", [True, False])
+def test_a_layer_is_the_weighted_sum_of_the_likeliest_experts(drawn, normalised: bool) -> None:
+    params, x = drawn
+    layer = Experts(dataclasses.replace(MIXTURE, normalised=normalised), "silu")
+    found = layer.apply({"params": params}, x)
+    expected = mixed(params, np.asarray(x[0], np.float64), normalised)
+    np.testing.assert_allclose(found[0], expected, atol=1e-5)
+    few = layer.apply({"params": params}, x[:, :1])  # so few picks that matrices are gathered
+    np.testing.assert_allclose(few[0], expected[:1], atol=1e-5)
+
+
+def test_both_ways_give_the_same_numbers_and_gradients(drawn) -> None:
+    """Up to the order of sums of float32."""
+    params, x = drawn
+    matrices = params["gates"], params["ups"], params["downs"]
+    chosen = jnp.array([[0, 3], [3, 1], [0, 1], [4, 3], [1, 0], [3, 4], [0, 4]])
+    weights = jax.random.uniform(jax.random.key(2), chosen.shape)
+
+    def total(matrices, x, way):
+        return jnp.sum(jnp.sin(way(x, weights, chosen, matrices, jax.nn.silu)))
+
+    made = [jax.value_and_grad(total, (0, 1))(matrices, x[0], way) for way in (gathered, by_expert)]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *made)
+
+
+@pytest.mark.parametrize("way", [gathered, by_expert])
+def test_a_token_does_not_depend_on_those_beside_it(drawn, way: Callable) -> None:
+    """Bit for bit, whichever experts the others have."""
+    params, x = drawn
+    matrices = params["gates"], params["ups"], params["downs"]
+    weights = jnp.full((TOKENS, 2), 0.5)
+    call = jax.jit(lambda x, chosen: way(x, weights, chosen, matrices, jax.nn.silu))
+    chosen = jnp.tile(jnp.array([[3, 1]]), (TOKENS, 1))
+    first = call(x[0], chosen)
+    other = call(x[0].at[1:].multiply(-3.0), chosen.at[1:].set(jnp.array([2, 0])))
+    np.testing.assert_array_equal(first[0], other[0])
+    assert np.abs(first[1:] - other[1:]).min() > 0
+
+
+def test_more_experts_than_there_are_cannot_be_chosen() -> None:
+    with pytest.raises(ValueError, match="num_experts_per_tok is 3; it must be at most the 2 exp"):
+        Mixture(2, 3, 8)
+
+
+def test_layers_that_are_taken_keep_their_kind() -> None:
+    loaded = load(GOLDEN / "qwen3_moe")
+    smaller, params = take(loaded.model, loaded.params, [1])
+    assert smaller.config.mixtures == loaded.model.config.mixtures[1:]
+    assert "router" in params["layers_0"]["ff"] and "layers_1" not in params
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mixtral", "qwen3_moe"])
+def test_drafts_of_every_kind_leave_the_tokens(name: str) -> None:
+    """Early exits that verification goes on from, and trees of copies."""
+    loaded = load(GOLDEN / name)
+    models, params = (("target", loaded.model),), {"target": loaded.params}
+    prompts = [[5, 9, 17, 5, 9, 17, 5, 9], [4, 4, 8, 4, 4]]
+
+    def decoded(strategy: Strategy) -> list[list[int]]:
+        return texts(run(models, params, strategy, prompts, 20))
+
+    expected = decoded(autoregressive())
+    assert decoded(strategy(drafter="early_exit", exit=1, length=3)) == expected
+    assert decoded(strategy(drafter="copy_tree", length=4, branches=2)) == expected
