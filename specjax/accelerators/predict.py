@@ -1,6 +1,7 @@
 """The least time of a round on a chip, and the speedup that acceptance makes of it.
 
-A round reads the weights and the cache of a model at every call. It takes at least the time of
+A round reads the weights and the cache of a model at every call, of experts as many as the call's
+tokens are expected to have (theory/experts.py). It takes at least the time of
 these reads, or of its arithmetic. Collectives, the launch of kernels, writes and what is done once
 for each text (prompts) are left out: times are lower bounds, speedups those of the rounds alone.
 """
@@ -16,6 +17,7 @@ from specjax.accelerators.program import WeightReads
 from specjax.core.calls import Call
 from specjax.metrics.operations import part_shape, shape_of
 from specjax.models.base import LanguageModel
+from specjax.parallel.sharding import undivided
 from specjax.theory.operations import decoder_call
 from specjax.theory.speculative import expected_tokens, improvement
 
@@ -32,13 +34,21 @@ class Share:
     cache: int  # bytes, full to its end
     ways: int  # devices that share the work of a row
     rows: int  # on each of them
+    itemsize: int = 4  # bytes of a weight
 
     def bytes(self, calls: Sequence[Call]) -> float:
         """Bytes that the calls of a round read; one that goes on from states adds no turn."""
         whole = shape_of(self.model).layers
         caches = sum(part_shape(self.model, call).layers / whole for call in calls) * self.cache
         turns = sum(not (call.resume_from or call.read_out) for call in calls)
-        return self.weights.of(turns) + caches
+        return self.weights.of(turns) + caches + sum(map(self.expert_bytes, calls))
+
+    def expert_bytes(self, call: Call) -> float:
+        """Bytes of experts that a call is expected to read."""
+        shape = part_shape(self.model, call)
+        whole = "expert_width" in undivided(self.model, self.ways)
+        read = float(shape.read_experts(call.tokens * self.rows)) * self.itemsize
+        return read if whole else read / self.ways
 
     def operations(self, calls: Sequence[Call], cached: int, source: int) -> float:
         """Arithmetic operations of the calls after `cached` tokens."""
@@ -77,11 +87,12 @@ def free_tokens(share: Share, name: str, chip: Chip, cached: int, source: int) -
     So many nodes may a tree have, the pending token among them, before arithmetic is the bound.
     """
 
-    def arithmetic(tokens: int) -> float:
-        return share.operations([Call(name, tokens, tokens)], cached, source) / chip.flops
+    def beyond(tokens: int) -> float:
+        call = [Call(name, tokens, tokens)]
+        arithmetic = share.operations(call, cached, source) / chip.flops
+        return arithmetic - share.bytes(call) / chip.bandwidth
 
-    reads = share.bytes([Call(name, 1, 1)]) / chip.bandwidth
-    return bisect.bisect_right(range(1, MOST_TOKENS + 1), reads, key=arithmetic)
+    return bisect.bisect_right(range(1, MOST_TOKENS + 1), 0.0, key=beyond)
 
 
 def speedup(acceptance: float, width: int, seconds: float, baseline: float) -> float:

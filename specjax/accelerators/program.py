@@ -22,7 +22,8 @@ _CHANNEL = re.compile(r"channel_id=(\d+)")
 _SCATTERED = "all-reduce-scatter"
 """How XLA calls the fusion that a reduce-scatter is on TPUs."""
 
-_PARAMETER = re.compile(r"params\['([^']*)'\]")
+_PARAMETER = re.compile(r"params\['([^']*)'\](?!.*\['ff'\]\['(gates|ups|downs)'\])")
+"""Of a model, but for its experts: how many of these are read is not for the program to say."""
 _SILENT = ("get-tuple-element", "parameter", "tuple", "while", "conditional", "call", "bitcast")
 """Instructions that read nothing themselves."""
 
@@ -158,7 +159,7 @@ def weights_read(program: Program, body: str) -> dict[str, WeightReads]:
 
     Of a table that is only looked up a few rows are read: that does not count. Nor does what the
     compiler keeps in fast memory, through all rounds or through a loop inside of one. Catching up
-    is left out: few rounds do it.
+    is left out: few rounds do it. So are experts, of which a call reads those that its tokens have.
     """
     once = _reads(program, program.within(body, loops=False))
     turns = [

@@ -45,10 +45,10 @@ def step_bytes(model: LanguageModel, batch: int, cached: float, source: float) -
     """Bytes of weights and caches that a one-token step of `batch` rows must read.
 
     `cached` tokens are in each row's cache; `source` is the length of its encoder text, which a
-    decoder-only model ignores.
+    decoder-only model ignores. Of mixtures, the experts that so many tokens are expected to have.
     """
     shape = shape_of(model)
-    weights = shape.layers * shape.call_layer_weights + shape.d_model * shape.vocab
+    weights = float(shape.read_weights(batch)) + shape.d_model * shape.vocab
     keys = cached + source * shape.cross
     caches = batch * shape.layers * 2 * shape.kv_width * keys
     return float((weights + caches) * np.dtype(model.config.dtype).itemsize)

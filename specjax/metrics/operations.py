@@ -5,7 +5,6 @@ See docs/methods/operations.md.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -21,6 +20,7 @@ from specjax.models.bart import BartConfig
 from specjax.models.base import LanguageModel
 from specjax.models.t5 import T5Config
 from specjax.readers.calm import SOFTMAX, Calm
+from specjax.theory.experts import ExpertsShape
 from specjax.theory.operations import (
     Operations,
     TransformerShape,
@@ -47,15 +47,27 @@ def shape_of(model: LanguageModel) -> TransformerShape:
         return TransformerShape(
             layers=c.num_decoder_layers, d_head=c.d_kv, encoder_layers=c.num_layers, **common
         )
-    return TransformerShape(layers=c.num_layers, d_head=c.d_head, kv_heads=c.num_kv_heads, **common)
+    mixtures = getattr(c, "mixtures", ())
+    return TransformerShape(
+        layers=c.num_layers,
+        d_head=c.d_head,
+        kv_heads=c.num_kv_heads,
+        mixtures=tuple(one and ExpertsShape(one.experts, one.chosen, one.d_ff) for one in mixtures),
+        **common,
+    )
+
+
+def idle_weights(model: LanguageModel) -> int:
+    """Weights of a model's experts that a token does not have."""
+    return shape_of(model).idle_weights if getattr(model.config, "mixtures", ()) else 0
 
 
 def part_shape(model: LanguageModel, call: Call) -> TransformerShape:
     """The shape of what runs of a model in a call: only some layers, perhaps, or none."""
     shape = shape_of(model)
     if call.read_out:
-        return dataclasses.replace(shape, layers=0)
-    return dataclasses.replace(shape, layers=(call.exit or shape.layers) - call.resume_from)
+        return shape.between(0, 0)
+    return shape.between(call.resume_from, call.exit or shape.layers)
 
 
 def target_calls(shape: TransformerShape, rounds: Rounds, prompt: np.ndarray) -> Operations:
@@ -85,7 +97,7 @@ def calm_calls(
     for ran in np.unique(layers).tolist():
         here = layers == ran
         source = _source(shape, prompt[rows[here]])
-        part = dataclasses.replace(shape, layers=ran)
+        part = shape.between(0, ran)
         calls = decoder_call(part, 1, cached[here], source)
         looks = min(ran, shape.layers - 1) * heads
         above = propagation(shape) * (shape.layers - ran)

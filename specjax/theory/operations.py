@@ -4,17 +4,21 @@ Kim et al., "Speculative Decoding with Big Little Decoder" (2023), Figure 8 and
 docs/methods/operations.md, at batch size 1. FLOPs count a multiplication and an addition as two;
 norms, activations and softmax are left out. Memory operations are elements read or written:
 multiply by the bytes of one. Weights count once per call, arithmetic once per token: that
-difference is all of speculation.
+difference is all of speculation. Of mixtures of experts a token is multiplied with the experts that
+it has, and a call reads those that some token of it is expected to have (theory/experts.py).
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from specjax.theory.checks import count
+from specjax.theory.experts import ExpertsShape, distinct_experts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,12 +34,18 @@ class TransformerShape:
     ff_matrices: int = 2  # 3 when gated
     kv_heads: int | None = None  # None: as many as heads
     encoder_layers: int = 0  # 0: decoder-only, without cross-attention
+    mixtures: tuple[ExpertsShape | None, ...] = ()  # of each decoder layer; empty: none has experts
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if value is not None:
+            if value is not None and field.name != "mixtures":
                 count(field.name, value, least=0 if field.name.endswith("layers") else 1)
+        if self.mixtures and len(self.mixtures) != self.layers:
+            raise ValueError(
+                f"mixtures has {len(self.mixtures)} entries; it must have one for each of the"
+                f" {self.layers} layers, or none"
+            )
         if self.heads % (self.kv_heads or self.heads):
             raise ValueError(f"kv_heads is {self.kv_heads}; it must divide the {self.heads} heads")
 
@@ -54,27 +64,77 @@ class TransformerShape:
         """Whether decoder layers attend to an encoder."""
         return self.encoder_layers > 0
 
-    @property
-    def encoder_layer_weights(self) -> int:
-        """Weights of self-attention and feed-forward of one layer."""
-        attention = 2 * self.d_model * (self.width + self.kv_width)
-        return attention + self.ff_matrices * self.d_model * self.d_ff
+    def between(self, begin: int, end: int) -> TransformerShape:
+        """The shape with the decoder layers from `begin` (counted from 0) to before `end` only."""
+        return dataclasses.replace(self, layers=end - begin, mixtures=self.mixtures[begin:end])
 
     @property
-    def call_layer_weights(self) -> int:
-        """Weights of one decoder layer that a call uses: cross keys and values are made before."""
-        return self.encoder_layer_weights + self.cross * 2 * self.d_model * self.width
+    def dense_layers(self) -> int:
+        """Decoder layers without experts."""
+        return self.layers - sum(mixture is not None for mixture in self.mixtures)
+
+    @property
+    def attention_weights(self) -> int:
+        """Weights of self-attention of one layer."""
+        return 2 * self.d_model * (self.width + self.kv_width)
+
+    @property
+    def encoder_layer_weights(self) -> int:
+        """Weights of self-attention and feed-forward of one layer without experts."""
+        return self.attention_weights + self.ff_matrices * self.d_model * self.d_ff
+
+    @property
+    def used_weights(self) -> int:
+        """Weights of all decoder layers that a token is multiplied with in a call.
+
+        Cross keys and values are made before; of the experts a token has some.
+        """
+        return self._call_weights(lambda mixture: mixture.chosen)
+
+    def read_weights(self, tokens: ArrayLike) -> np.ndarray:
+        """Those [...] that a call on `tokens` tokens is expected to read."""
+
+        def read(mixture: ExpertsShape) -> np.ndarray:
+            return distinct_experts(mixture.experts, mixture.chosen, tokens)
+
+        return self._call_weights(read) + np.zeros_like(count("tokens", tokens))
+
+    def read_experts(self, tokens: ArrayLike) -> np.ndarray:
+        """Those [...] of them that belong to experts."""
+        return self.read_weights(tokens) - self._call_weights(lambda mixture: 0)
+
+    @property
+    def idle_weights(self) -> int:
+        """Weights of the experts that a token does not have."""
+        return self._call_weights(lambda mixture: mixture.experts) - self.used_weights
 
     @property
     def decoder_weights(self) -> int:
         """Weights of all decoder layers, embeddings and output layer not counted."""
-        cross_keys_values = self.cross * 2 * self.d_model * self.kv_width
-        return self.layers * (self.call_layer_weights + cross_keys_values)
+        cross_keys_values = self.layers * self.cross * 2 * self.d_model * self.kv_width
+        return cross_keys_values + self._call_weights(lambda mixture: mixture.experts)
+
+    def _call_weights(self, experts: Callable[[ExpertsShape], Any]) -> Any:
+        """Of what a call uses in all decoder layers, with so many experts of a mixture."""
+        query_and_output = self.cross * 2 * self.d_model * self.width
+        total = self.layers * (self.attention_weights + query_and_output)
+        total = total + self.dense_layers * self.ff_matrices * self.d_model * self.d_ff
+        for mixture in filter(None, self.mixtures):
+            expert = self.ff_matrices * self.d_model * mixture.d_ff
+            total = total + self.d_model * mixture.experts + experts(mixture) * expert
+        return total
 
     @property
     def activations(self) -> int:
-        """Elements of activation traffic per token and layer."""
-        return 8 * self.d_model + 2 * self.d_ff + 4 * self.width
+        """Elements of activation traffic per token in all decoder layers."""
+        experts = sum(mixture.chosen * mixture.d_ff for mixture in filter(None, self.mixtures))
+        inner = self.dense_layers * self.d_ff + experts
+        return self.layers * (8 * self.d_model + 4 * self.width) + 2 * inner
+
+    @property
+    def encoder_activations(self) -> int:
+        """Of the encoder's layers."""
+        return self.encoder_layers * (8 * self.d_model + 4 * self.width + 2 * self.d_ff)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,11 +177,23 @@ def decoder_call(
     if not shape.cross and np.any(s > 0):
         raise ValueError(f"source is {s.max():g}; it must be 0 for a decoder-only model")
     pairs = n * (t + (n + 1) / 2)
-    own = _stack(shape, shape.layers, shape.call_layer_weights, n, t + n, pairs)
+    own = _stack(shape, n, t + n, pairs)
     cross = Operations(
         shape.layers * 4 * shape.width * n * s, shape.layers * 2 * shape.kv_width * s
     )
     return own + cross + output_layer(shape, n if logits is None else logits)
+
+
+def verification_costs(
+    shape: TransformerShape, longest: int, cached: int, source: int = 0
+) -> np.ndarray:
+    """v [longest + 1]: what a call on each number of drafted tokens, and one, moves over a step.
+
+    The `verification` of `theory.speculative` where memory is the bound: near 1 of a dense model.
+    """
+    fed = np.arange(int(count("longest", longest)) + 1) + 1
+    moved = decoder_call(shape, fed, cached, source).memory
+    return moved / moved[0]
 
 
 def output_layer(shape: TransformerShape, logits: ArrayLike) -> Operations:
@@ -148,11 +220,16 @@ def start(shape: TransformerShape, prompt: ArrayLike) -> Operations:
     prompt tokens but the last, without logits. Raises ValueError on impossible arguments.
     """
     size = count("prompt", prompt, least=1)
-    weights = shape.encoder_layer_weights
     if not shape.cross:
         n = size - 1
-        return _stack(shape, shape.layers, weights * (n > 0), n, n, n * (n + 1) / 2)
-    encoder = _stack(shape, shape.encoder_layers, weights, size, size, size**2)
+        read = _stack(shape, n, n, n * (n + 1) / 2)
+        return read * (n > 0)
+    weights = shape.encoder_layers * shape.encoder_layer_weights
+    kept = shape.encoder_layers * 2 * shape.kv_width * 2 * size
+    encoder = Operations(
+        2 * size * weights + shape.encoder_layers * 4 * shape.width * size**2,
+        weights + kept + size * shape.encoder_activations,
+    )
     projected = 2 * shape.d_model * shape.kv_width
     cross = Operations(
         shape.layers * 2 * size * projected,
@@ -162,15 +239,11 @@ def start(shape: TransformerShape, prompt: ArrayLike) -> Operations:
 
 
 def _stack(
-    shape: TransformerShape,
-    layers: int,
-    weights: ArrayLike,
-    tokens: np.ndarray,
-    keys: np.ndarray,
-    pairs: np.ndarray,
+    shape: TransformerShape, tokens: np.ndarray, keys: np.ndarray, pairs: np.ndarray
 ) -> Operations:
-    """`layers` layers on `tokens`; `pairs` of a query and a key that it may see."""
+    """The decoder layers on `tokens`; `pairs` of a query and a key that it may see."""
+    kept = shape.layers * 2 * shape.kv_width * (keys + tokens)
     return Operations(
-        layers * (2 * tokens * weights + 4 * shape.width * pairs),
-        layers * (weights + 2 * shape.kv_width * (keys + tokens) + tokens * shape.activations),
+        2 * tokens * shape.used_weights + shape.layers * 4 * shape.width * pairs,
+        shape.read_weights(tokens) + kept + tokens * shape.activations,
     )

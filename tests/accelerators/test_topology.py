@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 from pathlib import Path
@@ -14,12 +15,16 @@ from command import command, refused
 from specjax.accelerators import topology
 from specjax.accelerators.chips import CHIPS, Chip
 from specjax.accelerators.predict import Round, Share, free_tokens, round_of, speedup
-from specjax.accelerators.program import WeightReads
+from specjax.accelerators.program import _PARAMETER, WeightReads
 from specjax.core.calls import Call
 from specjax.decoding.strategy import autoregressive, speculative
 from specjax.errors import UserError
 from specjax.experiments.decode.acceptance import acceptances
+from specjax.models.causal import Causal, CausalConfig
+from specjax.models.experts import Mixture
+from specjax.models.rope import Rope
 from specjax.models.t5 import T5, T5Config
+from specjax.theory.experts import distinct_experts
 from specjax.theory.operations import TransformerShape, decoder_call
 from specjax.theory.speculative import expected_tokens, walltime_improvement
 
@@ -92,6 +97,29 @@ def test_a_round_reads_weights_at_every_call_and_the_cache() -> None:
     target = 3 / 2 * decoder_call(shape, 4, 16, 8).flops
     drafter = 3 * sum(decoder_call(shape, n, 16, 8, 1).flops for n in (2, 1, 1))
     assert found.operations == pytest.approx(float(target + drafter))
+
+
+def test_a_call_reads_the_experts_that_its_tokens_are_expected_to_have() -> None:
+    """Those of all rows on the device; a width that the devices do not divide is read whole."""
+    mixtures = (None, Mixture(8, 2, 6), Mixture(8, 2, 6))
+    shape = CausalConfig(
+        "mixtral", 20, d_model=4, d_ff=6, num_layers=3, num_heads=2, num_kv_heads=2, d_head=2,
+        max_positions=9, rope=Rope(2), mixtures=mixtures,
+    )  # fmt: skip
+    share = Share(Causal(shape), WeightReads(100, 0), 30, ways=2, rows=3, itemsize=2)
+    expert = 3 * 4 * 6 * 2
+    read = float(distinct_experts(8, 2, 3 * 5)) * expert / 2
+    assert share.bytes([Call("target", 5, 5)]) == pytest.approx(100 + 30 + 2 * read)
+    exit = Call("target", 5, 5, exit=2)
+    assert share.bytes([exit]) == pytest.approx(100 + 30 * 2 / 3 + read)
+    whole = dataclasses.replace(share, ways=4)
+    assert whole.expert_bytes(exit) == pytest.approx(2 * read)
+
+
+def test_the_program_does_not_say_which_experts_it_reads() -> None:
+    path = "params['target']['layers_0']['ff']{}"
+    for leaf, counted in (("['gates']", False), ("['downs']", False), ("['up']['kernel']", True)):
+        assert bool(_PARAMETER.match(path.format(leaf))) is counted
 
 
 def test_an_early_exit_reads_its_layers_of_the_cache() -> None:

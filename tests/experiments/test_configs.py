@@ -8,11 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax.numpy as jnp
 import pytest
 from ml_collections import ConfigDict
 from standins import stand_in
 
 from specjax import experiments
+from specjax.checkpoints.huggingface import describe
 from specjax.core.registry import TASKS
 from specjax.drafting.eagle import Eagle
 from specjax.drafting.neural import Neural
@@ -26,6 +28,7 @@ from specjax.experiments.decode import planning
 from specjax.experiments.decode.data import kind_of, source_of
 from specjax.experiments.decode.strategies import load_strategies
 from specjax.experiments.tune.space import space_of
+from specjax.metrics.operations import idle_weights
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
 
@@ -33,7 +36,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = (
     "quickstart", "translate", "pair", "beams", "drafters", "draft_length", "block_verification",
     "lossy_rules", "bild_early_exit_multi30k", "bild_multi30k", "bild_side_by_side", "engagement",
-    "cascade_pair", "cascade_multi30k", "suffix", "trees",
+    "cascade_pair", "cascade_multi30k", "qwen3_moe", "suffix", "trees",
 )  # fmt: skip
 JOBS = (
     "compare", "ngram", "ngram_wmt", "online", "sweep", "tokenizer", "tune", "tune_cascade",
@@ -170,6 +173,19 @@ def test_the_dry_run_of_t5_xxl_is_quick_and_small() -> None:
     seconds, kilobytes, status = map(float, done.stdout.split("spent")[1].split())
     assert status == 0 and "11,135,332,352" in done.stdout
     assert seconds < 60 and kilobytes < 2e6, (seconds, kilobytes)
+
+
+@pytest.mark.slow
+def test_a_mixture_of_experts_is_planned_at_full_size() -> None:
+    """Published: 30.5 billion parameters, 3.3 of them for a token, and 0.6 billion."""
+    config = get_config("qwen3_moe")
+    planned = planning.run(config)["models"]
+    assert planned["target"].parameters == pytest.approx(30.53e9, rel=1e-3)
+    assert planned["drafter"].parameters == pytest.approx(0.596e9, rel=1e-3)
+    assert planned["target"].parameter_bytes < 2 * 30.6e9 / 4  # experts are split, too
+    model = describe(config.target, jnp.bfloat16)
+    active = planned["target"].parameters - idle_weights(model)
+    assert active == pytest.approx(3.35e9, rel=1e-2)
 
 
 def test_memory_per_device_follows_the_mesh() -> None:

@@ -9,8 +9,13 @@ import jax
 import pytest
 
 from specjax.drafting.early_exit import EarlyExit
+from specjax.drafting.neural import Neural
 from specjax.experiments.config.defaults import decode_config
 from specjax.experiments.decode.results import parameters, part_prices
+from specjax.models.causal import Causal, CausalConfig
+from specjax.models.experts import Mixture
+from specjax.models.rope import Rope
+from specjax.models.shapes import parameter_shapes
 from specjax.models.t5 import T5, T5Config
 
 CONFIG = T5Config(
@@ -34,3 +39,21 @@ def test_an_early_exit_counts_for_the_layers_that_run(named):
     assert prices["target"] == unit
     assert prices["target[:1]"] / unit == pytest.approx(alone, rel=0.01)  # but for norms
     assert prices["target[:1] states"] == prices["target[:1]"]
+
+
+def test_a_mixture_counts_for_the_experts_of_a_token():
+    shape = {
+        "vocab_size": 20, "d_model": 8, "d_ff": 6, "num_heads": 2, "num_kv_heads": 2, "d_head": 4,
+        "max_positions": 9, "num_layers": 2, "rope": Rope(4),
+    }  # fmt: skip
+    few, many = (
+        Causal(CausalConfig("mixtral", **shape, mixtures=(None, Mixture(experts, 2, 6))))
+        for experts in (2, 8)
+    )
+    loaded = {
+        name: SimpleNamespace(model=model, params=parameter_shapes(model))
+        for name, model in (("target", few), ("drafter", many))
+    }
+    job = SimpleNamespace(config=decode_config(), models=loaded)
+    prices = part_prices(job, Neural(2, model="drafter"))
+    assert prices["drafter"] - prices["target"] == 8 * (8 - 2)  # the router's columns

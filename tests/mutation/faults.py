@@ -669,4 +669,33 @@ FAULTS = (
         "_ranks(logits) <= settings.top_k",
         "tests/test_sampling.py",
     ),
+    # Mixtures of experts, and families that store or place things otherwise.
+    Fault(
+        "queries, keys and values of other heads",
+        "checkpoints/tensors.py",
+        "before = group * (self.stored.parts - 1) + self.stored.part",
+        "before = group * self.stored.parts + self.stored.part",
+        "tests/parallel/test_sharded.py tests/models/test_causal_golden.py",
+    ),
+    Fault(
+        "every expert of a token counts whole",
+        "models/experts.py",
+        ".at[rows, chosen].set(weights)",
+        ".at[rows, chosen].set(1.0)",
+        "tests/models/test_experts.py",
+    ),
+    Fault(
+        "a call reads the experts of one token",
+        "theory/experts.py",
+        '(1.0 - share) ** count("tokens", tokens))',
+        '(1.0 - share) ** (count("tokens", tokens) > 0))',
+        "tests/theory/test_experts.py",
+    ),
+    Fault(
+        "positions begin with the first row of OPT's table",
+        "models/causal.py",
+        "row = position + self.config.position_offset",
+        "row = position",
+        "tests/models/test_causal_golden.py",
+    ),
 )

@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from specjax.metrics.operations import shape_of
 from specjax.models.causal import Causal, CausalConfig
+from specjax.models.experts import Mixture
 from specjax.models.rope import Rope
 from specjax.models.shapes import parameter_shapes
 from specjax.models.t5 import T5, T5Config
@@ -57,15 +59,18 @@ def test_t5_programs_have_the_counted_operations():
     assert xla_flops(model.extend, *extend_args) == pytest.approx(counted, rel=ELEMENTWISE)
 
 
-def test_grouped_query_programs_have_the_counted_operations():
+@pytest.mark.parametrize("mixture", [None, Mixture(experts=16, chosen=2, d_ff=192)])
+def test_grouped_query_programs_have_the_counted_operations(mixture):
+    """Of a mixture, the experts that the one token has."""
     s = CAUSAL_SHAPE
     model = Causal(
         CausalConfig(
             family="llama", vocab_size=s.vocab, d_model=s.d_model, d_ff=s.d_ff,
             num_layers=s.layers, num_heads=s.heads, num_kv_heads=s.kv_heads, d_head=s.d_head,
-            max_positions=128, rope=Rope(s.d_head),
+            max_positions=128, rope=Rope(s.d_head), mixtures=(mixture,) * s.layers,
         )
     )  # fmt: skip
+    s = shape_of(model)
     _, _, extend_args = abstract(model, prompt=16, capacity=64, tokens=1)
     counted = decoder_call(s, 1, 63).flops
     assert xla_flops(model.extend, *extend_args) == pytest.approx(counted, rel=ELEMENTWISE)
@@ -93,7 +98,7 @@ def test_one_wide_call_does_the_work_of_many_with_less_traffic(shape, source):
     assert single.flops.shape == (6,)
     narrow = single.total()
     assert narrow.flops == wide.flops
-    weights = shape.layers * shape.call_layer_weights + shape.d_model * shape.vocab
+    weights = shape.used_weights + shape.d_model * shape.vocab
     assert narrow.memory - wide.memory >= 5 * weights
     assert wide.intensity > 4 * narrow.intensity
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import numpy as np
 from ml_collections import ConfigDict
 
 from specjax.accelerators.chips import GIB
@@ -16,6 +17,7 @@ from specjax.accelerators.program import Audit, WeightReads, audit, memory_of
 from specjax.accelerators.topology import Topology, described
 from specjax.decoding.state import Decoder
 from specjax.decoding.strategy import Strategy
+from specjax.experiments.config.fields import checkpoint_dtype
 from specjax.experiments.config.footprint import ModelPlan
 from specjax.experiments.config.placement import part_of, ways_of
 from specjax.experiments.config.topology import refusal, show_topology
@@ -114,7 +116,7 @@ def round_entry(
     plans: Mapping[str, ModelPlan],
     topology: Topology,
 ) -> dict[str, float] | None:
-    """Bytes, operations and least time of a round, and how many tokens cost no more than one.
+    """Bytes, operations and least time of a round, and how many tokens are free of arithmetic.
 
     None where it is not known before it runs.
     """
@@ -129,6 +131,7 @@ def round_entry(
             plans[name].cache_bytes,
             ways_of(config, name),
             config.batch_size // data,
+            np.dtype(checkpoint_dtype(config)).itemsize,
         )
         for name in decoder.used
     }

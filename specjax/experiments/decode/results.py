@@ -34,7 +34,7 @@ from specjax.metrics.bootstrap import draws, interval
 from specjax.metrics.bootstrap import seconds_per_token as drawn_times
 from specjax.metrics.groups import by_group, with_speedups
 from specjax.metrics.metric import metric_of
-from specjax.metrics.operations import operations, shape_of
+from specjax.metrics.operations import idle_weights, operations, shape_of
 from specjax.metrics.text import rounds_of_text
 from specjax.metrics.ties import divergence, near_ties
 from specjax.metrics.traces import Rounds, acceptance, round_figures, rounds_of
@@ -127,15 +127,19 @@ def parameters(params: Any) -> int:
 def part_prices(job: Job, drafter: Drafter) -> dict[str, float]:
     """What a call of a model counts for: `config.prices`, or its number of parameters.
 
-    A drafter's early exits count for the share of parameters that is not in the layers above, a
-    read-out for that of the output matrix.
+    Experts that a token does not have are left out. A drafter's early exits count for the share of
+    parameters that is not in the layers above, a read-out for that of the output matrix.
     """
-    sizes = {name: parameters(entry.params) for name, entry in job.models.items()}
+    sizes = {
+        name: parameters(entry.params) - idle_weights(entry.model)
+        for name, entry in job.models.items()
+    }
     prices = job.config.prices.to_dict() or dict(sizes)
     for call in drafter.spec.calls:
         shape = shape_of(job.models[call.model].model)
         if call.exit is not None:
-            above = (shape.layers - call.exit) * shape.decoder_weights // shape.layers
+            rest = shape.between(call.exit, shape.layers)
+            above = rest.decoder_weights - rest.idle_weights
             prices[call.part] = prices[call.model] * (1 - above / sizes[call.model])
         elif call.read_out:
             matrix = shape.d_model * shape.vocab
