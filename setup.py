@@ -26,6 +26,7 @@ setup(
         "orbax-checkpoint>=0.11",
         "protobuf",
         "pyarrow",
+        "qwix>=0.1.8",
         "rich",
         "rouge-score>=0.1",
         "sacrebleu",

@@ -33,6 +33,7 @@ _PUBLIC = {
     "make_mesh": "parallel.mesh",
     "plan": "jobs",
     "profile": "profiling",
+    "quantised": "checkpoints.small_copies",
     "run": "jobs",
     "speculative": "decoding.strategy",
     "strategy": "decoding.strategy",

@@ -58,6 +58,7 @@ def load(
     name: str | Path,
     dtype: Any = jnp.float32,
     *,
+    weights: str = "",
     mesh: Mesh | None = None,
     ways: int = 0,
     pad_heads: bool = False,
@@ -67,12 +68,12 @@ def load(
 ) -> LoadedModel:
     """Loads a model and its tokenizer from a Hugging Face directory or hub id.
 
-    `dtype` is that of weights and arithmetic: float32 on CPU, bfloat16 on TPU and GPU. On a `mesh`
+    `dtype` is that of weights and arithmetic: float32 on CPU, bfloat16 on TPU and GPU; `weights`
+    "int8", "int4" or "int4:64" keep kernels in fewer bits (`small_weights`). On a `mesh`
     (`specjax.make_mesh`) weights go from the files straight to their shards: over all devices of
     its `model` axis, or with `ways=1` whole to every device, which suits small drafters, or over
-    the part that the mesh was made with. `pad_heads` adds heads of zeros where these do not divide
-    (`parallel.padding`): same tokens, and their weights are split too. `fully_sharded` splits
-    weights over its `data` axis too, as training does (`parallel.fully_sharded`).
+    the part that the mesh was made with. `pad_heads` adds heads of zeros where these do not divide:
+    same tokens, and their weights are split too. `fully_sharded` splits over its `data` axis too.
 
     A target's decodes obey the settings of its `generation_config.json`, changed by `generation` as
     `{"num_beams": 1, "min_length": None}` (docs/methods/generation_settings.md). What no strategy
@@ -85,12 +86,11 @@ def load(
         raise UserError(f"name is {name!r}; it must be a model directory or hub id")
     if not isinstance(mesh, Mesh | None):
         raise UserError(f"mesh is {mesh!r}; it must be what specjax.make_mesh returns, or None")
-    dtype = checked_dtype(dtype)
     check_integer("ways", ways, 0)
     where = None if mesh is None else placement(mesh, ways, fully_sharded)
     check_dictionary("generation", generation)
     told = {"ignore_generation_config": ignore_generation_config, "generation": generation}
-    checkpoint = huggingface.load(name, dtype, where, **told)
+    checkpoint = huggingface.load(name, checked_dtype(dtype), where, weights=weights, **told)
     settings = checked(checkpoint.settings, f"{name}: ")
     tokenizer = load_tokenizer(checkpoint.path, checkpoint.model.vocab_size)
     model, params = checkpoint.model, checkpoint.params

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax.errors import UserError
+from specjax.models.small_weights import SmallWeights
 
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16, "float16": jnp.float16}
 
@@ -81,6 +82,18 @@ def checked_dtype(value: Any) -> Any:
         return DTYPES[value if isinstance(value, str) else np.dtype(value).name]
     except (KeyError, TypeError):
         raise UserError(f"dtype is {value!r}; it must be one of {', '.join(DTYPES)}") from None
+
+
+def checked_weights(value: Any, where: str = "weights") -> SmallWeights | None:
+    """What `int8`, `int4` or `int4:64` stands for; None for the empty text.
+
+    Raises:
+      UserError: naming the field (`where`), the value and what is allowed.
+    """
+    try:
+        return None if value == "" else SmallWeights.spelled(value)
+    except ValueError as error:
+        raise UserError(f"{where} is {value!r}; {error}") from None
 
 
 def token_ids(where: str, prompt: Any, vocabulary: int) -> list[int]:

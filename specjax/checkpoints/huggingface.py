@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from huggingface_hub import snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
@@ -34,12 +35,14 @@ from specjax.checkpoints.tensors import (
     refuse_extra,
     tensor_places,
 )
+from specjax.checks import checked_weights
 from specjax.core.registry import FAMILIES
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
-from specjax.models.families.family import Family, family_of
+from specjax.models.families.family import Family, Where, family_of
 from specjax.models.families.generation import changed, refuse_processors, settings_of
 from specjax.models.shapes import parameter_shapes
+from specjax.models.small_weights import SmallWeights, is_small
 from specjax.writing import replacing_directory
 
 CONFIG_FILE = "config.json"
@@ -67,11 +70,13 @@ def load(
     dtype: Any = jnp.float32,
     placement: Callable[..., Placement] | None = None,
     *,
+    weights: str = "",
     ignore_generation_config: bool = False,
     generation: Mapping[str, Any] | None = None,
 ) -> Checkpoint:
     """Loads a model from a directory or hub id with floating-point weights in `dtype`.
 
+    With `weights` the kernels of its layers are as small as they say (`models.small_weights`).
     `placement(model)` says where each parameter goes (`parallel.sharding`); all on the default
     device when it is None. What `generation_config.json` asks for, with the changes of
     `generation`, are settings that decodes obey; what none can is refused. With
@@ -80,7 +85,7 @@ def load(
     Raises:
       UserError: when the path, a file, the model type or a tensor is missing or does not fit.
     """
-    path = locate(name)
+    small, path = checked_weights(weights), locate(name)
     asked = Asked(ignore_generation_config, generation or {})
     family, config = read_config(path, dtype, asked)
     files = tensor_places(path, family, str(name))
@@ -99,11 +104,22 @@ def load(
     model, names = family.model(config), family.names(config)
     where = on_one_device if placement is None else placement(model)
     shapes = flat_shapes(parameter_shapes(model))
-    params = read_params(path, files, names, shapes, dtype, where)
+    _check_weights(path, small, shapes)
+    params = read_params(path, files, names, shapes, dtype, where, small)
     refuse_extra(path, files, names, family.ignored)
     if embedding:
         refuse_differing_copies(path, files, embedding.tensor)
     return Checkpoint(model, params, path, read_settings(path, asked))
+
+
+def _check_weights(path: Path, weights: SmallWeights | None, shapes: Mapping[Where, Any]) -> None:
+    """Refuses weights that a checkpoint cannot have."""
+    if weights is None:
+        return
+    try:
+        weights.check(shapes)
+    except ValueError as error:
+        raise UserError(f"checkpoint {str(path)!r} cannot be used: {error}") from None
 
 
 def locate(name: str | Path, patterns: Sequence[str] = FILES) -> Path:
@@ -231,6 +247,11 @@ def save(path: str | Path, model: LanguageModel, params: Params, tokenizer: Any 
     Raises:
       UserError: saying why nothing was written.
     """
+    if any(is_small(leaf) for leaf in jax.tree.leaves(params, is_leaf=is_small)):
+        raise UserError(
+            "the model has int8 or int4 weights, which are not written; load it without `weights`"
+            " and save that"
+        )
     family = family_of(model)
     tensors = gather(params, family.names(model.config))
     if not hosts.is_first():

@@ -19,6 +19,7 @@ from specjax.checkpoints.config_json import read_json
 from specjax.errors import UserError
 from specjax.models.base import Params
 from specjax.models.families.family import Family, Stored, Where
+from specjax.models.small_weights import SmallWeights, quantised, shrinks
 from specjax.progress import UNNOTICED, progress
 
 INDEX = "model.safetensors.index.json"
@@ -109,8 +110,12 @@ def read_params(
     shapes: Mapping[Where, tuple[int, ...]],
     dtype: Any,
     placement: Placement = on_one_device,
+    weights: SmallWeights | None = None,
 ) -> Params:
-    """Streams every tensor of `names` into a tree of arrays, each shard straight to its device."""
+    """Streams every tensor of `names` into a tree of arrays, each shard straight to its device.
+
+    With `weights` a kernel becomes small as soon as it is there: one at a time is whole.
+    """
     params: dict[str, Any] = {}
     with progress(names.items(), desc=f"load {path.name}", unit="tensor", delay=UNNOTICED) as bar:
         for where, stored in bar:
@@ -123,8 +128,21 @@ def read_params(
             # Opened anew for each one: pages of a closed map no longer count as host memory.
             with opened(stored, files, shapes[where]) as parameter:
                 kind = np.dtype(np.int32 if stored.integer else dtype)
-                node[where[-1]] = _place(parameter, placement(where, shapes[where]), kind)
+                array = _place(parameter, placement(where, shapes[where]), kind)
+            if weights and shrinks(where):
+                array = laid(quantised(array, weights), where, placement)
+            node[where[-1]] = array
     return params
+
+
+def laid(small: Any, where: Where, placement: Placement) -> Any:
+    """A small kernel with its integers, and as far as they divide its scales, on their devices."""
+
+    def lay(leaf: jax.Array) -> jax.Array:
+        sharding = placement(where, leaf.shape)
+        return leaf if sharding is None else jax.device_put(leaf, sharding)
+
+    return jax.tree.map(lay, small)
 
 
 @contextlib.contextmanager

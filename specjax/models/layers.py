@@ -14,17 +14,21 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from specjax.models import small_weights
+
 MASKED = -1e9
 """Added to the score of a position that must not be attended; finite, so that no row is NaN."""
 
 
-def product(x: jax.Array, w: jax.Array) -> jax.Array:
-    """x [..., D] times w [D, F], with the leading axes as one.
+def product(x: jax.Array, w: Any) -> jax.Array:
+    """x [..., D] times w [D, F], an array or a small weight, with the leading axes as one.
 
     The gradient of w is then a product of matrices as they lie; over several axes XLA's CPU
     backend transposes the incoming gradient first (docs/design.md).
     """
-    return (x.reshape(-1, x.shape[-1]) @ w).reshape(*x.shape[:-1], w.shape[1])
+    rows = x.reshape(-1, x.shape[-1])
+    made = small_weights.product(rows, w) if small_weights.is_small(w) else rows @ w
+    return made.reshape(*x.shape[:-1], w.shape[1])
 
 
 class Dense(nn.Module):

@@ -14,11 +14,15 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
+from specjax.errors import UserError
 from specjax.models.bart import BartConfig
 from specjax.models.base import LanguageModel, Params
 from specjax.models.shapes import parameter_shapes
+from specjax.models.small_weights import is_small
 from specjax.parallel.mesh import axes_over
 from specjax.parallel.sharding import parameter_shardings
+
+NO_SMALL = "pad_heads is True; with int8 or int4 weights it must be False where heads do not divide"
 
 
 def padded(model: LanguageModel, ways: int) -> LanguageModel:
@@ -43,7 +47,13 @@ def padded(model: LanguageModel, ways: int) -> LanguageModel:
 
 
 def with_zeros(params: Params, wide: LanguageModel) -> Params:
-    """Parameters as `wide`, the padded model, has them: heads are the ends of their axes."""
+    """Parameters as `wide`, the padded model, has them: heads are the ends of their axes.
+
+    Raises:
+      UserError: when some are small weights, whose groups may not be lengthened.
+    """
+    if any(is_small(leaf) for leaf in jax.tree.leaves(params, is_leaf=is_small)):
+        raise UserError(NO_SMALL)
     shapes = parameter_shapes(wide)
 
     def pad(x: jax.Array, shape: jax.ShapeDtypeStruct) -> jax.Array:

@@ -19,6 +19,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from specjax.models.base import Cache, LanguageModel
 from specjax.models.families.family import Where
 from specjax.models.shapes import parameter_shapes
+from specjax.models.small_weights import where_of
 from specjax.parallel.mesh import DATA, MODEL, axes_over
 
 PARAMETERS: dict[Where, tuple[str | None, ...]] = {
@@ -80,17 +81,28 @@ def parameter_spec(where: Where, model: LanguageModel, ways: int) -> PartitionSp
     )
 
 
+def split_spec(
+    where: Where, shape: tuple[int, ...], model: LanguageModel, ways: int
+) -> PartitionSpec:
+    """`parameter_spec` of an array of `shape`: what `ways` does not divide stays whole.
+
+    That may be the scales of a small kernel, one or a few of them for all inputs, or parameters
+    beside a model, as of parallel heads.
+    """
+    spec = parameter_spec(where, model, ways)
+    axes = [axis if size % ways == 0 else None for axis, size in zip(spec, shape, strict=False)]
+    return PartitionSpec(*axes)
+
+
 def full_spec(
     where: Where, shape: tuple[int, ...], model: LanguageModel, data: int, ways: int
 ) -> PartitionSpec:
     """How a parameter is split over `data` devices too, when it is fully sharded.
 
     Of the axes that are whole and that `data` divides the largest one is split. Vectors (norms,
-    biases) stay whole: they are too small to be worth a collective. Parameters may also be those
-    beside a model, as of parallel heads: of these an axis is split that `ways` divides.
+    biases) stay whole: they are too small to be worth a collective.
     """
-    spec = parameter_spec(where, model, ways)
-    axes = [axis if size % ways == 0 else None for axis, size in zip(spec, shape, strict=False)]
+    axes: list[str | None] = list(split_spec(where, shape, model, ways))
     axes += [None] * (len(shape) - len(axes))
     free = [i for i, size in enumerate(shape) if axes[i] is None and size % data == 0]
     if len(shape) > 1 and free:
@@ -166,7 +178,7 @@ def placement(mesh: jax.sharding.Mesh, ways: int = 0, fully_sharded: bool = Fals
             if fully_sharded:
                 spec = full_spec(where, shape, model, mesh.shape[DATA], size)
             else:
-                spec = parameter_spec(where, model, size) if axes else PartitionSpec()
+                spec = split_spec(where, shape, model, size) if axes else PartitionSpec()
             return NamedSharding(mesh, named(spec, axes))
 
         return where_to
@@ -195,7 +207,7 @@ def parameter_shardings(
     where_to = placement(mesh, ways, fully_sharded)(model)
 
     def leaf(path: tuple[Any, ...], value: Any) -> NamedSharding:
-        return where_to(tuple(key.key for key in path), value.shape)
+        return where_to(where_of(path), value.shape)
 
     if tree is None:
         tree = parameter_shapes(model)

@@ -11,11 +11,12 @@ import pytest
 from specjax.drafting.early_exit import EarlyExit
 from specjax.drafting.neural import Neural
 from specjax.experiments.config.defaults import decode_config
-from specjax.experiments.decode.results import parameters, part_prices
+from specjax.experiments.decode.results import part_prices
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.experts import Mixture
 from specjax.models.rope import Rope
 from specjax.models.shapes import parameter_shapes
+from specjax.models.small_weights import numbers
 from specjax.models.t5 import T5, T5Config
 
 CONFIG = T5Config(
@@ -24,7 +25,7 @@ CONFIG = T5Config(
 
 
 def size(config: T5Config) -> int:
-    return parameters(T5(config).init(jax.random.key(0)))
+    return numbers(T5(config).init(jax.random.key(0)))
 
 
 @pytest.mark.parametrize("named", [{}, {"target": 100.0}])

@@ -698,4 +698,26 @@ FAULTS = (
         "row = position",
         "tests/models/test_causal_golden.py",
     ),
+    # Small weights.
+    Fault(
+        "small kernels may leave the loop wide",
+        "models/small_weights.py",
+        "    x, kernel = jax.lax.optimization_barrier((x, kernel))\n",
+        "",
+        "tests/models/test_small_weights.py -k leaves_the_loop",
+    ),
+    Fault(
+        "one scale for all of a kernel",
+        "models/small_weights.py",
+        "channelwise_axes=(1,),",
+        "channelwise_axes=(),",
+        "tests/models/test_small_weights.py -k half_its_scale",
+    ),
+    Fault(
+        "int4 counted as a byte",
+        "models/small_weights.py",
+        "bits = 4 if array.dtype == jnp.int4 else",
+        "bits = 8 if array.dtype == jnp.int4 else",
+        "tests/models/test_small_weights.py -k are_planned",
+    ),
 )

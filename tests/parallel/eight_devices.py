@@ -27,9 +27,13 @@ STRATEGIES = {
 }
 
 
-def pair(folder: Path, mesh: Any, ways: int, pad: bool) -> tuple[LoadedModel, LoadedModel]:
+def pair(
+    folder: Path, mesh: Any, ways: int, pad: bool, weights: str
+) -> tuple[LoadedModel, LoadedModel]:
     """A target and, as its drafter over so many ways, the same weights a little off."""
-    target = specjax.load(folder, mesh=mesh, pad_heads=pad)
+    target = specjax.load(folder, mesh=mesh, pad_heads=pad, weights=weights)
+    if weights:
+        return target, specjax.load(folder, mesh=mesh, ways=ways, weights="int4:4")
     near = specjax.load(folder, mesh=mesh, ways=ways, pad_heads=pad)
     params = jax.tree.map(lambda x: x * 0.9, near.params)
     return target, LoadedModel(near.model, params, None, "drafter", mesh, ways)
@@ -42,9 +46,10 @@ def tokens(
     mesh: Any = None,
     ways: int = 1,
     pad: bool = False,
+    weights: str = "",
 ) -> dict:
     """Generated tokens by strategy."""
-    target, drafter = pair(folder, mesh, ways, pad)
+    target, drafter = pair(folder, mesh, ways, pad, weights)
     made = {}
     for name in strategies:
         generator = specjax.Generator(
@@ -64,9 +69,11 @@ def largest_share(tree: Any) -> dict[str, float]:
     }
 
 
-def shares(folder: Path, kind: str, mesh: Any, ways: int, pad: bool) -> dict[str, dict[str, float]]:
+def shares(
+    folder: Path, kind: str, mesh: Any, ways: int, pad: bool, weights: str
+) -> dict[str, dict[str, float]]:
     """How parameters and first caches are split."""
-    target, drafter = pair(folder, mesh, ways, pad)
+    target, drafter = pair(folder, mesh, ways, pad, weights)
     generator = specjax.Generator(target, {"drafter": drafter}, STRATEGIES["speculative"])
     batch = generator.batch(PROMPTS[kind], 4)
     args = (batch.tokens, batch.length, generator.keys(batch, 0), batch.limit)
@@ -81,15 +88,16 @@ def shares(folder: Path, kind: str, mesh: Any, ways: int, pad: bool) -> dict[str
 
 
 def main(folder: Path, cases: list[dict[str, Any]]) -> None:
-    """`cases`: model, kind, mesh, the drafter's ways (0: all), padding, names of strategies."""
+    """`cases`: model, kind, mesh, drafter's ways (0: all), padding, weights, strategies."""
     assert len(jax.devices()) == 8
     found = {"alone": {}, "tokens": [], "shares": []}
     for case in cases:
         name, kind, ways = case["model"], case["kind"], case["ways"]
         alone = found["alone"].setdefault(name, {})
-        alone |= tokens(folder / name, kind, [s for s in case["strategies"] if s not in alone])
+        new, weights = [s for s in case["strategies"] if s not in alone], case["weights"]
+        alone |= tokens(folder / name, kind, new, weights=weights)
         mesh = specjax.make_mesh(case["mesh"], ways)
-        where = mesh, ways, case["pad"]
+        where = mesh, ways, case["pad"], weights
         found["tokens"].append(tokens(folder / name, kind, case["strategies"], *where))
         found["shares"].append(shares(folder / name, kind, *where))
     print(json.dumps(found))

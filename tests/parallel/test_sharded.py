@@ -27,7 +27,7 @@ from specjax.models.rope import Rope
 from specjax.models.shapes import parameter_shapes
 from specjax.models.t5 import T5, T5Config
 from specjax.parallel.mesh import axes_over, axis_sizes
-from specjax.parallel.sharding import logical_axes, parameter_spec
+from specjax.parallel.sharding import logical_axes, parameter_spec, split_spec
 
 SCRIPT = Path(__file__).with_name("eight_devices.py")
 
@@ -62,12 +62,14 @@ KINDS = {name: "encoder" if name in ("t5", "six") else "decoder" for name in MOD
 BOTH = ("speculative", "sampled")
 
 
-def case(model: str, data: int, over: int, ways: int, strategies: Sequence[str]) -> dict:
+def case(
+    model: str, data: int, over: int, ways: int, strategies: Sequence[str], weights: str = ""
+) -> dict:
     """A mesh, and the drafter over `ways` of its `over` devices (0: all)."""
     mesh = {"data": data, "model": over}
     return {
         "model": model, "kind": KINDS[model], "mesh": mesh, "ways": ways, "strategies": strategies,
-        "pad": model == "six",
+        "pad": model == "six", "weights": weights,
     }  # fmt: skip
 
 
@@ -150,6 +152,23 @@ def test_a_mixture_of_experts_gives_the_same_tokens(tmp_path: Path) -> None:
 def test_six_heads_padded_to_eight_give_the_same_tokens(tmp_path: Path) -> None:
     cases = [case("six", 1, 8, 1, BOTH), case("six", 2, 4, 0, BOTH)]
     check(on_eight_devices(tmp_path, cases), cases)
+
+
+@pytest.mark.slow
+def test_small_weights_are_split_with_their_scales(tmp_path: Path) -> None:
+    """Groups divide by the devices here; the same tokens either way."""
+    cases = [case("llama", 2, 4, 0, BOTH[:1], "int8:4")]
+    found = on_eight_devices(tmp_path, cases)
+    check(found, cases)
+    small = found["shares"][0]["target"]
+    assert {p.rsplit(".")[-1] for p in small if "'up'" in p} == {"qvalue", "scale"}
+
+
+def test_scales_stay_whole_where_they_do_not_divide() -> None:
+    """One of a channel for all inputs, or fewer groups of inputs than devices."""
+    where, model = ("layers_0", "attention", "o", "kernel"), MODELS["llama"]
+    for groups, split in ((1, None), (2, None), (4, "model"), (32, "model")):
+        assert split_spec(where, (groups, 32), model, 4) == P(split, None)
 
 
 GPT2 = CausalConfig(

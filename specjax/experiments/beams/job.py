@@ -28,6 +28,7 @@ from specjax.experiments.config.fields import (
     check_strategies,
     checkpoint_dtype,
     model_names,
+    model_source,
 )
 from specjax.experiments.config.memory import check_beam_memory
 from specjax.experiments.decode.asked import asked
@@ -116,7 +117,9 @@ def plan(config: ConfigDict) -> None:
 def shapes(config: ConfigDict) -> dict[str, LanguageModel]:
     """Every model of the config by its name, without weights."""
     dtype, told = checkpoint_dtype(config), asked_generation(config)
-    return {name: describe(at, dtype, **told) for name, at in model_names(config).items()}
+    return {
+        name: describe(model_source(config, name)[0], dtype, **told) for name in model_names(config)
+    }
 
 
 def decoders(
@@ -164,7 +167,10 @@ def check(config: ConfigDict) -> dict[str, BeamStrategy]:
 def prepare(config: ConfigDict, strategies: Mapping[str, BeamStrategy]) -> Job:
     """Loads models and data, and makes a generator for each strategy, and one that is greedy."""
     dtype, told = checkpoint_dtype(config), asked_generation(config)
-    loaded = {name: load(at, dtype, **told) for name, at in model_names(config).items()}
+    loaded = {}
+    for name in model_names(config):
+        place, weights = model_source(config, name)
+        loaded[name] = load(place, dtype, weights=str(weights or ""), **told)
     target = loaded.pop("target")
     if target.tokenizer is None:
         raise UserError(f"target {config.target!r} has no tokenizer files")

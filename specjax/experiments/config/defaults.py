@@ -16,8 +16,9 @@ def decode_config(**changes: Any) -> ConfigDict:
     config.experiment = "decode"
     config.name = ""  # of the data, for tables and reports
 
-    config.target = ""  # directory or hub id
-    config.drafter = ""  # directory or hub id of the model called "drafter", if there is one
+    config.target = ""  # directory or hub id; with :int8 or :int4 behind it its weights are small
+    config.drafter = ""  # the same of the model called "drafter", if there is one; target:int8, as
+    # an example, is the target's own checkpoint with small weights (docs/methods/small_weights.md)
     config.drafters = ConfigDict()  # more of them: name -> directory or hub id
     config.heads = ""  # file of parallel heads, or folder or hub id of published ones; empty: none
     config.dtype = "float32"  # bfloat16 on TPU and GPU

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,13 @@ from ml_collections import ConfigDict
 from specjax.checks import AT_LEAST, DTYPES, check_integer
 from specjax.core.registry import METRICS, TASKS
 from specjax.errors import UserError
+from specjax.models.small_weights import SmallWeights
 from specjax.parallel.mesh import axis_sizes
+
+OWN = "target"
+"""As a drafter's checkpoint: the target's own."""
+
+_SMALL = re.compile(r"(.+?):(int\d+(?::[^/]*)?)")
 
 _AT_LEAST = {
     **AT_LEAST,
@@ -129,10 +136,10 @@ def check_rows_per_device(config: ConfigDict, *fields: str) -> None:
 
 
 def model_names(config: ConfigDict) -> dict[str, str]:
-    """Directory or hub id of every model, the target first.
+    """Checkpoint of every model as it is spelled, the target first.
 
     Raises:
-      UserError: when the target is missing or a drafter has its name.
+      UserError: when the target is missing, a drafter has its name, or weights are misspelled.
     """
     if not config.target:
         raise UserError("config.target is empty; it must be a model directory or hub id")
@@ -146,7 +153,30 @@ def model_names(config: ConfigDict) -> dict[str, str]:
                 " model directory or hub id"
             )
         checkpoints[name] = checkpoint
+    for name in checkpoints:
+        model_source(config, name)
     return checkpoints
+
+
+def model_source(config: ConfigDict, name: str) -> tuple[str, SmallWeights | None]:
+    """Directory or hub id of a model, and how small its weights are (None: as they are stored).
+
+    Behind the checkpoint of a config may stand `:int8`, `:int4` or `:int4:64`; that of a drafter
+    may be the word `target`, for the target's own.
+
+    Raises:
+      UserError: when what stands behind it is something else.
+    """
+    given = config.get(name, "") if name in ("target", "drafter") else config.drafters.get(name, "")
+    match = _SMALL.fullmatch(given)
+    place, spelled = match.groups() if match else (given, "")
+    try:
+        weights = SmallWeights.spelled(spelled) if spelled else None
+    except ValueError as error:
+        raise UserError(f"the checkpoint {given!r} has {spelled!r} behind it; {error}") from None
+    if place == OWN and name != OWN:
+        place = model_source(config, OWN)[0]
+    return place, weights
 
 
 def heads_file(config: ConfigDict) -> str:

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from ml_collections import ConfigDict
 
-from specjax.checkpoints.tensors import flat_shapes
+from specjax.errors import UserError
 from specjax.experiments.config.fields import checkpoint_dtype
 from specjax.models.base import LanguageModel
 from specjax.models.shapes import parameter_shapes
+from specjax.models.small_weights import (
+    SmallWeights,
+    numbers,
+    shrinks,
+    shrunk,
+    stored_bytes,
+    where_of,
+)
 from specjax.parallel.mesh import MODEL
-from specjax.parallel.sharding import parameter_spec
+from specjax.parallel.sharding import split_spec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,24 +45,29 @@ def plan_model(
     capacity: int,
     ways: int,
     ahead: int | None,
+    weights: SmallWeights | None = None,
+    shares: bool = False,
 ) -> ModelPlan:
     """Parameters and bytes of one model that `ways` devices share.
 
     Of caches with room for `capacity` tokens behind a decoder-only model's prompt, written so far
-    `ahead` as a decode does (`decoding.state.ahead_of`).
+    `ahead` as a decode does (`decoding.state.ahead_of`). A model that `shares` with another takes
+    memory for its small weights only.
     """
-    itemsize = np.dtype(checkpoint_dtype(config)).itemsize
-    flat = flat_shapes(abstract_params(model, checkpoint_dtype(config)))
-    sizes = {where: math.prod(shape) for where, shape in flat.items()}
-    on_device = sum(
-        size // (ways if MODEL in parameter_spec(where, model, ways) else 1)
-        for where, size in sizes.items()
-    )
+    params = abstract_params(model, checkpoint_dtype(config), weights)
+
+    def on_device(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> int:
+        where = where_of(path)
+        if shares and not shrinks(where):
+            return 0
+        split = MODEL in split_spec(where, leaf.shape, model, ways)
+        return stored_bytes(leaf) // (ways if split else 1)
+
     return ModelPlan(
         checkpoint,
-        sum(sizes.values()),
-        on_device * itemsize,
-        cache_bytes(model, config, mesh["data"], ways, capacity, ahead),
+        numbers(params),
+        sum(jax.tree.leaves(jax.tree_util.tree_map_with_path(on_device, params))),
+        cache_bytes(model, config, mesh["data"], ways, capacity, ahead, weights),
     )
 
 
@@ -66,6 +78,7 @@ def cache_bytes(
     ways: int,
     capacity: int,
     ahead: int | None,
+    weights: SmallWeights | None = None,
 ) -> int:
     """Bytes of a model's cache on each device."""
     if model.start_token is None:
@@ -74,7 +87,7 @@ def cache_bytes(
     def start(*read: Any) -> Any:
         return model.start(*read, capacity, ahead=ahead)[0].data
 
-    params = abstract_params(model, checkpoint_dtype(config))
+    params = abstract_params(model, checkpoint_dtype(config), weights)
     cache = jax.eval_shape(start, params, *abstract_prompt(config))
 
     def on_device(leaf: jax.ShapeDtypeStruct) -> int:
@@ -86,14 +99,24 @@ def cache_bytes(
     return sum(map(on_device, jax.tree.leaves(cache)))
 
 
-def abstract_params(model: LanguageModel, dtype: Any) -> Any:
-    """Shapes of a model's parameters in `dtype`; ids stay integers."""
+def abstract_params(model: LanguageModel, dtype: Any, weights: SmallWeights | None = None) -> Any:
+    """Shapes of a model's parameters in `dtype`, or as small as `weights`; ids stay integers.
+
+    Raises:
+      UserError: when the model cannot have such weights.
+    """
 
     def one(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         floating = jnp.issubdtype(leaf.dtype, jnp.floating)
         return jax.ShapeDtypeStruct(leaf.shape, dtype if floating else leaf.dtype)
 
-    return jax.tree.map(one, parameter_shapes(model))
+    params = jax.tree.map(one, parameter_shapes(model))
+    if weights is None:
+        return params
+    try:
+        return jax.eval_shape(functools.partial(shrunk, weights=weights), params)
+    except ValueError as error:
+        raise UserError(str(error)) from None
 
 
 def abstract_prompt(config: ConfigDict) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:

@@ -18,8 +18,8 @@ from specjax.decoding.beams.state import BeamDecoder
 from specjax.decoding.state import ahead_of
 from specjax.decoding.strategy import Strategy
 from specjax.errors import UserError
-from specjax.experiments.config.footprint import plan_model
-from specjax.experiments.config.placement import ways_of
+from specjax.experiments.config.footprint import ModelPlan, plan_model
+from specjax.experiments.config.placement import copies_target, ways_of, weights_of
 from specjax.models.attention import least_scores
 from specjax.models.base import LanguageModel
 from specjax.parallel.mesh import AXES, axis_sizes
@@ -55,10 +55,7 @@ def check_decode_memory(
     shortest = ConfigDict({**config.to_dict(), "max_prompt_tokens": config.bucket})
     capacity = config.max_new_tokens + drafted + 2
     ahead = max(ahead_of(strategy.drafter, strategy.reader) for strategy in strategies.values())
-    plans = [
-        plan_model(name, model, shortest, mesh, capacity, ways_of(config, name), ahead)
-        for name, model in models.items()
-    ]
+    plans = plan_models(dict.fromkeys(models, ""), models, shortest, mesh, capacity, ahead).values()
     needed["weights"] = sum(plan.parameter_bytes for plan in plans)
     needed["caches"] = sum(plan.cache_bytes for plan in plans)
     check_bytes(needed, given)
@@ -84,13 +81,30 @@ def check_beam_memory(
         check_bytes(needed, said)  # what is far too large is too large to be planned
         shortest = ConfigDict({**config.to_dict(), "max_prompt_tokens": config.bucket})
         one = dict.fromkeys(AXES, 1)
-        plans = {
-            each: plan_model(each, model, shortest, one, decoder.slots, 1, None)
-            for each, model in models.items()
-        }
+        plans = {}
+        for each, model in models.items():
+            placed, weights = (one, decoder.slots, 1, None), weights_of(config, each)
+            plans[each] = plan_model(each, model, shortest, *placed, weights)
         needed["weights"] = sum(plan.parameter_bytes for plan in plans.values())
         needed["caches"] = sum(plans[each].cache_bytes for each in decoder.used)
         check_bytes(needed, said)
+
+
+def plan_models(
+    checkpoints: Mapping[str, str],
+    models: Mapping[str, LanguageModel],
+    config: ConfigDict,
+    mesh: Mapping[str, int],
+    capacity: int,
+    ahead: int | None,
+) -> dict[str, ModelPlan]:
+    """What each model of a decode takes on a device, by its name."""
+    made = {}
+    for name, model in models.items():
+        weights, shares = weights_of(config, name), copies_target(config, name)
+        placed = mesh, capacity, ways_of(config, name), ahead
+        made[name] = plan_model(checkpoints[name], model, config, *placed, weights, shares)
+    return made
 
 
 def check_bytes(needed: Mapping[str, int], given: str) -> None:

@@ -6,8 +6,9 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from specjax.errors import UserError
-from specjax.experiments.config.fields import model_names
+from specjax.experiments.config.fields import model_names, model_source
 from specjax.models.base import LanguageModel
+from specjax.models.small_weights import SmallWeights
 from specjax.parallel.mesh import axis_sizes, check_part, mesh_of
 from specjax.parallel.padding import padded
 from specjax.parallel.sharding import undivided
@@ -17,6 +18,19 @@ def ways_of(config: ConfigDict, name: str) -> int:
     """Devices that share a model: all of `mesh.model` the target, by `drafter_ways` a drafter."""
     _, model = axis_sizes(config.mesh.to_dict())
     return model if name == "target" else config.drafter_ways.get(name, 1) or model
+
+
+def copies_target(config: ConfigDict, name: str) -> bool:
+    """Whether a drafter is made of the loaded target: its own small weights, all else shared."""
+    own, whole = model_source(config, "target")
+    place, weights = model_source(config, name)
+    same = name != "target" and place == own and ways_of(config, name) == ways_of(config, "target")
+    return same and weights is not None and whole is None
+
+
+def weights_of(config: ConfigDict, name: str) -> SmallWeights | None:
+    """How small a model's kernels are, as the config spells it."""
+    return model_source(config, name)[1]
 
 
 def part_of(config: ConfigDict) -> int:

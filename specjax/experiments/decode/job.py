@@ -17,15 +17,21 @@ from tqdm import tqdm
 from specjax import hosts
 from specjax.api import Generator, LoadedModel, load
 from specjax.checkpoints.shared_tokens import in_vocabulary_of, share_in
+from specjax.checkpoints.small_copies import quantised
 from specjax.checkpoints.tokenizer import token_ids
 from specjax.data.batching import Batch
 from specjax.data.text import Example
 from specjax.decoding.strategy import Settings, Strategy
 from specjax.errors import UserError
 from specjax.experiments.config.choosing import selection_trees
-from specjax.experiments.config.fields import asked_generation, checkpoint_dtype, model_names
+from specjax.experiments.config.fields import (
+    asked_generation,
+    checkpoint_dtype,
+    model_names,
+    model_source,
+)
 from specjax.experiments.config.memory import check_decode_memory
-from specjax.experiments.config.placement import decode_mesh, ways_of
+from specjax.experiments.config.placement import copies_target, decode_mesh, ways_of
 from specjax.experiments.decode import planning, results
 from specjax.experiments.decode.asked import asked
 from specjax.experiments.decode.checks import check_decode
@@ -94,19 +100,21 @@ def load_models(config: ConfigDict) -> dict[str, LoadedModel]:
     Raises:
       UserError: when one is missing or has too little in common with the target.
     """
-    mesh = decode_mesh(config)
-    dtype = checkpoint_dtype(config)
-    models = {
-        name: load(
-            checkpoint,
+    mesh, dtype, models = decode_mesh(config), checkpoint_dtype(config), {}
+    for name in model_names(config):
+        place, weights = model_source(config, name)
+        if copies_target(config, name):
+            models[name] = quantised(models["target"], str(weights))
+            continue
+        models[name] = load(
+            place,
             dtype,
+            weights=str(weights or ""),
             mesh=mesh,
             ways=ways_of(config, name),
             pad_heads=config.pad_heads,
             **asked_generation(config),
         )
-        for name, checkpoint in model_names(config).items()
-    }
     target, share = models.pop("target"), config.least_shared
     return {"target": target} | {
         name: in_vocabulary_of(target, drafter, name=name, least_shared=share)

@@ -32,21 +32,18 @@ from specjax.experiments.config.fields import (
     checkpoint_dtype,
     heads_file,
     model_names,
+    model_source,
 )
-from specjax.experiments.config.footprint import (
-    ModelPlan,
-    abstract_params,
-    abstract_prompt,
-    plan_model,
-)
-from specjax.experiments.config.placement import ways_of, whole_words
+from specjax.experiments.config.footprint import ModelPlan, abstract_params, abstract_prompt
+from specjax.experiments.config.memory import plan_models
+from specjax.experiments.config.placement import copies_target, ways_of, weights_of, whole_words
 from specjax.experiments.decode.checks import check_decode
 from specjax.experiments.decode.strategies import common_width, load_strategies, specs_of
 from specjax.models.base import LanguageModel
 from specjax.models.on_target import FeatureDrafter
 from specjax.models.shared_vocabulary import with_shared_vocabulary
 from specjax.parallel.mesh import AXES, axis_sizes
-from specjax.parallel.padding import padded
+from specjax.parallel.padding import NO_SMALL, padded
 from specjax.parallel.sharding import Layout
 from specjax.training.ngram import shapes as table_shapes
 
@@ -61,11 +58,21 @@ def shapes(config: ConfigDict) -> dict[str, LanguageModel]:
     """Every model of the config by its name, without weights, its heads padded if asked for."""
     dtype = checkpoint_dtype(config)
     told = asked_generation(config)
-    models = {name: describe(at, dtype, **told) for name, at in model_names(config).items()}
+    models = {
+        name: describe(model_source(config, name)[0], dtype, **told) for name in model_names(config)
+    }
     models = {name: _beside(name, model, models["target"]) for name, model in models.items()}
     if not config.pad_heads:
         return models
-    return {name: padded(model, ways_of(config, name)) for name, model in models.items()}
+    return {name: _padded(config, name, model) for name, model in models.items()}
+
+
+def _padded(config: ConfigDict, name: str, model: LanguageModel) -> LanguageModel:
+    """A model with the heads of zeros that it needs; a copy of the target is made of its own."""
+    wide = padded(model, ways_of(config, name))
+    if wide is not model and weights_of(config, name) and not copies_target(config, name):
+        raise UserError(f"config.{NO_SMALL}")
+    return wide
 
 
 def _beside(name: str, model: LanguageModel, target: LanguageModel) -> LanguageModel:
@@ -85,12 +92,7 @@ def plan(
     strategies = load_strategies(config)
     capacity = config.max_new_tokens + max(s.drafter.spec.width for s in strategies.values()) + 2
     ahead = max(ahead_of(s.drafter, s.reader) for s in strategies.values())
-    plans = {
-        name: plan_model(
-            checkpoints[name], model, config, mesh, capacity, ways_of(config, name), ahead
-        )
-        for name, model in models.items()
-    }
+    plans = plan_models(checkpoints, models, config, mesh, capacity, ahead)
     invariant = common_width(config, strategies)
     for strategy in strategies.values():
         trace(models, strategy, config, width, invariant)
@@ -134,7 +136,9 @@ def abstract_decode(
     except ValueError as error:
         raise UserError(f"strategy: {error}") from None
     dtype = checkpoint_dtype(config)
-    params = {name: abstract_params(whole[name], dtype) for name in decoder.used}
+    params = {
+        name: abstract_params(whole[name], dtype, weights_of(config, name)) for name in decoder.used
+    }
     params |= dict.fromkeys(decoder.drafter.spec.resources, table_shapes(width))
     params |= selection_trees({"": strategy}, whole["target"])
     if HEADS in params:

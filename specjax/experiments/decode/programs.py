@@ -43,8 +43,7 @@ def lowered_decode(
     )
     # Of trees that are no model's, as tables, JAX decides as it would in a run.
     for model in decoder.used:
-        where = parameter_shardings(mesh, models[model], ways=dict(ways)[model])
-        params[model] = jax.tree.map(
-            lambda leaf, there: leaf.update(sharding=there), params[model], where
-        )
+        tree, over = params[model], dict(ways)[model]
+        where = parameter_shardings(mesh, models[model], tree=tree, ways=over)
+        params[model] = jax.tree.map(lambda leaf, there: leaf.update(sharding=there), tree, where)
     return decoder, generate.lower(decoder, params, *rest)

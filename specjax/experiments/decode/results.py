@@ -6,7 +6,6 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from specjax.core.drafter import Drafter
@@ -39,6 +38,7 @@ from specjax.metrics.text import rounds_of_text
 from specjax.metrics.ties import divergence, near_ties
 from specjax.metrics.traces import Rounds, acceptance, round_figures, rounds_of
 from specjax.metrics.trees import by_rank
+from specjax.models.small_weights import numbers
 from specjax.reporting.exports import write_tables
 from specjax.reporting.report import write_report
 from specjax.writing import replacing, write_json, write_jsonl
@@ -112,16 +112,11 @@ def models(job: Job, steps: dict[str, float]) -> dict[str, Any]:
     """Size and measured one-token cost of each model."""
     return {
         name: {
-            "parameters": parameters(entry.params),
+            "parameters": numbers(entry.params),
             "step_ms": steps.get(name, 0.0),
         }
         for name, entry in job.models.items()
     }
-
-
-def parameters(params: Any) -> int:
-    """Numbers in a parameter tree."""
-    return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
 def part_prices(job: Job, drafter: Drafter) -> dict[str, float]:
@@ -131,7 +126,7 @@ def part_prices(job: Job, drafter: Drafter) -> dict[str, float]:
     parameters that is not in the layers above, a read-out for that of the output matrix.
     """
     sizes = {
-        name: parameters(entry.params) - idle_weights(entry.model)
+        name: numbers(entry.params) - idle_weights(entry.model)
         for name, entry in job.models.items()
     }
     prices = job.config.prices.to_dict() or dict(sizes)

@@ -1,0 +1,121 @@
+"""int8 and int4 weights of one model beside its own: quality, acceptance as its drafter, time.
+
+    python benchmarks/small_weights.py --target=TARGET --source=test.en.gz --reference=test.de.gz \\
+      --prefix='translate English to German: ' --texts=100
+
+Greedy, batch 1. Contestants take turns at every text, after one that compiles; ratios are those of
+the same text over the same baseline, with their quartiles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+import sacrebleu
+
+import specjax
+from specjax.data.text import read_examples
+from specjax.models.small_weights import stored_bytes
+from specjax.reporting.table import aligned
+
+BUCKET = 48
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--target", required=True, help="directory or hub id")
+    parser.add_argument("--source", required=True, help="file of sentences, one on each line")
+    parser.add_argument("--reference", required=True, help="file of their translations")
+    parser.add_argument("--prefix", default="", help="put before every sentence")
+    parser.add_argument("--texts", type=int, default=100)
+    parser.add_argument("--weights", default="int8,int4:32", help="commas between")
+    parser.add_argument("--length", type=int, default=3, help="drafted tokens")
+    parser.add_argument("--max_new_tokens", type=int, default=48)
+    return parser.parse_args()
+
+
+def contestants(args: argparse.Namespace) -> dict[str, specjax.Generator]:
+    """The model, its copies alone, and the model with each copy as its drafter."""
+    whole = specjax.load(args.target)
+    copies = {weights: specjax.quantised(whole, weights) for weights in args.weights.split(",")}
+    limits = {"max_new_tokens": args.max_new_tokens, "bucket": BUCKET}
+    made = {"float32": specjax.Generator(whole, **limits)}
+    made |= {name: specjax.Generator(copy, **limits) for name, copy in copies.items()}
+    for temperature in (0.0, 1.0):
+        strategy = specjax.speculative(length=args.length, temperature=temperature)
+        for name, copy in copies.items():
+            drafted = specjax.Generator(whole, {"drafter": copy}, strategy, **limits)
+            made[f"float32, {name} drafts, T={temperature:g}"] = drafted
+    return made
+
+
+def measured(
+    generators: Mapping[str, specjax.Generator], prompts: list[str]
+) -> tuple[dict[str, list[specjax.Result]], dict[str, np.ndarray]]:
+    """Results and milliseconds per token of every text, by contestant."""
+    results: dict[str, list[specjax.Result]] = {name: [] for name in generators}
+    spent: dict[str, list[float]] = {name: [] for name in generators}
+    for generator in generators.values():
+        generator(prompts[:1])
+    for place, prompt in enumerate(prompts):
+        for name, generator in generators.items():
+            start = time.perf_counter()
+            result = generator([prompt], seed=place)
+            taken = time.perf_counter() - start
+            results[name].append(result)
+            spent[name].append(1e3 * taken / len(result.tokens[0]))
+    return results, {name: np.array(times) for name, times in spent.items()}
+
+
+def line(
+    name: str,
+    generator: specjax.Generator,
+    results: list[specjax.Result],
+    times: np.ndarray,
+    base: np.ndarray,
+    references: list[str],
+) -> list[str]:
+    """One row of the table."""
+    counts = [result.statistics for result in results]
+    tested = sum(each.tested for each in counts)
+    accepted = f"{sum(each.accepted for each in counts) / tested:.3f}" if tested else ""
+    bleu = sacrebleu.corpus_bleu([result.texts[0] for result in results], [references]).score
+    shared = {id(x): stored_bytes(x) for x in jax.tree.leaves(generator.params)}
+    low, middle, high = np.percentile(times / base, (25, 50, 75))
+    return [
+        name,
+        f"{bleu:.2f}",
+        f"{sum(shared.values()) / 1e6:.1f}",
+        accepted,
+        f"{np.median(times):.2f}",
+        f"{middle:.2f} ({low:.2f} to {high:.2f})",
+    ]
+
+
+def main() -> None:
+    args = parse()
+    sources, references = (
+        [example.source for example in read_examples(file)][: args.texts]
+        for file in (args.source, args.reference)
+    )
+    generators = contestants(args)
+    results, times = measured(generators, [args.prefix + text for text in sources])
+    base = times["float32"]
+    same = {name: [r.tokens for r in found] for name, found in results.items()}
+    rows = [
+        [
+            *line(name, generators[name], results[name], times[name], base, references),
+            str(sum(a == b for a, b in zip(same[name], same["float32"], strict=True))),
+        ]
+        for name in generators
+    ]
+    heads = ["weights", "BLEU", "MB", "accepted", "ms/token", "over float32", "same texts"]
+    print(aligned(heads, rows))
+
+
+if __name__ == "__main__":
+    main()

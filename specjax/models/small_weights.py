@@ -1,0 +1,152 @@
+"""Weights as int8 or int4 with scales, through qwix; arithmetic stays in the model's dtype.
+
+A kernel [D, F] becomes a `qwix.QArray`: integers [D, F] and scales [G, F], one for each output
+channel (G = 1) or for each group of D / G inputs of a channel. With the largest magnitude m of
+what shares it, a scale is m / 127.5 (int8) or m / 7.5 (int4), so that no weight moves by more than
+half a scale. Dettmers et al., "LLM.int8()" (2022), and Frantar et al., "GPTQ" (2023), have such
+scales; here integers are nearest ones.
+
+Embeddings, output layers, norms, biases and tables of positions stay as they are. Checkpoints may
+bring zero points too (`checkpoints/packed.py`): a weight is (integer - zero point) * scale.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+INTEGERS = {"int8": jnp.int8, "int4": jnp.int4}
+GROUPS = {"int8": 0, "int4": 32}
+"""Inputs that share a scale where nothing is said of it; 0: all of an output channel."""
+
+ALLOWED = "int8, int4, or one of them and a group of inputs that share a scale, as int4:64 (0: all)"
+
+_SPELLED = re.compile(r"(int8|int4)(?::(\d{1,6}))?")
+
+
+@dataclasses.dataclass(frozen=True)
+class SmallWeights:
+    """How the kernels of a model's layers are stored."""
+
+    kind: str  # int8 or int4
+    group: int  # inputs that share a scale; 0: all of an output channel
+
+    @classmethod
+    def spelled(cls, text: Any) -> SmallWeights:
+        """What `int8`, `int4` or `int4:64` stands for.
+
+        Raises:
+          ValueError: saying what is allowed.
+        """
+        match = _SPELLED.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            raise ValueError(f"it must be {ALLOWED}")
+        kind, group = match.groups()
+        return cls(kind, GROUPS[kind] if group is None else int(group))
+
+    def __str__(self) -> str:
+        return self.kind if self.group == GROUPS[self.kind] else f"{self.kind}:{self.group}"
+
+    def check(self, shapes: Mapping[tuple[str, ...], tuple[int, ...]]) -> None:
+        """Refuses kernels whose inputs the group does not divide.
+
+        Raises:
+          ValueError: naming the first one.
+        """
+        for where, shape in shapes.items():
+            if self.group and shrinks(where) and shape[0] % self.group:
+                raise ValueError(
+                    f"weights {str(self)!r} do not fit: {'/'.join(where)} has {shape[0]:,} inputs,"
+                    f" which groups of {self.group} do not divide"
+                )
+
+
+def shrinks(where: tuple[str, ...]) -> bool:
+    """Whether the parameter at a path is one of those that become small: a layer's kernel."""
+    return len(where) > 1 and where[-1] == "kernel" and where[-2] != "head"
+
+
+def where_of(path: tuple[Any, ...]) -> tuple[str, ...]:
+    """The path of a parameter, whichever of its arrays a path in JAX's words leads to."""
+    return tuple(key.key for key in path if isinstance(key, jax.tree_util.DictKey))
+
+
+def is_small(weight: Any) -> bool:
+    """Whether a leaf of a parameter tree is integers with scales."""
+    return hasattr(weight, "qvalue")
+
+
+@functools.partial(jax.jit, static_argnames="weights")
+def quantised(kernel: jax.Array, weights: SmallWeights) -> Any:
+    """The kernel [D, F] as integers, and scales of its dtype that are found in float32."""
+    return _qwix().quantize(
+        kernel.astype(jnp.float32),
+        INTEGERS[weights.kind],
+        channelwise_axes=(1,),
+        tiled_axes={0: weights.group} if weights.group else {},
+        scale_dtype=kernel.dtype,
+    )
+
+
+def of_integers(
+    integers: np.ndarray, scale: jax.Array, zero: np.ndarray | None, weights: SmallWeights
+) -> Any:
+    """A small kernel [D, F] of integers, scales and zero points [G, F] that are there already."""
+    kind = INTEGERS[weights.kind]
+    zeros = None if zero is None else jnp.asarray(zero, jnp.int8).astype(kind)
+    return _qwix().QArray(jnp.asarray(integers, jnp.int8).astype(kind), scale, zeros)
+
+
+def shrunk(params: Any, weights: SmallWeights) -> Any:
+    """A parameter tree with the kernels of its layers small; all else is that of `params` itself.
+
+    Raises:
+      ValueError: when groups do not divide the inputs of a kernel.
+    """
+
+    def one(path: tuple[Any, ...], leaf: Any) -> Any:
+        where = where_of(path)
+        if not shrinks(where):
+            return leaf
+        if is_small(leaf):
+            leaf = _qwix().dequantize(leaf)
+        weights.check({where: leaf.shape})
+        return quantised(leaf, weights)
+
+    return jax.tree_util.tree_map_with_path(one, params, is_leaf=is_small)
+
+
+def product(x: jax.Array, kernel: Any) -> jax.Array:
+    """x [N, D] times a small kernel [D, F].
+
+    The kernel comes from behind a barrier with x, and so differs from turn to turn of a loop: XLA
+    would otherwise make the kernels of all layers wide before the loop, and keep them.
+    """
+    x, kernel = jax.lax.optimization_barrier((x, kernel))
+    return _qwix().dot_general(x, kernel, (((1,), (0,)), ((), ())))
+
+
+def numbers(params: Any) -> int:
+    """Parameters in a tree; scales and zero points are none."""
+    leaves = jax.tree.leaves(params, is_leaf=is_small)
+    return sum((leaf.qvalue if is_small(leaf) else leaf).size for leaf in leaves)
+
+
+def stored_bytes(array: Any) -> int:
+    """Bytes of an array, or of its shape; of int4 two numbers take one."""
+    bits = 4 if array.dtype == jnp.int4 else 8 * array.dtype.itemsize
+    return -(-array.size * bits // 8)
+
+
+def _qwix() -> Any:
+    """The library, imported by those only who have such weights: it takes about a second."""
+    import qwix
+
+    return qwix
