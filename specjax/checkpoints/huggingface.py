@@ -25,6 +25,7 @@ from specjax.checkpoints.embeddings import (
     without_copied_head,
 )
 from specjax.checkpoints.known_shapes import SHAPES
+from specjax.checkpoints.packed import Packing, packed_kernels, packing_of, read_packed
 from specjax.checkpoints.tensors import (
     SINGLE,
     Placement,
@@ -104,22 +105,57 @@ def load(
     model, names = family.model(config), family.names(config)
     where = on_one_device if placement is None else placement(model)
     shapes = flat_shapes(parameter_shapes(model))
-    _check_weights(path, small, shapes)
-    params = read_params(path, files, names, shapes, dtype, where, small)
-    refuse_extra(path, files, names, family.ignored)
+    packing = packing_at(path)
+    _check_weights(path, small, packing, shapes)
+    packed = packed_kernels(files, names, packing)
+    plain = {place: stored for place, stored in names.items() if place not in packed}
+    params = read_params(path, files, plain, shapes, dtype, where, small)
+    read_packed(params, files, packed, packing, shapes, dtype, where)
+    used = {tensor for parts in packed.values() for tensor in parts.values()}
+    others = {tensor: place for tensor, place in files.items() if tensor not in used}
+    refuse_extra(path, others, names, family.ignored)
     if embedding:
         refuse_differing_copies(path, files, embedding.tensor)
     return Checkpoint(model, params, path, read_settings(path, asked))
 
 
-def _check_weights(path: Path, weights: SmallWeights | None, shapes: Mapping[Where, Any]) -> None:
+def _check_weights(
+    path: Path, weights: SmallWeights | None, packing: Packing | None, shapes: Mapping[Where, Any]
+) -> None:
     """Refuses weights that a checkpoint cannot have."""
     if weights is None:
         return
+    if packing:
+        raise UserError(
+            f"weights is {str(weights)!r}; it must be '' for checkpoint {str(path)!r}, which is"
+            f" stored in {packing.weights.kind}"
+        )
     try:
         weights.check(shapes)
     except ValueError as error:
         raise UserError(f"checkpoint {str(path)!r} cannot be used: {error}") from None
+
+
+def packing_at(path: Path) -> Packing | None:
+    """How the checkpoint in `path` packs its kernels; None where they are floating-point numbers.
+
+    Raises:
+      UserError: when its configuration says what is not read.
+    """
+    try:
+        return packing_of(read_json(path / CONFIG_FILE))
+    except ValueError as error:
+        raise UserError(f"{str(path / CONFIG_FILE)!r} cannot be used: {error}") from None
+
+
+def stored_weights(name: str | Path) -> SmallWeights | None:
+    """How small the kernels of a directory or cached hub id are stored; None: not at all."""
+    path = Path(name).expanduser()
+    if not path.is_dir():
+        cached = try_to_load_from_cache(str(name), CONFIG_FILE) if is_hub_id(name) else None
+        path = Path(cached).parent if isinstance(cached, str) else path
+    packing = packing_at(path) if (path / CONFIG_FILE).is_file() else None
+    return packing and packing.weights
 
 
 def locate(name: str | Path, patterns: Sequence[str] = FILES) -> Path:
@@ -190,6 +226,8 @@ def parse_config(
     """
     family = _family(where, hf)
     try:
+        if packing_of(hf):
+            hf = {field: value for field, value in hf.items() if field != "quantization_config"}
         config = family.config_from_hf(hf, generation, dtype)
         if not asked.ignored:
             refuse_processors(*changed(hf, generation, asked.changes))

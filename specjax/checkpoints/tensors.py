@@ -129,7 +129,7 @@ def read_params(
             with opened(stored, files, shapes[where]) as parameter:
                 kind = np.dtype(np.int32 if stored.integer else dtype)
                 array = _place(parameter, placement(where, shapes[where]), kind)
-            if weights and shrinks(where):
+            if weights and shrinks(where, shapes[where]):
                 array = laid(quantised(array, weights), where, placement)
             node[where[-1]] = array
     return params

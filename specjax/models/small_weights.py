@@ -61,16 +61,16 @@ class SmallWeights:
           ValueError: naming the first one.
         """
         for where, shape in shapes.items():
-            if self.group and shrinks(where) and shape[0] % self.group:
+            if self.group and shrinks(where, shape) and shape[0] % self.group:
                 raise ValueError(
                     f"weights {str(self)!r} do not fit: {'/'.join(where)} has {shape[0]:,} inputs,"
                     f" which groups of {self.group} do not divide"
                 )
 
 
-def shrinks(where: tuple[str, ...]) -> bool:
+def shrinks(where: tuple[str, ...], shape: tuple[int, ...]) -> bool:
     """Whether the parameter at a path is one of those that become small: a layer's kernel."""
-    return len(where) > 1 and where[-1] == "kernel" and where[-2] != "head"
+    return len(shape) == 2 and where[-1] == "kernel" and where[-2] != "head"
 
 
 def where_of(path: tuple[Any, ...]) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ def shrunk(params: Any, weights: SmallWeights) -> Any:
 
     def one(path: tuple[Any, ...], leaf: Any) -> Any:
         where = where_of(path)
-        if not shrinks(where):
+        if not shrinks(where, leaf.shape):
             return leaf
         if is_small(leaf):
             leaf = _qwix().dequantize(leaf)

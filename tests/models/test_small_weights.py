@@ -247,4 +247,6 @@ def test_qwix_reads_them_as_they_are():
     made = small("llama", "int4:8").params["layers_0"]["ff"]["up"]["kernel"]
     assert isinstance(made, qwix.QArray)
     np.testing.assert_allclose(qwix.dequantize(made), dequantised(made), rtol=1e-6)
-    assert shrinks(("layers_0", "ff", "up", "kernel")) and not shrinks(("head", "kernel"))
+    up = ("layers_0", "ff", "up", "kernel")
+    assert shrinks(up, (4, 4)) and not shrinks(("head", "kernel"), (4, 4))
+    assert not shrinks(up, (2, 4, 4)), "stacked ones stay"

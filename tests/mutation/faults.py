@@ -720,4 +720,18 @@ FAULTS = (
         "bits = 8 if array.dtype == jnp.int4 else",
         "tests/models/test_small_weights.py -k are_planned",
     ),
+    Fault(
+        "AWQ's numbers read in the order of their bits",
+        "checkpoints/packed.py",
+        "AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)",
+        "AWQ_ORDER = (0, 1, 2, 3, 4, 5, 6, 7)",
+        "tests/checkpoints/test_packed.py -k format_says",
+    ),
+    Fault(
+        "a reordered GPTQ checkpoint read as if it were not",
+        "checkpoints/packed.py",
+        "if groups is not None and not np.array_equal(",
+        "if groups is None and not np.array_equal(",
+        "tests/checkpoints/test_packed.py -k contradict",
+    ),
 )

@@ -58,7 +58,7 @@ def plan_model(
 
     def on_device(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> int:
         where = where_of(path)
-        if shares and not shrinks(where):
+        if shares and not shrinks(where, leaf.shape):
             return 0
         split = MODEL in split_spec(where, leaf.shape, model, ways)
         return stored_bytes(leaf) // (ways if split else 1)

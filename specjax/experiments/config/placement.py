@@ -5,6 +5,7 @@ from __future__ import annotations
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
+from specjax.checkpoints.huggingface import stored_weights
 from specjax.errors import UserError
 from specjax.experiments.config.fields import model_names, model_source
 from specjax.models.base import LanguageModel
@@ -29,8 +30,9 @@ def copies_target(config: ConfigDict, name: str) -> bool:
 
 
 def weights_of(config: ConfigDict, name: str) -> SmallWeights | None:
-    """How small a model's kernels are, as the config spells it."""
-    return model_source(config, name)[1]
+    """How small a model's kernels are, as the config spells it or its checkpoint stores them."""
+    place, weights = model_source(config, name)
+    return weights or (stored_weights(place) if place else None)
 
 
 def part_of(config: ConfigDict) -> int:
