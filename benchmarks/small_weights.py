@@ -33,6 +33,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--prefix", default="", help="put before every sentence")
     parser.add_argument("--texts", type=int, default=100)
     parser.add_argument("--weights", default="int8,int4:32", help="commas between")
+    parser.add_argument(
+        "--parts",
+        default="alone,0,1",
+        help="copies alone, and drafting for the model at these temperatures; commas between",
+    )
     parser.add_argument("--length", type=int, default=3, help="drafted tokens")
     parser.add_argument("--max_new_tokens", type=int, default=48)
     return parser.parse_args()
@@ -44,12 +49,14 @@ def contestants(args: argparse.Namespace) -> dict[str, specjax.Generator]:
     copies = {weights: specjax.quantised(whole, weights) for weights in args.weights.split(",")}
     limits = {"max_new_tokens": args.max_new_tokens, "bucket": BUCKET}
     made = {"float32": specjax.Generator(whole, **limits)}
-    made |= {name: specjax.Generator(copy, **limits) for name, copy in copies.items()}
-    for temperature in (0.0, 1.0):
-        strategy = specjax.speculative(length=args.length, temperature=temperature)
+    for part in args.parts.split(","):
         for name, copy in copies.items():
+            if part == "alone":
+                made[name] = specjax.Generator(copy, **limits)
+                continue
+            strategy = specjax.speculative(length=args.length, temperature=float(part))
             drafted = specjax.Generator(whole, {"drafter": copy}, strategy, **limits)
-            made[f"float32, {name} drafts, T={temperature:g}"] = drafted
+            made[f"float32, {name} drafts, T={part}"] = drafted
     return made
 
 
