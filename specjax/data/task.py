@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from pathlib import Path
 from typing import ClassVar
 
 from specjax.core.registry import TASKS
@@ -42,6 +43,10 @@ class Task(abc.ABC):
         Raises:
           RowError: when the row lacks what the task reads.
         """
+
+    def placed(self, row: Row, folder: Path) -> Row:
+        """The row of a local file, of files that it names those beside it seen from here."""
+        return row
 
     def reference(self, row: Row) -> Reference | None:
         """The output as the metric compares it; None without one."""

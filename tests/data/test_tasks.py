@@ -70,6 +70,11 @@ CASES = {
          "Below is an instruction that describes a task. Write a response that appropriately "
          "completes the request.\n\n### Instruction:\nSort.\n\n### Response:", None),
     ],
+    "transcribe": [
+        ({"audio": "a.wav", "text": "hello"}, "a.wav", "hello"),
+        ({"audio_filepath": "b.wav", "sentence": "bye"}, "b.wav", "bye"),
+        ({"audio": "c.wav"}, "c.wav", None),
+    ],
     "spec_bench": [({"turns": ["Tell me.", "More."], "reference": ["x"]}, "Tell me.", None)],
     "lm1b": [({"text": LONG}, " ".join(LONG.split()[:16]), None)],
     "wikitext": [({"text": f" {LONG} \n"}, " ".join(LONG.split()[:32]), None)],

@@ -13,6 +13,7 @@ from specjax.metrics.quality.choice import chosen
 from specjax.metrics.quality.exact_match import bare
 from specjax.metrics.quality.final_number import last_number
 from specjax.metrics.quality.rouge import sentences
+from specjax.metrics.quality.wer import edits
 
 OUTPUTS = ["the cat sat on the mat today", "dogs run in the green park"]
 REFERENCES = ["the cat sat on a mat today", "a dog runs in the green park"]
@@ -114,6 +115,37 @@ def test_choice_is_the_share_of_right_letters():
     assert metric_of("choice")(["answer is (B)", "(A)", "?"], ["B", "C", "D"]) == pytest.approx(
         {"choice": 100 / 3}
     )
+
+
+@pytest.mark.parametrize(
+    ("output", "reference", "wrong"),
+    [
+        ("the cat sat", "the cat sat", 0),
+        ("the bat sat", "the cat sat", 1),  # substituted
+        ("the sat", "the cat sat", 1),  # deleted
+        ("the big cat sat", "the cat sat", 1),  # inserted
+        ("cat the sat", "the cat sat", 2),
+        ("", "the cat sat", 3),
+        ("a b c d", "", 4),
+    ],
+)
+def test_edits_of_words(output, reference, wrong):
+    assert edits(output.split(), reference.split()) == wrong
+
+
+def test_word_accuracy_is_of_all_words_together():
+    found = metric_of("wer")(["the bat", "a b c d e f g h"], ["the cat", "a b c d e f g h"])
+    assert found == pytest.approx({"word_accuracy": 90.0})  # not the mean of 50 and 100
+    assert metric_of("wer")(["one two three"], ["one"]) == {"word_accuracy": -100.0}
+    assert metric_of("wer")(["a b"], [("x y z", "a c")]) == {"word_accuracy": 50.0}
+
+
+def test_words_are_compared_in_one_form_where_that_is_asked_for():
+    output, reference = "It's twenty-one, [laughs] um, dogs!", "it is 21 dogs"
+    assert metric_of("wer")([output], [reference])["word_accuracy"] < 0
+    assert metric_of("wer_english")([output], [reference]) == {"word_accuracy": 100.0}
+    found = metric_of("wer_basic")(["Hunde, (leise) JA."], ["hunde ja"])
+    assert found == {"word_accuracy": 100.0}
 
 
 def test_no_metric_gives_no_score():
