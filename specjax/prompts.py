@@ -1,4 +1,4 @@
-"""From prompts to batches of token ids, and from generated ids to texts."""
+"""From prompts to batches of token ids, or of what models hear, and from ids to texts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 from specjax.checks import token_ids
 from specjax.core.catching_up import CHUNK
 from specjax.core.env import Models
-from specjax.data.batching import Batch, make_batch, padded
+from specjax.data.batching import Batch, Prompt, make_batch, padded
 from specjax.errors import UserError
-from specjax.models.base import LanguageModel
+from specjax.models.base import LanguageModel, head_of
 
 
 class Decodes(Protocol):
@@ -58,7 +58,7 @@ def prompt_positions(model: LanguageModel, max_new_tokens: int) -> int | None:
         return None
     if model.start_token is None:
         return most - max_new_tokens
-    return most if max_new_tokens <= most else 0
+    return most if len(model.forced) + max_new_tokens <= most else 0
 
 
 def own_spelling(name: str, entry: Any, max_new_tokens: int) -> OwnSpelling:
@@ -96,6 +96,7 @@ class Prompts:
     max_prompt_tokens: int
     bucket: int
     own: Mapping[str, OwnSpelling] = dataclasses.field(default_factory=dict)  # by model
+    extractor: Any = None  # of a target that listens (`checkpoints.extractor`)
 
     @property
     def models(self) -> dict[str, LanguageModel]:
@@ -103,32 +104,42 @@ class Prompts:
         known = dict(self.decoder.models)
         return {name: known[name] for name in self.decoder.used}
 
-    def encode(self, prompts: Sequence[Any]) -> list[list[int]]:
-        """Token ids of prompts; checks that there is something to decode and that it fits.
+    def encode(self, prompts: Sequence[Any]) -> list[Prompt]:
+        """Token ids of prompts, or what is heard of audio; checks that all can be decoded.
 
         Raises:
           UserError: when they are of no use.
         """
+        listens = bool(next(iter(self.models.values())).frames)
+        kinds = "audio files or waveforms" if listens else "texts or token ids"
         if isinstance(prompts, str):
-            raise UserError("prompts is a single text; it must be a list of texts or token ids")
+            raise UserError(f"prompts is a single text; it must be a list of {kinds}")
         if not isinstance(prompts, Iterable):
-            raise UserError(f"prompts is {prompts!r}; it must be a list of texts or token ids")
-        vocabulary = min(model.vocab_size for model in self.models.values())
-        ids = []
-        for index, prompt in enumerate(prompts):
-            if isinstance(prompt, str):
-                prompt = self._tokens(index, prompt)
-            row = token_ids(f"prompt {index}", prompt, vocabulary)
-            if not 1 <= len(row) <= self.max_prompt_tokens:
-                raise UserError(
-                    f"prompt {index} has {len(row)} tokens; max_prompt_tokens allows 1 to"
-                    f" {self.max_prompt_tokens}"
-                )
-            self._check_positions(index, len(row))
-            ids.append(row)
-        if not ids:
+            raise UserError(f"prompts is {prompts!r}; it must be a list of {kinds}")
+        one = self._heard if listens else self._ids
+        rows = [one(index, prompt) for index, prompt in enumerate(prompts)]
+        if not rows:
             raise UserError("prompts is empty; there is nothing to decode")
-        return ids
+        return rows
+
+    def _heard(self, index: int, prompt: Any) -> np.ndarray:
+        if self.extractor is None:
+            raise UserError("prompts holds audio, but the target has no feature extractor")
+        self._check_room()
+        return self.extractor(f"prompt {index}", prompt)
+
+    def _ids(self, index: int, prompt: Any) -> list[int]:
+        if isinstance(prompt, str):
+            prompt = self._tokens(index, prompt)
+        vocabulary = min(model.vocab_size for model in self.models.values())
+        row = token_ids(f"prompt {index}", prompt, vocabulary)
+        if not 1 <= len(row) <= self.max_prompt_tokens:
+            raise UserError(
+                f"prompt {index} has {len(row)} tokens; max_prompt_tokens allows 1 to"
+                f" {self.max_prompt_tokens}"
+            )
+        self._check_positions(index, len(row))
+        return row
 
     def _tokens(self, index: int, text: str) -> list[int]:
         if self.tokenizer is None:
@@ -136,6 +147,16 @@ class Prompts:
         if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
             raise UserError(f"prompt {index} has half a character; it must be a whole text")
         return self.tokenizer(text).input_ids
+
+    def _check_room(self) -> None:
+        """Of what is heard only the text behind it takes positions of a decoder."""
+        for name, model in self.models.items():
+            begun, new = len(head_of(model)), self.decoder.max_new_tokens
+            if prompt_positions(model, new) == 0:
+                raise UserError(
+                    f"max_new_tokens is {new}; behind the {begun} tokens that a text begins with"
+                    f" model {name!r} has positions for {model.max_positions - begun + 1}"
+                )
 
     def _check_positions(self, index: int, length: int) -> None:
         """Tables of positions end somewhere; beyond them a model computes nonsense."""
@@ -149,7 +170,7 @@ class Prompts:
                     f" {name!r} has {model.max_positions} positions for {share}"
                 )
 
-    def batch(self, ids: list[list[int]], size: int, first: int = 0) -> Batch:
+    def batch(self, ids: Sequence[Prompt], size: int, first: int = 0) -> Batch:
         """Rows `first ..` padded to a compiled shape; missing rows decode nothing."""
         pad = next(iter(self.models.values())).pad
         made = make_batch(

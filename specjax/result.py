@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
+from specjax.data.batching import Prompt
 from specjax.decoding.state import Decoder, Generation
 from specjax.decoding.summary import Statistics
 from specjax.metrics.text import rounds_of_text
@@ -21,7 +23,7 @@ class FirstTexts:
     """The first texts of a call as they were decoded, read from the device when looked at."""
 
     generation: Generation
-    prompts: Sequence[Sequence[int]]  # of its first rows, SHOWN at most
+    prompts: Sequence[Prompt]  # of its first rows, SHOWN at most
     decoder: Decoder
     tokenizer: Any
 
@@ -30,11 +32,15 @@ class FirstTexts:
         generation = jax.device_get(self.generation)
         return [
             {
-                "source": self.tokenizer.decode(prompt, skip_special_tokens=True),
+                "source": self._source(prompt),
                 "rounds": rounds_of_text(generation, row, self.decoder, self.tokenizer),
             }
             for row, prompt in enumerate(self.prompts)
         ]
+
+    def _source(self, prompt: Prompt) -> str:
+        heard = isinstance(prompt, np.ndarray)
+        return "(audio)" if heard else self.tokenizer.decode(prompt, skip_special_tokens=True)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -125,6 +125,11 @@ def _check_comparable(name: str, drafter: Any, target: Any) -> None:
                 f"drafter {name!r} has another tokenizer than the target, and that of {whose} is"
                 " not a fast one, whose pieces could be compared"
             )
+    if target.model.frames:
+        raise UserError(
+            f"drafter {name!r} has another tokenizer than the target; of targets that listen they"
+            " must be the same"
+        )
     if isinstance(drafter.model, FeatureDrafter):
         raise UserError(
             f"drafter {name!r} has another tokenizer than the target; a feature drafter reads the"

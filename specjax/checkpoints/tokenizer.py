@@ -14,6 +14,7 @@ from transformers import AutoTokenizer, LlamaTokenizer, PreTrainedTokenizerFast
 
 from specjax.checkpoints.config_json import read_json
 from specjax.errors import UserError
+from specjax.models.base import LanguageModel
 
 FILE = "tokenizer.json"
 VOCABULARIES = (FILE, "*.model", "vocab.json", "vocab.txt")
@@ -128,6 +129,18 @@ def token_ids(tokenizer: Any, texts: Iterable[str], *, special: bool = True) -> 
         yield from tokenizer(
             chunk, add_special_tokens=special, return_attention_mask=False
         ).input_ids
+
+
+def written_ids(tokenizer: Any, model: LanguageModel, texts: Iterable[str]) -> Iterator[list[int]]:
+    """Token ids of texts as a model writes them, with what its tokenizer appends.
+
+    A tokenizer for speech begins texts as the decoder does, with tokens that nobody generates.
+    """
+    if not model.frames:
+        yield from token_ids(tokenizer, texts)
+        return
+    for ids in token_ids(tokenizer, texts, special=False):
+        yield [*ids, *model.eos[:1]]
 
 
 SHOWN = 3

@@ -29,9 +29,10 @@ class Options:
 class Context:
     """What is known of every row at the start of a round.
 
-    `tokens[b, :length[b]]` is committed: decoder start token or prompt first, then what was
-    generated from `begin[b]` on. Encoder-decoder models have read `encoder_tokens`; for
-    decoder-only ones it is [B, 0].
+    `tokens[b, :length[b]]` is committed: what the decoder begins with (its start token and what is
+    forced behind it, or the prompt) first, then what was generated from `begin[b]` on.
+    Encoder-decoder models have read `encoder_tokens`; it is [B, 0] for decoder-only ones, and for
+    those that listen.
     """
 
     encoder_tokens: jax.Array  # [B, S] int32

@@ -1,8 +1,9 @@
-"""Padding token rows into the few shapes that programs are compiled for."""
+"""Padding prompts into the few shapes that programs are compiled for."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,7 +12,7 @@ import numpy as np
 class Batch:
     """Rows of one decode; rows beyond `rows` are padding and decode nothing."""
 
-    tokens: np.ndarray  # [B, P] int32
+    tokens: np.ndarray  # [B, P] int32; of models that listen what they hear, [B, P, M] float32
     length: np.ndarray  # [B] int32
     limit: np.ndarray  # [B] int32: new tokens
     index: np.ndarray  # [B] int32: position of the row in the data; seeds its key
@@ -25,12 +26,19 @@ class Batch:
         return *self.tokens.shape, *(tokens.shape[1] for tokens, _ in self.own.values())
 
 
+Prompt = list[int] | np.ndarray
+"""Token ids, or what a model hears, [P, M] float32."""
+
+
 def make_batch(
-    ids: list[list[int]], size: int, *, first: int, pad: int, bucket: int, limit: int
+    prompts: Sequence[Prompt], size: int, *, first: int, pad: int, bucket: int, limit: int
 ) -> Batch:
-    """Pads ids to [size, P] with P a multiple of `bucket`."""
-    rows = len(ids)
-    tokens, length = padded(ids, size, pad, bucket)
+    """Pads ids to [size, P] with P a multiple of `bucket`; what is heard has one length."""
+    rows = len(prompts)
+    if isinstance(prompts[0], np.ndarray):
+        tokens, length = stacked(prompts, size)
+    else:
+        tokens, length = padded(prompts, size, pad, bucket)
     real = np.arange(size) < rows
     return Batch(
         tokens=tokens,
@@ -39,6 +47,13 @@ def make_batch(
         index=first + np.arange(size, dtype=np.int32),
         rows=rows,
     )
+
+
+def stacked(heard: Sequence[np.ndarray], size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows [P, M] as [size, P, M] float32, and their length [size]; a missing row is silence."""
+    frames = np.zeros((size, *heard[0].shape), np.float32)
+    frames[: len(heard)] = heard
+    return frames, np.full(size, frames.shape[1], np.int32)
 
 
 def padded(ids: list[list[int]], size: int, pad: int, bucket: int) -> tuple[np.ndarray, np.ndarray]:

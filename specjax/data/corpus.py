@@ -15,7 +15,7 @@ import numpy as np
 from specjax.checks import check_integer
 from specjax.drafting.copying import NOT_A_TOKEN
 from specjax.errors import UserError
-from specjax.models.base import LanguageModel
+from specjax.models.base import LanguageModel, first_head
 
 CAPACITY = 2**18
 """Tokens that a corpus holds by default: 2 MB on the device."""
@@ -28,13 +28,13 @@ class Corpus:
     """Texts of token ids like those that a model writes, the newest of them where room is short.
 
     `capacity` is the tokens of `table`, whatever was added: a decode compiles once. Each text takes
-    one more than it has, of an encoder-decoder two more: its start token stands before it, so that
-    the beginnings of texts are known.
+    one more than it has, and of an encoder-decoder what that begins with: it stands before it, so
+    that the beginnings of texts are known.
     """
 
     def __init__(self, model: LanguageModel, capacity: int = CAPACITY) -> None:
         check_integer("capacity", capacity, 16)
-        self._head = [] if model.start_token is None else [model.start_token]
+        self._head = first_head(model)
         self._vocab_size, self._capacity = model.vocab_size, capacity
         self._texts: list[np.ndarray] = []
 

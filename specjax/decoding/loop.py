@@ -15,12 +15,14 @@ import jax.numpy as jnp
 
 from specjax.core.context import Options
 from specjax.core.drafter import CALLS, STOP
-from specjax.core.env import Env
+from specjax.core.env import Bound
 from specjax.core.masked import masked_step, zeros_like_result
+from specjax.core.opening import begun, chosen_head
 from specjax.core.reader import WIDTH
 from specjax.decoding.round import round_
 from specjax.decoding.state import Decoder, Generation, State, first_context
 from specjax.decoding.trace import OWN, empty_trace
+from specjax.models.base import Cache, head_of
 
 
 @functools.partial(jax.jit, static_argnames="decoder")
@@ -33,7 +35,7 @@ def generate(
     limit: jax.Array,
     options: Options,
 ) -> Generation:
-    """Decodes every row of prompt [B, P] to its end.
+    """Decodes every row of prompt [B, P], or of what is heard, [B, P, M], to its end.
 
     `keys` [B] typed PRNG keys, one per row; `limit` [B] new tokens per row, at most
     `decoder.max_new_tokens` (0 decodes nothing); `params` holds `decoder.inputs`.
@@ -52,7 +54,7 @@ def begin(
     limit: jax.Array,
     options: Options,
 ) -> State:
-    """The state before the first round: prompts read, one pending token per row.
+    """The state before the first round: prompts read, one pending token per row, in no cache.
 
     The drafter's memory begins once the target has read the prompts; models that it does not want
     then read nothing.
@@ -65,11 +67,16 @@ def begin(
     own = {name: {"own": prompt} for name, prompt in options.prompts.items()}
     wanted = {"features": spec.features, "ahead": ahead, **own.get(decoder.target, {})}
     cache, prompt_reading = env.target.start(*read, **wanted)
-    caches = {decoder.target: cache}
+    head = chosen_head(env.target, cache, head_of(decoder.target_model))
+    context = context.replace(tokens=context.tokens.at[:, : head.shape[1]].set(head))
+    caches = {decoder.target: begun(env.target, cache, head)}
     memory = decoder.drafter.begin(env, context, prompt_reading, keys)
     wanted = decoder.drafter.wanted(memory, context)
     for name in decoder.used[1:]:
-        start = functools.partial(_start, env, name, read, {"ahead": ahead, **own.get(name, {})})
+        given = {"ahead": ahead, **own.get(name, {})}
+        if env[name].model.borrows_encoder:
+            given["encoded"] = prompt_reading.encoded
+        start = functools.partial(_start, env[name], read, given, head)
         if name in wanted:
             step = functools.partial(lambda start, _: start(), start)
             caches[name] = masked_step(wanted[name], step, zeros_like_result(start))
@@ -93,8 +100,8 @@ def begin(
     return state.replace(trace=decoder.layout.rows(trace) if decoder.layout else trace)
 
 
-def _start(env: Env, name: str, read: tuple, wanted: dict[str, Any]) -> Any:
-    return env[name].start(*read, **wanted)[0]
+def _start(model: Bound, read: tuple, wanted: dict[str, Any], head: jax.Array) -> Cache:
+    return begun(model, model.start(*read, **wanted)[0], head)
 
 
 def columns(decoder: Decoder) -> tuple[str, ...]:

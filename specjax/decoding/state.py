@@ -13,11 +13,12 @@ from specjax.core.catching_up import CHUNK
 from specjax.core.context import Context
 from specjax.core.drafter import Drafter, Memory
 from specjax.core.env import Env, Models
+from specjax.core.opening import as_text
 from specjax.core.reader import Reader
 from specjax.core.rows import Caches
 from specjax.core.rule import Rule
 from specjax.decoding.trace import Trace
-from specjax.models.base import LanguageModel, Params
+from specjax.models.base import Frames, LanguageModel, Params, first_head, head_of
 from specjax.parallel.sharding import Layout
 from specjax.readers.whole import Whole
 
@@ -72,6 +73,21 @@ class Decoder:
                     f"model {name!r} is {_kind(known[name])}, the target"
                     f" {_kind(self.target_model)}; they must be alike"
                 )
+            self._check_heard(name, known[name].frames)
+        target = self.target_model
+        if spec.features and (target.forced or target.frames):
+            raise ValueError(
+                "the drafter reads the target's states, which none does of a target that listens or"
+                " forces what a text begins with"
+            )
+
+    def _check_heard(self, name: str, frames: Frames | None) -> None:
+        """Models read one prompt: all of them tokens, or all the same frames."""
+        if frames != self.target_model.frames:
+            raise ValueError(
+                f"model {name!r} reads {_read(frames)}, the target"
+                f" {_read(self.target_model.frames)}; they must be alike"
+            )
 
     def _check_exit(self, call: Call) -> None:
         """The drafter runs other models whole, and of the target first layers or its read-out."""
@@ -133,7 +149,7 @@ class Decoder:
 
         Beyond the longest output: what a last draft may touch, and one for the pending token.
         """
-        head = 1 if self.target_model.start_token is not None else prompt_width
+        head = len(head_of(self.target_model)) or prompt_width
         return head + self.max_new_tokens + (self.room or self.drafter.spec.touched)
 
 
@@ -152,6 +168,10 @@ def _kind(model: LanguageModel) -> str:
     return "decoder-only" if model.start_token is None else "encoder-decoder"
 
 
+def _read(frames: Frames | None) -> str:
+    return f"{frames.count} frames of {frames.width} numbers" if frames else "tokens"
+
+
 def first_context(
     decoder: Decoder,
     prompt: jax.Array,
@@ -159,16 +179,19 @@ def first_context(
     limit: jax.Array,
     options: object,
 ) -> Context:
-    """The rows before the first round: one pending token each."""
-    rows, width = prompt.shape
-    start_token = decoder.target_model.start_token
-    if start_token is None:
+    """The rows before the first round: what they begin with, whose last token is pending.
+
+    Of tokens among which the target has not chosen yet (`core.opening`) the first is there.
+    """
+    rows, width = prompt.shape[:2]
+    begun = first_head(decoder.target_model)
+    if begun:
+        encoder_tokens, encoder_length = as_text(decoder.target_model, prompt, prompt_length)
+        head = jnp.broadcast_to(jnp.array(begun, jnp.int32), (rows, len(begun)))
+        length = jnp.full((rows,), len(begun), jnp.int32)
+    else:
         encoder_tokens, encoder_length = prompt[:, :0], jnp.zeros_like(prompt_length)
         head, length = prompt, prompt_length
-    else:
-        encoder_tokens, encoder_length = prompt, prompt_length
-        head = jnp.full((rows, 1), start_token, jnp.int32)
-        length = jnp.ones((rows,), jnp.int32)
     return Context(
         encoder_tokens=encoder_tokens,
         encoder_length=encoder_length,

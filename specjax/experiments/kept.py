@@ -12,9 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from specjax import hosts
+from specjax.data.batching import Prompt
 from specjax.measuring.environment import environment
 from specjax.writing import whole_lines
 
@@ -51,15 +53,20 @@ def write_row(file: TextIO | None, row: Mapping[str, Any]) -> None:
         file.flush()
 
 
-def identity(config: ConfigDict, prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
+def identity(config: ConfigDict, prompts: Sequence[Prompt]) -> dict[str, Any]:
     """What the decodes of a run depend on, and their times."""
     fields = config.to_dict()
     return {
         "config": fields,
         "files": {name: _stamps(Path(name).expanduser()) for name in _texts(fields)},
-        "prompts": hashlib.sha256(json.dumps(prompts).encode()).hexdigest(),
+        "prompts": hashlib.sha256(b"".join(map(_bytes, prompts))).hexdigest(),
         "environment": environment(),
     }
+
+
+def _bytes(prompt: Prompt) -> bytes:
+    heard = isinstance(prompt, np.ndarray)
+    return prompt.tobytes() if heard else json.dumps(prompt).encode()
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from specjax.checkpoints.huggingface import SMALL_FILES, describe, locate
-from specjax.checkpoints.tokenizer import load_tokenizer, token_ids
+from specjax.checkpoints.tokenizer import load_tokenizer, written_ids
 from specjax.core.registry import TASKS
 from specjax.data import files
 from specjax.data.heldout import hold_out
@@ -22,7 +22,7 @@ from specjax.experiments.decode.data import check_one_place, data_words, file_wo
 from specjax.experiments.decode.tables import output_texts
 from specjax.measuring.environment import environment
 from specjax.metrics.ngram import foretell
-from specjax.models.base import LanguageModel
+from specjax.models.base import LanguageModel, pending_token
 from specjax.progress import progress
 from specjax.training import ngram
 from specjax.writing import write_json
@@ -63,11 +63,11 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
         rows(config, model), total=config.examples or None, unit="row", desc="count"
     ) as bar:
         heldout, rest = hold_out(bar, config.heldout, config.seed)
-        sequences = token_ids(tokenizer, itertools.chain.from_iterable(rest))
-        counts = ngram.count(sequences, model.vocab_size, start_token=model.start_token)
+        sequences = written_ids(tokenizer, model, itertools.chain.from_iterable(rest))
+        counts = ngram.count(sequences, model.vocab_size, start_token=pending_token(model))
     table = ngram.tabulate(counts, successors=config.successors, smoothing=config.smoothing)
-    unseen = token_ids(tokenizer, itertools.chain.from_iterable(heldout))
-    figures = foretell(table, unseen, model.start_token)
+    unseen = written_ids(tokenizer, model, itertools.chain.from_iterable(heldout))
+    figures = foretell(table, unseen, pending_token(model))
     content = {
         "environment": environment(),
         "config": config.to_dict(),

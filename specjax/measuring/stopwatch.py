@@ -16,6 +16,7 @@ import numpy as np
 from specjax.core.calls import Call
 from specjax.core.context import fold
 from specjax.models.base import Cache, LanguageModel, Params, Resume
+from specjax.models.standing_in import silence, started
 from specjax.programs import side_by_side
 from specjax.progress import progress
 from specjax.sampling import Sampling, adjust, argmax, draw
@@ -41,7 +42,7 @@ def _call_often(
     """
     ahead = 2 * max(call.tokens for call in calls)  # caches of windows as short as in a decode
     caches = {
-        name: model.start(params[name], prompt, length, capacity, ahead=ahead)[0]
+        name: started(model, params[name], prompt, length, capacity, ahead=ahead)
         for name, model in models
     }
     keys = jax.random.split(jax.random.key(0), prompt.shape[0])
@@ -137,7 +138,7 @@ class Stopwatch:
             _call_often,
             tuple((name, self.models[name]) for name in names),
             {name: self.params[name] for name in names},
-            jnp.zeros((self.batch, self.prompt), jnp.int32),
+            silence(self.models[turn[0].model].frames, self.batch, self.prompt),
             jnp.full(self.batch, self.prompt, jnp.int32),
             turn,
             max(self.capacity, 3 * max(call.tokens for call in turn)),

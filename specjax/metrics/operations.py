@@ -176,7 +176,10 @@ def operations(
     for part in parts(drafter.spec.calls):
         decoding[part] = drafter_calls(models, rounds, prompt, drafter, part)
     reading = dict.fromkeys(decoding, NONE)
-    reading |= {name: start(shape_of(model), prompt).total() for name, model in models.items()}
+    reading |= {
+        name: start(shape_of(model), prompt, model.borrows_encoder).total()
+        for name, model in models.items()
+    }
     if drafter.spec.calls:
         decoding[drafter.spec.calls[0].part] += head_calls(drafter, params, rounds)
     decoding["total"], reading["total"] = sum_of(decoding), sum_of(reading)

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import hosts
-from specjax.models.base import LanguageModel, Params
+from specjax.data.batching import Prompt
+from specjax.models.base import LanguageModel, Params, first_head
 
 WIDTH = 64
 """Texts are padded to multiples of it: each width compiles once."""
@@ -25,19 +26,22 @@ WIDTH = 64
 class Divergence:
     """Where two outputs for the same prompt part."""
 
-    prompt: list[int]
+    prompt: Prompt
     shared: list[int]  # generated tokens up to the first difference
     tokens: tuple[int, int]  # what follows
+    head: tuple[int, ...] = ()  # what the row began with, where the model leaves that open
 
 
-def divergence(prompt: list[int], first: list[int], second: list[int]) -> Divergence | None:
+def divergence(
+    prompt: Prompt, first: list[int], second: list[int], head: tuple[int, ...] = ()
+) -> Divergence | None:
     """Where two outputs part, None where they do not.
 
     Outputs that end alike hold their end token, so none is the beginning of another.
     """
     for index, tokens in enumerate(zip(first, second, strict=False)):
         if tokens[0] != tokens[1]:
-            return Divergence(prompt, first[:index], tokens)
+            return Divergence(prompt, first[:index], tokens, head)
     return None
 
 
@@ -62,12 +66,12 @@ def is_near_tie(logits: np.ndarray, tokens: tuple[int, int], dtype: jnp.dtype) -
 
 def logits_at(model: LanguageModel, params: Params, where: Divergence) -> np.ndarray:
     """Teacher-forced float32 logits [V] of the token after what two outputs share."""
-    head = where.prompt if model.start_token is None else [model.start_token]
-    text = [*head, *where.shared]
+    head = where.head or first_head(model)
+    text = [*(head or where.prompt), *where.shared]
     batch = {"inputs": _padded(text), "length": jnp.array([len(text)])}
-    if model.start_token is not None:
-        length = jnp.array([len(where.prompt)])
-        batch |= {"prompt": _padded(where.prompt), "prompt_length": length}
+    if head:
+        prompt = jnp.asarray(where.prompt)[None] if model.frames else _padded(where.prompt)
+        batch |= {"prompt": prompt, "prompt_length": jnp.array([len(where.prompt)])}
     return hosts.whole(_logits(model, params, batch, jnp.int32(len(text) - 1)))
 
 

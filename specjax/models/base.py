@@ -6,12 +6,16 @@ D model width, d head width, C cache capacity.
 
 A model is a frozen, hashable description without arrays; parameters and caches are pytrees handed
 to it. Encoder-decoder and decoder-only models look the same from outside: after `start` every row
-has one *pending* token (the decoder start token, or the last prompt token) which the first
-`extend` feeds.
+has one *pending* token (the last of those that the decoder begins with, or of the prompt) which
+the next `extend` feeds.
+
+A prompt is token ids [B, P] int32, or for models that listen (`LanguageModel.frames`) what they
+hear: [B, P, M] float32, M numbers for each of P frames.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -19,6 +23,9 @@ import jax
 from flax import struct
 
 Params = Any
+
+Forced = int | tuple[int, ...]
+"""A token that texts begin with, or several of which the target finds one likeliest there."""
 
 OwnPrompt = tuple[jax.Array, jax.Array]
 """Prompts in the ids of a model with another vocabulary: [B, P'], and their length [B]."""
@@ -54,6 +61,15 @@ class PromptReading:
     features: tuple[jax.Array, ...] = ()  # [B, P, D] after each decoder layer asked for
 
 
+@dataclasses.dataclass(frozen=True)
+class Frames:
+    """What an encoder hears in place of tokens: every prompt has so many frames of one width."""
+
+    count: int  # P
+    width: int  # M
+    stride: int  # frames for each of the encoder's states
+
+
 @struct.dataclass
 class Resume:
     """States from which a call goes on: those after the first `layer` decoder layers."""
@@ -71,6 +87,21 @@ class LanguageModel(Protocol):
     @property
     def start_token(self) -> int | None:
         """Decoder start token of an encoder-decoder model; None for a decoder-only one."""
+
+    @property
+    def forced(self) -> tuple[Forced, ...]:
+        """What stands behind the decoder start token in every text: a language, a task. Often none.
+
+        It is committed before the first round and counts as no generated tokens.
+        """
+
+    @property
+    def frames(self) -> Frames | None:
+        """What the encoder hears; None: it reads tokens, or there is none."""
+
+    @property
+    def borrows_encoder(self) -> bool:
+        """Whether `start` must be given the target's encoder states: its own would be the same."""
 
     @property
     def depth(self) -> int:
@@ -140,8 +171,8 @@ class LanguageModel(Protocol):
     ) -> tuple[Cache, PromptReading]:
         """Reads the prompt [B, P]: a cache with room for `capacity` decoder tokens, and more.
 
-        Encoder-decoder: runs the encoder, stores cross-attention keys and values, length 0; the
-        embedding is the mean of the final-normed encoder states over the prompt's tokens.
+        Encoder-decoder: runs the encoder, stores cross-attention keys and values, length 0 whatever
+        is `forced`; the embedding is the mean of the final-normed encoder states over the prompt.
         Decoder-only: prefills all prompt tokens but the last, length `prompt_length - 1`; the
         embedding is the final-normed state of the last prompt token, and the states after the
         decoder layers `features` (1-based) are those of the prompt. What is not used costs nothing.
@@ -151,7 +182,7 @@ class LanguageModel(Protocol):
         slots instead of all.
 
         A model of another vocabulary (`models.other_vocabulary`) also takes `own`, the prompts in
-        its own ids.
+        its own ids; one that borrows an encoder takes `encoded`, the target's states [B, S, D].
         """
 
     def extend(
@@ -198,3 +229,23 @@ class LanguageModel(Protocol):
         Their own keys and values of the normed states (Schuster et al. 2022, section 3.2), at
         positions `cache.length ..`; the layers do not run and the pointer stays.
         """
+
+
+def head_of(model: LanguageModel) -> tuple[Forced, ...]:
+    """What every row of an encoder-decoder model begins with; of others nothing."""
+    return () if model.start_token is None else (model.start_token, *model.forced)
+
+
+def is_open(model: LanguageModel) -> bool:
+    """Whether the target chooses among several tokens that a row may begin with."""
+    return any(isinstance(token, tuple) for token in head_of(model))
+
+
+def first_head(model: LanguageModel) -> tuple[int, ...]:
+    """One of the heads that rows may begin with: of several tokens the first."""
+    return tuple(token[0] if isinstance(token, tuple) else token for token in head_of(model))
+
+
+def pending_token(model: LanguageModel) -> int | None:
+    """The token that the first one of an encoder-decoder text stands behind; None of others."""
+    return first_head(model)[-1] if head_of(model) else None

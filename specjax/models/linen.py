@@ -9,7 +9,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 
-from specjax.models.base import Cache, Output, Params, PromptReading, Resume
+from specjax.models.base import Cache, Forced, Frames, Output, Params, PromptReading, Resume
 from specjax.models.caches import gathered
 from specjax.models.layers import apply
 
@@ -32,6 +32,18 @@ class LinenModel:
     @property
     def vocab_size(self) -> int:
         return self.config.vocab_size
+
+    @property
+    def forced(self) -> tuple[Forced, ...]:
+        return ()
+
+    @property
+    def frames(self) -> Frames | None:
+        return None
+
+    @property
+    def borrows_encoder(self) -> bool:
+        return False
 
     @property
     def eos(self) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from specjax.models.base import Cache, LanguageModel, Output, Params, PromptReading
+from specjax.models.base import Cache, Forced, Frames, LanguageModel, Output, Params, PromptReading
 
 
 class Wrapped:
@@ -27,6 +27,18 @@ class Wrapped:
     @property
     def start_token(self) -> int | None:
         return self.model.start_token
+
+    @property
+    def forced(self) -> tuple[Forced, ...]:
+        return self.model.forced
+
+    @property
+    def frames(self) -> Frames | None:
+        return self.model.frames
+
+    @property
+    def borrows_encoder(self) -> bool:
+        return self.model.borrows_encoder
 
     @property
     def depth(self) -> int:

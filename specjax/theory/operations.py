@@ -213,11 +213,12 @@ def propagation(shape: TransformerShape) -> Operations:
     return Operations(2 * weights, weights + shape.d_model + 2 * shape.kv_width)
 
 
-def start(shape: TransformerShape, prompt: ArrayLike) -> Operations:
+def start(shape: TransformerShape, prompt: ArrayLike, borrowed: bool = False) -> Operations:
     """Operations [...], once per sequence, of reading a prompt of `prompt` >= 1 tokens.
 
-    Encoder-decoder: the encoder, and every decoder layer's cross keys and values. Decoder-only: all
-    prompt tokens but the last, without logits. Raises ValueError on impossible arguments.
+    Encoder-decoder: the encoder, unless it is another model's and `borrowed`, and every decoder
+    layer's cross keys and values. Decoder-only: all prompt tokens but the last, without logits.
+    Raises ValueError on impossible arguments.
     """
     size = count("prompt", prompt, least=1)
     if not shape.cross:
@@ -235,7 +236,7 @@ def start(shape: TransformerShape, prompt: ArrayLike) -> Operations:
         shape.layers * 2 * size * projected,
         shape.layers * (projected + size * (shape.d_model + 2 * shape.kv_width)),
     )
-    return encoder + cross
+    return cross if borrowed else encoder + cross
 
 
 def _stack(

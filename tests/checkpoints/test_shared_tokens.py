@@ -48,7 +48,7 @@ def loaded(tokenizer: Any, start_token: int | None = None, padding: int = 0) -> 
     width, end = len(tokenizer) + padding, tokenizer.eos_token_id
     return Loaded(
         tokenizer,
-        types.SimpleNamespace(vocab_size=width, eos=(end,), start_token=start_token),
+        types.SimpleNamespace(vocab_size=width, eos=(end,), start_token=start_token, frames=None),
     )
 
 

@@ -147,7 +147,8 @@ def test_main_ends_a_refusal_with_code_2(pair, tmp_path):
 
 def fitted(config: ConfigDict, width: int, vocab_size: int):
     """What a decode experiment gives its bigram drafter."""
-    target = SimpleNamespace(model=SimpleNamespace(vocab_size=width, start_token=0))
+    model = SimpleNamespace(vocab_size=width, start_token=0, forced=(), frames=None)
+    target = SimpleNamespace(model=model, tokenizer=None)
     return load_tables(config, {"ngram"}, target, vocab_size, [])["ngram"]
 
 

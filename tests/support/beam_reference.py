@@ -60,6 +60,9 @@ class Bigram:
     vocab_size: int
     eos: tuple[int, ...] = (1,)
     start_token: int | None = None
+    forced: tuple[int, ...] = ()
+    frames: None = None
+    borrows_encoder: bool = False
     pad: int = 0
     depth: int = 1
     max_positions: int | None = None

@@ -40,6 +40,9 @@ class PrefixModel:
     vocab_size: int
     eos: tuple[int, ...] = ()
     start_token: int | None = 0
+    forced: tuple[int, ...] = ()
+    frames: None = None
+    borrows_encoder: bool = False
     pad: int = 0
     depth: int = 2
 
@@ -128,6 +131,9 @@ class ScriptModel:
     vocab_size: int = 10
     eos: tuple[int, ...] = (1,)
     start_token: int | None = 0
+    forced: tuple[int, ...] = ()
+    frames: None = None
+    borrows_encoder: bool = False
     pad: int = 0
     peak: float = 5.0  # logit of the preferred token over the others
     peaks: tuple[float, ...] = ()

@@ -38,6 +38,9 @@ class LawModel:
     vocab_size: int = len(TARGET)
     eos: tuple[int, ...] = ()
     start_token: int | None = 0
+    forced: tuple[int, ...] = ()
+    frames: None = None
+    borrows_encoder: bool = False
     pad: int = 0
 
     def start(self, params, prompt, prompt_length, capacity, *, features=(), ahead=None):

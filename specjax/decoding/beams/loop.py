@@ -16,11 +16,13 @@ from flax import struct
 
 from specjax.core.context import Options
 from specjax.core.env import Env
+from specjax.core.opening import as_text, begun, chosen_head
 from specjax.decoding.beams.drafting import catch_up, draft
 from specjax.decoding.beams.settings import adjusted
 from specjax.decoding.beams.state import BeamDecoder, Search, State, first_search
 from specjax.decoding.beams.step import Candidates, Scoring, beam_step, candidates
 from specjax.decoding.beams.trie import Nodes, feed, live_nodes, rewound
+from specjax.models.base import head_of
 
 
 @functools.partial(jax.jit, static_argnames="decoder")
@@ -65,15 +67,18 @@ def begin(
 
     No window of a layer is a ring: slots of a trie are no positions.
     """
-    env, start_token = decoder.env(params), decoder.target_model.start_token
-    if start_token is None:
-        capacity = prompt.shape[1] + decoder.slots
+    env, head = decoder.env(params), head_of(decoder.target_model)
+    capacity = decoder.slots + (len(head) - 1 if head else prompt.shape[1])
+    caches = {name: env[name].start(prompt, length, capacity)[0] for name in decoder.used}
+    if not head:
         pending = jnp.take_along_axis(prompt, length[:, None] - 1, axis=1)[:, 0]
     else:
-        capacity, pending = decoder.slots, jnp.full_like(length, start_token)
-    caches = {name: env[name].start(prompt, length, capacity)[0] for name in decoder.used}
+        tokens = chosen_head(env.target, caches[decoder.target], head)
+        caches = {name: begun(env[name], cache, tokens) for name, cache in caches.items()}
+        pending = tokens[:, -1]
     first = {name: cache.length for name, cache in caches.items()}
-    return State(first_search(decoder, pending, active), caches, first, prompt, length)
+    text = as_text(decoder.target_model, prompt, length)
+    return State(first_search(decoder, pending, active), caches, first, *text)
 
 
 begin_jitted = jax.jit(begin, static_argnames="decoder")

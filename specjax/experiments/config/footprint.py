@@ -23,6 +23,7 @@ from specjax.models.small_weights import (
     stored_bytes,
     where_of,
 )
+from specjax.models.standing_in import silence, started
 from specjax.parallel.mesh import MODEL
 from specjax.parallel.sharding import split_spec
 
@@ -85,10 +86,10 @@ def cache_bytes(
         capacity += config.max_prompt_tokens
 
     def start(*read: Any) -> Any:
-        return model.start(*read, capacity, ahead=ahead)[0].data
+        return started(model, *read, capacity, ahead=ahead).data
 
     params = abstract_params(model, checkpoint_dtype(config), weights)
-    cache = jax.eval_shape(start, params, *abstract_prompt(config))
+    cache = jax.eval_shape(start, params, *abstract_prompt(config, model))
 
     def on_device(leaf: jax.ShapeDtypeStruct) -> int:
         if leaf.ndim != 4:
@@ -119,8 +120,10 @@ def abstract_params(model: LanguageModel, dtype: Any, weights: SmallWeights | No
         raise UserError(str(error)) from None
 
 
-def abstract_prompt(config: ConfigDict) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
-    """Shapes of a batch of the longest prompts."""
-    rows = (config.batch_size,)
-    prompt = jax.ShapeDtypeStruct((*rows, config.max_prompt_tokens), jnp.int32)
-    return prompt, jax.ShapeDtypeStruct(rows, jnp.int32)
+def abstract_prompt(
+    config: ConfigDict, model: LanguageModel
+) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
+    """Shapes of a batch of the longest prompts that a model reads."""
+    rows, longest = config.batch_size, config.max_prompt_tokens
+    prompt = jax.eval_shape(lambda: silence(model.frames, rows, longest))
+    return prompt, jax.ShapeDtypeStruct((rows,), jnp.int32)

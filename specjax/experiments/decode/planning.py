@@ -151,7 +151,7 @@ def abstract_decode(
     limit = jax.ShapeDtypeStruct(rows, jnp.int32)
     options = strategy.options()
     options = options.replace(rows=dict.fromkeys(decoder.drafter.spec.rows, limit))
-    return decoder, (params, *abstract_prompt(config), keys, limit, options)
+    return decoder, (params, *abstract_prompt(config, whole["target"]), keys, limit, options)
 
 
 def show(

@@ -85,6 +85,15 @@ class Measured:
         return np.array([sum(map(len, rows)) for rows in self.rows])
 
     @property
+    def heads(self) -> list[tuple[int, ...]]:
+        """What every example's row began with, before its generated ids."""
+        return [
+            tuple(made.tokens[row, : made.begin[row]].tolist())
+            for made, rows in self.traces
+            for row in range(rows)
+        ]
+
+    @property
     def tokens(self) -> list[list[int]]:
         """Generated ids of every example."""
         return [row for rows in self.rows for row in rows]

@@ -38,6 +38,7 @@ from specjax.metrics.text import rounds_of_text
 from specjax.metrics.ties import divergence, near_ties
 from specjax.metrics.traces import Rounds, acceptance, round_figures, rounds_of
 from specjax.metrics.trees import by_rank
+from specjax.models.base import is_open
 from specjax.models.small_weights import numbers
 from specjax.reporting.exports import write_tables
 from specjax.reporting.report import write_report
@@ -239,8 +240,9 @@ def speedup_bounds(entry: Measured, base: Measured, seed: int) -> dict[str, floa
 
 
 def prompt_lengths(job: Job) -> np.ndarray:
-    """Tokens [N] of every example's prompt."""
-    return np.array([len(prompt) for prompt in job.prompts])
+    """Tokens [N] of every example's prompt, or encoder states of what is heard."""
+    frames = job.models["target"].model.frames
+    return np.array([len(prompt) for prompt in job.prompts]) // (frames.stride if frames else 1)
 
 
 def rooflines(job: Job, alone: Rounds, steps: dict[str, float]) -> dict[str, Any] | None:
@@ -314,9 +316,10 @@ def differences(
     """
     if not (strategy.greedy and strategy.lossless):
         return {"differing": None, "near_ties": None}
-    rows = zip(job.prompts, entry.tokens, base.tokens, strict=True)
-    parted = list(filter(None, itertools.starmap(divergence, rows)))
     model = job.generators[BASELINE].decoder.target_model
+    heads = base.heads if is_open(model) else [()] * len(job.prompts)
+    rows = zip(job.prompts, entry.tokens, base.tokens, heads, strict=True)
+    parted = list(filter(None, itertools.starmap(divergence, rows)))
     given = model, job.models["target"].params, parted, checkpoint_dtype(job.config)
     return {"differing": len(parted), "near_ties": near_ties(*given)}
 

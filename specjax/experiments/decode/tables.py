@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from specjax.api import LoadedModel
 from specjax.checkpoints import heads
-from specjax.checkpoints.tokenizer import token_ids
+from specjax.checkpoints.tokenizer import written_ids
 from specjax.core.fields import CORPUS, HEADS, RESERVED
 from specjax.data import examples as of_task
 from specjax.data.corpus import Corpus
@@ -20,7 +20,7 @@ from specjax.data.text import Example, is_json, read_lines
 from specjax.errors import UserError
 from specjax.experiments.config.fields import checkpoint_dtype, heads_file
 from specjax.experiments.decode.data import kind_of, source_of
-from specjax.models.base import LanguageModel
+from specjax.models.base import LanguageModel, pending_token
 from specjax.models.shared_vocabulary import SharedVocabulary
 from specjax.progress import UNNOTICED, progress
 from specjax.training import ngram
@@ -88,8 +88,8 @@ def _counts(
             "name a text file in the output language"
         )
     with progress(lines, desc="fit n-grams", unit="text", delay=UNNOTICED) as bar:
-        sequences = token_ids(target.tokenizer, bar)
-        return ngram.fit(sequences, vocab_size, start_token=target.model.start_token)
+        sequences = written_ids(target.tokenizer, target.model, bar)
+        return ngram.fit(sequences, vocab_size, start_token=pending_token(target.model))
 
 
 def _corpus(
@@ -101,7 +101,7 @@ def _corpus(
     with progress(
         _earlier_texts(config, target.model, rest), desc="corpus", unit="text", delay=UNNOTICED
     ) as bar:
-        sequences = token_ids(target.tokenizer, bar)
+        sequences = written_ids(target.tokenizer, target.model, bar)
         corpus.add(ids if ids[-1:] and ids[-1] in eos else [*ids, *eos[:1]] for ids in sequences)
     if not len(corpus):
         raise UserError(
