@@ -28,6 +28,7 @@ _PUBLIC = {
     "beam_search": "decoding.beams.strategy",
     "decode_config": "experiments.config.defaults",
     "grammar_pair": "experiments.quickstart",
+    "in_language": "checkpoints.spoken",
     "in_vocabulary_of": "checkpoints.shared_tokens",
     "load": "api",
     "make_mesh": "parallel.mesh",

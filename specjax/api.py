@@ -20,10 +20,12 @@ from jax.sharding import Mesh
 
 from specjax.adjusting.settings import checked, obeyed
 from specjax.checkpoints import huggingface
+from specjax.checkpoints.extractor import load_extractor
+from specjax.checkpoints.shared_encoder import with_encoder_of
 from specjax.checkpoints.shared_tokens import in_vocabulary_of
 from specjax.checkpoints.tokenizer import load_tokenizer
 from specjax.checks import check_dictionary, check_integer, check_integers, checked_dtype
-from specjax.data.batching import Batch
+from specjax.data.batching import Batch, Prompt
 from specjax.decoding.loop import advance_jitted, begin_jitted, generate
 from specjax.decoding.state import Decoder, Generation
 from specjax.decoding.strategy import Strategy, autoregressive
@@ -52,6 +54,7 @@ class LoadedModel:
     ways: int = 0  # devices of the mesh's `model` axis that share it; 0: all, 1: each has all of it
     own_tokenizer: Any = None  # of a model in the ids of another vocabulary (`in_vocabulary_of`)
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of generation, its own
+    extractor: Any = None  # of a model that listens: audio to what it hears
 
 
 def load(
@@ -96,11 +99,12 @@ def load(
     model, params = checkpoint.model, checkpoint.params
     if mesh is not None and pad_heads:
         model, params = padding.pad_heads(model, params, mesh, ways)
-    return LoadedModel(model, params, tokenizer, str(name), mesh, ways, settings=settings)
+    extractor = model.frames and load_extractor(checkpoint.path, model.frames)
+    return LoadedModel(model, params, tokenizer, str(name), mesh, ways, None, settings, extractor)
 
 
 class Generator:
-    """Decodes texts or token ids with a target, its drafters and a strategy.
+    """Decodes texts, token ids or audio with a target, its drafters and a strategy.
 
     A drafter of another tokenizer drafts the tokens that both have (`specjax.in_vocabulary_of`).
     Prompts are padded to multiples of `bucket` and batches to full size, so that few programs are
@@ -139,15 +143,12 @@ class Generator:
         models = with_shared_vocabulary({name: entry.model for name, entry in loaded.items()})
         try:
             self.decoder = self.strategy.decoder(
-                tuple(models.items()),
-                max_new_tokens,
-                layout=_layout(loaded),
-                invariant=invariant,
+                tuple(models.items()), max_new_tokens, layout=_layout(loaded), invariant=invariant
             )
         except ValueError as error:
             raise UserError(f"strategy: {error}") from None
-        own = own_spellings(loaded, max_new_tokens)
-        self.prompts = Prompts(target.tokenizer, self.decoder, max_prompt_tokens, bucket, own)
+        read = target.tokenizer, self.decoder, max_prompt_tokens, bucket
+        self.prompts = Prompts(*read, own_spellings(loaded, max_new_tokens), target.extractor)
         self.params = chosen_params(self.decoder.inputs, loaded, tables or {})
         check_resources(self.decoder, self.params)
         check_dictionary("generation", generation)
@@ -162,7 +163,7 @@ class Generator:
         batch_size: int | None = None,
         tables: Mapping[str, Params] | None = None,
     ) -> Result:
-        """Decodes prompts (texts, or token ids) and returns tokens, texts and statistics.
+        """Decodes prompts (texts, token ids or audio); returns tokens, texts and statistics.
 
         `tables` replace those that the generator was made with, in this call: a `Corpus` with
         outputs of earlier calls. Of the same shapes they compile nothing.
@@ -185,9 +186,7 @@ class Generator:
         statistics = summarise(self.decoder, traces)
         return Result(tokens, self.decode(tokens), statistics, self._first(ids, traces))
 
-    def _first(
-        self, ids: list[list[int]], traces: list[tuple[Generation, int]]
-    ) -> FirstTexts | None:
+    def _first(self, ids: list[Prompt], traces: list[tuple[Generation, int]]) -> FirstTexts | None:
         """The texts that a notebook shows; None without a tokenizer."""
         if self.target.tokenizer is None:
             return None
@@ -245,11 +244,11 @@ class Generator:
             row = np.asarray(context.tokens)[0, int(context.begin[0]) : int(context.length[0])]
             yield row.tolist(), not context.active.any()
 
-    def encode(self, prompts: Sequence[Any]) -> list[list[int]]:
-        """Token ids of prompts; checks that there is something to decode and that it fits."""
+    def encode(self, prompts: Sequence[Any]) -> list[Prompt]:
+        """Token ids of prompts, or what is heard of audio; checks that all can be decoded."""
         return self.prompts.encode(prompts)
 
-    def batch(self, ids: list[list[int]], size: int, first: int = 0) -> Batch:
+    def batch(self, ids: Sequence[Prompt], size: int, first: int = 0) -> Batch:
         """Rows `first ..` padded to a compiled shape; missing rows decode nothing."""
         return self.prompts.batch(ids, size, first)
 
@@ -338,14 +337,14 @@ def check_parts(target: Any, drafters: Any, tables: Any) -> None:
 
 
 def beside(target: LoadedModel, drafters: Mapping[str, LoadedModel]) -> dict[str, LoadedModel]:
-    """Drafters in the target's ids, with what their checkpoints leave to it: layers, an embedding.
+    """Drafters in the target's ids, with what they have from it: layers, an embedding, an encoder.
 
     Raises:
       UserError: when this target does not have it, or other tokens.
     """
     met = {}
     for name, drafter in drafters.items():
-        drafter = in_vocabulary_of(target, drafter, name=name)
+        drafter = with_encoder_of(target, in_vocabulary_of(target, drafter, name=name))
         if isinstance(drafter.model, FeatureDrafter):
             try:
                 model = drafter.model.beside(target.model)
@@ -390,9 +389,8 @@ def _layout(loaded: Mapping[str, LoadedModel]) -> Layout | None:
     for name, entry in loaded.items():
         if entry.mesh != mesh:
             raise UserError(f"drafter {name!r} is on another mesh than the target")
-    if mesh is None:
-        return None
-    return Layout(mesh, tuple((name, entry.ways) for name, entry in loaded.items()))
+    ways = tuple((name, entry.ways) for name, entry in loaded.items())
+    return None if mesh is None else Layout(mesh, ways)
 
 
 @jax.jit

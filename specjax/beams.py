@@ -118,7 +118,8 @@ class BeamGenerator:
             self.decoder.drafter.check(self.decoder, self.params)
         except ValueError as error:
             raise UserError(f"strategy: {error}") from None
-        self.prompts = Prompts(target.tokenizer, self.decoder, max_prompt_tokens, bucket)
+        read = target.tokenizer, self.decoder, max_prompt_tokens, bucket
+        self.prompts = Prompts(*read, extractor=target.extractor)
         check_dictionary("generation", generation)
         scoring = self.strategy.scoring(max_new_tokens)
         settings = checked({**target.settings, **(generation or {})})

@@ -230,7 +230,7 @@ def parse_config(
             hf = {field: value for field, value in hf.items() if field != "quantization_config"}
         config = family.config_from_hf(hf, generation, dtype)
         if not asked.ignored:
-            refuse_processors(*changed(hf, generation, asked.changes))
+            refuse_processors(*changed(hf, generation, asked.changes), family.generation)
     except ValueError as error:
         raise UserError(f"{where} cannot be used: {error}") from None
     return family, config

@@ -195,6 +195,35 @@ _MIXTURES: dict[str, Shape] = {
     },
 }
 
+
+def _whisper(width: int, encoder: int, decoder: int, heads: int, **more: Any) -> Shape:
+    """Multilingual Whisper up to its second large size, told to transcribe English."""
+    return {
+        "model_type": "whisper",
+        "vocab_size": 51_865,
+        "num_mel_bins": 80,
+        "d_model": width,
+        "encoder_layers": encoder,
+        "decoder_layers": decoder,
+        "encoder_attention_heads": heads,
+        "decoder_attention_heads": heads,
+        "encoder_ffn_dim": 4 * width,
+        "decoder_ffn_dim": 4 * width,
+        "max_source_positions": 1500,
+        "max_target_positions": 448,
+        "decoder_start_token_id": 50_258,
+        "eos_token_id": 50_257,
+        "pad_token_id": 50_257,
+        "forced_decoder_ids": [[1, 50_259], [2, 50_359], [3, 50_363]],
+    } | more
+
+
+_LARGE_V3 = {
+    "vocab_size": 51_866,
+    "num_mel_bins": 128,
+    "forced_decoder_ids": [[1, 50_259], [2, 50_360], [3, 50_364]],
+}
+
 _T5_SIZES = {
     "small": (512, 1024, 8, 6),
     "base": (768, 2048, 12, 12),
@@ -252,6 +281,14 @@ SHAPES: dict[str, Shape] = {
     "facebook/opt-6.7b": _opt(4096, 32, 32),
     "facebook/opt-125m": _opt(768, 12, 12),
     **_MIXTURES,
+    "openai/whisper-tiny": _whisper(384, 4, 4, 6),
+    "openai/whisper-base": _whisper(512, 6, 6, 8),
+    "openai/whisper-small": _whisper(768, 12, 12, 12),
+    "openai/whisper-medium": _whisper(1024, 24, 24, 16),
+    "openai/whisper-large-v2": _whisper(1280, 32, 32, 20),
+    "openai/whisper-large-v3": _whisper(1280, 32, 32, 20, **_LARGE_V3),
+    "distil-whisper/distil-large-v2": _whisper(1280, 32, 2, 20),
+    "distil-whisper/distil-large-v3": _whisper(1280, 32, 2, 20, **_LARGE_V3),
     "gpt-lm1b-97m": _gpt(768, 3072, 12, 12),
     "gpt-lm1b-6m": _gpt(256, 1024, 2, 4),
 }

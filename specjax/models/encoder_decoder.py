@@ -176,7 +176,12 @@ class EncoderDecoderModule(nn.Module):
         self, source: jax.Array, length: jax.Array
     ) -> tuple[dict[str, Any], jax.Array, jax.Array]:
         """What cross-attention needs of source [B, S], its embedding [B, D] float32, its states."""
-        encoded = self.encode(source, length)
+        return self.read_encoded(self.encode(source, length), length)
+
+    def read_encoded(
+        self, encoded: jax.Array, length: jax.Array
+    ) -> tuple[dict[str, Any], jax.Array, jax.Array]:
+        """The same of the encoder's states [B, S, D]."""
         data = {
             "cross": [layer.cross_keys_values(encoded) for layer in self.decoder],
             "cross_bias": key_mask(length, encoded.shape[1]),
@@ -300,8 +305,10 @@ class EncoderDecoder(LinenModel):
         *,
         features: tuple[int, ...] = (),
         ahead: int | None = None,
+        encoded: jax.Array | None = None,
     ) -> tuple[Cache, PromptReading]:
-        read, embedding, encoded = apply(self.module, "read", params, prompt, prompt_length)
+        method, heard = ("read", prompt) if encoded is None else ("read_encoded", encoded)
+        read, embedding, encoded = apply(self.module, method, params, heard, prompt_length)
         rows, heads, _, width = read["cross"][0][0].shape
         empty = jnp.zeros((rows, heads, capacity, width), self.config.dtype)
         data = {**read, "own": [(empty, empty)] * self.depth, **self.prepared(params, capacity)}

@@ -61,6 +61,7 @@ PARAMETERS = {
     "mt5_wmt_deen": {"target": 1.2299e9, "drafter": 300.2e6},
     "gemma3": {"target": 27.01e9, "drafter": 999.9e6},
     "qwen3": {"target": 8.19e9, "drafter": 596.0e6},
+    "whisper": {"target": 1.543e9, "drafter": 119.4e6},  # 756e6 with an encoder of its own
     "t5large_xsum": {"target": 737.7e6, "drafter": 60.5e6},
 }
 

@@ -734,4 +734,26 @@ FAULTS = (
         "if groups is None and not np.array_equal(",
         "tests/checkpoints/test_packed.py -k contradict",
     ),
+    # Texts that begin with several tokens, models that listen.
+    Fault(
+        "what a text begins with is not fed",
+        "core/opening.py",
+        "    if head.shape[1] < 2:\n",
+        "    if head.shape[1] < 9:\n",
+        "tests/decoding/test_forced.py",
+    ),
+    Fault(
+        "every row is taken for the first language",
+        "core/opening.py",
+        "best = argmax(logits[:, options])",
+        "best = argmax(logits[:, options]) * 0",
+        "tests/decoding/test_forced.py tests/models/test_whisper_golden.py",
+    ),
+    Fault(
+        "encoders of one shape are taken for the same",
+        "checkpoints/shared_encoder.py",
+        "    if not _equal(encoder(target.params), encoder(drafter.params)):\n",
+        "    if False:\n",
+        "tests/models/test_whisper_golden.py",
+    ),
 )

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import wave
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from ml_collections import ConfigDict
 
 from specjax.checkpoints import huggingface
 from specjax.checkpoints.known_shapes import SHAPES
 from specjax.checkpoints.tokenizer import train_tokenizer
+from specjax.data.audio import RATE
 from specjax.experiments.config.fields import model_names
 
 SENTENCES = [
@@ -33,6 +36,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "mmlu": {"question": SENTENCES[2], "choices": ["one", "two", "seven", "ten"], "answer": 2},
     "lm1b": {"text": WORDS},
     "spec_bench": {"question_id": 1, "category": "qa", "turns": [SENTENCES[2]]},
+    "transcribe": {"audio": "speech.wav", "text": SENTENCES[0]},
     "alpaca": {"instruction": SENTENCES[2], "input": "", "output": "seven"},
 }
 
@@ -40,12 +44,19 @@ SMALL = {
     "t5": {"d_model": 16, "d_kv": 4, "d_ff": 32, "num_heads": 4},
     "llama": {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 4},
     "gpt2": {"n_embd": 16, "n_inner": 32, "n_head": 4},
-}
+    "whisper": {
+        "d_model": 16, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 4, "decoder_attention_heads": 4, "num_mel_bins": 8,
+        "max_source_positions": 50, "decoder_start_token_id": 3, "eos_token_id": 1,
+        "pad_token_id": 0, "forced_decoder_ids": [[1, 4], [2, 5]],
+    },
+}  # fmt: skip
 SMALL |= {
     name: SMALL["llama"] | {"num_key_value_heads": 2, "head_dim": 8, "eos_token_id": 1}
     for name in ("gemma3_text", "qwen3")
 }
-LAYERS = {"t5": "num_layers", "gpt2": "n_layer"}
+LAYERS = {"t5": "num_layers", "gpt2": "n_layer", "whisper": "decoder_layers"}
 TEMPLATE = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
 
 
@@ -59,6 +70,7 @@ def stand_in(config: ConfigDict, folder: Path) -> ConfigDict:
         paths[name] = str(folder / name)
         write_model(folder / name, checkpoint, tokenizer, seed)
     rows = [json.dumps(ROWS[config.task])] * 6
+    write_speech(folder / "speech.wav")
     (folder / "rows.jsonl").write_text("\n".join(rows), "utf-8")
     with made.unlocked():
         made.target = paths.pop("target")
@@ -68,6 +80,15 @@ def stand_in(config: ConfigDict, folder: Path) -> ConfigDict:
         made.update(examples=2, ngram_examples=3, repeats=1, dtype="float32", bucket=128)
         made.update(max_new_tokens=6, max_prompt_tokens=512, mesh={"data": 1, "model": 1})
     return made
+
+
+def write_speech(file: Path) -> None:
+    """A second of two sines."""
+    time = np.arange(RATE) / RATE
+    sound = np.sin(2 * np.pi * 220 * time) + np.sin(2 * np.pi * 800 * time**2)
+    with wave.open(str(file), "wb") as out:
+        out.setparams((1, 2, RATE, 0, "NONE", ""))
+        out.writeframes((sound * 2**13).astype("<i2").tobytes())
 
 
 def write_model(folder: Path, checkpoint: str, tokenizer: Any, seed: int) -> None:

@@ -34,6 +34,14 @@ def decode_config(**changes: Any) -> ConfigDict:
     config.generation = ConfigDict()  # its fields otherwise: min_length=5, num_beams=1; None: off
     config.least_shared = 0.1  # the share of the target's tokens that a drafter with another
     # tokenizer must have
+    config.speech = ConfigDict(
+        {
+            "language": "",  # of a target that listens, as en or english; empty: its checkpoint's,
+            # or detected for each text
+            "task": "",  # transcribe, as when it is empty, or translate: into English
+            "timestamps": False,  # True: tokens that say when words were said stand between them
+        }
+    )
     config.topology = ""  # of --dry_run: TPU chips to compile for, as v4:2x2x1
     config.acceptance = ""  # that it predicts from: a number, NAME=NUMBER,..., or a results.json
 
@@ -84,7 +92,7 @@ def beams_config(**changes: Any) -> ConfigDict:
     for field in (
         "acceptance", "corpus_file", "corpus_split", "corpus_tokens", "drafter_ways", "heads",
         "invariant", "least_shared", "mesh", "only", "pad_heads", "prices", "profile_rounds",
-        "seed", "sweep", "topology",
+        "seed", "speech", "sweep", "topology",
     ):  # fmt: skip
         del config[field]
     config.experiment = "beams"

@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 from specjax.checks import AT_LEAST, DTYPES, check_integer
 from specjax.core.registry import METRICS, TASKS
 from specjax.errors import UserError
+from specjax.models.base import LanguageModel
 from specjax.models.small_weights import SmallWeights
 from specjax.parallel.mesh import axis_sizes
 
@@ -177,6 +178,18 @@ def model_source(config: ConfigDict, name: str) -> tuple[str, SmallWeights | Non
     if place == OWN and name != OWN:
         place = model_source(config, OWN)[0]
     return place, weights
+
+
+def check_reads(field: str, model: LanguageModel) -> None:
+    """Refuses a model that listens where an experiment has texts only.
+
+    Raises:
+      UserError: naming the field.
+    """
+    if model.frames:
+        raise UserError(
+            f"config.{field} is a model that listens; experiments of this kind read texts alone"
+        )
 
 
 def heads_file(config: ConfigDict) -> str:

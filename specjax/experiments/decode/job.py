@@ -16,8 +16,10 @@ from tqdm import tqdm
 
 from specjax import hosts
 from specjax.api import Generator, LoadedModel, load
+from specjax.checkpoints.shared_encoder import with_encoder_of
 from specjax.checkpoints.shared_tokens import in_vocabulary_of, share_in
 from specjax.checkpoints.small_copies import quantised
+from specjax.checkpoints.spoken import in_language
 from specjax.checkpoints.tokenizer import token_ids
 from specjax.data.batching import Batch
 from specjax.data.text import Example
@@ -115,10 +117,15 @@ def load_models(config: ConfigDict) -> dict[str, LoadedModel]:
             pad_heads=config.pad_heads,
             **asked_generation(config),
         )
-    target, share = models.pop("target"), config.least_shared
-    return {"target": target} | {
+    target = models.pop("target")
+    target = in_language(target, **config.speech) if "speech" in config else target
+    share = config.least_shared
+    met = {
         name: in_vocabulary_of(target, drafter, name=name, least_shared=share)
         for name, drafter in models.items()
+    }
+    return {"target": target} | {
+        name: with_encoder_of(target, drafter) for name, drafter in met.items()
     }
 
 
@@ -127,6 +134,8 @@ def prepare(config: ConfigDict, models: dict[str, LoadedModel]) -> Job:
     target = models["target"]
     if target.tokenizer is None:
         raise UserError(f"target {config.target!r} has no tokenizer files")
+    if config.prefix and target.model.frames:
+        raise UserError(f"config.prefix is {config.prefix!r}; it must be empty: the target listens")
     width = min(entry.model.vocab_size for entry in models.values())
     strategies = load_strategies(config)
     invariant = common_width(config, strategies)

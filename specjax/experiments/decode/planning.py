@@ -20,6 +20,8 @@ from specjax.accelerators.chips import GIB
 from specjax.api import check_resources
 from specjax.checkpoints import heads
 from specjax.checkpoints.huggingface import describe
+from specjax.checkpoints.shared_encoder import borrowing_of
+from specjax.checkpoints.spoken import told
 from specjax.core.fields import CORPUS, HEADS
 from specjax.data import corpus
 from specjax.decoding.loop import generate
@@ -55,13 +57,22 @@ def run(config: ConfigDict) -> dict[str, Any]:
 
 
 def shapes(config: ConfigDict) -> dict[str, LanguageModel]:
-    """Every model of the config by its name, without weights, its heads padded if asked for."""
+    """Every model of the config by its name, without weights, its heads padded if asked for.
+
+    Of an encoder that is like the target's the weights are taken to be the same.
+    """
     dtype = checkpoint_dtype(config)
-    told = asked_generation(config)
+    asked = asked_generation(config)
     models = {
-        name: describe(model_source(config, name)[0], dtype, **told) for name in model_names(config)
+        name: describe(model_source(config, name)[0], dtype, **asked)
+        for name in model_names(config)
     }
-    models = {name: _beside(name, model, models["target"]) for name, model in models.items()}
+    target = models["target"] = _told(models["target"], config)
+    models = {name: _beside(name, model, target) for name, model in models.items()}
+    models = {
+        name: model if name == "target" else borrowing_of(target, model)
+        for name, model in models.items()
+    }
     if not config.pad_heads:
         return models
     return {name: _padded(config, name, model) for name, model in models.items()}
@@ -73,6 +84,13 @@ def _padded(config: ConfigDict, name: str, model: LanguageModel) -> LanguageMode
     if wide is not model and weights_of(config, name) and not copies_target(config, name):
         raise UserError(f"config.{NO_SMALL}")
     return wide
+
+
+def _told(target: LanguageModel, config: ConfigDict) -> LanguageModel:
+    try:
+        return told(target, **config.speech) if "speech" in config else target
+    except ValueError as error:
+        raise UserError(f"config.speech: {error}") from None
 
 
 def _beside(name: str, model: LanguageModel, target: LanguageModel) -> LanguageModel:
@@ -97,6 +115,8 @@ def plan(
     for strategy in strategies.values():
         trace(models, strategy, config, width, invariant)
     show(config, mesh, plans, strategies)
+    for name in (name for name, model in models.items() if model.borrows_encoder):
+        print(f"{name}: its encoder is counted as the target's; a run compares their weights")
     for name, model in models.items():
         if line := whole_words(name, model, ways_of(config, name), remedy=True):
             print(line)

@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 from specjax.api import Generator
 from specjax.decoding.strategy import Strategy
 from specjax.errors import UserError
+from specjax.experiments.config.fields import check_reads
 from specjax.experiments.config.online import as_decode
 from specjax.experiments.decode.data import stream
 from specjax.experiments.decode.job import load_models
@@ -49,6 +50,7 @@ def prepare(config: ConfigDict, strategies: dict[str, Strategy]) -> Job:
     target = models["target"]
     if target.tokenizer is None:
         raise UserError(f"target {config.target!r} has no tokenizer files")
+    check_reads("target", target.model)
     drafters = {name: entry for name, entry in models.items() if name != "target"}
     sizes = {name: config[name] for name in ("max_new_tokens", "max_prompt_tokens", "bucket")}
     generators = {

@@ -16,6 +16,7 @@ from specjax.data.batching import make_batch
 from specjax.data.text import Reference
 from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.errors import UserError
+from specjax.experiments.config.fields import check_reads
 from specjax.experiments.decode.data import stream
 from specjax.experiments.decode.job import load_models
 from specjax.experiments.selection.arms import TARGET, StrategyArm, Writer, arms_of, writers_of
@@ -77,6 +78,7 @@ def prepare(config: ConfigDict) -> Job:
     models = load_models(config)
     if models[TARGET].tokenizer is None:
         raise UserError(f"target {config.target!r} has no tokenizer files")
+    check_reads("target", models[TARGET].model)
     arms = arms_of(config, {name: entry.model for name, entry in models.items()})
     queries: list[Query] = []
     for name, task in config.tasks.items():

@@ -29,6 +29,7 @@ MODEL_FIELDS = (
     "pad_heads",
     "ignore_generation_config",
     "generation",
+    "speech",
 )
 """Fields of a decode config that decide which models are loaded, and how."""
 

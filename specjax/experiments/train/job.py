@@ -29,6 +29,7 @@ from specjax.experiments.config.fields import (
     check_choices,
     check_integers,
     check_numbers,
+    check_reads,
     check_rows_per_device,
     is_number,
 )
@@ -125,13 +126,15 @@ def load_target(config: ConfigDict, mesh: Mesh | None) -> LoadedModel | None:
     """The target of a config, if it has one."""
     if not config.target:
         return None
-    return load(
+    target = load(
         config.target,
         DTYPES[config.dtype],
         mesh=mesh,
         fully_sharded=config.fully_sharded,
         **asked_generation(config),
     )
+    check_reads("target", target.model)
+    return target
 
 
 def plan(config: ConfigDict) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from specjax.accelerators.chips import GIB
 from specjax.checkpoints.huggingface import describe
 from specjax.checkpoints.tensors import flat_shapes
 from specjax.errors import UserError
-from specjax.experiments.config.fields import DTYPES, asked_generation
+from specjax.experiments.config.fields import DTYPES, asked_generation, check_reads
 from specjax.experiments.config.footprint import abstract_params
 from specjax.experiments.config.memory import FLOAT, check_bytes
 from specjax.experiments.config.placement import whole_words
@@ -105,8 +105,11 @@ def mesh_sizes(config: ConfigDict) -> dict[str, int]:
 
 def target_of(config: ConfigDict) -> LanguageModel | None:
     """The shape of the target, if there is one."""
-    told = asked_generation(config)
-    return describe(config.target, DTYPES[config.dtype], **told) if config.target else None
+    if not config.target:
+        return None
+    target = describe(config.target, DTYPES[config.dtype], **asked_generation(config))
+    check_reads("target", target)
+    return target
 
 
 def sizes(config: ConfigDict, model: LanguageModel, target: LanguageModel | None) -> dict[str, int]:
@@ -139,6 +142,7 @@ def planned_model(
     if settings.checkpoint:
         told = asked_generation(config)
         whole = describe(settings.checkpoint, jnp.float32, **told)
+        check_reads("model.checkpoint", whole)
         return layers_taken(whole, settings.decoder_layers, settings.encoder_layers)
     width = target.vocab_size if target else width
     if not width and "vocab_size" not in settings.shape:

@@ -71,6 +71,9 @@ class Family(abc.ABC):
     defaults: ClassVar[Mapping[str, Any]] = {}
     """Fields on generation that Hugging Face's configuration class adds to a `config.json`."""
 
+    generation: ClassVar[Collection[str]] = ()
+    """Fields of `generation_config.json` that no other family has; it reads what counts of them."""
+
     def __init_subclass__(cls) -> None:
         cls.reads = tuple(cls.schema.fields)
 

@@ -9,7 +9,7 @@ drawn, and how many, is always the strategy's and the caller's word.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from specjax.models.families.schema import is_int, shown
@@ -49,7 +49,7 @@ SETTINGS = frozenset(
     """
     bad_words_ids begin_suppress_tokens encoder_no_repeat_ngram_size forced_bos_token_id
     forced_eos_token_id min_length min_new_tokens no_repeat_ngram_size repetition_penalty
-    stop_strings suppress_tokens
+    return_timestamps stop_strings suppress_tokens
     """.split()  # noqa: SIM905
 )
 """Fields that change the tokens as a target here writes them too (`specjax/adjusting`)."""
@@ -150,14 +150,18 @@ def changed(
     return (hf | changes, None) if generation is None else (hf, generation | changes)
 
 
-def refuse_processors(hf: Mapping[str, Any], generation: Mapping[str, Any] | None) -> None:
+def refuse_processors(
+    hf: Mapping[str, Any], generation: Mapping[str, Any] | None, own: Collection[str] = ()
+) -> None:
     """Refuses fields that make Hugging Face decode other tokens than a strategy here would.
+
+    Those that are a family's `own` it has read itself.
 
     Raises:
       ValueError: naming the field, its value and how to ignore it.
     """
     for name, value in sorted((hf if generation is None else generation).items()):
-        unknown = generation is not None and name not in GENERATION
+        unknown = generation is not None and name not in {*GENERATION, *own}
         if unknown or not _is_neutral(name, value):
             raise ValueError(
                 f"{name} is {shown(value)}, which no strategy applies;"

@@ -1,0 +1,53 @@
+"""Drafters that hear as their target does: one encoder for both.
+
+Distil-Whisper (Gandhi et al. 2023, "Distil-Whisper: Robust Knowledge Distillation via Large-Scale
+Pseudo Labelling", section 3.2) copies and freezes the encoder of its teacher. Where weights are the
+same, so are its states: a decode computes them once, and the drafter's copy is let go.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from specjax.models.base import LanguageModel, Params
+from specjax.models.whisper import Whisper, encoder, without_encoder
+
+
+def with_encoder_of(target: Any, drafter: Any) -> Any:
+    """The drafter without an encoder of its own where that equals the target's, else as it is.
+
+    Both are what `specjax.load` returns.
+    """
+    borrowing = borrowing_of(target.model, drafter.model)
+    if borrowing is drafter.model or target.mesh != drafter.mesh:
+        return drafter
+    if not _equal(encoder(target.params), encoder(drafter.params)):
+        return drafter
+    params = without_encoder(drafter.params)
+    return dataclasses.replace(drafter, model=borrowing, params=params)
+
+
+def borrowing_of(target: LanguageModel, drafter: LanguageModel) -> LanguageModel:
+    """The drafter without an encoder if its own is of the shape of the target's, else as it is."""
+    if not isinstance(target, Whisper) or not isinstance(drafter, Whisper):
+        return drafter
+    if _shape(target) != _shape(drafter) or drafter.borrows_encoder:
+        return drafter
+    return Whisper(dataclasses.replace(drafter.config, own_encoder=False))
+
+
+def _shape(model: Whisper) -> tuple[Any, ...]:
+    """All that an encoder's states depend on but its weights."""
+    c = model.config
+    layers = c.num_layers, c.d_model, c.encoder_ff, c.encoder_heads, c.activation, c.eps
+    return *layers, c.frames, c.dtype
+
+
+def _equal(first: Params, second: Params) -> bool:
+    """Whether two trees of the same shapes hold the same numbers."""
+    pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
+    return all(a.dtype == b.dtype and bool(jnp.array_equal(a, b)) for a, b in pairs)

@@ -1,0 +1,200 @@
+"""Whisper: BART's decoder behind an encoder that hears log-mel frames.
+
+Radford et al., "Robust Speech Recognition via Large-Scale Weak Supervision" (2023), section 2.2.
+Two convolutions, the second of stride 2, make the frames the encoder's input; keys have no bias.
+Distil-Whisper (Gandhi et al. 2023) keeps a target's encoder, frozen, and few of its decoder layers:
+such a drafter can borrow the encoder of its target.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax.models.attention import LengthBias, of_texts
+from specjax.models.bart import BartConfig, DecoderStack, EncoderLayer
+from specjax.models.base import Cache, Forced, Frames, Params, PromptReading
+from specjax.models.encoder_decoder import EncoderDecoder
+from specjax.models.layers import ACTIVATIONS, LayerNorm
+
+KERNEL, STRIDE = 3, 2
+"""Frames that a convolution sees, and how far the second one moves."""
+
+ENCODER = "encoder"
+"""How the names of parameters begin that a drafter may borrow."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SpeechTokens:
+    """Tokens that say what to do with speech, by Hugging Face's words; hashable."""
+
+    languages: tuple[tuple[str, int], ...] = ()  # empty: English only
+    tasks: tuple[tuple[str, int], ...] = ()
+    no_timestamps: int | None = None  # those above it are times
+    latest_first: int | None = None  # how many times, at most, before the one that begins a text
+
+
+@dataclasses.dataclass(frozen=True)
+class WhisperConfig(BartConfig):
+    """Shape of a Whisper model; `max_positions` are the decoder's."""
+
+    key_bias: bool = False
+    mels: int = 80  # numbers of a frame
+    encoder_positions: int = 1500
+    forced: tuple[Forced, ...] = ()  # behind the start token: language, task, no timestamps
+    speech: SpeechTokens = SpeechTokens()
+    own_encoder: bool = True  # False: it borrows its target's
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.d_model < 4 or self.d_model % 2:
+            raise ValueError(
+                f"d_model is {self.d_model}; it must be even and at least 4, for the sines and"
+                " cosines of positions"
+            )
+
+    @property
+    def frames(self) -> Frames:
+        return Frames(STRIDE * self.encoder_positions, self.mels, STRIDE)
+
+
+class Convolution(nn.Module):
+    """A convolution over frames [B, P, M] with zeros around them, then GELU."""
+
+    features: int
+    stride: int
+    dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        init = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
+        kernel = self.param("kernel", init, (KERNEL, x.shape[-1], self.features), jnp.float32)
+        bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
+        side = KERNEL // 2
+        made = jax.lax.conv_general_dilated(
+            x.astype(self.dtype),
+            kernel.astype(self.dtype),
+            (self.stride,),
+            [(side, side)],
+            dimension_numbers=("NWC", "WIO", "NWC"),
+        )
+        return ACTIVATIONS["gelu"](made + bias.astype(self.dtype))
+
+
+class Ear(nn.Module):
+    """What enters the encoder: frames [B, P, M] to [B, S, D] with positions, S half of P."""
+
+    config: WhisperConfig
+
+    def setup(self) -> None:
+        c = self.config
+        self.conv1 = Convolution(c.d_model, 1, c.dtype)
+        self.conv2 = Convolution(c.d_model, STRIDE, c.dtype)
+        shape = c.encoder_positions, c.d_model
+        self.position_embedding = self.param("position_embedding", _waves, shape, jnp.float32)
+
+    def __call__(self, heard: jax.Array) -> jax.Array:
+        x = self.conv2(self.conv1(heard))
+        return x + self.position_embedding.astype(x.dtype)
+
+
+class WhisperModule(DecoderStack):
+    """Parameters and layers; `Whisper` wraps it into the model contract."""
+
+    config: WhisperConfig
+
+    def setup(self) -> None:
+        super().setup()
+        c = self.config
+        if c.own_encoder:
+            self.encoder_entrance = Ear(c)
+            self.encoder = [EncoderLayer(c) for _ in range(c.num_layers)]
+            self.encoder_norm = LayerNorm(c.eps)
+
+    def encode(self, source: jax.Array, length: jax.Array, deterministic: bool = True) -> jax.Array:
+        x = self.drop(self.encoder_entrance(source), deterministic=deterministic)
+        bias = of_texts(LengthBias(length), x.shape[1], x.shape[1])
+        return self.encoder_norm(self.through_encoder(x, bias, deterministic))
+
+
+@dataclasses.dataclass(frozen=True)
+class Whisper(EncoderDecoder):
+    """A Whisper model under the contract of `models.base`."""
+
+    config: WhisperConfig
+
+    @property
+    def module(self) -> WhisperModule:
+        return WhisperModule(self.config)
+
+    @property
+    def max_positions(self) -> int:
+        return self.config.max_positions
+
+    @property
+    def forced(self) -> tuple[Forced, ...]:
+        return self.config.forced
+
+    @property
+    def frames(self) -> Frames:
+        return self.config.frames
+
+    @property
+    def borrows_encoder(self) -> bool:
+        return not self.config.own_encoder
+
+    def init(self, key: jax.Array) -> Params:
+        """Freshly initialised float32 parameters."""
+        whole = WhisperModule(dataclasses.replace(self.config, own_encoder=True))
+        heard = jax.ShapeDtypeStruct((1, self.frames.count, self.frames.width), jnp.float32)
+        ids = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((1,), (1, 1)))
+        params = whole.lazy_init(key, heard, *ids)["params"]
+        return without_encoder(params) if self.borrows_encoder else params
+
+    def taught(self, batch: Mapping[str, jax.Array]) -> tuple[jax.Array, ...]:
+        return batch["prompt"], self._states(batch["prompt_length"]), batch["inputs"]
+
+    def start(
+        self,
+        params: Params,
+        prompt: jax.Array,
+        prompt_length: jax.Array,
+        capacity: int,
+        *,
+        features: tuple[int, ...] = (),
+        ahead: int | None = None,
+        encoded: jax.Array | None = None,
+    ) -> tuple[Cache, PromptReading]:
+        read = params, prompt, self._states(prompt_length)
+        return super().start(*read, capacity, features=features, ahead=ahead, encoded=encoded)
+
+    def _states(self, length: jax.Array) -> jax.Array:
+        """Encoder states [B] of so many frames."""
+        return length // STRIDE
+
+
+def without_encoder(params: Params) -> Params:
+    """The parameters of a model that borrows its target's encoder."""
+    return {name: part for name, part in params.items() if not name.startswith(ENCODER)}
+
+
+def encoder(params: Params) -> Params:
+    """The other parameters: those of the encoder."""
+    return {name: part for name, part in params.items() if name.startswith(ENCODER)}
+
+
+def _waves(key: jax.Array, shape: tuple[int, int], dtype: jnp.dtype) -> jax.Array:
+    """Sines and cosines of positions [S, D], the slowest 10,000 times as long as the fastest.
+
+    Checkpoints store them; fresh models begin with them.
+    """
+    size, width = shape
+    half = width // 2
+    speed = np.exp(-np.log(10_000) * np.arange(half) / (half - 1))
+    angle = np.arange(size)[:, None] * speed
+    return jnp.asarray(np.concatenate([np.sin(angle), np.cos(angle)], axis=1), dtype)
