@@ -136,8 +136,8 @@ FAULTS = (
     Fault(
         "every drafted token drawn with the same key",
         "drafting/token_by_token.py",
-        "propose(logits, context.options.sampling, fold(keys, p.step))",
-        "propose(logits, context.options.sampling, fold(keys, 0))",
+        "propose(logits, options.sampling, fold(keys, p.step))",
+        "propose(logits, options.sampling, fold(keys, 0))",
         f"{CONTRACT} {DECODING}/test_distribution.py",
     ),
     Fault(
@@ -178,8 +178,8 @@ FAULTS = (
     Fault(
         "heads read each other's tokens",
         "drafting/parallel_heads.py",
-        "per_head(logits, settings, head_keys(",
-        "per_head(logits[:, ::-1], settings, head_keys(",
+        "per_head(logits, context.options.sampling, head_keys(",
+        "per_head(logits[:, ::-1], context.options.sampling, head_keys(",
         f"{DECODING}/test_blockwise.py",
     ),
     Fault(
@@ -249,7 +249,7 @@ FAULTS = (
     Fault(
         "gradient of the law before the bias",
         "drafting/token_by_token.py",
-        "_put(p.plain, jax.nn.softmax(logits), p.step)",
+        "_put(p.plain, jax.nn.softmax(own), p.step)",
         "_put(p.plain, jax.nn.softmax(logits - memory.learned.bias), p.step)",
         f"{DECODING}/test_online.py",
     ),
