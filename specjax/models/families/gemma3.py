@@ -45,14 +45,14 @@ class Gemma3Text(gemma.Gemma):
     def read(self, hf: dict[str, Any]) -> dict[str, Any]:
         """The rotation of layers that have all keys is what other families have for all."""
         fields = super().read(hf)
-        both = fields["rope_parameters"] or {}
+        both = {} if fields["rope_parameters"] is None else fields["rope_parameters"]
         named = isinstance(both, dict) and not set(both) - set(KINDS)
         if not named or not all(isinstance(one, dict | None) for one in both.values()):
             raise ValueError(
                 f"rope_parameters is {shown(both)}; it must hold an object for each of"
                 f" {' and '.join(map(repr, KINDS))}"
             )
-        scaling = fields["rope_scaling"] or {}
+        scaling = {} if fields["rope_scaling"] is None else fields["rope_scaling"]
         if not isinstance(scaling, dict):
             raise ValueError(f"rope_scaling is {shown(scaling)}; it must be an object, or null")
         # As in Hugging Face, a type by its older name `type` does not count beside this one.
