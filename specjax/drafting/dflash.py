@@ -8,6 +8,8 @@ Tokens are drawn independently given the prefix, each from the law that is hande
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +18,15 @@ from specjax.core import fields
 from specjax.core.calls import Call
 from specjax.core.context import Context, last_token
 from specjax.core.draft import LENGTH, STOPPED, Draft
-from specjax.core.drafter import STOP, Log, calls_of
+from specjax.core.drafter import STOP, Log, Outcome, calls_of
 from specjax.core.env import Env
 from specjax.core.registry import DRAFTERS
 from specjax.core.rows import Caches, until_eos
 from specjax.core.spec import Spec
 from specjax.drafting.on_target import OnTarget, OnTargetMemory
+from specjax.drafting.online import check_online, divergence_field, nothing_learned, rate_field
 from specjax.drafting.parallel_heads import drawn_apart
+from specjax.models.base import PromptReading
 from specjax.models.dflash import DFlash as Model
 from specjax.models.shared_vocabulary import unwrapped
 from specjax.sampling import confidence
@@ -43,7 +47,13 @@ class DFlash(OnTarget):
         traced="confidence",
         help="largest plain probability below which nothing more is drafted",
     )
+    online_rate: str | None = rate_field()
+    online_divergence: str = divergence_field()
     layers: tuple[int, ...] = ()
+
+    @classmethod
+    def check_values(cls, values: Mapping[str, Any]) -> None:
+        check_online(values)
 
     @property
     def lag(self) -> int:
@@ -75,6 +85,21 @@ class DFlash(OnTarget):
                 f" tokens, the pending one among them, so it must be at most {most}"
             )
 
+    def begin(
+        self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array
+    ) -> OnTargetMemory:
+        memory = super().begin(env, context, prompt, keys)
+        if self.online_rate is None:
+            return memory
+        rows, vocabulary = context.length.shape[0], env[self.model].vocab_size
+        return memory.replace(own=nothing_learned(rows, self.length, vocabulary))
+
+    def observe(self, memory: OnTargetMemory, outcome: Outcome) -> OnTargetMemory:
+        memory = super().observe(memory, outcome)
+        if self.online_rate is None:
+            return memory
+        return memory.replace(own=memory.own.after(outcome, self.online_divergence))
+
     def propose(
         self,
         env: Env,
@@ -89,12 +114,16 @@ class DFlash(OnTarget):
         block = jnp.broadcast_to(last_token(context)[:, None], (rows, size))
         at = jnp.broadcast_to(jnp.arange(1, size), (rows, self.length))
         output, cache = model.extend(block, caches[self.model].replace(length=pending), at=at)
-        tokens, law = drawn_apart(output.logits, context, keys)
+        logits = output.logits
+        if self.online_rate is not None:
+            logits = logits + memory.own.bias[:, None]
+            memory = memory.replace(own=memory.own.replace(drafted=jax.nn.softmax(logits)))
+        tokens, law = drawn_apart(logits, context, keys)
         length = until_eos(tokens, model.eos)
         stopped = jnp.zeros_like(context.active)
         if self.confidence is not None:
             # Of laws that no drafted token changes: the stop is known before any is drawn.
-            sure = confidence(output.logits) >= options.numbers[self.confidence]
+            sure = confidence(logits) >= options.numbers[self.confidence]
             run = jnp.sum(jnp.cumprod(sure, axis=1), axis=1, dtype=jnp.int32)
             stopped, length = run < length, jnp.minimum(run, length)
         log = {STOP: jnp.where(stopped, STOPPED, LENGTH)}

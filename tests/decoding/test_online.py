@@ -24,6 +24,8 @@ from scripted import (
 import specjax
 from specjax.decoding.loop import generate
 from specjax.decoding.strategy import Strategy, from_config
+from specjax.drafting.dflash import DFlash
+from specjax.drafting.eagle import Eagle
 from specjax.drafting.neural import Neural
 from specjax.drafting.online import GRADIENTS
 from specjax.errors import UserError
@@ -38,7 +40,10 @@ PROMPTS = [[3, 2, 4, 2], [2, 2], [4, 3, 2], [3], [4, 4, 2, 3], [2, 4], [3, 3], [
 MODEL = PrefixModel(V, eos=(EOS,))
 MODELS = (("target", MODEL), ("drafter", MODEL))
 PARAMS = {"target": prefix_params(V, seed=1), "drafter": prefix_params(V, seed=2, scale=0.7)}
-ON_TARGET, OWN = without_encoder(V, WIDTH, (1,), (1, 2, 4), 0)
+FEATURE_DRAFTERS = {
+    kind.drives: without_encoder(V, WIDTH, (1,), (1, 2, 4), 0, kind=kind.drives)
+    for kind in (Eagle, DFlash)
+}
 P_VALUE = 1e-3
 
 FIELDS = {
@@ -49,6 +54,7 @@ FIELDS = {
     "fitted": {"drafter": "neural", "length": 2, "confidence": 0.4, "reader": "fitted"},
     "early_exit": {"drafter": "early_exit", "exit": 1, "length": 2},
     "eagle": {"drafter": "eagle", "length": 1},
+    "dflash": {"drafter": "dflash", "length": 2},
     "block": {"drafter": "neural", "length": 2, "rule": "block"},
 }
 
@@ -65,8 +71,9 @@ def made(kind: str, rate: float, **more) -> Strategy:
 
 def decoded(strategy: Strategy, prompts, limit: int, seed: int = 7):
     if strategy.drafter.reads_target:
-        models = (MODELS[0], ("drafter", ON_TARGET))
-        return run(models, {**PARAMS, "drafter": OWN}, strategy, prompts, limit, seed)
+        model, own = FEATURE_DRAFTERS[strategy.drafter.drives]
+        models = (MODELS[0], ("drafter", model))
+        return run(models, {**PARAMS, "drafter": own}, strategy, prompts, limit, seed)
     return run(MODELS, PARAMS, strategy, prompts, limit, seed)
 
 
@@ -95,7 +102,9 @@ def test_a_law_of_other_parameters_than_those_that_drafted_is_seen():
     assert p_value(Strategy(wrong, temperature=1.0, numbers=(("online_rate", 3.0),))) < 1e-6
 
 
-@pytest.mark.parametrize("kind", first_fast("eagle", "total_variation", "break_even", "fitted"))
+@pytest.mark.parametrize(
+    "kind", first_fast("dflash", "eagle", "total_variation", "break_even", "fitted")
+)
 def test_greedy_outputs_are_the_targets_own(kind):
     out = decoded(made(kind, 1.0), PROMPTS, 12)
     assert texts(out) == texts(decoded(Strategy(), PROMPTS, 12))
@@ -123,8 +132,8 @@ def test_a_row_learns_for_itself_whoever_shares_its_batch():
 
 
 def _learned(generation):
-    memory = generation.memory
-    return getattr(memory, "own", memory).learned
+    own = getattr(generation.memory, "own", generation.memory)
+    return getattr(own, "learned", own)
 
 
 @pytest.mark.parametrize("divergence", GRADIENTS)
@@ -155,7 +164,7 @@ def test_ids_that_a_drafter_lacks_teach_nothing():
     own = GRADIENTS["forward_kl"](p, q)
     np.testing.assert_allclose(own, jax.grad(loss)(jnp.zeros(V)), atol=1e-6)
     assert own[1] == own[3] == 0
-    out = decoded(made("eagle", 1.0), PROMPTS, 12)
+    out = decoded(made("dflash", 1.0), PROMPTS, 12)
     lacking = np.asarray(_learned(out).bias)[:, [0, 3]]
     np.testing.assert_array_equal(lacking, np.zeros_like(lacking))
 

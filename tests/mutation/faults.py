@@ -606,6 +606,13 @@ FAULTS = (
         "tests/models/test_medusa_golden.py",
     ),
     Fault(
+        "a parallel drafter never learns",
+        "drafting/dflash.py",
+        "        return memory.replace(own=memory.own.after(outcome, self.online_divergence))\n",
+        "        return memory\n",
+        "tests/decoding/test_online.py -k targets_own",
+    ),
+    Fault(
         "a parallel drafter keeps its masks",
         "drafting/dflash.py",
         "self.model: cache.replace(length=pending)}",
