@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decodes import inputs, texts
+from feature_drafters import on_t5, without_encoder
 
 from specjax.decoding.loop import generate
 from specjax.decoding.state import Decoder
@@ -43,6 +45,20 @@ def params_of(kind: str):
     return jax.tree.map(lambda x: (x * 1.3).astype(jnp.bfloat16), drawn)
 
 
+@functools.cache
+def feature_drafter(kind: str, drives: type):
+    """One of the target's three layers, in bfloat16 as the target is."""
+    target, read, ids = MODELS[kind].config, (1, 2, 3), tuple(range(V))
+    if kind == "t5":
+        model, params = on_t5(target, read, ids, drives)
+    else:
+        model, params = without_encoder(V, target.d_model, read, ids, None, kind=drives)
+    half = dataclasses.replace(model, config=dataclasses.replace(model.config, dtype=jnp.bfloat16))
+    return half, jax.tree.map(
+        lambda x: x.astype(jnp.bfloat16) if x.dtype.kind == "f" else x, params
+    )
+
+
 def prompts(rows: int = 2 * ROWS) -> list[list[int]]:
     rng = np.random.default_rng(3)
     return [rng.integers(2, V, 8).tolist() for _ in range(rows)]
@@ -51,9 +67,12 @@ def prompts(rows: int = 2 * ROWS) -> list[list[int]]:
 def decode(kind: str, used: Strategy, rows: list[list[int]], width: int = WIDTH):
     """Generated tokens of rows, in batches of `ROWS` filled up with rows that decode nothing."""
     target, params = MODELS[kind], params_of(kind)
-    trees = {"target": params, "drafter": jax.tree.map(lambda x: x * 1.1, params)}
-    trees["ngram"] = {"best": jnp.arange(V) % 5 + 2}
-    models = (("target", target), ("drafter", target))
+    trees = {"target": params, "ngram": {"best": jnp.arange(V) % 5 + 2}}
+    if drives := getattr(used.drafter, "drives", None):
+        drafter, trees["drafter"] = feature_drafter(kind, drives)
+    else:
+        drafter, trees["drafter"] = target, jax.tree.map(lambda x: x * 1.1, params)
+    models = (("target", target), ("drafter", drafter))
     made = used.decoder(models, LIMIT, invariant=width)
     found = []
     for first in range(0, len(rows), ROWS):
@@ -72,6 +91,8 @@ STRATEGIES = {
     "bigram": Strategy(Bigram(2)),
     "prompt_lookup": Strategy(PromptLookup(6)),
     "early_exit": strategy(drafter="early_exit", exit=1, length=3),
+    "eagle": strategy(drafter="eagle", length=3),
+    "dflash": strategy(drafter="dflash", length=3),
     "bild": strategy(  # what is not the target's argmax is dropped
         drafter="bild", fallback=0.3, rollback=0.0, length=5, verify_eos=True
     ),
