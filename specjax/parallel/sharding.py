@@ -60,7 +60,8 @@ def units(model: LanguageModel) -> dict[str, int]:
     mixtures = [mixture for mixture in getattr(config, "mixtures", ()) if mixture]
     experts = {"expert_width": math.gcd(*(mixture.d_ff for mixture in mixtures))}
     return {
-        "vocabulary": config.vocab_size,
+        # The output layer of a feature drafter may have fewer ids than its embedding.
+        "vocabulary": math.gcd(config.vocab_size, getattr(config, "draft_vocab", 0)),
         "heads": heads,
         "kv_heads": getattr(config, "num_kv_heads", heads),
         "width": math.gcd(config.d_ff, getattr(config, "encoder_ff", 0)),

@@ -24,14 +24,22 @@ PROMPTS = {
 STRATEGIES = {
     "speculative": specjax.speculative(3),
     "sampled": specjax.speculative(2, temperature=1.0),
+    "eagle": specjax.strategy(drafter="eagle", length=3),
+    "dflash": specjax.strategy(drafter="dflash", length=3),
 }
 
 
 def pair(
-    folder: Path, mesh: Any, ways: int, pad: bool, weights: str
+    folder: Path, strategy: str, mesh: Any, ways: int, pad: bool, weights: str
 ) -> tuple[LoadedModel, LoadedModel]:
-    """A target and, as its drafter over so many ways, the same weights a little off."""
+    """A target and its drafter over so many ways.
+
+    That is the one that lies beside it for this strategy, else the same weights a little off.
+    """
     target = specjax.load(folder, mesh=mesh, pad_heads=pad, weights=weights)
+    own = folder.with_name(f"{folder.name}_{strategy}")
+    if own.is_dir():
+        return target, specjax.load(own, mesh=mesh, ways=ways)
     if weights:
         return target, specjax.load(folder, mesh=mesh, ways=ways, weights="int4:4")
     near = specjax.load(folder, mesh=mesh, ways=ways, pad_heads=pad)
@@ -49,9 +57,9 @@ def tokens(
     weights: str = "",
 ) -> dict:
     """Generated tokens by strategy."""
-    target, drafter = pair(folder, mesh, ways, pad, weights)
     made = {}
     for name in strategies:
+        target, drafter = pair(folder, name, mesh, ways, pad, weights)
         generator = specjax.Generator(
             target, {"drafter": drafter}, STRATEGIES[name], max_new_tokens=NEW_TOKENS
         )
@@ -70,11 +78,11 @@ def largest_share(tree: Any) -> dict[str, float]:
 
 
 def shares(
-    folder: Path, kind: str, mesh: Any, ways: int, pad: bool, weights: str
+    folder: Path, kind: str, strategy: str, mesh: Any, ways: int, pad: bool, weights: str
 ) -> dict[str, dict[str, float]]:
     """How parameters and first caches are split."""
-    target, drafter = pair(folder, mesh, ways, pad, weights)
-    generator = specjax.Generator(target, {"drafter": drafter}, STRATEGIES["speculative"])
+    target, drafter = pair(folder, strategy, mesh, ways, pad, weights)
+    generator = specjax.Generator(target, {"drafter": drafter}, STRATEGIES[strategy])
     batch = generator.batch(PROMPTS[kind], 4)
     args = (batch.tokens, batch.length, generator.keys(batch, 0), batch.limit)
     state = begin_jitted(generator.decoder, generator.params, *args, generator.options)
@@ -99,7 +107,7 @@ def main(folder: Path, cases: list[dict[str, Any]]) -> None:
         mesh = specjax.make_mesh(case["mesh"], ways)
         where = mesh, ways, case["pad"], weights
         found["tokens"].append(tokens(folder / name, kind, case["strategies"], *where))
-        found["shares"].append(shares(folder / name, kind, *where))
+        found["shares"].append(shares(folder / name, kind, case["strategies"][0], *where))
     print(json.dumps(found))
 
 

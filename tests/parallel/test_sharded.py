@@ -13,15 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from feature_drafters import drawn, without_encoder
 from jax.sharding import PartitionSpec as P
 
 import specjax
 from specjax.checkpoints import huggingface
+from specjax.checkpoints.huggingface import parse_config
 from specjax.checkpoints.tensors import flat_shapes, opened, tensor_places
 from specjax.models.causal import Causal, CausalConfig
+from specjax.models.dflash import DFlash
 from specjax.models.experts import Mixture
+from specjax.models.families.dflash_published import PublishedDFlash
 from specjax.models.families.family import family_of
 from specjax.models.rope import Rope
 from specjax.models.shapes import parameter_shapes
@@ -169,6 +174,30 @@ def test_scales_stay_whole_where_they_do_not_divide() -> None:
     where, model = ("layers_0", "attention", "o", "kernel"), MODELS["llama"]
     for groups, split in ((1, None), (2, None), (4, "model"), (32, "model")):
         assert split_spec(where, (groups, 32), model, 4) == P(split, None)
+
+
+def feature_drafters(folder: Path) -> None:
+    """Those for the small Llama: one of EAGLE's with fewer ids, and a published block drafter."""
+    config, ids = MODELS["llama"].config, tuple(range(1, 64, 2))[:27]
+    model, params = without_encoder(64, config.d_model, (1, 2), ids, None)
+    huggingface.save(folder / "llama_eagle", model, params)
+    words = PublishedDFlash().given_by(MODELS["llama"])
+    shape = words | {"mask_token_id": 2, "num_hidden_layers": 1, "block_size": 4}
+    model = DFlash(parse_config("it", shape, None, jnp.float32)[1])
+    huggingface.save(folder / "llama_dflash", *drawn(model, tuple(range(64))))
+
+
+@pytest.mark.slow
+def test_feature_drafters_read_a_target_that_is_split(tmp_path: Path) -> None:
+    """The published one reads the target's tables where these lie; 27 ids do not divide by 4."""
+    feature_drafters(tmp_path)
+    cases = [case("llama", 1, 8, 1, ("eagle",)), case("llama", 2, 4, 0, ("dflash", "eagle"))]
+    found = on_eight_devices(tmp_path, cases)
+    assert found["alone"]["llama"]["eagle"] == found["alone"]["llama"]["dflash"]
+    for one, tokens in zip(cases, found["tokens"], strict=True):
+        assert tokens == {name: found["alone"]["llama"][name] for name in one["strategies"]}
+    shares = found["shares"][1]["drafter"]
+    assert shares["['layers_0']['attention']['q']['kernel']"] == 1 / 4
 
 
 GPT2 = CausalConfig(
