@@ -6,8 +6,9 @@ what shares it, a scale is m / 127.5 (int8) or m / 7.5 (int4), so that no weight
 half a scale. Dettmers et al., "LLM.int8()" (2022), and Frantar et al., "GPTQ" (2023), have such
 scales; here integers are nearest ones.
 
-Embeddings, output layers, norms, biases and tables of positions stay as they are. Checkpoints may
-bring zero points too (`checkpoints/packed.py`): a weight is (integer - zero point) * scale.
+Embeddings, output layers, routers, experts, norms, biases and tables of positions stay as they are.
+Checkpoints may bring zero points too (`checkpoints/packed.py`): a weight is then
+(integer - zero point) * scale.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ import numpy as np
 INTEGERS = {"int8": jnp.int8, "int4": jnp.int4}
 GROUPS = {"int8": 0, "int4": 32}
 """Inputs that share a scale where nothing is said of it; 0: all of an output channel."""
+
+WIDE = ("head", "logits")
+"""Modules whose kernels stay: output layers, and routers, which choose where a token goes."""
 
 ALLOWED = "int8, int4, or one of them and a group of inputs that share a scale, as int4:64 (0: all)"
 
@@ -70,7 +74,7 @@ class SmallWeights:
 
 def shrinks(where: tuple[str, ...], shape: tuple[int, ...]) -> bool:
     """Whether the parameter at a path is one of those that become small: a layer's kernel."""
-    return len(shape) == 2 and where[-1] == "kernel" and where[-2] != "head"
+    return len(shape) == 2 and where[-1] == "kernel" and where[-2] not in WIDE
 
 
 def where_of(path: tuple[Any, ...]) -> tuple[str, ...]:

@@ -250,3 +250,4 @@ def test_qwix_reads_them_as_they_are():
     up = ("layers_0", "ff", "up", "kernel")
     assert shrinks(up, (4, 4)) and not shrinks(("head", "kernel"), (4, 4))
     assert not shrinks(up, (2, 4, 4)), "stacked ones stay"
+    assert not shrinks(("layers_0", "ff", "router", "logits", "kernel"), (4, 4))
