@@ -11,10 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decodes import run, texts
+from flax.traverse_util import flatten_dict
 
 from specjax.checkpoints.huggingface import load
 from specjax.decoding.strategy import Strategy, autoregressive, strategy
 from specjax.models.experts import Experts, Mixture, by_expert, gathered
+from specjax.models.small_weights import shrinks
 from specjax.training.surgery import take
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -87,6 +89,12 @@ def test_a_token_does_not_depend_on_those_beside_it(drawn, way: Callable) -> Non
 def test_more_experts_than_there_are_cannot_be_chosen() -> None:
     with pytest.raises(ValueError, match="num_experts_per_tok is 3; it must be at most the 2 exp"):
         Mixture(2, 3, 8)
+
+
+def test_small_weights_leave_the_router_and_the_experts_as_they_are() -> None:
+    params = load(GOLDEN / "qwen3_moe").params["layers_1"]
+    small = {where for where, leaf in flatten_dict(params).items() if shrinks(where, leaf.shape)}
+    assert small == {("attention", w, "kernel") for w in "qkvo"}
 
 
 def test_layers_that_are_taken_keep_their_kind() -> None:

@@ -356,5 +356,6 @@ QWEN_MOE: list[Mutation] = [
     *each("layer_types", SLIDING),
     *each("attention_bias", True),
     *each("mlp_bias", True),
-    *each("head_dim", None, GONE),
+    *each("head_dim", GONE),
+    Mutation({"head_dim": None}, fails_there="there null is no word for the default"),
 ]
