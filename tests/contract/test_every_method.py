@@ -12,7 +12,7 @@ import two_in_a_row  # noqa: F401 - and a newcomer's rule
 from decodes import run, texts
 from feature_drafters import SHAPES, without_encoder
 from parallel_heads import heads_on_target, random_heads
-from processors import UnderSettings
+from processors import UnderSettings, processed
 from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_law
 
 from specjax.core.registry import DRAFTERS, READERS, RULES
@@ -91,7 +91,10 @@ LONGER = 4
 
 
 def of_settings(settings) -> list:
-    """Every lossless drafter; chains and trees of a model at once, the others are slow."""
+    """Every lossless drafter, chains of drawn tokens under block verification.
+
+    Chains and trees of a model are looked at at once, the others are slow.
+    """
     fast = ("neural", "neural_tree") if settings is BY_TEXT else ("neural",)
     slow = pytest.mark.slow
     return [pytest.param(name, settings, marks=() if name in fast else slow) for name in LOSSLESS]
@@ -99,13 +102,63 @@ def of_settings(settings) -> list:
 
 @pytest.mark.parametrize(("drafter", "settings"), [*of_settings(BY_TEXT), *of_settings(BY_LENGTH)])
 def test_sampling_keeps_the_targets_distribution_under_settings(drafter, settings):
+    sampled_under(settings, made(drafter, temperature=1.0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("drafter", "rule"), [("neural", "lossless"), ("neural_tree", "traversal")]
+)
+def test_other_rules_keep_it_under_settings_too(drafter, rule):
+    sampled_under(BY_TEXT, made(drafter, temperature=1.0, rule=rule))
+
+
+def sampled_under(settings, sampled: Strategy) -> None:
     under = UnderSettings(MODEL, settings, LONGER)
     expected = sequence_law(under, PARAMS["target"], SOURCE, (0,), LONGER, (1.0, 0, 1.0))
-    sampled = made(drafter, temperature=1.0)
     out = decoded(sampled, [SOURCE] * ROWS, LONGER, seed=7, settings=settings)
     assert chi_square(counted(texts(out)), expected) > P_VALUE
     without = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LONGER, (1.0, 0, 1.0))
     assert chi_square(counted(texts(out)), without) < 1e-6
+
+
+MOST_LOSSY = {  # what lets the most tokens stand that the target would not write
+    "oracle": {"engage": 0.0},
+    "lenient": {"lenience": 1e-6},
+    "typical": {"epsilon": 0.0, "temperature": 1.0},
+    "speculative_cascade": {"margin": 1.0, "temperature": 1.0},
+}
+BILD = {"drafter": "bild", "fallback": 0.0, "rollback": float("inf"), "length": 3}
+LOSSY = [
+    BILD,
+    *(
+        {"drafter": drafter, "length": 3, "rule": rule, **fields}
+        for rule, fields in MOST_LOSSY.items()
+        for drafter in ("prompt_lookup", "neural")
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [pytest.param(f, marks=() if n < 2 else pytest.mark.slow) for n, f in enumerate(LOSSY)],
+)
+def test_no_rule_lets_a_token_stand_that_settings_forbid(fields):
+    """Nor does a draft that stands unread; prompt lookup knows no settings."""
+    settings = BY_TEXT | BY_LENGTH | {"no_repeat_ngram_size": 3, "bad_words_ids": ((3, 2),)}
+    rows = texts(decoded(strategy(**fields), PROMPTS, 12, settings=settings))
+    free = texts(decoded(strategy(**fields), PROMPTS, 12))
+    allowed = [follows_settings(*each, settings) for each in zip(PROMPTS, rows, strict=True)]
+    assert all(allowed) and max(map(len, rows)) > 4
+    assert not all(follows_settings(*each, settings) for each in zip(PROMPTS, free, strict=True))
+
+
+def follows_settings(prompt: list[int], row: list[int], settings) -> bool:
+    """Whether a text has no token that they forbid."""
+    given = {"prompt": tuple(prompt), "begin": 1, "limit": 13, "eos": (EOS,)}
+    texts_before = ((0, *row[:place]) for place in range(len(row)))
+    laws = (processed(np.zeros(V), text, settings, **given) for text in texts_before)
+    return all(law[token] > -np.inf for law, token in zip(laws, row, strict=True))
 
 
 FAST = ("neural", "cascade")  # drafts of a model, and reviewed ones of several

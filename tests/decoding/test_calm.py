@@ -69,6 +69,17 @@ def test_without_exits_the_tokens_are_those_of_the_uncached_model(kind, measure)
     assert np.all(np.asarray(generation.trace.column(LAYERS))[ran] == DEPTH)
 
 
+@pytest.mark.slow
+def test_tokens_that_leave_early_obey_settings():
+    strategy = calm(0.0, measure=SOFTMAX)
+    free = texts(decode("t5", strategy))
+    common = {token for row in free for token in row[:2]} - {1}
+    settings = {"suppress_tokens": sorted(common), "min_new_tokens": 6}
+    rows = texts(decode("t5", strategy, settings=settings))
+    assert min(map(len, rows)) >= 6 and not common & {token for row in rows for token in row}
+    assert min(map(len, free)) < 6
+
+
 def test_at_threshold_zero_every_token_leaves_at_its_first_chance():
     for measure, first in {SATURATION: 2, SOFTMAX: 1}.items():
         trace = decode("t5", calm(0.0, 1e6, measure=measure, decay=PUBLIC)).trace

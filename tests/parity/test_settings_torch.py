@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny import corpus, write_pair
 
 import specjax
 
 torch = pytest.importorskip("torch")
 
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -97,3 +99,25 @@ def test_the_settings_change_what_is_said(pair: Any) -> None:
     plain = [their_tokens(theirs, prompt, {}) for prompt in PROMPTS]
     for name, settings in SETTINGS.items():
         assert [their_tokens(theirs, prompt, settings) for prompt in PROMPTS] != plain, name
+
+
+def test_texts_end_at_stop_strings_as_in_transformers(tmp_path: Path) -> None:
+    write_pair(tmp_path)
+    target, drafter = (specjax.load(tmp_path / name) for name in ("target", "drafter"))
+    theirs = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "target").eval()
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "target")
+    prompts = [pair.source for pair in corpus()[:6]]
+    given = {"max_new_tokens": NEW_TOKENS, "strategy": specjax.speculative(length=3)}
+    free = specjax.Generator(target, {"drafter": drafter}, **given)(prompts)
+    # Parts of some texts that begin and end inside of tokens, and one that is nowhere.
+    strings = [text[at : at + 4] for at, text in zip((5, 9, 2), free.texts, strict=False)]
+    settings = {"stop_strings": [*strings, "nowhere"]}
+    stopped = specjax.Generator(target, {"drafter": drafter}, generation=settings, **given)(prompts)
+    for prompt, tokens in zip(prompts, stopped.tokens, strict=True):
+        inputs = tokenizer(prompt, return_tensors="pt")
+        made = theirs.generate(
+            **inputs, do_sample=False, num_beams=1, max_new_tokens=NEW_TOKENS, use_cache=False,
+            tokenizer=tokenizer, **settings,
+        )  # fmt: skip
+        assert tokens == made[0, 1:].tolist()
+    assert sum(map(len, stopped.tokens)) < sum(map(len, free.tokens))

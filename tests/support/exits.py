@@ -92,10 +92,11 @@ class Uncached:
         return made
 
 
-def decode(kind: str, strategy, prompts=PROMPTS, limit: int = 14, seed: int = 0):
+def decode(kind: str, strategy, prompts=PROMPTS, limit: int = 14, seed: int = 0, settings=None):
     """A whole decode of one of the models."""
     models = (("target", MODELS[kind]),)
-    return run(models, {"target": PARAMS[kind]}, strategy, prompts, limit, seed)
+    params = {"target": PARAMS[kind]}
+    return run(models, params, strategy, prompts, limit, seed, settings=settings)
 
 
 def sixteen_prompts() -> list[list[int]]:
