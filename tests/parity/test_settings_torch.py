@@ -26,8 +26,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "ngrams": {"no_repeat_ngram_size": 2, "min_length": 12},
     "tokens once": {"no_repeat_ngram_size": 1, "encoder_no_repeat_ngram_size": 1},
     "bad words": {
-        "bad_words_ids": [[5], [1], [7, 8], [9, 9, 9], [20, 21]], "min_new_tokens": 9,
-        "min_length": 20,
+        "bad_words_ids": [[1], [51], [85], [80, 80], [69, 77], [9, 33], [75, 75, 75]],
+        "min_new_tokens": 9, "min_length": 20,
     },
     "forced": {
         "forced_bos_token_id": 6, "forced_eos_token_id": 1, "begin_suppress_tokens": [7, 6, 40],
