@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.core import fields
-from specjax.core.adjustment import Adjustment, Places, ban, check_tokens
+from specjax.core.adjustment import Adjustment, Places, ban
 from specjax.core.registry import ADJUSTMENTS
 from specjax.models.base import LanguageModel
 
@@ -27,9 +27,11 @@ class BadWords(Adjustment):
 
     order: ClassVar[int] = 40
 
+    @staticmethod
+    def tokens(value: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
+        return tuple(token for word in value for token in word)
+
     def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
-        for word in self.bad_words_ids:
-            check_tokens("bad_words_ids", word, model)
         ends = {(end,) for end in model.eos}
         words = tuple(word for word in self.bad_words_ids if word not in ends)
         return dataclasses.replace(self, bad_words_ids=words)

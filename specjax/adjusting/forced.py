@@ -9,9 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from specjax.core import fields
-from specjax.core.adjustment import Adjustment, Places, check_tokens, only
+from specjax.core.adjustment import Adjustment, Places, only
 from specjax.core.registry import ADJUSTMENTS
-from specjax.models.base import LanguageModel
 
 
 @ADJUSTMENTS.register("forced_bos_token_id", example={"forced_bos_token_id": 3})
@@ -25,7 +24,10 @@ class ForcedFirst(Adjustment):
 
     order: ClassVar[int] = 70
     off: ClassVar[None] = None
-    by_length: ClassVar[bool] = True
+
+    @staticmethod
+    def tokens(value: int) -> tuple[int, ...]:
+        return (value,)
 
     def adjust(self, logits: jax.Array, places: Places, rows: Any) -> jax.Array:
         # One for all rows, or one for each of them.
@@ -41,11 +43,10 @@ class ForcedLast(Adjustment):
     forced_eos_token_id: tuple[int, ...] = fields.tokens(help="the token at the length limit")
 
     order: ClassVar[int] = 80
-    by_length: ClassVar[bool] = True
 
-    def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
-        check_tokens("forced_eos_token_id", self.forced_eos_token_id, model)
-        return self
+    @staticmethod
+    def tokens(value: tuple[int, ...]) -> tuple[int, ...]:
+        return value
 
     def adjust(self, logits: jax.Array, places: Places, rows: Any) -> jax.Array:
         chosen = jnp.isin(jnp.arange(logits.shape[-1]), jnp.array(self.forced_eos_token_id))

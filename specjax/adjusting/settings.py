@@ -31,6 +31,8 @@ def schema() -> dict[str, ConfigField]:
 def checked(given: Mapping[str, Any], where: str = "generation.") -> dict[str, Any]:
     """The settings that are on, of values as `generation_config.json` has them; None is off.
 
+    As in transformers least new tokens, even none, replace a least length.
+
     Raises:
       UserError: naming the field, its value and what is allowed.
     """
@@ -41,7 +43,8 @@ def checked(given: Mapping[str, Any], where: str = "generation.") -> dict[str, A
                 f"{where}{name} is no generation setting; it must be one of {', '.join(known)}"
             )
         value = hashable(value)
-        if value is None or value == ADJUSTMENTS[name].cls.off:
+        replaced = name == "min_length" and given.get("min_new_tokens") is not None
+        if replaced or value is None or value == ADJUSTMENTS[name].cls.off:
             continue
         if known[name].kind is tuple and isinstance(value, (int, str)):
             value = (value,)  # transformers takes one token or text for a list of it
@@ -61,13 +64,13 @@ def obeyed(
       UserError: when one is unknown, or does not fit the model.
     """
     on = checked(settings)
-    if "min_new_tokens" in on:
-        on.pop("min_length", None)  # as transformers has it: the one replaces the other
     parts, numbers = [], dict(options.numbers)
     try:
         for name, value in on.items():
             part, traced = fields.build(ADJUSTMENTS[name].cls, {name: value})
             parts.append(part)
+            if isinstance(part, Adjustment):
+                _check_tokens(name, part.tokens(value), model)
             numbers |= {name: _traced(number) for name, number in traced.items()}
         made = sorted((p for p in parts if isinstance(p, Adjustment)), key=lambda one: one.order)
         bound = tuple(one.of_model(model, tuple(made)) for one in made)
@@ -76,6 +79,15 @@ def obeyed(
         raise UserError(f"generation: {error}") from None
     found = stops[0] if stops else None
     return options.replace(adjustments=bound, numbers=numbers, stops=found)
+
+
+def _check_tokens(name: str, tokens: tuple[int, ...], model: LanguageModel) -> None:
+    for token in tokens:
+        if token >= model.vocab_size:
+            raise ValueError(
+                f"{name} has {token}; it must have token ids below {model.vocab_size}, the size of"
+                " the vocabulary"
+            )
 
 
 def _stops(part: StopStrings, model: LanguageModel, tokenizer: Any) -> Stops:

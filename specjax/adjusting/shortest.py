@@ -19,10 +19,19 @@ from specjax.models.base import LanguageModel
 class _Least(Adjustment):
     """Ends of the text are not written while it is too short."""
 
-    by_length: ClassVar[bool] = True
+    eos: tuple[int, ...] = ()
 
-    def _without_ends(self, logits: jax.Array, short: jax.Array, eos: tuple[int, ...]) -> jax.Array:
-        return jnp.where(short[..., None], without(logits, eos), logits)
+    off: ClassVar[int] = 0
+
+    def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
+        return dataclasses.replace(self, eos=model.eos)
+
+    def short(self, places: Places) -> jax.Array:
+        """Whether [B, T] the text before each place is too short to end."""
+        raise NotImplementedError
+
+    def adjust(self, logits: jax.Array, places: Places, rows: Any) -> jax.Array:
+        return jnp.where(self.short(places)[..., None], without(logits, self.eos), logits)
 
 
 @ADJUSTMENTS.register("min_length", example={"min_length": 3})
@@ -33,17 +42,11 @@ class LeastLength(_Least):
     min_length: str = fields.integer(
         least=0, traced="min_length", help="least tokens of a text, its prompt or start token too"
     )
-    eos: tuple[int, ...] = ()
 
     order: ClassVar[int] = 50
-    off: ClassVar[int] = 0
 
-    def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
-        return dataclasses.replace(self, eos=model.eos)
-
-    def adjust(self, logits: jax.Array, places: Places, rows: Any) -> jax.Array:
-        least = places.context.options.numbers[self.min_length]
-        return self._without_ends(logits, places.length < least, self.eos)
+    def short(self, places: Places) -> jax.Array:
+        return places.length < places.context.options.numbers[self.min_length]
 
 
 @ADJUSTMENTS.register("min_new_tokens", example={"min_new_tokens": 2})
@@ -54,15 +57,10 @@ class LeastNew(_Least):
     min_new_tokens: str = fields.integer(
         least=0, traced="min_new_tokens", help="least new tokens; in place of `min_length`"
     )
-    eos: tuple[int, ...] = ()
 
     order: ClassVar[int] = 60
-    off: ClassVar[int] = 0
 
-    def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
-        return dataclasses.replace(self, eos=model.eos)
-
-    def adjust(self, logits: jax.Array, places: Places, rows: Any) -> jax.Array:
-        least = places.context.options.numbers[self.min_new_tokens]
-        written = places.length - places.context.begin[:, None]
-        return self._without_ends(logits, written < least, self.eos)
+    def short(self, places: Places) -> jax.Array:
+        context = places.context
+        written = places.length - context.begin[:, None]
+        return written < context.options.numbers[self.min_new_tokens]

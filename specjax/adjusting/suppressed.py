@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from specjax.adjusting.forced import ForcedFirst
 from specjax.core import fields
-from specjax.core.adjustment import Adjustment, Places, check_tokens
+from specjax.core.adjustment import Adjustment, Places
 from specjax.core.registry import ADJUSTMENTS
 from specjax.models.base import LanguageModel
 
@@ -28,11 +28,10 @@ class Suppressed(Adjustment):
     suppress_tokens: tuple[int, ...] = fields.tokens(help="tokens that are never written")
 
     order: ClassVar[int] = 90
-    by_length: ClassVar[bool] = True
 
-    def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
-        check_tokens("suppress_tokens", self.suppress_tokens, model)
-        return self
+    @staticmethod
+    def tokens(value: tuple[int, ...]) -> tuple[int, ...]:
+        return value
 
     def adjust(self, logits: jax.Array, places: Places, rows: Any) -> jax.Array:
         return without(logits, self.suppress_tokens)
@@ -47,10 +46,12 @@ class SuppressedFirst(Adjustment):
     forced: bool = False  # a first token is
 
     order: ClassVar[int] = 100
-    by_length: ClassVar[bool] = True
+
+    @staticmethod
+    def tokens(value: tuple[int, ...]) -> tuple[int, ...]:
+        return value
 
     def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
-        check_tokens("begin_suppress_tokens", self.begin_suppress_tokens, model)
         forced = any(isinstance(other, ForcedFirst) for other in others)
         return dataclasses.replace(self, forced=forced)
 

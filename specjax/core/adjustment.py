@@ -71,18 +71,16 @@ class Adjustment:
     off: ClassVar[Any] = ()
     """The value, beside none, at which it changes nothing."""
 
-    by_length: ClassVar[bool] = False
-    """Whether all that it looks at of the text before a place is how long it is."""
-
     def __post_init__(self) -> None:
         fields.check(self)
 
-    def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
-        """The same for a target, beside other settings.
+    @staticmethod
+    def tokens(value: Any) -> tuple[int, ...]:
+        """The token ids in a value of its field, which the target must have."""
+        return ()
 
-        Raises:
-          ValueError: when it has no such tokens.
-        """
+    def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
+        """The same for a target, beside other settings."""
         return self
 
     def of_rows(self, context: Context, vocabulary: int) -> Any:
@@ -180,17 +178,3 @@ def only(logits: jax.Array, chosen: jax.Array, where: jax.Array) -> jax.Array:
     """Logits [B, T, V] with the tokens `chosen` [..., V] certain at the places `where` [B, T]."""
     forced = jnp.where(chosen, 0.0, -jnp.inf).astype(logits.dtype)
     return jnp.where(where[..., None], forced, logits)
-
-
-def check_tokens(name: str, tokens: tuple[int, ...], model: LanguageModel) -> None:
-    """Refuses tokens that a model does not have.
-
-    Raises:
-      ValueError: naming the setting.
-    """
-    for token in tokens:
-        if token >= model.vocab_size:
-            raise ValueError(
-                f"{name} has {token}; it must have token ids below {model.vocab_size}, the size of"
-                " the vocabulary"
-            )

@@ -291,10 +291,14 @@ def test_a_generator_takes_settings_in_place_of_the_targets() -> None:
     assert names == ["RepetitionPenalty", "Suppressed"]
     assert float(options.numbers["repetition_penalty"]) == 1.5
     assert len(specjax.Generator(target).options.adjustments) == 1
+    assert not specjax.Generator(target, generation={"min_new_tokens": 0}).options.adjustments
     with pytest.raises(UserError, match="generation.top_h is no generation setting"):
         specjax.Generator(target, generation={"top_h": 1})
-    with pytest.raises(UserError, match="suppress_tokens has 96; it must have token ids below 96"):
-        specjax.Generator(target, generation={"suppress_tokens": [96]})
+    for name, value in {
+        "suppress_tokens": [3, 96], "forced_bos_token_id": 96, "bad_words_ids": [[3], [2, 96]]
+    }.items():  # fmt: skip
+        with pytest.raises(UserError, match=f"{name} has 96; it must have token ids below 96"):
+            specjax.Generator(target, generation={name: value})
 
 
 @pytest.mark.parametrize("scaling", [LLAMA3, YARN, LONG, LINEAR], ids=lambda s: str(s)[:24])
