@@ -74,10 +74,10 @@ def test_tokens_that_leave_early_obey_settings():
     strategy = calm(0.0, measure=SOFTMAX)
     free = texts(decode("t5", strategy))
     common = {token for row in free for token in row[:2]} - {1}
+    assert len(common) > 2
     settings = {"suppress_tokens": sorted(common), "min_new_tokens": 6}
     rows = texts(decode("t5", strategy, settings=settings))
     assert min(map(len, rows)) >= 6 and not common & {token for row in rows for token in row}
-    assert min(map(len, free)) < 6
 
 
 def test_at_threshold_zero_every_token_leaves_at_its_first_chance():
