@@ -78,14 +78,19 @@ class CausalBias:
 
 @struct.dataclass
 class LengthBias:
-    """All queries see the keys before each row's `length`."""
+    """All queries see the keys before each row's `length`, or the near ones of them."""
 
     length: jax.Array  # [B]
+    reach: int = struct.field(pytree_node=False, default=0)  # most places on either side; 0: any
 
     def tile(
         self, query: jax.Array | int, queries: int, key: jax.Array | int, keys: int
     ) -> jax.Array:
-        return key_mask(self.length - key, keys)
+        mask = key_mask(self.length - key, keys)
+        if not self.reach:
+            return mask
+        distance = (query + jnp.arange(queries))[:, None] - (key + jnp.arange(keys))
+        return jnp.where(jnp.abs(distance) > self.reach, MASKED, mask)
 
 
 @struct.dataclass

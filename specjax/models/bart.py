@@ -24,7 +24,7 @@ from specjax.models import encoder_decoder
 from specjax.models.attention import AnyBias, CausalBias, LengthBias, of_texts
 from specjax.models.base import Params
 from specjax.models.encoder_decoder import EncoderDecoder, EncoderDecoderModule
-from specjax.models.layers import Dense, FeedForward, LayerNorm, Tree, split_heads, tied_logits
+from specjax.models.layers import Dense, FeedForward, LayerNorm, Tree, tied_logits
 from specjax.models.sinusoids import Sinusoids
 from specjax.models.windows import of_fed
 
@@ -88,8 +88,8 @@ class Attention(encoder_decoder.Attention):
         self.q, self.v, self.o = (dense(bias=True) for _ in range(3))
         self.k = dense(bias=c.key_bias)
 
-    def queries(self, x: jax.Array) -> jax.Array:
-        q = split_heads(self.q(x), self.heads)
+    def queries(self, x: jax.Array, angles: jax.Array | None = None) -> jax.Array:
+        q = super().queries(x, angles)
         return q * q.shape[-1] ** -0.5
 
 
@@ -216,8 +216,8 @@ class BartModule(DecoderStack):
         size = source.shape[1]
         x = self.encoder_entrance(self.embed(source), source, jnp.arange(size)[None])
         x = self.drop(x, deterministic=deterministic)
-        bias = of_texts(LengthBias(length), size, size)
-        x = self.through_encoder(x, bias, deterministic)
+        biases = [of_texts(LengthBias(length), size, size)] * len(self.encoder)
+        x = self.through_encoder(x, biases, deterministic)
         return self.encoder_norm(x) if self.config.final_norm else x
 
 

@@ -31,7 +31,7 @@ from specjax.models.layers import (
 )
 from specjax.models.linen import LinenModel
 from specjax.models.prefill import read_in_chunks
-from specjax.models.windows import of_fed, of_part
+from specjax.models.windows import of_fed, of_layers, of_part
 
 
 class CausalModule(nn.Module):
@@ -70,14 +70,8 @@ class CausalModule(nn.Module):
         return [made.get(rope) for rope in ropes]
 
     def masks(self, own: Sequence[Any], mask: Callable[[Any, int], AnyBias]) -> list[AnyBias]:
-        """Each layer's mask, made of its cache and window.
-
-        Layers with the same window have caches of one size, and share the mask.
-        """
-        windows = self.config.layer_windows
-        caches = dict(zip(windows, own, strict=True))
-        made = {window: mask(cache, window) for window, cache in caches.items()}
-        return [made[window] for window in windows]
+        """Each layer's mask, made of its cache and window."""
+        return of_layers(self.config.layer_windows, own, mask)
 
     def head_logits(self, x: jax.Array, training: bool = False) -> jax.Array:
         """Float32 logits [..., V] of residual states [..., D]."""

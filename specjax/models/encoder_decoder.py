@@ -7,7 +7,7 @@ what is added to scores, and how states become logits. Vaswani et al., "Attentio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from specjax.models.attention import AnyBias, LengthBias, attention, of_texts
 from specjax.models.base import Cache, Params, PromptReading
-from specjax.models.caches import KeysValues, remembered
+from specjax.models.caches import KeysValues, empty_cache, remembered
 from specjax.models.layers import (
     Tree,
     apply,
@@ -28,21 +28,31 @@ from specjax.models.layers import (
     split_heads,
 )
 from specjax.models.linen import LinenModel
+from specjax.models.rope import rotate
 
 
 class Attention(nn.Module):
     """Query, key, value and output projections; the rest is `attention`.
 
-    A subclass sets up `q`, `k`, `v` and `o`, and says how many `heads` there are.
+    A subclass sets up `q`, `k`, `v` and `o`, and says how many `heads` there are. Queries and keys
+    are rotated by `angles` [B, T, d / 2] where there are some.
     """
 
     config: Any
 
-    def queries(self, x: jax.Array) -> jax.Array:
-        return split_heads(self.q(x), self.heads)
+    @property
+    def kv_heads(self) -> int:
+        return self.heads
 
-    def keys_values(self, x: jax.Array) -> KeysValues:
-        return split_heads(self.k(x), self.heads), split_heads(self.v(x), self.heads)
+    def queries(self, x: jax.Array, angles: jax.Array | None = None) -> jax.Array:
+        return self.turned(split_heads(self.q(x), self.heads), angles)
+
+    def keys_values(self, x: jax.Array, angles: jax.Array | None = None) -> KeysValues:
+        keys = self.turned(split_heads(self.k(x), self.kv_heads), angles)
+        return keys, split_heads(self.v(x), self.kv_heads)
+
+    def turned(self, x: jax.Array, angles: jax.Array | None) -> jax.Array:
+        return x if angles is None else rotate(x, angles)
 
     def __call__(self, q: jax.Array, k: jax.Array, v: jax.Array, bias: AnyBias) -> jax.Array:
         return self.o(merge_heads(attention(q, k, v, bias)))
@@ -81,11 +91,12 @@ class Layer(nn.Module):
 class EncoderLayer(Layer):
     """Self-attention in both directions, then the feed-forward network."""
 
-    def __call__(self, x: jax.Array, bias: AnyBias, deterministic: bool) -> jax.Array:
+    def __call__(
+        self, x: jax.Array, angles: jax.Array | None, bias: AnyBias, deterministic: bool
+    ) -> jax.Array:
         h = self.before(self.self_norm, x)
-        h = self.self_attention(
-            self.self_attention.queries(h), *self.self_attention.keys_values(h), bias
-        )
+        q = self.self_attention.queries(h, angles)
+        h = self.self_attention(q, *self.self_attention.keys_values(h, angles), bias)
         x = self.after(self.self_norm, x, h, deterministic)
         return self.feed_forward(x, deterministic)
 
@@ -96,16 +107,19 @@ class DecoderLayer(Layer):
     def cross_keys_values(self, encoded: jax.Array) -> KeysValues:
         return self.cross_attention.keys_values(encoded)
 
-    def remember(self, x: jax.Array, own: KeysValues, start: jax.Array) -> KeysValues:
+    def remember(
+        self, x: jax.Array, own: KeysValues, start: jax.Array, angles: jax.Array | None
+    ) -> KeysValues:
         """The cache `own` with keys and values of x [B, T, D] from `start` on."""
         h = self.before(self.self_norm, x)
-        return remembered(own, self.self_attention.keys_values(h), start)
+        return remembered(own, self.self_attention.keys_values(h, angles), start)
 
     def __call__(
         self,
         x: jax.Array,
         own: KeysValues | None,
         start: jax.Array | None,
+        angles: jax.Array | None,
         cross: KeysValues,
         self_bias: AnyBias,
         cross_bias: AnyBias,
@@ -113,14 +127,14 @@ class DecoderLayer(Layer):
     ) -> tuple[jax.Array, KeysValues]:
         """One layer on x [B, T, D]; `own` is its key and value cache, None when training."""
         h = self.before(self.self_norm, x)
-        made = self.self_attention.keys_values(h)
-        k, v = made if own is None else remembered(own, made, start)
-        h = self.self_attention(self.self_attention.queries(h), k, v, self_bias)
+        made = self.self_attention.keys_values(h, angles)
+        kept = made if own is None else remembered(own, made, start)
+        h = self.self_attention(self.self_attention.queries(h, angles), *kept, self_bias)
         x = self.after(self.self_norm, x, h, deterministic)
         h = self.cross_attention.queries(self.before(self.cross_norm, x))
         h = self.cross_attention(h, *cross, cross_bias)
         x = self.after(self.cross_norm, x, h, deterministic)
-        return self.feed_forward(x, deterministic), (k, v)
+        return self.feed_forward(x, deterministic), kept
 
 
 class EncoderDecoderModule(nn.Module):
@@ -150,6 +164,20 @@ class EncoderDecoderModule(nn.Module):
         """The same of `fed` tokens from slot `start` [B] on, over the slots of a cache's `data`."""
         raise NotImplementedError
 
+    def target_biases(self, size: int) -> Sequence[AnyBias]:
+        """`target_bias` of each decoder layer, for architectures whose layers differ."""
+        return [self.target_bias(size)] * len(self.decoder)
+
+    def step_biases(
+        self, data: Mapping[str, Any], start: jax.Array, fed: int, tree: Tree | None
+    ) -> Sequence[AnyBias]:
+        """`step_bias` of each decoder layer."""
+        return [self.step_bias(data, start, fed, tree)] * len(self.decoder)
+
+    def rotations(self, position: jax.Array) -> Sequence[jax.Array | None]:
+        """Angles [B, T, d / 2] of `position` [B, T] or [1, T] in each decoder layer, if any."""
+        return [None] * len(self.decoder)
+
     def head_logits(self, x: jax.Array, training: bool = False) -> jax.Array:
         """Float32 logits [..., V] of residual states [..., D]."""
         return self.output(self.normed(x), training)
@@ -162,14 +190,23 @@ class EncoderDecoderModule(nn.Module):
         """`head_logits` of normed states."""
         raise NotImplementedError
 
-    def through_encoder(self, x: jax.Array, bias: AnyBias, deterministic: bool) -> jax.Array:
-        """States [B, S, D] after the encoder's layers."""
+    def through_encoder(
+        self,
+        x: jax.Array,
+        biases: Sequence[AnyBias],
+        deterministic: bool,
+        angles: Sequence[jax.Array] | None = None,
+    ) -> jax.Array:
+        """States [B, S, D] after the encoder's layers, each with its bias and angles."""
 
-        def one(layer: EncoderLayer, x: jax.Array, bias: AnyBias) -> jax.Array:
-            return layer(x, bias, deterministic)
+        def one(
+            layer: EncoderLayer, x: jax.Array, angles: jax.Array | None, bias: AnyBias
+        ) -> jax.Array:
+            return layer(x, angles, bias, deterministic)
 
-        for layer in self.encoder:
-            x = rematerialised(one, self.config.remat)(layer, x, bias)
+        places = zip(angles or [None] * len(biases), biases, strict=True)
+        for layer, place in zip(self.encoder, places, strict=True):
+            x = rematerialised(one, self.config.remat)(layer, x, *place)
         return x
 
     def read(
@@ -206,11 +243,11 @@ class EncoderDecoderModule(nn.Module):
         fed = tokens.shape[1]
         position = start[:, None] + jnp.arange(fed) if tree is None else tree[0][:, -fed:]
         x = self.enter(tokens, position) if resume is None else resume
-        bias = self.step_bias(data, start, fed, tree)
+        angles, biases = self.rotations(position), self.step_biases(data, start, fed, tree)
         own, taken = list(data["own"]), {}
         for i in range(*layers):
-            cross = data["cross"][i]
-            x, own[i] = self.decoder[i](x, own[i], start, cross, bias, data["cross_bias"])
+            seen = data["cross"][i], biases[i], data["cross_bias"]
+            x, own[i] = self.decoder[i](x, own[i], start, angles[i], *seen)
             taken[i + 1] = x
         wanted = x if at is None else jnp.take_along_axis(x, at[..., None], axis=1, mode="clip")
         return self.head_logits(wanted), x, own, tuple(taken[number] for number in features)
@@ -219,9 +256,10 @@ class EncoderDecoderModule(nn.Module):
         self, x: jax.Array, own: list[KeysValues], start: jax.Array, layers: tuple[int, int]
     ) -> list[KeysValues]:
         """The own caches, with those of `layers` (from, to) holding what x [B, T, D] gives."""
+        angles = self.rotations(start[:, None] + jnp.arange(x.shape[1]))
         own = list(own)
         for i in range(*layers):
-            own[i] = self.decoder[i].remember(x, own[i], start)
+            own[i] = self.decoder[i].remember(x, own[i], start, angles[i])
         return own
 
     def states(
@@ -236,20 +274,26 @@ class EncoderDecoderModule(nn.Module):
         encoded = self.encode(source, source_length, deterministic)
         size = target.shape[1]
         cross_bias = of_texts(LengthBias(source_length), size, encoded.shape[1])
-        biases = self.target_bias(size), cross_bias
+        position = jnp.arange(size)[None]
+        angles, biases = self.rotations(position), self.target_biases(size)
 
         def one(
-            layer: DecoderLayer, x: jax.Array, encoded: jax.Array, *biases: AnyBias
+            layer: DecoderLayer,
+            x: jax.Array,
+            encoded: jax.Array,
+            angles: jax.Array | None,
+            *biases: AnyBias,
         ) -> jax.Array:
             cross = layer.cross_keys_values(encoded)
-            return layer(x, None, None, cross, *biases, deterministic)[0]
+            return layer(x, None, None, angles, cross, *biases, deterministic)[0]
 
-        x = self.enter(target, jnp.arange(size)[None])
-        x, taken = self.drop(x, deterministic=deterministic), {}
-        for number, layer in enumerate(self.decoder, start=1):
-            x = rematerialised(one, self.config.remat)(layer, x, encoded, *biases)
-            if number in exits:
-                taken[number] = self.leave(x, deterministic)
+        x = self.drop(self.enter(target, position), deterministic=deterministic)
+        taken = {}
+        for i, layer in enumerate(self.decoder):
+            place = angles[i], biases[i], cross_bias
+            x = rematerialised(one, self.config.remat)(layer, x, encoded, *place)
+            if i + 1 in exits:
+                taken[i + 1] = self.leave(x, deterministic)
         return tuple(taken[number] for number in exits)
 
     def leave(self, x: jax.Array, deterministic: bool) -> jax.Array:
@@ -292,6 +336,11 @@ class EncoderDecoder(LinenModel):
     def taught(self, batch: Mapping[str, jax.Array]) -> tuple[jax.Array, ...]:
         return batch["prompt"], batch["prompt_length"], batch["inputs"]
 
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """Keys that each decoder layer's own attention sees, 0 for all."""
+        return (0,) * self.depth
+
     def prepared(self, params: Params, capacity: int) -> dict[str, Any]:
         """What else a cache of so many decoder tokens holds for all calls."""
         return {}
@@ -310,6 +359,7 @@ class EncoderDecoder(LinenModel):
         method, heard = ("read", prompt) if encoded is None else ("read_encoded", encoded)
         read, embedding, encoded = apply(self.module, method, params, heard, prompt_length)
         rows, heads, _, width = read["cross"][0][0].shape
-        empty = jnp.zeros((rows, heads, capacity, width), self.config.dtype)
-        data = {**read, "own": [(empty, empty)] * self.depth, **self.prepared(params, capacity)}
+        like = jax.ShapeDtypeStruct((rows, heads, capacity, width), self.config.dtype)
+        own = [empty_cache(like, window, ahead) for window in self.windows]
+        data = {**read, "own": own, **self.prepared(params, capacity)}
         return Cache(data, jnp.zeros_like(prompt_length)), PromptReading(embedding, encoded)

@@ -1,15 +1,15 @@
-"""The T5 family (T5 v1.0 and v1.1, Flan-T5, mT5) with explicit caches.
+"""The T5 family (T5 v1.0 and v1.1, Flan-T5, mT5, umT5) with explicit caches.
 
 Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer"
 (2020). Differences from a textbook transformer: RMS norms before each sublayer, no biases, scores
 without a 1/sqrt(d) factor, and one table of relative position biases per stack, shared by its
-layers.
+layers; in umT5 (Chung et al. 2023, "UniMax") each layer has a table of its own.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -50,6 +50,7 @@ class T5Config:
     scale_outputs: bool = False  # decoder output times d_model ** -0.5 before the output layer
     buckets: int = 32
     max_distance: int = 128
+    layer_tables: bool = False  # each layer has relative position biases of its own (umT5)
     eps: float = 1e-6
     dropout: float = 0.0
     family: str = "t5"  # Hugging Face's `model_type`
@@ -107,8 +108,8 @@ class T5Module(EncoderDecoderModule):
         self.embedding = self.param("embedding", init, (c.vocab_size, c.d_model), jnp.float32)
         self.encoder = [EncoderLayer(c) for _ in range(c.num_layers)]
         self.decoder = [DecoderLayer(c) for _ in range(c.num_decoder_layers)]
-        self.encoder_bias = RelativeBias(c.num_heads, c.buckets, c.max_distance, True)
-        self.decoder_bias = RelativeBias(c.num_heads, c.buckets, c.max_distance, False)
+        self.encoder_bias = self.tables(c.num_layers, bidirectional=True)
+        self.decoder_bias = self.tables(c.num_decoder_layers, bidirectional=False)
         self.encoder_norm, self.decoder_norm = RMSNorm(c.eps), RMSNorm(c.eps)
         self.drop = nn.Dropout(c.dropout)
         if not c.tied:
@@ -118,27 +119,57 @@ class T5Module(EncoderDecoderModule):
         """Input states [B, T, D] of tokens: the scores know the positions."""
         return self.embedding[tokens].astype(self.config.dtype)
 
-    def source_bias(self, length: jax.Array, size: int) -> AnyBias:
-        """Bias of the encoder's attention: relative positions, no keys beyond `length` [B]."""
-        if not is_whole(size, size):
-            table = self.encoder_bias(np.arange(-(size - 1), size + 1))
-            return RelativeBiasOf(table, jnp.zeros(1, jnp.int32), length)
-        position = np.arange(size)
-        bias = self.encoder_bias(position[None, :] - position[:, None])
-        return bias[None] + key_mask(length, size)
+    def tables(self, layers: int, bidirectional: bool) -> RelativeBias | list[RelativeBias]:
+        """A stack's table of relative position biases, or that of each of its layers."""
+        c = self.config
 
-    def target_bias(self, size: int) -> AnyBias:
+        def one() -> RelativeBias:
+            return RelativeBias(c.num_heads, c.buckets, c.max_distance, bidirectional)
+
+        return [one() for _ in range(layers)] if c.layer_tables else one()
+
+    def of_layers(
+        self, tables: Any, layers: Sequence[nn.Module], made: Callable[[Any], AnyBias]
+    ) -> list[AnyBias]:
+        """The bias of each of a stack's layers, made of its table or of that of all."""
+        if self.config.layer_tables:
+            return [made(table) for table in tables]
+        return [made(tables)] * len(layers)
+
+    def source_biases(self, length: jax.Array, size: int) -> list[AnyBias]:
+        """Bias of the encoder's layers: relative positions, no keys beyond `length` [B]."""
         if not is_whole(size, size):
-            return RelativeBiasOf(self.reversed_bias(size), jnp.zeros(1, jnp.int32))
+            distance = np.arange(-(size - 1), size + 1)
+            start = jnp.zeros(1, jnp.int32)
+            return self.of_layers(
+                self.encoder_bias,
+                self.encoder,
+                lambda table: RelativeBiasOf(table(distance), start, length),
+            )
         position = np.arange(size)
         distance = position[None, :] - position[:, None]
-        return (self.decoder_bias(distance) + np.where(distance > 0, MASKED, 0.0))[None]
+        mask = key_mask(length, size)
+        return self.of_layers(
+            self.encoder_bias, self.encoder, lambda table: table(distance)[None] + mask
+        )
+
+    def target_biases(self, size: int) -> list[AnyBias]:
+        if not is_whole(size, size):
+            start = jnp.zeros(1, jnp.int32)
+            tables = self.reversed_bias(size)
+            return self.of_layers(tables, self.decoder, lambda t: RelativeBiasOf(t, start))
+        position = np.arange(size)
+        distance = position[None, :] - position[:, None]
+        mask = np.where(distance > 0, MASKED, 0.0)
+        return self.of_layers(
+            self.decoder_bias, self.decoder, lambda table: (table(distance) + mask)[None]
+        )
 
     def encode(self, source: jax.Array, length: jax.Array, deterministic: bool = True) -> jax.Array:
         """Final-normed encoder states [B, S, D] of source [B, S]."""
-        bias = self.source_bias(length, source.shape[1])
+        biases = self.source_biases(length, source.shape[1])
         x = self.drop(self.enter(source), deterministic=deterministic)
-        x = self.through_encoder(x, bias, deterministic)
+        x = self.through_encoder(x, biases, deterministic)
         return self.drop(self.encoder_norm(x), deterministic=deterministic)
 
     def leave(self, x: jax.Array, deterministic: bool) -> jax.Array:
@@ -155,18 +186,26 @@ class T5Module(EncoderDecoderModule):
             return tied_logits(x, self.embedding.astype(c.dtype), training)
         return self.head(x).astype(jnp.float32)
 
-    def reversed_bias(self, capacity: int) -> jax.Array:
-        """Self-attention bias and causal mask by position, [H, 2 * capacity] (see `bias_rows`)."""
-        distance = np.arange(-(capacity - 1), capacity + 1)
-        return self.decoder_bias(distance) + np.where(distance > 0, MASKED, 0.0)
+    def reversed_bias(self, capacity: int) -> jax.Array | list[jax.Array]:
+        """Self-attention bias and causal mask by position, [H, 2 * capacity] (see `bias_rows`).
 
-    def step_bias(
+        One for each layer where they have tables of their own.
+        """
+        distance = np.arange(-(capacity - 1), capacity + 1)
+        mask = np.where(distance > 0, MASKED, 0.0)
+        if self.config.layer_tables:
+            return [table(distance) + mask for table in self.decoder_bias]
+        return self.decoder_bias(distance) + mask
+
+    def step_biases(
         self, data: Mapping[str, Any], start: jax.Array, fed: int, tree: Tree | None
-    ) -> AnyBias:
-        if tree is not None:
-            return of_tree(tree_bias(data["bias"], tree, start), start)
-        slots = data["bias"].shape[1] // 2
-        return of_call(RelativeBiasOf(data["bias"], start), start, fed, slots)
+    ) -> list[AnyBias]:
+        def one(table: jax.Array) -> AnyBias:
+            if tree is not None:
+                return of_tree(tree_bias(table, tree, start), start)
+            return of_call(RelativeBiasOf(table, start), start, fed, table.shape[1] // 2)
+
+        return self.of_layers(data["bias"], self.decoder, one)
 
 
 @dataclasses.dataclass(frozen=True)

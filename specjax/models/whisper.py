@@ -119,7 +119,8 @@ class WhisperModule(DecoderStack):
     def encode(self, source: jax.Array, length: jax.Array, deterministic: bool = True) -> jax.Array:
         x = self.drop(self.encoder_entrance(source), deterministic=deterministic)
         bias = of_texts(LengthBias(length), x.shape[1], x.shape[1])
-        return self.encoder_norm(self.through_encoder(x, bias, deterministic))
+        biases = [bias] * len(self.encoder)
+        return self.encoder_norm(self.through_encoder(x, biases, deterministic))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,9 @@
-"""Masks of decoder-only layers over caches, plain ones and rings."""
+"""Masks of layers over caches, plain ones and rings, where a layer may see a window only."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +11,18 @@ import jax.numpy as jnp
 from specjax.models.attention import AnyBias, CausalBias, of_cache, of_call, of_tree
 from specjax.models.caches import KeysValues, Ring, held
 from specjax.models.layers import Tree, tree_mask
+
+
+def of_layers(
+    windows: Sequence[int], own: Sequence[Any], mask: Callable[[Any, int], AnyBias]
+) -> list[AnyBias]:
+    """Each layer's mask, made of its cache and window.
+
+    Layers with the same window have caches of one size, and share the mask.
+    """
+    caches = dict(zip(windows, own, strict=True))
+    made = {window: mask(cache, window) for window, cache in caches.items()}
+    return [made[window] for window in windows]
 
 
 def of_fed(own: KeysValues, window: int, start: jax.Array, fed: int, tree: Tree | None) -> AnyBias:

@@ -21,6 +21,8 @@ from transformers import (
     MT5ForConditionalGeneration,
     T5Config,
     T5ForConditionalGeneration,
+    UMT5Config,
+    UMT5ForConditionalGeneration,
 )
 
 VOCABULARY, START, EOS = 96, 0, 1
@@ -45,14 +47,21 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_decoder_layers": 2, "relative_attention_num_buckets": 16,
         "relative_attention_max_distance": 20,
     },
+    "umt5": GATED | {
+        "d_model": 18, "d_kv": 6, "num_heads": 2, "d_ff": 24, "num_layers": 2,
+        "num_decoder_layers": 3, "relative_attention_num_buckets": 8,
+        "relative_attention_max_distance": 12,
+    },
 }  # fmt: skip
+CLASSES = {
+    "mt5": (MT5Config, MT5ForConditionalGeneration),
+    "umt5": (UMT5Config, UMT5ForConditionalGeneration),
+}
 
 
 def build(name: str, seed: int, **changes: Any) -> torch.nn.Module:
     """A random model of the named shape, with `changes` to its configuration."""
-    config_class, model_class = T5Config, T5ForConditionalGeneration
-    if name == "mt5":
-        config_class, model_class = MT5Config, MT5ForConditionalGeneration
+    config_class, model_class = CLASSES.get(name, (T5Config, T5ForConditionalGeneration))
     ends = {"decoder_start_token_id": START, "eos_token_id": EOS, "pad_token_id": 0}
     shape = {"vocab_size": VOCABULARY} | ends | SHAPES[name] | changes
     model = model_class(config_class(**shape)).eval()
@@ -82,12 +91,13 @@ def randomise(model: torch.nn.Module, generator: torch.Generator) -> None:
 def save(model: torch.nn.Module, folder: Path, tied: bool) -> None:
     """Writes the checkpoint with `tie_word_embeddings` as published configurations have it.
 
-    transformers 5 writes true even when it stores an output layer of its own.
+    transformers 5 writes true even when it stores an output layer of its own. To its class of umT5
+    it also says that outputs are scaled, which published configurations do not.
     """
     model.save_pretrained(folder)
     (folder / "generation_config.json").unlink()
     config = json.loads((folder / "config.json").read_text("utf-8"))
-    config["tie_word_embeddings"] = tied
+    config["tie_word_embeddings"] = tied or config["model_type"] == "umt5"
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
 
 
@@ -110,6 +120,7 @@ def logits(
         input_ids=torch.tensor(source, dtype=torch.long),
         attention_mask=torch.tensor(inside, dtype=torch.long),
         decoder_input_ids=torch.tensor(target, dtype=torch.long),
+        decoder_attention_mask=torch.ones(target.shape, dtype=torch.long),
         use_cache=False,
     ).logits.numpy()
 

@@ -69,6 +69,17 @@ def test_groups_of_heads_share_a_mask_that_all_queries_share(whole: bool) -> Non
     np.testing.assert_allclose(found, expected(q, k, v, seen), TOLERANCE, TOLERANCE)
 
 
+def test_keys_are_seen_as_far_as_they_are_near_and_inside() -> None:
+    length, reach = jnp.array(LENGTHS), 2
+    bias = LengthBias(length, reach)
+    places = np.arange(SIZE)
+    near = np.abs(places[:, None] - places) <= reach
+    seen = near & (places < np.array(LENGTHS)[:, None, None])
+    whole = np.asarray(bias.tile(0, SIZE, 0, SIZE))
+    np.testing.assert_array_equal(whole[:, 0] == 0, seen)
+    np.testing.assert_array_equal(bias.tile(3, 2, 1, 4), whole[:, :, 3:5, 1:5])
+
+
 def test_a_cap_of_0_is_none() -> None:
     x = jnp.array([-MASKED, 3.0])
     np.testing.assert_array_equal(soft_capped(x, 0.0), x)

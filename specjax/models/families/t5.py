@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from specjax.core.registry import FAMILIES
@@ -72,7 +73,7 @@ def _projection(config: T5Config) -> str:
 
 @FAMILIES.register("t5")
 class T5Family(Family):
-    """T5 v1.0 and v1.1, Flan-T5, MADLAD-400."""
+    """T5 v1.0 and v1.1, Flan-T5, FLAN-UL2, ByT5, Aya-101, MADLAD-400."""
 
     model = T5
     schema = Schema(
@@ -106,8 +107,9 @@ class T5Family(Family):
         harmless=COMMON | {"classifier_dropout", "initializer_factor", "n_positions"},
     )
     ignored = IGNORED
-    scales = True
-    """Whether a tied output layer's states are scaled, unless the configuration says otherwise."""
+    architecture = "T5ForConditionalGeneration"
+    layer_tables = False
+    """Whether each layer has relative position biases of its own."""
 
     def config_from_hf(
         self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
@@ -134,9 +136,10 @@ class T5Family(Family):
             activation=activation,
             gated=gated,
             tied=tied is not False,
-            scale_outputs=self.scales and hf.get("scale_decoder_outputs", tied is not False),
+            scale_outputs=self.scales(fields, hf),
             buckets=fields[buckets],
             max_distance=fields[distance],
+            layer_tables=self.layer_tables,
             eps=fields["layer_norm_epsilon"],
             dropout=fields["dropout_rate"],
             start_token=start_token(special, fields["vocab_size"]),
@@ -144,6 +147,10 @@ class T5Family(Family):
             pad=special.pad,
             dtype=dtype,
         )
+
+    def scales(self, fields: dict[str, Any], hf: dict[str, Any]) -> bool:
+        """Whether states are scaled before the output layer: tied ones, if nothing else is said."""
+        return hf.get("scale_decoder_outputs", fields["tie_word_embeddings"] is not False)
 
     def config_to_hf(self, config: T5Config) -> tuple[dict[str, Any], dict[str, Any]]:
         ends = {
@@ -153,7 +160,7 @@ class T5Family(Family):
         }
         shape = {
             "model_type": config.family,
-            "architectures": [f"{config.family.upper()}ForConditionalGeneration"],
+            "architectures": [self.architecture],
             "is_encoder_decoder": True,
             "vocab_size": config.vocab_size,
             "d_model": config.d_model,
@@ -187,11 +194,13 @@ class T5Family(Family):
             ("encoder", config.num_layers, {}),
             ("decoder", config.num_decoder_layers, cross),
         ):
-            bias = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-            stored[f"{stack}_bias", "table"] = Stored(bias)
             for index in range(layers):
                 block = f"{stack}.block.{index}.layer"
                 stored |= _layer(f"{stack}_{index}", block, extra, config.gated)
+                if config.layer_tables or not index:
+                    table = f"{stack}_bias_{index}" if config.layer_tables else f"{stack}_bias"
+                    tensor = f"{block}.0.SelfAttention.relative_attention_bias.weight"
+                    stored[table, "table"] = Stored(tensor)
         return stored
 
 
@@ -202,4 +211,31 @@ class MT5Family(T5Family):
     schema = T5Family.schema.changed(
         feed_forward_proj=choice("gated-gelu", PROJECTIONS), tie_word_embeddings=flag(True)
     )
-    scales = False
+    architecture = "MT5ForConditionalGeneration"
+
+    def scales(self, fields: dict[str, Any], hf: dict[str, Any]) -> bool:
+        return False
+
+
+@FAMILIES.register("umt5")
+class UMT5Family(T5Family):
+    """umT5: relative positions of its own in every layer."""
+
+    # Published configurations name the scalable attention it was trained with.
+    schema = dataclasses.replace(
+        MT5Family.schema, harmless={*MT5Family.schema.harmless, "scalable_attention"}
+    )
+    architecture = "UMT5ForConditionalGeneration"
+    layer_tables = True
+
+    def scales(self, fields: dict[str, Any], hf: dict[str, Any]) -> bool:
+        """As it was trained, and as transformers 4 has it; 5 scales the published ones too.
+
+        What transformers 5 itself saves says that it is tied, and is scaled in both.
+        """
+        return fields["tie_word_embeddings"]
+
+    def config_to_hf(self, config: T5Config) -> tuple[dict[str, Any], dict[str, Any]]:
+        shape, ends = super().config_to_hf(config)
+        del shape["scale_decoder_outputs"]
+        return shape | {"tie_word_embeddings": config.scale_outputs}, ends
