@@ -1,7 +1,8 @@
 """Shapes of published checkpoints, to plan a run before anything is downloaded.
 
 Facts of their `config.json`; a local or cached copy comes first. The lm1b shapes are those of
-Leviathan et al. (2023), section 4.1, whose weights were not published.
+Leviathan et al. (2023), section 4.1, whose weights were not published; MADLAD's drafter is what
+configs/madlad.py trains.
 """
 
 from __future__ import annotations
@@ -32,6 +33,23 @@ def _t5(model_type: str, vocab: int, width: int, ff: int, layers: int, heads: in
 def _t5_v1_0(width: int, ff: int, layers: int, heads: int) -> Shape:
     plain = {"feed_forward_proj": "relu", "tie_word_embeddings": True}
     return _t5("t5", 32_128, width, ff, layers, heads) | plain
+
+
+def _t5gemma(encoder: str, decoder: str) -> Shape:
+    """T5Gemma of two of the sizes `_GEMMA_SIZES`; its class has the other fields' defaults."""
+    stacks = {"encoder": _GEMMA_SIZES[encoder], "decoder": _GEMMA_SIZES[decoder]}
+    names = (
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+    )
+    sides = {
+        side: {"vocab_size": 256_000, **dict(zip(names, sizes, strict=True))}
+        for side, sizes in stacks.items()
+    }
+    return {"model_type": "t5gemma", **sides}
 
 
 def _llama(width: int, ff: int, layers: int, heads: int, context: int, eps: float) -> Shape:
@@ -237,10 +255,43 @@ _T5_V1_0_SIZES = {
     "large": (1024, 4096, 24, 16),
 }
 
+_BYT5_SIZES = {
+    "small": (1472, 3584, 12, 4, 6),
+    "base": (1536, 3968, 18, 6, 12),
+    "large": (1536, 3840, 36, 12, 16),
+    "xl": (2560, 6720, 36, 12, 32),
+    "xxl": (4672, 12_352, 36, 12, 64),
+}
+"""Width, feed-forward width, encoder layers, decoder layers, heads."""
+
+_GEMMA_SIZES = {"2b": (2304, 9216, 26, 8, 4), "9b": (3584, 14_336, 42, 16, 8)}
+
+_MADLAD = {"d_kv": 128, "eos_token_id": 2, "pad_token_id": 1}
+
+
+def _byt5(width: int, ff: int, layers: int, decoder_layers: int, heads: int) -> Shape:
+    return _t5("t5", 384, width, ff, layers, heads) | {"num_decoder_layers": decoder_layers}
+
+
 SHAPES: dict[str, Shape] = {
     **{f"google/t5-v1_1-{k}": _t5("t5", 32_128, *v) for k, v in _T5_SIZES.items()},
     **{f"google/flan-t5-{k}": _t5("t5", 32_128, *v) for k, v in _T5_SIZES.items()},
     **{f"google/mt5-{k}": _t5("mt5", 250_112, *v) for k, v in _T5_SIZES.items()},
+    **{f"google/umt5-{k}": _t5("umt5", 256_384, *v) for k, v in _T5_SIZES.items() if k != "large"},
+    **{f"google/byt5-{k}": _byt5(*v) for k, v in _BYT5_SIZES.items()},
+    "google/flan-ul2": _t5("t5", 32_128, 4096, 16_384, 32, 16)
+    | {"d_kv": 256, "feed_forward_proj": "gated-silu"},
+    "CohereForAI/aya-101": _t5("t5", 250_112, *_T5_SIZES["xxl"]),
+    "google/madlad400-3b-mt": _t5("t5", 256_000, 1024, 8192, 32, 16) | _MADLAD,
+    "google/madlad400-7b-mt": _t5("t5", 256_000, 2048, 8192, 48, 16) | _MADLAD,
+    "madlad400-3b-mt-drafter": _t5("t5", 256_000, 1024, 8192, 4, 16)
+    | _MADLAD
+    | {"num_decoder_layers": 2},
+    **{
+        f"google/t5gemma-{e}-{d}-{how}": _t5gemma(e, d)
+        for e, d in (("2b", "2b"), ("9b", "2b"), ("9b", "9b"))
+        for how in ("ul2", "prefixlm", "ul2-it", "prefixlm-it")
+    },
     **{f"google-t5/t5-{k}": _t5_v1_0(*v) for k, v in _T5_V1_0_SIZES.items()},
     "facebook/bart-large-cnn": _bart("bart", 50_264, 1024, 4096, 12, 16)
     | {"scale_embedding": False},

@@ -27,6 +27,7 @@ from specjax.models.base import Cache, PromptReading
 from specjax.models.eagle import Eagle
 from specjax.models.on_target import FeatureDrafter
 from specjax.models.shared_vocabulary import unwrapped
+from specjax.models.t5 import T5Config
 
 
 @struct.dataclass
@@ -75,6 +76,11 @@ class OnTarget(Drafter):
         ours, theirs = model.config, target.config
         pairs = {"width": (ours.target_width, theirs.d_model)}
         if ours.cross:
+            if not isinstance(theirs, T5Config):
+                raise ValueError(
+                    f"{self.model!r} was made for a target of the T5 family; this one is of family"
+                    f" {theirs.family!r}"
+                )
             pairs |= {"heads": (ours.cross_heads, theirs.num_heads)}
             pairs |= {"head width": (ours.cross_width, theirs.d_kv)}
         for what, (made_for, there) in pairs.items():

@@ -5,6 +5,7 @@ See docs/methods/operations.md.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -19,6 +20,7 @@ from specjax.metrics.traces import Rounds
 from specjax.models.bart import BartConfig
 from specjax.models.base import LanguageModel
 from specjax.models.t5 import T5Config
+from specjax.models.t5gemma import Stack, T5GemmaConfig
 from specjax.readers.calm import SOFTMAX, Calm
 from specjax.theory.experts import ExpertsShape
 from specjax.theory.operations import (
@@ -36,6 +38,11 @@ NONE = Operations(np.float64(0), np.float64(0))
 def shape_of(model: LanguageModel) -> TransformerShape:
     """What the operations of a model depend on."""
     c = model.config
+    if isinstance(c, T5GemmaConfig):
+        encoder = _of_stack(c.encoder, c.vocab_size)
+        return dataclasses.replace(
+            _of_stack(c.decoder, c.vocab_size), encoder_layers=encoder.layers, encoder=encoder
+        )
     common = {
         "d_model": c.d_model,
         "d_ff": c.d_ff,
@@ -60,6 +67,19 @@ def shape_of(model: LanguageModel) -> TransformerShape:
 def idle_weights(model: LanguageModel) -> int:
     """Weights of a model's experts that a token does not have."""
     return shape_of(model).idle_weights if getattr(model.config, "mixtures", ()) else 0
+
+
+def _of_stack(stack: Stack, vocab_size: int) -> TransformerShape:
+    return TransformerShape(
+        layers=stack.num_layers,
+        d_model=stack.d_model,
+        d_ff=stack.d_ff,
+        heads=stack.num_heads,
+        d_head=stack.d_head,
+        vocab=vocab_size,
+        ff_matrices=3,
+        kv_heads=stack.num_kv_heads,
+    )
 
 
 def part_shape(model: LanguageModel, call: Call) -> TransformerShape:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,7 @@ from specjax.models.base import LanguageModel, Params
 from specjax.models.shapes import parameter_shapes
 from specjax.models.small_weights import is_small
 from specjax.parallel.mesh import axes_over
-from specjax.parallel.sharding import parameter_shardings
+from specjax.parallel.sharding import STACKS, parameter_shardings
 
 NO_SMALL = "pad_heads is True; with int8 or int4 weights it must be False where heads do not divide"
 
@@ -36,14 +37,24 @@ def padded(model: LanguageModel, ways: int) -> LanguageModel:
     config = model.config
     if isinstance(config, BartConfig) or getattr(config, "wide_qk_norm", False):
         return model
-    groups = getattr(config, "num_kv_heads", config.num_heads)
+    stacks = {name: getattr(config, name) for name in STACKS if hasattr(config, name)}
+    if stacks:
+        changes = {name: _wide(stack, ways) for name, stack in stacks.items()}
+        wide = dataclasses.replace(config, **changes)
+    else:
+        wide = _wide(config, ways)
+    return model if wide == config else dataclasses.replace(model, config=wide)
+
+
+def _wide(shape: Any, ways: int) -> Any:
+    groups = getattr(shape, "num_kv_heads", shape.num_heads)
     per_device = -(-groups // ways)
-    if config.num_heads % ways == 0 or per_device == groups:
-        return model
-    changes = {"num_heads": config.num_heads // groups * per_device * ways}
-    if hasattr(config, "num_kv_heads"):
+    if shape.num_heads % ways == 0 or per_device == groups:
+        return shape
+    changes = {"num_heads": shape.num_heads // groups * per_device * ways}
+    if hasattr(shape, "num_kv_heads"):
         changes["num_kv_heads"] = per_device * ways
-    return dataclasses.replace(model, config=dataclasses.replace(config, **changes))
+    return dataclasses.replace(shape, **changes)
 
 
 def with_zeros(params: Params, wide: LanguageModel) -> Params:

@@ -24,6 +24,7 @@ from specjax.parallel.mesh import DATA, MODEL, axes_over
 
 PARAMETERS: dict[Where, tuple[str | None, ...]] = {
     ("embedding",): ("vocabulary", None),
+    ("source_embedding",): ("vocabulary", None),
     ("head", "kernel"): (None, "vocabulary"),
     ("q", "kernel"): (None, "heads"),
     ("q", "bias"): ("heads",),
@@ -50,33 +51,46 @@ def logical_axes(where: Where) -> tuple[str | None, ...]:
     return PARAMETERS.get(where[-2:]) or PARAMETERS.get(where[-1:]) or ()
 
 
-def units(model: LanguageModel) -> dict[str, int]:
-    """How many indivisible parts each logical axis of a model has.
+STACKS = ("encoder", "decoder")
+"""Parts of a configuration whose sizes are their own, where it has such parts.
 
-    Where an encoder has other numbers than its decoder, parts of both.
+What lies in neither is as wide as the decoder.
+"""
+
+
+def units(model: LanguageModel, where: Where) -> dict[str, int]:
+    """How many indivisible parts each logical axis has where a parameter of a model is.
+
+    Where BART's encoder has other numbers than its decoder, parts of both.
     """
     config = model.config
-    heads = math.gcd(config.num_heads, getattr(config, "encoder_heads", 0))
+    stack = where[0].partition("_")[0]
+    shape = getattr(config, stack if stack in STACKS else "decoder", config)
+    heads = math.gcd(shape.num_heads, getattr(shape, "encoder_heads", 0))
     mixtures = [mixture for mixture in getattr(config, "mixtures", ()) if mixture]
     experts = {"expert_width": math.gcd(*(mixture.d_ff for mixture in mixtures))}
     return {
         # The output layer of a feature drafter may have fewer ids than its embedding.
         "vocabulary": math.gcd(config.vocab_size, getattr(config, "draft_vocab", 0)),
         "heads": heads,
-        "kv_heads": getattr(config, "num_kv_heads", heads),
-        "width": math.gcd(config.d_ff, getattr(config, "encoder_ff", 0)),
+        "kv_heads": getattr(shape, "num_kv_heads", heads),
+        "width": math.gcd(shape.d_ff, getattr(shape, "encoder_ff", 0)),
         **(experts if mixtures else {}),
     }
 
 
 def undivided(model: LanguageModel, ways: int) -> dict[str, int]:
-    """The logical axes, and their parts, that `ways` does not divide: they stay whole."""
-    return {axis: count for axis, count in units(model).items() if count % ways}
+    """The logical axes, and their parts, that `ways` does not divide: they stay whole.
+
+    Of two stacks that it does not divide the decoder's parts are counted.
+    """
+    sides = [units(model, (stack,)) for stack in STACKS]
+    return {axis: count for side in sides for axis, count in side.items() if count % ways}
 
 
 def parameter_spec(where: Where, model: LanguageModel, ways: int) -> PartitionSpec:
     """How a parameter is split over `ways` devices, which it calls `model`."""
-    parts = units(model)
+    parts = units(model, where)
     return PartitionSpec(
         *(MODEL if axis and parts[axis] % ways == 0 else None for axis in logical_axes(where))
     )

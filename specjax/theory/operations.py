@@ -35,11 +35,12 @@ class TransformerShape:
     kv_heads: int | None = None  # None: as many as heads
     encoder_layers: int = 0  # 0: decoder-only, without cross-attention
     mixtures: tuple[ExpertsShape | None, ...] = ()  # of each decoder layer; empty: none has experts
+    encoder: TransformerShape | None = None  # whose layers the encoder has; None: the decoder's
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if value is not None and field.name != "mixtures":
+            if value is not None and field.name not in ("mixtures", "encoder"):
                 count(field.name, value, least=0 if field.name.endswith("layers") else 1)
         if self.mixtures and len(self.mixtures) != self.layers:
             raise ValueError(
@@ -67,6 +68,11 @@ class TransformerShape:
     def between(self, begin: int, end: int) -> TransformerShape:
         """The shape with the decoder layers from `begin` (counted from 0) to before `end` only."""
         return dataclasses.replace(self, layers=end - begin, mixtures=self.mixtures[begin:end])
+
+    @property
+    def reader(self) -> TransformerShape:
+        """The shape of the encoder's layers."""
+        return self.encoder or self
 
     @property
     def dense_layers(self) -> int:
@@ -111,7 +117,7 @@ class TransformerShape:
     @property
     def decoder_weights(self) -> int:
         """Weights of all decoder layers, embeddings and output layer not counted."""
-        cross_keys_values = self.layers * self.cross * 2 * self.d_model * self.kv_width
+        cross_keys_values = self.layers * self.cross * 2 * self.reader.d_model * self.kv_width
         return cross_keys_values + self._call_weights(lambda mixture: mixture.experts)
 
     def _call_weights(self, experts: Callable[[ExpertsShape], Any]) -> Any:
@@ -225,16 +231,17 @@ def start(shape: TransformerShape, prompt: ArrayLike, borrowed: bool = False) ->
         n = size - 1
         read = _stack(shape, n, n, n * (n + 1) / 2)
         return read * (n > 0)
-    weights = shape.encoder_layers * shape.encoder_layer_weights
-    kept = shape.encoder_layers * 2 * shape.kv_width * 2 * size
+    reader = dataclasses.replace(shape.reader, encoder_layers=shape.encoder_layers)
+    weights = shape.encoder_layers * reader.encoder_layer_weights
+    kept = shape.encoder_layers * 2 * reader.kv_width * 2 * size
     encoder = Operations(
-        2 * size * weights + shape.encoder_layers * 4 * shape.width * size**2,
-        weights + kept + size * shape.encoder_activations,
+        2 * size * weights + shape.encoder_layers * 4 * reader.width * size**2,
+        weights + kept + size * reader.encoder_activations,
     )
-    projected = 2 * shape.d_model * shape.kv_width
+    projected = 2 * reader.d_model * shape.kv_width
     cross = Operations(
         shape.layers * 2 * size * projected,
-        shape.layers * (projected + size * (shape.d_model + 2 * shape.kv_width)),
+        shape.layers * (projected + size * (reader.d_model + 2 * shape.kv_width)),
     )
     return cross if borrowed else encoder + cross
 

@@ -12,6 +12,7 @@ from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
 from specjax.models.causal import Causal
 from specjax.models.t5 import T5
+from specjax.models.t5gemma import Stack, T5Gemma
 
 
 def deepen(model: T5, params: Params, decoder_layers: int) -> tuple[T5, Params]:
@@ -61,7 +62,7 @@ def take(
     decoder = decoder or range(model.depth)
     if isinstance(model, Causal):
         return made, _with_layers(params, {"layers": decoder})
-    encoder = encoder or range(model.config.num_layers)
+    encoder = encoder or range(_encoder_layers(model))
     return made, _with_layers(params, {"decoder": decoder, "encoder": encoder})
 
 
@@ -70,7 +71,7 @@ def layers_taken(
 ) -> LanguageModel:
     """The shape of the model that `take` makes."""
     causal = isinstance(model, Causal)
-    counts = {"decoder": model.depth, "encoder": 0 if causal else model.config.num_layers}
+    counts = {"decoder": model.depth, "encoder": 0 if causal else _encoder_layers(model)}
     for side, layers in (("decoder", decoder), ("encoder", encoder)):
         for layer in layers:
             if not 0 <= layer < counts[side]:
@@ -79,7 +80,13 @@ def layers_taken(
                 )
     decoder = decoder or range(counts["decoder"])
     config = {"num_layers": len(decoder)}
-    if not causal:
+    if isinstance(model, T5Gemma):
+        encoder = encoder or range(counts["encoder"])
+        config = {
+            "encoder": _stack_with(model.config.encoder, encoder),
+            "decoder": _stack_with(model.config.decoder, decoder),
+        }
+    elif not causal:
         depth = len(encoder) or counts["encoder"]
         config = {"num_decoder_layers": len(decoder), "num_layers": depth}
     else:
@@ -87,6 +94,17 @@ def layers_taken(
             of_layers = getattr(model.config, name)
             config[name] = tuple(of_layers[layer] for layer in decoder) if of_layers else ()
     return type(model)(dataclasses.replace(model.config, **config))
+
+
+def _encoder_layers(model: T5 | T5Gemma) -> int:
+    stack = model.config.encoder if isinstance(model, T5Gemma) else model.config
+    return stack.num_layers
+
+
+def _stack_with(stack: Stack, layers: Sequence[int]) -> Stack:
+    """Half of a T5Gemma with these layers only."""
+    windows = tuple(stack.windows[layer] for layer in layers)
+    return dataclasses.replace(stack, num_layers=len(layers), windows=windows)
 
 
 def _with_layers(params: Params, kept: Mapping[str, Sequence[int]]) -> Params:

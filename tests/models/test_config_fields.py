@@ -81,6 +81,12 @@ def complaint(name: str, generation: dict[str, Any] | None = None, **changes: An
         ("llama", "original_max_position_embeddings", None),
         ("llama", "rope_parameters", YARN | {"original_max_position_embeddings": None}),
         ("mt5", "tie_word_embeddings", None),
+        ("umt5", "tie_word_embeddings", None),
+        ("t5gemma", "encoder", None),
+        ("t5gemma", "decoder", []),
+        ("t5gemma", "no_such_field", 1),
+        ("t5gemma", "tie_word_embeddings", None),
+        ("t5gemma", "decoder_start_token_id", 96),
         ("mistral", "layer_types", ["full_attention", "sliding_attention"]),
         ("mistral", "sliding_window", "7"),
         ("mistral", "attention_bias", True),
@@ -138,6 +144,52 @@ def test_what_cannot_be_obeyed_is_refused_with_its_field_and_value(
 ) -> None:
     sentence = complaint(name, **{field: value})
     assert field in sentence and shown(value) in sentence
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value"),
+    [
+        ("encoder", "layer_types", ["sliding_attention"]),
+        ("encoder", "vocab_size", 95),
+        ("encoder", "rope_scaling", {"rope_type": "dynamic", "factor": 2.0}),
+        ("decoder", "sliding_window", 0),
+        ("decoder", "query_pre_attn_scalar", -1),
+        ("decoder", "attn_logit_softcapping", 0.0),
+        ("decoder", "num_key_value_heads", 3),
+        ("decoder", "head_dim", 5),
+        ("decoder", "no_such_field", 1),
+        ("decoder", "quantization_config", {"bits": 4}),
+    ],
+)
+def test_what_half_of_a_t5gemma_cannot_obey_is_refused(part: str, field: str, value: Any) -> None:
+    sentence = complaint("t5gemma", **{part: written("t5gemma")[part] | {field: value}})
+    assert part in sentence
+    if field == "rope_scaling":
+        field, value = "rope_type", value["rope_type"]
+    assert field in sentence and shown(value) in sentence
+
+
+def test_t5gemmas_special_tokens_are_its_decoders_unless_said_otherwise() -> None:
+    words = written("t5gemma")
+    ends = {"bos_token_id": 7, "eos_token_id": [8, 9], "pad_token_id": 6}
+    assert shape("t5gemma", bos_token_id=5).start_token == 5
+    bare = {name: value for name, value in words.items() if name not in ends}
+    bare["decoder"] = words["decoder"] | ends
+    found = parse_config("config.json", bare, None, jnp.float32)[1]
+    assert (found.start_token, found.eos, found.pad) == (7, (8, 9), 6)
+    assert shape("t5gemma", {"decoder_start_token_id": 3, "eos_token_id": 4}).eos == (4,)
+
+
+def test_caps_and_windows_of_t5gemma_are_those_of_gemma_unless_null() -> None:
+    words = written("t5gemma")
+    gone = {"attn_logit_softcapping", "final_logit_softcapping", "sliding_window"}
+    bare = {name: value for name, value in words["decoder"].items() if name not in gone}
+    found = shape("t5gemma", decoder=bare)
+    assert (found.decoder.softcap, found.logit_cap) == (50.0, 30.0)
+    assert found.decoder.windows == (4096, 0)
+    null = words["decoder"] | {"attn_logit_softcapping": None, "final_logit_softcapping": None}
+    found = shape("t5gemma", decoder=null)
+    assert (found.decoder.softcap, found.logit_cap) == (0.0, 0.0)
 
 
 def test_rope_scaling_wins_over_rope_parameters() -> None:

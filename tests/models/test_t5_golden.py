@@ -1,4 +1,7 @@
-"""T5 against logits that PyTorch computed once (tests/golden/make_t5.py), on every call path."""
+"""T5 and its relatives against logits that PyTorch computed once, on every call path.
+
+tests/golden/make_t5.py and make_t5gemma.py made them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from golden_models import Golden, check_ragged_chunks, read_golden, same, teache
 
 from specjax.decoding.strategy import autoregressive
 
-SHAPES = ("t5_v1_0", "t5_v1_1", "mt5")
+SHAPES = ("t5_v1_0", "t5_v1_1", "mt5", "umt5", "t5gemma", "t5gemma_unequal")
 
 
 @pytest.fixture(scope="module", params=SHAPES)
@@ -45,7 +48,7 @@ def test_at_picks_the_fed_positions_asked_for(golden: Golden) -> None:
     assert cache.length.tolist() == [golden.target.shape[1]] * len(golden.target)
 
 
-@pytest.mark.parametrize("golden", ["t5_v1_1"], indirect=True)
+@pytest.mark.parametrize("golden", ["t5_v1_1", "t5gemma"], indirect=True)
 def test_padding_the_source_further_changes_nothing(golden: Golden) -> None:
     longer = golden.padded(13)
     same(teacher_forced(golden, longer), golden.logits)

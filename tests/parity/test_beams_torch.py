@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 GOLDEN = Path(__file__).parents[1] / "golden"
 T5 = runpy.run_path(str(GOLDEN / "make_t5.py"))
 BART = runpy.run_path(str(GOLDEN / "make_bart.py"))
+GEMMA = runpy.run_path(str(GOLDEN / "make_t5gemma.py"))
 CAUSAL = runpy.run_path(str(GOLDEN / "make_causal.py"))
 VOCABULARY, PROMPTS, NEW_TOKENS, BEAMS, RETURNED = 96, 6, 16, 4, 3
 
@@ -69,13 +70,21 @@ def bart(folder: Path) -> Any:
     return model
 
 
+def t5gemma(folder: Path) -> Any:
+    model = GEMMA["build"](GEMMA["SHAPES"]["t5gemma_unequal"], seed=8)
+    with_more_ends(model)
+    GEMMA["save"](model, folder)
+    return model
+
+
 def with_more_ends(model: Any, end: int = 1) -> None:
     """Makes logits of the end vary more, so that texts end early, late and not at all."""
-    model.lm_head.weight.data *= 0.5
-    model.lm_head.weight.data[end] *= 3.0
+    weight = model.get_output_embeddings().weight
+    weight.data *= 0.5
+    weight.data[end] *= 3.0
 
 
-MAKERS = (t5, llama, gemma3, mixture, bart)
+MAKERS = (t5, llama, gemma3, mixture, bart, t5gemma)
 
 
 @pytest.fixture(scope="module", params=MAKERS, ids=[maker.__name__ for maker in MAKERS])

@@ -35,6 +35,7 @@ from mutations import (
     YARN,
     Mutation,
     each,
+    mutated,
 )
 
 torch = pytest.importorskip("torch")
@@ -82,6 +83,12 @@ SMALL_OPT = {
 SMALL_EXPERTS = {
     "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12, "mlp_only_layers": [1],
 }  # fmt: skip
+SMALL_STACK = {
+    "vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "sliding_window": 6,
+    "query_pre_attn_scalar": 9, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 9.0,
+    **SPECIAL,
+}  # fmt: skip
 WITHOUT_HEAD_DIM = {k: v for k, v in LLAMA.items() if k != "head_dim"}
 
 FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
@@ -122,6 +129,47 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
         each("pad_token_id", 3, None, GONE, 64)
         + each("max_position_embeddings", 4)
         + each("scale_embedding", GONE),
+    ),
+    "umt5": (
+        "umt5",
+        SMALL_T5 | {"feed_forward_proj": "gated-gelu"},
+        each("scale_decoder_outputs", True)
+        + each("tie_word_embeddings", True, False, None)
+        + each("scalable_attention", True, False)
+        + each("relative_attention_num_buckets", 4),
+    ),
+    "t5gemma": (
+        "t5gemma",
+        {"encoder": SMALL_STACK, "decoder": SMALL_STACK | {"num_key_value_heads": 2}, **SPECIAL},
+        [
+            mutation
+            for part in ("encoder", "decoder")
+            for mutation in each(f"{part}.sliding_window", 3, None, GONE, 0, "6", 6.5)
+            + each(f"{part}.layer_types", SLIDING, SLIDING[::-1], SLIDING[1:], None, GONE)
+            + each(f"{part}.query_pre_attn_scalar", 4, 30, GONE, 0, "9", None)
+            + each(f"{part}.attn_logit_softcapping", 0.5, None, GONE, 0.0, "2")
+            + each(f"{part}.final_logit_softcapping", 0.5, None, GONE, 0.0)
+            + each(f"{part}.hidden_activation", "silu", "no_such", None, GONE)
+            + each(f"{part}.rope_scaling", {"rope_type": "linear", "factor": 3.0}, None)
+            + each(f"{part}.rope_scaling", {"rope_type": "dynamic", "factor": 3.0})
+            + each(f"{part}.rms_norm_eps", 0.1, GONE, None)
+            + each(f"{part}.attention_bias", True, False)
+            + each(f"{part}.head_dim", 4, None, GONE)
+            + each(f"{part}.num_key_value_heads", 1, 3, GONE)
+            + each(f"{part}.vocab_size", 32, GONE)
+            + each(f"{part}.no_such_field", 1)
+            + each(f"{part}.dropout_rate", 0.5)
+            + each(f"{part}.tie_word_embeddings", False)
+            + each(part, None, GONE, [])
+        ]
+        + each("tie_word_embeddings", False, None, GONE)
+        + each("vocab_size", 7)
+        + each("decoder.eos_token_id", 9, GONE)
+        + each("eos_token_id", GONE)
+        + each("bos_token_id", GONE, 3, None)
+        + each("decoder.bos_token_id", 3, bos_token_id=GONE)
+        + each("decoder_start_token_id", 7)
+        + ENDS,
     ),
     "gpt2": ("gpt2", SMALL_GPT2, GPT2 + ENDS),
     "gpt_neox": ("gpt_neox", SMALL_NEOX, GPT_NEOX + ENDS),
@@ -192,7 +240,7 @@ def randomise(model: Any) -> None:
     for name, weight in model.named_parameters():
         if name.endswith("bias") and "relative" not in name:
             weight.normal_(0.0, 0.5, generator=generator)
-        elif re.search(r"model\.norm|ln_f\.weight|(?<!\d\.)final_layer_norm", name):
+        elif re.search(r"model\.norm|decoder\.norm|ln_f\.weight|(?<!\d\.)final_layer_norm", name):
             # Of either sign, or a tied model repeats the token just read for ever.
             weight.uniform_(-2.0, 2.0, generator=generator)
         elif "norm" in name or ".ln_" in name:
@@ -217,8 +265,7 @@ class Checkpoint:
         self.config = json.loads((folder / "config.json").read_text("utf-8"))
 
     def mutate(self, mutation: Mutation) -> None:
-        changed = self.config | mutation.config
-        written = {name: value for name, value in changed.items() if value is not GONE}
+        written = mutated(self.config, mutation)
         (self.folder / "config.json").write_text(json.dumps(written), "utf-8")
         generation = self.folder / "generation_config.json"
         generation.unlink(missing_ok=True)

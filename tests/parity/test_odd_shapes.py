@@ -33,6 +33,7 @@ pytestmark = pytest.mark.slow
 MAKERS = Path(__file__).parents[1] / "golden"
 T5 = runpy.run_path(str(MAKERS / "make_t5.py"))
 BART = runpy.run_path(str(MAKERS / "make_bart.py"))
+GEMMA = runpy.run_path(str(MAKERS / "make_t5gemma.py"))
 CAUSAL = runpy.run_path(str(MAKERS / "make_causal.py"))
 SHAPES = shapes()
 ROWS, LONGEST, NEW_TOKENS, DRAFTED = 20, 24, 40, 3
@@ -76,6 +77,9 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         ends = {"pad_token_id": 0, "eos_token_id": CAUSAL["EOS"], "decoder_start_token_id": 2}
         theirs = BART["build"](family, seed, **shape, **ends)
         BART["save"](theirs, folder)
+    elif family == "t5gemma":
+        theirs = GEMMA["build"](shape, seed)
+        GEMMA["save"](theirs, folder)
     else:
         theirs = CAUSAL["build"](family, shape, seed)
         theirs.save_pretrained(folder)
@@ -109,7 +113,7 @@ def their_logits(pair: Pair) -> np.ndarray:
 
 def fed(pair: Pair) -> np.ndarray:
     """Tokens [B, N] behind which the decoded ones come."""
-    start = pair.theirs.config.decoder_start_token_id if pair.encodes else None
+    start = pair.ours.model.start_token if pair.encodes else None
     first = [[start] if pair.encodes else prompt[-1:] for prompt in pair.prompts]
     made = [made[: NEW_TOKENS - 1] for made in pair.decoded]
     return padded([a + b for a, b in zip(first, made, strict=True)], NEW_TOKENS)

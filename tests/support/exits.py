@@ -16,6 +16,7 @@ from specjax.models.bart import Bart, BartConfig
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
 from specjax.models.t5 import T5, T5Config
+from specjax.models.t5gemma import Stack, T5Gemma, T5GemmaConfig
 
 V, EOS, DEPTH = 12, 1, 3
 MODELS = {
@@ -36,6 +37,13 @@ MODELS = {
             "bart", V, d_model=12, d_ff=24, num_heads=2, num_decoder_layers=DEPTH, encoder_ff=16,
             encoder_heads=3, num_layers=1, max_positions=32, offset=2, post_norm=True,
             embedding_norm=True, final_norm=False, logits_bias=True, start_token=0, eos=(EOS,),
+        )
+    ),
+    "t5gemma": T5Gemma(
+        T5GemmaConfig(
+            V, Stack(12, 16, 1, 2, 2, 6, Rope(6), (2,), query_scalar=4.0, softcap=3.0),
+            Stack(16, 24, DEPTH, 4, 2, 4, Rope(4), (0,) * DEPTH, query_scalar=4.0, softcap=3.0),
+            logit_cap=5.0, start_token=0, eos=(EOS,),
         )
     ),
 }  # fmt: skip

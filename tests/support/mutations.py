@@ -1,12 +1,14 @@
 """Changes of single fields of `config.json` and `generation_config.json`, family by family.
 
-`{"field": value}` sets a field, `GONE` takes it out; `generation` holds a `generation_config.json`
-to write beside, None writes none.
+`{"field": value}` sets a field, `GONE` takes it out, and `{"part.field": value}` is one of a part;
+`generation` holds a `generation_config.json` to write beside, None writes none.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import functools
 from typing import Any
 
 GONE = object()
@@ -25,6 +27,19 @@ class Mutation:
     def __str__(self) -> str:
         changed = {k: "gone" if v is GONE else v for k, v in self.config.items()}
         return f"{changed}{'' if self.generation is None else self.generation}"[:90]
+
+
+def mutated(config: dict[str, Any], mutation: Mutation) -> dict[str, Any]:
+    """The configuration with the change."""
+    changed = copy.deepcopy(config)
+    for name, value in mutation.config.items():
+        *parts, field = name.split(".")
+        place = functools.reduce(dict.__getitem__, parts, changed)
+        if value is GONE:
+            place.pop(field, None)
+        else:
+            place[field] = value
+    return changed
 
 
 def each(field: str, *values: Any, **also: Any) -> list[Mutation]:

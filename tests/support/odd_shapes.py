@@ -17,6 +17,7 @@ COUNTS = {
     "qwen3": 6, "bart": 3, "mbart": 3, "marian": 3, "m2m_100": 3,
     "gemma2": 6, "gemma3_text": 6, "olmo2": 5, "phi3": 5, "smollm3": 5,
     "gpt_neox": 7, "opt": 6, "mixtral": 6, "qwen3_moe": 7,
+    "umt5": 5, "t5gemma": 8,
 }  # fmt: skip
 
 
@@ -66,6 +67,41 @@ def _t5_v1_0(draw: _Choice) -> dict[str, Any]:
 def _gated(draw: _Choice) -> dict[str, Any]:
     gates = _t5(draw, "gated-gelu", "gated-gelu", "gated-silu", "gated-relu")
     return gates | {"tie_word_embeddings": draw.of(True, False)}
+
+
+def _stack(draw: _Choice, vocabulary: int) -> dict[str, Any]:
+    """Half of a T5Gemma, whose class wants a width that its heads divide."""
+    heads, kv_heads = draw.of((1, 1), (3, 1), (4, 2), (6, 3), (5, 5))
+    layers = draw.of(1, 2, 2, 3)
+    kinds = "sliding_attention", "full_attention"
+    return {
+        "vocab_size": vocabulary,
+        "hidden_size": heads * draw.of(2, 3, 5),
+        "intermediate_size": draw.of(5, 16, 31),
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": draw.of(2, 6, 10),
+        "query_pre_attn_scalar": draw.of(1, 7, 30),
+        "sliding_window": draw.of(1, 3, 8, 17),
+        "layer_types": draw.of(None, [draw.of(*kinds) for _ in range(layers)]),
+        "attn_logit_softcapping": draw.of(None, 1.5, 20.0),
+        "final_logit_softcapping": draw.of(None, 9.0, 30.0),
+        "hidden_activation": draw.of("gelu_pytorch_tanh", "gelu_pytorch_tanh", "silu"),
+        "rms_norm_eps": draw.of(1e-6, 1e-3),
+        "attention_bias": draw.chance(),
+        "rope_parameters": {"rope_type": "default", "rope_theta": draw.of(100.0, 1e4)},
+    }
+
+
+def _t5gemma(draw: _Choice) -> dict[str, Any]:
+    vocabulary = draw.of(61, 97, 128)
+    return {
+        "vocab_size": vocabulary,
+        "encoder": _stack(draw, vocabulary),
+        "decoder": _stack(draw, vocabulary),
+        "tie_word_embeddings": draw.chance(),
+    }
 
 
 def _ends(draw: _Choice) -> dict[str, Any]:
@@ -269,4 +305,5 @@ _MAKERS = {
     "gemma2": _gemma2, "gemma3_text": _gemma3, "olmo2": _olmo2, "phi3": _phi3, "smollm3": _smollm3,
     "gpt_neox": _gpt_neox, "opt": _opt,
     "mixtral": _mixtral, "qwen3_moe": _qwen3_moe,
+    "umt5": _gated, "t5gemma": _t5gemma,
 }  # fmt: skip

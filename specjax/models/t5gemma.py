@@ -1,0 +1,261 @@
+"""T5Gemma: encoders and decoders of Gemma 2 blocks, with explicit caches.
+
+Zhang et al., "Encoder-Decoder Gemma: Improving the Quality-Efficiency Trade-Off via Adaptation"
+(2025); Gemma Team, "Gemma 2" (2024). Each sublayer has a norm before and one behind it; scores and
+logits are soft-capped; every second layer sees a window only; rotary positions in self-attention,
+none in cross-attention. Encoder and decoder may have different sizes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from specjax.models import encoder_decoder
+from specjax.models.attention import AnyBias, CausalBias, LengthBias, attention, of_texts
+from specjax.models.base import Params
+from specjax.models.encoder_decoder import EncoderDecoder, EncoderDecoderModule
+from specjax.models.layers import (
+    Dense,
+    FeedForward,
+    RMSNorm,
+    Tree,
+    merge_heads,
+    soft_capped,
+    tied_logits,
+)
+from specjax.models.rope import Rope, rotate
+from specjax.models.windows import of_fed, of_layers
+
+
+@dataclasses.dataclass(frozen=True)
+class Stack:
+    """Shape of an encoder or a decoder, in the words of Gemma 2's `config.json`."""
+
+    d_model: int
+    d_ff: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    d_head: int
+    rope: Rope
+    windows: tuple[int, ...]  # keys that each layer's self-attention sees on a side, 0 for all
+    query_scalar: float  # scores are divided by its square root
+    softcap: float = 0.0  # of scores; 0: none
+    activation: str = "gelu_pytorch_tanh"
+    bias: bool = False  # of the attention's projections
+    eps: float = 1e-6
+    max_positions: int = 8192  # that it was made for; more are no error
+
+    def __post_init__(self) -> None:
+        if self.num_heads % self.num_kv_heads:
+            raise ValueError(
+                f"num_key_value_heads is {self.num_kv_heads}; it must divide the"
+                f" {self.num_heads} attention heads"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class T5GemmaConfig:
+    """Shape of a T5Gemma model."""
+
+    vocab_size: int
+    encoder: Stack
+    decoder: Stack
+    tied: bool = True  # the output layer is the decoder's embedding table
+    logit_cap: float = 0.0  # 0: none
+    dropout: float = 0.0
+    family: str = "t5gemma"  # Hugging Face's `model_type`
+    start_token: int = 2
+    eos: tuple[int, ...] = (1,)
+    pad: int = 0
+    dtype: Any = jnp.float32  # of the arithmetic; logits are always float32
+    remat: bool = False  # training computes layers again for the gradient: less memory
+
+    @property
+    def d_model(self) -> int:
+        """Of the decoder's states, which are what others read of a model."""
+        return self.decoder.d_model
+
+    @property
+    def num_heads(self) -> int:
+        return self.decoder.num_heads
+
+    @property
+    def num_decoder_layers(self) -> int:
+        return self.decoder.num_layers
+
+
+class SublayerNorms(nn.Module):
+    """The norms before and behind a sublayer; what is stored is the scale less 1."""
+
+    eps: float
+
+    def setup(self) -> None:
+        self.before = RMSNorm(self.eps, unit_offset=True)
+        self.behind = RMSNorm(self.eps, unit_offset=True)
+
+
+class Attention(encoder_decoder.Attention):
+    """Grouped-query attention with capped scores."""
+
+    config: T5GemmaConfig
+    shape: Stack
+
+    def setup(self) -> None:
+        c, dtype = self.shape, self.config.dtype
+        self.q = Dense(c.num_heads * c.d_head, dtype, bias=c.bias)
+        self.k = Dense(c.num_kv_heads * c.d_head, dtype, bias=c.bias)
+        self.v = Dense(c.num_kv_heads * c.d_head, dtype, bias=c.bias)
+        self.o = Dense(c.d_model, dtype, bias=c.bias)
+
+    @property
+    def heads(self) -> int:
+        return self.shape.num_heads
+
+    @property
+    def kv_heads(self) -> int:
+        return self.shape.num_kv_heads
+
+    def queries(self, x: jax.Array, angles: jax.Array | None = None) -> jax.Array:
+        return super().queries(x, angles) * self.shape.query_scalar**-0.5
+
+    def turned(self, x: jax.Array, angles: jax.Array | None) -> jax.Array:
+        return x if angles is None else rotate(x, angles, self.shape.rope.attention)
+
+    def __call__(self, q: jax.Array, k: jax.Array, v: jax.Array, bias: AnyBias) -> jax.Array:
+        return self.o(merge_heads(attention(q, k, v, bias, self.shape.softcap)))
+
+
+class _Sandwiched(encoder_decoder.Layer):
+    """A sublayer is `x + behind(f(before(x)))`."""
+
+    config: T5GemmaConfig
+    shape: Stack
+
+    def sublayers(self) -> None:
+        """Sets up what both stacks' layers have."""
+        c, shape = self.config, self.shape
+        self.self_norm, self.ff_norm = SublayerNorms(shape.eps), SublayerNorms(shape.eps)
+        self.self_attention = Attention(c, shape)
+        self.ff = FeedForward(shape.d_ff, shape.activation, True, c.dtype, c.dropout)
+        self.drop = nn.Dropout(c.dropout)
+
+    def before(self, norm: SublayerNorms, x: jax.Array) -> jax.Array:
+        return norm.before(x)
+
+    def after(
+        self, norm: SublayerNorms, x: jax.Array, made: jax.Array, deterministic: bool
+    ) -> jax.Array:
+        return super().after(norm, x, norm.behind(made), deterministic)
+
+
+class EncoderLayer(_Sandwiched, encoder_decoder.EncoderLayer):
+    def setup(self) -> None:
+        self.sublayers()
+
+
+class DecoderLayer(_Sandwiched, encoder_decoder.DecoderLayer):
+    def setup(self) -> None:
+        self.sublayers()
+        self.cross_norm = SublayerNorms(self.shape.eps)
+        self.cross_attention = Attention(self.config, self.shape)
+
+
+class T5GemmaModule(EncoderDecoderModule):
+    """Parameters and layers; `T5Gemma` wraps it into the model contract."""
+
+    config: T5GemmaConfig
+
+    def setup(self) -> None:
+        c = self.config
+        init = nn.initializers.normal(0.02)
+        for name, shape in (("source_embedding", c.encoder), ("embedding", c.decoder)):
+            setattr(self, name, self.param(name, init, (c.vocab_size, shape.d_model), jnp.float32))
+        self.encoder = [EncoderLayer(c, c.encoder) for _ in range(c.encoder.num_layers)]
+        self.decoder = [DecoderLayer(c, c.decoder) for _ in range(c.decoder.num_layers)]
+        self.encoder_norm = RMSNorm(c.encoder.eps, unit_offset=True)
+        self.decoder_norm = RMSNorm(c.decoder.eps, unit_offset=True)
+        self.drop = nn.Dropout(c.dropout)
+        if not c.tied:
+            self.head = Dense(c.vocab_size, c.dtype)
+
+    def enter(self, tokens: jax.Array, position: jax.Array) -> jax.Array:
+        return scaled_embedding(self.embedding, tokens, self.config.dtype)
+
+    def encode(self, source: jax.Array, length: jax.Array, deterministic: bool = True) -> jax.Array:
+        """Final-normed encoder states [B, S, D] of source [B, S]."""
+        shape, size = self.config.encoder, source.shape[1]
+        position = jnp.arange(size)[None]
+        angles = [shape.rope.angles(position, length[:, None])] * shape.num_layers
+        biases = of_layers(
+            shape.windows,
+            shape.windows,
+            lambda _, window: of_texts(LengthBias(length, window), size, size),
+        )
+        x = scaled_embedding(self.source_embedding, source, self.config.dtype)
+        x = self.drop(x, deterministic=deterministic)
+        x = self.through_encoder(x, biases, deterministic, angles)
+        return self.drop(self.encoder_norm(x), deterministic=deterministic)
+
+    def rotations(self, position: jax.Array) -> list[jax.Array]:
+        shape = self.config.decoder
+        return [shape.rope.angles(position, position + 1)] * shape.num_layers
+
+    def target_biases(self, size: int) -> list[AnyBias]:
+        windows, start = self.config.decoder.windows, jnp.zeros(1, jnp.int32)
+        return of_layers(
+            windows, windows, lambda _, window: of_texts(CausalBias(start, window), size, size)
+        )
+
+    def step_biases(
+        self, data: Mapping[str, Any], start: jax.Array, fed: int, tree: Tree | None
+    ) -> list[AnyBias]:
+        windows = self.config.decoder.windows
+        return of_layers(
+            windows, data["own"], lambda own, window: of_fed(own, window, start, fed, tree)
+        )
+
+    def leave(self, x: jax.Array, deterministic: bool) -> jax.Array:
+        return self.drop(x, deterministic=deterministic)
+
+    def head_logits(self, x: jax.Array, training: bool = False) -> jax.Array:
+        c = self.config
+        x = self.decoder_norm(x)
+        if c.tied:
+            logits = tied_logits(x, self.embedding.astype(c.dtype), training)
+        else:
+            logits = self.head(x).astype(jnp.float32)
+        return soft_capped(logits, c.logit_cap)
+
+
+def scaled_embedding(table: jax.Array, tokens: jax.Array, dtype: Any) -> jax.Array:
+    """Embeddings [..., D] of tokens [...], times the root of D rounded to `dtype`."""
+    return table[tokens].astype(dtype) * jnp.asarray(table.shape[1] ** 0.5, dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class T5Gemma(EncoderDecoder):
+    """A T5Gemma model under the contract of `models.base`."""
+
+    config: T5GemmaConfig
+
+    @property
+    def module(self) -> T5GemmaModule:
+        return T5GemmaModule(self.config)
+
+    @property
+    def max_positions(self) -> None:
+        return None
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        return self.config.decoder.windows
+
+    def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
+        return scaled_embedding(params["embedding"], tokens, self.config.dtype)
