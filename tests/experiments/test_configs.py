@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = (
     "quickstart", "translate", "pair", "beams", "drafters", "draft_length", "block_verification",
     "lossy_rules", "bild_early_exit_multi30k", "bild_multi30k", "bild_side_by_side", "engagement",
-    "cascade_pair", "cascade_multi30k", "qwen3_moe", "suffix", "trees",
+    "cascade_pair", "cascade_multi30k", "qwen3_moe", "suffix", "trees", "madlad", "t5gemma",
 )  # fmt: skip
 JOBS = (
     "compare", "ngram", "ngram_wmt", "online", "sweep", "tokenizer", "tune", "tune_cascade",
@@ -129,6 +129,18 @@ def test_shapes_are_traced_at_full_size(name: str, capsys) -> None:
         assert planned[model].parameters == pytest.approx(expected, rel=0.02), model
     printed = capsys.readouterr().out
     assert all(f"{entry.parameters:,}" in printed for entry in planned.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, billions", [("madlad", (2.94, 0.75)), ("t5gemma", (20.33, 5.60))], ids=lambda x: str(x)
+)
+def test_pairs_of_published_models_are_planned(name: str, billions: tuple[float, float]) -> None:
+    """With the parameters that their cards give, or that were counted."""
+    config = get_config(name)
+    check_fields(config)
+    planned = planning.run(config)["models"]
+    assert [entry.parameters / 1e9 for entry in planned.values()] == pytest.approx(billions, 0.01)
 
 
 @pytest.mark.slow
