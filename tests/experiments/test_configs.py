@@ -133,7 +133,7 @@ def test_shapes_are_traced_at_full_size(name: str, capsys) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name, billions", [("madlad", (2.94, 0.75)), ("t5gemma", (20.33, 5.60))], ids=lambda x: str(x)
+    "name, billions", [("madlad", (2.94, 0.742)), ("t5gemma", (20.33, 5.60))], ids=lambda x: str(x)
 )
 def test_pairs_of_published_models_are_planned(name: str, billions: tuple[float, float]) -> None:
     """With the parameters that their cards give, or that were counted."""
