@@ -21,6 +21,7 @@ from specjax.models.experts import Mixture
 from specjax.models.rope import Rope
 from specjax.models.shapes import parameter_shapes
 from specjax.models.t5 import T5, T5Config
+from specjax.models.t5gemma import Stack, T5Gemma, T5GemmaConfig
 
 SMALL = {
     "WHOLE_SCORES": 24,
@@ -62,8 +63,14 @@ MODELS = {
             num_decoder_layers=2, buckets=8, max_distance=12,
         )
     ),
+    "t5gemma": T5Gemma(
+        T5GemmaConfig(
+            V, Stack(12, 16, 2, 2, 1, 6, Rope(6), (4, 0), query_scalar=4.0, softcap=3.0),
+            Stack(16, 24, 2, 4, 2, 4, Rope(4), (5, 0), query_scalar=4.0, softcap=3.0),
+        )
+    ),
 }  # fmt: skip
-DECODERS = [name for name in MODELS if name != "t5"]
+DECODERS = [name for name, model in MODELS.items() if model.start_token is None]
 
 
 @contextlib.contextmanager
@@ -149,7 +156,7 @@ def teach(name: str, params: Any, tokens: jax.Array) -> jax.Array:
     return MODELS[name].teach(params, batch)[0]
 
 
-@pytest.mark.parametrize("name", ["sliding", "learned", "capped", "t5"])
+@pytest.mark.parametrize("name", ["sliding", "learned", "capped", "t5", "t5gemma"])
 def test_a_long_cache_gives_the_logits_of_whole_texts(name: str) -> None:
     """Rows are at different places; several calls of one and of more tokens, over stale slots.
 
@@ -157,7 +164,7 @@ def test_a_long_cache_gives_the_logits_of_whole_texts(name: str) -> None:
     """
     text = jnp.concatenate([texts(SIZE), texts(CAPACITY - SIZE, 1)], axis=1)
     expected, (cache, _) = whole(functools.partial(teach, name), params(name), text), started(name)
-    if name == "t5":
+    if name not in DECODERS:
         cache = jax.jit(MODELS[name].extend)(params(name), text[:, :3], cache)[1]
     extend = jax.jit(MODELS[name].extend)
     for fed in (1, 3, 3, 1):
@@ -168,7 +175,7 @@ def test_a_long_cache_gives_the_logits_of_whole_texts(name: str) -> None:
         cache = cache.replace(length=cache.length - (fed > 2))
 
 
-@pytest.mark.parametrize("name", ["sliding", "t5"])
+@pytest.mark.parametrize("name", ["sliding", "t5", pytest.param("t5gemma", marks=pytest.mark.slow)])
 def test_a_tree_over_a_long_cache_gives_the_logits_of_its_paths(name: str) -> None:
     """Two children of one token: each as if the other were not there."""
     cache, tokens = started(name)[0], texts(3, 2)
@@ -191,21 +198,27 @@ def test_a_row_keeps_its_bits_whatever_the_others_hold() -> None:
     np.testing.assert_array_equal(*logits)
 
 
-def test_the_encoder_in_blocks_gives_its_whole_states() -> None:
+@pytest.mark.parametrize("name", ["t5", pytest.param("t5gemma", marks=pytest.mark.slow)])
+def test_the_encoder_in_blocks_gives_its_whole_states(name: str) -> None:
     source, length = texts(SIZE), jnp.array(LENGTHS)
 
     def encode(params: Any) -> Any:
-        return MODELS["t5"].module.apply({"params": params}, source, length, method="read")
+        return MODELS[name].module.apply({"params": params}, source, length, method="read")
 
-    data, embedding, encoded = whole(encode, params("t5"))
-    cache, reading = started("t5")
+    data, embedding, encoded = whole(encode, params(name))
+    cache, reading = started(name)
     close(reading.embedding, embedding)
     close(inside(reading.encoded, 1), inside(encoded, 1))
     close(inside(cache.data["cross"], 2), inside(data["cross"], 2))
 
 
 @pytest.mark.parametrize(
-    ("name", "remat"), [("grouped", True), pytest.param("t5", False, marks=pytest.mark.slow)]
+    ("name", "remat"),
+    [
+        ("grouped", True),
+        pytest.param("t5", False, marks=pytest.mark.slow),
+        pytest.param("t5gemma", True, marks=pytest.mark.slow),
+    ],
 )
 def test_gradients_in_blocks_are_those_of_whole_texts(name: str, remat: bool) -> None:
     model = MODELS[name]

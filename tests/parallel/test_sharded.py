@@ -31,6 +31,7 @@ from specjax.models.families.family import family_of
 from specjax.models.rope import Rope
 from specjax.models.shapes import parameter_shapes
 from specjax.models.t5 import T5, T5Config
+from specjax.models.t5gemma import Stack, T5Gemma, T5GemmaConfig
 from specjax.parallel.mesh import axes_over, axis_sizes
 from specjax.parallel.sharding import logical_axes, parameter_spec, split_spec
 
@@ -60,8 +61,16 @@ MODELS = {
             num_decoder_layers=2,
         )
     ),
+    "t5gemma": T5Gemma(
+        T5GemmaConfig(
+            64, Stack(24, 32, 1, 16, 8, 4, Rope(4), (3,), query_scalar=4.0, softcap=3.0),
+            Stack(32, 48, 2, 8, 8, 4, Rope(4), (4, 0), query_scalar=4.0, softcap=3.0),
+        )
+    ),
 }  # fmt: skip
-KINDS = {name: "encoder" if name in ("t5", "six") else "decoder" for name in MODELS}
+KINDS = {
+    name: "decoder" if model.start_token is None else "encoder" for name, model in MODELS.items()
+}
 
 
 BOTH = ("speculative", "sampled")
@@ -150,6 +159,12 @@ def test_the_same_tokens_on_every_mesh(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_mixture_of_experts_gives_the_same_tokens(tmp_path: Path) -> None:
     cases = [case("mixed", 1, 8, 0, BOTH), case("mixed", 2, 4, 1, BOTH[:1])]
+    check(on_eight_devices(tmp_path, cases), cases)
+
+
+@pytest.mark.slow
+def test_stacks_of_two_sizes_give_the_same_tokens(tmp_path: Path) -> None:
+    cases = [case("t5gemma", 1, 8, 1, BOTH), case("t5gemma", 2, 4, 2, BOTH[:1])]
     check(on_eight_devices(tmp_path, cases), cases)
 
 
