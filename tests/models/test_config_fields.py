@@ -158,6 +158,9 @@ def test_what_cannot_be_obeyed_is_refused_with_its_field_and_value(
         ("decoder", "num_key_value_heads", 3),
         ("decoder", "head_dim", 5),
         ("decoder", "no_such_field", 1),
+        ("decoder", "repetition_penalty", 1.5),
+        ("decoder", "min_length", 4),
+        ("decoder", "num_beams", 3),
         ("decoder", "quantization_config", {"bits": 4}),
     ],
 )
@@ -190,6 +193,12 @@ def test_caps_and_windows_of_t5gemma_are_those_of_gemma_unless_null() -> None:
     null = words["decoder"] | {"attn_logit_softcapping": None, "final_logit_softcapping": None}
     found = shape("t5gemma", decoder=null)
     assert (found.decoder.softcap, found.logit_cap) == (0.0, 0.0)
+
+
+def test_neutral_words_of_a_t5gemmas_decoder_are_no_settings() -> None:
+    """Older configurations write all that there is, at Hugging Face's defaults."""
+    said = {"repetition_penalty": 1.0, "min_length": 0, "num_beams": 1, "bad_words_ids": None}
+    assert shape("t5gemma", decoder=written("t5gemma")["decoder"] | said) == shape("t5gemma")
 
 
 def test_rope_scaling_wins_over_rope_parameters() -> None:

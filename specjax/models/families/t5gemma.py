@@ -13,6 +13,7 @@ from specjax.models.families.generation import (
     TOKENS,
     eos_to_hf,
     refuse_processors,
+    settings_of,
     special_tokens,
 )
 from specjax.models.families.layer_types import KINDS, windows_of
@@ -199,7 +200,7 @@ class T5GemmaFamily(Family):
         # Hugging Face takes what its generation settings do not say from the decoder's.
         words = SPECIAL | {name: hf["decoder"][name] for name in TOKENS if name in hf["decoder"]}
         if generation is None:
-            refuse_processors(hf["decoder"], None)
+            _refuse_settings(hf["decoder"])
         special = special_tokens(words | hf, generation, vocab_size)
         return T5GemmaConfig(
             vocab_size=vocab_size,
@@ -249,6 +250,17 @@ class T5GemmaFamily(Family):
                 block = f"model.{side}.layers.{index}"
                 stored |= _layer(f"{side}_{index}", block, stack.bias, kinds)
         return stored
+
+
+def _refuse_settings(decoder: dict[str, Any]) -> None:
+    """Refuses what Hugging Face would decode under where no file of generation settings is."""
+    refuse_processors(decoder, None)
+    for name, value in settings_of(decoder, None).items():
+        if value not in ((1,) if name == "repetition_penalty" else (0, [])):
+            raise ValueError(
+                f"decoder: {name} is {shown(value)}; it must be in generation_config.json, which is"
+                " not there"
+            )
 
 
 def _side(hf: dict[str, Any], name: str) -> tuple[dict[str, Any], Stack]:
