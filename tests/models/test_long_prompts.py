@@ -156,7 +156,9 @@ def teach(name: str, params: Any, tokens: jax.Array) -> jax.Array:
     return MODELS[name].teach(params, batch)[0]
 
 
-@pytest.mark.parametrize("name", ["sliding", "learned", "capped", "t5", "t5gemma"])
+@pytest.mark.parametrize(
+    "name", ["sliding", "learned", "capped", "t5", pytest.param("t5gemma", marks=pytest.mark.slow)]
+)
 def test_a_long_cache_gives_the_logits_of_whole_texts(name: str) -> None:
     """Rows are at different places; several calls of one and of more tokens, over stale slots.
 

@@ -12,7 +12,10 @@ from golden_models import Golden, check_ragged_chunks, read_golden, same, teache
 
 from specjax.decoding.strategy import autoregressive
 
-SHAPES = ("t5_v1_0", "t5_v1_1", "mt5", "umt5", "t5gemma", "t5gemma_unequal")
+SHAPES = (
+    "t5_v1_0", "t5_v1_1", "mt5", "umt5", "t5gemma",
+    pytest.param("t5gemma_unequal", marks=pytest.mark.slow),
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=SHAPES)
@@ -48,7 +51,9 @@ def test_at_picks_the_fed_positions_asked_for(golden: Golden) -> None:
     assert cache.length.tolist() == [golden.target.shape[1]] * len(golden.target)
 
 
-@pytest.mark.parametrize("golden", ["t5_v1_1", "t5gemma"], indirect=True)
+@pytest.mark.parametrize(
+    "golden", ["t5_v1_1", pytest.param("t5gemma", marks=pytest.mark.slow)], indirect=True
+)
 def test_padding_the_source_further_changes_nothing(golden: Golden) -> None:
     longer = golden.padded(13)
     same(teacher_forced(golden, longer), golden.logits)

@@ -254,7 +254,10 @@ class T5GemmaFamily(Family):
 
 def _refuse_settings(decoder: dict[str, Any]) -> None:
     """Refuses what Hugging Face would decode under where no file of generation settings is."""
-    refuse_processors(decoder, None)
+    try:
+        refuse_processors(decoder, None)
+    except ValueError as error:
+        raise ValueError(f"decoder: {error}") from None
     for name, value in settings_of(decoder, None).items():
         if value not in ((1,) if name == "repetition_penalty" else (0, [])):
             raise ValueError(
