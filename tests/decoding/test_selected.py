@@ -272,7 +272,7 @@ def test_early_exits_of_several_depths_are_arms_of_one_target(kind):
     for arm in (0, 1, 2):
         one = exiting(kind, [prompt], [arm])
         assert texts(one) == [Uncached(kind).greedy(prompt, LIMIT)]
-        assert bool(np.any(one.trace.accepted)) == (arm > 0)
+        assert bool(np.any(one.trace.drafted)) == (arm > 0)
         calls = {part: int(count[0]) for part, count in one.trace.calls.items()}
         assert [calls[f"target[:{exit}]"] > 0 for exit in (1, 2)] == [arm == 1, arm == 2]
 
