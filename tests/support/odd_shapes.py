@@ -273,22 +273,27 @@ def _opt(draw: _Choice) -> dict[str, Any]:
     }
 
 
-def _experts(draw: _Choice, count: str) -> dict[str, Any]:
+def _mixed(draw: _Choice, count: str) -> dict[str, Any]:
+    """Widths are multiples of 4: PyTorch's grouped products take no others."""
+    shape = _headed(draw)
     experts, chosen = draw.of((1, 1), (3, 1), (5, 2), (4, 4), (8, 3))
-    return {count: experts, "num_experts_per_tok": chosen}
+    return shape | {
+        "hidden_size": 4 * shape["num_attention_heads"],
+        count: experts,
+        "num_experts_per_tok": chosen,
+    }
 
 
 def _mixtral(draw: _Choice) -> dict[str, Any]:
-    return (
-        _headed(draw) | _experts(draw, "num_local_experts") | {"sliding_window": draw.of(3, None)}
-    )
+    own = {"intermediate_size": draw.of(4, 16, 28), "sliding_window": draw.of(3, None)}
+    return _mixed(draw, "num_local_experts") | own
 
 
 def _qwen3_moe(draw: _Choice) -> dict[str, Any]:
-    shape = _headed(draw) | _experts(draw, "num_experts")
+    shape = _mixed(draw, "num_experts")
     layers = shape["num_hidden_layers"]
     return shape | {
-        "moe_intermediate_size": draw.of(3, 12, 17),
+        "moe_intermediate_size": draw.of(4, 12, 20),
         "decoder_sparse_step": draw.of(1, layers),
         "mlp_only_layers": draw.of([], [0] if layers > 1 else []),
         "norm_topk_prob": draw.chance(),
