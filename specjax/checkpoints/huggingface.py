@@ -48,7 +48,7 @@ from specjax.writing import replacing_directory
 
 CONFIG_FILE = "config.json"
 GENERATION_FILE = "generation_config.json"
-SMALL_FILES = ("*.json", "*.model", "*.txt", "*.jinja")
+SMALL_FILES = ("*.json", "*.model", "*.spm", "*.txt", "*.jinja")
 FILES = ("model*.safetensors", *SMALL_FILES)
 """What is downloaded of a hub id: all of it, or without the weights.
 

@@ -37,6 +37,7 @@ EXAMPLES = (
     "quickstart", "translate", "pair", "beams", "drafters", "draft_length", "block_verification",
     "lossy_rules", "bild_early_exit_multi30k", "bild_multi30k", "bild_side_by_side", "engagement",
     "cascade_pair", "cascade_multi30k", "qwen3_moe", "suffix", "trees", "madlad", "t5gemma",
+    "nllb",
 )  # fmt: skip
 JOBS = (
     "compare", "ngram", "ngram_wmt", "online", "sweep", "tokenizer", "tune", "tune_cascade",
@@ -199,6 +200,16 @@ def test_a_mixture_of_experts_is_planned_at_full_size() -> None:
     model = describe(config.target, jnp.bfloat16)
     active = planned["target"].parameters - idle_weights(model)
     assert active == pytest.approx(3.35e9, rel=1e-2)
+
+
+@pytest.mark.slow
+def test_nllb_is_planned_at_full_size() -> None:
+    """As published: 3.3B, and the 600M that were distilled from the 54B."""
+    config = get_config("nllb")
+    check_fields(config)
+    planned = planning.run(config)["models"]
+    assert planned["target"].parameters == pytest.approx(3.345e9, rel=0.002)
+    assert planned["drafter"].parameters == pytest.approx(615.1e6, rel=0.002)
 
 
 def test_memory_per_device_follows_the_mesh() -> None:

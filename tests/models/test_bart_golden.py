@@ -18,10 +18,11 @@ from decodes import run, texts
 from golden_models import GOLDEN, Golden, check_ragged_chunks, read_golden, same, teacher_forced
 from safetensors.numpy import load_file, save_file
 
-from specjax.checkpoints.huggingface import load, read_config, save
+from specjax.checkpoints.huggingface import load, read_config, read_settings, save
 from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.drafting.neural import Neural
 from specjax.errors import UserError
+from specjax.models.layers import apply
 from specjax.models.sinusoids import Sinusoids
 from specjax.parallel.sharding import parameter_spec
 from specjax.prompts import prompt_positions
@@ -114,10 +115,20 @@ def test_what_a_config_leaves_out_is_hugging_faces_default(tmp_path: Path) -> No
     for field in ("decoder_start_token_id", "pad_token_id", "forced_eos_token_id"):
         del config[field]
     (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
-    with pytest.raises(UserError, match="forced_eos_token_id is 2"):
-        read_config(tmp_path, jnp.float32)
-    _, read = read_config(tmp_path, jnp.float32, ignore_generation_config=True)
+    _, read = read_config(tmp_path, jnp.float32)
     assert (read.start_token, read.pad) == (2, 1)
+    assert read_settings(tmp_path)["forced_eos_token_id"] == 2
+
+
+def test_padding_has_no_position() -> None:
+    """Of M2M100, whose positions begin behind it."""
+    loaded = load(GOLDEN / "m2m_100")
+    tokens = jnp.array([[loaded.model.pad, 7, 7]])
+    made = apply(loaded.model.module, "enter", loaded.params, tokens, jnp.array([[5, 5, 0]]))[0]
+    embedded = loaded.model.embed(loaded.params, tokens)[0]
+    np.testing.assert_array_equal(made[0], embedded[0])
+    added = Sinusoids(20, to_base=True)(jnp.array([5 + 2, 0 + 2]))
+    np.testing.assert_allclose(made[1:], embedded[1:] + added, atol=1e-6)
 
 
 @pytest.mark.parametrize("to_base", [False, True])
