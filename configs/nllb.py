@@ -4,8 +4,10 @@
     python -m specjax.main --config=configs/nllb.py --workdir=runs/nllb \
       --config.source_file=flores.eng --config.reference_file=flores.deu
 
-One vocabulary of 256,206 tokens, of which the output layer is a large part of what the small model
-costs. Resources: 8 GB of weights in bfloat16, one GPU or a TPU core of 16 GB. Not run here.
+One vocabulary of 256,206 tokens, whose output layer is a large part of what the small model costs.
+Prompts are English unless `source_language` says another code; which language a text has, its first
+token says (docs/how_to/checkpoints.md, "Languages"). Resources: 8 GB of weights in bfloat16, one
+GPU or a TPU core of 16 GB. Not run here.
 """
 
 from ml_collections import ConfigDict
@@ -20,6 +22,7 @@ def get_config() -> ConfigDict:
         metric="bleu",
         target="facebook/nllb-200-3.3B",
         drafter="facebook/nllb-200-distilled-600M",
+        source_language="eng_Latn",
         dtype="bfloat16",
         max_prompt_tokens=256,
         max_new_tokens=128,

@@ -30,6 +30,7 @@ _PUBLIC = {
     "grammar_pair": "experiments.quickstart",
     "in_language": "checkpoints.spoken",
     "in_vocabulary_of": "checkpoints.shared_tokens",
+    "language_token": "checkpoints.languages",
     "load": "api",
     "make_mesh": "parallel.mesh",
     "plan": "jobs",

@@ -68,6 +68,7 @@ def load(
     fully_sharded: bool = False,
     ignore_generation_config: bool = False,
     generation: Mapping[str, Any] | None = None,
+    source_language: str = "",
 ) -> LoadedModel:
     """Loads a model and its tokenizer from a Hugging Face directory or hub id.
 
@@ -81,6 +82,7 @@ def load(
     A target's decodes obey the settings of its `generation_config.json`, changed by `generation` as
     `{"num_beams": 1, "min_length": None}` (docs/methods/generation_settings.md). What no strategy
     applies is refused; `ignore_generation_config` drops all but its special tokens.
+    `source_language` is a code of the tokenizer, such as NLLB's eng_Latn; empty: as it was saved.
 
     Raises:
       UserError: when something is missing or does not fit.
@@ -95,7 +97,7 @@ def load(
     told = {"ignore_generation_config": ignore_generation_config, "generation": generation}
     checkpoint = huggingface.load(name, checked_dtype(dtype), where, weights=weights, **told)
     settings = checked(checkpoint.settings, f"{name}: ")
-    tokenizer = load_tokenizer(checkpoint.path, checkpoint.model.vocab_size)
+    tokenizer = load_tokenizer(checkpoint.path, checkpoint.model.vocab_size, source_language)
     model, params = checkpoint.model, checkpoint.params
     if mesh is not None and pad_heads:
         model, params = padding.pad_heads(model, params, mesh, ways)

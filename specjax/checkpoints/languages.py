@@ -19,14 +19,12 @@ def language_codes(tokenizer: Any) -> dict[str, int]:
     """Token ids of the languages of a tokenizer, by code; empty where it has none."""
     if not hasattr(tokenizer, "src_lang"):
         return {}
-    tokens = getattr(tokenizer, "lang_code_to_token", None)  # M2M100: "__de__" for "de"
-    if tokens is None:
-        known = {str(token) for token in tokenizer.all_special_tokens}
+    codes = getattr(tokenizer, "lang_code_to_id", None)
+    if codes is None:  # NLLB's are the special tokens without a part of their own
         named = tokenizer.special_tokens_map.values()
-        words = {word for word in named if isinstance(word, str)}  # "</s>", "<mask>", ...
-        tokens = {token: token for token in known - words}
-    vocabulary = tokenizer.get_vocab()
-    return {code: vocabulary[token] for code, token in tokens.items() if token in vocabulary}
+        tokens = [token for token in tokenizer.all_special_tokens if token not in named]
+        codes = dict(zip(tokens, tokenizer.convert_tokens_to_ids(tokens), strict=True))
+    return {code: token for code, token in codes.items() if token != tokenizer.unk_token_id}
 
 
 def language_token(tokenizer: Any, code: str, field: str = "code") -> int:
@@ -47,8 +45,8 @@ def language_token(tokenizer: Any, code: str, field: str = "code") -> int:
     return known[code]
 
 
-def read_in(tokenizer: Any, code: str, field: str = "source_language") -> None:
-    """Has a tokenizer mark prompts as being in a language; empty leaves it as it was saved.
+def read_in(tokenizer: Any, code: str, field: str = "source_language") -> Any:
+    """The tokenizer, which marks prompts as being in a language; empty: the one it was saved with.
 
     Raises:
       UserError: naming `field` and what is allowed.
@@ -56,3 +54,4 @@ def read_in(tokenizer: Any, code: str, field: str = "source_language") -> None:
     if code:
         language_token(tokenizer, code, field)
         tokenizer.src_lang = code
+    return tokenizer

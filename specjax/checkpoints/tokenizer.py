@@ -13,6 +13,7 @@ from tokenizers.trainers import BpeTrainer
 from transformers import AutoTokenizer, LlamaTokenizer, PreTrainedTokenizerFast
 
 from specjax.checkpoints.config_json import read_json
+from specjax.checkpoints.languages import read_in
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel
 
@@ -25,22 +26,25 @@ OWN = ("eagle_", "dflash_")
 DESCRIPTIONS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 
 
-def load_tokenizer(path: Path, vocab_size: int | None = None) -> Any:
+def load_tokenizer(path: Path, vocab_size: int | None = None, language: str = "") -> Any:
     """The tokenizer in a checkpoint directory, None when it has no tokenizer files.
 
+    `language` is the code of the prompts' language, where it has codes.
+
     Raises:
-      UserError: when a file is damaged, or a token has no place in a model of `vocab_size`.
+      UserError: when a file is damaged, a token has no place in a model of `vocab_size`, or there
+        is no such language.
     """
     stored = [name for pattern in VOCABULARIES for name in path.glob(pattern)]
     described = [path / name for name in DESCRIPTIONS if (path / name).exists()]
     if not stored and not described:
-        return None
+        return read_in(None, language)
     for file in described:
         read_json(file)
     tokenizer = _read(path) if stored else _without_vocabulary(path, described)
     if vocab_size is not None:
         _check_fits(path, tokenizer, vocab_size)
-    return tokenizer
+    return read_in(tokenizer, language)
 
 
 def _without_vocabulary(path: Path, described: list[Path]) -> Any:

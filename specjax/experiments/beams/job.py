@@ -18,6 +18,7 @@ from ml_collections import ConfigDict
 from specjax.api import Generator, load
 from specjax.beams import BeamGenerator, BeamResult
 from specjax.checkpoints.huggingface import describe
+from specjax.checkpoints.languages import read_in
 from specjax.decoding.beams.outcome import BeamStatistics
 from specjax.decoding.beams.state import BeamDecoder
 from specjax.decoding.beams.strategy import NEURAL, BeamStrategy, from_config
@@ -172,6 +173,7 @@ def prepare(config: ConfigDict, strategies: Mapping[str, BeamStrategy]) -> Job:
         place, weights = model_source(config, name)
         loaded[name] = load(place, dtype, weights=str(weights or ""), **told)
     target = loaded.pop("target")
+    read_in(target.tokenizer, config.source_language)
     if target.tokenizer is None:
         raise UserError(f"target {config.target!r} has no tokenizer files")
     names = {strategy.table for strategy in strategies.values() if strategy.counted}

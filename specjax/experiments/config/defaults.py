@@ -32,6 +32,7 @@ def decode_config(**changes: Any) -> ConfigDict:
     config.ignore_generation_config = False  # True: decode as if a checkpoint's
     # generation_config.json held special tokens only
     config.generation = ConfigDict()  # its fields otherwise: min_length=5, num_beams=1; None: off
+    config.source_language = ""  # of prompts, as eng_Latn, where the tokenizer has codes
     config.least_shared = 0.1  # the share of the target's tokens that a drafter with another
     # tokenizer must have
     config.speech = ConfigDict(
@@ -166,6 +167,7 @@ def select_data_config(tasks: Mapping[str, Mapping[str, Any]], **changes: Any) -
     config.ignore_generation_config = False  # True: decode as if a checkpoint's
     # generation_config.json held special tokens only
     config.generation = ConfigDict()  # its fields otherwise: min_length=5, num_beams=1; None: off
+    config.source_language = ""  # of prompts, as eng_Latn, where the tokenizer has codes
     config.least_shared = 0.1  # the share of the target's tokens that a drafter with another
     # tokenizer must have
     config.tasks = ConfigDict()  # sets of queries

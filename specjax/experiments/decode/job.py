@@ -116,6 +116,7 @@ def load_models(config: ConfigDict) -> dict[str, LoadedModel]:
             ways=ways_of(config, name),
             pad_heads=config.pad_heads,
             **asked_generation(config),
+            source_language=config.source_language if name == "target" else "",
         )
     target = models.pop("target")
     target = in_language(target, **config.speech) if "speech" in config else target

@@ -30,6 +30,7 @@ MODEL_FIELDS = (
     "ignore_generation_config",
     "generation",
     "speech",
+    "source_language",
 )
 """Fields of a decode config that decide which models are loaded, and how."""
 
