@@ -14,7 +14,18 @@ ROOT = Path(__file__).parents[2]
 CONFIGS = sorted((ROOT / "configs").rglob("*.py"))
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 ROW = re.compile(r"^\| `(?P<name>[\w.-]+/[\w.-]+)` \|(?P<cells>.*)\|$", re.MULTILINE)
-OWNERS = ("google", "google-t5", "lmsys", "meta-llama", "JackFram", "double7", "Qwen", "facebook")
+OWNERS = (
+    "google",
+    "google-t5",
+    "lmsys",
+    "meta-llama",
+    "JackFram",
+    "double7",
+    "Qwen",
+    "facebook",
+    "openai",
+    "distil-whisper",
+)
 
 
 def rows() -> dict[str, list[str]]:
