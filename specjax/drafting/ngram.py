@@ -67,7 +67,7 @@ class _Counted(Drafter):
         self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
     ) -> tuple[Draft, Caches, Memory, Log]:
         table, sampling = env.params[self.table], context.options.sampling
-        settings = adjusting(context, table["unigram"].shape[0])
+        settings = adjusting(context, len(table["best"]))
 
         def step(drafted: jax.Array, index: jax.Array) -> tuple[jax.Array, Any]:
             previous = jnp.where(index > 0, drafted[:, index - 1], last_token(context))

@@ -91,9 +91,9 @@ def test_sampling_keeps_the_targets_distribution_however_fast_it_learns(kind):
 class OfOldParameters(Neural):
     """Wrong on purpose: says that tokens were drawn without what was learned."""
 
-    def _extend(self, p, logits, model, memory, context, keys):
-        after = super()._extend(p, logits, model, memory, context, keys)
-        said = adjust(logits, context.options.sampling)
+    def _extend(self, p, logits, model, memory, settings, keys):
+        after = super()._extend(p, logits, model, memory, settings, keys)
+        said = adjust(logits, settings.context.options.sampling)
         return after.replace(probs=after.probs.at[:, p.step].set(said))
 
 
