@@ -20,19 +20,18 @@ from jax.sharding import Mesh
 
 from specjax.adjusting.settings import checked, obeyed
 from specjax.checkpoints import huggingface
+from specjax.checkpoints.beside import beside
 from specjax.checkpoints.extractor import load_extractor
-from specjax.checkpoints.shared_encoder import with_encoder_of
-from specjax.checkpoints.shared_tokens import in_vocabulary_of
 from specjax.checkpoints.tokenizer import load_tokenizer
 from specjax.checks import check_dictionary, check_integer, check_integers, checked_dtype
 from specjax.data.batching import Batch, Prompt
 from specjax.decoding.loop import advance_jitted, begin_jitted, generate
-from specjax.decoding.state import Decoder, Generation
+from specjax.decoding.state import Generation, check_resources
 from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.decoding.summary import summarise
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
-from specjax.models.on_target import FeatureDrafter, completed
+from specjax.models.families.generation import settings_in
 from specjax.models.shared_vocabulary import with_shared_vocabulary
 from specjax.parallel import padding
 from specjax.parallel.sharding import Layout, placement
@@ -53,8 +52,23 @@ class LoadedModel:
     mesh: Mesh | None = None  # None: on one device
     ways: int = 0  # devices of the mesh's `model` axis that share it; 0: all, 1: each has all of it
     own_tokenizer: Any = None  # of a model in the ids of another vocabulary (`in_vocabulary_of`)
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of generation, its own
+    generation: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # what its file says
     extractor: Any = None  # of a model that listens: audio to what it hears
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The generation settings that its decodes obey."""
+        return checked(settings_in(self.generation), f"{self.name}: ")
+
+    def save(self, folder: str | Path) -> None:
+        """Writes a directory that `load` and transformers' `from_pretrained` read.
+
+        Raises:
+          UserError: saying why nothing was written.
+        """
+        if self.own_tokenizer is not None:
+            raise UserError(f"model {self.name!r} is in another model's ids; save it as it was")
+        huggingface.save(folder, self.model, self.params, self.tokenizer, self.generation)
 
 
 def load(
@@ -96,13 +110,13 @@ def load(
     check_dictionary("generation", generation)
     told = {"ignore_generation_config": ignore_generation_config, "generation": generation}
     checkpoint = huggingface.load(name, checked_dtype(dtype), where, weights=weights, **told)
-    settings = checked(checkpoint.settings, f"{name}: ")
     tokenizer = load_tokenizer(checkpoint.path, checkpoint.model.vocab_size, source_language)
-    model, params = checkpoint.model, checkpoint.params
+    model, params, said = checkpoint.model, checkpoint.params, checkpoint.generation
+    checked(settings_in(said), f"{name}: ")
     if mesh is not None and pad_heads:
         model, params = padding.pad_heads(model, params, mesh, ways)
     extractor = model.frames and load_extractor(checkpoint.path, model.frames)
-    return LoadedModel(model, params, tokenizer, str(name), mesh, ways, None, settings, extractor)
+    return LoadedModel(model, params, tokenizer, str(name), mesh, ways, None, said, extractor)
 
 
 class Generator:
@@ -338,26 +352,6 @@ def check_parts(target: Any, drafters: Any, tables: Any) -> None:
             raise UserError(f"{name} is {value!r}; it must be what specjax.load returns")
 
 
-def beside(target: LoadedModel, drafters: Mapping[str, LoadedModel]) -> dict[str, LoadedModel]:
-    """Drafters in the target's ids, with what they have from it: layers, an embedding, an encoder.
-
-    Raises:
-      UserError: when this target does not have it, or other tokens.
-    """
-    met = {}
-    for name, drafter in drafters.items():
-        drafter = with_encoder_of(target, in_vocabulary_of(target, drafter, name=name))
-        if isinstance(drafter.model, FeatureDrafter):
-            try:
-                model = drafter.model.beside(target.model)
-                params = completed(model.config, drafter.params, target.params)
-            except ValueError as error:
-                raise UserError(f"drafters[{name!r}]: {error}") from None
-            drafter = dataclasses.replace(drafter, model=model, params=params)
-        met[name] = drafter
-    return met
-
-
 def chosen_params(
     names: Iterable[str], loaded: Mapping[str, LoadedModel], tables: Mapping[str, Params]
 ) -> dict[str, Params]:
@@ -371,18 +365,6 @@ def chosen_params(
     if missing:
         raise UserError(f"strategy: {missing[0]!r} was not given; pass it in tables")
     return {name: trees[name] for name in names}
-
-
-def check_resources(decoder: Decoder, params: Mapping[str, Params]) -> None:
-    """Refuses parameter trees that do not fit the drafter.
-
-    Raises:
-      UserError: saying what does not fit.
-    """
-    try:
-        decoder.drafter.check(decoder.env(dict(params)))
-    except ValueError as error:
-        raise UserError(f"strategy: {error}") from None
 
 
 def _layout(loaded: Mapping[str, LoadedModel]) -> Layout | None:

@@ -80,7 +80,7 @@ def export(
     found = huggingface.load(name, checked_dtype(dtype))
     tokenizer = load_tokenizer(found.path, found.model.vocab_size)
     model = in_layout(found.model, found.params, layout, target)
-    huggingface.save(folder, model, found.params, tokenizer)
+    huggingface.save(folder, model, found.params, tokenizer, found.generation)
 
 
 def _export_heads(name: str | Path, folder: str | Path, target: str, dtype: Any) -> None:

@@ -41,7 +41,7 @@ from specjax.core.registry import FAMILIES
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
 from specjax.models.families.family import Family, Where, family_of
-from specjax.models.families.generation import changed, refuse_processors, settings_of
+from specjax.models.families.generation import changed, refuse_processors, said
 from specjax.models.shapes import parameter_shapes
 from specjax.models.small_weights import SmallWeights, is_small
 from specjax.writing import replacing_directory
@@ -63,7 +63,7 @@ class Checkpoint:
     model: LanguageModel
     params: Params
     path: Path
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of generation
+    generation: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # what its file says
 
 
 def load(
@@ -116,7 +116,7 @@ def load(
     refuse_extra(path, others, names, family.ignored)
     if embedding:
         refuse_differing_copies(path, files, embedding.tensor)
-    return Checkpoint(model, params, path, read_settings(path, asked))
+    return Checkpoint(model, params, path, read_generation(path, asked))
 
 
 def _check_weights(
@@ -208,9 +208,9 @@ def read_config(path: Path, dtype: Any, asked: Asked = EVERYTHING) -> tuple[Fami
     return parse_config(_where(path), *_files(path), dtype, asked)
 
 
-def read_settings(path: Path, asked: Asked = EVERYTHING) -> dict[str, Any]:
-    """The generation settings of the checkpoint in `path`, as they are written."""
-    return {} if asked.ignored else settings_of(*changed(*_files(path), asked.changes))
+def read_generation(path: Path, asked: Asked = EVERYTHING) -> dict[str, Any]:
+    """What the checkpoint in `path` says of generation, as it is written."""
+    return {} if asked.ignored else said(*changed(*_files(path), asked.changes))
 
 
 def parse_config(
@@ -275,9 +275,17 @@ def describe(
     return family.model(config)
 
 
-def save(path: str | Path, model: LanguageModel, params: Params, tokenizer: Any = None) -> None:
+def save(
+    path: str | Path,
+    model: LanguageModel,
+    params: Params,
+    tokenizer: Any = None,
+    generation: Mapping[str, Any] | None = None,
+) -> None:
     """Writes a directory that `load` and transformers' `from_pretrained` read.
 
+    `generation` are fields of `generation_config.json` beside the special tokens, which the model
+    says itself.
     The directory appears complete or not at all. Of an earlier export only the files that it wrote
     are replaced; a folder that is none and not empty is refused. With several processes all must
     call it, and the first one writes.
@@ -295,9 +303,10 @@ def save(path: str | Path, model: LanguageModel, params: Params, tokenizer: Any 
     if not hosts.is_first():
         return
     with replacing_directory(Path(path)) as partial:
-        shape, generation = family.config_to_hf(model.config)
+        shape, own = family.config_to_hf(model.config)
+        told = {**(generation or {}), **own}
         (partial / CONFIG_FILE).write_text(json.dumps(shape, indent=2), "utf-8")
-        (partial / GENERATION_FILE).write_text(json.dumps(generation, indent=2), "utf-8")
+        (partial / GENERATION_FILE).write_text(json.dumps(told, indent=2), "utf-8")
         tensors |= family.repeated(model.config, tensors)
         save_file(tensors, partial / SINGLE, metadata={"format": "pt"})
         if tokenizer is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from specjax.errors import UserError
@@ -30,9 +31,16 @@ def in_language(loaded: Any, language: str = "", task: str = "", timestamps: boo
         raise UserError(str(error)) from None
     if model is loaded.model:
         return loaded
-    settings = {name: value for name, value in loaded.settings.items() if name != TIMESTAMPS}
-    settings |= {TIMESTAMPS: True} if timestamps else {}
-    return dataclasses.replace(loaded, model=model, settings=settings)
+    generation = told_generation(loaded.generation, language, task, timestamps)
+    return dataclasses.replace(loaded, model=model, generation=generation)
+
+
+def told_generation(
+    generation: Mapping[str, Any], language: str = "", task: str = "", timestamps: bool = False
+) -> Mapping[str, Any]:
+    """What a model says of generation that was told so; the same where nothing is said."""
+    said = language or task or timestamps
+    return {**generation, TIMESTAMPS: timestamps} if said else generation
 
 
 def told(model: LanguageModel, language: str, task: str, timestamps: bool) -> LanguageModel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from specjax.core.reader import Reader
 from specjax.core.rows import Caches
 from specjax.core.rule import Rule
 from specjax.decoding.trace import Trace
+from specjax.errors import UserError
 from specjax.models.base import Frames, LanguageModel, Params, first_head, head_of
 from specjax.parallel.sharding import Layout
 from specjax.readers.whole import Whole
@@ -162,6 +164,18 @@ def ahead_of(drafter: Drafter, reader: Reader) -> int:
     fed = [call.tokens for call in spec.calls]
     fed += [width + 1 for width in reader.widths(spec.width)]
     return spec.touched + CHUNK + max(fed)
+
+
+def check_resources(decoder: Decoder, params: Mapping[str, Params]) -> None:
+    """Refuses parameter trees that do not fit the drafter.
+
+    Raises:
+      UserError: saying what does not fit.
+    """
+    try:
+        decoder.drafter.check(decoder.env(dict(params)))
+    except ValueError as error:
+        raise UserError(f"strategy: {error}") from None
 
 
 def _kind(model: LanguageModel) -> str:

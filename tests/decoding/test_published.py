@@ -12,7 +12,8 @@ import pytest
 from published import GOLDEN, edited, without
 
 import specjax
-from specjax.api import LoadedModel, beside
+from specjax.api import LoadedModel
+from specjax.checkpoints.beside import beside
 from specjax.errors import UserError
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope

@@ -18,7 +18,7 @@ from decodes import run, texts
 from golden_models import GOLDEN, Golden, check_ragged_chunks, read_golden, same, teacher_forced
 from safetensors.numpy import load_file, save_file
 
-from specjax.checkpoints.huggingface import load, read_config, read_settings, save
+from specjax.checkpoints.huggingface import load, read_config, read_generation, save
 from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.drafting.neural import Neural
 from specjax.errors import UserError
@@ -117,7 +117,7 @@ def test_what_a_config_leaves_out_is_hugging_faces_default(tmp_path: Path) -> No
     (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
     _, read = read_config(tmp_path, jnp.float32)
     assert (read.start_token, read.pad) == (2, 1)
-    assert read_settings(tmp_path)["forced_eos_token_id"] == 2
+    assert read_generation(tmp_path)["forced_eos_token_id"] == 2
 
 
 def test_padding_has_no_position() -> None:

@@ -14,7 +14,7 @@ from published import logits
 torch = pytest.importorskip("torch")
 
 import specjax  # noqa: E402
-from specjax.api import beside  # noqa: E402
+from specjax.checkpoints.beside import beside  # noqa: E402
 from specjax.checkpoints.huggingface import load  # noqa: E402
 from specjax.decoding.strategy import Strategy  # noqa: E402
 from specjax.drafting.eagle import Eagle  # noqa: E402

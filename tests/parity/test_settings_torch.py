@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import runpy
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,17 @@ def test_the_settings_change_what_is_said(pair: Any) -> None:
     plain = [their_tokens(theirs, prompt, {}) for prompt in PROMPTS]
     for name, settings in SETTINGS.items():
         assert [their_tokens(theirs, prompt, settings) for prompt in PROMPTS] != plain, name
+
+
+def test_a_saved_model_generates_under_the_settings_it_came_with(pair: Any, tmp_path: Path) -> None:
+    """And draws as its checkpoint says, where it does."""
+    theirs, target, _ = pair
+    said = {**SETTINGS["all"], "do_sample": True, "top_k": 1}
+    dataclasses.replace(target, generation=said).save(tmp_path)
+    again = type(theirs).from_pretrained(tmp_path).eval()
+    assert again.generation_config.do_sample and again.generation_config.top_k == 1
+    for prompt in PROMPTS:
+        assert their_tokens(again, prompt, {}) == their_tokens(theirs, prompt, SETTINGS["all"])
 
 
 def test_texts_end_at_stop_strings_as_in_transformers(tmp_path: Path) -> None:

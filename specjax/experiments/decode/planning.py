@@ -17,7 +17,6 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from specjax.accelerators.chips import GIB
-from specjax.api import check_resources
 from specjax.checkpoints import heads
 from specjax.checkpoints.huggingface import describe
 from specjax.checkpoints.shared_encoder import borrowing_of
@@ -25,7 +24,7 @@ from specjax.checkpoints.spoken import told
 from specjax.core.fields import CORPUS, HEADS
 from specjax.data import corpus
 from specjax.decoding.loop import generate
-from specjax.decoding.state import Decoder, ahead_of
+from specjax.decoding.state import Decoder, ahead_of, check_resources
 from specjax.decoding.strategy import Drawing, Strategy
 from specjax.errors import UserError
 from specjax.experiments.config.choosing import selection_trees

@@ -10,7 +10,6 @@ import jax
 
 from specjax.api import LoadedModel
 from specjax.checkpoints import heads as heads_file
-from specjax.checkpoints import huggingface
 from specjax.models.base import Params
 from specjax.models.heads import Heads, LoadedHeads
 from specjax.training.objective import Objective
@@ -129,5 +128,5 @@ def subject_of(objective: Objective, start: LoadedModel, seed: int) -> Subject:
 
 
 def _save_model(start: LoadedModel, params: Params, workdir: Path) -> Path:
-    huggingface.save(workdir / MODEL, start.model, params, start.tokenizer)
+    dataclasses.replace(start, params=params).save(workdir / MODEL)
     return workdir / MODEL

@@ -157,7 +157,6 @@ class BartLike(Family):
             "bos_token_id": config.bos,
             "eos_token_id": eos_to_hf(config.eos),
             "pad_token_id": config.pad,
-            "forced_eos_token_id": None,
         }
         shape = {
             "model_type": config.family,

@@ -69,6 +69,9 @@ HARMLESS = frozenset(
 )
 """Fields that leave the tokens as they are, or that every call here sets itself."""
 
+ABOUT_THE_FILE = ("_commit_hash", "_from_model_config", "transformers_version")
+"""Fields that say where a file is from, and nothing of another one."""
+
 MOST_BOS = 2**31
 """Nothing here feeds it by itself: a small vocabulary may keep the id of the published one."""
 
@@ -128,10 +131,16 @@ def _below(bound: int) -> str:
     return f"a token id from 0 to {bound - 1}"
 
 
-def settings_of(hf: Mapping[str, Any], generation: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The settings that Hugging Face decodes under, as they are written."""
-    said = hf if generation is None else generation
-    return {name: said[name] for name in sorted(SETTINGS) if said.get(name) is not None}
+def said(hf: Mapping[str, Any], generation: Mapping[str, Any] | None) -> dict[str, Any]:
+    """All that Hugging Face decodes by, as it is written, without what is null."""
+    fields = {name: hf[name] for name in hf if name in GENERATION}
+    fields = fields if generation is None else generation
+    return {k: v for k, v in sorted(fields.items()) if v is not None and k not in ABOUT_THE_FILE}
+
+
+def settings_in(generation: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of its fields that are settings."""
+    return {name: value for name, value in generation.items() if name in SETTINGS}
 
 
 def changed(

@@ -80,7 +80,7 @@ def told(
 
 
 def to_hf(config: WhisperConfig) -> dict[str, Any]:
-    """The fields of `generation_config.json` that say the same."""
+    """The fields of `generation_config.json` that say the same, and not by names."""
     speech = config.speech
     forced = [None if isinstance(token, tuple) else token for token in config.forced]
     said = {
@@ -91,7 +91,8 @@ def to_hf(config: WhisperConfig) -> dict[str, Any]:
         "no_timestamps_token_id": speech.no_timestamps,
         "max_initial_timestamp_index": speech.latest_first,
     }
-    return {name: value for name, value in said.items() if value not in (None, {})}
+    said = {name: value for name, value in said.items() if value not in (None, {})}
+    return said | {"language": None, "task": None}
 
 
 def _complete(

@@ -13,7 +13,8 @@ from specjax.models.families.generation import (
     TOKENS,
     eos_to_hf,
     refuse_processors,
-    settings_of,
+    said,
+    settings_in,
     special_tokens,
 )
 from specjax.models.families.layer_types import KINDS, windows_of
@@ -258,7 +259,7 @@ def _refuse_settings(decoder: dict[str, Any]) -> None:
         refuse_processors(decoder, None)
     except ValueError as error:
         raise ValueError(f"decoder: {error}") from None
-    for name, value in settings_of(decoder, None).items():
+    for name, value in settings_in(said(decoder, None)).items():
         if value not in ((1,) if name == "repetition_penalty" else (0, [])):
             raise ValueError(
                 f"decoder: {name} is {shown(value)}; it must be in generation_config.json, which is"

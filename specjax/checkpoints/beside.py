@@ -1,0 +1,35 @@
+"""Drafters as they stand beside a target."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from specjax.checkpoints.shared_encoder import with_encoder_of
+from specjax.checkpoints.shared_tokens import in_vocabulary_of
+from specjax.errors import UserError
+from specjax.models.on_target import FeatureDrafter, completed
+
+if TYPE_CHECKING:
+    from specjax.api import LoadedModel
+
+
+def beside(target: LoadedModel, drafters: Mapping[str, LoadedModel]) -> dict[str, LoadedModel]:
+    """Drafters in the target's ids, with what they have from it: layers, an embedding, an encoder.
+
+    Raises:
+      UserError: when this target does not have it, or other tokens.
+    """
+    met = {}
+    for name, drafter in drafters.items():
+        drafter = with_encoder_of(target, in_vocabulary_of(target, drafter, name=name))
+        if isinstance(drafter.model, FeatureDrafter):
+            try:
+                model = drafter.model.beside(target.model)
+                params = completed(model.config, drafter.params, target.params)
+            except ValueError as error:
+                raise UserError(f"drafters[{name!r}]: {error}") from None
+            drafter = dataclasses.replace(drafter, model=model, params=params)
+        met[name] = drafter
+    return met
