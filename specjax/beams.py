@@ -71,6 +71,21 @@ class BeamResult:
         )
 
 
+def check_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a beam search is asked to obey.
+
+    Raises:
+      UserError: when there is one that it does not.
+    """
+    settings = checked(given)
+    if "stop_strings" in settings:
+        raise UserError(
+            f"stop_strings is {settings['stop_strings']}; it must be None for a beam search,"
+            " whose texts end at an end token only"
+        )
+    return settings
+
+
 class BeamGenerator:
     """Decodes texts or token ids by beam search, plain or speculative.
 
@@ -122,12 +137,7 @@ class BeamGenerator:
         self.prompts = Prompts(*read, extractor=target.extractor)
         check_dictionary("generation", generation)
         scoring = self.strategy.scoring(max_new_tokens)
-        settings = checked({**target.settings, **(generation or {})})
-        if "stop_strings" in settings:
-            raise UserError(
-                f"stop_strings is {settings['stop_strings']}; it must be None for a beam search,"
-                " whose texts end at an end token only"
-            )
+        settings = check_settings({**target.settings, **(generation or {})})
         self.scoring = scoring.replace(options=obeyed(scoring.options, settings, target.model))
 
     def __call__(

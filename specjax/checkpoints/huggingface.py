@@ -261,18 +261,50 @@ def describe(
     Raises:
       UserError: when its shape is found neither there, nor in the cache, nor in `published`.
     """
-    asked = Asked(ignore_generation_config, generation or {})
-    if Path(name).expanduser().is_dir():
-        family, config = read_config(Path(name).expanduser(), dtype, asked)
-        return family.model(config)
+    asked, path = Asked(ignore_generation_config, generation or {}), _described_at(name)
+    if path is None:
+        family, config = parse_config(repr(str(name)), SHAPES[str(name)], None, dtype, asked)
+    else:
+        family, config = read_config(path, dtype, asked)
+    return family.model(config)
+
+
+def _described_at(name: str | Path) -> Path | None:
+    """Where the configuration of a directory or hub id lies; None: its shape alone is known."""
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return path
     cached = try_to_load_from_cache(str(name), CONFIG_FILE) if is_hub_id(name) else None
     if isinstance(cached, str):
-        family, config = read_config(Path(cached).parent, dtype, asked)
-    elif str(name) in SHAPES:
-        family, config = parse_config(repr(str(name)), SHAPES[str(name)], None, dtype)
-    else:
-        family, config = read_config(locate(name, [CONFIG_FILE, GENERATION_FILE]), dtype, asked)
-    return family.model(config)
+        return Path(cached).parent
+    return None if str(name) in SHAPES else locate(name, [CONFIG_FILE, GENERATION_FILE])
+
+
+@dataclasses.dataclass(frozen=True)
+class Described:
+    """What is known of a checkpoint's generation without its weights."""
+
+    generation: Mapping[str, Any]
+    path: Path | None  # None: its files are not here
+    complete: bool  # whether all of its files are
+
+
+def described_generation(
+    name: str | Path,
+    *,
+    ignore_generation_config: bool = False,
+    generation: Mapping[str, Any] | None = None,
+) -> Described:
+    """What a directory or hub id says of generation, as far as `describe` reads it.
+
+    Raises:
+      UserError: as `describe`.
+    """
+    asked, path = Asked(ignore_generation_config, generation or {}), _described_at(name)
+    if path is None:
+        known = {} if asked.ignored else said(*changed({}, None, asked.changes))
+        return Described(known, None, False)
+    return Described(read_generation(path, asked), path, Path(name).expanduser().is_dir())
 
 
 def save(

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 from ml_collections import ConfigDict
 
 from specjax.api import Generator, load
-from specjax.beams import BeamGenerator, BeamResult
+from specjax.beams import BeamGenerator, BeamResult, check_settings
 from specjax.checkpoints.huggingface import describe
 from specjax.checkpoints.languages import read_in
 from specjax.decoding.beams.outcome import BeamStatistics
@@ -31,6 +31,7 @@ from specjax.experiments.config.fields import (
     model_names,
     model_source,
 )
+from specjax.experiments.config.generation import planned_settings
 from specjax.experiments.config.memory import check_beam_memory
 from specjax.experiments.decode.asked import asked
 from specjax.experiments.decode.data import Data, check_chat, load_data
@@ -97,7 +98,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
 
 
 def plan(config: ConfigDict) -> None:
-    """Prints the models and what each search feeds in one call.
+    """Prints the models, what each search feeds in one call, and the generation settings.
 
     Raises:
       UserError: when the config cannot be used.
@@ -106,6 +107,10 @@ def plan(config: ConfigDict) -> None:
     models = shapes(config)
     made = decoders(config, models, strategies)
     check_beam_memory(config, models, made)
+    planned = planned_settings(config)
+    check_settings(planned.settings)
+    for strategy in strategies.values():
+        planned.obeyed(strategy.scoring(config.max_new_tokens).options, models["target"])
     for name, model in models.items():
         print(f"{name}: {model_names(config)[name]}, {model.depth} decoder layers")
     for name, decoder in made.items():
@@ -113,6 +118,8 @@ def plan(config: ConfigDict) -> None:
             f"{name}: {len(decoder.depth)} tokens of a text in each target call, at most"
             f" {decoder.length + 1} beam steps; {decoder.slots} cache slots behind the prompt"
         )
+    for line in planned.said:
+        print(line)
 
 
 def shapes(config: ConfigDict) -> dict[str, LanguageModel]:

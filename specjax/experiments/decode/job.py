@@ -92,8 +92,7 @@ def plan(config: ConfigDict) -> dict[str, Any] | None:
     planned = planning.run(config)
     if not config.get("topology"):
         return None
-    shapes = planning.shapes(config)
-    return plan_on_topology(config, shapes, planned["models"], planned["strategies"])
+    return plan_on_topology(config, planning.shapes(config), *planned.values())
 
 
 def load_models(config: ConfigDict) -> dict[str, LoadedModel]:

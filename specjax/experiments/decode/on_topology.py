@@ -19,6 +19,7 @@ from specjax.decoding.state import Decoder
 from specjax.decoding.strategy import Strategy
 from specjax.experiments.config.fields import checkpoint_dtype
 from specjax.experiments.config.footprint import ModelPlan
+from specjax.experiments.config.generation import Planned
 from specjax.experiments.config.placement import part_of, ways_of
 from specjax.experiments.config.topology import refusal, show_topology
 from specjax.experiments.decode.acceptance import acceptances
@@ -53,6 +54,7 @@ def plan_on_topology(
     models: Mapping[str, LanguageModel],
     plans: Mapping[str, ModelPlan],
     strategies: Mapping[str, Strategy],
+    planned: Planned,
 ) -> dict[str, Any]:
     """Compiles all strategies for `config.topology`; prints a table, returns plan.json's content.
 
@@ -66,7 +68,7 @@ def plan_on_topology(
     entries: dict[str, dict[str, Any]] = {}
     for name in strategies:
         print(f"compiling {name}", flush=True)
-        decoder, lowered = lowered_decode(config, models, strategies, name, mesh)
+        decoder, lowered = lowered_decode(config, models, strategies, name, mesh, planned)
         entries[name] = compiled_entry(config, decoder, lowered, plans, topology)
     for name, entry in entries.items():
         entry |= prediction(name, entries, strategies, rates)
@@ -76,6 +78,7 @@ def plan_on_topology(
         "devices": len(topology.devices),
         "chip": dataclasses.asdict(topology.chip),
         "config": config.to_dict(),
+        "settings": dict(planned.settings),
         "strategies": entries,
     }
 

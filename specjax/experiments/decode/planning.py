@@ -36,6 +36,7 @@ from specjax.experiments.config.fields import (
     model_source,
 )
 from specjax.experiments.config.footprint import ModelPlan, abstract_params, abstract_prompt
+from specjax.experiments.config.generation import NOTHING, Planned, planned_settings
 from specjax.experiments.config.memory import plan_models
 from specjax.experiments.config.placement import copies_target, ways_of, weights_of, whole_words
 from specjax.experiments.decode.checks import check_decode
@@ -52,7 +53,7 @@ from specjax.training.ngram import shapes as table_shapes
 def run(config: ConfigDict) -> dict[str, Any]:
     """Plans a decode experiment on the checkpoints of its config."""
     check_decode(config)
-    return plan(config, model_names(config), shapes(config))
+    return plan(config, model_names(config), shapes(config), planned_settings(config))
 
 
 def shapes(config: ConfigDict) -> dict[str, LanguageModel]:
@@ -101,9 +102,12 @@ def _beside(name: str, model: LanguageModel, target: LanguageModel) -> LanguageM
 
 
 def plan(
-    config: ConfigDict, checkpoints: Mapping[str, str], models: Mapping[str, LanguageModel]
+    config: ConfigDict,
+    checkpoints: Mapping[str, str],
+    models: Mapping[str, LanguageModel],
+    planned: Planned = NOTHING,
 ) -> dict[str, Any]:
-    """Prints and returns models, memory per device and strategies."""
+    """Prints and returns models, memory per device, strategies and settings."""
     mesh = dict(zip(AXES, axis_sizes(config.mesh.to_dict()), strict=True))
     width = min(model.vocab_size for model in models.values())
     strategies = load_strategies(config)
@@ -112,14 +116,16 @@ def plan(
     plans = plan_models(checkpoints, models, config, mesh, capacity, ahead)
     invariant = common_width(config, strategies)
     for strategy in strategies.values():
-        trace(models, strategy, config, width, invariant)
+        trace(models, strategy, config, width, invariant, planned)
     show(config, mesh, plans, strategies)
+    for line in planned.said:
+        print(line)
     for name in (name for name, model in models.items() if model.borrows_encoder):
         print(f"{name}: its encoder is counted as the target's; a run compares their weights")
     for name, model in models.items():
         if line := whole_words(name, model, ways_of(config, name), remedy=True):
             print(line)
-    return {"models": plans, "strategies": strategies}
+    return {"models": plans, "strategies": strategies, "settings": planned}
 
 
 def trace(
@@ -128,9 +134,10 @@ def trace(
     config: ConfigDict,
     width: int,
     invariant: int = 0,
+    planned: Planned = NOTHING,
 ) -> Any:
     """The shapes of a whole decode; raises where the strategy does not fit the models."""
-    decoder, args = abstract_decode(whole, strategy, config, width, invariant)
+    decoder, args = abstract_decode(whole, strategy, config, width, invariant, planned=planned)
     return jax.eval_shape(functools.partial(generate, decoder), *args)
 
 
@@ -141,6 +148,7 @@ def abstract_decode(
     width: int,
     invariant: int = 0,
     layout: Layout | None = None,
+    planned: Planned = NOTHING,
 ) -> tuple[Decoder, tuple[Any, ...]]:
     """The decoder of a strategy, and the shapes of all other arguments of `generate`.
 
@@ -168,7 +176,7 @@ def abstract_decode(
     rows = (config.batch_size,)
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), config.batch_size))
     limit = jax.ShapeDtypeStruct(rows, jnp.int32)
-    options = strategy.options()
+    options = planned.obeyed(strategy.options(), whole["target"])
     options = options.replace(rows=dict.fromkeys(decoder.drafter.spec.rows, limit))
     return decoder, (params, *abstract_prompt(config, whole["target"]), keys, limit, options)
 

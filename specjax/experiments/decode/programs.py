@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 from specjax.decoding.loop import generate
 from specjax.decoding.state import Decoder
 from specjax.decoding.strategy import Strategy
+from specjax.experiments.config.generation import NOTHING, Planned
 from specjax.experiments.config.placement import ways_of
 from specjax.experiments.decode.planning import abstract_decode
 from specjax.experiments.decode.strategies import common_width
@@ -24,6 +25,7 @@ def lowered_decode(
     strategies: Mapping[str, Strategy],
     name: str,
     mesh: Mesh,
+    planned: Planned = NOTHING,
 ) -> tuple[Decoder, jax.stages.Lowered]:
     """The decoder of one of the strategies, and its decode of the longest prompts, traced.
 
@@ -40,6 +42,7 @@ def lowered_decode(
         min(model.vocab_size for model in models.values()),
         common_width(config, dict(strategies)),
         Layout(mesh, ways) if mesh.size > 1 else None,
+        planned,
     )
     # Of trees that are no model's, as tables, JAX decides as it would in a run.
     for model in decoder.used:

@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from specjax.errors import UserError
 from specjax.experiments.config.fields import model_names
+from specjax.experiments.config.generation import planned_settings
 from specjax.experiments.config.memory import check_decode_memory
 from specjax.experiments.config.online import as_decode
 from specjax.experiments.config.settings import check_settings, write_settings
@@ -74,7 +75,8 @@ def plan(config: ConfigDict) -> None:
     """
     check(config)
     decode = as_decode(config)
-    planning.plan(decode, model_names(decode), planning.shapes(decode))
+    settings = planned_settings(decode)
+    planning.plan(decode, model_names(decode), planning.shapes(decode), settings)
     for name in config.stream:
         source = config.sources[name]
         print(f"stream: {name}, {source.examples or 'all'} texts of {data_words(source)}")

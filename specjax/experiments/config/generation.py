@@ -1,0 +1,65 @@
+"""The generation settings of a decode that is planned."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from specjax.adjusting.settings import checked, obeyed
+from specjax.checkpoints.huggingface import described_generation
+from specjax.checkpoints.spoken import told_generation
+from specjax.checkpoints.tokenizer import load_tokenizer
+from specjax.core.context import Options
+from specjax.experiments.config.fields import asked_generation, model_source
+from specjax.models.base import LanguageModel
+from specjax.models.families.generation import settings_in
+from specjax.models.families.schema import shown
+
+STOPS = "stop_strings"
+"""The setting that needs the target's tokenizer."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Planned:
+    """The settings of a plan, as far as their files are here."""
+
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    tokenizer: Any = None
+    said: tuple[str, ...] = ()  # lines about them
+
+    def obeyed(self, options: Options, target: LanguageModel) -> Options:
+        """The options of a decode of the target under them.
+
+        Raises:
+          UserError: when one does not fit the target.
+        """
+        return obeyed(options, self.settings, target, self.tokenizer)
+
+
+NOTHING = Planned()
+"""Models that are not there yet have no settings."""
+
+
+def planned_settings(config: ConfigDict) -> Planned:
+    """Those of the target's checkpoint, changed as the config says.
+
+    Raises:
+      UserError: when one cannot be obeyed.
+    """
+    target = model_source(config, "target")[0]
+    found = described_generation(target, **asked_generation(config))
+    said = told_generation(found.generation, **config.get("speech", {}))
+    settings, tokenizer, missing = checked(settings_in(said)), None, []
+    if found.path is None:
+        missing.append(f"what the generation_config.json of {target} says; it is not here")
+    elif STOPS in settings:
+        tokenizer = load_tokenizer(found.path)
+    if STOPS in settings and tokenizer is None and not found.complete:
+        del settings[STOPS]
+        missing.append(f"{STOPS}; the target's tokenizer is not here")
+    given = ", ".join(f"{name}={shown(value)}" for name, value in settings.items()) or "none"
+    lines = f"settings: {given}", *(f"left out: {what}" for what in missing)
+    return Planned(settings, tokenizer, lines)

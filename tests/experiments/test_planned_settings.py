@@ -1,0 +1,89 @@
+"""Generation settings in a dry run: planned with the decode, or said to be left out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import jax
+import pytest
+
+from specjax.errors import UserError
+from specjax.experiments.beams import job as beams
+from specjax.experiments.config.defaults import beams_config, decode_config
+from specjax.experiments.config.generation import planned_settings
+from specjax.experiments.decode import planning
+
+WORD = "target"
+FILE = "generation_config.json"
+CHAIN = {"chain": {"drafter": "neural", "length": 2}}
+
+
+@pytest.fixture
+def target(pair: Path, tmp_path: Path) -> Path:
+    """A tiny target that says something of generation."""
+    shutil.copytree(pair / WORD, tmp_path / WORD)
+    said = json.loads((tmp_path / WORD / FILE).read_text("utf-8"))
+    said |= {"repetition_penalty": 1.3, "stop_strings": ["Mann"], "top_k": 9}
+    (tmp_path / WORD / FILE).write_text(json.dumps(said), "utf-8")
+    return tmp_path / WORD
+
+
+def config_of(pair: Path, target: Path | str, **fields):
+    named = {"target": str(target), "drafter": str(pair / "drafter")}
+    return decode_config(**named, strategies=CHAIN, max_new_tokens=6, **fields)
+
+
+def test_a_plan_decodes_under_the_settings_of_the_checkpoint(pair, target, capsys) -> None:
+    config = config_of(pair, target)
+    config.generation.suppress_tokens = [3]
+    planned = planning.run(config)
+    said = capsys.readouterr().out
+    assert "settings: repetition_penalty=1.3, stop_strings=('Mann',), suppress_tokens=(3,)" in said
+    assert "left out" not in said
+    models, strategy = planning.shapes(config), planned["strategies"]["chain"]
+    width = models[WORD].vocab_size
+    _, (*_, options) = planning.abstract_decode(
+        models, strategy, config, width, planned=planned["settings"]
+    )
+    kinds = {type(one).__name__ for one in options.adjustments}
+    assert kinds == {"RepetitionPenalty", "Suppressed"} and options.stops is not None
+    _, (*_, plain) = planning.abstract_decode(models, strategy, config, width)
+    assert jax.tree.structure(plain) != jax.tree.structure(options)
+
+
+def test_a_plan_refuses_what_a_run_would(pair, target) -> None:
+    config = config_of(pair, target)
+    config.generation.suppress_tokens = [10**6]
+    with pytest.raises(UserError, match="suppress_tokens has 1000000"):
+        planning.run(config)
+    for file in target.glob("*token*"):
+        file.unlink()
+    with pytest.raises(UserError, match="needs the target's tokenizer"):
+        planning.run(config_of(pair, target))
+
+
+def test_a_plan_of_shapes_alone_says_what_it_leaves_out() -> None:
+    config = decode_config(target="facebook/bart-large-cnn")
+    config.generation.min_length = 5
+    config.generation.stop_strings = "Mann"
+    planned = planned_settings(config)
+    assert planned.settings == {"min_length": 5}
+    assert planned.said == (
+        "settings: min_length=5",
+        "left out: what the generation_config.json of facebook/bart-large-cnn says; it is not here",
+        "left out: stop_strings; the target's tokenizer is not here",
+    )
+    config.generation.num_beams = 4
+    with pytest.raises(UserError, match="num_beams is 4"):
+        planning.shapes(config)
+
+
+def test_a_plan_of_beam_searches_has_them_too(pair, target, capsys) -> None:
+    config = beams_config(target=str(target), strategies={"plain": {"beams": 2}})
+    with pytest.raises(UserError, match="stop_strings is .* must be None for a beam search"):
+        beams.plan(config)
+    config.generation.stop_strings = None
+    beams.plan(config)
+    assert "settings: repetition_penalty=1.3\n" in capsys.readouterr().out
