@@ -16,25 +16,10 @@ def decode_config(**changes: Any) -> ConfigDict:
     config.experiment = "decode"
     config.name = ""  # of the data, for tables and reports
 
-    config.target = ""  # directory or hub id; with :int8 or :int4 behind it its weights are small
-    config.drafter = ""  # the same of the model called "drafter", if there is one; target:int8, as
-    # an example, is the target's own checkpoint with small weights (docs/methods/small_weights.md)
-    config.drafters = ConfigDict()  # more of them: name -> directory or hub id
+    config.update(model_fields())
     config.heads = ""  # file of parallel heads, or folder or hub id of published ones; empty: none
-    config.dtype = "float32"  # bfloat16 on TPU and GPU
-    config.mesh = ConfigDict({"data": 1, "model": 1})  # devices that split batch and weights
     config.prices = ConfigDict()  # of a call by model, for the standardised walltime improvement;
     # empty: numbers of parameters
-    config.drafter_ways = ConfigDict()  # by drafter: devices of mesh.model that share it; 1, where
-    # none are given: every device holds it whole; 0: all, as the target
-    config.pad_heads = False  # True: where heads do not divide by the devices that share a model,
-    # heads of zeros are added: same tokens, and each device reads fewer weights
-    config.ignore_generation_config = False  # True: decode as if a checkpoint's
-    # generation_config.json held special tokens only
-    config.generation = ConfigDict()  # its fields otherwise: min_length=5, num_beams=1; None: off
-    config.source_language = ""  # of prompts, as eng_Latn, where the tokenizer has codes
-    config.least_shared = 0.1  # the share of the target's tokens that a drafter with another
-    # tokenizer must have
     config.speech = ConfigDict(
         {
             "language": "",  # of a target that listens, as en or english; empty: its checkpoint's,
@@ -72,6 +57,34 @@ def decode_config(**changes: Any) -> ConfigDict:
     config.sweep = ConfigDict()  # of configs/sweep.py when it is given no grid: strategy -> fields
     for field, value in changes.items():
         config[field] = ConfigDict(value) if isinstance(value, dict) else value
+    return config
+
+
+def model_fields() -> ConfigDict:
+    """The target and its drafters, how they lie on devices and what their texts are like."""
+    config = ConfigDict()
+    config.target = ""  # directory or hub id; with :int8 or :int4 behind it its weights are small
+    config.drafter = ""  # the same of the model called "drafter", if there is one; target:int8, as
+    # an example, is the target's own checkpoint with small weights (docs/methods/small_weights.md)
+    config.drafters = ConfigDict()  # more of them: name -> directory or hub id
+    config.dtype = "float32"  # bfloat16 on TPU and GPU
+    config.mesh = ConfigDict({"data": 1, "model": 1})  # devices that split batch and weights
+    config.drafter_ways = ConfigDict()  # by drafter: devices of mesh.model that share it; 1, where
+    # none are given: every device holds it whole; 0: all, as the target
+    config.pad_heads = False  # True: where heads do not divide by the devices that share a model,
+    # heads of zeros are added: same tokens, and each device reads fewer weights
+    config.update(generation_fields())
+    config.source_language = ""  # of prompts, as eng_Latn, where the tokenizer has codes
+    config.least_shared = 0.1  # the share of the target's tokens that a drafter with another
+    # tokenizer must have
+    return config
+
+
+def generation_fields() -> ConfigDict:
+    """What is made of a checkpoint's generation_config.json."""
+    config = ConfigDict()
+    config.ignore_generation_config = False  # True: decode as if it held special tokens only
+    config.generation = ConfigDict()  # its fields otherwise: min_length=5, num_beams=1; None: off
     return config
 
 
@@ -155,21 +168,7 @@ def select_data_config(tasks: Mapping[str, Mapping[str, Any]], **changes: Any) -
     """Offline data for choosing a drafter; `tasks` give fields of `example_fields` by name."""
     config = ConfigDict()
     config.experiment = "select_data"
-    config.target = ""  # directory or hub id
-    config.drafter = ""  # directory or hub id of the model called "drafter", if there is one
-    config.drafters = ConfigDict()  # more of them: name -> directory or hub id
-    config.dtype = "float32"  # bfloat16 on TPU and GPU
-    config.mesh = ConfigDict({"data": 1, "model": 1})  # devices that split batch and weights
-    config.drafter_ways = ConfigDict()  # by drafter: devices of mesh.model that share it; 1, where
-    # none are given: every device holds it whole; 0: all, as the target
-    config.pad_heads = False  # True: where heads do not divide by the devices that share a model,
-    # heads of zeros are added: same tokens, and each device reads fewer weights
-    config.ignore_generation_config = False  # True: decode as if a checkpoint's
-    # generation_config.json held special tokens only
-    config.generation = ConfigDict()  # its fields otherwise: min_length=5, num_beams=1; None: off
-    config.source_language = ""  # of prompts, as eng_Latn, where the tokenizer has codes
-    config.least_shared = 0.1  # the share of the target's tokens that a drafter with another
-    # tokenizer must have
+    config.update(model_fields())
     config.tasks = ConfigDict()  # sets of queries
     for name, fields in tasks.items():
         config.tasks[name] = example_fields()

@@ -7,7 +7,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import decode_config, example_fields
+from specjax.experiments.config.defaults import decode_config, example_fields, generation_fields
 from specjax.experiments.config.training import objective_fields
 
 DECODES = (
@@ -31,9 +31,7 @@ def online_config(
     config.drafter = ""  # directory or hub id of the model that learns, called "drafter"
     config.drafters = ConfigDict()  # others, which do not: name -> directory or hub id
     config.dtype = "float32"  # bfloat16 on TPU and GPU; what learns is float32
-    config.ignore_generation_config = False  # True: decode as if a checkpoint's
-    # generation_config.json held special tokens only
-    config.generation = ConfigDict()  # its fields otherwise: min_length=5, num_beams=1; None: off
+    config.update(generation_fields())
     config.sources = ConfigDict()  # of texts: name -> their fields
     config.stream = ()  # their names in the order in which they are decoded
     for name, fields in (sources or {}).items():

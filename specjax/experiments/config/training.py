@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from specjax.core.fields import side_by_side
 from specjax.core.registry import OBJECTIVES
-from specjax.experiments.config.defaults import changed, data_fields
+from specjax.experiments.config.defaults import changed, data_fields, generation_fields
 
 
 def train_config(**changes: Any) -> ConfigDict:
@@ -45,9 +45,7 @@ def _add_model(config: ConfigDict) -> None:
     )
     # Directory or hub id: whose outputs, distributions or acceptance are looked at.
     config.target = ""
-    config.ignore_generation_config = False  # True: decode as if a checkpoint's
-    # generation_config.json held special tokens only
-    config.generation = ConfigDict()  # its fields otherwise: min_length=5, num_beams=1; None: off
+    config.update(generation_fields())
     config.dtype = "float32"  # of the arithmetic; parameters are float32
     config.remat = False  # True: recompute layers in the backward pass, to save memory
     config.mesh = ConfigDict({"data": 1, "model": 1})  # devices that split batch and weights

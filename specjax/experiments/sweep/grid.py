@@ -14,24 +14,13 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from specjax.errors import UserError
+from specjax.experiments.config.defaults import model_fields
 from specjax.experiments.config.file import read_config
 from specjax.experiments.config.templates import check_shape
 from specjax.experiments.decode.checks import check_decode
 from specjax.experiments.decode.strategies import chosen, kept
 
-MODEL_FIELDS = (
-    "target",
-    "drafter",
-    "drafters",
-    "dtype",
-    "mesh",
-    "drafter_ways",
-    "pad_heads",
-    "ignore_generation_config",
-    "generation",
-    "speech",
-    "source_language",
-)
+MODEL_FIELDS = (*model_fields(), "speech")
 """Fields of a decode config that decide which models are loaded, and how."""
 
 MOST_POINTS = 10_000
