@@ -23,6 +23,7 @@ def get_config() -> ConfigDict:
         target="facebook/nllb-200-3.3B",
         drafter="facebook/nllb-200-distilled-600M",
         source_language="eng_Latn",
+        target_language="deu_Latn",
         dtype="bfloat16",
         max_prompt_tokens=256,
         max_new_tokens=128,

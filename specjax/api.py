@@ -22,6 +22,7 @@ from specjax.adjusting.settings import checked, obeyed
 from specjax.checkpoints import huggingface
 from specjax.checkpoints.beside import beside
 from specjax.checkpoints.extractor import load_extractor
+from specjax.checkpoints.languages import check_told_once, written_in
 from specjax.checkpoints.tokenizer import load_tokenizer
 from specjax.checks import check_dictionary, check_integer, check_integers, checked_dtype
 from specjax.data.batching import Batch, Prompt
@@ -83,6 +84,7 @@ def load(
     ignore_generation_config: bool = False,
     generation: Mapping[str, Any] | None = None,
     source_language: str = "",
+    target_language: str = "",
 ) -> LoadedModel:
     """Loads a model and its tokenizer from a Hugging Face directory or hub id.
 
@@ -96,7 +98,8 @@ def load(
     A target's decodes obey the settings of its `generation_config.json`, changed by `generation` as
     `{"num_beams": 1, "min_length": None}` (docs/methods/generation_settings.md). What no strategy
     applies is refused; `ignore_generation_config` drops all but its special tokens.
-    `source_language` is a code of the tokenizer, such as NLLB's eng_Latn; empty: as it was saved.
+    `source_language` of prompts and `target_language` of texts are codes of the tokenizer, such as
+    NLLB's eng_Latn; empty: as it was saved, and as `generation` says.
 
     Raises:
       UserError: when something is missing or does not fit.
@@ -112,6 +115,8 @@ def load(
     checkpoint = huggingface.load(name, checked_dtype(dtype), where, weights=weights, **told)
     tokenizer = load_tokenizer(checkpoint.path, checkpoint.model.vocab_size, source_language)
     model, params, said = checkpoint.model, checkpoint.params, checkpoint.generation
+    check_told_once(target_language, generation)
+    said = written_in(said, tokenizer, target_language)
     checked(settings_in(said), f"{name}: ")
     if mesh is not None and pad_heads:
         model, params = padding.pad_heads(model, params, mesh, ways)

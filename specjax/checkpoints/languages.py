@@ -7,9 +7,13 @@ decoder that of the text by its first token, which has to be forced.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from typing import Any
 
 from specjax.errors import UserError
+
+FORCED = "forced_bos_token_id"
+"""The setting by which a text is in a language."""
 
 SHOWN = 5
 """Codes that a refusal shows."""
@@ -55,3 +59,30 @@ def read_in(tokenizer: Any, code: str, field: str = "source_language") -> Any:
         language_token(tokenizer, code, field)
         tokenizer.src_lang = code
     return tokenizer
+
+
+def written_in(
+    generation: Mapping[str, Any], tokenizer: Any, code: str, field: str = "target_language"
+) -> Mapping[str, Any]:
+    """What a model says of generation whose texts are in a language; empty: as it says itself.
+
+    Raises:
+      UserError: naming `field` and what is allowed.
+    """
+    if not code:
+        return generation
+    return {**generation, FORCED: language_token(tokenizer, code, field)}
+
+
+def check_told_once(code: str, changes: Mapping[str, Any] | None, where: str = "") -> None:
+    """Refuses a language of texts beside a change of the token that says it.
+
+    Raises:
+      UserError: naming both, as fields of `where`.
+    """
+    forced = (changes or {}).get(FORCED)
+    if code and forced is not None:
+        raise UserError(
+            f"{where}target_language is {code!r} and {where}generation.{FORCED} is {forced!r}; only"
+            " one of them may say with what a text begins"
+        )

@@ -51,6 +51,26 @@ def test_the_codes_are_no_other_special_tokens(checkpoint: Path) -> None:
     }
 
 
+def test_texts_begin_with_the_code_of_the_language_that_is_told(checkpoint: Path) -> None:
+    """As transformers' `generate` does with the same `forced_bos_token_id`."""
+    german = specjax.language_token(of(checkpoint), "deu_Latn")
+    told = specjax.load(checkpoint, target_language="deu_Latn")
+    assert told.settings["forced_bos_token_id"] == german
+    forced = specjax.load(checkpoint, generation={"forced_bos_token_id": german})
+    assert told.settings == forced.settings
+    assert specjax.Generator(told, max_new_tokens=2)(["ab"]).tokens[0][0] == german
+
+
+def test_a_language_of_texts_that_is_none_is_refused(checkpoint: Path) -> None:
+    with pytest.raises(UserError, match="target_language is 'deu'; .* 2 codes, such as deu_Latn"):
+        specjax.load(checkpoint, target_language="deu")
+    with pytest.raises(UserError, match="target_language is 'de'; the tokenizer has no languages"):
+        specjax.load(GOLDEN, target_language="de")
+    twice = {"target_language": "deu_Latn", "generation": {"forced_bos_token_id": 6}}
+    with pytest.raises(UserError, match="forced_bos_token_id is 6; only one of them"):
+        specjax.load(checkpoint, **twice)
+
+
 def test_a_language_that_is_none_is_refused_with_those_that_are(checkpoint: Path) -> None:
     with pytest.raises(UserError, match="source_language is 'deu'; .* 2 codes, such as deu_Latn"):
         specjax.load(checkpoint, source_language="deu")

@@ -80,6 +80,16 @@ def test_a_plan_of_shapes_alone_says_what_it_leaves_out() -> None:
         planning.shapes(config)
 
 
+def test_a_plan_leaves_out_a_language_whose_token_is_not_here() -> None:
+    config = decode_config(target="facebook/nllb-200-3.3B", target_language="deu_Latn")
+    planned = planned_settings(config)
+    assert not planned.settings
+    assert planned.said[-1] == "left out: target_language; the target's tokenizer is not here"
+    config.generation.forced_bos_token_id = 5
+    with pytest.raises(UserError, match="config.target_language is 'deu_Latn' and config.gener"):
+        planned_settings(config)
+
+
 def test_a_plan_of_beam_searches_has_them_too(pair, target, capsys) -> None:
     config = beams_config(target=str(target), strategies={"plain": {"beams": 2}})
     with pytest.raises(UserError, match="stop_strings is .* must be None for a beam search"):

@@ -18,7 +18,6 @@ from ml_collections import ConfigDict
 from specjax.api import Generator, load
 from specjax.beams import BeamGenerator, BeamResult, check_settings
 from specjax.checkpoints.huggingface import describe
-from specjax.checkpoints.languages import read_in
 from specjax.decoding.beams.outcome import BeamStatistics
 from specjax.decoding.beams.state import BeamDecoder
 from specjax.decoding.beams.strategy import NEURAL, BeamStrategy, from_config
@@ -26,6 +25,7 @@ from specjax.errors import UserError
 from specjax.experiments.beams.results import Decoded, figures, output_rows, table
 from specjax.experiments.config.fields import (
     asked_generation,
+    asked_languages,
     check_strategies,
     checkpoint_dtype,
     model_names,
@@ -178,9 +178,9 @@ def prepare(config: ConfigDict, strategies: Mapping[str, BeamStrategy]) -> Job:
     loaded = {}
     for name in model_names(config):
         place, weights = model_source(config, name)
-        loaded[name] = load(place, dtype, weights=str(weights or ""), **told)
+        languages = asked_languages(config, name)
+        loaded[name] = load(place, dtype, weights=str(weights or ""), **languages, **told)
     target = loaded.pop("target")
-    read_in(target.tokenizer, config.source_language)
     if target.tokenizer is None:
         raise UserError(f"target {config.target!r} has no tokenizer files")
     names = {strategy.table for strategy in strategies.values() if strategy.counted}

@@ -75,6 +75,7 @@ def model_fields() -> ConfigDict:
     # heads of zeros are added: same tokens, and each device reads fewer weights
     config.update(generation_fields())
     config.source_language = ""  # of prompts, as eng_Latn, where the tokenizer has codes
+    config.target_language = ""  # of texts, likewise, by their first token; empty: as they begin
     config.least_shared = 0.1  # the share of the target's tokens that a drafter with another
     # tokenizer must have
     return config

@@ -212,6 +212,12 @@ def asked_generation(config: ConfigDict) -> dict[str, Any]:
     return {"ignore_generation_config": ignored, "generation": changes}
 
 
+def asked_languages(config: ConfigDict, name: str) -> dict[str, str]:
+    """What `specjax.load` is told of languages, which are the target's."""
+    fields = ("source_language", "target_language") if name == "target" else ()
+    return {field: config[field] for field in fields}
+
+
 def checkpoint_dtype(config: ConfigDict) -> Any:
     """The dtype of weights and arithmetic."""
     return DTYPES[config.dtype]

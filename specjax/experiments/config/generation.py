@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 
 from specjax.adjusting.settings import checked, obeyed
 from specjax.checkpoints.huggingface import described_generation
+from specjax.checkpoints.languages import check_told_once, written_in
 from specjax.checkpoints.spoken import told_generation
 from specjax.checkpoints.tokenizer import load_tokenizer
 from specjax.core.context import Options
@@ -18,8 +19,8 @@ from specjax.models.base import LanguageModel
 from specjax.models.families.generation import settings_in
 from specjax.models.families.schema import shown
 
-STOPS = "stop_strings"
-"""The setting that needs the target's tokenizer."""
+STOPS, LANGUAGE = "stop_strings", "target_language"
+"""The setting, and the field of configs, that need the target's tokenizer."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,15 +52,20 @@ def planned_settings(config: ConfigDict) -> Planned:
     """
     target = model_source(config, "target")[0]
     found = described_generation(target, **asked_generation(config))
+    language = config.get("target_language", "")
     said = told_generation(found.generation, **config.get("speech", {}))
-    settings, tokenizer, missing = checked(settings_in(said)), None, []
+    check_told_once(language, config.generation, "config.")
+    needed = [STOPS] * (STOPS in said) + [LANGUAGE] * bool(language)
+    tokenizer = load_tokenizer(found.path) if needed and found.path else None
+    here, missing = tokenizer is not None or found.complete, []
     if found.path is None:
         missing.append(f"what the generation_config.json of {target} says; it is not here")
-    elif STOPS in settings:
-        tokenizer = load_tokenizer(found.path)
-    if STOPS in settings and tokenizer is None and not found.complete:
-        del settings[STOPS]
-        missing.append(f"{STOPS}; the target's tokenizer is not here")
+    if not here:
+        said = {name: value for name, value in said.items() if name not in needed}
+        missing += [f"{name}; the target's tokenizer is not here" for name in needed]
+    else:
+        said = written_in(said, tokenizer, language, f"config.{LANGUAGE}")
+    settings = checked(settings_in(said))
     given = ", ".join(f"{name}={shown(value)}" for name, value in settings.items()) or "none"
     lines = f"settings: {given}", *(f"left out: {what}" for what in missing)
     return Planned(settings, tokenizer, lines)

@@ -28,6 +28,7 @@ from specjax.errors import UserError
 from specjax.experiments.config.choosing import selection_trees
 from specjax.experiments.config.fields import (
     asked_generation,
+    asked_languages,
     checkpoint_dtype,
     model_names,
     model_source,
@@ -115,7 +116,7 @@ def load_models(config: ConfigDict) -> dict[str, LoadedModel]:
             ways=ways_of(config, name),
             pad_heads=config.pad_heads,
             **asked_generation(config),
-            source_language=config.source_language if name == "target" else "",
+            **asked_languages(config, name),
         )
     target = models.pop("target")
     target = in_language(target, **config.speech) if "speech" in config else target
