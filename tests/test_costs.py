@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import costs
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from costs import BUDGET, EXCEPTIONS, Cost, refusal
+from pytest import TestReport
 
 ROOT = Path(__file__).parents[1]
 
@@ -49,6 +51,23 @@ def test_programs_are_counted_when_xla_is_asked_for_them():
     assert counter.programs == before + 1
     double(x)
     assert counter.programs == before + 1
+
+
+def test_costs_come_from_a_worker_to_the_process_that_shows_them(pytestconfig):
+    """As xdist carries a report: what is no plain data would be left behind."""
+    there, here = costs.Costs(shown=0), costs.Costs(shown=1)
+    report = TestReport(
+        "tests/a.py::test_b", ("tests/a.py", 1, "b"), {}, "passed", None, "teardown"
+    )
+    report.cost = tuple(Cost(1.5, 2))
+    there.pytest_runtest_logreport(report)
+    hook = pytestconfig.hook
+    carried = json.loads(
+        json.dumps(hook.pytest_report_to_serializable(config=pytestconfig, report=report))
+    )
+    arrived = hook.pytest_report_from_serializable(config=pytestconfig, data=carried)
+    here.pytest_runtest_logreport(arrived)
+    assert here.found == there.found == {"tests/a.py::test_b": Cost(1.5, 2)}
 
 
 def test_a_test_beyond_its_budget_fails_whatever_it_asserts(pytester, monkeypatch):
