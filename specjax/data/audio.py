@@ -12,7 +12,6 @@ import wave
 from pathlib import Path
 
 import numpy as np
-from scipy.signal import resample_poly
 
 from specjax.errors import UserError
 
@@ -45,6 +44,8 @@ def resampled(samples: np.ndarray, rate: int) -> np.ndarray:
     """A waveform [N] of `rate` samples a second as one of `RATE`, float32."""
     if rate == RATE:
         return samples
+    from scipy.signal import resample_poly  # slow to import
+
     shared = math.gcd(rate, RATE)
     return resample_poly(samples, RATE // shared, rate // shared).astype(np.float32)
 
