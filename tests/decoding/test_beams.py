@@ -215,7 +215,7 @@ FAMILIES = {"t5": t5, "llama": llama}
 TEXTS = [[5, 9, 12, 1], [7, 3, 1], [30, 31, 32, 33, 8, 2, 11], [22, 4, 1], [17, 39]]
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=["t5", pytest.param("llama", marks=pytest.mark.slow)])
 def family(request):
     """A target and three drafters: the target itself, nearly the same, and a smaller one."""
     made = FAMILIES[request.param]

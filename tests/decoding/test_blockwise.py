@@ -43,6 +43,7 @@ MODELS = {
 PROMPTS = [[3, 4, 5, 1], [6, 2], [7, 8, 9, 2, 3, 4, 2]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MODELS)
 def test_greedy_decoding_gives_the_targets_own_tokens(kind):
     model = MODELS[kind]

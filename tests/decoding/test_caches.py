@@ -212,14 +212,7 @@ def audited_rounds(strategy: Strategy, models=THREE, params=None):
         yield before, state
 
 
-QUICK = (
-    "neural",
-    "neural_tree_sampled",
-    "blockwise",
-    "exit",
-    "max_gram",
-    "bild",
-)
+QUICK = ("neural", "neural_tree_sampled", "blockwise", "exit", "bild")
 EVERY_STRATEGY = pytest.mark.parametrize(
     "strategy",
     [
@@ -269,6 +262,7 @@ class Overconfident(Neural):
         return draft, {**caches, self.model: cache.replace(length=cache.length + 1)}, *rest
 
 
+@pytest.mark.slow
 def test_the_audit_sees_a_pointer_beyond_what_was_fed():
     # The target drafts for itself: drafts are always accepted, so the unfed slot stays trusted.
     strategy = Strategy(Overconfident(2, "target_again"))
@@ -282,6 +276,7 @@ def test_the_audit_sees_a_pointer_beyond_what_was_fed():
     assert wrong_slots(state.replace(caches=caches), "target") != []
 
 
+@pytest.mark.slow
 def test_the_audit_sees_a_cascade_that_does_not_rewind(monkeypatch):
     def keeps(caches, before, length, active):
         return caches
@@ -339,10 +334,10 @@ def test_a_model_that_lags_far_behind_catches_up():
 @pytest.mark.parametrize(
     "name",
     [
-        "confidence",
         "break_even",
+        pytest.param("confidence", marks=pytest.mark.slow),
         pytest.param("cascade", marks=pytest.mark.slow),
-        "selected",
+        pytest.param("selected", marks=pytest.mark.slow),
         pytest.param("switched", marks=pytest.mark.slow),
     ],
 )

@@ -58,10 +58,8 @@ def test_the_threshold_decays_with_the_place_in_the_text(decay, threshold, tau, 
     np.testing.assert_allclose(Calm(decay=decay).least_confidence(place), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("kind", "measure"),
-    [pytest.param("t5", SATURATION, marks=pytest.mark.slow), ("llama", SOFTMAX)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "measure"), [("t5", SATURATION), ("llama", SOFTMAX)])
 def test_without_exits_the_tokens_are_those_of_the_uncached_model(kind, measure):
     generation = decode(kind, calm(1.0, measure=measure))
     assert texts(generation) == [Uncached(kind).greedy(prompt, LIMIT) for prompt in PROMPTS]
@@ -146,7 +144,7 @@ class Direct:
 
 
 @pytest.mark.parametrize("kind", BOTH)
-@pytest.mark.parametrize("measure", SOME)
+@pytest.mark.parametrize("measure", [SATURATION, pytest.param(SOFTMAX, marks=pytest.mark.slow)])
 def test_tokens_layers_and_caches_are_those_of_a_direct_computation(kind, measure):
     threshold = SOME[measure]
     strategy = calm(threshold, measure=measure, decay=PUBLIC)

@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decodes import decoder, propose, run, texts
+from decodes import decoder, drafted, run, texts
 from feature_drafters import (
     IDS,
     LIMIT,
+    ONE_FAST,
     PROMPTS,
     TARGETS,
     differing,
@@ -32,9 +33,7 @@ from specjax.models.dflash import BlocksBias
 from specjax.models.dflash import DFlash as Model
 
 LENGTH = 3
-KINDS = pytest.mark.parametrize("kind", list(TARGETS))
-proposed = jax.jit(lambda made, params, state: propose(made, made.env(params), state),
-                   static_argnums=0)  # fmt: skip
+KINDS = pytest.mark.parametrize("kind", ONE_FAST)
 
 
 @functools.partial(jax.jit, static_argnames=("models", "size"))
@@ -53,7 +52,7 @@ def after_drafting(kind: str, strategy: Strategy) -> list:
     models, size = setting(kind, Model)[0], strategy.drafter.length + 1
     rounds = []
     for state in seen[:-1]:
-        draft, caches, _, _ = proposed(made, params, state)
+        draft, caches, _, _ = drafted(made, params, state)
         anchors = state.context.length[:, None] - 1
         said = fresh(models, params, state.context, anchors, size)
         rounds.append((state.context, draft, caches["drafter"], said))
@@ -124,15 +123,19 @@ def test_a_part_of_a_blocks_mask_is_that_part_of_the_whole():
     assert seen[4].tolist() == [True] * 3 + [False] * 9 + [True] * 4 + [False] * 4
 
 
-@KINDS
-def test_the_targets_own_text_is_written(kind):
+STRATEGIES = {
+    "plain": Strategy(DFlash(LENGTH)),
+    "fitted": specjax.strategy(drafter="dflash", length=2, confidence=0.2, reader="fitted"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", list(TARGETS))
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_the_targets_own_text_is_written(kind, name):
     models, params = setting(kind, Model)
     alone = texts(run(models, params, Strategy(), PROMPTS, LIMIT))
-    for strategy in (
-        Strategy(DFlash(LENGTH)),
-        specjax.strategy(drafter="dflash", length=2, confidence=0.2, reader="fitted"),
-    ):
-        assert texts(run(models, params, strategy, PROMPTS, LIMIT)) == alone
+    assert texts(run(models, params, STRATEGIES[name], PROMPTS, LIMIT)) == alone
 
 
 def test_an_unsure_draft_ends_before_its_length():

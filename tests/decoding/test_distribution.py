@@ -60,13 +60,13 @@ SETTINGS = {"plain": (1.0, 0, 1.0), "truncated": (0.7, 4, 0.9)}
 P_VALUE = 1e-3  # of fixed-seed tests: a right law fails one of ten with probability 0.01
 CASES = [
     # What the contract's test of every registered drafter does not have ...
-    *(("plain", name) for name in ("confidence", "max_gram_no_table")),
+    ("plain", "confidence"),
     # ... and truncation for one drafter of every kind of distribution.
     *(("truncated", name) for name in ("neural", "max_gram")),
     *(
         pytest.param(*pair, marks=pytest.mark.slow)
         for pair in (
-            *(("plain", name) for name in ("acceptance", "break_even")),
+            *(("plain", name) for name in ("acceptance", "break_even", "max_gram_no_table")),
             *(("truncated", name) for name in ("blockwise", "break_even", "bigram")),
         )
     ),
@@ -125,7 +125,9 @@ class AcceptsEverything(SpeculativeSampling):
         return verdict_of(draft, draft.length, own, verdict.overlap)
 
 
-@pytest.mark.parametrize("rule", [ResidualIsTheTarget(), AcceptsEverything()])
+@pytest.mark.parametrize(
+    "rule", [ResidualIsTheTarget(), pytest.param(AcceptsEverything(), marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     "drafter",
     ["neural", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bigram", "max_gram"))],
@@ -144,6 +146,7 @@ class LawsOfOtherHeads(Blockwise):
         return draft.replace(distribution=other), *rest
 
 
+@pytest.mark.slow
 def test_laws_that_tokens_were_not_drawn_from_fail_the_same_test():
     made = strategy(LawsOfOtherHeads(2), SpeculativeSampling(), SETTINGS["plain"])
     assert p_value(made) < 1e-6
@@ -183,7 +186,11 @@ def bild_law(settings, fallback: float, rollback: float, text=()) -> dict[tuple,
     return laws
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize(
+    "settings",
+    [pytest.param(SETTINGS["plain"], marks=pytest.mark.slow), SETTINGS["truncated"]],
+    ids=SETTINGS,
+)
 def test_bild_has_the_law_of_its_definition_and_not_the_targets(settings):
     fallback, rollback = 0.45, 1.2
     temperature, top_k, top_p = settings

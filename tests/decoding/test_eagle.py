@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decodes import decoder, propose, run, texts
+from decodes import decoder, drafted, run, texts
 from feature_drafters import (
     IDS,
     LIMIT,
+    ONE_FAST,
     PROMPTS,
     TARGETS,
     differing,
@@ -33,7 +35,7 @@ from specjax.selection.choosing import ByChance
 from specjax.selection.selected import Selected
 
 LENGTH = 3
-KINDS = pytest.mark.parametrize("kind", list(TARGETS))
+KINDS = pytest.mark.parametrize("kind", ONE_FAST)
 
 
 @functools.partial(jax.jit, static_argnames=("models", "steps"))
@@ -56,9 +58,16 @@ def wrong_slots(kind: str, params, state) -> int:
 DRAFTERS = {"chain": Eagle(LENGTH), "tree": EagleTree((2, 2, 1), nodes=6)}
 
 
-@KINDS
-@pytest.mark.parametrize("shape", list(DRAFTERS))
-def test_after_every_round_trusted_slots_are_of_the_targets_states(kind, shape):
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    [
+        ("chain", "t5"),
+        ("tree", "llama"),
+        pytest.param("chain", "llama", marks=pytest.mark.slow),
+        pytest.param("tree", "t5", marks=pytest.mark.slow),
+    ],
+)
+def test_after_every_round_trusted_slots_are_of_the_targets_states(shape, kind):
     _, params, seen = states(kind, Strategy(DRAFTERS[shape]))
     assert len(seen) > 3
     for before, after in zip(seen, seen[1:], strict=False):
@@ -89,7 +98,7 @@ def test_a_draft_is_what_the_unrolled_layer_says(kind):
     made, params, seen = states(kind, Strategy(Eagle(LENGTH)))
     checked = 0
     for state in seen[:-1]:
-        draft, *_ = propose(made, made.env(params), state)
+        draft, *_ = drafted(made, params, state)
         context = state.context
         with_draft = np.asarray(context.tokens).copy()
         rows = np.flatnonzero(np.asarray(context.active))
@@ -97,8 +106,8 @@ def test_a_draft_is_what_the_unrolled_layer_says(kind):
             begin = int(context.length[row])
             room = with_draft[row, begin : begin + LENGTH]
             room[:] = np.asarray(draft.tokens)[row, : len(room)]
-        drafted = context.replace(tokens=jnp.asarray(with_draft))
-        logits, _ = unrolled(setting(kind)[0], params, drafted, LENGTH)
+        behind = context.replace(tokens=jnp.asarray(with_draft))
+        logits, _ = unrolled(setting(kind)[0], params, behind, LENGTH)
         for row in rows:
             for step in range(int(draft.length[row])):
                 at = np.asarray(logits[step])[row, int(context.length[row]) - 1 + step]
@@ -109,27 +118,36 @@ def test_a_draft_is_what_the_unrolled_layer_says(kind):
     assert checked > 20
 
 
-@KINDS
-def test_the_targets_own_text_is_written(kind):
+STRATEGIES = {
+    "chain": Strategy(Eagle(LENGTH)),
+    "tree": Strategy(DRAFTERS["tree"]),
+    "fitted": specjax.strategy(drafter="eagle", length=4, confidence=0.2, reader="fitted"),
+}
+QUICK = (("llama", "tree"),)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        pytest.param(*pair, marks=() if pair in QUICK else pytest.mark.slow)
+        for pair in itertools.product(TARGETS, STRATEGIES)
+    ],
+)
+def test_the_targets_own_text_is_written(kind, name):
     models, params = setting(kind)
     alone = texts(run(models, params, Strategy(), PROMPTS, LIMIT))
-    for strategy in (
-        Strategy(Eagle(LENGTH)),
-        Strategy(DRAFTERS["tree"]),
-        specjax.strategy(drafter="eagle", length=4, confidence=0.2, reader="fitted"),
-    ):
-        assert texts(run(models, params, strategy, PROMPTS, LIMIT)) == alone
+    assert texts(run(models, params, STRATEGIES[name], PROMPTS, LIMIT)) == alone
 
 
-def test_only_ids_of_its_vocabulary_are_drafted():
+@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
+def test_only_ids_of_its_vocabulary_are_drafted(temperature):
     models, params = setting("t5")
-    for temperature in (0.0, 1.0):
-        strategy = Strategy(Eagle(LENGTH), temperature=temperature)
-        out = run(models, params, strategy, PROMPTS, LIMIT)
-        proposed = np.asarray(out.trace.proposed)
-        drafted = np.asarray(out.trace.column("drafted"))
-        for row, round_ in zip(*np.nonzero(drafted), strict=True):
-            assert set(proposed[row, round_, : drafted[row, round_]].tolist()) <= set(IDS)
+    strategy = Strategy(Eagle(LENGTH), temperature=temperature)
+    out = run(models, params, strategy, PROMPTS, LIMIT)
+    proposed = np.asarray(out.trace.proposed)
+    length = np.asarray(out.trace.column("drafted"))
+    for row, round_ in zip(*np.nonzero(length), strict=True):
+        assert set(proposed[row, round_, : length[row, round_]].tolist()) <= set(IDS)
 
 
 def test_a_tree_needs_no_more_children_than_ids_that_are_drafted():

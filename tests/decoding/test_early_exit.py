@@ -52,14 +52,21 @@ def uncached(kind: str) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("kind", BOTH)
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("fixed", "bild") else pytest.mark.slow)
+        for name in STRATEGIES
+    ],
+)
 def test_greedy_tokens_are_those_of_the_uncached_model(kind, name):
     generation = decode(kind, STRATEGIES[name])
     assert texts(generation) == uncached(kind)
     assert 0 < np.sum(generation.trace.accepted) < np.sum(generation.trace.drafted)
 
 
-@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["t5", "llama"])
 def test_without_fallback_and_rollback_bild_writes_what_its_first_layer_would(kind):
     generation = decode(kind, bild(0.0, np.inf, length=LIMIT))
     small = Uncached(kind, exit=1)

@@ -49,6 +49,7 @@ def test_greedy_texts_are_those_behind_the_forced_tokens(drafter):
     assert np.asarray(out.begin).tolist() == [1 + len(FORCED)] * len(PROMPTS)
 
 
+@pytest.mark.slow
 def test_sampling_keeps_the_law_behind_the_forced_tokens():
     expected = sequence_law(MODEL, PARAMS["target"], PROMPTS[0], (0, *FORCED), 3, (1.0, 0, 1.0))
     sampled = strategy(drafter="neural", length=2, temperature=1.0)

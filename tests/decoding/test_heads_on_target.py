@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decodes import decoder, first_state, inputs, one_round, propose, run, texts
+from decodes import decoder, drafted, first_state, inputs, one_round, run, texts
 from parallel_heads import heads_on_target, random_heads
 
 from specjax.core.drafter import CALLS
@@ -154,7 +154,7 @@ def test_a_draft_is_what_was_trained_at_its_place(kind, name):
     made, params, seen = states(kind, DRAFTERS[name])
     checked = 0
     for state in seen[:-1]:
-        draft, *_ = propose(made, made.env(params), state)
+        draft, *_ = drafted(made, params, state)
         context, rows = state.context, np.flatnonzero(np.asarray(state.context.active))
         text = np.asarray(context.tokens).copy()
         for row in rows:
@@ -181,7 +181,7 @@ def test_a_node_reads_the_tokens_of_its_path(temperature):
     made = decoder(models, chosen, LIMIT)
     state = first_state(made, params, *inputs(PROMPTS, LIMIT), chosen.options())
     state = one_round(made, params, state)
-    draft, *_ = propose(made, made.env(params), state)
+    draft, *_ = drafted(made, params, state)
     tokens = np.asarray(draft.tokens)
     pending = np.asarray(state.context.tokens)[range(4), np.asarray(state.context.length) - 1]
     env, shape = made.env(params), drafter.shape

@@ -105,7 +105,7 @@ def alone():
     return functools.cache(lambda kind: decode(kind, autoregressive(), prompts()))
 
 
-FAST = [("llama", name) for name in ("speculative", "bigram")]
+FAST = [("llama", "speculative")]
 SLOW = [pair for pair in itertools.product(MODELS, STRATEGIES) if pair not in FAST]
 
 

@@ -56,8 +56,9 @@ def _rounds(generation) -> np.ndarray:
     return np.asarray(generation.trace.committed > 0).sum(axis=1)
 
 
-@pytest.mark.parametrize("kind", ["t5", pytest.param("llama", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("nodes", [pytest.param(0, marks=pytest.mark.slow), 6])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["t5", "llama"])
+@pytest.mark.parametrize("nodes", [0, 6])
 def test_a_tree_writes_the_targets_own_text_in_fewer_rounds_than_a_chain(kind, nodes):
     models, params = pair(kind)
     params["drafter"] = jax.tree.map(lambda x: x * 0.8, PARAMS[kind])
@@ -80,7 +81,7 @@ def runs_of(made: Strategy, limit: int):
     return out, CALLS["drafter", "extend"]
 
 
-@pytest.mark.parametrize("limit", [2, LIMIT])
+@pytest.mark.parametrize("limit", [pytest.param(2, marks=pytest.mark.slow), LIMIT])
 def test_levels_end_with_the_texts(limit):
     """At a row's limit and behind its last token, as a chain's calls do."""
     chain, runs = runs_of(strategy(drafter="neural", length=4), limit)
@@ -161,6 +162,7 @@ class LikeliestDraws(NeuralTree):
         return cut.replace(distribution=draft.distribution.narrow(self.nodes)), *rest
 
 
+@pytest.mark.slow
 def test_choosing_among_drawn_nodes_would_not_keep_it():
     wrong = LikeliestDraws((3, 2), nodes=4)
     assert p_value(Strategy(wrong, temperature=1.0)) < 1e-6

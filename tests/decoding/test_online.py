@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import exits
 import jax
@@ -24,11 +25,10 @@ from scripted import (
 import specjax
 from specjax.decoding.loop import generate
 from specjax.decoding.strategy import Strategy, from_config
-from specjax.drafting.dflash import DFlash
-from specjax.drafting.eagle import Eagle
 from specjax.drafting.neural import Neural
 from specjax.drafting.online import GRADIENTS
 from specjax.errors import UserError
+from specjax.models.on_target import FeatureDrafter
 from specjax.sampling import adjust
 from specjax.selection.choosing import ByChance
 from specjax.selection.strategies import selected
@@ -40,10 +40,6 @@ PROMPTS = [[3, 2, 4, 2], [2, 2], [4, 3, 2], [3], [4, 4, 2, 3], [2, 4], [3, 3], [
 MODEL = PrefixModel(V, eos=(EOS,))
 MODELS = (("target", MODEL), ("drafter", MODEL))
 PARAMS = {"target": prefix_params(V, seed=1), "drafter": prefix_params(V, seed=2, scale=0.7)}
-FEATURE_DRAFTERS = {
-    kind.drives: without_encoder(V, WIDTH, (1,), (1, 2, 4), 0, kind=kind.drives)
-    for kind in (Eagle, DFlash)
-}
 P_VALUE = 1e-3
 
 FIELDS = {
@@ -69,9 +65,14 @@ def made(kind: str, rate: float, **more) -> Strategy:
     return specjax.strategy(**FIELDS[kind], online_rate=rate, **more)
 
 
+@functools.cache
+def feature_drafter(kind: type[FeatureDrafter]):
+    return without_encoder(V, WIDTH, (1,), (1, 2, 4), 0, kind=kind)
+
+
 def decoded(strategy: Strategy, prompts, limit: int, seed: int = 7):
     if strategy.drafter.reads_target:
-        model, own = FEATURE_DRAFTERS[strategy.drafter.drives]
+        model, own = feature_drafter(strategy.drafter.drives)
         models = (MODELS[0], ("drafter", model))
         return run(models, {**PARAMS, "drafter": own}, strategy, prompts, limit, seed)
     return run(MODELS, PARAMS, strategy, prompts, limit, seed)
@@ -97,6 +98,7 @@ class OfOldParameters(Neural):
         return after.replace(probs=after.probs.at[:, p.step].set(said))
 
 
+@pytest.mark.slow
 def test_a_law_of_other_parameters_than_those_that_drafted_is_seen():
     wrong = OfOldParameters(1, online_rate="online_rate")
     assert p_value(Strategy(wrong, temperature=1.0, numbers=(("online_rate", 3.0),))) < 1e-6

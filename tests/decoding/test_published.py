@@ -46,6 +46,7 @@ def alone() -> list[list[int]]:
     return decoded(None, specjax.autoregressive()).tokens
 
 
+@pytest.mark.slow
 def test_a_drafter_without_embedding_writes_the_targets_own_tokens(tmp_path: Path) -> None:
     folder = edited(tmp_path / "drafter", "eagle3", without("embed_tokens.weight"))
     drafter = specjax.load(folder)
@@ -54,6 +55,7 @@ def test_a_drafter_without_embedding_writes_the_targets_own_tokens(tmp_path: Pat
     assert decoded(drafter, strategy).tokens == alone()
 
 
+@pytest.mark.slow
 def test_a_tree_of_a_speculators_drafter_writes_the_targets_own_tokens() -> None:
     drafter = specjax.load(GOLDEN / "eagle3_speculators")
     strategy = specjax.strategy(drafter="eagle_tree", widths=(2, 2), nodes=5)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decodes import decoder, first_state, inputs, one_round, run, texts
+from decodes import decoder, first_state, inputs, one_round, texts
 from parallel_heads import random_heads
 
 import specjax
@@ -18,6 +18,7 @@ from specjax.checkpoints.huggingface import load
 from specjax.core.catching_up import CHUNK, catch_up, feed_last
 from specjax.core.context import Context, Options
 from specjax.core.env import Bound
+from specjax.decoding.loop import generate
 from specjax.decoding.state import Decoder
 from specjax.decoding.strategy import Strategy, autoregressive, speculative
 from specjax.drafting.blockwise import Blockwise
@@ -26,6 +27,7 @@ from specjax.drafting.matrix import Cascade
 from specjax.drafting.neural import Neural
 from specjax.drafting.neural_tree import NeuralTree
 from specjax.drafting.nothing import Nothing
+from specjax.models.base import Cache
 from specjax.models.caches import Ring
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
@@ -84,14 +86,22 @@ def weights():
     return sharper | {"heads": random_heads(3, 12, seed=0)}
 
 
-def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No decode knows how far ahead it writes, so none has rings."""
-    monkeypatch.setattr(Decoder, "ahead", None)
+class OnPlainCaches(Decoder):
+    """A decode that does not know how far ahead it writes, so it has no rings."""
+
+    ahead = None
 
 
-def rounds(strategy: Strategy, limit: int = LIMIT):
+def plain(made: Decoder) -> OnPlainCaches:
+    return OnPlainCaches(
+        **{each.name: getattr(made, each.name) for each in dataclasses.fields(made)}
+    )
+
+
+def rounds(strategy: Strategy, rings: bool, limit: int = LIMIT):
     """Every state of a decode, the first one too."""
     made = decoder(MODELS, strategy, limit)
+    made = made if rings else plain(made)
     params = {name: weights()[name] for name in made.inputs}
     prompt, length, keys, limits = inputs(PROMPTS, limit)
     limits -= jnp.array([0, 25, 9, 1])  # rows end at different rounds
@@ -113,20 +123,11 @@ def lost(own: Ring, full: tuple, window: int, pointer: np.ndarray) -> list[tuple
     return found
 
 
-QUICK = ("neural",)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in STRATEGIES],
-)
-def test_after_every_round_rings_hold_what_windows_reach(name: str, monkeypatch) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_after_every_round_rings_hold_what_windows_reach(name: str) -> None:
     strategy = STRATEGIES[name]
-    on_rings = list(rounds(strategy))
-    jax.clear_caches()
-    plain(monkeypatch)
-    on_plain = list(rounds(strategy))
-    jax.clear_caches()
+    on_rings, on_plain = (list(rounds(strategy, rings)) for rings in (True, False))
     assert len(on_rings) == len(on_plain) > 10
     for ring, full in zip(on_rings, on_plain, strict=True):
         np.testing.assert_array_equal(ring.context.tokens, full.context.tokens)
@@ -154,6 +155,25 @@ def context_of(tokens: jax.Array, length: jax.Array, active: jax.Array) -> Conte
     return Context(nothing, first, tokens, length, first, length + 5, most, active, options)
 
 
+@functools.partial(jax.jit, static_argnames=("model", "lag"))
+def drafting(model: Causal, params, cache: Cache, context: Context, lag: int) -> Cache:
+    """The cache after two tokens were drafted for the active rows."""
+    bound, before = Bound(model, params), cache.length
+    cache = catch_up(bound, cache, context, lag)
+    _, cache = feed_last(bound, cache, context, lag)
+    for step in range(2):
+        _, cache = bound.extend(context.tokens[:, step : step + 1], cache)
+    after = jnp.where(context.active, jnp.minimum(cache.length, context.length - 1), before)
+    return cache.replace(length=after)
+
+
+@functools.partial(jax.jit, static_argnames=("model", "lag"))
+def asked(model: Causal, params, cache: Cache, context: Context, lag: int) -> jax.Array:
+    """Logits behind the text of all rows."""
+    bound = Bound(model, params)
+    return feed_last(bound, catch_up(bound, cache, context, lag), context, lag)[0]
+
+
 def test_a_model_that_is_not_asked_loses_nothing_of_its_window() -> None:
     """It lags behind while it drafts for another row; then its turn comes.
 
@@ -162,24 +182,18 @@ def test_a_model_that_is_not_asked_loses_nothing_of_its_window() -> None:
     """
     model = Causal(dataclasses.replace(CONFIG, windows=(16, 16)))
     drawn = jax.tree.map(lambda x: x * 1.5, model.init(jax.random.key(1)))
-    bound, ahead, lag = Bound(model, drawn), CHUNK + 4, 2
+    ahead, lag = CHUNK + 4, 2
     tokens = jax.random.randint(jax.random.key(0), (2, 64), 2, V)
     logits = []
     for given in (ahead, None):
-        cache, _ = bound.start(tokens[:, :20], jnp.array([20, 20]), 70, ahead=given)
+        begin = jax.jit(functools.partial(model.start, capacity=70, ahead=given))
+        cache, _ = begin(drawn, tokens[:, :20], jnp.array([20, 20]))
         for length in range(24, 36, 4):
             context = context_of(tokens, jnp.array([length] * 2), jnp.array([True, False]))
-            before = cache.length
-            cache = catch_up(bound, cache, context, lag)
-            _, cache = feed_last(bound, cache, context, lag)
-            for step in range(2):
-                _, cache = bound.extend(tokens[:, step : step + 1], cache)
-            after = jnp.where(context.active, jnp.minimum(cache.length, length - 1), before)
-            cache = cache.replace(length=after)
+            cache = drafting(model, drawn, cache, context, lag)
         assert cache.length[1] == 19
         context = context.replace(active=jnp.array([True, True]))
-        cache = catch_up(bound, cache, context, lag)
-        logits.append(feed_last(bound, cache, context, lag)[0])
+        logits.append(asked(model, drawn, cache, context, lag))
     np.testing.assert_allclose(*logits, rtol=1e-5, atol=1e-5)
 
 
@@ -191,20 +205,18 @@ def test_a_model_that_is_not_asked_loses_nothing_of_its_window() -> None:
     ],
 )
 @pytest.mark.slow
-def test_the_golden_mistral_decodes_the_same_text_on_rings(strategy, monkeypatch) -> None:
+def test_the_golden_mistral_decodes_the_same_text_on_rings(strategy) -> None:
     checkpoint, limit = load(GOLDEN), 40
     models = (("target", checkpoint.model), ("drafter", checkpoint.model))
     weights = checkpoint.params
     params = {"target": weights, "drafter": jax.tree.map(lambda x: x * 0.9, weights)}
     prompts = [[5, 9, 33, 71, 20, 8, 64, 90, 12, 11, 4], [17, 2]]
-    ring = run(models, params, strategy, prompts, limit)
     made = strategy.decoder(models, limit)
     assert checkpoint.model.config.windows[0] + made.ahead < made.buffer(11)
-    jax.clear_caches()
-    plain(monkeypatch)
-    full = run(models, params, strategy, prompts, limit)
-    jax.clear_caches()
-    assert texts(ring) == texts(full)
+    kept = {name: params[name] for name in made.inputs}
+    given = *inputs(prompts, limit), strategy.options()
+    ring, full = (texts(generate(each, kept, *given)) for each in (made, plain(made)))
+    assert ring == full
 
 
 def test_a_decode_says_how_far_ahead_it_writes() -> None:

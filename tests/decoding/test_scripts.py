@@ -70,7 +70,9 @@ def test_an_eos_proposed_by_the_drafter_alone_is_corrected():
     assert rounds(out, "drafted")[0] == 2  # nothing is drafted after an EOS
 
 
-@pytest.mark.parametrize("limit", range(1, 8))
+@pytest.mark.parametrize(
+    "limit", [pytest.param(n, marks=() if n in (1, 6) else pytest.mark.slow) for n in range(1, 8)]
+)
 def test_the_length_limit_is_exact(limit):
     model = ScriptModel(TARGET)
     out = decode(model, model, Strategy(Neural(3)), limit)
@@ -125,7 +127,9 @@ def test_a_draft_ends_where_its_chance_no_longer_pays_for_another_token():
     assert out.trace.stops[0].tolist()[2] == 1
 
 
-@pytest.mark.parametrize("limit", [1, 4, 8])
+@pytest.mark.parametrize(
+    "limit", [pytest.param(1, marks=pytest.mark.slow), 4, pytest.param(8, marks=pytest.mark.slow)]
+)
 def test_the_target_looks_no_further_than_the_longest_draft(limit):
     script = (*TARGET[:2], 9, *TARGET[3:])
     strategy = Strategy(Neural(4), reader=Fitted((0, 1, 4)))

@@ -124,6 +124,7 @@ def test_every_row_decodes_as_under_the_strategy_of_its_arm(own, together):
         }
 
 
+@pytest.mark.slow
 def test_a_row_alone_has_the_tokens_rounds_and_writers_it_has_in_a_batch(temperature, together):
     for row, arm in enumerate(CHOICES):
         one = selected(PROMPTS[row : row + 1], [arm], temperature, index=row)

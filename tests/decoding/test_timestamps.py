@@ -77,6 +77,7 @@ def test_greedy_texts_keep_the_rules(name):
     assert sum(token >= FIRST for text in found for token in text) > len(found)
 
 
+@pytest.mark.slow
 def test_sampling_keeps_the_law_under_the_rules():
     expected = sequence_law(Ruled(), PARAMS["target"], PROMPTS[0], (0,), 5, (1.0, 0, 1.0))
     found = decoded("neural", [PROMPTS[0]] * 20_000, 5, temperature=1.0)

@@ -73,8 +73,15 @@ def first_state(made: Decoder, params, prompt, length, keys, limit, options) -> 
     return begin(made, params, prompt, length, keys, limit, options)
 
 
+@functools.partial(jax.jit, static_argnames="made")
+def drafted(made: Decoder, params, state: State):
+    """What `propose` gives in a state, jitted: its draft first."""
+    return propose(made, made.env(params), state)
+
+
 __all__ = [
     "decoder",
+    "drafted",
     "first_state",
     "inputs",
     "one_round",

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from decodes import decoder, first_state, inputs, one_round
 
 from specjax.core.context import Context
@@ -42,6 +43,8 @@ LLAMA_SHAPE = CausalConfig(
     max_positions=64, rope=Rope(8), eos=(1,),
 )  # fmt: skip
 TARGETS = {"t5": T5(T5_SHAPE), "llama": Causal(LLAMA_SHAPE)}
+ONE_FAST = ["t5", pytest.param("llama", marks=pytest.mark.slow)]
+"""For tests that compile whole rounds of every target."""
 
 
 def on_t5(
