@@ -5,12 +5,14 @@ The parameters come from the registry: whoever registers a drafter has it tested
 
 from __future__ import annotations
 
+import functools
+
 import last_token  # noqa: F401 - a newcomer's drafter registers itself
 import numpy as np
 import pytest
 import two_in_a_row  # noqa: F401 - and a newcomer's rule
 from decodes import run, texts
-from feature_drafters import SHAPES, without_encoder
+from feature_drafters import without_encoder
 from parallel_heads import heads_on_target, random_heads
 from processors import UnderSettings, processed
 from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_law
@@ -20,6 +22,7 @@ from specjax.data.corpus import Corpus
 from specjax.decoding.strategy import Strategy, strategy
 from specjax.drafting.parallel_heads import ParallelHeads
 from specjax.errors import UserError
+from specjax.models.on_target import FeatureDrafter
 from specjax.training.ngram import fit
 
 V, EOS, LENGTH, ROWS = 5, 1, 3, 20_000
@@ -35,8 +38,6 @@ PARAMS = {
     "heads": random_heads(2, WIDTH, seed=3),
     "corpus": EARLIER.table(),
 }
-HEADS_ON_TARGET = {kind: heads_on_target(2, WIDTH, kind) for kind in (False, True)}
-ON_TARGET = {kind: without_encoder(V, WIDTH, (1,), (1, 2, 4), 0, kind=kind) for kind in SHAPES}
 P_VALUE = 1e-3
 OWN_STATES = ("blockwise on target", "medusa on target")  # instead of a trunk's
 EVERY = [*DRAFTERS, *OWN_STATES]
@@ -54,14 +55,26 @@ def made(drafter: str, **fields) -> Strategy:
     return strategy(drafter=drafter, **entry.example, **own, **fields)
 
 
+@functools.cache
+def on_target(kind: type[FeatureDrafter]):
+    """A feature drafter of the target; drawn when asked for, not where tests are collected."""
+    return without_encoder(V, WIDTH, (1,), (1, 2, 4), 0, kind=kind)
+
+
+@functools.cache
+def heads(sequential: bool):
+    """Heads on the target's states, likewise."""
+    return heads_on_target(2, WIDTH, sequential)
+
+
 def decoded(strategy: Strategy, prompts, limit: int, seed: int = 0, settings=None):
     """A decode whose drafter is a small model, or the feature drafter where that is asked for."""
     models, params = MODELS, PARAMS
     if strategy.drafter.reads_target:
         if isinstance(strategy.drafter, ParallelHeads):
-            params = PARAMS | {"heads": HEADS_ON_TARGET[strategy.drafter.sequential]}
+            params = PARAMS | {"heads": heads(strategy.drafter.sequential)}
         else:
-            model, own = ON_TARGET[strategy.drafter.drives]
+            model, own = on_target(strategy.drafter.drives)
             models = MODELS[0], ("drafter", model)
             params = PARAMS | {"drafter": own}
     return run(models, params, strategy, prompts, limit, seed, settings=settings)
@@ -72,7 +85,20 @@ CHAINS = [  # block judges chains
 ]
 
 
-@pytest.mark.parametrize("drafter", LOSSLESS)
+LIKE_OTHERS = {  # drafters whose drafts are made, and judged, as those of one that is not here
+    "bigram", "blockwise", "blockwise on target", "cascade", "copy_tree", "dflash", "eagle",
+    "eagle_tree", "early_exit", "hydra", "hydra_tree", "max_gram", "medusa on target", "ngram_tree",
+    "suffix", "unigram", "uniform",
+}  # fmt: skip
+
+
+def sampled_slowly(drafters) -> list:
+    """All of them; every greedy text is fast, and so is what a newcomer draws."""
+    slow = pytest.mark.slow
+    return [pytest.param(name, marks=slow if name in LIKE_OTHERS else ()) for name in drafters]
+
+
+@pytest.mark.parametrize("drafter", sampled_slowly(LOSSLESS))
 def test_sampling_keeps_the_targets_distribution(drafter):
     expected = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
     out = decoded(made(drafter, temperature=1.0), [SOURCE] * ROWS, LENGTH, seed=7)
@@ -93,11 +119,11 @@ LONGER = 4
 def of_settings(settings) -> list:
     """Every lossless drafter, chains of drawn tokens under block verification.
 
-    Chains and trees of a model are looked at at once, the others are slow.
+    Trees of a model are looked at at once under the first, chains under the others.
     """
-    fast = ("neural", "neural_tree") if settings is BY_TEXT else ("neural",)
+    fast = "neural_tree" if settings is BY_TEXT else "neural"
     slow = pytest.mark.slow
-    return [pytest.param(name, settings, marks=() if name in fast else slow) for name in LOSSLESS]
+    return [pytest.param(name, settings, marks=() if name == fast else slow) for name in LOSSLESS]
 
 
 @pytest.mark.parametrize(("drafter", "settings"), [*of_settings(BY_TEXT), *of_settings(BY_LENGTH)])
@@ -210,7 +236,7 @@ def test_greedy_outputs_under_settings_are_the_targets_own(drafter):
         assert texts(decoded(made(drafter), PROMPTS, 12, settings=settings)) == expected
 
 
-@pytest.mark.parametrize("drafter", EVERY)
+@pytest.mark.parametrize("drafter", sampled_slowly(EVERY))
 def test_a_row_keeps_its_tokens_whoever_shares_its_batch(drafter):
     sampled = made(drafter, temperature=1.0)
     mine = texts(decoded(sampled, PROMPTS, 12))

@@ -69,7 +69,10 @@ def answers(kind: str) -> jax.Array:
     return run(models, {"target": PARAMS[kind]}, Strategy(), PROMPTS, LIMIT).tokens
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(k, marks=() if k in ("t5", "llama") else pytest.mark.slow) for k in MODELS],
+)
 def test_a_tree_of_two_branches_decodes_the_targets_own_text(kind):
     models, right = (("target", MODELS[kind]),), answers(kind)
     alone = run(models, {"target": PARAMS[kind]}, Strategy(), PROMPTS, LIMIT)
