@@ -32,6 +32,11 @@ TENSORS = "model.safetensors"
 SHARED, HEAD, BIAS = "model.shared.weight", "lm_head.weight", "final_logits_bias"
 
 
+def some(*fast: str) -> list:
+    """All of the shapes, those that are not named as slow tests."""
+    return [pytest.param(n, marks=() if n in fast else pytest.mark.slow) for n in SHAPES]
+
+
 @pytest.fixture(scope="module", params=SHAPES)
 def golden(request: pytest.FixtureRequest) -> Golden:
     return read_golden(request.param)
@@ -45,16 +50,19 @@ def test_teacher_forced_logits_equal_pytorch(golden: Golden) -> None:
     same(teacher_forced(golden, golden.padded(3)), golden.logits)
 
 
+@pytest.mark.parametrize("golden", some("m2m_100"), indirect=True)
 def test_ragged_chunks_over_stale_slots_equal_pytorch(golden: Golden) -> None:
     check_ragged_chunks(golden)
 
 
+@pytest.mark.parametrize("golden", some("bart", "marian"), indirect=True)
 def test_greedy_decoding_continues_as_pytorch(golden: Golden) -> None:
     models, params = (("target", golden.model),), {"target": golden.params}
     made = run(models, params, autoregressive(), prompts_of(golden), golden.greedy.shape[1])
     assert texts(made) == golden.greedy.tolist()
 
 
+@pytest.mark.slow
 def test_a_drafter_changes_no_token() -> None:
     """One that often agrees: the target with other biases of the logits."""
     golden = read_golden("bart")

@@ -23,10 +23,16 @@ from specjax.models.base import Cache, Output, Params
 from specjax.models.causal import Causal
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-FAST = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma3_text", "qwen3_moe")
-SLOW = ("gemma2", "olmo2", "phi3", "smollm3", "gpt_neox", "opt", "mixtral")
+FAST = ("gpt2", "llama", "gemma3_text", "qwen3_moe")
+SLOW = (
+    "mistral", "qwen2", "qwen3", "gemma2", "olmo2", "phi3", "smollm3", "gpt_neox", "opt", "mixtral",
+)  # fmt: skip
 """Families whose own parts the fast tests see in whole texts alone."""
 FAMILIES = [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+ONE_FAST = [
+    "llama",
+    *(pytest.param(n, marks=pytest.mark.slow) for n in FAST + SLOW if n != "llama"),
+]
 TOLERANCE = 1e-4
 PROMPT, CHUNK = 6, 5
 
@@ -110,6 +116,7 @@ def test_ragged_chunks_over_stale_slots_equal_pytorch(golden: Golden) -> None:
     assert rounds > golden.length.max() // CHUNK + 1  # or nothing was ever rejected
 
 
+@pytest.mark.parametrize("golden", ONE_FAST, indirect=True)
 def test_at_picks_the_fed_positions_asked_for(golden: Golden) -> None:
     at = np.array([[0, 3], [2, 2]], np.int32)
     cache = golden.start(np.array([4, 4], np.int32))
@@ -144,7 +151,7 @@ def test_greedy_decoding_continues_as_pytorch(golden: Golden) -> None:
 @pytest.mark.parametrize(
     "golden",
     [
-        pytest.param(name, marks=[] if name in ("mistral", "qwen3_moe") else pytest.mark.slow)
+        pytest.param(name, marks=[] if name == "gemma3_text" else pytest.mark.slow)
         for name in FAST + SLOW
     ],
     indirect=True,
@@ -166,6 +173,7 @@ def test_copies_of_the_prompt_leave_the_tokens_of_pytorch(golden: Golden) -> Non
     assert greedy_tokens(golden, Strategy(PromptLookup(3))) == golden.greedy.tolist()
 
 
+@pytest.mark.parametrize("golden", ONE_FAST, indirect=True)
 def test_a_row_decodes_alike_whatever_is_beside_it(golden: Golden) -> None:
     """A shorter prompt or an equal one: the same program, so that only the other row changes."""
     models, params = (("target", golden.model),), {"target": golden.params}

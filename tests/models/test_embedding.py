@@ -42,7 +42,10 @@ def test_a_decoder_gives_the_state_that_its_head_reads_at_the_last_token():
     np.testing.assert_allclose(embedding("llama") @ params["head"]["kernel"], last, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(k, marks=() if k in ("t5", "llama") else pytest.mark.slow) for k in MODELS],
+)
 def test_a_model_with_fewer_ids_gives_the_same(kind):
     length = jnp.array(LENGTHS)
     narrow = SharedVocabulary(MODELS[kind], 10)

@@ -108,7 +108,7 @@ def test_a_parallel_drafter_reads_layers_at_equal_distances() -> None:
     "kind, own",
     [
         ("t5", {"d_model": 12, "relative_attention_max_distance": 128}),
-        ("llama", {"hidden_size": 12, "use_qk_norm": True}),
+        pytest.param("llama", {"hidden_size": 12, "use_qk_norm": True}, marks=pytest.mark.slow),
     ],
 )
 def test_a_parallel_drafter_is_saved_and_loaded(kind, own, tmp_path) -> None:

@@ -32,7 +32,7 @@ MODELS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=["t5", pytest.param("llama", marks=pytest.mark.slow)])
 def trunk(request):
     """A model, its parameters and a batch."""
     model = MODELS[request.param]

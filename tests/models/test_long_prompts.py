@@ -133,7 +133,10 @@ def started(name: str) -> tuple[Cache, Any]:
     return jax.jit(start)(params(name), prompt, length)
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n == "sliding" else pytest.mark.slow) for n in DECODERS],
+)
 def test_chunks_leave_what_a_whole_prompt_leaves(name: str) -> None:
     """Also where the last chunk reads some tokens again, and where rows are shorter than one."""
     prompt, length = texts(SIZE), jnp.array(LENGTHS)
@@ -157,7 +160,11 @@ def teach(name: str, params: Any, tokens: jax.Array) -> jax.Array:
 
 
 @pytest.mark.parametrize(
-    "name", ["sliding", "learned", "capped", "t5", pytest.param("t5gemma", marks=pytest.mark.slow)]
+    "name",
+    [
+        "sliding",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("learned", "capped", "t5", "t5gemma")),
+    ],
 )
 def test_a_long_cache_gives_the_logits_of_whole_texts(name: str) -> None:
     """Rows are at different places; several calls of one and of more tokens, over stale slots.
@@ -285,8 +292,8 @@ def largest(jaxpr: Any) -> int:
     ("call", "name"),
     [
         (CALLS["start"], "grouped"),
-        (CALLS["start"], "t5"),
-        (CALLS["teach"], "grouped"),
+        pytest.param(CALLS["start"], "t5", marks=pytest.mark.slow),
+        pytest.param(CALLS["teach"], "grouped", marks=pytest.mark.slow),
         pytest.param(CALLS["teach"], "t5", marks=pytest.mark.slow),
         (gradient, "grouped"),
         pytest.param(gradient, "t5", marks=pytest.mark.slow),

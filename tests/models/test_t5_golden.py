@@ -18,6 +18,13 @@ SHAPES = (
 )  # fmt: skip
 
 
+def some(*fast: str) -> pytest.MarkDecorator:
+    """All of the shapes; those that are not named are slow tests."""
+    names = [*SHAPES[:-1], "t5gemma_unequal"]
+    marked = [pytest.param(n, marks=() if n in fast else pytest.mark.slow) for n in names]
+    return pytest.mark.parametrize("golden", marked, indirect=True)
+
+
 @pytest.fixture(scope="module", params=SHAPES)
 def golden(request: pytest.FixtureRequest) -> Golden:
     return read_golden(request.param)
@@ -27,12 +34,14 @@ def test_teacher_forced_logits_equal_pytorch(golden: Golden) -> None:
     same(teacher_forced(golden, golden.source), golden.logits)
 
 
+@some("t5_v1_1", "umt5")
 def test_one_call_over_all_tokens_equals_pytorch(golden: Golden) -> None:
     output, cache = golden.extend(golden.params, golden.target, golden.start())
     same(output.logits, golden.logits)
     assert cache.length.tolist() == [golden.target.shape[1]] * len(golden.target)
 
 
+@some("t5_v1_1", "t5gemma")
 def test_one_call_per_token_equals_pytorch(golden: Golden) -> None:
     cache = golden.start()
     for step in range(golden.target.shape[1]):
@@ -40,10 +49,12 @@ def test_one_call_per_token_equals_pytorch(golden: Golden) -> None:
         same(output.logits[:, 0], golden.logits[:, step])
 
 
+@some("t5_v1_1", "umt5")
 def test_ragged_chunks_over_stale_slots_equal_pytorch(golden: Golden) -> None:
     check_ragged_chunks(golden)
 
 
+@some("t5_v1_1")
 def test_at_picks_the_fed_positions_asked_for(golden: Golden) -> None:
     at = np.array([[0, 11, 23], [5, 5, 2]], np.int32)
     output, cache = golden.extend(golden.params, golden.target, golden.start(), at=at)
@@ -51,9 +62,8 @@ def test_at_picks_the_fed_positions_asked_for(golden: Golden) -> None:
     assert cache.length.tolist() == [golden.target.shape[1]] * len(golden.target)
 
 
-@pytest.mark.parametrize(
-    "golden", ["t5_v1_1", pytest.param("t5gemma", marks=pytest.mark.slow)], indirect=True
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("golden", ["t5_v1_1", "t5gemma"], indirect=True)
 def test_padding_the_source_further_changes_nothing(golden: Golden) -> None:
     longer = golden.padded(13)
     same(teacher_forced(golden, longer), golden.logits)
@@ -62,6 +72,7 @@ def test_padding_the_source_further_changes_nothing(golden: Golden) -> None:
     same(golden.extend(golden.params, golden.target, cache)[0].logits, golden.logits)
 
 
+@some("t5_v1_0", "mt5")
 def test_greedy_decoding_continues_as_pytorch(golden: Golden) -> None:
     prompts = [row[:n].tolist() for row, n in zip(golden.source, golden.source_length, strict=True)]
     models, params = (("target", golden.model),), {"target": golden.params}

@@ -62,6 +62,7 @@ def test_teacher_forced_logits_equal_pytorch(target: LoadedModel) -> None:
     same(target.model.teach(target.params, batch)[0], EXPECTED["logits"])
 
 
+@pytest.mark.slow
 def test_logits_through_the_cache_equal_pytorch(target: LoadedModel) -> None:
     """Two calls of several tokens, the first of which leaves wrong ones behind in the cache."""
     model, params, heard = target.model, target.params, frames()

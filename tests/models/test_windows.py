@@ -70,12 +70,13 @@ def close(found: Any, expected: Any) -> None:
 def walk(ring: Cache, plain: Cache, rounds: int) -> None:
     """Feeds tokens of which rows keep some, as far ahead as may be; all logits must agree.
 
-    Each round is two calls, so that the second begins behind what the first has left.
+    Each round is two calls, so that the second begins behind what the first has left: of one
+    token and of as many as may be, in turn.
     """
     extend, rng = jax.jit(MODEL.extend), np.random.default_rng(0)
     for number in range(rounds):
         tokens, before = texts(AHEAD + 1, number), ring.length
-        first = 1 + number % AHEAD
+        first = (1, AHEAD)[number % 2]
         for fed in (tokens[:, :first], tokens[:, first:]):
             found, ring = extend(params(), fed, ring)
             expected, plain = extend(params(), fed, plain)
@@ -172,13 +173,14 @@ def test_more_tokens_than_a_ring_has_room_for_are_refused() -> None:
         MODEL.extend(params(), texts(AHEAD + 2), cache)
 
 
+@pytest.mark.slow
 def test_dynamic_rotation_and_learned_positions_wrap_too() -> None:
     for rope in (None, Rope(8, kind="dynamic", factor=2.0, original=5)):
         model = Causal(dataclasses.replace(CONFIG, rope=rope, num_layers=1, windows=(WINDOW,)))
         weights, found = model.init(jax.random.key(1)), []
         for ahead in (AHEAD, None):
-            read = texts(13), jnp.array(LENGTHS), CAPACITY
-            cache, _ = model.start(weights, *read, ahead=ahead)
+            begin = jax.jit(functools.partial(model.start, capacity=CAPACITY, ahead=ahead))
+            cache, _ = begin(weights, texts(13), jnp.array(LENGTHS))
             for number in range(3):
                 output, cache = jax.jit(model.extend)(weights, texts(5, number), cache)
             found.append(output.logits)

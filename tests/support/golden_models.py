@@ -13,7 +13,7 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from specjax.checkpoints.huggingface import load
-from specjax.models.base import Cache, LanguageModel, Output, Params
+from specjax.models.base import Cache, LanguageModel, Output, Params, PromptReading
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TOLERANCE = 1e-4
@@ -34,10 +34,13 @@ class Golden:
     extend: Callable[..., tuple[Output, Cache]]
     capacity: int
 
+    @functools.cached_property
+    def _begin(self) -> Callable[..., tuple[Cache, PromptReading]]:
+        return jax.jit(functools.partial(self.model.start, capacity=self.capacity))
+
     def start(self) -> Cache:
         """The cache before the first decoder token."""
-        begin = jax.jit(functools.partial(self.model.start, capacity=self.capacity))
-        return begin(self.params, self.source, self.source_length)[0]
+        return self._begin(self.params, self.source, self.source_length)[0]
 
     def padded(self, count: int) -> np.ndarray:
         """The source with `count` more columns of nonsense behind every row's end."""
