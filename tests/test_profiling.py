@@ -22,7 +22,9 @@ def generator(pair) -> specjax.Generator:
     )
 
 
-@pytest.mark.parametrize(("rounds", "expected"), [(2, 2), (50, 3)])
+@pytest.mark.parametrize(
+    ("rounds", "expected"), [(2, 2), pytest.param(50, 3, marks=pytest.mark.slow)]
+)
 def test_a_profile_holds_the_rounds_asked_for_or_all_there_are(
     generator, tmp_path, rounds, expected
 ):

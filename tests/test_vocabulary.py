@@ -40,7 +40,7 @@ def with_loud_padding(model, width: int):
     return dataclasses.replace(model, params=params)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
 def test_padding_of_the_drafter_is_never_drafted(loaded, temperature):
     target, drafter = loaded
     width = target.model.vocab_size
@@ -140,9 +140,8 @@ def reordered(tokenizer, order):
     return PreTrainedTokenizerFast(tokenizer_object=backend, **names)
 
 
-@pytest.mark.parametrize(
-    ("which", "temperature"), [(0, 0.0), pytest.param(1, 1.0, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("which", "temperature"), [(0, 0.0), (1, 1.0)])
 def test_the_targets_tokens_under_other_ids_are_drafted_and_accepted_alike(
     loaded, which, temperature
 ):

@@ -193,7 +193,7 @@ TRAINED = {
 """What makes feature drafters of two tokens."""
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", some_slow(tuple(TRAINED), "eagle"))
 def test_a_feature_drafter_is_trained_and_drafts(pair, tmp_path, capfd, name):
     more, changes = TRAINED[name]
     shape = {"model_type": f"{name}_t5", "draft_vocab_size": 60, "d_model": 12, **more}
@@ -219,7 +219,8 @@ def test_a_feature_drafter_is_trained_and_drafts(pair, tmp_path, capfd, name):
     assert generator(prompts).tokens == alone(prompts).tokens
 
 
-@pytest.mark.parametrize("kind", some_slow(("medusa", "hydra"), "hydra"))
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ("medusa", "hydra"))
 def test_heads_on_the_target_are_trained_and_draft(pair, tmp_path, kind):
     config = small(
         "medusa", pair, objective__name=kind, objective__heads=2, optimizer__learning_rate=1e-2,

@@ -87,7 +87,7 @@ def case(
     }  # fmt: skip
 
 
-FEW = [case("t5", 1, 8, 1, BOTH[:1]), case("grouped", 2, 4, 2, BOTH[1:])]
+FEW = [case("t5", 2, 4, 2, BOTH[1:])]
 PLACES = [
     (data, over, ways)
     for data, over in ((1, 8), (2, 4), (4, 2))

@@ -89,7 +89,14 @@ def test_the_loss_is_finite_and_has_a_gradient(name, kind):
 
 @each
 @every
-@pytest.mark.parametrize("change", [{"bucket": 16}, {"accumulate": ACCUMULATED}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"bucket": 16, "accumulate": ACCUMULATED},
+        pytest.param({"bucket": 16}, marks=pytest.mark.slow),
+        pytest.param({"accumulate": ACCUMULATED}, marks=pytest.mark.slow),
+    ],
+)
 def test_padding_adds_nothing_and_micro_batches_add_up(name, kind, change):
     counts = {int(part.sum()) for part in np.split(batch_of(kind)["mask"], ACCUMULATED)}
     assert len(counts) > 1  # parts of unequal weight

@@ -118,7 +118,11 @@ def test_losses_one_by_one_are_what_autodiff_says():
     jax.tree.map(close, found, expected)
 
 
-@BOTH
+@pytest.mark.parametrize(
+    "sequential",
+    [False, pytest.param(True, marks=pytest.mark.slow)],
+    ids=["medusa", "hydra"],
+)
 def test_more_heads_take_no_more_logits(sequential):
     """Of eight heads as of two: what a step keeps grows by states, not by distributions."""
     wide = T5(T5Config(

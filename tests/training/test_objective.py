@@ -99,7 +99,7 @@ def params_of(model, seed: int = 0):
     return model.init(jax.random.key(seed))
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", ["t5", pytest.param("llama", marks=pytest.mark.slow)])
 def test_the_early_exit_loss_is_the_mean_of_the_losses_after_each_layer(kind):
     model, batch = MODELS[kind], batch_of(MODELS[kind])
     params = params_of(model)

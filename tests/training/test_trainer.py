@@ -66,7 +66,13 @@ def test_training_learns_a_small_task():
     assert loss(fit(run(150))) < 0.6 * before
 
 
-@pytest.mark.parametrize(("name", "decay"), zip(NAMES, DECAYS, strict=True))
+@pytest.mark.parametrize(
+    ("name", "decay"),
+    [
+        pytest.param(*pair, marks=() if pair[0] == "adafactor" else pytest.mark.slow)
+        for pair in zip(NAMES, DECAYS, strict=True)
+    ],
+)
 def test_every_optimizer_and_schedule_lowers_the_loss(name, decay):
     """In pairs: an optimizer knows of its schedule only the rate of a step."""
     setup = Setup(MODEL, CrossEntropy(), Optimizer(20, 1e-2, name, warmup=2, decay=decay))

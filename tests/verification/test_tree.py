@@ -105,6 +105,7 @@ def test_the_first_token_has_the_targets_distribution(kind):
     np.testing.assert_allclose(law, P, atol=1 / STEPS)
 
 
+@pytest.mark.slow
 def test_wrong_distributions_of_children_do_not_keep_it():
     draft, chance = without_replacement()
     as_if_independent = draft.replace(distribution=Categorical(rows(Q, 2)))
