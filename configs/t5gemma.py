@@ -8,21 +8,37 @@ Both are instruction-tuned and share a vocabulary of 256,000 tokens. Every secon
 last 4,096 tokens only where outputs are longer. 9B-2B lies between them: as a drafter it decodes at
 the 2B's cost a token, behind the 9B's encoder. Resources: 52 GB of weights in bfloat16;
 one 80 GB GPU with `--config.mesh.model=1`, or eight 16 GB TPU cores as set here. Not run here.
+
+    python -m specjax.main --config=configs/t5gemma.py:2 --dry_run
+
+is T5Gemma 2: 4B-4B with 270M-270M. Both were published without instruction tuning, so they
+continue the question rather than answer it: train them for it first. 15 GB of weights in bfloat16;
+one 24 GB GPU, or two 16 GB TPU cores with `--config.mesh.model=2`. Not run here either.
 """
 
 from ml_collections import ConfigDict
 
+from specjax.errors import UserError
 from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
 
+PAIRS = {
+    "1": ("google/t5gemma-9b-9b-prefixlm-it", "google/t5gemma-2b-2b-prefixlm-it", 8),
+    "2": ("google/t5gemma-2-4b-4b", "google/t5gemma-2-270m-270m", 1),
+}
+"""Target, drafter, devices that share them."""
 
-def get_config() -> ConfigDict:
+
+def get_config(version: str = "1") -> ConfigDict:
     """The experiment; every field can be set by a flag."""
+    if version not in PAIRS:
+        raise UserError(f"the version of T5Gemma is {version!r}; it must be '1' or '2'")
+    target, drafter, devices = PAIRS[version]
     return decode_config(
         task="gsm8k_qa",
-        target="google/t5gemma-9b-9b-prefixlm-it",
-        drafter="google/t5gemma-2b-2b-prefixlm-it",
+        target=target,
+        drafter=drafter,
         dtype="bfloat16",
-        mesh={"data": 1, "model": 8},
+        mesh={"data": 1, "model": devices},
         max_prompt_tokens=512,
         max_new_tokens=256,
         bucket=64,

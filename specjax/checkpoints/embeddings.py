@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 
 from specjax.checkpoints.tensors import Place, chunks, open_file
 from specjax.errors import UserError
+from specjax.models.families.family import Stored, Where
 
 COPIES = {
     f"{prefix}shared.weight": (
@@ -17,8 +18,14 @@ COPIES = {
         f"{prefix}decoder.embed_tokens.weight",
     )
     for prefix in ("", "model.")
+} | {
+    f"model.encoder.embed_tokens.{tensor}": (f"model.decoder.embed_tokens.{tensor}",)
+    for tensor in ("weight", "eoi_embedding")
 }
-"""Other names under which T5 and BART store the embedding, in Hugging Face's order."""
+"""Other names under which an embedding that encoder and decoder share is stored.
+
+Those of T5 and BART in Hugging Face's order, then those of T5Gemma 2.
+"""
 
 
 def with_embedding(
@@ -54,13 +61,18 @@ def without_copied_head(
     return places
 
 
-def refuse_differing_copies(path: Path, files: Mapping[str, Place], embedding: str) -> None:
+def refuse_differing_copies(
+    path: Path, files: Mapping[str, Place], names: Mapping[Where, Stored]
+) -> None:
     """Refuses an encoder or decoder with an embedding of its own, which the model has no place for.
 
     Hugging Face computes with copies that differ.
     """
-    for copy in COPIES.get(embedding, ()):
-        if copy in files and not _equal(files[copy], files[embedding]):
+    used = {tensor for stored in names.values() for tensor in stored.tensors}
+    for embedding in sorted(used & COPIES.keys()):
+        for copy in COPIES[embedding]:
+            if copy in used or copy not in files or _equal(files[copy], files[embedding]):
+                continue
             raise UserError(
                 f"checkpoint {str(path)!r} has a {copy!r} that differs from {embedding!r}; encoder,"
                 " decoder and input embedding must be the same"

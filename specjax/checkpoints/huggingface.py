@@ -114,8 +114,7 @@ def load(
     used = {tensor for parts in packed.values() for tensor in parts.values()}
     others = {tensor: place for tensor, place in files.items() if tensor not in used}
     refuse_extra(path, others, names, family.ignored)
-    if embedding:
-        refuse_differing_copies(path, files, embedding.tensor)
+    refuse_differing_copies(path, files, names)
     return Checkpoint(model, params, path, read_generation(path, asked))
 
 

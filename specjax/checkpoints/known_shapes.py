@@ -38,6 +38,12 @@ def _t5_v1_0(width: int, ff: int, layers: int, heads: int) -> Shape:
 def _t5gemma(encoder: str, decoder: str) -> Shape:
     """T5Gemma of two of the sizes `_GEMMA_SIZES`; its class has the other fields' defaults."""
     stacks = {"encoder": _GEMMA_SIZES[encoder], "decoder": _GEMMA_SIZES[decoder]}
+    sides = {side: _stack(256_000, sizes) for side, sizes in stacks.items()}
+    return {"model_type": "t5gemma", **sides}
+
+
+def _stack(vocab: int, sizes: tuple[int, ...]) -> Shape:
+    """Half of a T5Gemma."""
     names = (
         "hidden_size",
         "intermediate_size",
@@ -45,11 +51,13 @@ def _t5gemma(encoder: str, decoder: str) -> Shape:
         "num_attention_heads",
         "num_key_value_heads",
     )
-    sides = {
-        side: {"vocab_size": 256_000, **dict(zip(names, sizes, strict=True))}
-        for side, sizes in stacks.items()
-    }
-    return {"model_type": "t5gemma", **sides}
+    return {"vocab_size": vocab, **dict(zip(names, sizes, strict=True))}
+
+
+def _t5gemma2(window: int, *sizes: int) -> Shape:
+    """T5Gemma 2, whose halves are alike."""
+    half = _stack(262_144, sizes) | {"sliding_window": window}
+    return {"model_type": "t5gemma2", "encoder": {"text_config": half}, "decoder": half}
 
 
 def _llama(width: int, ff: int, layers: int, heads: int, context: int, eps: float) -> Shape:
@@ -266,6 +274,13 @@ _BYT5_SIZES = {
 
 _GEMMA_SIZES = {"2b": (2304, 9216, 26, 8, 4), "9b": (3584, 14_336, 42, 16, 8)}
 
+_T5GEMMA2_SIZES = {
+    "270m": (512, 640, 2048, 18, 4, 1),
+    "1b": (512, 1152, 6912, 26, 4, 1),
+    "4b": (1024, 2560, 10_240, 34, 8, 4),
+}
+"""Of T5Gemma 2: window, then as above. Those of Gemma 3, whose weights its halves began with."""
+
 _MADLAD = {"d_kv": 128, "eos_token_id": 2, "pad_token_id": 1}
 
 
@@ -292,6 +307,7 @@ SHAPES: dict[str, Shape] = {
         for e, d in (("2b", "2b"), ("9b", "2b"), ("9b", "9b"))
         for how in ("ul2", "prefixlm", "ul2-it", "prefixlm-it")
     },
+    **{f"google/t5gemma-2-{k}-{k}": _t5gemma2(*v) for k, v in _T5GEMMA2_SIZES.items()},
     **{f"google-t5/t5-{k}": _t5_v1_0(*v) for k, v in _T5_V1_0_SIZES.items()},
     "facebook/bart-large-cnn": _bart("bart", 50_264, 1024, 4096, 12, 16)
     | {"scale_embedding": False},

@@ -21,6 +21,7 @@ from specjax.models.bart import BartConfig
 from specjax.models.base import LanguageModel
 from specjax.models.t5 import T5Config
 from specjax.models.t5gemma import Stack, T5GemmaConfig
+from specjax.models.t5gemma2 import T5Gemma2Config
 from specjax.readers.calm import SOFTMAX, Calm
 from specjax.theory.experts import ExpertsShape
 from specjax.theory.operations import (
@@ -41,7 +42,10 @@ def shape_of(model: LanguageModel) -> TransformerShape:
     if isinstance(c, T5GemmaConfig):
         encoder = _of_stack(c.encoder, c.vocab_size)
         return dataclasses.replace(
-            _of_stack(c.decoder, c.vocab_size), encoder_layers=encoder.layers, encoder=encoder
+            _of_stack(c.decoder, c.vocab_size),
+            encoder_layers=encoder.layers,
+            encoder=encoder,
+            merged=isinstance(c, T5Gemma2Config),
         )
     common = {
         "d_model": c.d_model,

@@ -7,7 +7,8 @@ static shapes and the numbers below; docs/how_to/long_prompts.md has their measu
 from __future__ import annotations
 
 import functools
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -81,16 +82,18 @@ class LengthBias:
     """All queries see the keys before each row's `length`, or the near ones of them."""
 
     length: jax.Array  # [B]
-    reach: int = struct.field(pytree_node=False, default=0)  # most places on either side; 0: any
+    # Most places before and behind a query; None: any.
+    reach: tuple[int, int] | None = struct.field(pytree_node=False, default=None)
 
     def tile(
         self, query: jax.Array | int, queries: int, key: jax.Array | int, keys: int
     ) -> jax.Array:
         mask = key_mask(self.length - key, keys)
-        if not self.reach:
+        if self.reach is None:
             return mask
         distance = (query + jnp.arange(queries))[:, None] - (key + jnp.arange(keys))
-        return jnp.where(jnp.abs(distance) > self.reach, MASKED, mask)
+        before, behind = self.reach
+        return jnp.where((distance > before) | (distance < -behind), MASKED, mask)
 
 
 @struct.dataclass
@@ -170,35 +173,107 @@ def attention(
     q: jax.Array, k: jax.Array, v: jax.Array, bias: AnyBias, softcap: float = 0.0
 ) -> jax.Array:
     """`layers.attend` of q [B, H, T, d] over k, v [B, H, C, d], in parts unless `bias` is whole."""
+    whole = functools.partial(attend, softcap=softcap)
+
+    def in_blocks(q: jax.Array, k: jax.Array, v: jax.Array, bias: CacheBias) -> jax.Array:
+        return _divided(_over_keys(q, k, v, bias, softcap)).astype(v.dtype)
+
+    return _in_parts(q, k, v, bias, whole, in_blocks)
+
+
+def merged_attention(
+    q: jax.Array, sources: Sequence[tuple[jax.Array, jax.Array, AnyBias]]
+) -> jax.Array:
+    """One softmax over the keys of all `sources`: the keys, the values and the bias of each.
+
+    Each is attended to where it lies, in the way that its own size asks for: a cache of the tokens
+    that were written and one of those that were read never are one array.
+    """
+    made = [_in_parts(q, k, v, bias, _sums, _over_keys) for k, v, bias in sources]
+    return _divided(functools.reduce(_joined, made)).astype(sources[0][1].dtype)
+
+
+Sums = tuple[jax.Array, jax.Array, jax.Array]
+"""The largest score of each query over some keys, and relative to it the sum of all weights, both
+[B, H, T, 1], and the weighted sum of values, [B, H, T, d]; float32."""
+
+
+def _sums(q: jax.Array, k: jax.Array, v: jax.Array, bias: jax.Array, softcap: float = 0.0) -> Sums:
+    """Those over all keys, whose scores are one array; heads are grouped as in `layers.attend`."""
+    batch, heads, length, width = q.shape
+    groups = heads // k.shape[1]
+    queries = q.reshape(batch, k.shape[1], groups * length, width)
+    if groups > 1 and bias.shape[2] > 1:
+        bias = jnp.tile(bias, (1, 1, groups, 1))
+    scores = jnp.einsum("bhtd,bhcd->bhtc", queries, k, preferred_element_type=jnp.float32)
+    scores = bias + soft_capped(scores, softcap)
+    largest = jnp.max(scores, axis=-1, keepdims=True)
+    weights = jnp.exp(scores - largest)
+    mixed = jnp.einsum(
+        "bhtc,bhcd->bhtd", weights.astype(v.dtype), v, preferred_element_type=jnp.float32
+    )
+    made = largest, jnp.sum(weights, axis=-1, keepdims=True), mixed
+    return jax.tree.map(lambda x: x.reshape(batch, heads, length, -1), made)
+
+
+def _joined(one: Sums, other: Sums) -> Sums:
+    """The sums over the keys of both."""
+    largest = jnp.maximum(one[0], other[0])
+    kept, more = jnp.exp(one[0] - largest), jnp.exp(other[0] - largest)
+    return largest, kept * one[1] + more * other[1], kept * one[2] + more * other[2]
+
+
+def _divided(sums: Sums) -> jax.Array:
+    """The mean of the values [B, H, T, d]."""
+    _, total, mixed = sums
+    return mixed / total
+
+
+def _in_parts(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    bias: AnyBias,
+    whole: Callable[..., Any],
+    in_blocks: Callable[..., Any],
+) -> Any:
+    """Of every query, [B, H, T, ...], what `whole` makes of a bias that is one array.
+
+    `in_blocks` makes the same of a `CacheBias`.
+    """
     if isinstance(bias, jax.Array):
-        return attend(q, k, v, bias, softcap)
+        return whole(q, k, v, bias)
     if isinstance(bias, CacheBias):
-        return _over_cache(q, k, v, bias, softcap)
-    return _over_queries(q, k, v, bias, softcap)
+        return _over_cache(q, k, v, bias, whole, in_blocks)
+    return _over_queries(q, k, v, bias, whole)
 
 
 def _over_cache(
-    q: jax.Array, k: jax.Array, v: jax.Array, bias: CacheBias, softcap: float
-) -> jax.Array:
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    bias: CacheBias,
+    whole: Callable[..., Any],
+    in_blocks: Callable[..., Any],
+) -> Any:
     """In blocks of slots, but for calls of few tokens on accelerators.
 
     Compiled for a TPU, the loop over blocks wants caches in another layout and has them copied at
     every call, filled or not (docs/how_to/long_prompts.md).
     """
     queries, slots = q.shape[2], k.shape[2]
-    in_blocks = functools.partial(_over_keys, softcap=softcap)
     if not is_whole(queries, slots):
         return in_blocks(q, k, v, bias)
 
-    def whole(q: jax.Array, k: jax.Array, v: jax.Array, bias: CacheBias) -> jax.Array:
-        return attend(q, k, v, bias.bias.tile(0, queries, 0, slots), softcap)
+    def at_once(q: jax.Array, k: jax.Array, v: jax.Array, bias: CacheBias) -> Any:
+        return whole(q, k, v, bias.bias.tile(0, queries, 0, slots))
 
-    return jax.lax.platform_dependent(q, k, v, bias, cpu=in_blocks, default=whole)
+    return jax.lax.platform_dependent(q, k, v, bias, cpu=in_blocks, default=at_once)
 
 
 def _over_queries(
-    q: jax.Array, k: jax.Array, v: jax.Array, bias: Bias, softcap: float
-) -> jax.Array:
+    q: jax.Array, k: jax.Array, v: jax.Array, bias: Bias, whole: Callable[..., Any]
+) -> Any:
     """Blocks of queries, one after another, each over all keys.
 
     For a gradient, weights are computed again: kept, they would be as large as all scores.
@@ -209,50 +284,40 @@ def _over_queries(
     padded = jnp.pad(q, ((0, 0), (0, 0), (0, count * block - length), (0, 0)))
     blocks = jnp.moveaxis(padded.reshape(batch, heads, count, block, width), 2, 0)
 
-    def one(numbered: tuple[jax.Array, jax.Array]) -> jax.Array:
+    def one(numbered: tuple[jax.Array, jax.Array]) -> Any:
         number, q = numbered
-        return attend(q, k, v, bias.tile(number * block, block, 0, k.shape[2]), softcap)
+        return whole(q, k, v, bias.tile(number * block, block, 0, k.shape[2]))
 
-    mixed = jax.lax.map(jax.checkpoint(one, prevent_cse=False), (jnp.arange(count), blocks))
-    return jnp.moveaxis(mixed, 0, 2).reshape(padded.shape)[:, :, :length]
+    def behind(made: jax.Array) -> jax.Array:
+        merged = jnp.moveaxis(made, 0, 2).reshape(batch, heads, count * block, -1)
+        return merged[:, :, :length]
+
+    made = jax.lax.map(jax.checkpoint(one, prevent_cse=False), (jnp.arange(count), blocks))
+    return jax.tree.map(behind, made)
 
 
 def _over_keys(
-    q: jax.Array, k: jax.Array, v: jax.Array, bias: CacheBias, softcap: float
-) -> jax.Array:
+    q: jax.Array, k: jax.Array, v: jax.Array, bias: CacheBias, softcap: float = 0.0
+) -> Sums:
     """All queries over one block of slots after another, as far as slots are seen.
 
     Softmax as it goes: sums are rescaled when a larger score comes (Milakov and Gimelshein 2018,
     "Online normalizer calculation for softmax"). Blocks that a row does not see change none of its
     bits. There is no gradient: the number of blocks is not static.
     """
-    batch, heads, length, width = q.shape
-    slots, groups = k.shape[2], heads // k.shape[1]
+    length, slots = q.shape[2], k.shape[2]
     size = min(KEYS, slots)
-    queries = q.reshape(batch, k.shape[1], groups * length, width)
 
-    def block(number: jax.Array, sums: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        largest, total, mixed = sums
+    def block(number: jax.Array, sums: Sums) -> Sums:
         begin = jnp.minimum(number * size, slots - size)  # the last may reach back, over seen ones
         keys, values = (jax.lax.dynamic_slice_in_dim(x, begin, size, axis=2) for x in (k, v))
         seen = jnp.where(begin + jnp.arange(size) < number * size, MASKED, 0.0)
         added = bias.bias.tile(0, length, begin, size) + seen
-        if groups > 1:
-            added = jnp.tile(added, (1, 1, groups, 1))
-        scores = jnp.einsum("bhtd,bhcd->bhtc", queries, keys, preferred_element_type=jnp.float32)
-        scores = added + soft_capped(scores, softcap)
-        new = jnp.maximum(largest, jnp.max(scores, axis=-1, keepdims=True))
-        weights, kept = jnp.exp(scores - new), jnp.exp(largest - new)
-        total = kept * total + jnp.sum(weights, axis=-1, keepdims=True)
-        part = jnp.einsum(
-            "bhtc,bhcd->bhtd", weights.astype(v.dtype), values, preferred_element_type=jnp.float32
-        )
-        return new, total, kept * mixed + part
+        return _joined(sums, _sums(q, keys, values, added, softcap))
 
-    zero = jnp.zeros((*queries.shape[:3], 1), jnp.float32)
-    sums = jnp.full_like(zero, -jnp.inf), zero, jnp.zeros(queries.shape, jnp.float32)
+    zero = jnp.zeros((*q.shape[:3], 1), jnp.float32)
+    sums = jnp.full_like(zero, -jnp.inf), zero, jnp.zeros(q.shape, jnp.float32)
     # Fed tokens may reach behind the last slot: they are dropped there.
     first = jnp.minimum(bias.first, slots - 1) // size
     last = -(-jnp.minimum(bias.last, slots) // size)
-    _, total, mixed = jax.lax.fori_loop(first, last, block, sums)
-    return (mixed / total).astype(v.dtype).reshape(q.shape)
+    return jax.lax.fori_loop(first, last, block, sums)

@@ -31,6 +31,7 @@ from specjax.models.layers import (
 )
 from specjax.models.linen import LinenModel
 from specjax.models.prefill import read_in_chunks
+from specjax.models.rope import angles_of
 from specjax.models.windows import of_fed, of_layers, of_part
 
 
@@ -64,10 +65,8 @@ class CausalModule(nn.Module):
         return x.astype(c.dtype)
 
     def angles(self, position: jax.Array, length: jax.Array) -> list[jax.Array | None]:
-        """Each layer's angles, made once for all that rotate alike."""
-        ropes = self.config.layer_ropes
-        made = {rope: rope.angles(position, length) for rope in dict.fromkeys(ropes) if rope}
-        return [made.get(rope) for rope in ropes]
+        """Each layer's angles."""
+        return angles_of(self.config.layer_ropes, position, length)
 
     def masks(self, own: Sequence[Any], mask: Callable[[Any, int], AnyBias]) -> list[AnyBias]:
         """Each layer's mask, made of its cache and window."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -99,6 +100,14 @@ class Rope:
         growth = self.factor * longer / self.original - (self.factor - 1.0)
         base = self.theta * growth ** (self.width / (self.width - 2))
         return turned * base[..., None] ** -self._exponent
+
+
+def angles_of(
+    ropes: Sequence[Rope | None], position: jax.Array, length: jax.Array | int
+) -> list[jax.Array | None]:
+    """`Rope.angles` of each layer, made once for all that rotate alike; None: not rotated."""
+    made = {rope: rope.angles(position, length) for rope in dict.fromkeys(ropes) if rope}
+    return [made.get(rope) for rope in ropes]
 
 
 def rotate(x: jax.Array, angles: jax.Array, scale: float = 1.0) -> jax.Array:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -29,7 +29,7 @@ from specjax.models.layers import (
     soft_capped,
     tied_logits,
 )
-from specjax.models.rope import Rope, rotate
+from specjax.models.rope import Rope, angles_of, rotate
 from specjax.models.windows import of_fed, of_layers
 
 
@@ -51,6 +51,7 @@ class Stack:
     bias: bool = False  # of the attention's projections
     eps: float = 1e-6
     max_positions: int = 8192  # that it was made for; more are no error
+    sliding_rope: Rope | None = None  # of layers with windows; None: that of the others
 
     def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
@@ -58,6 +59,12 @@ class Stack:
                 f"num_key_value_heads is {self.num_kv_heads}; it must divide the"
                 f" {self.num_heads} attention heads"
             )
+
+    @property
+    def ropes(self) -> tuple[Rope, ...]:
+        """The rotation of each layer."""
+        sliding = self.sliding_rope or self.rope
+        return tuple(sliding if window else self.rope for window in self.windows)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +113,7 @@ class Attention(encoder_decoder.Attention):
 
     config: T5GemmaConfig
     shape: Stack
+    rope: Rope
 
     def setup(self) -> None:
         c, dtype = self.shape, self.config.dtype
@@ -126,23 +134,26 @@ class Attention(encoder_decoder.Attention):
         return super().queries(x, angles) * self.shape.query_scalar**-0.5
 
     def turned(self, x: jax.Array, angles: jax.Array | None) -> jax.Array:
-        return x if angles is None else rotate(x, angles, self.shape.rope.attention)
+        return x if angles is None else rotate(x, angles, self.rope.attention)
 
     def __call__(self, q: jax.Array, k: jax.Array, v: jax.Array, bias: AnyBias) -> jax.Array:
         return self.o(merge_heads(attention(q, k, v, bias, self.shape.softcap)))
 
 
-class _Sandwiched(encoder_decoder.Layer):
+class Sandwiched(encoder_decoder.Layer):
     """A sublayer is `x + behind(f(before(x)))`."""
 
     config: T5GemmaConfig
     shape: Stack
+    rope: Rope
+
+    attention: ClassVar[type[Attention]] = Attention
 
     def sublayers(self) -> None:
         """Sets up what both stacks' layers have."""
         c, shape = self.config, self.shape
         self.self_norm, self.ff_norm = SublayerNorms(shape.eps), SublayerNorms(shape.eps)
-        self.self_attention = Attention(c, shape)
+        self.self_attention = self.attention(c, shape, self.rope)
         self.ff = FeedForward(shape.d_ff, shape.activation, True, c.dtype, c.dropout)
         self.drop = nn.Dropout(c.dropout)
 
@@ -155,16 +166,16 @@ class _Sandwiched(encoder_decoder.Layer):
         return super().after(norm, x, norm.behind(made), deterministic)
 
 
-class EncoderLayer(_Sandwiched, encoder_decoder.EncoderLayer):
+class EncoderLayer(Sandwiched, encoder_decoder.EncoderLayer):
     def setup(self) -> None:
         self.sublayers()
 
 
-class DecoderLayer(_Sandwiched, encoder_decoder.DecoderLayer):
+class DecoderLayer(Sandwiched, encoder_decoder.DecoderLayer):
     def setup(self) -> None:
         self.sublayers()
         self.cross_norm = SublayerNorms(self.shape.eps)
-        self.cross_attention = Attention(self.config, self.shape)
+        self.cross_attention = Attention(self.config, self.shape, self.rope)
 
 
 class T5GemmaModule(EncoderDecoderModule):
@@ -172,40 +183,53 @@ class T5GemmaModule(EncoderDecoderModule):
 
     config: T5GemmaConfig
 
+    encoder_layer: ClassVar[type[EncoderLayer]] = EncoderLayer
+    decoder_layer: ClassVar[type[DecoderLayer]] = DecoderLayer
+
     def setup(self) -> None:
         c = self.config
-        init = nn.initializers.normal(0.02)
-        for name, shape in (("source_embedding", c.encoder), ("embedding", c.decoder)):
-            setattr(self, name, self.param(name, init, (c.vocab_size, shape.d_model), jnp.float32))
-        self.encoder = [EncoderLayer(c, c.encoder) for _ in range(c.encoder.num_layers)]
-        self.decoder = [DecoderLayer(c, c.decoder) for _ in range(c.decoder.num_layers)]
+        self.embeddings()
+        self.encoder = [self.encoder_layer(c, c.encoder, rope) for rope in c.encoder.ropes]
+        self.decoder = [self.decoder_layer(c, c.decoder, rope) for rope in c.decoder.ropes]
         self.encoder_norm = RMSNorm(c.encoder.eps, unit_offset=True)
         self.decoder_norm = RMSNorm(c.decoder.eps, unit_offset=True)
         self.drop = nn.Dropout(c.dropout)
         if not c.tied:
             self.head = Dense(c.vocab_size, c.dtype)
 
+    def embeddings(self) -> None:
+        """Sets up the tables of both stacks."""
+        c = self.config
+        init = nn.initializers.normal(0.02)
+        for name, shape in (("source_embedding", c.encoder), ("embedding", c.decoder)):
+            setattr(self, name, self.param(name, init, (c.vocab_size, shape.d_model), jnp.float32))
+
+    def enter_encoder(self, tokens: jax.Array) -> jax.Array:
+        """The encoder's input states [B, S, D] of tokens [B, S]."""
+        return scaled_embedding(self.source_embedding, tokens, self.config.dtype)
+
     def enter(self, tokens: jax.Array, position: jax.Array) -> jax.Array:
         return scaled_embedding(self.embedding, tokens, self.config.dtype)
+
+    def reach(self, window: int) -> tuple[int, int] | None:
+        """How far a layer of the encoder with such a window sees to either side; None: all."""
+        return (window, window) if window else None
 
     def encode(self, source: jax.Array, length: jax.Array, deterministic: bool = True) -> jax.Array:
         """Final-normed encoder states [B, S, D] of source [B, S]."""
         shape, size = self.config.encoder, source.shape[1]
-        position = jnp.arange(size)[None]
-        angles = [shape.rope.angles(position, length[:, None])] * shape.num_layers
+        angles = angles_of(shape.ropes, jnp.arange(size)[None], length[:, None])
         biases = of_layers(
             shape.windows,
             shape.windows,
-            lambda _, window: of_texts(LengthBias(length, window), size, size),
+            lambda _, window: of_texts(LengthBias(length, self.reach(window)), size, size),
         )
-        x = scaled_embedding(self.source_embedding, source, self.config.dtype)
-        x = self.drop(x, deterministic=deterministic)
+        x = self.drop(self.enter_encoder(source), deterministic=deterministic)
         x = self.through_encoder(x, biases, deterministic, angles)
         return self.drop(self.encoder_norm(x), deterministic=deterministic)
 
-    def rotations(self, position: jax.Array) -> list[jax.Array]:
-        shape = self.config.decoder
-        return [shape.rope.angles(position, position + 1)] * shape.num_layers
+    def rotations(self, position: jax.Array) -> list[jax.Array | None]:
+        return angles_of(self.config.decoder.ropes, position, position + 1)
 
     def target_biases(self, size: int) -> list[AnyBias]:
         windows, start = self.config.decoder.windows, jnp.zeros(1, jnp.int32)

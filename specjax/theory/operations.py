@@ -36,11 +36,12 @@ class TransformerShape:
     encoder_layers: int = 0  # 0: decoder-only, without cross-attention
     mixtures: tuple[ExpertsShape | None, ...] = ()  # of each decoder layer; empty: none has experts
     encoder: TransformerShape | None = None  # whose layers the encoder has; None: the decoder's
+    merged: bool = False  # a decoder layer's one attention is to its own and the encoder's keys
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if value is not None and field.name not in ("mixtures", "encoder"):
+            if value is not None and field.name not in ("mixtures", "encoder", "merged"):
                 count(field.name, value, least=0 if field.name.endswith("layers") else 1)
         if self.mixtures and len(self.mixtures) != self.layers:
             raise ValueError(
@@ -64,6 +65,11 @@ class TransformerShape:
     def cross(self) -> bool:
         """Whether decoder layers attend to an encoder."""
         return self.encoder_layers > 0
+
+    @property
+    def cross_projections(self) -> bool:
+        """Whether attention to the encoder has weights of its own."""
+        return self.cross and not self.merged
 
     def between(self, begin: int, end: int) -> TransformerShape:
         """The shape with the decoder layers from `begin` (counted from 0) to before `end` only."""
@@ -117,12 +123,12 @@ class TransformerShape:
     @property
     def decoder_weights(self) -> int:
         """Weights of all decoder layers, embeddings and output layer not counted."""
-        cross_keys_values = self.layers * self.cross * 2 * self.reader.d_model * self.kv_width
-        return cross_keys_values + self._call_weights(lambda mixture: mixture.experts)
+        each = self.cross_projections * 2 * self.reader.d_model * self.kv_width
+        return self.layers * each + self._call_weights(lambda mixture: mixture.experts)
 
     def _call_weights(self, experts: Callable[[ExpertsShape], Any]) -> Any:
         """Of what a call uses in all decoder layers, with so many experts of a mixture."""
-        query_and_output = self.cross * 2 * self.d_model * self.width
+        query_and_output = self.cross_projections * 2 * self.d_model * self.width
         total = self.layers * (self.attention_weights + query_and_output)
         total = total + self.dense_layers * self.ff_matrices * self.d_model * self.d_ff
         for mixture in filter(None, self.mixtures):

@@ -134,11 +134,19 @@ def test_shapes_are_traced_at_full_size(name: str, capsys) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name, billions", [("madlad", (2.94, 0.742)), ("t5gemma", (20.33, 5.60))], ids=lambda x: str(x)
+    "name, words, billions",
+    [
+        ("madlad", (), (2.94, 0.742)),
+        ("t5gemma", (), (20.33, 5.60)),
+        ("t5gemma", ("2",), (7.09, 0.368)),
+    ],
+    ids=lambda x: str(x),
 )
-def test_pairs_of_published_models_are_planned(name: str, billions: tuple[float, float]) -> None:
+def test_pairs_of_published_models_are_planned(
+    name: str, words: tuple[str, ...], billions: tuple[float, float]
+) -> None:
     """With the parameters that their cards give, or that were counted."""
-    config = get_config(name)
+    config = module(name).get_config(*words)
     check_fields(config)
     planned = planning.run(config)["models"]
     assert [entry.parameters / 1e9 for entry in planned.values()] == pytest.approx(billions, 0.01)
@@ -166,6 +174,11 @@ def test_calm_runs_to_the_end_on_stand_ins(tmp_path: Path) -> None:
     assert 1 <= entry["layers_per_token"] <= 2 and not entry["lossless"]
     assert entry["predicted"]["with_v"] is None and entry["time"]["target"] is None
     assert content["strategies"]["autoregressive"]["layers_per_token"] is None
+
+
+def test_a_version_of_t5gemma_that_is_none_is_refused() -> None:
+    with pytest.raises(UserError, match="'3'; it must be '1' or '2'"):
+        module("t5gemma").get_config("3")
 
 
 def test_a_method_for_early_exits_that_is_none_is_refused() -> None:

@@ -87,6 +87,9 @@ def complaint(name: str, generation: dict[str, Any] | None = None, **changes: An
         ("t5gemma", "no_such_field", 1),
         ("t5gemma", "tie_word_embeddings", None),
         ("t5gemma", "decoder_start_token_id", 96),
+        ("t5gemma2", "encoder", None),
+        ("t5gemma2", "decoder", []),
+        ("t5gemma2", "no_such_field", 1),
         ("mistral", "layer_types", ["full_attention", "sliding_attention"]),
         ("mistral", "sliding_window", "7"),
         ("mistral", "attention_bias", True),
@@ -170,6 +173,37 @@ def test_what_half_of_a_t5gemma_cannot_obey_is_refused(part: str, field: str, va
     if field == "rope_scaling":
         field, value = "rope_type", value["rope_type"]
     assert field in sentence and shown(value) in sentence
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value"),
+    [
+        ("encoder", "text_config", []),
+        ("encoder", "eoi_token_index", None),
+        ("encoder", "no_such_field", 1),
+        ("decoder", "hidden_size", 24),
+        ("decoder", "sliding_window", None),
+        ("decoder", "attn_logit_softcapping", 50.0),
+        ("decoder", "use_bidirectional_attention", True),
+        ("decoder", "rope_parameters", {"rope_type": "default"}),
+    ],
+)
+def test_what_half_of_a_t5gemma_2_cannot_obey_is_refused(part: str, field: str, value: Any) -> None:
+    sentence = complaint("t5gemma2", **{part: written("t5gemma2")[part] | {field: value}})
+    assert part in sentence and shown(value) in sentence
+    assert (field if field != "text_config" else "encoder is []") in sentence
+
+
+def test_layers_of_a_t5gemma_2_rotate_by_two_bases() -> None:
+    """In the older words of published Gemma 3 too; every sixth layer has all keys."""
+    halves = written("t5gemma2")
+    decoder = {
+        k: v for k, v in halves["decoder"].items() if k not in ("layer_types", "rope_parameters")
+    }
+    old = {"rope_theta": 300.0, "rope_local_base_freq": 30.0, "num_hidden_layers": 7}
+    found = shape("t5gemma2", decoder=decoder | old).decoder
+    assert found.windows == (7,) * 5 + (0, 7)
+    assert [rope.theta for rope in found.ropes] == [30.0] * 5 + [300.0, 30.0]
 
 
 def test_t5gemmas_special_tokens_are_its_decoders_unless_said_otherwise() -> None:

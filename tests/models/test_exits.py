@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from exits import MODELS, PARAMS
+from exits import KINDS, MODELS, PARAMS
 
 from specjax.models.base import Resume
 
@@ -39,13 +39,7 @@ def own(cache, layer: int) -> np.ndarray:
     return np.stack(cache.data["own"][layer])
 
 
-KINDS = pytest.mark.parametrize(
-    "kind",
-    [pytest.param(k, marks=pytest.mark.slow if k == "t5gemma" else ()) for k in MODELS],
-)
-
-
-@KINDS
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_rest_on_the_states_of_an_exit_equals_the_whole_model(kind):
     params, cache = PARAMS[kind], started(kind)
     whole, expected = extend(kind)(params, FED, cache)
@@ -58,7 +52,7 @@ def test_the_rest_on_the_states_of_an_exit_equals_the_whole_model(kind):
         np.testing.assert_allclose(own(after, layer), own(expected, layer), atol=2e-5)
 
 
-@KINDS
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_exit_reads_its_state_out_and_leaves_the_layers_above_alone(kind):
     params, cache = PARAMS[kind], started(kind)
     output, after = extend(kind, exit=EXIT)(params, FED, cache)
@@ -70,7 +64,7 @@ def test_an_exit_reads_its_state_out_and_leaves_the_layers_above_alone(kind):
     np.testing.assert_allclose(output.logits, read, atol=1e-5)
 
 
-@KINDS
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_skipped_layer_keeps_what_it_would_have_made_of_the_state(kind):
     params, cache, model = PARAMS[kind], started(kind), MODELS[kind]
     state = extend(kind, exit=1)(params, FED, cache)[0].hidden

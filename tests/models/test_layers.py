@@ -70,14 +70,42 @@ def test_groups_of_heads_share_a_mask_that_all_queries_share(whole: bool) -> Non
 
 
 def test_keys_are_seen_as_far_as_they_are_near_and_inside() -> None:
-    length, reach = jnp.array(LENGTHS), 2
-    bias = LengthBias(length, reach)
+    length, before, behind = jnp.array(LENGTHS), 1, 3
+    bias = LengthBias(length, (before, behind))
     places = np.arange(SIZE)
-    near = np.abs(places[:, None] - places) <= reach
+    distance = places[:, None] - places
+    near = (distance <= before) & (distance >= -behind)
     seen = near & (places < np.array(LENGTHS)[:, None, None])
     whole = np.asarray(bias.tile(0, SIZE, 0, SIZE))
     np.testing.assert_array_equal(whole[:, 0] == 0, seen)
     np.testing.assert_array_equal(bias.tile(3, 2, 1, 4), whole[:, :, 3:5, 1:5])
+
+
+WAYS = ("whole", "queries", "keys")
+
+
+@pytest.mark.parametrize(("own", "other"), [*zip(WAYS, WAYS, strict=True), ("keys", "whole")])
+def test_one_attention_to_two_sources_is_that_to_both_as_one(
+    own: str, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "QUERIES", 3)
+    monkeypatch.setattr(attention, "KEYS", 3)
+    start, (q, k, v) = jnp.zeros(len(LENGTHS), jnp.int32), drawn()
+
+    def given(bias: attention.Bias, way: str) -> attention.AnyBias:
+        tile = bias.tile(0, SIZE, 0, SIZE)
+        return {"whole": tile, "queries": bias, "keys": of_cache(bias, start, SIZE)}[way]
+
+    causally, within = CausalBias(start), LengthBias(jnp.array(LENGTHS))
+    sources = [(k, v, given(causally, own)), (v, k, given(within, other))]
+    biases = [
+        jnp.broadcast_to(bias.tile(0, SIZE, 0, SIZE), (len(LENGTHS), 1, SIZE, SIZE))
+        for bias in (causally, within)
+    ]
+    keys, values = jnp.concatenate([k, v], axis=2), jnp.concatenate([v, k], axis=2)
+    whole = attention.attention(q, keys, values, jnp.concatenate(biases, axis=3))
+    found = attention.merged_attention(q, sources)
+    np.testing.assert_allclose(found, whole, TOLERANCE, TOLERANCE)
 
 
 def test_a_cap_of_0_is_none() -> None:

@@ -22,6 +22,7 @@ from specjax.models.rope import Rope
 from specjax.models.shapes import parameter_shapes
 from specjax.models.t5 import T5, T5Config
 from specjax.models.t5gemma import Stack, T5Gemma, T5GemmaConfig
+from specjax.models.t5gemma2 import T5Gemma2, T5Gemma2Config
 
 SMALL = {
     "WHOLE_SCORES": 24,
@@ -69,7 +70,15 @@ MODELS = {
             Stack(16, 24, 2, 4, 2, 4, Rope(4), (5, 0), query_scalar=4.0, softcap=3.0),
         )
     ),
+    "t5gemma2": T5Gemma2(
+        T5Gemma2Config(
+            V, Stack(16, 16, 2, 2, 1, 6, Rope(6), (4, 0), 4.0, sliding_rope=Rope(6, 50.0)),
+            Stack(16, 24, 2, 4, 2, 4, Rope(4), (5, 0), 4.0, sliding_rope=Rope(4, 50.0)),
+            image_end=V - 1,
+        )
+    ),
 }  # fmt: skip
+GEMMAS = [pytest.param(name, marks=pytest.mark.slow) for name in ("t5gemma", "t5gemma2")]
 DECODERS = [name for name, model in MODELS.items() if model.start_token is None]
 
 
@@ -163,7 +172,8 @@ def teach(name: str, params: Any, tokens: jax.Array) -> jax.Array:
     "name",
     [
         "sliding",
-        *(pytest.param(n, marks=pytest.mark.slow) for n in ("learned", "capped", "t5", "t5gemma")),
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("learned", "capped", "t5")),
+        *GEMMAS,
     ],
 )
 def test_a_long_cache_gives_the_logits_of_whole_texts(name: str) -> None:
@@ -184,7 +194,7 @@ def test_a_long_cache_gives_the_logits_of_whole_texts(name: str) -> None:
         cache = cache.replace(length=cache.length - (fed > 2))
 
 
-@pytest.mark.parametrize("name", ["sliding", "t5", pytest.param("t5gemma", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["sliding", "t5", *GEMMAS])
 def test_a_tree_over_a_long_cache_gives_the_logits_of_its_paths(name: str) -> None:
     """Two children of one token: each as if the other were not there."""
     cache, tokens = started(name)[0], texts(3, 2)
@@ -207,7 +217,7 @@ def test_a_row_keeps_its_bits_whatever_the_others_hold() -> None:
     np.testing.assert_array_equal(*logits)
 
 
-@pytest.mark.parametrize("name", ["t5", pytest.param("t5gemma", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["t5", *GEMMAS])
 def test_the_encoder_in_blocks_gives_its_whole_states(name: str) -> None:
     source, length = texts(SIZE), jnp.array(LENGTHS)
 
@@ -227,6 +237,7 @@ def test_the_encoder_in_blocks_gives_its_whole_states(name: str) -> None:
         ("grouped", True),
         pytest.param("t5", False, marks=pytest.mark.slow),
         pytest.param("t5gemma", True, marks=pytest.mark.slow),
+        pytest.param("t5gemma2", True, marks=pytest.mark.slow),
     ],
 )
 def test_gradients_in_blocks_are_those_of_whole_texts(name: str, remat: bool) -> None:

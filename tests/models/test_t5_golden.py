@@ -12,20 +12,22 @@ from golden_models import Golden, check_ragged_chunks, read_golden, same, teache
 
 from specjax.decoding.strategy import autoregressive
 
-SHAPES = (
-    "t5_v1_0", "t5_v1_1", "mt5", "umt5", "t5gemma",
-    pytest.param("t5gemma_unequal", marks=pytest.mark.slow),
-)  # fmt: skip
+FAST = ("t5_v1_0", "t5_v1_1", "mt5", "umt5", "t5gemma")
+SLOW = ("t5gemma_unequal", "t5gemma2")
+
+
+def shapes(*fast: str) -> list:
+    """All of them; those that are not named are slow tests."""
+    slow = pytest.mark.slow
+    return [pytest.param(n, marks=() if n in fast else slow) for n in FAST + SLOW]
 
 
 def some(*fast: str) -> pytest.MarkDecorator:
-    """All of the shapes; those that are not named are slow tests."""
-    names = [*SHAPES[:-1], "t5gemma_unequal"]
-    marked = [pytest.param(n, marks=() if n in fast else pytest.mark.slow) for n in names]
-    return pytest.mark.parametrize("golden", marked, indirect=True)
+    """Other fast ones than most tests have."""
+    return pytest.mark.parametrize("golden", shapes(*fast), indirect=True)
 
 
-@pytest.fixture(scope="module", params=SHAPES)
+@pytest.fixture(scope="module", params=shapes(*FAST))
 def golden(request: pytest.FixtureRequest) -> Golden:
     return read_golden(request.param)
 

@@ -32,6 +32,7 @@ from specjax.models.rope import Rope
 from specjax.models.shapes import parameter_shapes
 from specjax.models.t5 import T5, T5Config
 from specjax.models.t5gemma import Stack, T5Gemma, T5GemmaConfig
+from specjax.models.t5gemma2 import T5Gemma2, T5Gemma2Config
 from specjax.parallel.mesh import axes_over, axis_sizes
 from specjax.parallel.sharding import logical_axes, parameter_spec, split_spec
 
@@ -65,6 +66,12 @@ MODELS = {
         T5GemmaConfig(
             64, Stack(24, 32, 1, 16, 8, 4, Rope(4), (3,), query_scalar=4.0, softcap=3.0),
             Stack(32, 48, 2, 8, 8, 4, Rope(4), (4, 0), query_scalar=4.0, softcap=3.0),
+        )
+    ),
+    "t5gemma2": T5Gemma2(
+        T5Gemma2Config(
+            64, Stack(32, 32, 1, 16, 8, 4, Rope(4), (3,), 4.0, sliding_rope=Rope(4, 50.0)),
+            Stack(32, 48, 2, 8, 8, 4, Rope(4), (4, 0), 4.0, sliding_rope=Rope(4, 50.0)),
         )
     ),
 }  # fmt: skip
@@ -165,6 +172,12 @@ def test_a_mixture_of_experts_gives_the_same_tokens(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_stacks_of_two_sizes_give_the_same_tokens(tmp_path: Path) -> None:
     cases = [case("t5gemma", 1, 8, 1, BOTH), case("t5gemma", 2, 4, 2, BOTH[:1])]
+    check(on_eight_devices(tmp_path, cases), cases)
+
+
+@pytest.mark.slow
+def test_merged_attention_gives_the_same_tokens(tmp_path: Path) -> None:
+    cases = [case("t5gemma2", 1, 8, 1, BOTH), case("t5gemma2", 2, 4, 2, BOTH[:1])]
     check(on_eight_devices(tmp_path, cases), cases)
 
 

@@ -77,6 +77,13 @@ def t5gemma(folder: Path) -> Any:
     return model
 
 
+def t5gemma2(folder: Path) -> Any:
+    model = GEMMA["build"](GEMMA["SHAPES"]["t5gemma2"], seed=8)
+    with_more_ends(model)  # of the input embedding too
+    GEMMA["save"](model, folder)
+    return model
+
+
 def with_more_ends(model: Any, end: int = 1) -> None:
     """Makes logits of the end vary more, so that texts end early, late and not at all."""
     weight = model.get_output_embeddings().weight
@@ -84,7 +91,7 @@ def with_more_ends(model: Any, end: int = 1) -> None:
     weight.data[end] *= 3.0
 
 
-MAKERS = (t5, llama, gemma3, mixture, bart, t5gemma)
+MAKERS = (t5, llama, gemma3, mixture, bart, t5gemma, t5gemma2)
 
 
 @pytest.fixture(scope="module", params=MAKERS, ids=[maker.__name__ for maker in MAKERS])

@@ -35,6 +35,7 @@ from mutations import (
     YARN,
     Mutation,
     each,
+    inside,
     mutated,
 )
 
@@ -48,6 +49,9 @@ pytestmark = pytest.mark.slow
 
 NEW_TOKENS, VOCABULARY, END = 12, 64, 5
 LENGTHS = (3, 7, 20)  # ascending: PyTorch's dynamic rotation remembers the longest row so far
+_MADE = np.random.default_rng(11)
+PROMPTS = [_MADE.integers(6, VOCABULARY, length).tolist() for length in LENGTHS]
+SEEN = PROMPTS[1][2]
 SPECIAL = {"bos_token_id": 1, "eos_token_id": END, "pad_token_id": 0}
 LLAMA = {
     "vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
@@ -88,6 +92,17 @@ SMALL_STACK = {
     "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "sliding_window": 6,
     "query_pre_attn_scalar": 9, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 9.0,
     **SPECIAL,
+}  # fmt: skip
+SMALL_TWO = {
+    **SMALL_STACK, "attn_logit_softcapping": None,
+    "layer_types": ["sliding_attention", "full_attention"],
+}  # fmt: skip
+SMALL_EYES = {
+    "vision_config": {
+        "model_type": "siglip_vision_model", "hidden_size": 2, "intermediate_size": 2,
+        "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": 2, "patch_size": 1,
+    },
+    "mm_tokens_per_image": 1, "eoi_token_index": 7,
 }  # fmt: skip
 WITHOUT_HEAD_DIM = {k: v for k, v in LLAMA.items() if k != "head_dim"}
 
@@ -162,6 +177,43 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
             + each(f"{part}.tie_word_embeddings", False)
             + each(part, None, GONE, [])
         ]
+        + each("tie_word_embeddings", False, None, GONE)
+        + each("vocab_size", 7)
+        + each("decoder.eos_token_id", 9, GONE)
+        + each("eos_token_id", GONE)
+        + each("bos_token_id", GONE, 3, None)
+        + each("decoder.bos_token_id", 3, bos_token_id=GONE)
+        + each("decoder_start_token_id", 7)
+        + ENDS,
+    ),
+    "t5gemma2": (
+        "t5gemma2",
+        {
+            "encoder": SMALL_EYES | {"text_config": SMALL_TWO},
+            "decoder": SMALL_TWO | {"num_key_value_heads": 2},
+            **SPECIAL,
+        },
+        [
+            mutation
+            for part in ("encoder.text_config", "decoder")
+            for mutation in inside(part, GEMMA3)
+            + each(f"{part}.rms_norm_eps", 0.1, GONE, None)
+            + each(f"{part}.num_key_value_heads", 1, 3, GONE)
+            + each(f"{part}.hidden_size", 12)
+            + each(f"{part}.vocab_size", 32, GONE)
+            + each(f"{part}.no_such_field", 1)
+            + each(f"{part}.dropout_rate", 0.5)
+            + each(part, None, GONE, [])
+        ]
+        + each("encoder.eoi_token_index", SEEN, 200, GONE, None, -1, "9")
+        + each("encoder.eoi_token_id", SEEN)
+        + each("encoder.eoi_token_id", SEEN, **{"encoder.eoi_token_index": GONE})
+        + each("encoder.image_token_index", SEEN)
+        + each("encoder.tie_word_embeddings", False)
+        + each("encoder.no_such_field", 1)
+        + each("encoder", None, GONE, [])
+        + each("eoi_token_index", SEEN)
+        + each("image_token_index", SEEN)
         + each("tie_word_embeddings", False, None, GONE)
         + each("vocab_size", 7)
         + each("decoder.eos_token_id", 9, GONE)
@@ -299,10 +351,6 @@ class Checkpoint:
             return decode(PROMPTS).tokens
         except specjax.UserError as error:
             return str(error)
-
-
-_MADE = np.random.default_rng(11)
-PROMPTS = [_MADE.integers(6, VOCABULARY, length).tolist() for length in LENGTHS]
 
 
 @pytest.fixture(scope="module")

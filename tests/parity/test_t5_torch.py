@@ -49,6 +49,7 @@ FAMILIES: dict[str, tuple[str, int, dict[str, Any]]] = {
     "umt5": ("umt5", 105, {}),
     "t5gemma": ("t5gemma", 106, {}),
     "t5gemma_unequal": ("t5gemma_unequal", 107, {}),
+    "t5gemma2": ("t5gemma2", 108, {}),
 }  # fmt: skip
 
 
@@ -105,7 +106,7 @@ def their_greedy(model: Any, source: np.ndarray, length: np.ndarray) -> list[lis
         max_new_tokens=NEW_TOKENS,
         # transformers 5.23 sizes T5's cache by the encoder and fails on a deeper decoder; T5Gemma
         # without one hides padding that was generated.
-        use_cache=model.config.model_type == "t5gemma",
+        use_cache=model.config.model_type.startswith("t5gemma"),
     )
     return [until_eos(row) for row in made[:, 1:].tolist()]
 

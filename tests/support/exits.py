@@ -17,6 +17,7 @@ from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
 from specjax.models.t5 import T5, T5Config
 from specjax.models.t5gemma import Stack, T5Gemma, T5GemmaConfig
+from specjax.models.t5gemma2 import T5Gemma2, T5Gemma2Config
 
 V, EOS, DEPTH = 12, 1, 3
 MODELS = {
@@ -46,7 +47,18 @@ MODELS = {
             logit_cap=5.0, start_token=0, eos=(EOS,),
         )
     ),
+    "t5gemma2": T5Gemma2(
+        T5Gemma2Config(
+            V, Stack(16, 16, 1, 2, 2, 6, Rope(6), (3,), 4.0, sliding_rope=Rope(6, 50.0)),
+            Stack(16, 24, DEPTH, 4, 2, 4, Rope(4), (0, 0, 0), 4.0, sliding_rope=Rope(4, 50.0)),
+            logit_cap=5.0, start_token=0, eos=(EOS,), image_end=V - 1,
+        )
+    ),
 }  # fmt: skip
+KINDS = [
+    pytest.param(kind, marks=pytest.mark.slow) if kind == "t5gemma2" else kind for kind in MODELS
+]
+"""For tests of single calls, which compile one layer after another."""
 
 
 class _Params(dict[str, Any]):

@@ -47,6 +47,16 @@ def each(field: str, *values: Any, **also: Any) -> list[Mutation]:
     return [Mutation({field: value, **also}) for value in values]
 
 
+def inside(part: str, changes: list[Mutation]) -> list[Mutation]:
+    """The changes, of a part's fields."""
+    return [
+        dataclasses.replace(
+            change, config={f"{part}.{name}": value for name, value in change.config.items()}
+        )
+        for change in changes
+    ]
+
+
 def said(**generation: Any) -> list[Mutation]:
     """A `generation_config.json` with these fields and the usual end of sequence."""
     return [Mutation({}, {"eos_token_id": 5} | generation)]

@@ -17,7 +17,7 @@ COUNTS = {
     "qwen3": 6, "bart": 3, "mbart": 3, "marian": 3, "m2m_100": 3,
     "gemma2": 6, "gemma3_text": 6, "olmo2": 5, "phi3": 5, "smollm3": 5,
     "gpt_neox": 7, "opt": 6, "mixtral": 6, "qwen3_moe": 7,
-    "umt5": 5, "t5gemma": 8,
+    "umt5": 5, "t5gemma": 8, "t5gemma2": 8,
 }  # fmt: skip
 
 
@@ -101,6 +101,34 @@ def _t5gemma(draw: _Choice) -> dict[str, Any]:
         "encoder": _stack(draw, vocabulary),
         "decoder": _stack(draw, vocabulary),
         "tie_word_embeddings": draw.chance(),
+    }
+
+
+def _t5gemma2(draw: _Choice) -> dict[str, Any]:
+    """Halves of one width, whose layers with windows rotate by a base of their own."""
+    vocabulary, width = draw.of(61, 97, 128), draw.of(12, 30)
+    halves = []
+    for _ in range(2):
+        half, plain = _stack(draw, vocabulary), {"rope_type": "default"}
+        heads, kv_heads = draw.of((1, 1), (3, 1), (6, 3), (6, 6))
+        full = draw.of(plain, {"rope_type": "linear", "factor": 8.0})
+        half |= {
+            "hidden_size": width,
+            "num_attention_heads": heads,
+            "num_key_value_heads": kv_heads,
+            "attn_logit_softcapping": None,
+            "rope_parameters": {
+                "full_attention": full | {"rope_theta": draw.of(100.0, 1e4)},
+                "sliding_attention": plain | {"rope_theta": draw.of(10.0, 1e3)},
+            },
+        }
+        halves.append(half)
+    return {
+        "vocab_size": vocabulary,
+        "model_type": "t5gemma2",
+        "encoder": halves[0],
+        "decoder": halves[1],
+        "eoi_token_index": draw.of(5, 60, 256_000),
     }
 
 
@@ -310,5 +338,5 @@ _MAKERS = {
     "gemma2": _gemma2, "gemma3_text": _gemma3, "olmo2": _olmo2, "phi3": _phi3, "smollm3": _smollm3,
     "gpt_neox": _gpt_neox, "opt": _opt,
     "mixtral": _mixtral, "qwen3_moe": _qwen3_moe,
-    "umt5": _gated, "t5gemma": _t5gemma,
+    "umt5": _gated, "t5gemma": _t5gemma, "t5gemma2": _t5gemma2,
 }  # fmt: skip

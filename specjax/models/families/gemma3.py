@@ -8,14 +8,12 @@ from specjax.core.registry import FAMILIES
 from specjax.models.causal import CausalConfig
 from specjax.models.families import gemma, rotary
 from specjax.models.families.generation import GENERATION, TOKENS
-from specjax.models.families.layer_types import KINDS
 from specjax.models.families.schema import (
     CAUSAL,
     COMMON,
     NEEDED,
     Schema,
     flag,
-    number,
     only,
     raw,
     read,
@@ -30,10 +28,9 @@ class Gemma3Text(gemma.Gemma):
 
     schema = Schema(
         gemma.FIELDS
+        | rotary.TWO_KINDS
         | {
             "max_position_embeddings": size(131_072),
-            "rope_theta": number(1_000_000.0),
-            "rope_local_base_freq": number(10_000.0),
             "sliding_window_pattern": size(6),
             # Hugging Face's class has the field and does nothing with it.
             "attn_logit_softcapping": only(None),
@@ -44,36 +41,13 @@ class Gemma3Text(gemma.Gemma):
 
     def read(self, hf: dict[str, Any]) -> dict[str, Any]:
         """The rotation of layers that have all keys is what other families have for all."""
-        fields = super().read(hf)
-        both = {} if fields["rope_parameters"] is None else fields["rope_parameters"]
-        named = isinstance(both, dict) and not set(both) - set(KINDS)
-        if not named or not all(isinstance(one, dict | None) for one in both.values()):
-            raise ValueError(
-                f"rope_parameters is {shown(both)}; it must hold an object for each of"
-                f" {' and '.join(map(repr, KINDS))}"
-            )
-        scaling = {} if fields["rope_scaling"] is None else fields["rope_scaling"]
-        if not isinstance(scaling, dict):
-            raise ValueError(f"rope_scaling is {shown(scaling)}; it must be an object, or null")
-        # As in Hugging Face, a type by its older name `type` does not count beside this one.
-        full, sliding = ({"rope_type": "default", **(both.get(kind) or {})} for kind in KINDS)
-        return fields | {
-            "rope_parameters": full | scaling,
-            "rope_scaling": None,
-            "sliding_rope": {"rope_theta": fields["rope_local_base_freq"]} | sliding,
-        }
+        return rotary.of_two_kinds(super().read(hf))
 
     def full_every(self, fields: dict[str, Any]) -> int:
         return fields["sliding_window_pattern"]
 
     def differences(self, fields: dict[str, Any], windows: tuple[int, ...]) -> dict[str, Any]:
-        local = fields | {"rope_parameters": fields["sliding_rope"]}
-        sliding = rotary.rope_from_hf(local, fields["head_dim"])
-        if sliding.kind != "default":
-            raise ValueError(
-                f"rope_type of 'sliding_attention' is {sliding.kind!r}; only layers with all keys"
-                " may have one other than 'default'"
-            )
+        sliding = rotary.sliding_from_hf(fields, fields["head_dim"])
         full = rotary.rope_from_hf(fields, fields["head_dim"])
         ropes = tuple(sliding if window else full for window in windows)
         return {"qk_norm": True, "ropes": ropes}

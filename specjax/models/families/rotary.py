@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from specjax.models.families import layer_types
 from specjax.models.families.schema import (
     Field,
     Schema,
@@ -30,6 +31,12 @@ FIELDS: dict[str, Field] = {
     "original_max_position_embeddings": size(0),
 }
 """Fields of `config.json`; the last wins over the one inside the scaling, and is 0 when absent."""
+
+TWO_KINDS: dict[str, Field] = {
+    "rope_theta": number(1_000_000.0),
+    "rope_local_base_freq": number(10_000.0),
+}
+"""Those of Gemma 3, whose layers with windows rotate by a base of their own."""
 
 
 def _factors() -> Field:
@@ -106,6 +113,50 @@ def rope_from_hf(fields: Mapping[str, Any], width: int) -> Rope:
         return _rope(written, fields, width)
     except ValueError as error:
         raise ValueError(f"{name} {shown(written)}: {error}") from None
+
+
+def of_two_kinds(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields with `rope_parameters` of layers that have all keys, as `rope_from_hf` takes them.
+
+    Those of the others are in `sliding_rope`, which `sliding_from_hf` takes.
+
+    Raises:
+      ValueError: naming the field, its value and what is allowed.
+    """
+    kinds = layer_types.KINDS
+    both = {} if fields["rope_parameters"] is None else fields["rope_parameters"]
+    named = isinstance(both, dict) and not set(both) - set(kinds)
+    if not named or not all(isinstance(one, dict | None) for one in both.values()):
+        raise ValueError(
+            f"rope_parameters is {shown(both)}; it must hold an object for each of"
+            f" {' and '.join(map(repr, kinds))}"
+        )
+    scaling = {} if fields["rope_scaling"] is None else fields["rope_scaling"]
+    if not isinstance(scaling, dict):
+        raise ValueError(f"rope_scaling is {shown(scaling)}; it must be an object, or null")
+    # As in Hugging Face, a type by its older name `type` does not count beside this one.
+    full, sliding = ({"rope_type": "default", **(both.get(kind) or {})} for kind in kinds)
+    return {
+        **fields,
+        "rope_parameters": full | scaling,
+        "rope_scaling": None,
+        "sliding_rope": {"rope_theta": fields["rope_local_base_freq"]} | sliding,
+    }
+
+
+def sliding_from_hf(fields: Mapping[str, Any], width: int) -> Rope:
+    """The rotation of layers with windows, of fields from `of_two_kinds`.
+
+    Raises:
+      ValueError: when it is scaled.
+    """
+    rope = rope_from_hf({**fields, "rope_parameters": fields["sliding_rope"]}, width)
+    if rope.kind != "default":
+        raise ValueError(
+            f"rope_type of 'sliding_attention' is {rope.kind!r}; only layers with all keys may have"
+            " one other than 'default'"
+        )
+    return rope
 
 
 def _rope(written: Mapping[str, Any], fields: Mapping[str, Any], width: int) -> Rope:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from specjax.core.registry import FAMILIES
 from specjax.models.families import rotary
@@ -81,17 +82,17 @@ SCALINGS = ("default", "linear", "llama3", "yarn")
 """Rotations that do not depend on how long a text is."""
 
 
-def _windows(fields: dict[str, Any]) -> tuple[int, ...]:
-    """Every second layer slides, from the first on, unless `layer_types` says otherwise."""
+def _windows(fields: dict[str, Any], every: int) -> tuple[int, ...]:
+    """All layers but each of that number slide, unless `layer_types` says otherwise."""
     layers, window, kinds = (
         fields[name] for name in ("num_hidden_layers", "sliding_window", "layer_types")
     )
     if kinds is None:
-        kinds = [KINDS[layer % 2 == 0] for layer in range(layers)]
+        kinds = [KINDS[(layer + 1) % every > 0] for layer in range(layers)]
     return windows_of(kinds, layers, window, "sliding_window") or (0,) * layers
 
 
-def stack_from_hf(fields: dict[str, Any]) -> Stack:
+def stack_from_hf(fields: dict[str, Any], full_every: int = 2, **more: Any) -> Stack:
     """The shape that the checked `fields` of a side describe."""
     rope = rotary.rope_from_hf(fields, fields["head_dim"])
     if rope.kind not in SCALINGS:
@@ -104,13 +105,14 @@ def stack_from_hf(fields: dict[str, Any]) -> Stack:
         num_kv_heads=fields["num_key_value_heads"],
         d_head=fields["head_dim"],
         rope=rope,
-        windows=_windows(fields),
+        windows=_windows(fields, full_every),
         query_scalar=float(fields["query_pre_attn_scalar"]),
         softcap=float(fields["attn_logit_softcapping"] or 0.0),
         activation=fields["hidden_activation"],
         bias=fields["attention_bias"],
         eps=fields["rms_norm_eps"],
         max_positions=fields["max_position_embeddings"],
+        **more,
     )
 
 
@@ -186,12 +188,29 @@ class T5GemmaFamily(Family):
     )
     prefix = "model."
     output = "lm_head.out_proj.weight"
+    architecture = "T5GemmaForConditionalGeneration"
+    described: ClassVar[type[T5GemmaConfig]] = T5GemmaConfig
+    tables: ClassVar[Mapping[Where, Stored]] = {
+        ("embedding",): Stored("model.decoder.embed_tokens.weight"),
+        ("source_embedding",): Stored("model.encoder.embed_tokens.weight"),
+    }
+    attentions: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "encoder": ("self",),
+        "decoder": ("self", "cross"),
+    }
+    """Kinds of attention that a side's layers have."""
+
+    def stack(self, written: dict[str, Any]) -> tuple[dict[str, Any], Stack]:
+        """The checked fields of a side, and the shape that they describe."""
+        fields = read(STACK, CAPS | written, GENERATION)
+        return fields, stack_from_hf(fields)
 
     def config_from_hf(
         self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
     ) -> T5GemmaConfig:
         fields = read(self.schema, hf, GENERATION)
-        (source, encoder), (target, decoder) = (_side(hf, name) for name in ("encoder", "decoder"))
+        sides = (self._side(hf, name) for name in ("encoder", "decoder"))
+        (source, encoder), (target, decoder) = sides
         vocab_size = target["vocab_size"]
         if source["vocab_size"] != vocab_size:
             raise ValueError(
@@ -203,7 +222,7 @@ class T5GemmaFamily(Family):
         if generation is None:
             _refuse_settings(hf["decoder"])
         special = special_tokens(words | hf, generation, vocab_size)
-        return T5GemmaConfig(
+        return self.described(
             vocab_size=vocab_size,
             encoder=encoder,
             decoder=decoder,
@@ -225,7 +244,7 @@ class T5GemmaFamily(Family):
         }
         shape = {
             "model_type": config.family,
-            "architectures": ["T5GemmaForConditionalGeneration"],
+            "architectures": [self.architecture],
             "is_encoder_decoder": True,
             "vocab_size": config.vocab_size,
             "encoder": stack_to_hf(config, config.encoder) | ends,
@@ -236,21 +255,25 @@ class T5GemmaFamily(Family):
         return shape | ends, ends
 
     def names(self, config: T5GemmaConfig) -> dict[Where, Stored]:
-        stored = {
-            ("embedding",): Stored("model.decoder.embed_tokens.weight"),
-            ("source_embedding",): Stored("model.encoder.embed_tokens.weight"),
-        }
+        stored = dict(self.tables)
         if not config.tied:
             stored["head", "kernel"] = Stored(self.output, transposed=True)
-        for side, stack, kinds in (
-            ("encoder", config.encoder, ("self",)),
-            ("decoder", config.decoder, ("self", "cross")),
-        ):
+        for side, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
             stored[f"{side}_norm", "scale"] = Stored(f"model.{side}.norm.weight")
             for index in range(stack.num_layers):
                 block = f"model.{side}.layers.{index}"
-                stored |= _layer(f"{side}_{index}", block, stack.bias, kinds)
+                stored |= _layer(f"{side}_{index}", block, stack.bias, self.attentions[side])
         return stored
+
+    def _side(self, hf: dict[str, Any], name: str) -> tuple[dict[str, Any], Stack]:
+        """`stack` of the encoder or the decoder."""
+        written = hf.get(name)
+        if not isinstance(written, dict):
+            raise ValueError(f"{name} is {shown(written)}; it must be an object with its fields")
+        try:
+            return self.stack(written)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
 
 
 def _refuse_settings(decoder: dict[str, Any]) -> None:
@@ -265,15 +288,3 @@ def _refuse_settings(decoder: dict[str, Any]) -> None:
                 f"decoder: {name} is {shown(value)}; it must be in generation_config.json, which is"
                 " not there"
             )
-
-
-def _side(hf: dict[str, Any], name: str) -> tuple[dict[str, Any], Stack]:
-    """The checked fields of the encoder or the decoder, and the shape that they describe."""
-    written = hf.get(name)
-    if not isinstance(written, dict):
-        raise ValueError(f"{name} is {shown(written)}; it must be an object with its fields")
-    try:
-        fields = read(STACK, CAPS | written, GENERATION)
-        return fields, stack_from_hf(fields)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None

@@ -1,0 +1,144 @@
+"""T5Gemma 2 (text only): encoders and decoders of Gemma 3 blocks, with explicit caches.
+
+Zhang et al., "T5Gemma 2: Seeing, Reading, and Understanding Longer" (2025). As T5Gemma, but: one
+embedding for both stacks, with a row of its own for the token behind images; queries and keys are
+normed, of self-attention and of the encoder's states alike; layers with windows rotate by another
+base; and a decoder layer has one attention, whose softmax is over its own keys and the encoder's
+together. The encoder's keys are not rotated. Windows hide none of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from specjax.models import encoder_decoder, t5gemma
+from specjax.models.attention import AnyBias, merged_attention
+from specjax.models.base import Params
+from specjax.models.caches import KeysValues, remembered
+from specjax.models.layers import RMSNorm, merge_heads, split_heads
+from specjax.models.t5gemma import Sandwiched, T5Gemma, T5GemmaConfig, T5GemmaModule
+
+
+@dataclasses.dataclass(frozen=True)
+class T5Gemma2Config(T5GemmaConfig):
+    """Shape of a T5Gemma 2 model, whose stacks are equally wide."""
+
+    family: str = "t5gemma2"
+    image_end: int = 256_000  # the token behind an image, which the embedding has no row for
+
+    def __post_init__(self) -> None:
+        if self.encoder.d_model != self.decoder.d_model:
+            raise ValueError(
+                f"hidden_size of the encoder is {self.encoder.d_model}; it must be that of the"
+                f" decoder, {self.decoder.d_model}"
+            )
+
+
+class Attention(t5gemma.Attention):
+    """Grouped-query attention; each head of queries and of keys is normed before its rotation."""
+
+    def setup(self) -> None:
+        super().setup()
+        self.q_norm = RMSNorm(self.shape.eps, unit_offset=True)
+        self.k_norm = RMSNorm(self.shape.eps, unit_offset=True)
+
+    def queries(self, x: jax.Array, angles: jax.Array | None = None) -> jax.Array:
+        q = self.q_norm(split_heads(self.q(x), self.heads))
+        return self.turned(q, angles) * self.shape.query_scalar**-0.5
+
+    def keys_values(self, x: jax.Array, angles: jax.Array | None = None) -> KeysValues:
+        keys = self.k_norm(split_heads(self.k(x), self.kv_heads))
+        return self.turned(keys, angles), split_heads(self.v(x), self.kv_heads)
+
+    def merged(
+        self, q: jax.Array, sources: Sequence[tuple[jax.Array, jax.Array, AnyBias]]
+    ) -> jax.Array:
+        """One attention over the keys, values and bias of all `sources`."""
+        return self.o(merge_heads(merged_attention(q, sources)))
+
+
+class EncoderLayer(t5gemma.EncoderLayer):
+    attention = Attention
+
+
+class DecoderLayer(Sandwiched, encoder_decoder.DecoderLayer):
+    """Attention to the decoder's tokens and the encoder's states at once, feed-forward network."""
+
+    attention = Attention
+
+    def setup(self) -> None:
+        self.sublayers()
+
+    def cross_keys_values(self, encoded: jax.Array) -> KeysValues:
+        return self.self_attention.keys_values(encoded)
+
+    def __call__(
+        self,
+        x: jax.Array,
+        own: KeysValues | None,
+        start: jax.Array | None,
+        angles: jax.Array | None,
+        cross: KeysValues,
+        self_bias: AnyBias,
+        cross_bias: AnyBias,
+        deterministic: bool = True,
+    ) -> tuple[jax.Array, KeysValues]:
+        h = self.before(self.self_norm, x)
+        made = self.self_attention.keys_values(h, angles)
+        kept = made if own is None else remembered(own, made, start)
+        q = self.self_attention.queries(h, angles)
+        h = self.self_attention.merged(q, [(*kept, self_bias), (*cross, cross_bias)])
+        x = self.after(self.self_norm, x, h, deterministic)
+        return self.feed_forward(x, deterministic), kept
+
+
+class T5Gemma2Module(T5GemmaModule):
+    """Parameters and layers; `T5Gemma2` wraps it into the model contract."""
+
+    config: T5Gemma2Config
+
+    encoder_layer = EncoderLayer
+    decoder_layer = DecoderLayer
+
+    def embeddings(self) -> None:
+        init, c = nn.initializers.normal(0.02), self.config
+        self.embedding = self.param("embedding", init, (c.vocab_size, c.d_model), jnp.float32)
+        zeros = nn.initializers.zeros
+        self.image_end = self.param("image_end", zeros, (c.d_model,), jnp.float32)
+
+    def enter_encoder(self, tokens: jax.Array) -> jax.Array:
+        return embedded(self.embedding, self.image_end, tokens, self.config)
+
+    def enter(self, tokens: jax.Array, position: jax.Array) -> jax.Array:
+        return self.enter_encoder(tokens)
+
+    def reach(self, window: int) -> tuple[int, int] | None:
+        """As many keys as the window has, its own among them; of an even number one more behind."""
+        return ((window - 1) // 2, window // 2) if window else None
+
+
+def embedded(
+    table: jax.Array, image_end: jax.Array, tokens: jax.Array, config: T5Gemma2Config
+) -> jax.Array:
+    """Embeddings [..., D] of tokens [...]; that of the token behind images is not scaled."""
+    x = t5gemma.scaled_embedding(table, tokens, config.dtype)
+    return jnp.where((tokens == config.image_end)[..., None], image_end.astype(config.dtype), x)
+
+
+@dataclasses.dataclass(frozen=True)
+class T5Gemma2(T5Gemma):
+    """A T5Gemma 2 model under the contract of `models.base`."""
+
+    config: T5Gemma2Config
+
+    @property
+    def module(self) -> T5Gemma2Module:
+        return T5Gemma2Module(self.config)
+
+    def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
+        return embedded(params["embedding"], params["image_end"], tokens, self.config)
