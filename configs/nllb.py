@@ -1,13 +1,16 @@
 """NLLB-200 3.3B with its distilled 600M, on any parallel text: every strategy side by side.
 
     python -m specjax.main --config=configs/nllb.py --dry_run
+    python -m specjax.main --config=configs/nllb.py --dry_run --config.mesh.model=4 \
+      --config.topology=v5e:2x2
     python -m specjax.main --config=configs/nllb.py --workdir=runs/nllb \
       --config.source_file=flores.eng --config.reference_file=flores.deu
 
 One vocabulary of 256,206 tokens, whose output layer is a large part of what the small model costs.
-Prompts are English unless `source_language` says another code; which language a text has, its first
-token says (docs/how_to/checkpoints.md, "Languages"). Resources: 8 GB of weights in bfloat16, one
-GPU or a TPU core of 16 GB. Not run here.
+Prompts are English and texts German unless `source_language` and `target_language` say other codes
+(docs/how_to/checkpoints.md, "Languages"). Resources: 8 GB of weights in bfloat16, one GPU or a TPU
+chip of 16 GB, where the dry run counts 7.47 GiB: 6.23 of the target, 1.15 of the drafter and 0.09
+of caches. TPU plan: docs/lab_book/accelerators.md, "Pairs of published models". Not run here.
 """
 
 from ml_collections import ConfigDict

@@ -136,7 +136,7 @@ def test_shapes_are_traced_at_full_size(name: str, capsys) -> None:
 @pytest.mark.parametrize(
     "name, words, billions",
     [
-        ("madlad", (), (2.94, 0.742)),
+        ("madlad", (), (10.71, 0.742, 2.94)),
         ("t5gemma", (), (20.33, 5.60)),
         ("t5gemma", ("2",), (7.09, 0.368)),
     ],
