@@ -12,7 +12,7 @@ from specjax.core.registry import FAMILIES
 from specjax.models.bart import Bart, BartConfig
 from specjax.models.families.encoder_decoder import start_token
 from specjax.models.families.family import Family, Stored, Where
-from specjax.models.families.generation import GENERATION, eos_to_hf, special_tokens
+from specjax.models.families.generation import GENERATION, ends_to_hf, special_tokens
 from specjax.models.families.schema import (
     COMMON,
     MOST_LAYERS,
@@ -152,12 +152,8 @@ class BartLike(Family):
         )
 
     def config_to_hf(self, config: BartConfig) -> tuple[dict[str, Any], dict[str, Any]]:
-        ends = {
-            "decoder_start_token_id": config.start_token,
-            "bos_token_id": config.bos,
-            "eos_token_id": eos_to_hf(config.eos),
-            "pad_token_id": config.pad,
-        }
+        firsts = {"decoder_start_token_id": config.start_token, "bos_token_id": config.bos}
+        ends = ends_to_hf(config, **firsts)
         shape = {
             "model_type": config.family,
             "architectures": [self.architecture],

@@ -185,6 +185,8 @@ def _is_neutral(name: str, value: Any) -> bool:
     return any(type(value) in (type(one), float) and value == one for one in NEUTRAL[name])
 
 
-def eos_to_hf(eos: tuple[int, ...]) -> Any:
-    """`eos_token_id` as Hugging Face writes it."""
-    return eos[0] if len(eos) == 1 else list(eos) or None
+def ends_to_hf(config: Any, **firsts: int | None) -> dict[str, Any]:
+    """A shape's special tokens in Hugging Face's words; texts begin with those of `firsts`."""
+    eos = config.eos
+    last = eos[0] if len(eos) == 1 else list(eos) or None
+    return {**firsts, "eos_token_id": last, "pad_token_id": config.pad}

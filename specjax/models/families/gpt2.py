@@ -7,7 +7,7 @@ from typing import Any
 from specjax.core.registry import FAMILIES
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.families.family import Family, Stored, Where
-from specjax.models.families.generation import GENERATION, eos_to_hf, special_tokens
+from specjax.models.families.generation import GENERATION, ends_to_hf, special_tokens
 from specjax.models.families.schema import (
     CAUSAL,
     COMMON,
@@ -15,6 +15,7 @@ from specjax.models.families.schema import (
     Schema,
     choice,
     flag,
+    head_width,
     number,
     only,
     rate,
@@ -83,8 +84,6 @@ class GPT2(Family):
     ) -> CausalConfig:
         fields = read(self.schema, hf, GENERATION)
         width, heads = fields["n_embd"], fields["n_head"]
-        if width % heads:
-            raise ValueError(f"n_embd is {width}; it must be divisible by n_head, {heads}")
         special = special_tokens(hf, generation, fields["vocab_size"])
         return CausalConfig(
             family=hf["model_type"],
@@ -94,7 +93,7 @@ class GPT2(Family):
             num_layers=fields["n_layer"],
             num_heads=heads,
             num_kv_heads=heads,
-            d_head=width // heads,
+            d_head=head_width(fields, "n_embd", "n_head"),
             max_positions=fields["n_positions"],
             activation=fields["activation_function"],
             gated=False,
@@ -112,11 +111,7 @@ class GPT2(Family):
         )
 
     def config_to_hf(self, config: CausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
-        ends = {
-            "bos_token_id": config.bos,
-            "eos_token_id": eos_to_hf(config.eos),
-            "pad_token_id": config.pad,
-        }
+        ends = ends_to_hf(config, bos_token_id=config.bos)
         shape = {
             "model_type": "gpt2",
             "architectures": ["GPT2LMHeadModel"],

@@ -9,7 +9,7 @@ from specjax.core.registry import FAMILIES
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.families import rotary
 from specjax.models.families.family import Family, Stored, Where, layer_norm, linear
-from specjax.models.families.generation import GENERATION, eos_to_hf, special_tokens
+from specjax.models.families.generation import GENERATION, ends_to_hf, special_tokens
 from specjax.models.families.schema import (
     CAUSAL,
     COMMON,
@@ -17,6 +17,7 @@ from specjax.models.families.schema import (
     Schema,
     choice,
     flag,
+    head_width,
     is_positive,
     number,
     rate,
@@ -100,10 +101,7 @@ class GPTNeoX(Family):
     ) -> CausalConfig:
         fields = read(self.schema, hf, GENERATION)
         width, heads = fields["hidden_size"], fields["num_attention_heads"]
-        if width % heads:
-            raise ValueError(
-                f"hidden_size is {width}; it must be divisible by num_attention_heads, {heads}"
-            )
+        d_head = head_width(fields)
         special = special_tokens(hf, generation, fields["vocab_size"])
         return CausalConfig(
             family=hf["model_type"],
@@ -113,9 +111,9 @@ class GPTNeoX(Family):
             num_layers=fields["num_hidden_layers"],
             num_heads=heads,
             num_kv_heads=heads,
-            d_head=width // heads,
+            d_head=d_head,
             max_positions=fields["max_position_embeddings"],
-            rope=_rope(fields, width // heads),
+            rope=_rope(fields, d_head),
             activation=fields["hidden_act"],
             gated=False,
             rms_norm=False,
@@ -133,11 +131,7 @@ class GPTNeoX(Family):
         )
 
     def config_to_hf(self, config: CausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
-        ends = {
-            "bos_token_id": config.bos,
-            "eos_token_id": eos_to_hf(config.eos),
-            "pad_token_id": config.pad,
-        }
+        ends = ends_to_hf(config, bos_token_id=config.bos)
         shape = {
             "model_type": "gpt_neox",
             "architectures": ["GPTNeoXForCausalLM"],

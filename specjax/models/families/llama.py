@@ -8,7 +8,7 @@ from specjax.core.registry import FAMILIES
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.families import rotary
 from specjax.models.families.family import Family, Stored, Where, linear
-from specjax.models.families.generation import GENERATION, eos_to_hf, special_tokens
+from specjax.models.families.generation import GENERATION, ends_to_hf, special_tokens
 from specjax.models.families.schema import (
     CAUSAL,
     COMMON,
@@ -17,6 +17,7 @@ from specjax.models.families.schema import (
     Schema,
     choice,
     flag,
+    head_width,
     number,
     only,
     read,
@@ -129,11 +130,7 @@ class Llama(Family):
         self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
     ) -> CausalConfig:
         fields = read(self.schema, hf, GENERATION)
-        width, heads = fields["hidden_size"], fields["num_attention_heads"]
-        if width % heads:
-            raise ValueError(
-                f"hidden_size is {width}; it must be divisible by num_attention_heads, {heads}"
-            )
+        head_width(fields)  # it must divide, even where `head_dim` is another
         biases = {
             "qkv_bias": fields["attention_bias"],
             "out_bias": fields["attention_bias"],
@@ -142,11 +139,7 @@ class Llama(Family):
         return causal_config(fields, hf, generation, dtype, **biases)
 
     def config_to_hf(self, config: CausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
-        ends = {
-            "bos_token_id": config.bos,
-            "eos_token_id": eos_to_hf(config.eos),
-            "pad_token_id": config.pad,
-        }
+        ends = ends_to_hf(config, bos_token_id=config.bos)
         shape = {
             "model_type": config.family,
             "architectures": [f"{config.family.capitalize()}ForCausalLM"],

@@ -7,7 +7,7 @@ from typing import Any
 from specjax.core.registry import FAMILIES
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.families.family import Family, Stored, Where, layer_norm, linear
-from specjax.models.families.generation import GENERATION, eos_to_hf, special_tokens
+from specjax.models.families.generation import GENERATION, ends_to_hf, special_tokens
 from specjax.models.families.schema import (
     CAUSAL,
     COMMON,
@@ -15,6 +15,7 @@ from specjax.models.families.schema import (
     Schema,
     choice,
     flag,
+    head_width,
     only,
     rate,
     read,
@@ -58,10 +59,7 @@ class OPT(Family):
     ) -> CausalConfig:
         fields = read(self.schema, hf, GENERATION)
         width, heads = fields["hidden_size"], fields["num_attention_heads"]
-        if width % heads:
-            raise ValueError(
-                f"hidden_size is {width}; it must be divisible by num_attention_heads, {heads}"
-            )
+        d_head = head_width(fields)
         if fields["word_embed_proj_dim"] not in (None, width):
             raise ValueError(
                 f"word_embed_proj_dim is {fields['word_embed_proj_dim']}; it must be hidden_size,"
@@ -76,7 +74,7 @@ class OPT(Family):
             num_layers=fields["num_hidden_layers"],
             num_heads=heads,
             num_kv_heads=heads,
-            d_head=width // heads,
+            d_head=d_head,
             max_positions=fields["max_position_embeddings"],
             position_offset=OFFSET,
             activation=fields["activation_function"],
@@ -95,11 +93,7 @@ class OPT(Family):
         )
 
     def config_to_hf(self, config: CausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
-        ends = {
-            "bos_token_id": config.bos,
-            "eos_token_id": eos_to_hf(config.eos),
-            "pad_token_id": config.pad,
-        }
+        ends = ends_to_hf(config, bos_token_id=config.bos)
         shape = {
             "model_type": "opt",
             "architectures": ["OPTForCausalLM"],

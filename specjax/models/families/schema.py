@@ -162,6 +162,21 @@ def _checked(hf: Mapping[str, Any], name: str, field: Field) -> Any:
     return value
 
 
+def head_width(
+    fields: Mapping[str, Any], width: str = "hidden_size", heads: str = "num_attention_heads"
+) -> int:
+    """The width of the heads that fill a model's, of its fields of these names.
+
+    Raises:
+      ValueError: when they cannot.
+    """
+    if fields[width] % fields[heads]:
+        raise ValueError(
+            f"{width} is {fields[width]}; it must be divisible by {heads}, {fields[heads]}"
+        )
+    return fields[width] // fields[heads]
+
+
 def shown(value: Any) -> str:
     """A value as the sentence of an error shows it: short, in one line."""
     return " ".join(reprlib.repr(value).split())

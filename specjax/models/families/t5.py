@@ -8,7 +8,7 @@ from typing import Any
 from specjax.core.registry import FAMILIES
 from specjax.models.families.encoder_decoder import start_token
 from specjax.models.families.family import Family, Stored, Where
-from specjax.models.families.generation import GENERATION, eos_to_hf, special_tokens
+from specjax.models.families.generation import GENERATION, ends_to_hf, special_tokens
 from specjax.models.families.schema import (
     COMMON,
     MOST_LAYERS,
@@ -153,11 +153,7 @@ class T5Family(Family):
         return hf.get("scale_decoder_outputs", fields["tie_word_embeddings"] is not False)
 
     def config_to_hf(self, config: T5Config) -> tuple[dict[str, Any], dict[str, Any]]:
-        ends = {
-            "decoder_start_token_id": config.start_token,
-            "eos_token_id": eos_to_hf(config.eos),
-            "pad_token_id": config.pad,
-        }
+        ends = ends_to_hf(config, decoder_start_token_id=config.start_token)
         shape = {
             "model_type": config.family,
             "architectures": [self.architecture],

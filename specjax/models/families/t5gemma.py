@@ -12,7 +12,7 @@ from specjax.models.families.family import Family, Stored, Where, linear
 from specjax.models.families.generation import (
     GENERATION,
     TOKENS,
-    eos_to_hf,
+    ends_to_hf,
     refuse_processors,
     said,
     settings_in,
@@ -236,12 +236,8 @@ class T5GemmaFamily(Family):
         )
 
     def config_to_hf(self, config: T5GemmaConfig) -> tuple[dict[str, Any], dict[str, Any]]:
-        ends = {
-            "bos_token_id": config.start_token,
-            "decoder_start_token_id": config.start_token,
-            "eos_token_id": eos_to_hf(config.eos),
-            "pad_token_id": config.pad,
-        }
+        firsts = ("bos_token_id", "decoder_start_token_id")
+        ends = ends_to_hf(config, **dict.fromkeys(firsts, config.start_token))
         shape = {
             "model_type": config.family,
             "architectures": [self.architecture],
