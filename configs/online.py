@@ -7,8 +7,9 @@
 
 200 captions, as the drafter was trained on, then 200 questions of GSM8K, which it has never seen,
 all to be translated. `fixed` stays as it is, `row` and `row_fast` learn within each text, `shared`
-learns from every eight texts for the next ones. The workdir gets the adapted drafter (`model`),
-`texts.jsonl`, `results.json` and a plot.
+learns from every eight texts for the next ones. `configs/online.py:eagle` and `:dflash` are of
+feature drafters. The workdir gets the adapted drafter (`model`), `texts.jsonl`, `results.json` and
+a plot.
 
 Expected: 328 of these texts took about 25 minutes on two CPU cores that had other work, with a 28M
 target. On the questions 0.31 of the tested tokens are accepted by `fixed`, 0.36 by `row`, 0.41 by
@@ -17,24 +18,35 @@ target. On the questions 0.31 of the tested tokens are accepted by `fixed`, 0.36
 
 from ml_collections import ConfigDict
 
+from specjax.errors import UserError
 from specjax.experiments.config.defaults import neural
 from specjax.experiments.config.online import online_config
+
+OBJECTIVES = {"neural": "distillation", "eagle": "eagle", "dflash": "dflash"}
+"""What a kind of drafter learns by."""
 
 PREFIX = "translate English to German: "
 
 
-def get_config() -> ConfigDict:
-    """The experiment; every field can be set by a flag."""
-    return online_config(
+def get_config(kind: str = "neural") -> ConfigDict:
+    """The experiment on a kind of drafter; every field can be set by a flag."""
+    if kind not in OBJECTIVES:
+        raise UserError(
+            f"--config=...:{kind!r} is no kind of drafter; known are {', '.join(OBJECTIVES)}"
+        )
+    drafter = neural("drafter", 3, drafter=kind)
+    config = online_config(
         sources={
             "captions": {"prefix": PREFIX, "examples": 200},
             "questions": {"prefix": PREFIX, "examples": 200, "source_field": "question"},
         },
         strategies={
-            "fixed": neural("drafter", 3),
-            "row": neural("drafter", 3, online_rate=0.3),
-            "row_fast": neural("drafter", 3, online_rate=1.0),
-            "shared": neural("drafter", 3),
+            "fixed": drafter,
+            "row": drafter | {"online_rate": 0.3},
+            "row_fast": drafter | {"online_rate": 1.0},
+            "shared": drafter,
         },
         learns="shared",
     )
+    config.objective.name = OBJECTIVES[kind]
+    return config
