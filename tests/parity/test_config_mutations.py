@@ -285,16 +285,21 @@ CASES = [
 ]
 
 
+MIDDLES = {"t5gemma2": -1.0}
+"""Of the last norm's weights, where a scale is what exceeds 1."""
+
+
 @torch.no_grad()
 def randomise(model: Any) -> None:
     """Weights of a scale at which every part of the model moves the logits."""
     generator = torch.Generator().manual_seed(3)
+    middle = MIDDLES.get(model.config.model_type, 0.0)
     for name, weight in model.named_parameters():
         if name.endswith("bias") and "relative" not in name:
             weight.normal_(0.0, 0.5, generator=generator)
         elif re.search(r"model\.norm|decoder\.norm|ln_f\.weight|(?<!\d\.)final_layer_norm", name):
             # Of either sign, or a tied model repeats the token just read for ever.
-            weight.uniform_(-2.0, 2.0, generator=generator)
+            weight.uniform_(middle - 2.0, middle + 2.0, generator=generator)
         elif "norm" in name or ".ln_" in name:
             weight.uniform_(0.5, 1.5, generator=generator)
         else:
