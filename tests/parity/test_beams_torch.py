@@ -59,7 +59,7 @@ def decoder_only(folder: Path, family: str, **own: Any) -> Any:
 
 
 def mixture(folder: Path) -> Any:
-    own = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 9}
+    own = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 12}
     return decoder_only(folder, "qwen3_moe", **own)
 
 
