@@ -181,10 +181,12 @@ def attention(
     return _in_parts(q, k, v, bias, whole, in_blocks)
 
 
-def merged_attention(
-    q: jax.Array, sources: Sequence[tuple[jax.Array, jax.Array, AnyBias]]
-) -> jax.Array:
-    """One softmax over the keys of all `sources`: the keys, the values and the bias of each.
+Source = tuple[jax.Array, jax.Array, AnyBias]
+"""Keys and values [B, H, C, d] that are attended to, and their bias."""
+
+
+def merged_attention(q: jax.Array, sources: Sequence[Source]) -> jax.Array:
+    """One softmax over the keys of all `sources`.
 
     Each is attended to where it lies, in the way that its own size asks for: a cache of the tokens
     that were written and one of those that were read never are one array.

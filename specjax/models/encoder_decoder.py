@@ -14,7 +14,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from specjax.models.attention import AnyBias, LengthBias, attention, of_texts
+from specjax.models.attention import AnyBias, LengthBias, Source, attention, of_texts
 from specjax.models.base import Cache, Params, PromptReading
 from specjax.models.caches import KeysValues, empty_cache, remembered
 from specjax.models.layers import (
@@ -129,12 +129,20 @@ class DecoderLayer(Layer):
         h = self.before(self.self_norm, x)
         made = self.self_attention.keys_values(h, angles)
         kept = made if own is None else remembered(own, made, start)
-        h = self.self_attention(self.self_attention.queries(h, angles), *kept, self_bias)
+        queries = self.self_attention.queries(h, angles)
+        own_keys, encoded = (*kept, self_bias), (*cross, cross_bias)
+        x = self.attended(x, queries, own_keys, encoded, deterministic)
+        return self.feed_forward(x, deterministic), kept
+
+    def attended(
+        self, x: jax.Array, queries: jax.Array, own: Source, encoded: Source, deterministic: bool
+    ) -> jax.Array:
+        """x [B, T, D] with attention to its own tokens, then to the encoder's states."""
+        h = self.self_attention(queries, *own)
         x = self.after(self.self_norm, x, h, deterministic)
         h = self.cross_attention.queries(self.before(self.cross_norm, x))
-        h = self.cross_attention(h, *cross, cross_bias)
-        x = self.after(self.cross_norm, x, h, deterministic)
-        return self.feed_forward(x, deterministic), kept
+        h = self.cross_attention(h, *encoded)
+        return self.after(self.cross_norm, x, h, deterministic)
 
 
 class EncoderDecoderModule(nn.Module):

@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 
 from specjax.models import encoder_decoder, t5gemma
-from specjax.models.attention import AnyBias, merged_attention
+from specjax.models.attention import Source, merged_attention
 from specjax.models.base import Params
-from specjax.models.caches import KeysValues, remembered
+from specjax.models.caches import KeysValues
 from specjax.models.layers import RMSNorm, merge_heads, split_heads
 from specjax.models.t5gemma import Sandwiched, T5Gemma, T5GemmaConfig, T5GemmaModule
 
@@ -55,9 +55,7 @@ class Attention(t5gemma.Attention):
         keys = self.k_norm(split_heads(self.k(x), self.kv_heads))
         return self.turned(keys, angles), split_heads(self.v(x), self.kv_heads)
 
-    def merged(
-        self, q: jax.Array, sources: Sequence[tuple[jax.Array, jax.Array, AnyBias]]
-    ) -> jax.Array:
+    def merged(self, q: jax.Array, sources: Sequence[Source]) -> jax.Array:
         """One attention over the keys, values and bias of all `sources`."""
         return self.o(merge_heads(merged_attention(q, sources)))
 
@@ -77,24 +75,11 @@ class DecoderLayer(Sandwiched, encoder_decoder.DecoderLayer):
     def cross_keys_values(self, encoded: jax.Array) -> KeysValues:
         return self.self_attention.keys_values(encoded)
 
-    def __call__(
-        self,
-        x: jax.Array,
-        own: KeysValues | None,
-        start: jax.Array | None,
-        angles: jax.Array | None,
-        cross: KeysValues,
-        self_bias: AnyBias,
-        cross_bias: AnyBias,
-        deterministic: bool = True,
-    ) -> tuple[jax.Array, KeysValues]:
-        h = self.before(self.self_norm, x)
-        made = self.self_attention.keys_values(h, angles)
-        kept = made if own is None else remembered(own, made, start)
-        q = self.self_attention.queries(h, angles)
-        h = self.self_attention.merged(q, [(*kept, self_bias), (*cross, cross_bias)])
-        x = self.after(self.self_norm, x, h, deterministic)
-        return self.feed_forward(x, deterministic), kept
+    def attended(
+        self, x: jax.Array, queries: jax.Array, own: Source, encoded: Source, deterministic: bool
+    ) -> jax.Array:
+        h = self.self_attention.merged(queries, (own, encoded))
+        return self.after(self.self_norm, x, h, deterministic)
 
 
 class T5Gemma2Module(T5GemmaModule):

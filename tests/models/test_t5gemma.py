@@ -28,7 +28,7 @@ from specjax.parallel.padding import padded, with_zeros
 from specjax.parallel.sharding import parameter_spec, undivided
 from specjax.training.surgery import take
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "t5gemma"
+GOLDEN = Path(__file__).parents[1] / "golden"
 V = 14
 ENCODER = Stack(12, 20, 2, 2, 1, 6, Rope(6), (2, 0), query_scalar=5.0, softcap=2.0)
 DECODER = Stack(16, 24, 2, 4, 2, 4, Rope(4), (3, 0), query_scalar=4.0, softcap=2.0)
@@ -44,8 +44,10 @@ def params() -> Any:
     )
 
 
-def test_speculation_on_rings_continues_as_pytorch() -> None:
-    checkpoint, expected = load(GOLDEN), load_file(GOLDEN / "expected.safetensors")
+@pytest.mark.parametrize("name", ["t5gemma", pytest.param("t5gemma2", marks=pytest.mark.slow)])
+def test_speculation_on_rings_continues_as_pytorch(name: str) -> None:
+    checkpoint = load(GOLDEN / name)
+    expected = load_file(GOLDEN / name / "expected.safetensors")
     model, limit = checkpoint.model, expected["greedy"].shape[1]
     strategy = speculative(3)
     made = decoder((("target", model), ("drafter", model)), strategy, limit)
