@@ -106,6 +106,17 @@ SMALL_EYES = {
 }  # fmt: skip
 WITHOUT_HEAD_DIM = {k: v for k, v in LLAMA.items() if k != "head_dim"}
 
+STACKED = (
+    each("vocab_size", 7)
+    + each("decoder.eos_token_id", 9, GONE)
+    + each("eos_token_id", GONE)
+    + each("bos_token_id", GONE, 3, None)
+    + each("decoder.bos_token_id", 3, bos_token_id=GONE)
+    + each("decoder_start_token_id", 7)
+    + ENDS
+)
+"""Of special tokens where both stacks have a configuration of their own."""
+
 FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
     "t5_v1_0": (
         "t5",
@@ -178,13 +189,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
             + each(part, None, GONE, [])
         ]
         + each("tie_word_embeddings", False, None, GONE)
-        + each("vocab_size", 7)
-        + each("decoder.eos_token_id", 9, GONE)
-        + each("eos_token_id", GONE)
-        + each("bos_token_id", GONE, 3, None)
-        + each("decoder.bos_token_id", 3, bos_token_id=GONE)
-        + each("decoder_start_token_id", 7)
-        + ENDS,
+        + STACKED,
     ),
     "t5gemma2": (
         "t5gemma2",
@@ -215,13 +220,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
         + each("eoi_token_index", SEEN)
         + each("image_token_index", SEEN)
         + each("tie_word_embeddings", False, None, GONE)
-        + each("vocab_size", 7)
-        + each("decoder.eos_token_id", 9, GONE)
-        + each("eos_token_id", GONE)
-        + each("bos_token_id", GONE, 3, None)
-        + each("decoder.bos_token_id", 3, bos_token_id=GONE)
-        + each("decoder_start_token_id", 7)
-        + ENDS,
+        + STACKED,
     ),
     "gpt2": ("gpt2", SMALL_GPT2, GPT2 + ENDS),
     "gpt_neox": ("gpt_neox", SMALL_NEOX, GPT_NEOX + ENDS),
