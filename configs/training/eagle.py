@@ -8,8 +8,8 @@
 For a decoder-only target `--config=configs/training/eagle.py:llama`. What `config.model.shape` does
 not say it has from the target. The drafter is left in `model`, for
 `--config.drafter=runs/eagle/model` and `{"drafter": "eagle", "length": 4}`. A thousand
-steps of 16 captions take about ten minutes of two cores, behind what the target says to the
-captions; small batches learn faster for their time (docs/lab_book/feature_drafters.md). For a large
+steps of 16 captions took 11 minutes of one CPU core, behind what the target says to the captions
+(docs/lab_book/feature_drafters.md). For a large
 target make it as wide as the target is, with 32,000 ids, seven steps and a rate of 5e-5. Without
 `read_first_token`, as wide as the target and with three `target_layers` it can be exported for vLLM
 and SGLang (docs/how_to/published_drafters.md).
