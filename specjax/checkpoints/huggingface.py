@@ -194,7 +194,6 @@ EVERYTHING = Asked()
 def _files(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """What both files of configuration hold; None for the second where there is none."""
     hf, generation = read_json(path / CONFIG_FILE), path / GENERATION_FILE
-    hf = {**_family(_where(path), hf).defaults, **hf}
     return hf, read_json(generation) if generation.exists() else None
 
 

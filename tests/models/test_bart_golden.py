@@ -117,15 +117,15 @@ def test_a_checkpoint_without_a_bias_of_the_logits_has_none(tmp_path: Path) -> N
     assert not loaded.model.config.logits_bias and "logits_bias" not in loaded.params
 
 
-def test_what_a_config_leaves_out_is_hugging_faces_default(tmp_path: Path) -> None:
-    """Its class for BART forces the end of sequence on the last token of a text."""
+def test_what_a_config_leaves_out_of_generation_is_not_made_up(tmp_path: Path) -> None:
+    """Hugging Face decodes by what is written; its class's defaults are those of a new model."""
     config = json.loads((GOLDEN / "bart" / "config.json").read_text("utf-8"))
     for field in ("decoder_start_token_id", "pad_token_id", "forced_eos_token_id"):
         del config[field]
     (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
     _, read = read_config(tmp_path, jnp.float32)
-    assert (read.start_token, read.pad) == (2, 1)
-    assert read_generation(tmp_path)["forced_eos_token_id"] == 2
+    assert (read.start_token, read.pad) == (config["bos_token_id"], config["eos_token_id"])
+    assert "forced_eos_token_id" not in read_generation(tmp_path)
 
 
 def test_padding_has_no_position() -> None:

@@ -174,7 +174,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
             + each(f"{part}.layer_types", SLIDING, SLIDING[::-1], SLIDING[1:], None, GONE)
             + each(f"{part}.query_pre_attn_scalar", 4, 30, GONE, 0, "9", None)
             + each(f"{part}.attn_logit_softcapping", 0.5, None, GONE, 0.0, "2")
-            + each(f"{part}.final_logit_softcapping", 0.5, None, GONE, 0.0)
+            + each(f"{part}.final_logit_softcapping", 3.0, None, GONE, 0.0)
             + each(f"{part}.hidden_activation", "silu", "no_such", None, GONE)
             + each(f"{part}.rope_scaling", {"rope_type": "linear", "factor": 3.0}, None)
             + each(f"{part}.rope_scaling", {"rope_type": "dynamic", "factor": 3.0})
@@ -287,16 +287,28 @@ CASES = [
 MIDDLES = {"t5gemma2": -1.0}
 """Of the last norm's weights, where a scale is what exceeds 1."""
 
+LAST = (
+    r"model\.norm|decoder\.(layer_)?norm|ln_f\.weight|(?<!\d\.)final_layer_norm"
+    r"|decoder\.layers\.1\.final_layer_norm"  # BART and Marian have no norm behind their layers
+)
+"""Names of the last norm's weights."""
+
+SEEDS = {"bart": 20, "marian": 7}
+"""Where the usual one gives a model that says two tokens, whatever it reads."""
+
 
 @torch.no_grad()
 def randomise(model: Any) -> None:
     """Weights of a scale at which every part of the model moves the logits."""
-    generator = torch.Generator().manual_seed(3)
-    middle = MIDDLES.get(model.config.model_type, 0.0)
+    kind = model.config.model_type
+    generator = torch.Generator().manual_seed(SEEDS.get(kind, 3))
+    middle = MIDDLES.get(kind, 0.0)
+    # The bias of the last norm is one of the logits where the embedding is tied.
+    shift = 0.1 if model.config.is_encoder_decoder else 0.5
     for name, weight in model.named_parameters():
         if name.endswith("bias") and "relative" not in name:
-            weight.normal_(0.0, 0.5, generator=generator)
-        elif re.search(r"model\.norm|decoder\.norm|ln_f\.weight|(?<!\d\.)final_layer_norm", name):
+            weight.normal_(0.0, shift if "norm" in name else 0.5, generator=generator)
+        elif re.search(LAST, name):
             # Of either sign, or a tied model repeats the token just read for ever.
             weight.uniform_(middle - 2.0, middle + 2.0, generator=generator)
         elif "norm" in name or ".ln_" in name:

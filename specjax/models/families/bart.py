@@ -223,10 +223,3 @@ class BartFamily(BartLike):
         "final_norm": False,
         "logits_bias": True,
     }
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "bos_token_id": 0,
-        "pad_token_id": 1,
-        "eos_token_id": 2,
-        "decoder_start_token_id": 2,
-        "forced_eos_token_id": 2,
-    }

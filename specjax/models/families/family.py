@@ -68,9 +68,6 @@ class Family(abc.ABC):
     ignored: ClassVar[str] = r"$^"
     """Names that match hold nothing to load: buffers, second copies."""
 
-    defaults: ClassVar[Mapping[str, Any]] = {}
-    """Fields on generation that Hugging Face's configuration class adds to a `config.json`."""
-
     generation: ClassVar[Collection[str]] = ()
     """Fields of `generation_config.json` that no other family has; it reads what counts of them."""
 

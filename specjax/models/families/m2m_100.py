@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from specjax.core.registry import FAMILIES
 from specjax.models.bart import BartConfig
@@ -11,6 +11,9 @@ from specjax.models.families.bart import BartLike
 from specjax.models.families.schema import choice, flag, is_int, shown
 from specjax.models.layers import ACTIVATIONS
 from specjax.models.sinusoids import Sinusoids
+
+PAD = 1
+"""Of Hugging Face's class: where a `config.json` names no token, positions begin behind this."""
 
 
 @FAMILIES.register("m2m_100")
@@ -21,16 +24,10 @@ class M2M100Family(BartLike):
     schema = BartLike.schema.changed(
         activation_function=choice("relu", ACTIVATIONS), scale_embedding=flag(True)
     )
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "bos_token_id": 0,
-        "pad_token_id": 1,
-        "eos_token_id": 2,
-        "decoder_start_token_id": 2,
-    }
 
     def places(self, fields: Mapping[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
         """Positions are numbered behind the padding token's id, and padding has none."""
-        pad = hf.get("pad_token_id")
+        pad = hf.get("pad_token_id", PAD)
         if not (is_int(pad) and 0 <= pad < fields["vocab_size"]):
             raise ValueError(
                 f"pad_token_id is {shown(pad)}; positions begin behind it, so it must be a token id"

@@ -28,12 +28,6 @@ class MarianFamily(BartLike):
         "final_norm": False,
         "logits_bias": True,
     }
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "pad_token_id": 58_100,
-        "eos_token_id": 0,
-        "decoder_start_token_id": 58_100,
-        "forced_eos_token_id": 0,
-    }
 
     def places(self, fields: Mapping[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
         decoders, vocab = fields["decoder_vocab_size"], fields["vocab_size"]

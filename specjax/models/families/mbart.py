@@ -15,9 +15,3 @@ class MBartFamily(BartLike):
 
     architecture = "MBartForConditionalGeneration"
     parts: ClassVar[Mapping[str, Any]] = {"embedding_norm": True, "logits_bias": True}
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "bos_token_id": 0,
-        "pad_token_id": 1,
-        "eos_token_id": 2,
-        "forced_eos_token_id": 2,
-    }

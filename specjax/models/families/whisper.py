@@ -25,13 +25,6 @@ class WhisperFamily(BartLike):
     model = Whisper
     architecture = "WhisperForConditionalGeneration"
     parts: ClassVar[Mapping[str, Any]] = {"key_bias": False}
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "bos_token_id": 50256,
-        "pad_token_id": 50256,
-        "eos_token_id": 50256,
-        "decoder_start_token_id": 50257,
-        "begin_suppress_tokens": [220, 50256],
-    }
     schema = dataclasses.replace(
         BartLike.schema,
         fields={
