@@ -28,6 +28,7 @@ SHAPES = {
         "d_model": 192,
         "d_ff": 512,
         "num_heads": 3,
+        "fc_norm": True,
     },
     "llama": {
         "model_type": "eagle_llama",
@@ -38,6 +39,7 @@ SHAPES = {
         "num_key_value_heads": 3,
         "head_dim": 64,
         "read_first_token": True,
+        "fc_norm": True,
     },
 }
 """Half as wide as the small targets that a laptop can train for, in Hugging Face's words."""

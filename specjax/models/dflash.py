@@ -32,6 +32,7 @@ from specjax.models.on_target import (
     OnT5Config,
     OnTarget,
     OnTargetModule,
+    reading_last,
     slots_from,
 )
 from specjax.models.relative_bias import RelativeBias, RelativeBiasOf
@@ -256,8 +257,10 @@ class DFlash(FeatureDrafter):
                 )
         return super().beside(target)
 
-    def begun(self, params: Params, target_layer: Params) -> Params:
+    def begun(self, params: Params, layer: Params, basis: jax.Array | None) -> Params:
         """With masks as large as the embeddings of tokens are, where they are no token."""
+        if basis is not None:
+            params = {**params, "fuse": reading_last(params["fuse"], basis)}
         if "mask" not in params:
             return params
         size = jnp.sqrt(jnp.mean(jnp.square(params["embedding"])))

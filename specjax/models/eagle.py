@@ -34,6 +34,7 @@ from specjax.models.on_target import (
     OnT5Config,
     OnTarget,
     OnTargetModule,
+    reading_last,
     slots_from,
 )
 from specjax.models.relative_bias import RelativeBias, RelativeBiasOf, tree_bias
@@ -217,9 +218,16 @@ class Eagle(FeatureDrafter):
     def depth(self) -> int:
         return 1
 
-    def begun(self, params: Params, target_layer: Params) -> Params:
-        """With all parameters of the target's layer that have the same name and shape."""
-        return {**params, "layer": _taken(params["layer"], target_layer)}
+    def begun(self, params: Params, layer: Params, basis: jax.Array | None) -> Params:
+        """With all parameters of the target's layer that have the same name and shape.
+
+        Its last states go on as they are, unless nothing norms them: they are many times larger
+        than what a layer adds, which would be learned slowly.
+        """
+        params = {**params, "layer": _taken(params["layer"], layer)}
+        if basis is None or not (self.config.feature_norms or self.config.normed_residual):
+            return params
+        return {**params, "fuse": reading_last(params["fuse"], basis)}
 
     def unrolled(
         self,

@@ -284,10 +284,12 @@ class FeatureDrafter(LinenModel):
         """
         return dataclasses.replace(self, config=beside(self.config, target))
 
-    def begun(self, params: Params, target_layer: Params) -> Params:
-        """The parameters to train from, once the embedding is the target's.
+    def begun(self, params: Params, layer: Params, basis: jax.Array | None) -> Params:
+        """The parameters to train from, once embedding and output layer are of the target.
 
-        `target_layer` is its last decoder layer, of a target as wide as the drafter, else empty.
+        `layer` is its last decoder layer, of a target as wide as the drafter, else empty. `basis`
+        [E, D] are the directions of the target's last states that the output layer reads, None
+        where the drafter is the wider one.
         """
         return params
 
@@ -336,6 +338,15 @@ class FeatureDrafter(LinenModel):
         Where its pointer is means nothing: prompts have their own lengths.
         """
         raise NotImplementedError
+
+
+def reading_last(fuse: Params, basis: jax.Array) -> Params:
+    """`fuse` that hands on the states of the last layer that it reads, in a basis [E, D].
+
+    What it makes of the others is learned from nothing.
+    """
+    kernel = fuse["kernel"]
+    return {"kernel": jnp.zeros_like(kernel).at[-len(basis) :].set(basis)}
 
 
 def slots_from(slot: jax.Array, count: int, capacity: int) -> jax.Array:

@@ -118,28 +118,32 @@ def batches_of(config: ConfigDict, model: LanguageModel, pairs: Pairs, seed: int
     )
 
 
-def mixture(
+def streams_of(
     config: ConfigDict,
-    model: LanguageModel,
     encoder: Encoder,
     examples: list[Example],
     target: LoadedModel | None,
     workdir: Path,
-) -> Mixture:
-    """The batches of every step, drawn from the streams of `config.sequences`.
+) -> dict[str, Pairs]:
+    """The rows of each kind of `config.sequences` that has a share.
 
-    What the target says is generated first, or read where an earlier run left it.
+    What the target says is generated, or read where an earlier run left it.
     """
-    weights = {kind: share for kind, share in config.sequences.items() if share > 0}
     pairs = encode(encoder, examples, "train")
-    streams: Mapping[str, Pairs] = {kind: pairs for kind in weights}
-    if "target" in weights:
+    streams = {kind: pairs for kind, share in config.sequences.items() if share > 0}
+    if "target" in streams:
         outputs = target_outputs(config, target, examples, pairs.prompts, workdir)
-        streams = {**streams, "target": Pairs(pairs.prompts, outputs)}
+        streams["target"] = Pairs(pairs.prompts, outputs)
+    return streams
+
+
+def mixture(config: ConfigDict, model: LanguageModel, streams: Mapping[str, Pairs]) -> Mixture:
+    """The batches of every step, drawn from the streams by their shares."""
     made = {
         kind: batches_of(config, model, rows, config.seed + place)
         for place, (kind, rows) in enumerate(streams.items())
     }
+    weights = {kind: config.sequences[kind] for kind in streams}
     return Mixture(made, weights, config.optimizer.steps, config.seed)
 
 

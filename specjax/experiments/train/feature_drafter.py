@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
@@ -61,26 +61,39 @@ def objective_for(model: FeatureDrafter) -> str:
     return " or ".join(repr(name) for name, kind in trained.items() if kind is type(model))
 
 
-def adopted(
-    start: LoadedModel, target: LoadedModel | None, outputs: Callable[[], Iterable[np.ndarray]]
-) -> LoadedModel:
-    """The model to train; a feature drafter with the target's embedding and output layer.
+def adopted(start: LoadedModel, target: LoadedModel, outputs: Iterable[np.ndarray]) -> LoadedModel:
+    """A feature drafter to train, with the target's embedding and what it reads states by.
 
-    It drafts the ids that are the most frequent in the `outputs` of the training data. Any other
-    model is what it was.
+    It drafts the ids that are the most frequent in the `outputs` that it learns.
     """
-    if not isinstance(start.model, FeatureDrafter) or target is None:
-        return start
-    ids = frequent(outputs(), start.model)
-    params = {**start.params, "embedding": target.params["embedding"].astype(jnp.float32)}
+    ids = frequent(outputs, start.model)
+    params = {**start.params, "embedding": own_copy(target.params["embedding"])}
     params["ids"] = jnp.asarray(ids)
+    layer, basis, read_out = read_from(target, ids, start.model.config.d_model)
+    params = {**params, **read_out}
+    return dataclasses.replace(start, params=start.model.begun(params, layer, basis))
+
+
+def read_from(
+    target: LoadedModel, ids: np.ndarray, width: int
+) -> tuple[Params, jax.Array | None, Params]:
+    """What a drafter of a width begins with to read ids from states as the target does.
+
+    Of a target as wide these are its last layer, its final norm and output matrix. A narrower
+    drafter has of its states the directions [E, D] in which the output matrix sees most of them,
+    its first singular ones, and that matrix over these. A wider one has nothing.
+    """
     table, norm = output_layer(target.model, target.params)
-    layer = {}
-    if start.model.config.d_model == target.model.config.d_model:
-        params["head"] = {"kernel": table[:, ids].astype(jnp.float32)}
-        params["final_norm"] = {"scale": own_copy(norm)}
-        layer = last_layer(target)
-    return dataclasses.replace(start, params=start.model.begun(params, layer))
+    table = table[:, ids].astype(jnp.float32)
+    if width > len(table):
+        return {}, None, {}
+    if width == len(table):
+        own = {"head": {"kernel": table}, "final_norm": {"scale": own_copy(norm)}}
+        return last_layer(target), jnp.eye(width), own
+    seen = table * norm[:, None]
+    _, rising = jnp.linalg.eigh(seen @ seen.T)
+    basis = rising[:, ::-1][:, :width]
+    return {}, basis, {"head": {"kernel": basis.T @ seen}}
 
 
 def own_copy(x: jax.Array) -> jax.Array:

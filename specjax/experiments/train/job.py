@@ -6,6 +6,7 @@ sequences (of the data, of the target, of the model itself) and an objective.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -36,7 +37,6 @@ from specjax.experiments.config.fields import (
 from specjax.experiments.config.settings import check_settings, write_settings
 from specjax.experiments.decode.data import NO_METRIC, check_one_source
 from specjax.experiments.train import data as train_data
-from specjax.experiments.train.data import encode
 from specjax.experiments.train.feature_drafter import adopted, check_fits
 from specjax.experiments.train.model import check_start, load_start
 from specjax.experiments.train.objective import frozen_of, needing_teacher, objective_of
@@ -46,6 +46,7 @@ from specjax.experiments.train.scores import Heldout, Scores, acceptance_name, d
 from specjax.experiments.train.subject import Subject, subject_of
 from specjax.measuring.environment import environment
 from specjax.models.base import Params
+from specjax.models.on_target import FeatureDrafter
 from specjax.parallel.fully_sharded import FullySharded, gathered
 from specjax.parallel.mesh import mesh_of
 from specjax.parallel.sharding import Layout, own_rows
@@ -105,21 +106,46 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     encoder = train_data.encoder_of(config, start.model, start.tokenizer)
     objective = objective_of(config)
     check_fits(config, objective, start.model)
-    if not config.model.checkpoint:
-        start = adopted(start, target, lambda: encode(encoder, texts.train, "train").outputs)
+    parts = parts_of(config, start, objective, target, texts, encoder)
+    parts.scores.check(config.evaluation.keep)
+    # Only now: a mistake that was refused above must not claim the workdir for its config.
+    write_settings(config, workdir)
+    writer = decodable(parts.setup.sharded, target) if config.sequences.target > 0 else None
+    streams = train_data.streams_of(config, encoder, texts.train, writer, workdir)
+    del writer  # may be whole where the target itself is not
+    if not config.model.checkpoint and isinstance(start.model, FeatureDrafter):
+        start = adopted(start, target, (row for rows in streams.values() for row in rows.outputs))
+        parts = parts_of(config, start, objective, target, texts, encoder)
+    batches = train_data.mixture(config, start.model, streams)
+    params = fit(run_of(config, parts, batches), workdir)
+    places = parts.subject.save(params, workdir)
+    return write_results(config, parts.subject, texts, places, workdir)
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """What is trained, how, beside what, and how it is measured."""
+
+    subject: Subject
+    setup: Setup
+    frozen: Frozen
+    scores: Scores
+
+
+def parts_of(
+    config: ConfigDict,
+    start: LoadedModel,
+    objective: Objective,
+    target: LoadedModel | None,
+    texts: train_data.Texts,
+    encoder: Encoder,
+) -> Parts:
+    """The parts of a run that begins with a model."""
     subject = subject_of(objective, start, config.seed)
     setup = setup_of(config, start, objective)
     frozen = frozen_of(objective, start, target)
     scores = scores_of(config, setup, frozen, subject, target, texts, encoder)
-    scores.check(config.evaluation.keep)
-    # Only now: a mistake that was refused above must not claim the workdir for its config.
-    write_settings(config, workdir)
-    writer = decodable(setup.sharded, target) if config.sequences.target > 0 else None
-    batches = train_data.mixture(config, start.model, encoder, texts.train, writer, workdir)
-    del writer  # may be whole where the target itself is not
-    params = fit(run_of(config, subject, setup, frozen, batches, scores), workdir)
-    places = subject.save(params, workdir)
-    return write_results(config, subject, texts, places, workdir)
+    return Parts(subject, setup, frozen, scores)
 
 
 def load_target(config: ConfigDict, mesh: Mesh | None) -> LoadedModel | None:
@@ -292,15 +318,9 @@ def heldout(
     return Heldout(prompts, [example.reference for example in examples], batches)
 
 
-def run_of(
-    config: ConfigDict,
-    subject: Subject,
-    setup: Setup,
-    frozen: Frozen,
-    batches: Mixture,
-    scores: Scores,
-) -> Run:
+def run_of(config: ConfigDict, parts: Parts, batches: Mixture) -> Run:
     """The run of a config."""
+    subject, setup = parts.subject, parts.setup
     start = subject.start
     layout = None if start.mesh is None else Layout(start.mesh, (("target", 0),))
     own = OwnSequences(
@@ -326,9 +346,9 @@ def run_of(
         lambda: subject.params,
         functools.partial(batches.since, share=share),
         prepare,
-        scores,
+        parts.scores,
         config.evaluation.every,
-        frozen,
+        parts.frozen,
         keep,
         keep != "loss",
         start.mesh,

@@ -16,12 +16,11 @@ from specjax.models.families.schema import flag
 from specjax.models.families.t5 import T5Family
 
 DETAILS = {
-    "read_first_token": flag(True),
     "norm_before_residual": flag(False),
     "norm_output": flag(False),
     "fc_norm": flag(False),
 }
-"""Details of the layer, the last three in words of published drafters (`families/eagle3.py`)."""
+"""Details of the layer, in words of published drafters (`families/eagle3.py`)."""
 
 FEW = 12
 """Target layers from which on the high states are not the last ones, as in EAGLE-3."""
@@ -40,6 +39,23 @@ class _OneLayer:
 
     def layers_read(self, depth: int) -> list[int]:
         return layers_read(depth)
+
+    def own_fields(self, hf: dict[str, Any]) -> dict[str, Any]:
+        said = {name: hf.get(name, field.default) for name, field in DETAILS.items()}
+        return {
+            "normed_residual": said["norm_before_residual"],
+            "normed_states": said["norm_output"],
+            "feature_norms": len(hf["target_layers"]) if said["fc_norm"] else 0,
+        }
+
+    def config_to_hf(self, config: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        words, generation = super().config_to_hf(config)
+        words |= {
+            "norm_before_residual": config.normed_residual,
+            "norm_output": config.normed_states,
+            "fc_norm": config.feature_norms > 0,
+        }
+        return words, generation
 
     def names(self, config: Any) -> Mapping[Where, Stored]:
         stored = dict(super().names(config))
@@ -66,7 +82,7 @@ class EagleT5Family(_OneLayer, OnT5, T5Family):
     """Feature drafters of T5-like targets, with attention to what the target's encoder wrote."""
 
     shape = EagleT5Config
-    schema = T5Family.schema.changed(**FIELDS)
+    schema = T5Family.schema.changed(**FIELDS, **DETAILS)
 
     def config_from_hf(
         self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
@@ -83,26 +99,14 @@ class EagleLlama(_OneLayer, OnLlama, Llama):
     """Feature drafters of decoder-only targets with rotary positions."""
 
     shape = EagleCausalConfig
-    schema = Llama.schema.changed(**FIELDS, **DETAILS)
+    schema = Llama.schema.changed(**FIELDS, **DETAILS, read_first_token=flag(True))
 
     def own_fields(self, hf: dict[str, Any]) -> dict[str, Any]:
-        said = {name: hf.get(name, field.default) for name, field in DETAILS.items()}
-        return {
-            "reads_first": said["read_first_token"],
-            "normed_residual": said["norm_before_residual"],
-            "normed_states": said["norm_output"],
-            "feature_norms": len(hf["target_layers"]) if said["fc_norm"] else 0,
-        }
+        return super().own_fields(hf) | {"reads_first": hf.get("read_first_token", True)}
 
     def config_to_hf(self, config: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         words, generation = super().config_to_hf(config)
-        words |= {
-            "read_first_token": config.reads_first,
-            "norm_before_residual": config.normed_residual,
-            "norm_output": config.normed_states,
-            "fc_norm": config.feature_norms > 0,
-        }
-        return words, generation
+        return words | {"read_first_token": config.reads_first}, generation
 
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
         return super().given_by(target) | {"num_hidden_layers": 1}

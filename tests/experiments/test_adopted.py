@@ -1,0 +1,85 @@
+"""What a feature drafter has from its target before the first step."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from feature_drafters import TARGETS, V, on_t5, without_encoder
+from jax.flatten_util import ravel_pytree
+
+from specjax.api import LoadedModel
+from specjax.experiments.train.feature_drafter import adopted, output_layer
+from specjax.models.eagle import Eagle
+from specjax.models.on_target import FeatureDrafter
+
+OUTPUTS = [np.array([3, 5, 5, 1]), np.array([5, 8, 8, 3, 9, 1])]
+LAST = 2
+
+
+def target_of(name: str) -> LoadedModel:
+    model = TARGETS[name]
+    flat, unravel = ravel_pytree(model.init(jax.random.key(4)))
+    params = unravel(flat + 0.3 * jax.random.normal(jax.random.key(5), flat.shape))
+    return LoadedModel(model, params, None)
+
+
+def begun(name: str, width: int, ids: int = 5) -> tuple[FeatureDrafter, dict, LoadedModel]:
+    """A drafter of so many ids, as it begins, and its target."""
+    target, read = target_of(name), tuple(range(ids))
+    if name == "t5":
+        drafter, _ = on_t5(target.model.config, (1, LAST), read)
+    else:
+        drafter, _ = without_encoder(V, target.model.config.d_model, (1, LAST), read, None)
+    norms = {"feature_norms": 2} if isinstance(drafter, Eagle) else {}
+    shape = dataclasses.replace(drafter.config, d_model=width, **norms)
+    drafter = dataclasses.replace(drafter, config=shape)
+    start = LoadedModel(drafter, drafter.init(jax.random.key(1)), None)
+    return drafter, adopted(start, target, OUTPUTS).params, target
+
+
+def states(drafter: FeatureDrafter, params: dict, last: jax.Array) -> jax.Array:
+    """What the target's states become, with others before its last ones."""
+    features = jnp.concatenate([jnp.ones_like(last), last], axis=-1)
+    return drafter.module.apply({"params": params}, features, method="fused")
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_drafter_as_wide_as_its_target_reads_its_states_as_it_does(name: str) -> None:
+    drafter, params, target = begun(name, target_of(name).model.config.d_model)
+    last = jax.random.normal(jax.random.key(6), (2, 3, drafter.config.d_model))
+    made = drafter.module.apply(
+        {"params": params}, states(drafter, params, last), method="drafted_logits"
+    )
+    table, norm = output_layer(target.model, target.params)
+    normed = last / jnp.sqrt(jnp.mean(last**2, axis=-1, keepdims=True)) * norm
+    np.testing.assert_allclose(made, (normed @ table)[..., params["ids"]], rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_narrower_one_reads_all_that_so_few_directions_hold(name: str) -> None:
+    """No other product of a basis and a matrix is nearer to the target's (Eckart and Young)."""
+    width = 3
+    drafter, params, target = begun(name, width)
+    table, norm = output_layer(target.model, target.params)
+    seen = np.asarray(table * norm[:, None])[:, params["ids"]]
+    fuse, head = (np.asarray(params[part]["kernel"]) for part in ("fuse", "head"))
+    others, basis = fuse[: -len(seen)], fuse[-len(seen) :]
+    rest = np.linalg.svd(seen, compute_uv=False)[width:]
+    assert np.sum((seen - basis @ head) ** 2) == pytest.approx(np.sum(rest**2), rel=1e-3)
+    assert not others.any() and head.shape == (width, 5)
+
+
+def test_a_wider_one_begins_as_drawn() -> None:
+    drafter, params, _ = begun("t5", 40)
+    drawn = drafter.init(jax.random.key(1))
+    np.testing.assert_array_equal(params["fuse"]["kernel"], drawn["fuse"]["kernel"])
+    np.testing.assert_array_equal(params["head"]["kernel"], drawn["head"]["kernel"])
+
+
+def test_ids_are_those_that_outputs_have_most_often_and_the_end() -> None:
+    _, params, _ = begun("t5", 3)
+    assert params["ids"].tolist() == [1, 3, 5, 8, 9]
