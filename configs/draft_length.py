@@ -5,7 +5,8 @@
       --config.source_file=test.en.gz --config.prefix='translate English to German: ' \
       --config.strategies.acceptance.cost=0.1 --config.strategies.acceptance.verification=0
 
-Behind the colon is the temperature. docs/lab_book/draft_length.md has the figures, and says what
+Behind the colon is the temperature, and how the drafter drafts if it is no small model:
+`configs/draft_length.py:0,eagle`. docs/lab_book/draft_length.md has the figures, and says what
 the numbers of adaptive drafters are. Thirteen strategies take four minutes on two CPU cores, half
 of it compilation.
 """
@@ -20,10 +21,11 @@ COST = {"greedy": 0.05, "sampled": 0.1}
 """Of a drafter step, over one of the target: drawing from a distribution makes it dearer."""
 
 
-def get_config(temperature: str = "0") -> ConfigDict:
+def get_config(words: str = "0") -> ConfigDict:
     """The experiment; every field can be set by a flag."""
-    heat = float(temperature)
-    adaptive = {**ADAPTIVE, "cost": COST["sampled" if heat else "greedy"]}
+    temperature, _, kind = words.partition(",")
+    heat, drafter = float(temperature), {"drafter": kind or "neural"}
+    adaptive = {**ADAPTIVE, **drafter, "cost": COST["sampled" if heat else "greedy"]}
     lengths = range(1, LONGEST + 1)
     return decode_config(
         name="draft lengths",
@@ -32,7 +34,10 @@ def get_config(temperature: str = "0") -> ConfigDict:
         strategies={
             "autoregressive": {"drafter": "none"},
             **({"sampled": {"drafter": "none", "temperature": heat}} if heat else {}),
-            **{f"speculative_{length}": neural("drafter", length, heat) for length in lengths},
+            **{
+                f"speculative_{length}": neural("drafter", length, heat, **drafter)
+                for length in lengths
+            },
             "acceptance": neural("drafter", 7, heat, adapt="acceptance", **adaptive),
             "break_even": neural("drafter", 7, heat, adapt="break_even", **adaptive),
         },

@@ -9,22 +9,36 @@ translation pair in docs/lab_book/trees.md. For another pair or temperature meas
 `configs/trees.py:0,wide`, then give that run: `configs/trees.py:0,runs/wide/results.json`.
 `likeliest` trees send those nodes of a larger one to the target that the drafter finds likeliest.
 Where tokens are drawn, `tree_16_traversal` judges the tree of 16 nodes from its leaves on.
+
+`:0,eagle` drafts with a layer on the target's states, `:0,medusa` and `:0,hydra` with heads on them
+(`--config.heads=FILE` in place of a drafter): `:0,eagle,wide`, `:0,eagle,runs/wide/results.json`.
 """
 
 from ml_collections import ConfigDict
 
 from specjax.experiments.config.defaults import decode_config
-from specjax.experiments.recipes.trees import ACCEPTANCE, WIDE, best_trees, chains, measured, wide
+from specjax.experiments.recipes.trees import (
+    ACCEPTANCE,
+    KINDS,
+    WIDE,
+    best_trees,
+    chains,
+    measured,
+    wide,
+)
 
 
 def get_config(words: str = "0") -> ConfigDict:
     """The experiment; every field can be set by a flag."""
-    temperature, _, source = words.partition(",")
+    temperature, *rest = words.split(",")
     heat = float(temperature)
+    kind = KINDS[rest.pop(0) if rest and rest[0] in KINDS else "neural"]
+    source = ",".join(rest)
     if source == WIDE:
-        drafted = wide(heat)
+        drafted = wide(kind, heat)
     else:
-        drafted = chains(heat) | best_trees(heat, measured(source) if source else ACCEPTANCE)
+        table = measured(source) if source else ACCEPTANCE
+        drafted = chains(kind, heat) | best_trees(kind, heat, table)
     return decode_config(
         name="trees",
         examples=60,

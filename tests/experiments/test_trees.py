@@ -10,10 +10,11 @@ import pytest
 from ml_collections import ConfigDict
 from tiny import write_pair
 
+from specjax.core.registry import DRAFTERS
 from specjax.errors import UserError
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.strategies import load_strategies
-from specjax.experiments.recipes.trees import DEEPEST, SIZES, deepened
+from specjax.experiments.recipes.trees import DEEPEST, HEADS, KINDS, SIZES, deepened
 from specjax.theory.trees import best, expected_tokens
 
 FILE = Path(__file__).parents[2] / "configs" / "trees.py"
@@ -43,6 +44,19 @@ def test_the_default_shapes_have_their_nodes(heat):
     assert ("sampled" in strategies) == ("tree_16_traversal" in strategies) == (heat != "0")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("heat", ["0", "1"])
+def test_chains_and_trees_are_of_one_kind(kind, heat):
+    strategies = load_strategies(get_config(f"{heat},{kind}"))
+    names = {DRAFTERS.name_of(type(s.drafter)) for s in strategies.values()} - {"none"}
+    assert names == {KINDS[kind].chain, KINDS[kind].tree}
+    assert list(load_strategies(get_config(f"{heat},{kind},wide")))[-1] == "wide"
+    if kind in ("medusa", "hydra"):
+        shapes = [s.drafter.shape for name, s in strategies.items() if name.startswith("tree")]
+        assert max(shape.levels for shape in shapes) == HEADS
+        assert strategies["chain_4"].drafter.length == HEADS
+
+
 def test_shapes_follow_from_a_run(tmp_path):
     file = written(tmp_path / "results.json", {"acceptance_by_rank": {"rate": TABLE}})
     strategies = load_strategies(get_config(f"0,{file}"))
@@ -70,7 +84,7 @@ def test_a_run_without_it_is_refused(entry, said, tmp_path):
 
 
 def test_a_file_that_is_not_there_is_refused():
-    with pytest.raises(UserError, match="'nowhere.json' is no file; it must be 'wide', or"):
+    with pytest.raises(UserError, match="'nowhere.json' is no file; it must be 'wide', the"):
         get_config("0,nowhere.json")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,6 @@ import numpy as np
 
 from specjax.checkpoints.config_json import read_json
 from specjax.errors import UserError
-from specjax.experiments.config.defaults import neural
 from specjax.theory.trees import best
 
 WIDE = "wide"
@@ -18,8 +19,11 @@ WIDE = "wide"
 WIDTHS = (4, 4, 3, 2)
 """Its children, level by level."""
 
-SIZES = (4, 8, 16, 32)
-"""Nodes."""
+LENGTHS, SIZES = (3, 5, 8), (4, 8, 16, 32)
+"""Tokens of chains, nodes of trees."""
+
+GROWN = (4, 3, 2, 1, 1)
+"""Children, level by level, of a tree whose likeliest nodes are kept."""
 
 DEEPEST = 8
 """Levels at most, as many as the longest chain has."""
@@ -33,43 +37,74 @@ ACCEPTANCE = (
 """Greedy, by depth and rank among siblings, of the translation pair in docs/lab_book/trees.md."""
 
 
-def chains(heat: float) -> dict[str, Any]:
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """What drafts chains and trees alike."""
+
+    chain: str
+    tree: str
+    fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    most: int = DEEPEST  # tokens of a path
+    grows: bool = True  # whether trees of the likeliest nodes are drafted too
+
+    def chained(self, heat: float, length: int) -> dict[str, Any]:
+        """A strategy that drafts so many tokens one behind the other."""
+        return {"drafter": self.chain, **self.fields, "length": length, **_drawn(heat)}
+
+    def branched(self, heat: float, **shape: Any) -> dict[str, Any]:
+        """A strategy that drafts trees of a shape."""
+        return {"drafter": self.tree, **self.fields, **shape, **_drawn(heat)}
+
+
+def _drawn(heat: float) -> dict[str, Any]:
+    return {"temperature": heat} if heat else {}
+
+
+HEADS = 4
+"""Heads that `configs/training/medusa.py` trains."""
+
+KINDS = {
+    "neural": Kind("neural", "neural_tree", {"model": "drafter"}),
+    "eagle": Kind("eagle", "eagle_tree", {"model": "drafter"}),
+    "medusa": Kind("blockwise", "medusa", {"model": "target"}, HEADS, grows=False),
+    "hydra": Kind("hydra", "hydra_tree", {}, HEADS),
+}
+"""Small models, a layer on the target's states, and two kinds of heads on them."""
+
+
+def chains(kind: Kind, heat: float) -> dict[str, Any]:
     """Drafts without branches."""
-    return {f"chain_{length}": neural("drafter", length, heat) for length in (3, 5, 8)}
+    lengths = sorted({min(length, kind.most) for length in LENGTHS})
+    return {f"chain_{length}": kind.chained(heat, length) for length in lengths}
 
 
-def wide(heat: float) -> dict[str, Any]:
+def wide(kind: Kind, heat: float) -> dict[str, Any]:
     """A tree wide enough for the best ones to be found in it."""
-    return {WIDE: tree(heat, widths=WIDTHS)}
+    return {WIDE: kind.branched(heat, widths=WIDTHS)}
 
 
-def best_trees(heat: float, acceptance: Any) -> dict[str, Any]:
+def best_trees(kind: Kind, heat: float, acceptance: Any) -> dict[str, Any]:
     """The best trees of some sizes by acceptance [D, W], and as many of the likeliest nodes.
 
-    Where tokens are drawn, one of them judged from its leaves on as well.
+    Where tokens are drawn, one of them judged from its leaves on as well, if its nodes are drawn
+    apart.
     """
-    table = deepened(acceptance)
-    leaves_first = {"tree_16_traversal": tree(heat, parents=best(table, 16), rule="traversal")}
-    return {
-        **(leaves_first if heat else {}),
-        **{f"tree_{nodes}": tree(heat, parents=best(table, nodes)) for nodes in SIZES},
-        **{
-            f"likeliest_{nodes}": tree(heat, widths=(4, 3, 2, 1, 1), nodes=nodes)
-            for nodes in (8, 16)
-        },
+    table = deepened(acceptance, kind.most)
+    trees = {f"tree_{nodes}": kind.branched(heat, parents=best(table, nodes)) for nodes in SIZES}
+    if not kind.grows:
+        return trees
+    leaves_first = {"tree_16_traversal": trees["tree_16"] | {"rule": "traversal"}}
+    likeliest = {
+        f"likeliest_{nodes}": kind.branched(heat, widths=GROWN[: kind.most], nodes=nodes)
+        for nodes in (8, 16)
     }
+    return {**(leaves_first if heat else {}), **trees, **likeliest}
 
 
-def tree(heat: float, **shape: Any) -> dict[str, Any]:
-    """A strategy that drafts trees of a shape."""
-    drawn = {"temperature": heat} if heat else {}
-    return {"drafter": "neural_tree", "model": "drafter", **shape, **drawn}
-
-
-def deepened(acceptance: Any) -> np.ndarray:
+def deepened(acceptance: Any, most: int = DEEPEST) -> np.ndarray:
     """The table [D, W] as if levels below the last one that was measured were like it."""
-    table = np.asarray(acceptance, np.float64)
-    return np.concatenate([table, np.repeat(table[-1:], max(DEEPEST - len(table), 0), axis=0)])
+    table = np.asarray(acceptance, np.float64)[:most]
+    return np.concatenate([table, np.repeat(table[-1:], max(most - len(table), 0), axis=0)])
 
 
 def measured(file: str) -> Any:
@@ -80,7 +115,8 @@ def measured(file: str) -> Any:
     """
     if not Path(file).expanduser().is_file():
         raise UserError(
-            f"{file!r} is no file; it must be {WIDE!r}, or the results.json of such a run"
+            f"{file!r} is no file; it must be {WIDE!r}, the results.json of such a run, or what"
+            f" drafts: {', '.join(KINDS)}"
         )
     entries = read_json(Path(file).expanduser()).get("strategies")
     entry = entries.get(WIDE) if isinstance(entries, dict) else None
