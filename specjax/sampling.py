@@ -104,14 +104,39 @@ def _in_nucleus(logits: jax.Array, top_p: jax.Array | float) -> jax.Array:
     return jnp.take_along_axis(keep, jnp.argsort(order, axis=-1), axis=-1)
 
 
-def draw(keys: jax.Array, probs: jax.Array) -> jax.Array:
-    """One token [B] int32 per row from probabilities [B, V]; each row consumes its own key.
+BLOCK = 128
+"""Weights that a draw adds up at once."""
 
-    Weights need not be normalised. Gumbel-max: a token of weight 0 is never drawn. The tokens are
-    those of `jax.random.categorical`, whose argmax takes four times as long on CPU.
+
+def draw(keys: jax.Array, weights: jax.Array) -> jax.Array:
+    """One token [B] int32 per row from weights [B, V]; each row consumes its own key.
+
+    Weights need not be normalised, and a token of weight 0 is never drawn unless all are. First a
+    block of tokens is drawn, then one of it, each by a uniform number of 23 bits: rounding moves
+    less than 2**-24 of probability for each block and each token of one. Noise on every logarithm
+    (Gumbel-max) took 92 us for 8,000 tokens on CPU where this takes 5 us, softmax included.
     """
-    noise = jax.vmap(lambda key, p: jax.random.gumbel(key, p.shape, p.dtype))(keys, probs)
-    return argmax(jnp.log(probs) + noise)
+    rows, vocabulary = weights.shape
+    blocks = -(-vocabulary // BLOCK)
+    parts = jnp.pad(weights, ((0, 0), (0, blocks * BLOCK - vocabulary)))
+    parts = parts.reshape(rows, blocks, BLOCK)
+    uniform = jax.vmap(lambda key: jax.random.uniform(key, (2,)))(keys)
+    block = _reached(jnp.sum(parts, axis=-1), uniform[:, 0])
+    inside = jnp.take_along_axis(parts, block[:, None, None], axis=1, mode="clip")[:, 0]
+    return jnp.minimum(block * BLOCK + _reached(inside, uniform[:, 1]), vocabulary - 1)
+
+
+def _reached(weights: jax.Array, uniform: jax.Array) -> jax.Array:
+    """The first place [B] int32 of weights [B, N] where their sum passes this part [B] of all.
+
+    Its weight is not 0: rounded sums may stand still, fall, or never pass the part.
+    """
+    sums = jnp.cumsum(weights, axis=-1)
+    places = jnp.arange(weights.shape[-1], dtype=jnp.int32)
+    possible = weights > 0
+    passed = possible & (sums > uniform[:, None] * sums[:, -1:])
+    last = jnp.max(jnp.where(possible, places, 0), axis=-1)
+    return jnp.minimum(jnp.min(jnp.where(passed, places, len(places)), axis=-1), last)
 
 
 def confidence(logits: jax.Array) -> jax.Array:

@@ -6,9 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 from scripted import adjusted
 
-from specjax.sampling import adjust, argmax, draw, sampling
+from specjax.core.proposing import draw_in_order
+from specjax.sampling import BLOCK, adjust, argmax, draw, sampling
 
 SETTINGS = [
     (1.0, 0, 1.0), (0.5, 0, 1.0), (2.0, 3, 1.0), (1.0, 1, 1.0), (1.0, 0, 0.6),
@@ -48,11 +50,31 @@ def test_bfloat16_logits_are_adjusted_in_float32():
     assert adjust(logits, sampling(1.0)).dtype == jnp.float32
 
 
-def test_a_draw_is_that_of_jax():
-    weights = jax.random.uniform(jax.random.key(1), (500, 1000)).at[:, ::3].set(0.0)
-    keys = jax.random.split(jax.random.key(2), 500)
-    expected = jax.vmap(jax.random.categorical)(keys, jnp.log(weights))
-    np.testing.assert_array_equal(draw(keys, weights), expected)
+@pytest.mark.parametrize("vocabulary", [5, BLOCK, BLOCK + 1, 3 * BLOCK - 2])
+def test_draw_follows_weights_in_several_blocks(vocabulary):
+    weights = np.random.default_rng(3).exponential(size=vocabulary).astype(np.float32)
+    weights[::3] = 0.0
+    keys = jax.random.split(jax.random.key(2), 40_000)
+    drawn = draw(keys, jnp.broadcast_to(weights, (len(keys), vocabulary)))
+    counts = np.bincount(drawn, minlength=vocabulary)
+    assert len(counts) == vocabulary and not counts[::3].any()
+    possible = weights > 0
+    expected = len(keys) * weights[possible] / weights.sum()
+    assert stats.chisquare(counts[possible], expected, sum_check=False).pvalue > 1e-3
+
+
+def test_what_alone_has_a_weight_is_drawn_wherever_it_is():
+    weights = jnp.eye(2 * BLOCK + 3)
+    keys = jax.random.split(jax.random.key(1), len(weights))
+    np.testing.assert_array_equal(draw(keys, weights), np.arange(len(weights)))
+
+
+def test_rounded_sums_never_lead_to_a_weight_of_zero():
+    """Behind a large weight the sums of small ones stand still."""
+    weights = jnp.zeros(4 * BLOCK).at[3].set(1.0).at[BLOCK + 7 :: 2].set(1e-9)
+    keys = jax.random.split(jax.random.key(4), 20_000)
+    drawn = np.asarray(draw(keys, jnp.broadcast_to(weights, (len(keys), len(weights)))))
+    assert np.all(weights[drawn] > 0) and np.mean(drawn == 3) > 0.999
 
 
 def test_draw_follows_its_weights_and_never_draws_weight_zero():
@@ -61,6 +83,30 @@ def test_draw_follows_its_weights_and_never_draws_weight_zero():
     share = np.bincount(drawn, minlength=4) / 40_000
     np.testing.assert_allclose(share, [0.1, 0.0, 0.3, 0.6], atol=0.012)  # 5 standard errors
     assert share[1] == 0.0
+
+
+def test_draws_in_order_leave_out_what_was_drawn():
+    """The second token's law is what the first one left."""
+    law = np.array([0.5, 0.0, 0.3, 0.2], np.float32)
+    keys = jax.random.split(jax.random.key(6), (20_000, 2))
+    drawn = draw_in_order(keys, jnp.broadcast_to(law, (20_000, 2, 4)), 2)
+    expected = [
+        0.0 if first == second else law[first] * law[second] / (1 - law[first])
+        for first in range(4)
+        for second in range(4)
+    ]
+    possible = np.array(expected) > 0
+    for parent in range(2):
+        counts = np.bincount(drawn[:, parent] @ np.array([4, 1]), minlength=16)
+        assert not counts[~possible].any()
+        some = 20_000 * np.array(expected)[possible]
+        assert stats.chisquare(counts[possible], some, sum_check=False).pvalue > 1e-3
+
+
+def test_behind_all_that_is_possible_are_the_lowest_ids():
+    law = jnp.array([[[0.0, 0.0, 1.0, 0.0, 0.0]]])
+    drawn = draw_in_order(jax.random.split(jax.random.key(7), (1, 1)), law, 4)
+    assert drawn.tolist() == [[[2, 0, 1, 3]]]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.core.distribution import Categorical, Distribution, OneHot
-from specjax.sampling import Sampling, adjust, argmax, draw, largest
+from specjax.sampling import Sampling, adjust, argmax, draw
 
 
 def propose(
@@ -30,11 +30,13 @@ def drawn_from(tokens: jax.Array, probs: jax.Array | None) -> Distribution:
 def draw_in_order(keys: jax.Array, probs: jax.Array, count: int) -> jax.Array:
     """`count` tokens [B, D, count] drawn without replacement from probs [B, D, V].
 
-    The largest of perturbed logarithms are, from the first on, such draws one after another.
+    When nothing is left to draw from, they are the lowest ids of probability 0.
     """
-
-    def one(key: jax.Array, probs: jax.Array) -> jax.Array:
-        noise = jax.random.gumbel(key, probs.shape)
-        return largest(jnp.log(probs) + noise, count)
-
-    return jax.vmap(jax.vmap(one))(keys, probs).astype(jnp.int32)
+    rows, parents, vocabulary = probs.shape
+    left, keys, drawn = probs.reshape(-1, vocabulary), keys.reshape(-1), []
+    for own in jax.vmap(lambda key: jax.random.split(key, count), out_axes=1)(keys):
+        token = draw(own, jnp.maximum(left, 0.0))
+        token = jnp.where(jnp.any(left > 0, axis=-1), token, argmax(left))
+        left = left.at[jnp.arange(len(left)), token].set(-1.0)
+        drawn.append(token)
+    return jnp.stack(drawn, axis=-1).reshape(rows, parents, count)
