@@ -100,7 +100,10 @@ def _chosen(logits: jax.Array, settings: Sampling, keys: jax.Array) -> jax.Array
     """A token [B, 1] for which every position of logits [B, A, V] must be looked at."""
     if settings.greedy:
         return jnp.max(argmax(logits), axis=1, keepdims=True)
-    return draw(keys, jnp.mean(adjust(logits, settings), axis=1))[:, None]
+    rows, places, vocabulary = logits.shape
+    probs = adjust(logits, settings).reshape(-1, vocabulary)
+    drawn = draw(jnp.repeat(keys, places), probs).reshape(rows, places)
+    return jnp.max(drawn, axis=1, keepdims=True)
 
 
 @dataclasses.dataclass(frozen=True)
