@@ -3,8 +3,12 @@
     python benchmarks/small_weights.py --target=TARGET --source=test.en.gz --reference=test.de.gz \\
       --prefix='translate English to German: ' --texts=100
 
-Greedy, batch 1. Contestants take turns at every text, after one that compiles; ratios are those of
-the same text over the same baseline, with their quartiles.
+For decoder-only models JSON lines, the field that prompts stand in, and how they are put:
+`--source=test.jsonl.gz --field=question --prefix='Q: ' --suffix=$'\\nA:'`.
+
+Batch 1, greedy but where copies draft at another temperature. Contestants take turns at every text,
+after one that compiles; ratios are those of the same text over the same baseline, with their
+quartiles.
 """
 
 from __future__ import annotations
@@ -28,9 +32,13 @@ BUCKET = 48
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--target", required=True, help="directory or hub id")
-    parser.add_argument("--source", required=True, help="file of sentences, one on each line")
-    parser.add_argument("--reference", required=True, help="file of their translations")
-    parser.add_argument("--prefix", default="", help="put before every sentence")
+    parser.add_argument("--source", required=True, help="file of prompts, one on each line")
+    parser.add_argument(
+        "--reference", default="", help="file of their translations; empty: no BLEU"
+    )
+    parser.add_argument("--field", default="source", help="of JSON lines, which prompts stand in")
+    parser.add_argument("--prefix", default="", help="put before every prompt")
+    parser.add_argument("--suffix", default="", help="put behind every prompt")
     parser.add_argument("--texts", type=int, default=100)
     parser.add_argument("--weights", default="int8,int4:32", help="commas between")
     parser.add_argument(
@@ -90,12 +98,13 @@ def line(
     counts = [result.statistics for result in results]
     tested = sum(each.tested for each in counts)
     accepted = f"{sum(each.accepted for each in counts) / tested:.3f}" if tested else ""
-    bleu = sacrebleu.corpus_bleu([result.texts[0] for result in results], [references]).score
+    texts = [result.texts[0] for result in results]
+    bleu = f"{sacrebleu.corpus_bleu(texts, [references]).score:.2f}" if references else ""
     shared = {id(x): stored_bytes(x) for x in jax.tree.leaves(generator.params)}
     low, middle, high = np.percentile(times / base, (25, 50, 75))
     return [
         name,
-        f"{bleu:.2f}",
+        bleu,
         f"{sum(shared.values()) / 1e6:.1f}",
         accepted,
         f"{np.median(times):.2f}",
@@ -105,12 +114,12 @@ def line(
 
 def main() -> None:
     args = parse()
-    sources, references = (
-        [example.source for example in read_examples(file)][: args.texts]
-        for file in (args.source, args.reference)
-    )
+    found = read_examples(args.source, source_field=args.field)[: args.texts]
+    prompts = [args.prefix + example.source + args.suffix for example in found]
+    told = read_examples(args.reference)[: args.texts] if args.reference else []
+    references = [example.source for example in told]
     generators = contestants(args)
-    results, times = measured(generators, [args.prefix + text for text in sources])
+    results, times = measured(generators, prompts)
     base = times["float32"]
     same = {name: [r.tokens for r in found] for name, found in results.items()}
     rows = [

@@ -1,4 +1,4 @@
-"""Qwen3-30B-A3B, a mixture of 128 experts, with Qwen3-0.6B as drafter on GSM8K.
+"""Qwen3-30B-A3B, a mixture of 128 experts, with Qwen3-0.6B as drafter, asked GSM8K in a chat.
 
     python -m specjax.main --config=configs/qwen3_moe.py --dry_run
     python -m specjax.main --config=configs/qwen3_moe.py --dry_run --config.topology=v4:2x2x1
@@ -23,6 +23,7 @@ def get_config() -> ConfigDict:
     """The experiment; every field can be set by a flag."""
     return decode_config(
         task="gsm8k",
+        chat=True,
         target="Qwen/Qwen3-30B-A3B",
         drafter="Qwen/Qwen3-0.6B",
         dtype="bfloat16",
