@@ -235,6 +235,10 @@ class Bart(EncoderDecoder):
     def max_positions(self) -> int | None:
         return self.config.max_positions
 
+    @property
+    def drops_scale(self) -> bool:
+        return self.config.final_norm
+
     def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
         embedded = super().embed(params, tokens)
         return embedded * self.config.d_model**0.5 if self.config.scale_embedding else embedded

@@ -115,6 +115,10 @@ class LanguageModel(Protocol):
         """
 
     @property
+    def drops_scale(self) -> bool:
+        """Whether a final norm keeps `read_out` from seeing how large a state is."""
+
+    @property
     def eos(self) -> tuple[int, ...]: ...
 
     @property

@@ -46,6 +46,10 @@ class LinenModel:
         return False
 
     @property
+    def drops_scale(self) -> bool:
+        return True
+
+    @property
     def eos(self) -> tuple[int, ...]:
         return self.config.eos
 
