@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import importlib.util
 import json
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 from safetensors.numpy import load_file
+from training_configs import ROOT, SHAPES, get_config, small
 
 import specjax
 from specjax.api import Generator, load
@@ -29,42 +29,9 @@ from specjax.metrics.acceptance import analytic_acceptance
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
 
-ROOT = Path(__file__).parents[2]
 NAMES = sorted(file.stem for file in (ROOT / "configs" / "training").glob("*.py"))
 WHOLE = ("align", "distill", "early_exit", "finetune", "scratch")
 QUICK = (*WHOLE, "blockwise", "dflash", "eagle", "medusa", "middle")
-SHAPES = ("scratch", "dflash", "eagle", "medusa")
-"""Start from no checkpoint."""
-
-HERE = {"kind": "text", "split": ""}
-
-
-def get_config(name: str) -> ConfigDict:
-    file = ROOT / "configs" / "training" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.get_config()
-
-
-def small(name: str, pair: Path, **changes) -> ConfigDict:
-    """The config on the tiny pair and its 60 sentences, for four steps."""
-    config = get_config(name)
-    with config.unlocked():
-        if name not in SHAPES:
-            config.model.checkpoint = str(pair / "drafter")
-        config.target = str(pair / "target")
-        files = {"path": pair / "source.txt", "reference_path": pair / "reference.txt"}
-        for side in (config.train, config.validation):
-            side.data.update(HERE | {key: str(file) for key, file in files.items()})
-        config.train.examples, config.validation.examples = 48, 6
-        config.optimizer.update(steps=4, warmup=1)
-        config.evaluation.update(every=2, batch_size=4)
-        config.update(batch_size=8, bucket=128, max_prompt_tokens=128, max_output_tokens=16)
-        for path, value in changes.items():
-            group, _, field = path.rpartition("__")
-            (config[group] if group else config)[field] = value
-    return config
 
 
 @pytest.mark.parametrize("name", NAMES)
