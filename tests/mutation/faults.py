@@ -696,6 +696,20 @@ FAULTS = (
         "            at = anchors + number + 1\n",
         "tests/training/test_dflash.py -k its_token",
     ),
+    Fault(
+        "total variation does not count what cannot be drafted",
+        "training/loss.py",
+        " + 0.5 * (1 - mass[..., 0])",
+        "",
+        "tests/training/test_divergences.py",
+    ),
+    Fault(
+        "the target's distribution is not that of the ids that can be drafted",
+        "training/loss.py",
+        "        p = p / jnp.maximum(mass, TINY)\n",
+        "",
+        "tests/training/test_divergences.py",
+    ),
     # Generation settings.
     Fault(
         "settings look at a text without its last token",

@@ -13,7 +13,7 @@ from parallel_heads import heads_on_target
 from specjax.data.pipeline import pad_batch
 from specjax.models.bart import Bart, BartConfig
 from specjax.models.t5 import T5, T5Config
-from specjax.training.loss import from_target, one_by_one
+from specjax.training.loss import FROM_TARGET, from_target, one_by_one
 from specjax.training.objective import TRUNK, FrozenModel
 from specjax.training.objectives.hydra import Hydra
 from specjax.training.objectives.medusa import Medusa
@@ -54,8 +54,18 @@ def log_law(x: np.ndarray) -> np.ndarray:
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
 
-def directly(sequential: bool, heads, decay: float) -> tuple[float, int, dict[int, list[bool]]]:
+def distance(divergence: str, p: np.ndarray, q: np.ndarray) -> float:
+    """Of two log laws."""
+    if divergence == "cross_entropy":
+        return -q[p.argmax()]
+    if divergence == "total_variation":
+        return np.abs(np.exp(p) - np.exp(q)).sum() / 2
+    return (np.exp(p) * (p - q)).sum()
+
+
+def directly(sequential: bool, heads, made: Medusa) -> tuple[float, int, dict[int, list[bool]]]:
     """Loss, positions and hits by head, as loops over rows, drafts and their tokens, in float64."""
+    decay = made.decay
     batch, weights = pad_batch(ROWS, 4, 0, 0), float64(target())
     hidden = float64(jax.jit(MODEL.states)(target(), batch))
     total, count, hits = 0.0, 0, {head: [] for head in range(1, HEADS + 1)}
@@ -73,22 +83,23 @@ def directly(sequential: bool, heads, decay: float) -> tuple[float, int, dict[in
                 inner = read @ tree["up"]["kernel"] + tree["up"]["bias"]
                 inner = inner / (1 + np.exp(-inner))
                 drafted = unit(state) + inner @ tree["down"]["kernel"] + tree["down"]["bias"]
-                best = log_law(hidden[row, pending + head - 1]).argmax()
-                total -= decay ** (head - 1) * log_law(drafted)[best]
-                hits[head].append(log_law(drafted).argmax() == best)
+                p, q = log_law(hidden[row, pending + head - 1]), log_law(drafted)
+                total += decay ** (head - 1) * distance(made.divergence, p, q)
+                hits[head].append(q.argmax() == p.argmax())
             count += 1
     return total / sum(decay**head for head in range(HEADS)), count, hits
 
 
 @BOTH
-def test_the_loss_and_the_figures_are_each_heads_at_its_own_place(sequential):
-    made = OBJECTIVES[sequential](HEADS, D + 2, divergence="cross_entropy")
+@pytest.mark.parametrize("divergence", FROM_TARGET)
+def test_the_loss_and_the_figures_are_each_heads_at_its_own_place(sequential, divergence):
+    made = OBJECTIVES[sequential](HEADS, D + 2, divergence=divergence)
     heads = heads_on_target(HEADS, D, sequential)
     assert made.heads_on(MODEL) == heads.heads
     batch = pad_batch(ROWS, 4, 0, 0)
     given = heads.params, frozen()
     total, count = jax.jit(lambda *given: made.sums(MODEL, *given, batch, None))(*given)
-    expected, positions, hits = directly(sequential, heads.params, made.decay)
+    expected, positions, hits = directly(sequential, heads.params, made)
     assert int(count) == positions
     np.testing.assert_allclose(total, expected, rtol=1e-5)
     found = jax.jit(lambda *given: made.measured(MODEL, *given, batch))(*given)
