@@ -71,6 +71,7 @@ def begin(
     capacity = decoder.slots + (len(head) - 1 if head else prompt.shape[1])
     caches = {name: env[name].start(prompt, length, capacity)[0] for name in decoder.used}
     if not head:
+        tokens = prompt[:, :0]
         pending = jnp.take_along_axis(prompt, length[:, None] - 1, axis=1)[:, 0]
     else:
         tokens = chosen_head(env.target, caches[decoder.target], head)
@@ -78,7 +79,7 @@ def begin(
         pending = tokens[:, -1]
     first = {name: cache.length for name, cache in caches.items()}
     text = as_text(decoder.target_model, prompt, length)
-    return State(first_search(decoder, pending, active), caches, first, *text)
+    return State(first_search(decoder, pending, active), caches, first, *text, head=tokens)
 
 
 begin_jitted = jax.jit(begin, static_argnames="decoder")

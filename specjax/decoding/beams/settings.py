@@ -61,10 +61,9 @@ def texts_behind(
 def _prompts(decoder: BeamDecoder, options: Options, state: State) -> Context:
     """The rows before any hypothesis."""
     prompt, length = state.prompt, state.prompt_length
-    encoder, start = (prompt[:, :0], jnp.zeros_like(length)), decoder.target_model.start_token
-    if start is not None:
-        encoder, length = (prompt, length), jnp.ones_like(length)
-        prompt = jnp.full((len(prompt), 1), start, jnp.int32)
+    encoder = prompt[:, :0], jnp.zeros_like(length)
+    if begun := state.head.shape[1]:
+        encoder, prompt, length = (prompt, length), state.head, jnp.full_like(length, begun)
     limit = length + decoder.max_new_tokens
     active = state.search.active
     return Context(*encoder, prompt, length, length, limit, jnp.zeros_like(length), active, options)

@@ -153,6 +153,7 @@ class State:
     begin: dict[str, jax.Array]  # [B] by model: the cache slot where the trie begins
     prompt: jax.Array  # [B, P] int32
     prompt_length: jax.Array  # [B] int32
+    head: jax.Array  # [B, H] int32: what hypotheses begin with behind an encoder
 
 
 def first_search(decoder: BeamDecoder, pending: jax.Array, active: jax.Array) -> Search:
