@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import runpy
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from torch_models import built, save, with_more_ends
 
 torch = pytest.importorskip("torch")
 
 import specjax  # noqa: E402
-from specjax.checkpoints.huggingface import load  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
-GOLDEN = Path(__file__).parents[1] / "golden"
-T5 = runpy.run_path(str(GOLDEN / "make_t5.py"))
-BART = runpy.run_path(str(GOLDEN / "make_bart.py"))
-GEMMA = runpy.run_path(str(GOLDEN / "make_t5gemma.py"))
-CAUSAL = runpy.run_path(str(GOLDEN / "make_causal.py"))
 VOCABULARY, PROMPTS, NEW_TOKENS, BEAMS, RETURNED = 96, 6, 16, 4, 3
 
 SEARCHES: list[dict[str, Any]] = [
@@ -30,77 +23,58 @@ SEARCHES: list[dict[str, Any]] = [
     {"length_penalty": -0.5},
 ]
 
+TWO_ENDS = {"eos_token_id": [1, 5]}
+THOROUGH: dict[str, tuple[int, dict[str, Any]]] = {
+    "t5_v1_1": (21, {"num_decoder_layers": 2}),  # no deeper than the encoder
+    "llama": (4, TWO_ENDS),
+    "gemma3_text": (4, TWO_ENDS),
+    "qwen3_moe": (4, TWO_ENDS),
+    "bart": (4, {"eos_token_id": [2, 5], "tie_word_embeddings": False}),
+    "t5gemma_unequal": (8, {}),
+    "t5gemma2": (8, {}),
+}
+"""Seed and changes of the families that every search is tried on."""
 
-def t5(folder: Path) -> Any:
-    model = T5["build"]("t5_v1_1", seed=21, num_decoder_layers=2)  # no deeper than the encoder
-    with_more_ends(model)
-    T5["save"](model, folder, tied=False)
-    return model
+BRIEF: dict[str, tuple[int, dict[str, Any]]] = {
+    "t5_v1_0": (5, {}),
+    "mt5": (5, {}),
+    "umt5": (5, {"num_decoder_layers": 2}),
+    "mbart": (5, {}),
+    "marian": (9, {"tie_word_embeddings": False}),
+    "m2m_100": (5, {"tie_word_embeddings": False, "decoder_layers": 2}),
+    "gpt2": (5, TWO_ENDS),
+    "mistral": (5, TWO_ENDS),
+    "qwen2": (5, TWO_ENDS),
+    "qwen3": (5, TWO_ENDS),
+    "gemma2": (5, TWO_ENDS),
+    "phi3": (5, TWO_ENDS),
+    "olmo2": (5, TWO_ENDS),
+    "smollm3": (5, TWO_ENDS),
+    "mixtral": (5, TWO_ENDS),
+    "gpt_neox": (9, TWO_ENDS),
+    "opt": (5, TWO_ENDS | {"tie_word_embeddings": False}),
+}
+"""The same of those that differ from them in layers only: one plain search, one under settings.
 
+Seeds are those of models whose texts differ in length and where no hypotheses are equally likely
+up to rounding, by which either may be kept.
+"""
 
-def llama(folder: Path) -> Any:
-    return decoder_only(folder, "llama")
-
-
-def gemma3(folder: Path) -> Any:
-    return decoder_only(folder, "gemma3_text", sliding_window=6, tie_word_embeddings=False)
-
-
-def decoder_only(folder: Path, family: str, **own: Any) -> Any:
-    shape = {
-        "vocab_size": VOCABULARY, "hidden_size": 24, "intermediate_size": 40,
-        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-        "max_position_embeddings": 128, "eos_token_id": [1, 5],
-    }  # fmt: skip
-    model = CAUSAL["build"](family, shape | own, seed=4)
-    with_more_ends(model)
-    model.save_pretrained(folder)
-    return model
-
-
-def mixture(folder: Path) -> Any:
-    own = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 12}
-    return decoder_only(folder, "qwen3_moe", **own)
-
-
-def bart(folder: Path) -> Any:
-    model = BART["build"]("bart", seed=4, eos_token_id=[2, 5], tie_word_embeddings=False)
-    with_more_ends(model, 2)
-    BART["save"](model, folder)
-    return model
-
-
-def t5gemma(folder: Path) -> Any:
-    model = GEMMA["build"](GEMMA["SHAPES"]["t5gemma_unequal"], seed=8)
-    with_more_ends(model)
-    GEMMA["save"](model, folder)
-    return model
+PLAIN = [(name, search) for name in THOROUGH for search in SEARCHES]
+PLAIN += [(name, {}) for name in BRIEF]
+UNDER_SETTINGS = [(name, drafter) for name in THOROUGH for drafter in ("none", "neural")]
+UNDER_SETTINGS += [(name, "neural") for name in BRIEF]
 
 
-def t5gemma2(folder: Path) -> Any:
-    model = GEMMA["build"](GEMMA["SHAPES"]["t5gemma2"], seed=8)
-    with_more_ends(model)  # of the input embedding too
-    GEMMA["save"](model, folder)
-    return model
-
-
-def with_more_ends(model: Any, end: int = 1) -> None:
-    """Makes logits of the end vary more, so that texts end early, late and not at all."""
-    weight = model.get_output_embeddings().weight
-    weight.data *= 0.5
-    weight.data[end] *= 3.0
-
-
-MAKERS = (t5, llama, gemma3, mixture, bart, t5gemma, t5gemma2)
-
-
-@pytest.fixture(scope="module", params=MAKERS, ids=[maker.__name__ for maker in MAKERS])
+@pytest.fixture(scope="module")
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A random PyTorch model and the same one loaded here."""
-    folder = tmp_path_factory.mktemp("beams")
-    theirs = request.param(folder)
-    found = load(folder)
-    return theirs, specjax.LoadedModel(found.model, found.params)
+    family, folder = request.param, tmp_path_factory.mktemp("beams")
+    seed, changes = (THOROUGH | BRIEF)[family]
+    theirs = built(family, seed, **changes)
+    with_more_ends(theirs, int(np.ravel(theirs.config.eos_token_id)[0]))
+    save(family, theirs, folder)
+    return theirs, specjax.load(folder)
 
 
 def prompts() -> list[list[int]]:
@@ -126,7 +100,7 @@ def ended(text: list[int], ends: list[int]) -> list[int]:
     return next((text[: at + 1] for at, token in enumerate(text) if token in ends), text)
 
 
-@pytest.mark.parametrize("search", SEARCHES, ids=str)
+@pytest.mark.parametrize(("pair", "search"), PLAIN, indirect=["pair"], ids=str)
 def test_n_best_texts_and_scores_equal_pytorch(pair: Any, search: dict[str, Any]) -> None:
     theirs, ours = pair
     strategy = specjax.beam_search(beams=BEAMS, sequences=RETURNED, **search)
@@ -141,6 +115,7 @@ def test_n_best_texts_and_scores_equal_pytorch(pair: Any, search: dict[str, Any]
     assert len(lengths) > 2  # some end before the others
 
 
+@pytest.mark.parametrize("pair", THOROUGH, indirect=True)
 def test_speculation_gives_the_same_as_pytorch(pair: Any) -> None:
     theirs, ours = pair
     strategy = specjax.beam_search(drafter="neural", beams=BEAMS, sequences=RETURNED, length=2)
@@ -160,7 +135,7 @@ SETTINGS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("drafter", ["none", "neural"])
+@pytest.mark.parametrize(("pair", "drafter"), UNDER_SETTINGS, indirect=["pair"])
 def test_searches_under_settings_equal_pytorch(pair: Any, drafter: str) -> None:
     theirs, ours = pair
     drafted = {"drafter": drafter, "length": 2} if drafter != "none" else {}
