@@ -9,6 +9,7 @@ print(result.texts, result.statistics)
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.decoding.summary import summarise
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
-from specjax.models.families.generation import settings_in
+from specjax.models.families.generation import beams_in, beams_words, settings_in
 from specjax.models.shared_vocabulary import with_shared_vocabulary
 from specjax.parallel import padding
 from specjax.parallel.sharding import Layout, placement
@@ -60,6 +61,11 @@ class LoadedModel:
     def settings(self) -> dict[str, Any]:
         """The generation settings that its decodes obey."""
         return checked(settings_in(self.generation), f"{self.name}: ")
+
+    @property
+    def beams(self) -> int:
+        """How many beams its file asks for, which only a beam search obeys."""
+        return beams_in(self.generation)
 
     def save(self, folder: str | Path) -> None:
         """Writes a directory that `load` and transformers' `from_pretrained` read.
@@ -96,8 +102,9 @@ def load(
     same tokens, and their weights are split too. `fully_sharded` splits over its `data` axis too.
 
     A target's decodes obey the settings of its `generation_config.json`, changed by `generation` as
-    `{"num_beams": 1, "min_length": None}` (docs/methods/generation_settings.md). What no strategy
-    applies is refused; `ignore_generation_config` drops all but its special tokens.
+    `{"min_length": None}` (docs/methods/generation_settings.md). What no strategy applies is
+    refused; `num_beams` is for a `BeamGenerator`, and a `Generator` notes that it has no beams.
+    `ignore_generation_config` drops all but its special tokens.
     `source_language` of prompts and `target_language` of texts are codes of the tokenizer, such as
     NLLB's eng_Latn; empty: as it was saved, and as `generation` says.
 
@@ -122,6 +129,13 @@ def load(
         model, params = padding.pad_heads(model, params, mesh, ways)
     extractor = model.frames and load_extractor(checkpoint.path, model.frames)
     return LoadedModel(model, params, tokenizer, str(name), mesh, ways, None, said, extractor)
+
+
+@functools.cache
+def note_beams(name: str, beams: int) -> None:
+    """Says, once for each model, that it is decoded without the beams that its file asks for."""
+    if beams > 1:
+        print(beams_words(name, beams))
 
 
 class Generator:
@@ -151,6 +165,7 @@ class Generator:
         generation: Mapping[str, Any] | None = None,
     ) -> None:
         check_parts(target, drafters or {}, tables or {})
+        note_beams(target.name, target.beams)
         if not isinstance(strategy, Strategy | None):
             raise UserError(
                 f"strategy is {strategy!r}; it must be a Strategy, as specjax.speculative(length=4)"

@@ -86,6 +86,21 @@ def check_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
+def asked_search(target: LoadedModel) -> BeamStrategy:
+    """The plain beam search that the target's file asks for, else that of `specjax.beam_search`.
+
+    Raises:
+      UserError: when that is no beam search.
+    """
+    beams = {"beams": target.beams} if target.beams > 1 else {}
+    names = ("length_penalty", "early_stopping")
+    said = {name: target.generation[name] for name in names if name in target.generation}
+    try:
+        return beam_search(**beams, **said)
+    except UserError as error:
+        raise UserError(f"{target.name} asks for a beam search that is none: {error}") from None
+
+
 class BeamGenerator:
     """Decodes texts or token ids by beam search, plain or speculative.
 
@@ -93,7 +108,8 @@ class BeamGenerator:
     Prompts and batches are padded as by `Generator`; each call is one host dispatch per batch, and
     rows do not depend on their batch. Penalties and stopping may be changed without compiling.
     `tables` are fitted counts, by the names under which drafters read them. `generation` are
-    settings in place of those of the target, as of `Generator`.
+    settings in place of those of the target, as of `Generator`. Without a `strategy` the beams,
+    length penalty and stopping are those that the target's file says.
     """
 
     def __init__(
@@ -114,7 +130,7 @@ class BeamGenerator:
         check_integers(
             max_new_tokens=max_new_tokens, max_prompt_tokens=max_prompt_tokens, bucket=bucket
         )
-        self.strategy = beam_search() if strategy is None else strategy
+        self.strategy = asked_search(target) if strategy is None else strategy
         if not isinstance(self.strategy, BeamStrategy):
             raise UserError(
                 f"strategy is {strategy!r}; it must be what specjax.beam_search returns"

@@ -90,3 +90,34 @@ def test_a_model_in_the_ids_of_another_is_not_saved(tmp_path: Path) -> None:
     loaded = specjax.load(GOLDEN / "llama")
     with pytest.raises(UserError, match="in another model's ids"):
         type(loaded)(loaded.model, loaded.params, own_tokenizer="its own").save(tmp_path / "saved")
+
+
+START = {"decoder_start_token_id": 2, "eos_token_id": 2}
+BEAMS = {**START, "num_beams": 3, "length_penalty": 0.5, "early_stopping": True}
+
+
+def test_a_beam_search_that_is_told_nothing_is_the_checkpoints(tmp_path: Path) -> None:
+    target = specjax.load(checkpoint(tmp_path, "bart", BEAMS))
+    asked = specjax.BeamGenerator(target, max_new_tokens=5).strategy
+    assert asked == specjax.beam_search(beams=3, length_penalty=0.5, early_stopping=True)
+    told = specjax.BeamGenerator(target, {}, specjax.beam_search(beams=2), max_new_tokens=5)
+    assert told.strategy == specjax.beam_search(beams=2)
+    plain = specjax.load(checkpoint(tmp_path / "plain", "bart", START))
+    assert specjax.BeamGenerator(plain, max_new_tokens=5).strategy == specjax.beam_search()
+
+
+def test_a_stopping_that_no_beam_search_has_is_refused(tmp_path: Path) -> None:
+    target = specjax.load(checkpoint(tmp_path, "bart", BEAMS | {"early_stopping": "soon"}))
+    with pytest.raises(UserError, match="asks for a beam search that is none: early_stopping is"):
+        specjax.BeamGenerator(target)
+
+
+def test_decodes_without_the_beams_of_a_checkpoint_say_so_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = checkpoint(tmp_path, "bart", BEAMS)
+    for _ in range(2):
+        specjax.Generator(specjax.load(folder), max_new_tokens=5)
+    specjax.BeamGenerator(specjax.load(folder), max_new_tokens=5)
+    note = f"model '{folder}' asks for num_beams 3; this decodes without beams\n"
+    assert capsys.readouterr().out == note

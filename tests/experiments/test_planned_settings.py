@@ -75,9 +75,21 @@ def test_a_plan_of_shapes_alone_says_what_it_leaves_out() -> None:
         "left out: what the generation_config.json of facebook/bart-large-cnn says; it is not here",
         "left out: stop_strings; the target's tokenizer is not here",
     )
-    config.generation.num_beams = 4
-    with pytest.raises(UserError, match="num_beams is 4"):
+    config.generation.penalty_alpha = 0.6
+    with pytest.raises(UserError, match="penalty_alpha is 0.6"):
         planning.shapes(config)
+
+
+def test_a_plan_notes_the_beams_that_decodes_leave_out() -> None:
+    config = decode_config(target="facebook/bart-large-cnn")
+    assert not planned_settings(config).note
+    config.generation.num_beams = 4
+    assert planned_settings(config).note == (
+        "model 'facebook/bart-large-cnn' asks for num_beams 4; this decodes without beams"
+    )
+    config.generation = {"num_beams": 0}
+    with pytest.raises(UserError, match="num_beams is 0; it must be an integer of at least 1"):
+        planned_settings(config)
 
 
 def test_a_plan_leaves_out_a_language_whose_token_is_not_here() -> None:

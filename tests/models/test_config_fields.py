@@ -314,7 +314,8 @@ def test_null_and_absence_mean_hugging_faces_default() -> None:
         ("exponential_decay_length_penalty", [2, 1.5]),
         ("sequence_bias", [[[3], 1.0]]),
         ("guidance_scale", 1.5),
-        ("num_beams", 4),
+        ("num_beam_groups", 2),
+        ("penalty_alpha", 0.6),
         ("no_such_setting", 1),
     ],
 )
@@ -339,17 +340,21 @@ def test_the_switch_reaches_the_api_and_the_experiments(tmp_path: Path) -> None:
     folder = tmp_path / "llama"
     shutil.copytree(GOLDEN / "llama", folder)
     said = {"eos_token_id": 4, "num_beams": 4, "min_length": 5, "forced_eos_token_id": 7}
+    refused = {"penalty_alpha": 0.6}
     (folder / "generation_config.json").write_text(json.dumps(said), "utf-8")
-    with pytest.raises(UserError, match="num_beams is 4"):
-        specjax.load(folder)
+    loaded = specjax.load(folder)
+    assert loaded.beams == 4 and specjax.load(folder, generation={"num_beams": 1}).beams == 1
+    with pytest.raises(UserError, match="num_beams is 0; it must be an integer of at least 1"):
+        specjax.load(folder, generation={"num_beams": 0})
     ignoring = specjax.load(folder, ignore_generation_config=True)
     assert ignoring.model.eos == (4,) and not ignoring.settings
     changed = specjax.load(folder, generation={"num_beams": 1, "min_length": None})
     assert changed.model.eos == (4,) and changed.settings == {"forced_eos_token_id": (7,)}
+    (folder / "generation_config.json").write_text(json.dumps(said | refused), "utf-8")
     config = decode_config(target=str(folder))
     with pytest.raises(UserError, match="config.generation"):
         load_models(config)
-    config.generation.num_beams = 1
+    config.generation.penalty_alpha = None
     assert load_models(config)["target"].settings == {"forced_eos_token_id": (7,), "min_length": 5}
     with pytest.raises(UserError, match="generation has 'min_lenght'"):
         specjax.load(GOLDEN / "llama", generation={"min_lenght": 3})

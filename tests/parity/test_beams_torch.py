@@ -151,3 +151,19 @@ def test_searches_under_settings_equal_pytorch(pair: Any, drafter: str) -> None:
         np.testing.assert_allclose([one.score for one in found], scores, rtol=1e-4, atol=1e-5)
     if drafted:
         assert result.statistics.steps_per_round > 1.5
+
+
+def test_a_search_that_a_checkpoint_asks_for_is_the_one_of_generate(tmp_path: Path) -> None:
+    """Neither side is told of beams: both read `generation_config.json`."""
+    theirs = bart(tmp_path)
+    own = theirs.generation_config
+    own.num_beams, own.length_penalty, own.early_stopping = BEAMS, 0.4, True
+    own.save_pretrained(tmp_path)
+    generator = specjax.BeamGenerator(specjax.load(tmp_path), max_new_tokens=NEW_TOKENS, bucket=32)
+    assert generator.strategy.beams == BEAMS
+    made = generator(prompts()).tokens
+    for prompt, found in zip(prompts(), made, strict=True):
+        given = torch.tensor([prompt])
+        mask = torch.ones_like(given)
+        row = theirs.generate(given, attention_mask=mask, max_new_tokens=NEW_TOKENS)[0, 1:]
+        assert found == ended(row.tolist(), np.ravel(theirs.config.eos_token_id).tolist())

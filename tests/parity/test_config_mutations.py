@@ -354,6 +354,7 @@ class Checkpoint:
             tokens,
             attention_mask=torch.ones_like(tokens),
             do_sample=False,
+            num_beams=1,  # a Generator searches no beams and says so
             max_new_tokens=NEW_TOKENS,
         )
         return made[0, 1 if self.encoder else len(prompt) :].tolist()

@@ -14,9 +14,10 @@ from specjax.checkpoints.languages import check_told_once, written_in
 from specjax.checkpoints.spoken import told_generation
 from specjax.checkpoints.tokenizer import load_tokenizer
 from specjax.core.context import Options
+from specjax.errors import UserError
 from specjax.experiments.config.fields import asked_generation, model_source
 from specjax.models.base import LanguageModel
-from specjax.models.families.generation import settings_in
+from specjax.models.families.generation import beams_in, beams_words, settings_in
 from specjax.models.families.schema import shown
 
 STOPS, LANGUAGE = "stop_strings", "target_language"
@@ -30,6 +31,7 @@ class Planned:
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     tokenizer: Any = None
     said: tuple[str, ...] = ()  # lines about them
+    note: str = ""  # of decodes without beams, where the target's file asks for some
 
     def obeyed(self, options: Options, target: LanguageModel) -> Options:
         """The options of a decode of the target under them.
@@ -68,4 +70,12 @@ def planned_settings(config: ConfigDict) -> Planned:
     settings = checked(settings_in(said))
     given = ", ".join(f"{name}={shown(value)}" for name, value in settings.items()) or "none"
     lines = f"settings: {given}", *(f"left out: {what}" for what in missing)
-    return Planned(settings, tokenizer, lines)
+    return Planned(settings, tokenizer, lines, _note(target, found.generation))
+
+
+def _note(target: str, generation: Mapping[str, Any]) -> str:
+    try:
+        beams = beams_in(generation)
+    except ValueError as error:
+        raise UserError(f"config.generation: {error}") from None
+    return beams_words(target, beams) if beams > 1 else ""

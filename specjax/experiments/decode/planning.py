@@ -118,7 +118,7 @@ def plan(
     for strategy in strategies.values():
         trace(models, strategy, config, width, invariant, planned)
     show(config, mesh, plans, strategies)
-    for line in planned.said:
+    for line in (*planned.said, *filter(None, [planned.note])):
         print(line)
     for name in (name for name, model in models.items() if model.borrows_encoder):
         print(f"{name}: its encoder is counted as the target's; a run compares their weights")

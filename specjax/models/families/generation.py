@@ -32,7 +32,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "max_time": (),
     "min_p": (0,),
     "num_beam_groups": (1,),
-    "num_beams": (1,),
     "num_return_sequences": (1,),
     "penalty_alpha": (0,),
     "remove_invalid_values": (False,),
@@ -56,6 +55,9 @@ SETTINGS = frozenset(
 
 TOKENS = ("bos_token_id", "decoder_start_token_id", "eos_token_id", "pad_token_id")
 
+BEAMS = "num_beams"
+"""What only a beam search obeys (`specjax.beams`); other decodes say that they do not."""
+
 HARMLESS = frozenset(
     """
     _commit_hash _from_model_config assistant_confidence_threshold assistant_early_exit
@@ -75,7 +77,7 @@ ABOUT_THE_FILE = ("_commit_hash", "_from_model_config", "transformers_version")
 MOST_BOS = 2**31
 """Nothing here feeds it by itself: a small vocabulary may keep the id of the published one."""
 
-GENERATION = frozenset({*NEUTRAL, *SETTINGS, *TOKENS, *HARMLESS})
+GENERATION = frozenset({*NEUTRAL, *SETTINGS, *TOKENS, BEAMS, *HARMLESS})
 """Fields of `generation_config.json`, which older `config.json` have too."""
 
 
@@ -143,6 +145,25 @@ def settings_in(generation: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in generation.items() if name in SETTINGS}
 
 
+def beams_in(generation: Mapping[str, Any]) -> int:
+    """How many beams it asks for; 1 without any.
+
+    Raises:
+      ValueError: when that is no number of beams.
+    """
+    value = generation.get(BEAMS)
+    if value is None or (type(value) is float and value == 1):
+        return 1
+    if not (is_int(value) and value >= 1):
+        raise ValueError(f"{BEAMS} is {shown(value)}; it must be an integer of at least 1, or null")
+    return value
+
+
+def beams_words(name: str, beams: int) -> str:
+    """The note of a decode of model `name` that searches no beams."""
+    return f"model {name!r} asks for {BEAMS} {beams}; this decodes without beams"
+
+
 def changed(
     hf: Mapping[str, Any], generation: Mapping[str, Any] | None, changes: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
@@ -164,12 +185,14 @@ def refuse_processors(
 ) -> None:
     """Refuses fields that make Hugging Face decode other tokens than a strategy here would.
 
-    Those that are a family's `own` it has read itself.
+    Those that are a family's `own` it has read itself. Beams are left to who decodes.
 
     Raises:
       ValueError: naming the field, its value and how to ignore it.
     """
-    for name, value in sorted((hf if generation is None else generation).items()):
+    fields = hf if generation is None else generation
+    beams_in(fields)
+    for name, value in sorted(fields.items()):
         unknown = generation is not None and name not in {*GENERATION, *own}
         if unknown or not _is_neutral(name, value):
             raise ValueError(

@@ -10,8 +10,10 @@ from specjax.models.families import rotary
 from specjax.models.families.encoder_decoder import start_token
 from specjax.models.families.family import Family, Stored, Where, linear
 from specjax.models.families.generation import (
+    BEAMS,
     GENERATION,
     TOKENS,
+    beams_in,
     ends_to_hf,
     refuse_processors,
     said,
@@ -276,10 +278,12 @@ def _refuse_settings(decoder: dict[str, Any]) -> None:
     """Refuses what Hugging Face would decode under where no file of generation settings is."""
     try:
         refuse_processors(decoder, None)
+        beams = beams_in(decoder)
     except ValueError as error:
         raise ValueError(f"decoder: {error}") from None
-    for name, value in settings_in(said(decoder, None)).items():
-        if value not in ((1,) if name == "repetition_penalty" else (0, [])):
+    given = settings_in(said(decoder, None)) | {BEAMS: beams}
+    for name, value in given.items():
+        if value not in ((1,) if name in ("repetition_penalty", BEAMS) else (0, [])):
             raise ValueError(
                 f"decoder: {name} is {shown(value)}; it must be in generation_config.json, which is"
                 " not there"
