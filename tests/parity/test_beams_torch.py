@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -155,7 +156,9 @@ def test_searches_under_settings_equal_pytorch(pair: Any, drafter: str) -> None:
 
 def test_a_search_that_a_checkpoint_asks_for_is_the_one_of_generate(tmp_path: Path) -> None:
     """Neither side is told of beams: both read `generation_config.json`."""
-    theirs = bart(tmp_path)
+    seed, changes = THOROUGH["bart"]
+    theirs = with_more_ends(built("bart", seed, **changes), 2)
+    save("bart", theirs, tmp_path)
     own = theirs.generation_config
     own.num_beams, own.length_penalty, own.early_stopping = BEAMS, 0.4, True
     own.save_pretrained(tmp_path)

@@ -85,7 +85,7 @@ def generation_fields() -> ConfigDict:
     """What is made of a checkpoint's generation_config.json."""
     config = ConfigDict()
     config.ignore_generation_config = False  # True: decode as if it held special tokens only
-    config.generation = ConfigDict()  # its fields otherwise: min_length=5, min_new_tokens=1; None: off
+    config.generation = ConfigDict()  # its fields otherwise: min_length=5, bad_words_ids=None
     return config
 
 
