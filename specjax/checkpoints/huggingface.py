@@ -107,7 +107,7 @@ def load(
     shapes = flat_shapes(parameter_shapes(model))
     packing = packing_at(path)
     _check_weights(path, small, packing, shapes)
-    packed = packed_kernels(files, names, packing)
+    packed = packed_kernels(files, names, packing, _model_type(path))
     plain = {place: stored for place, stored in names.items() if place not in packed}
     params = read_params(path, files, plain, shapes, dtype, where, small)
     read_packed(params, files, packed, packing, shapes, dtype, where)
@@ -195,6 +195,10 @@ def _files(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """What both files of configuration hold; None for the second where there is none."""
     hf, generation = read_json(path / CONFIG_FILE), path / GENERATION_FILE
     return hf, read_json(generation) if generation.exists() else None
+
+
+def _model_type(path: Path) -> str:
+    return str(read_json(path / CONFIG_FILE).get("model_type"))
 
 
 def _where(path: Path) -> str:

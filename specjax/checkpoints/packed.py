@@ -195,22 +195,41 @@ _METHODS: dict[str, Callable[[Mapping[str, Any]], Packing]] = {
 
 
 def packed_kernels(
-    files: Mapping[str, Place], names: Mapping[Where, Stored], packing: Packing | None
+    files: Mapping[str, Place],
+    names: Mapping[Where, Stored],
+    packing: Packing | None,
+    family: str,
 ) -> dict[Where, dict[str, str]]:
-    """The tensors, by their part, of every kernel that is packed; others lie there as they are."""
+    """The tensors, by their part, of every kernel that is packed; others lie there as they are.
+
+    Raises:
+      UserError: when a packed tensor of the `family` is no kernel, or not the whole of one.
+    """
     if packing is None:
         return {}
     first, *others = _PARTS[packing.layout]
     found = {}
     for where, stored in names.items():
-        base = stored.tensor.removesuffix(".weight")
-        plain = stored.transposed and stored.parts == 1 and not stored.stacked
-        if base == stored.tensor or not plain:
-            continue
-        if f"{base}.{first}" in files and f"{base}.{others[0]}" in files:
+        for tensor in stored.tensors:
+            base = tensor.removesuffix(".weight")
+            if base == tensor or not {f"{base}.{first}", f"{base}.{others[0]}"} <= files.keys():
+                continue
+            if not stored.transposed or stored.parts > 1 or stored.stacked:
+                raise UserError(
+                    f"tensor {f'{base}.{first}'!r} is packed, and of family {family!r} it is"
+                    f" {_words(stored)}; packed checkpoints are read where a tensor is one whole"
+                    " kernel, as in Llama's"
+                )
             parts = {part: f"{base}.{part}" for part in (first, *others)}
             found[where] = {part: name for part, name in parts.items() if name in files}
     return found
+
+
+def _words(stored: Stored) -> str:
+    """What a tensor is that is not one whole kernel."""
+    if stored.stacked:
+        return "one of stacked experts"
+    return "several kernels in one" if stored.parts > 1 else "stored with inputs first"
 
 
 def read_packed(

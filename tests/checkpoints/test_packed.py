@@ -25,6 +25,7 @@ from specjax.models.rope import Rope
 from specjax.models.shapes import parameter_shapes
 from specjax.models.small_weights import INTEGERS, is_small
 
+GOLDEN = Path(__file__).parents[1] / "golden"
 GROUP = 8
 MODEL = Causal(
     CausalConfig(
@@ -279,6 +280,37 @@ def test_tensors_that_contradict_their_configuration_are_refused(words, plain, t
     save_file(tensors, tmp_path / "model.safetensors")
     with pytest.raises(specjax.UserError, match=f"o_proj.*{words}"):
         specjax.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("family", "kernel", "what"),
+    [
+        ("phi3", "model.layers.0.self_attn.qkv_proj", "several kernels in one"),
+        ("phi3", "model.layers.0.mlp.gate_up_proj", "several kernels in one"),
+        ("gpt_neox", "gpt_neox.layers.0.attention.query_key_value", "several kernels in one"),
+        ("mixtral", "", "one of stacked experts"),
+        ("qwen3_moe", "", "one of stacked experts"),
+        ("gpt2", "", "several kernels in one|stored with inputs first"),
+    ],
+)
+@pytest.mark.parametrize("name", ["gptq", "awq", "w4a16", "int8"])
+def test_packed_tensors_that_are_no_whole_kernel_are_refused(family, kernel, what, name, tmp_path):
+    golden = GOLDEN / family
+    tensors = load_file(golden / "model.safetensors")
+    inside = "c_attn" if family == "gpt2" else "experts.0"
+    kernel = kernel or next(
+        n.removesuffix(".weight") for n in tensors if inside in n and n.endswith(".weight")
+    )
+    outputs, inputs = tensors.pop(f"{kernel}.weight").shape
+    _, said, write = FORMATS[name]
+    made, _ = write(np.random.default_rng(3), kernel, inputs // GROUP * GROUP, outputs // 8 * 8)
+    save_file(tensors | made, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((golden / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"quantization_config": said}))
+    with pytest.raises(specjax.UserError, match=f"is packed, and of family '{family}' it is") as e:
+        specjax.load(tmp_path)
+    assert kernel in str(e.value) and "\n" not in str(e.value)
+    assert any(words in str(e.value) for words in what.split("|"))
 
 
 def test_what_is_small_already_is_not_made_smaller(plain, tmp_path):
