@@ -9,7 +9,7 @@ Resources: 16 GB of weights in bfloat16, over the four 16 GB chips of a TPU v5e 
 target, 1.11 of the drafter, which is whole, and 0.29 of caches, three quarters of them the
 drafter's. TPU plan: docs/lab_book/accelerators.md, "Pairs of published models". Spec-Bench's 480
 prompts are one JSONL file, their first turns are decoded. The template lets the model think before
-it answers. Not run here.
+it answers, unless `--config.chat_template_kwargs.enable_thinking=False`. Not run here.
 """
 
 from ml_collections import ConfigDict

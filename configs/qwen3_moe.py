@@ -1,9 +1,10 @@
-"""Qwen3-30B-A3B, a mixture of 128 experts, with Qwen3-0.6B as drafter, asked GSM8K in a chat.
+"""Qwen3-30B-A3B, a mixture of 128 experts, with Qwen3-0.6B as drafter on GSM8K in a chat.
 
     python -m specjax.main --config=configs/qwen3_moe.py --dry_run
     python -m specjax.main --config=configs/qwen3_moe.py --dry_run --config.topology=v4:2x2x1
     python -m specjax.main --config=configs/qwen3_moe.py --workdir=runs/qwen3_moe
 
+The template is told not to let the model think first, for which 256 tokens would not do.
 A token has 8 experts of each layer, so that a step of one token reads about a tenth of the weights.
 A draft of K tokens makes the verification read those of K + 1 tokens: by the formula of
 docs/methods/operations.md 8, 29 and 52 of 128 experts for K = 0, 3 and 7. At batch size 1, where
@@ -23,9 +24,10 @@ def get_config() -> ConfigDict:
     """The experiment; every field can be set by a flag."""
     return decode_config(
         task="gsm8k",
-        chat=True,
         target="Qwen/Qwen3-30B-A3B",
         drafter="Qwen/Qwen3-0.6B",
+        chat=True,
+        chat_template_kwargs={"enable_thinking": False},
         dtype="bfloat16",
         mesh={"data": 1, "model": 4},
         examples=200,

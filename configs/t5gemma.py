@@ -5,18 +5,20 @@
     python -m specjax.main --config=configs/t5gemma.py --workdir=runs/t5gemma \
       --config.data.path=test.jsonl.gz
 
-Both are instruction-tuned, are asked in a chat, and share a vocabulary of 256,000 tokens. Every
-second layer keeps the last 4,096 tokens only where outputs are longer. 9B-2B lies between them: as
-a drafter it decodes at the 2B's cost a token, behind the 9B's encoder. Resources: 52 GB of weights
-in bfloat16; one 80 GB GPU with `--config.mesh.model=1`, or the eight 16 GB chips of a TPU v5e 2x4
-as set here. The dry run counts 6.75 GiB on each: 4.74 of the target, 1.90 of the drafter and 0.11
-of caches. Whole on every chip the drafter would be 10.43 GiB, 15.27 with the others, and so it is
-split too. TPU plan: docs/lab_book/accelerators.md, "Pairs of published models". Not run here.
+Both are instruction-tuned, so that the question is a user's message in a chat, and share a
+vocabulary of 256,000 tokens. Every second layer keeps the last 4,096 tokens only where outputs are
+longer. 9B-2B lies between them: as a drafter it decodes at
+the 2B's cost a token, behind the 9B's encoder. Resources: 52 GB of weights in bfloat16; one 80 GB
+GPU with `--config.mesh.model=1`, or the eight 16 GB chips of a TPU v5e 2x4 as set here. The dry run
+counts 6.75 GiB on each: 4.74 of the target, 1.90 of the drafter and 0.11 of caches. Whole on every
+chip the drafter would be 10.43 GiB, 15.27 with the others, and so it is split too. TPU plan:
+docs/lab_book/accelerators.md, "Pairs of published models". Not run here.
 
     python -m specjax.main --config=configs/t5gemma.py:2 --dry_run
 
-is T5Gemma 2: 4B-4B with 270M-270M. Both were published without instruction tuning, so they
-continue the question rather than answer it: train them for it first. 15 GB of weights in bfloat16;
+is T5Gemma 2: 4B-4B with 270M-270M. Both were published without instruction tuning and
+have no chat, so they continue the question rather than answer it: train them for it first. 15 GB of
+weights in bfloat16;
 one 24 GB GPU, or two 16 GB TPU cores with `--config.mesh.model=2`. Not run here either.
 """
 
@@ -37,11 +39,12 @@ def get_config(version: str = "1") -> ConfigDict:
     if version not in PAIRS:
         raise UserError(f"the version of T5Gemma is {version!r}; it must be '1' or '2'")
     target, drafter, devices = PAIRS[version]
-    asked = {"task": "gsm8k", "chat": True} if version == "1" else {"task": "gsm8k_qa"}
+    chat = target.endswith("-it")
     return decode_config(
-        **asked,
+        task="gsm8k" if chat else "gsm8k_qa",
         target=target,
         drafter=drafter,
+        chat=chat,
         dtype="bfloat16",
         mesh={"data": 1, "model": devices},
         drafter_ways={"drafter": 0},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from specjax.api import LoadedModel
 from specjax.checkpoints.tokenizer import load_tokenizer, train_tokenizer
 from specjax.data.text import Example
 from specjax.errors import UserError
+from specjax.experiments.config.command_line import parse
 from specjax.experiments.config.defaults import beams_config, decode_config
 from specjax.experiments.decode.asked import asked
 from specjax.experiments.decode.data import check_chat
 
+CONFIGS = Path(__file__).parents[1] / "configs"
 TEMPLATE = (
     "{% for m in messages %}"
     "<{{ m['role'] }}>{{ m['content'] }}"
@@ -98,6 +101,65 @@ def test_a_config_asks_in_a_chat_behind_its_prefix() -> None:
     chat = decode_config(prefix="how many ", chat=True, system="Be brief.")
     rows = asked(chat, target, [Example("apples")])
     assert spelled(target, rows) == ["<system>Be brief.<user>how many apples<assistant>"]
+
+
+THINKING = TEMPLATE + "{% if enable_thinking is false %}Be brief.{% endif %}"
+QUIET = {"enable_thinking": False}
+
+
+def test_a_variable_reaches_the_template() -> None:
+    target = model(THINKING)
+    rows = specjax.chat_prompts(target, TEXTS[:1], chat_template_kwargs=QUIET)
+    assert spelled(target, rows) == ["<user>how many apples<assistant>Be brief."]
+    rows = specjax.chat_prompts(target, TEXTS[:1])
+    assert spelled(target, rows) == ["<user>how many apples<assistant>"]
+    config = decode_config(chat=True, chat_template_kwargs=QUIET)
+    rows = asked(config, target, [Example("apples")])
+    assert spelled(target, rows) == ["<user>apples<assistant>Be brief."]
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"enable_thinkin": False}, "'enable_thinkin', which the chat template of model 'chatty'"),
+        ({"tokenize": False}, "chat_template_kwargs has 'tokenize'; it must have names of"),
+        ({"add_generation_prompt": False}, "has 'add_generation_prompt'; it must have names of"),
+        ({"enable thinking": 1}, "has 'enable thinking'; it must have names of"),
+        ({3: 1}, "chat_template_kwargs has 3; it must have names of"),
+        ({"enable_thinking": [1]}, r"chat_template_kwargs.enable_thinking is \[1\]; it must be"),
+        ("enable_thinking", "chat_template_kwargs is 'enable_thinking'"),
+    ],
+)
+def test_what_is_no_variable_of_the_template_is_refused(given: Any, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence) as caught:
+        specjax.chat_prompts(model(THINKING), TEXTS, chat_template_kwargs=given)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_flag_adds_a_variable() -> None:
+    flags = ["--config.chat=True", "--config.chat_template_kwargs.enable_thinking=False"]
+    parsed = parse(["main", f"--config={CONFIGS / 'qwen3.py'}", *flags])
+    assert parsed.config.chat_template_kwargs.to_dict() == QUIET
+
+
+def test_variables_of_a_template_without_a_chat_are_refused() -> None:
+    with pytest.raises(UserError, match="config.chat_template_kwargs is .* and config.chat False"):
+        check_chat(decode_config(chat_template_kwargs=QUIET))
+    with pytest.raises(UserError, match="config.chat_template_kwargs has 'tools'"):
+        check_chat(decode_config(chat=True, chat_template_kwargs={"tools": 1}))
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "chat"),
+    [("t5gemma", "1", True), ("t5gemma", "2", False), ("qwen3_moe", "", True)],
+)
+def test_pairs_that_were_taught_to_answer_are_asked_in_a_chat(
+    name: str, version: str, chat: bool
+) -> None:
+    made = runpy.run_path(str(CONFIGS / f"{name}.py"))["get_config"]
+    config = made(version) if version else made()
+    check_chat(config)
+    assert config.chat == chat
 
 
 @pytest.mark.parametrize("template", [decode_config, beams_config])

@@ -1,4 +1,4 @@
-"""What the command line adds: strategies and fields of theirs, and settings of generation.
+"""What the command line adds: strategies and their fields, settings, variables of templates.
 
 `--config.strategies.mine.drafter=neural` makes a strategy called `mine`. Which kind of value a
 field has is known from the registries, not from the config.
@@ -19,7 +19,7 @@ from specjax.experiments.config.choosing import CHOOSING
 
 _PREFIX = "--config."
 _GROUP = "strategies"
-_SETTINGS = "generation"
+_OPEN = ("generation", "chat_template_kwargs")
 NAMES = ("drafter", "reader", "rule")
 
 
@@ -50,11 +50,11 @@ def spelled(config: ConfigDict, argv: Sequence[str]) -> tuple[ConfigDict, list[s
 
 
 def _group(config: ConfigDict, path: str) -> ConfigDict | None:
-    """The settings of generation at a dotted path; None when there are none."""
+    """The open group of settings or variables at a dotted path; None when there is none."""
     node: Any = config
     for part in path.split("."):
         node = node.get(part) if isinstance(node, ConfigDict) else None
-    return node if path.split(".")[-1] == _SETTINGS and isinstance(node, ConfigDict) else None
+    return node if path.split(".")[-1] in _OPEN and isinstance(node, ConfigDict) else None
 
 
 def _adds(config: ConfigDict, path: str, given: set[str]) -> bool:

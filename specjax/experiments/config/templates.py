@@ -31,8 +31,8 @@ TEMPLATES: dict[str, Callable[[], ConfigDict]] = {
 }
 
 _FREE = (
-    "base", "drafter_ways", "drafters", "generation", "grid", "prices", "shape", "sources",
-    "space", "strategies", "sweep", "tasks",
+    "base", "chat_template_kwargs", "drafter_ways", "drafters", "generation", "grid", "prices",
+    "shape", "sources", "space", "strategies", "sweep", "tasks",
 )  # fmt: skip
 """Groups whose fields are named by the config; where they are read they are checked."""
 

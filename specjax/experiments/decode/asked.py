@@ -18,4 +18,7 @@ def asked(
       UserError: when the target's tokenizer has no chat template, or none that fits.
     """
     texts = [config.prefix + example.source for example in examples]
-    return chat_prompts(target, texts, system=config.system) if config.chat else texts
+    if not config.chat:
+        return texts
+    said = config.chat_template_kwargs.to_dict()
+    return chat_prompts(target, texts, system=config.system, chat_template_kwargs=said)

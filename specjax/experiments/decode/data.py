@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
+from specjax.chat import check_chat_template_kwargs
 from specjax.core.registry import TASKS
 from specjax.data import examples as of_task
 from specjax.data.sources import KINDS, Source
@@ -100,11 +101,18 @@ def _check_said_once(config: ConfigDict, first: list[Example]) -> None:
 
 
 def check_chat(config: ConfigDict) -> None:
-    """Refuses what a chat begins with where there is none.
+    """Refuses what a chat begins with, and variables of its template, where there is none.
 
     Raises:
       UserError: naming the field.
     """
+    said = config.chat_template_kwargs.to_dict()
+    check_chat_template_kwargs(said, "config.")
+    if said and not config.chat:
+        raise UserError(
+            f"config.chat_template_kwargs is {said} and config.chat False; only a chat has a"
+            " template: set config.chat to True, or leave them out"
+        )
     if config.system and not config.chat:
         raise UserError(
             f"config.system is {config.system!r} and config.chat False; only a chat begins with it:"
