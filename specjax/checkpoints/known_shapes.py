@@ -282,6 +282,8 @@ _T5GEMMA2_SIZES = {
 """Of T5Gemma 2: window, then as above. Those of Gemma 3, whose weights its halves began with."""
 
 _MADLAD = {"d_kv": 128, "eos_token_id": 2, "pad_token_id": 1}
+"""The 10B's was not read from its config.json: its 10.7B parameters agree with 32 heads of 128, but
+16 of 256 have as many."""
 
 
 def _byt5(width: int, ff: int, layers: int, decoder_layers: int, heads: int) -> Shape:
