@@ -301,7 +301,6 @@ SHAPES: dict[str, Shape] = {
     "CohereForAI/aya-101": _t5("t5", 250_112, *_T5_SIZES["xxl"]),
     "google/madlad400-3b-mt": _t5("t5", 256_000, 1024, 8192, 32, 16) | _MADLAD,
     "google/madlad400-7b-mt": _t5("t5", 256_000, 2048, 8192, 48, 16) | _MADLAD,
-    # By its number of parameters: its config.json could not be read.
     "google/madlad400-10b-mt": _t5("t5", 256_000, 2048, 16_384, 32, 32) | _MADLAD,
     "madlad400-3b-mt-drafter": _t5("t5", 256_000, 1024, 8192, 4, 16)
     | _MADLAD
