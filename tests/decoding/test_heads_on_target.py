@@ -19,6 +19,7 @@ from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.hydra import Hydra
 from specjax.drafting.hydra_tree import HydraTree
 from specjax.drafting.medusa import Medusa
+from specjax.models.bart import Bart, BartConfig
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
 from specjax.models.t5 import T5, T5Config
@@ -39,16 +40,23 @@ LLAMA_SHAPE = CausalConfig(
     "llama", V, d_model=D, d_ff=16, num_layers=2, num_heads=2, num_kv_heads=1, d_head=8,
     max_positions=64, rope=Rope(8), eos=(1,),
 )  # fmt: skip
-TARGETS = {"t5": T5(T5_SHAPE), "llama": Causal(LLAMA_SHAPE)}
+BART_SHAPE = BartConfig(
+    "bart", V, d_model=D, d_ff=24, num_heads=2, num_decoder_layers=2, encoder_ff=24,
+    encoder_heads=2, num_layers=1, max_positions=32, post_norm=True, embedding_norm=True,
+    final_norm=False, logits_bias=True, start_token=0, eos=(1,), pad=0,
+)  # fmt: skip
+TARGETS = {"t5": T5(T5_SHAPE), "llama": Causal(LLAMA_SHAPE), "bart": Bart(BART_SHAPE)}
+WITH_ENCODER = ("t5", "bart")
 PROMPTS = [[3, 4, 5, 1], [6], [7, 8, 9, 2, 3, 4, 1], [2, 2, 2, 1]]
 HEADS = {kind: heads_on_target(LENGTH, D, kind, scale=0.2) for kind in (False, True)}
+UNNORMED = {kind: heads_on_target(LENGTH, D, kind, 0.2, normed=False) for kind in (False, True)}
 DRAFTERS = {
     "blockwise": Blockwise(LENGTH, model="target"),
     "medusa": Medusa((2, 2, 1), model="target"),
     "hydra": Hydra(LENGTH),
     "hydra_tree": HydraTree((2, 2, 1), nodes=6),
 }
-BOTH = ["t5", pytest.param("llama", marks=pytest.mark.slow)]
+EVERY = ["t5", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("llama", "bart"))]
 PAIRS = [(kind, name) for kind in TARGETS for name in DRAFTERS]
 
 
@@ -58,6 +66,11 @@ def some_slow(*quick: tuple[str, str]):
     return pytest.mark.parametrize(("kind", "name"), marked)
 
 
+def heads_on(kind: str, sequential: bool):
+    """Heads for a target; BART has no final norm."""
+    return (UNNORMED if kind == "bart" else HEADS)[sequential]
+
+
 @functools.cache
 def weights(kind: str):
     return jax.tree.map(lambda x: x * 1.3, TARGETS[kind].init(jax.random.key(3)))
@@ -65,7 +78,7 @@ def weights(kind: str):
 
 def setting(kind: str, drafter):
     """The target, and what a decode with the drafter reads."""
-    loaded = HEADS[getattr(drafter, "sequential", False)]
+    loaded = heads_on(kind, getattr(drafter, "sequential", False))
     return (("target", TARGETS[kind]),), {"target": weights(kind), "heads": loaded}
 
 
@@ -85,7 +98,7 @@ def states(kind: str, drafter):
 def batch_of(kind: str, context) -> dict[str, jax.Array]:
     """The text as training has it."""
     batch = {"inputs": context.tokens, "length": context.length}
-    if kind == "t5":
+    if kind in WITH_ENCODER:
         batch |= {"prompt": context.encoder_tokens, "prompt_length": context.encoder_length}
     return batch | {"mask": jnp.ones_like(context.tokens, bool)}
 
@@ -111,7 +124,11 @@ def test_the_memory_is_the_targets_state_before_the_pending_token(kind, name):
     assert [wrong_rows(kind, state) for state in seen] == [0] * len(seen)
     first = np.asarray(seen[0].memory)
     # An encoder-decoder target has read nothing; of a prompt of one token nothing is before it.
-    assert not np.any(first) if kind == "t5" else np.all(np.any(first, axis=-1) == [1, 0, 1, 1])
+    assert (
+        not np.any(first)
+        if kind in WITH_ENCODER
+        else np.all(np.any(first, axis=-1) == [1, 0, 1, 1])
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +139,7 @@ class Forgetful(Hydra):
         return memory
 
 
-@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("kind", EVERY)
 def test_the_audit_sees_a_stale_state(kind):
     _, _, seen = states(kind, Forgetful(LENGTH))
     assert any(wrong_rows(kind, state) for state in seen)
@@ -133,7 +150,7 @@ def trained(kind: str, sequential: bool, batch) -> list[jax.Array]:
     """Logits [B, T, V] of every head on a text, where the objective compares them."""
     objective = (HydraObjective if sequential else MedusaObjective)(LENGTH, D + 2)
     model, params = TARGETS[kind], weights(kind)
-    heads = HEADS[sequential]
+    heads = heads_on(kind, sequential)
     assert objective.heads_on(model) == heads.heads
     hidden = model.states(params, batch)
     drafted, _ = objective._drafts(model, params, heads.params, batch, hidden)
@@ -146,6 +163,8 @@ def trained(kind: str, sequential: bool, batch) -> list[jax.Array]:
         ("t5", "blockwise"),
         ("llama", "hydra"),
         pytest.param("t5", "hydra", marks=pytest.mark.slow),
+        pytest.param("bart", "hydra", marks=pytest.mark.slow),
+        pytest.param("bart", "blockwise", marks=pytest.mark.slow),
         pytest.param("llama", "blockwise", marks=pytest.mark.slow),
     ],
 )
@@ -266,6 +285,16 @@ def test_heads_that_were_made_for_other_states_are_refused(case):
 def test_an_arm_must_not_read_the_target(name):
     with pytest.raises(ValueError, match="arm 'heads' reads the target's states"):
         Selected((Arm("heads", DRAFTERS[name], Whole()),), ByChance())
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_fresh_heads_repeat_the_targets_law(kind):
+    """Whether or not a final norm drops the scale of its states."""
+    heads = MedusaObjective(1).heads_on(TARGETS[kind])
+    hidden = 3.0 * jax.random.normal(jax.random.key(1), (5, D))
+    state = heads.state(heads.init(jax.random.key(0)), hidden, 1)
+    expected, found = (TARGETS[kind].read_out(weights(kind), x) for x in (hidden, state))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_of_states_and_embeddings_only_the_direction_counts():

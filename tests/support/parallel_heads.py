@@ -26,7 +26,12 @@ def random_heads(
     return LoadedHeads(heads, jax.tree.map(draw, tree))
 
 
-def heads_on_target(count: int, d_model: int, sequential: bool, scale: float = 0.3) -> LoadedHeads:
-    """Heads on the target's own states, as `medusa` or `hydra` trains them."""
-    shape = {"activation": "silu", "behind": 1, "sequential": sequential, "normed": True}
+def heads_on_target(
+    count: int, d_model: int, sequential: bool, scale: float = 0.3, normed: bool = True
+) -> LoadedHeads:
+    """Heads on the target's own states, as `medusa` or `hydra` trains them.
+
+    They are `normed` on all targets that have a final norm.
+    """
+    shape = {"activation": "silu", "behind": 1, "sequential": sequential, "normed": normed}
     return random_heads(count, d_model, 4 + sequential, scale, **shape)
