@@ -22,15 +22,24 @@ from typing import Any
 import jax
 import numpy as np
 
+from specjax.api import LoadedModel
 from specjax.data.pipeline import Batches, pad_batch
+from specjax.experiments.train.objective import frozen_of
+from specjax.experiments.train.subject import subject_of
+from specjax.models.base import LanguageModel
+from specjax.models.dflash import DFlash, DFlashT5Config
+from specjax.models.eagle import Eagle, EagleT5Config
 from specjax.models.t5 import T5, T5Config
 from specjax.parallel.fully_sharded import FullySharded
 from specjax.parallel.mesh import make_mesh
 from specjax.parallel.sharding import parameter_shardings
-from specjax.training.objective import TEACHER, FrozenModel
 from specjax.training.objectives.blockwise import Blockwise
 from specjax.training.objectives.cross_entropy import CrossEntropy
+from specjax.training.objectives.dflash import DFlashObjective
 from specjax.training.objectives.distillation import Distillation
+from specjax.training.objectives.eagle import EagleObjective
+from specjax.training.objectives.hydra import Hydra
+from specjax.training.objectives.medusa import Medusa
 from specjax.training.optimizer import Optimizer
 from specjax.training.step import Setup, evaluate_batch
 from specjax.training.trainer import Run, fit, on_mesh, started
@@ -48,6 +57,25 @@ OBJECTIVES = {
     "cross_entropy": CrossEntropy(),
     "distillation": Distillation(),
     "blockwise": Blockwise(heads=2, trunk="trained"),
+    "medusa": Medusa(heads=2),
+    "hydra": Hydra(heads=2),
+    "eagle": EagleObjective(steps=2),
+    "dflash": DFlashObjective(anchors=2),
+}
+ON_TARGET = dict(
+    vocab_size=64, d_model=16, d_kv=4, d_ff=32, num_heads=4, num_layers=0,
+    target_width=24, features=(1, 2), cross=2, cross_heads=8, cross_width=4,
+)  # fmt: skip
+DRAFTERS = {
+    # No axis of a mesh divides the number of its ids.
+    "eagle": Eagle(
+        EagleT5Config(family="eagle_t5", num_decoder_layers=1, draft_vocab=27, **ON_TARGET)
+    ),
+    "dflash": DFlash(
+        DFlashT5Config(
+            family="dflash_t5", num_decoder_layers=2, draft_vocab=32, block_size=3, **ON_TARGET
+        )
+    ),
 }
 
 
@@ -67,26 +95,27 @@ class Case:
         return None if alone else make_mesh({"data": self.data, "model": self.model})
 
 
-def drawn(case: Case, seed: int) -> Any:
-    """Parameters where they belong on the mesh."""
+def drawn(case: Case, model: LanguageModel, seed: int) -> LoadedModel:
+    """A model with parameters where they belong on the mesh."""
     mesh = case.mesh
-    where = None if mesh is None else parameter_shardings(mesh, MODEL, case.sharded)
-    return jax.jit(MODEL.init, out_shardings=where)(jax.random.key(seed))
+    where = None if mesh is None else parameter_shardings(mesh, model, case.sharded)
+    params = jax.jit(model.init, out_shardings=where)(jax.random.key(seed))
+    return LoadedModel(model, params, mesh=mesh)
 
 
 def run(case: Case, losses: list[float]) -> Run:
     """A run that notes its loss before the first step and after every one."""
     objective, mesh = OBJECTIVES[case.objective], case.mesh
     sharded = FullySharded(mesh) if case.sharded else None
+    start = drawn(case, DRAFTERS.get(case.objective, MODEL), 0)
     rates = Optimizer(STEPS, 1e-2, warmup=1)
-    setup = Setup(MODEL, objective, rates, case.accumulate, sharded=sharded)
-    heads = objective.heads_on(MODEL)
+    setup = Setup(start.model, objective, rates, case.accumulate, sharded=sharded)
+    subject = subject_of(objective, start, 2)
+    frozen = frozen_of(objective, start, drawn(case, MODEL, 1))
 
     def init() -> Any:
-        params = drawn(case, 0)
-        return {"trunk": params, "heads": heads.init(jax.random.key(2))} if heads else params
+        return subject.params
 
-    frozen = {TEACHER: FrozenModel(drawn(case, 1), MODEL)} if objective.needs_teacher else {}
     heldout = pad_batch(ROWS[:16], 8, 0, 0)
 
     def evaluate(params: Any) -> dict[str, float]:
@@ -115,9 +144,13 @@ def held(tree: Any) -> int:
     return sum(max(s.data.nbytes for s in leaf.addressable_shards) for leaf in leaves)
 
 
+UP = ["up", "kernel"]
+
+
 def share(params: Any) -> float:
     """Share of a feed-forward weight that one device holds."""
-    leaf = params.get("trunk", params)["decoder_0"]["ff"]["up"]["kernel"]
+    flat = jax.tree_util.tree_leaves_with_path(params)
+    leaf = next(leaf for path, leaf in flat if [key.key for key in path[-2:]] == UP)
     return held(leaf) / leaf.nbytes
 
 
