@@ -9,7 +9,8 @@
 is read once. The heads are left in `heads.safetensors`, for `--config.heads=FILE` and
 `{"drafter": "medusa", "model": "target", "widths": (3, 2, 1)}`, `{"drafter": "blockwise", "model":
 "target", "length": 3}`, `{"drafter": "hydra", "length": 3}` or `{"drafter": "hydra_tree", "widths":
-(3, 2, 1)}`.
+(3, 2, 1)}`. On two CPU cores a 28M target takes 3.5 minutes to say something to 12,000 captions,
+and 800 steps of Medusa's heads 5. `--config.train.examples=0` takes all there are.
 
 As published, Medusa-1 has five heads with output matrices of their own, weights 0.8**k, and learns
 the tokens of texts like the target's (`objective.divergence=cross_entropy` is nearest) in two
@@ -22,7 +23,7 @@ from ml_collections import ConfigDict
 
 from specjax.errors import UserError
 from specjax.experiments.config.training import train_config
-from specjax.experiments.recipes.common import MULTI30K
+from specjax.experiments.recipes.common import MINUTES
 
 KINDS = ("medusa", "hydra")
 
@@ -35,7 +36,7 @@ def get_config(kind: str = "medusa") -> ConfigDict:
         name=kind,
         objective={"name": kind, "heads": 4},
         sequences={"data": 0.0, "target": 1.0},
-        optimizer={"steps": 300, "learning_rate": 2e-3, "warmup": 40, "decay": "cosine"},
-        evaluation={"every": 150, "keep": "tokens_0"},
-        **MULTI30K,
+        optimizer={"steps": 800, "learning_rate": 2e-3, "warmup": 40, "decay": "cosine"},
+        evaluation={"every": 400, "keep": "tokens_0"},
+        **MINUTES,
     )
