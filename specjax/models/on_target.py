@@ -77,6 +77,11 @@ class OnT5Config(OnTarget, t5.T5Config):
     """Shape of a drafter for a T5-like target."""
 
     @property
+    def ff_bias(self) -> bool:
+        """Whether feed-forward networks have biases; T5's have none, nor has its attention."""
+        return False
+
+    @property
     def of_cross(self) -> OnT5Config:
         """The shape of its cross-attention, which reads the target's heads."""
         return dataclasses.replace(self, num_heads=self.cross_heads, d_kv=self.cross_width)
@@ -157,7 +162,7 @@ class Layer(nn.Module):
     def setup(self) -> None:
         c = self.config
         self.ff_norm = RMSNorm(c.eps)
-        self.ff = FeedForward(c.d_ff, c.activation, c.gated, c.dtype, c.dropout)
+        self.ff = FeedForward(c.d_ff, c.activation, c.gated, c.dtype, c.dropout, c.ff_bias)
         if c.cross:
             self.attention = t5.Attention(c)
             self.cross_norm, self.cross_attention = RMSNorm(c.eps), t5.Attention(c.of_cross)

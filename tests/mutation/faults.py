@@ -711,6 +711,27 @@ FAULTS = (
         "tests/training/test_divergences.py",
     ),
     Fault(
+        "the biases of a drafter's attention are not kept",
+        "models/families/eagle.py",
+        '    return config.out_bias if matrix == "o" else config.qkv_bias\n',
+        "    return False\n",
+        "tests/decoding/test_feature_families.py -k biases",
+    ),
+    Fault(
+        "a drafter's feed-forward network has no biases",
+        "models/on_target.py",
+        "c.dtype, c.dropout, c.ff_bias)",
+        "c.dtype, c.dropout)",
+        "tests/decoding/test_feature_families.py -k biases",
+    ),
+    Fault(
+        "a drafter takes over that its target has biases",
+        "models/families/on_target.py",
+        ' | {"attention_bias": False, "mlp_bias": False}',
+        "",
+        "tests/decoding/test_feature_families.py -k biases",
+    ),
+    Fault(
         "heads take states over their size where no final norm does",
         "training/objectives/medusa.py",
         "normed=model.drops_scale",

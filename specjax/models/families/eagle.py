@@ -9,7 +9,7 @@ from typing import Any
 from specjax.core.registry import FAMILIES
 from specjax.models.base import LanguageModel
 from specjax.models.eagle import Eagle, EagleCausalConfig, EagleT5Config
-from specjax.models.families.family import Stored, Where
+from specjax.models.families.family import Stored, Where, linear
 from specjax.models.families.llama import Llama
 from specjax.models.families.on_target import FIELDS, OnLlama, OnT5
 from specjax.models.families.schema import flag
@@ -70,11 +70,18 @@ class _OneLayer:
             stored["layer", norm, "scale"] = Stored(f"layer.{norm}.weight")
         for attention, matrices in attentions.items():
             for w in matrices:
-                where = "layer", attention, w, "kernel"
-                stored[where] = Stored(f"layer.{attention}.{w}.weight", True)
+                biased = _biased(config, w)
+                stored |= linear(("layer", attention, w), f"layer.{attention}.{w}", biased)
         for w in ("gate", "up", "down") if config.gated else ("up", "down"):
-            stored["layer", "ff", w, "kernel"] = Stored(f"layer.ff.{w}.weight", True)
+            stored |= linear(("layer", "ff", w), f"layer.ff.{w}", config.ff_bias)
         return stored
+
+
+def _biased(config: Any, matrix: str) -> bool:
+    """Whether a matrix of an attention has a bias: T5's have none."""
+    if config.cross:
+        return False
+    return config.out_bias if matrix == "o" else config.qkv_bias
 
 
 @FAMILIES.register("eagle_t5")

@@ -145,17 +145,24 @@ class OnLlama(OnTargetFamily):
 
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
         refuse_other_positions(FAMILIES.name_of(type(self)), target)
-        return super().given_by(target)
+        # Serving engines read no biases; a drafter has them where its own shape says so.
+        return super().given_by(target) | {"attention_bias": False, "mlp_bias": False}
 
 
 def refuse_other_positions(family: str, target: LanguageModel) -> None:
-    """Refuses targets whose positions are not rotary, for a drafter of a family whose are.
+    """Refuses targets with an encoder, or without rotary positions, for a drafter of a family.
 
     Raises:
       ValueError: naming both.
     """
+    theirs = target.config.family
+    if target.start_token is not None:
+        raise ValueError(
+            f"model_type is {family!r}, for decoder-only targets; the target, of family"
+            f" {theirs!r}, has an encoder"
+        )
     if getattr(target.config, "rope", None) is None:
         raise ValueError(
             f"model_type is {family!r}, whose positions are rotary; the target, of family"
-            f" {target.config.family!r}, has others"
+            f" {theirs!r}, has others"
         )

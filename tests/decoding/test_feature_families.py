@@ -1,0 +1,151 @@
+"""Feature drafters of every family of targets: shaped for it, trained, kept, and drafting.
+
+The targets are the golden checkpoints; prompts are longer than their sliding windows.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from decodes import run, texts
+from golden_models import GOLDEN
+from ml_collections import ConfigDict
+
+import specjax
+from specjax.api import LoadedModel
+from specjax.checkpoints import huggingface
+from specjax.core.registry import OBJECTIVES
+from specjax.data.pipeline import pad_batch
+from specjax.decoding.strategy import Strategy, autoregressive
+from specjax.errors import UserError
+from specjax.experiments.train.feature_drafter import adopted
+from specjax.experiments.train.model import shape_of
+from specjax.experiments.train.objective import frozen_of
+from specjax.experiments.train.subject import subject_of
+from specjax.training.optimizer import Optimizer
+from specjax.training.step import Setup, train_step
+
+ROTARY = (
+    "gemma2", "gemma3_text", "gpt_neox", "llama", "mistral", "mixtral", "olmo2", "phi3", "qwen2",
+    "qwen3", "qwen3_moe", "smollm3",
+)  # fmt: skip
+LIKE_T5 = ("mt5", "t5_v1_0", "t5_v1_1", "umt5")
+OTHER_ENCODERS = ("bart", "m2m_100", "marian", "mbart", "t5gemma", "t5gemma2", "whisper")
+ENCODERS = (*LIKE_T5, *OTHER_ENCODERS)
+OTHER_POSITIONS = ("gpt2", "opt")
+SHAPES = {"eagle": {"draft_vocab_size": 60}, "dflash": {"draft_vocab_size": 60, "block_size": 3}}
+STRATEGIES = {
+    "eagle": (
+        specjax.strategy(drafter="eagle", length=3),
+        specjax.strategy(drafter="eagle_tree", widths=(3, 2)),
+    ),
+    "dflash": (specjax.strategy(drafter="dflash", length=2),),
+}
+PROMPTS = [[3, 40, 5, 6, 71, 8, 9, 10, 11, 12, 93, 14], [4, 9], [7, 8, 9, 2, 3]]
+LIMIT, STEPS = 12, 40
+
+EVERY = [(family, f"{kind}_llama") for family in ROTARY for kind in SHAPES]
+EVERY += [(family, f"{kind}_t5") for family in LIKE_T5 for kind in SHAPES]
+EVERY = [pytest.param(*pair, marks=pytest.mark.slow) for pair in EVERY]
+
+
+@functools.cache
+def target(family: str) -> LoadedModel:
+    loaded = huggingface.load(GOLDEN / family)
+    return LoadedModel(loaded.model, loaded.params)
+
+
+def written(family: str, strategy: Strategy, drafter: LoadedModel | None = None):
+    """The whole decode of the prompts."""
+    models, params = [("target", target(family).model)], {"target": target(family).params}
+    if drafter:
+        models, params = (
+            [*models, ("drafter", drafter.model)],
+            {**params, "drafter": drafter.params},
+        )
+    return run(tuple(models), params, strategy, PROMPTS, LIMIT)
+
+
+def shaped(family: str, kind: str, **shape) -> LoadedModel:
+    """A drafter of the target's own shape as far as nothing else is said."""
+    words = {"model_type": kind, **SHAPES[kind.partition("_")[0]], **shape}
+    of_target = target(family).model
+    ends = {"eos_token_id": of_target.eos[0], "pad_token_id": of_target.pad}
+    model = shape_of(ConfigDict({"shape": words}), of_target.vocab_size, ends, of_target)
+    return LoadedModel(model, jax.jit(model.init)(jax.random.key(0)))
+
+
+def trained(family: str, start: LoadedModel, outputs: list[list[int]]) -> LoadedModel:
+    """The drafter behind some steps on what the target says."""
+    kind = start.model.config.family.partition("_")[0]
+    objective, of_target = OBJECTIVES[kind].cls(**OBJECTIVES[kind].example), target(family)
+    start = adopted(start, of_target, map(np.array, outputs))
+    subject = subject_of(objective, start, 0)
+    setup = Setup(start.model, objective, Optimizer(STEPS, 1e-2))
+    frozen = frozen_of(objective, start, of_target)
+    rows = list(zip(PROMPTS, outputs, strict=True))
+    batch = pad_batch(rows, 4, of_target.model.start_token, of_target.model.pad)
+    state, losses = setup.start(subject.params), []
+    for _ in range(STEPS):
+        state, report = train_step(setup, state, frozen, batch)
+        losses.append(float(report["loss"]))
+    assert losses[-1] < losses[0]
+    return LoadedModel(start.model, subject.model_params(state.params))
+
+
+def kept(drafter: LoadedModel, folder: Path) -> LoadedModel:
+    """What is read of the drafter's files, which must be the drafter."""
+    huggingface.save(folder, drafter.model, drafter.params)
+    loaded = huggingface.load(folder)
+    assert loaded.model.config == drafter.model.config
+    jax.tree.map(np.testing.assert_array_equal, loaded.params, drafter.params)
+    return LoadedModel(loaded.model, loaded.params)
+
+
+@pytest.mark.parametrize(("family", "kind"), EVERY)
+def test_a_drafter_is_trained_kept_and_writes_the_targets_own_tokens(family, kind, tmp_path):
+    alone = texts(written(family, autoregressive()))
+    assert max(map(len, alone)) == LIMIT
+    drafter = kept(trained(family, shaped(family, kind), alone), tmp_path / "drafter")
+    for strategy in STRATEGIES[kind.partition("_")[0]]:
+        found = written(family, strategy, drafter)
+        assert texts(found) == alone
+        assert np.sum(found.trace.accepted) > 3
+
+
+@pytest.mark.parametrize("kind", ("eagle_llama", "dflash_llama"))
+def test_a_drafter_has_biases_where_its_own_shape_says_so(kind, tmp_path):
+    """Of them all are kept. Those of the target are none of the drafter's."""
+    assert target("qwen2").model.config.qkv_bias
+    without = shaped("qwen2", kind)
+    biased = shaped("qwen2", kind, attention_bias=True, mlp_bias=True)
+    drawn = jax.tree.map(lambda x: x + 1, biased.params)
+    kept(LoadedModel(biased.model, drawn), tmp_path / "drafter")
+    layers = biased.model.depth
+
+    def biases(drafter: LoadedModel) -> int:
+        flat = jax.tree_util.tree_leaves_with_path(drafter.params)
+        return sum(path[-1].key == "bias" for path, _ in flat)
+
+    assert (biases(without), biases(biased)) == (0, layers * len("qkvo") + layers * 3)
+
+
+REFUSED = [
+    *(
+        (family, "eagle_llama", "for decoder-only targets; .* has an encoder")
+        for family in ENCODERS
+    ),
+    *((family, "eagle_t5", "positions are T5's; .* has others") for family in OTHER_ENCODERS),
+    *((family, "dflash_llama", "rotary; .* has others") for family in OTHER_POSITIONS),
+    ("llama", "dflash_t5", "it must be 'dflash_llama' for a decoder-only target"),
+]
+
+
+@pytest.mark.parametrize(("family", "kind", "words"), REFUSED)
+def test_a_target_that_a_drafter_is_not_made_for_is_refused(family, kind, words):
+    with pytest.raises(UserError, match=rf"config.model.shape: model_type is '{kind}'.* {words}"):
+        shaped(family, kind)
