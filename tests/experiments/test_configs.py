@@ -36,8 +36,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = (
     "quickstart", "translate", "pair", "beams", "drafters", "draft_length", "block_verification",
     "lossy_rules", "bild_early_exit_multi30k", "bild_multi30k", "bild_side_by_side", "engagement",
-    "cascade_pair", "cascade_multi30k", "qwen3_moe", "suffix", "trees", "madlad", "t5gemma",
-    "nllb",
+    "cascade_pair", "cascade_multi30k", "suffix", "trees",
 )  # fmt: skip
 JOBS = (
     "compare", "ngram", "ngram_wmt", "online", "sweep", "tokenizer", "tune", "tune_cascade",
@@ -63,8 +62,13 @@ PARAMETERS = {
     "gemma3": {"target": 27.01e9, "drafter": 999.9e6},
     "qwen3": {"target": 8.19e9, "drafter": 596.0e6},
     "whisper": {"target": 1.543e9, "drafter": 119.4e6},  # 756e6 with an encoder of its own
+    "nllb": {"target": 3.345e9, "drafter": 615.1e6},  # 600M were distilled from the 54B
+    "madlad": {"target": 10.71e9, "drafter": 0.742e9, "mt_3b": 2.94e9},
+    "t5gemma": {"target": 20.33e9, "drafter": 5.60e9},
     "t5large_xsum": {"target": 737.7e6, "drafter": 60.5e6},
 }
+CLOSER = {"nllb": 0.002, "madlad": 0.01, "t5gemma": 0.01}
+"""Of these the figures are known better than to 0.02."""
 
 
 def get_config(name: str) -> ConfigDict:
@@ -86,7 +90,9 @@ def test_a_config_builds_and_its_strategies_resolve(name: str) -> None:
     models = model_names(config)
     used = {model for strategy in strategies.values() for model in strategy.drafter.spec.models}
     assert used - {"target"} == models.keys() - {"target"}
-    assert config.task in TASKS
+    assert config.task in TASKS or (
+        not config.task and "--config.source_file" in module(name).__doc__
+    )
 
 
 @pytest.mark.parametrize("name", PAPERS)
@@ -127,29 +133,20 @@ def test_all_papers_are_covered() -> None:
 def test_shapes_are_traced_at_full_size(name: str, capsys) -> None:
     planned = planning.run(get_config(name))["models"]
     for model, expected in PARAMETERS.get(name, {}).items():
-        assert planned[model].parameters == pytest.approx(expected, rel=0.02), model
+        close = pytest.approx(expected, rel=CLOSER.get(name, 0.02))
+        assert planned[model].parameters == close, model
     printed = capsys.readouterr().out
     assert all(f"{entry.parameters:,}" in printed for entry in planned.values())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name, words, billions",
-    [
-        ("madlad", (), (10.71, 0.742, 2.94)),
-        ("t5gemma", (), (20.33, 5.60)),
-        ("t5gemma", ("2",), (7.09, 0.368)),
-    ],
-    ids=lambda x: str(x),
-)
-def test_pairs_of_published_models_are_planned(
-    name: str, words: tuple[str, ...], billions: tuple[float, float]
-) -> None:
-    """With the parameters that their cards give, or that were counted."""
-    config = module(name).get_config(*words)
+def test_t5gemma_2_is_planned_at_full_size() -> None:
+    """With the parameters that its cards give."""
+    config = module("t5gemma").get_config("2")
     check_fields(config)
     planned = planning.run(config)["models"]
-    assert [entry.parameters / 1e9 for entry in planned.values()] == pytest.approx(billions, 0.01)
+    assert planned["target"].parameters == pytest.approx(7.09e9, rel=0.01)
+    assert planned["drafter"].parameters == pytest.approx(0.368e9, rel=0.01)
 
 
 @pytest.mark.slow
@@ -213,16 +210,6 @@ def test_a_mixture_of_experts_is_planned_at_full_size() -> None:
     model = describe(config.target, jnp.bfloat16)
     active = planned["target"].parameters - idle_weights(model)
     assert active == pytest.approx(3.35e9, rel=1e-2)
-
-
-@pytest.mark.slow
-def test_nllb_is_planned_at_full_size() -> None:
-    """As published: 3.3B, and the 600M that were distilled from the 54B."""
-    config = get_config("nllb")
-    check_fields(config)
-    planned = planning.run(config)["models"]
-    assert planned["target"].parameters == pytest.approx(3.345e9, rel=0.002)
-    assert planned["drafter"].parameters == pytest.approx(615.1e6, rel=0.002)
 
 
 def test_memory_per_device_follows_the_mesh() -> None:

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
+from transformers import NllbTokenizer
 
 from specjax.checkpoints import huggingface
 from specjax.checkpoints.known_shapes import SHAPES
@@ -54,32 +55,57 @@ SMALL = {
 }  # fmt: skip
 SMALL |= {
     name: SMALL["llama"] | {"num_key_value_heads": 2, "head_dim": 8, "eos_token_id": 1}
-    for name in ("gemma3_text", "qwen3")
+    for name in ("gemma3_text", "qwen3", "qwen3_moe", "t5gemma")
 }
-LAYERS = {"t5": "num_layers", "gpt2": "n_layer", "whisper": "decoder_layers"}
-TEMPLATE = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
+SMALL["qwen3_moe"] |= {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
+SIDES = ("encoder", "decoder")
+OF_A_SIDE = {"layers": 2, "ffn_dim": 32, "attention_heads": 4}
+SMALL["m2m_100"] = {"d_model": 16} | {
+    f"{side}_{name}": size for side in SIDES for name, size in OF_A_SIDE.items()
+}
+KINDS = {"mt5": "t5"}
+LAYERS = {
+    "t5": "num_layers", "gpt2": "n_layer", "whisper": "decoder_layers", "m2m_100": "decoder_layers",
+}  # fmt: skip
+TEMPLATE = (
+    "{% for m in messages %}{{ m['content'] }} {% endfor %}{{ 'so ' if enable_thinking else '' }}"
+)
 
 
 def stand_in(config: ConfigDict, folder: Path) -> ConfigDict:
     """The config on stand-ins: the same strategies, tiny models, a few rows of its task."""
     made = config.copy_and_resolve_references()
-    tokenizer = train_tokenizer([WORDS, json.dumps(ROWS[config.task])], 200)
+    row = json.dumps(ROWS.get(config.task, WORDS))
+    tokenizer = multilingual(config) or train_tokenizer([WORDS, row], 200)
     tokenizer.chat_template = TEMPLATE if config.chat else None
     paths = {}
     for seed, (name, checkpoint) in enumerate(model_names(config).items()):
         paths[name] = str(folder / name)
         write_model(folder / name, checkpoint, tokenizer, seed)
-    rows = [json.dumps(ROWS[config.task])] * 6
     write_speech(folder / "speech.wav")
-    (folder / "rows.jsonl").write_text("\n".join(rows), "utf-8")
+    (folder / "rows.jsonl").write_text("\n".join([row] * 6), "utf-8")
+    (folder / "lines.txt").write_text("\n".join(SENTENCES * 2), "utf-8")
     with made.unlocked():
         made.target = paths.pop("target")
         for name, path in paths.items():
             (made if name == "drafter" else made.drafters)[name] = path
-        made.data.path = str(folder / "rows.jsonl")
+        if config.task:
+            made.data.path = str(folder / "rows.jsonl")
+        else:
+            made.source_file = made.reference_file = str(folder / "lines.txt")
         made.update(examples=2, ngram_examples=3, repeats=1, dtype="float32", bucket=128)
         made.update(max_new_tokens=6, max_prompt_tokens=512, mesh={"data": 1, "model": 1})
     return made
+
+
+def multilingual(config: ConfigDict) -> Any:
+    """A tokenizer of letters that has the languages of a config; None where this names none."""
+    codes = [config.source_language, config.target_language]
+    if not any(codes):
+        return None
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", "▁", *sorted({*WORDS} - {" "})]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    return NllbTokenizer(vocabulary, [], extra_special_tokens=codes)
 
 
 def write_speech(file: Path) -> None:
@@ -95,9 +121,11 @@ def write_model(folder: Path, checkpoint: str, tokenizer: Any, seed: int) -> Non
     """A random model of a published shape's architecture; vocabularies padded differently."""
     shape = dict(SHAPES[checkpoint])
     shape |= shape.pop("text_config", {})
-    kind = shape["model_type"].removeprefix("m")
-    small = shape | SMALL[kind] | {"vocab_size": len(tokenizer) + 3 * seed}
-    small |= {LAYERS.get(kind, "num_hidden_layers"): 2}
+    kind = KINDS.get(shape["model_type"], shape["model_type"])
+    own = SMALL[kind] | {"vocab_size": len(tokenizer) + 3 * seed}
+    own |= {LAYERS.get(kind, "num_hidden_layers"): 2}
+    sided = isinstance(shape.get("decoder"), dict)
+    small = shape | ({side: shape[side] | own for side in SIDES} if sided else own)
     family, config = huggingface.parse_config(checkpoint, small, None, jnp.float32)
     model = family.model(config)
     huggingface.save(folder, model, model.init(jax.random.key(seed)), tokenizer)
