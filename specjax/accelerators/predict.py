@@ -34,7 +34,7 @@ class Share:
     cache: int  # bytes, full to its end
     ways: int  # devices that share the work of a row
     rows: int  # on each of them
-    itemsize: int = 4  # bytes of a weight
+    itemsize: float = 4  # bytes of an expert's weight, its share of the scales included
 
     def bytes(self, calls: Sequence[Call]) -> float:
         """Bytes that the calls of a round read; one that goes on from states adds no turn."""

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from specjax.models.layers import ACTIVATIONS, Dense
+from specjax.models.layers import ACTIVATIONS, Dense, product
+from specjax.models.small_weights import wide
 
-Matrices = tuple[jax.Array, jax.Array, jax.Array]
-"""Gates and ways up [E, D, F], ways down [E, F, D]."""
+Matrices = tuple[Any, Any, Any]
+"""Gates and ways up [E, D, F], ways down [E, F, D]: arrays, or small weights."""
 Activation = Callable[[jax.Array], jax.Array]
 
 FEW = 0.5
@@ -93,7 +95,8 @@ def gathered(
 
     Each token has copies of its experts' matrices.
     """
-    gates, ups, downs = (matrix[chosen] for matrix in matrices)
+    picked = jax.tree.map(lambda leaf: leaf[chosen], matrices)
+    gates, ups, downs = (wide(x, matrix) for matrix in picked)
     inner = act(jnp.einsum("nd,nkdf->nkf", x, gates)) * jnp.einsum("nd,nkdf->nkf", x, ups)
     return jnp.sum(jnp.einsum("nkf,nkfd->nkd", inner, downs) * weights[..., None], axis=1)
 
@@ -103,11 +106,12 @@ def by_expert(
 ) -> jax.Array:
     """As `gathered`; every expert reads all tokens and counts in those that have it."""
     rows = jnp.arange(len(x))[:, None]
-    shares = jnp.zeros((len(x), len(matrices[0]))).at[rows, chosen].set(weights)
+    shares = jnp.zeros((len(x), matrices[0].shape[0])).at[rows, chosen].set(weights)
 
     def add(total: jax.Array, expert: tuple[Matrices, jax.Array]) -> tuple[jax.Array, None]:
         (gate, up, down), share = expert
-        return total + ((act(x @ gate) * (x @ up)) @ down) * share[:, None], None
+        inner = act(product(x, gate)) * product(x, up)
+        return total + product(inner, down) * share[:, None], None
 
     nothing = jnp.zeros(x.shape, jnp.float32)
     return jax.lax.scan(add, nothing, (matrices, shares.T))[0]

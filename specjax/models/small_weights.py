@@ -4,9 +4,10 @@ A kernel [D, F] becomes a `qwix.QArray`: integers [D, F] and scales [G, F], one 
 channel (G = 1) or for each group of D / G inputs of a channel. With the largest magnitude m of
 what shares it, a scale is m / 127.5 (int8) or m / 7.5 (int4), so that no weight moves by more than
 half a scale. Dettmers et al., "LLM.int8()" (2022), and Frantar et al., "GPTQ" (2023), have such
-scales; here integers are nearest ones.
+scales; here integers are nearest ones. Of experts [E, D, F] each matrix has scales of its own,
+[E, G, F].
 
-Embeddings, output layers, routers, experts, norms, biases and tables of positions stay as they are.
+Embeddings, output layers, routers, norms, biases and tables of positions stay as they are.
 Checkpoints may bring zero points too (`checkpoints/packed.py`): a weight is then
 (integer - zero point) * scale.
 """
@@ -29,6 +30,9 @@ GROUPS = {"int8": 0, "int4": 32}
 
 WIDE = ("head", "logits")
 """Modules whose kernels stay: output layers, and routers, which choose where a token goes."""
+
+EXPERTS = ("gates", "ups", "downs")
+"""Parameters that hold a kernel for each expert of a mixture, [E, in, out]."""
 
 ALLOWED = "int8, int4, or one of them and a group of inputs that share a scale, as int4:64 (0: all)"
 
@@ -65,15 +69,17 @@ class SmallWeights:
           ValueError: naming the first one.
         """
         for where, shape in shapes.items():
-            if self.group and shrinks(where, shape) and shape[0] % self.group:
+            if self.group and shrinks(where, shape) and shape[-2] % self.group:
                 raise ValueError(
-                    f"weights {str(self)!r} do not fit: {'/'.join(where)} has {shape[0]:,} inputs,"
+                    f"weights {str(self)!r} do not fit: {'/'.join(where)} has {shape[-2]:,} inputs,"
                     f" which groups of {self.group} do not divide"
                 )
 
 
 def shrinks(where: tuple[str, ...], shape: tuple[int, ...]) -> bool:
-    """Whether the parameter at a path is one of those that become small: a layer's kernel."""
+    """Whether the parameter at a path is one of those that become small: a layer's kernels."""
+    if where[-1] in EXPERTS:
+        return len(shape) == 3
     return len(shape) == 2 and where[-1] == "kernel" and where[-2] not in WIDE
 
 
@@ -89,12 +95,16 @@ def is_small(weight: Any) -> bool:
 
 @functools.partial(jax.jit, static_argnames="weights")
 def quantised(kernel: jax.Array, weights: SmallWeights) -> Any:
-    """The kernel [D, F] as integers, and scales of its dtype that are found in float32."""
+    """The kernel [D, F], or experts' [E, D, F], as integers, and scales of its dtype.
+
+    The scales are found in float32.
+    """
+    inputs = kernel.ndim - 2
     return _qwix().quantize(
         kernel.astype(jnp.float32),
         INTEGERS[weights.kind],
-        channelwise_axes=(1,),
-        tiled_axes={0: weights.group} if weights.group else {},
+        channelwise_axes=tuple(axis for axis in range(kernel.ndim) if axis != inputs),
+        tiled_axes={inputs: weights.group} if weights.group else {},
         scale_dtype=kernel.dtype,
     )
 
@@ -135,6 +145,13 @@ def product(x: jax.Array, kernel: Any) -> jax.Array:
     """
     x, kernel = jax.lax.optimization_barrier((x, kernel))
     return _qwix().dot_general(x, kernel, (((1,), (0,)), ((), ())))
+
+
+def wide(x: jax.Array, kernels: Any) -> jax.Array:
+    """Kernels for a product with x, from behind the barrier of `product` where they are small."""
+    if not is_small(kernels):
+        return kernels
+    return _qwix().dequantize(jax.lax.optimization_barrier((x, kernels))[1])
 
 
 def numbers(params: Any) -> int:

@@ -10,13 +10,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import qwix
 from decodes import run, texts
 from flax.traverse_util import flatten_dict
 
 from specjax.checkpoints.huggingface import load
 from specjax.decoding.strategy import Strategy, autoregressive, strategy
 from specjax.models.experts import Experts, Mixture, by_expert, gathered
-from specjax.models.small_weights import shrinks
+from specjax.models.small_weights import (
+    EXPERTS,
+    SmallWeights,
+    is_small,
+    quantised,
+    shrinks,
+    shrunk,
+)
 from specjax.training.surgery import take
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -91,10 +99,60 @@ def test_more_experts_than_there_are_cannot_be_chosen() -> None:
         Mixture(2, 3, 8)
 
 
-def test_small_weights_leave_the_router_and_the_experts_as_they_are() -> None:
-    params = load(GOLDEN / "qwen3_moe").params["layers_1"]
+def test_small_weights_leave_the_router_as_it_is() -> None:
+    whole = load(GOLDEN / "qwen3_moe").params
+    params = whole["layers_1"]
     small = {where for where, leaf in flatten_dict(params).items() if shrinks(where, leaf.shape)}
-    assert small == {("attention", w, "kernel") for w in "qkvo"}
+    experts = {("ff", name) for name in EXPERTS}
+    assert small == {("attention", w, "kernel") for w in "qkvo"} | experts
+    read = load(GOLDEN / "qwen3_moe", weights="int8").params
+    made = shrunk(whole, SmallWeights.spelled("int8"))
+    jax.tree.map(np.testing.assert_array_equal, read, made)
+
+
+@pytest.mark.parametrize("spelled", ["int8", "int4:2"])
+def test_experts_have_the_scales_that_each_would_have_alone(drawn, spelled: str) -> None:
+    weights = SmallWeights.spelled(spelled)
+    for stack in (drawn[0][name] for name in EXPERTS):
+        together = quantised(stack, weights)
+        for number, kernel in enumerate(stack):
+            alone = quantised(kernel, weights)
+            np.testing.assert_array_equal(together.qvalue[number], alone.qvalue)
+            np.testing.assert_array_equal(together.scale[number], alone.scale)
+
+
+@pytest.mark.parametrize("tokens", [1, TOKENS], ids=["gathered", "by_expert"])
+@pytest.mark.parametrize("spelled", ["int8", "int4:2"])
+def test_small_experts_compute_with_the_weights_they_stand_for(drawn, spelled, tokens) -> None:
+    """And with int8 nearly what the wide ones do."""
+    params, x = drawn[0], drawn[1][:, :tokens]
+    small = params | {
+        name: quantised(params[name], SmallWeights.spelled(spelled)) for name in EXPERTS
+    }
+    whole = jax.tree.map(
+        lambda a: qwix.dequantize(a) if is_small(a) else a, small, is_leaf=is_small
+    )
+    found, expected, wide = (LAYER.apply({"params": p}, x) for p in (small, whole, params))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    if spelled == "int8":
+        np.testing.assert_allclose(found, wide, atol=0.02 * float(jnp.abs(wide).max()))
+    assert np.abs(found - wide).max() > 0.0
+
+
+@pytest.mark.parametrize("tokens", [1, TOKENS], ids=["gathered", "by_expert"])
+def test_no_wide_experts_leave_the_loop(drawn, tokens: int) -> None:
+    """XLA moves what does not change out of loops; here under the passes of a real run."""
+    params, x = drawn[0], drawn[1][:, :tokens]
+    small = params | {name: quantised(params[name], SmallWeights("int8", 0)) for name in EXPERTS}
+
+    def run(x, params):
+        step = lambda _, x: jnp.tanh(LAYER.apply({"params": params}, x))  # noqa: E731
+        return jax.lax.fori_loop(0, 9, step, x)
+
+    options = {"xla_disable_hlo_passes": ""}
+    text = jax.jit(run).lower(x, small).compile(options).as_text()
+    assert "s8[5,4,6]" in text
+    assert "f32[5,4,6]" not in text and "f32[5,6,4]" not in text
 
 
 def test_layers_that_are_taken_keep_their_kind() -> None:

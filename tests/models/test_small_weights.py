@@ -16,11 +16,12 @@ import specjax
 from specjax.checkpoints import huggingface
 from specjax.experiments.config.defaults import decode_config
 from specjax.experiments.config.fields import model_names, model_source
-from specjax.experiments.config.footprint import plan_model
+from specjax.experiments.config.footprint import expert_itemsize, plan_model
 from specjax.experiments.config.placement import copies_target
 from specjax.experiments.decode.job import load_models
 from specjax.models import small_weights
 from specjax.models.causal import Causal, CausalConfig
+from specjax.models.experts import Mixture
 from specjax.models.rope import Rope
 from specjax.models.shapes import parameter_shapes
 from specjax.models.small_weights import (
@@ -43,6 +44,12 @@ MODELS = {  # of few shapes: each kernel's is compiled
         CausalConfig(
             "llama", V, d_model=32, d_ff=48, num_layers=2, num_heads=4, num_kv_heads=4, d_head=8,
             max_positions=64, rope=Rope(8), eos=(1,),
+        )
+    ),
+    "mixture": Causal(
+        CausalConfig(
+            "mixtral", V, d_model=32, d_ff=48, num_layers=2, num_heads=4, num_kv_heads=4, d_head=8,
+            max_positions=64, rope=Rope(8), eos=(1,), mixtures=(Mixture(4, 2, 48), None),
         )
     ),
     "t5": T5(
@@ -127,7 +134,8 @@ def test_kernels_of_layers_are_small_and_nothing_else():
         for path, leaf in flat[0]:
             where = where_of(path)
             layer = where[0].startswith(("layers", "encoder", "decoder")) and "kernel" in where
-            assert is_small(leaf) == layer, where
+            expert = where[-1] in ("gates", "ups", "downs")
+            assert is_small(leaf) == (expert or (layer and "router" not in where)), where
         assert numbers(small(kind, "int4:8").params) == numbers(loaded(kind).params)
 
 
@@ -137,7 +145,9 @@ def test_a_copy_shares_what_is_not_small():
     assert copy["decoder_norm"]["scale"] is own["decoder_norm"]["scale"]
 
 
-@pytest.mark.parametrize("kind", ["llama", pytest.param("t5", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", ["llama", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("t5", "mixture"))]
+)
 def test_speculation_with_a_small_target_gives_its_own_tokens(kind):
     """Drafted by a smaller copy of itself; and no row depends on the others of its batch."""
     target = small(kind, "int8")
@@ -167,9 +177,10 @@ def test_no_wide_kernel_leaves_the_loop():
     assert "f32[24,24]" not in carried
 
 
-def test_a_small_model_takes_the_bytes_that_are_planned():
+@pytest.mark.parametrize("kind", ["llama", "mixture"])
+def test_a_small_model_takes_the_bytes_that_are_planned(kind):
     """Of a copy of the target a plan counts what it does not share."""
-    model, whole = MODELS["llama"], loaded("llama").params
+    model, whole = MODELS[kind], loaded(kind).params
     config = decode_config(batch_size=1, max_prompt_tokens=8)
     for spelled in ALL:
         weights = SmallWeights.spelled(spelled)
@@ -183,12 +194,21 @@ def test_a_small_model_takes_the_bytes_that_are_planned():
         own = sum(map(stored_bytes, jax.tree.leaves(layers)))
         assert plan(shares=True).parameter_bytes == own
     compiled = jax.jit(lambda *arrays: [x.astype(jnp.float32) for x in arrays]).lower(
-        *jax.tree.leaves(small("llama", "int4:8").params)
+        *jax.tree.leaves(small(kind, "int4:8").params)
     )
     planned = plan_model(
         "", model, config, {"data": 1, "model": 1}, 8, 1, None, SmallWeights("int4", 8)
     )
     assert compiled.compile().memory_analysis().argument_size_in_bytes == planned.parameter_bytes
+
+
+def test_a_weight_of_an_expert_takes_its_integer_and_its_share_of_scales():
+    """What a call on a topology is expected to read of it."""
+    sizes = {"": 2.0, "int8:8": 1 + 2 / 8, "int4:16": 0.5 + 2 / 16}
+    for spelled, size in sizes.items():
+        weights = SmallWeights.spelled(spelled) if spelled else None
+        assert expert_itemsize(MODELS["mixture"], jnp.bfloat16, weights) == size
+    assert expert_itemsize(MODELS["llama"], jnp.bfloat16, SmallWeights("int8", 0)) == 2.0
 
 
 @pytest.mark.parametrize("spelled", ["int8", "int4:8"])
@@ -249,5 +269,5 @@ def test_qwix_reads_them_as_they_are():
     np.testing.assert_allclose(qwix.dequantize(made), dequantised(made), rtol=1e-6)
     up = ("layers_0", "ff", "up", "kernel")
     assert shrinks(up, (4, 4)) and not shrinks(("head", "kernel"), (4, 4))
-    assert not shrinks(up, (2, 4, 4)), "stacked ones stay"
+    assert shrinks(("layers_0", "ff", "ups"), (2, 4, 4))
     assert not shrinks(("layers_0", "ff", "router", "logits", "kernel"), (4, 4))

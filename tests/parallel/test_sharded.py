@@ -190,11 +190,12 @@ def test_six_heads_padded_to_eight_give_the_same_tokens(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_small_weights_are_split_with_their_scales(tmp_path: Path) -> None:
     """Groups divide by the devices here; the same tokens either way."""
-    cases = [case("llama", 2, 4, 0, BOTH[:1], "int8:4")]
+    cases = [case(kind, 2, 4, 0, BOTH[:1], "int8:4") for kind in ("llama", "mixed")]
     found = on_eight_devices(tmp_path, cases)
     check(found, cases)
-    small = found["shares"][0]["target"]
-    assert {p.rsplit(".")[-1] for p in small if "'up'" in p} == {"qvalue", "scale"}
+    for shares, kernel in zip(found["shares"], ("up", "ups"), strict=True):
+        small = {p.rsplit(".")[-1] for p in shares["target"] if f"'{kernel}'" in p}
+        assert small == {"qvalue", "scale"}
 
 
 def test_scales_stay_whole_where_they_do_not_divide() -> None:

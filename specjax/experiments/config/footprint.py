@@ -16,7 +16,9 @@ from specjax.experiments.config.fields import checkpoint_dtype
 from specjax.models.base import LanguageModel
 from specjax.models.shapes import parameter_shapes
 from specjax.models.small_weights import (
+    EXPERTS,
     SmallWeights,
+    is_small,
     numbers,
     shrinks,
     shrunk,
@@ -98,6 +100,15 @@ def cache_bytes(
         return leaf.size * leaf.dtype.itemsize // parts
 
     return sum(map(on_device, jax.tree.leaves(cache)))
+
+
+def expert_itemsize(model: LanguageModel, dtype: Any, weights: SmallWeights | None) -> float:
+    """Bytes of a weight of the model's experts with its share of the scales; of none `dtype`'s."""
+    params = abstract_params(model, dtype, weights)
+    flat = jax.tree_util.tree_flatten_with_path(params, is_leaf=is_small)[0]
+    experts = [leaf for path, leaf in flat if where_of(path)[-1] in EXPERTS]
+    stored = sum(map(stored_bytes, jax.tree.leaves(experts)))
+    return stored / numbers(experts) if experts else float(jnp.dtype(dtype).itemsize)
 
 
 def abstract_params(model: LanguageModel, dtype: Any, weights: SmallWeights | None = None) -> Any:

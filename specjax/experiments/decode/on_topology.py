@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import numpy as np
 from ml_collections import ConfigDict
 
 from specjax.accelerators.chips import GIB
@@ -18,9 +17,9 @@ from specjax.accelerators.topology import Topology, described
 from specjax.decoding.state import Decoder
 from specjax.decoding.strategy import Strategy
 from specjax.experiments.config.fields import checkpoint_dtype
-from specjax.experiments.config.footprint import ModelPlan
+from specjax.experiments.config.footprint import ModelPlan, expert_itemsize
 from specjax.experiments.config.generation import Planned
-from specjax.experiments.config.placement import part_of, ways_of
+from specjax.experiments.config.placement import part_of, ways_of, weights_of
 from specjax.experiments.config.topology import refusal, show_topology
 from specjax.experiments.decode.acceptance import acceptances
 from specjax.experiments.decode.programs import lowered_decode
@@ -126,7 +125,7 @@ def round_entry(
     if not priced(decoder):
         return None
     data, _ = axis_sizes(config.mesh.to_dict())
-    nothing = WeightReads(0, 0)
+    dtype, nothing = checkpoint_dtype(config), WeightReads(0, 0)
     shares = {
         name: Share(
             dict(decoder.models)[name],
@@ -134,7 +133,7 @@ def round_entry(
             plans[name].cache_bytes,
             ways_of(config, name),
             config.batch_size // data,
-            np.dtype(checkpoint_dtype(config)).itemsize,
+            expert_itemsize(dict(decoder.models)[name], dtype, weights_of(config, name)),
         )
         for name in decoder.used
     }
