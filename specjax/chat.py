@@ -24,22 +24,24 @@ OWN = frozenset(
 
 def chat_prompts(
     target: LoadedModel,
-    texts: Sequence[str],
+    texts: Sequence[str | Sequence[Mapping[str, str]]],
     *,
     system: str = "",
     chat_template_kwargs: Mapping[str, Any] | None = None,
 ) -> list[list[int]]:
     """Token ids of prompts, each a user's message that the target's answer follows.
 
-    A `system` text comes before each of them as a message of its own. The template is the
-    tokenizer's, which transformers renders in a sandbox; `chat_template_kwargs` are variables that
-    it reads, as Qwen3's `{"enable_thinking": False}`.
+    In place of a text there may be a conversation: messages with a `role` and a `content`, the last
+    of them one to answer. A `system` text comes before each as a message of its own. The template
+    is the tokenizer's, which transformers renders in a sandbox; `chat_template_kwargs` are
+    variables that it reads, as Qwen3's `{"enable_thinking": False}`.
 
     Raises:
       UserError: when there is no template, or it has no place for such messages and variables.
     """
-    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
-        raise UserError(f"texts is {texts!r:.80}; a chat needs a list of texts")
+    if isinstance(texts, str):
+        raise UserError(f"texts is {texts!r:.80}; a chat needs a list of texts or conversations")
+    conversations = [_conversation(text, system) for text in texts]
     tokenizer = target.tokenizer
     if tokenizer is None or not tokenizer.chat_template:
         has = "no tokenizer" if tokenizer is None else "a tokenizer without a chat template"
@@ -47,8 +49,31 @@ def chat_prompts(
     check_chat_template_kwargs(chat_template_kwargs)
     said = dict(chat_template_kwargs or {})
     _check_read(target, said)
+    return [_ids(target, messages, said) for messages in conversations]
+
+
+def _conversation(given: Any, system: str) -> list[dict[str, str]]:
+    """The messages of a text or a conversation, the system's before them.
+
+    Raises:
+      UserError: when it is neither, or nothing of it is to be answered.
+    """
+    messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    if not isinstance(messages, list | tuple) or not messages:
+        raise UserError(f"texts has {given!r:.80}; a chat needs a list of texts or conversations")
+    for message in messages:
+        parts = message if isinstance(message, Mapping) else {}
+        if {*parts} != {"role", "content"} or not all(isinstance(x, str) for x in parts.values()):
+            raise UserError(
+                f"texts has the message {message!r:.80}; a chat needs a list of texts or"
+                " conversations, whose messages have a role and a content, both texts"
+            )
+    if messages[-1]["role"] == "assistant":
+        raise UserError("texts has a conversation that ends with the assistant, not before it")
+    if system and messages[0]["role"] == "system":
+        raise UserError(f"system is {system!r:.80}; it must be empty: a conversation has its own")
     before = [{"role": "system", "content": system}] if system else []
-    return [_ids(target, [*before, {"role": "user", "content": text}], said) for text in texts]
+    return [*before, *map(dict, messages)]
 
 
 def check_chat_template_kwargs(given: Any, where: str = "") -> None:
@@ -87,7 +112,7 @@ def _ids(target: LoadedModel, messages: list[dict[str, str]], said: Mapping[str,
         return target.tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, tokenize=True, return_dict=False, **said
         )
-    except (TemplateError, ValueError) as error:
+    except (TemplateError, TypeError, ValueError) as error:
         roles = " and ".join(message["role"] for message in messages)
         reason = " ".join(str(error).split()).rstrip(".")
         raise UserError(

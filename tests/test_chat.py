@@ -58,6 +58,38 @@ def test_a_system_text_comes_first() -> None:
     assert spelled(target, rows) == ["<system>Be brief.<user>how many apples<assistant>"]
 
 
+def test_a_conversation_has_several_turns() -> None:
+    target = model(TEMPLATE)
+    turns = [("user", "how many apples"), ("assistant", "left"), ("user", "are left")]
+    messages = [{"role": role, "content": content} for role, content in turns]
+    rows = specjax.chat_prompts(target, [messages, TEXTS[0]], system="Be brief.")
+    first = "<system>Be brief.<user>how many apples<assistant>"
+    assert spelled(target, rows) == [f"{first}left<user>are left<assistant>", first]
+
+
+@pytest.mark.parametrize(
+    ("messages", "sentence"),
+    [
+        ([], "a chat needs a list of texts"),
+        ({"role": "user", "content": "how"}, "a chat needs a list of texts"),
+        ([{"role": "user"}], "messages have a role and a content"),
+        ([{"role": "user", "content": 3}], "messages have a role and a content"),
+        ([{"role": "assistant", "content": "left"}], "ends with the assistant"),
+        ([{"role": "system", "content": "a"}, {"role": "user", "content": "b"}], "has its own"),
+    ],
+)
+def test_a_conversation_that_cannot_be_answered_is_refused(messages: Any, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence) as caught:
+        specjax.chat_prompts(model(TEMPLATE), [messages], system="Be brief.")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_variable_that_the_template_cannot_use_is_refused() -> None:
+    counting = TEMPLATE + "{{ budget + 1 }}"
+    with pytest.raises(UserError, match="takes no messages of user: .* str"):
+        specjax.chat_prompts(model(counting), TEXTS, chat_template_kwargs={"budget": "x"})
+
+
 def test_a_template_in_a_file_of_its_own_is_found(tmp_path: Path) -> None:
     target = model(TEMPLATE)
     target.tokenizer.save_pretrained(tmp_path)
