@@ -148,6 +148,44 @@ def sampled_under(settings, sampled: Strategy) -> None:
     assert chi_square(counted(texts(out)), without) < 1e-6
 
 
+BEHIND = PrefixModel(V, eos=(EOS, 0), start_token=None)
+"""A decoder that goes on with its prompt: that is text before the first token."""
+
+OF_PROMPTS = {
+    "by text": {
+        "repetition_penalty": 1.6, "no_repeat_ngram_size": 2, "bad_words_ids": ((3, 3),),
+        "min_length": len(SOURCE) + 1,  # longer, some texts would have no token left
+    },
+    "by length": {
+        "encoder_no_repeat_ngram_size": 2, "min_new_tokens": 2, "forced_eos_token_id": (0, 3),
+        "begin_suppress_tokens": (2,),
+    },
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", OF_PROMPTS)
+@pytest.mark.parametrize("drafter", ["neural", "neural_tree", "prompt_lookup", "eagle"])
+def test_settings_see_a_prompt_as_text_and_every_end(drafter, settings):
+    settings, drawn = OF_PROMPTS[settings], made(drafter, temperature=1.0)
+    second, own = BEHIND, PARAMS["drafter"]
+    if drawn.drafter.reads_target:
+        second, own = without_encoder(
+            V, WIDTH, (1,), (1, 2, 4), None, BEHIND.eos, kind=drawn.drafter.drives
+        )
+    models = ("target", BEHIND), ("drafter", second)
+    params = PARAMS | {"drafter": own}
+    out = run(models, params, drawn, [SOURCE] * ROWS, LONGER, seed=7, settings=settings)
+    found, law = counted(texts(out)), (1.0, 0, 1.0)
+    under = UnderSettings(BEHIND, settings, LONGER)
+    expected = sequence_law(under, PARAMS["target"], SOURCE, SOURCE, LONGER, law)
+    assert chi_square(found, expected) > P_VALUE
+    ends = {text[-1] for text in found if len(text) < LONGER}
+    assert ends == set(BEHIND.eos)
+    without = sequence_law(BEHIND, PARAMS["target"], SOURCE, SOURCE, LONGER, law)
+    assert chi_square(found, without) < 1e-6
+
+
 MOST_LOSSY = {  # what lets the most tokens stand that the target would not write
     "oracle": {"engage": 0.0},
     "lenient": {"lenience": 1e-6},

@@ -76,14 +76,14 @@ def save(model: WhisperForConditionalGeneration, folder: Path) -> None:
         (folder / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n", "utf-8")
 
 
-def heard(seed: int, rows: int = ROWS) -> np.ndarray:
+def heard(seed: int, rows: int = ROWS, mels: int = MELS, frames: int = FRAMES) -> np.ndarray:
     """Random log-mel features [B, M, P], as the feature extractor lays them out.
 
     Each row has a spectrum of its own, or attention over all frames would find them much alike.
     """
     rng = np.random.default_rng(seed)
-    spectrum = 2.0 * rng.normal(size=(rows, MELS, 1))
-    return (spectrum + rng.normal(size=(rows, MELS, FRAMES))).astype(np.float32)
+    spectrum = 2.0 * rng.normal(size=(rows, mels, 1))
+    return (spectrum + rng.normal(size=(rows, mels, frames))).astype(np.float32)
 
 
 @torch.no_grad()

@@ -6,12 +6,9 @@ the JSON beside one set of random weights; transformers and specjax read the sam
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from mutations import (
     ALL,
@@ -36,21 +33,15 @@ from mutations import (
     Mutation,
     each,
     inside,
-    mutated,
 )
+from relatives_mutations import M2M_100, MARIAN, MBART, MT5, OLMO2, UMT5
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-import transformers  # noqa: E402
-
-import specjax  # noqa: E402
+from mutated_checkpoints import END, PROMPTS, VOCABULARY, Checkpoint  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
-NEW_TOKENS, VOCABULARY, END = 12, 64, 5
-LENGTHS = (3, 7, 20)  # ascending: PyTorch's dynamic rotation remembers the longest row so far
-_MADE = np.random.default_rng(11)
-PROMPTS = [_MADE.integers(6, VOCABULARY, length).tolist() for length in LENGTHS]
 SEEN = PROMPTS[1][2]
 SPECIAL = {"bos_token_id": 1, "eos_token_id": END, "pad_token_id": 0}
 LLAMA = {
@@ -130,40 +121,16 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
         SMALL_T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
         T5 + ENDS[:-1],
     ),
-    "mt5": (
-        "mt5",
-        SMALL_T5 | {"feed_forward_proj": "gated-gelu"},
-        each("scale_decoder_outputs", True, False) + each("tie_word_embeddings", True, False, None),
-    ),
+    "mt5": ("mt5", SMALL_T5 | {"feed_forward_proj": "gated-gelu"}, MT5),
     "bart": (
         "bart",
         SMALL_BART,
         BART + ENDS + each("forced_eos_token_id", 5) + each("decoder_start_token_id", GONE),
     ),
-    "mbart": ("mbart", SMALL_BART, each("scale_embedding", True) + each("pad_token_id", 3)),
-    "marian": (
-        "marian",
-        SMALL_BART,
-        each("share_encoder_decoder_embeddings", False)
-        + each("decoder_vocab_size", VOCABULARY, 63, None)
-        + each("max_position_embeddings", 32)
-        + each("scale_embedding", True),
-    ),
-    "m2m_100": (
-        "m2m_100",
-        SMALL_BART,
-        each("pad_token_id", 3, None, GONE, 64)
-        + each("max_position_embeddings", 4)
-        + each("scale_embedding", GONE),
-    ),
-    "umt5": (
-        "umt5",
-        SMALL_T5 | {"feed_forward_proj": "gated-gelu"},
-        each("scale_decoder_outputs", True)
-        + each("tie_word_embeddings", True, False, None)
-        + each("scalable_attention", True, False)
-        + each("relative_attention_num_buckets", 4),
-    ),
+    "mbart": ("mbart", SMALL_BART, MBART),
+    "marian": ("marian", SMALL_BART, MARIAN),
+    "m2m_100": ("m2m_100", SMALL_BART, M2M_100),
+    "umt5": ("umt5", SMALL_T5 | {"feed_forward_proj": "gated-gelu"}, UMT5),
     "t5gemma": (
         "t5gemma",
         {"encoder": SMALL_STACK, "decoder": SMALL_STACK | {"num_key_value_heads": 2}, **SPECIAL},
@@ -269,11 +236,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
         LLAMA | {"sliding_window": 6, "query_pre_attn_scalar": 9},
         GEMMA3,
     ),
-    "olmo2": (
-        "olmo2",
-        LLAMA,
-        BIASES + each("rms_norm_eps", 1e-2, GONE) + each("rope_parameters", YARN),
-    ),
+    "olmo2": ("olmo2", LLAMA, OLMO2),
     "phi3": ("phi3", WITHOUT_HEAD_DIM, PHI3),
     "smollm3": ("smollm3", LLAMA, SMOLLM3 + BIASES),
 }
@@ -282,92 +245,6 @@ CASES = [
     for family, (_, _, mutations) in FAMILIES.items()
     for index, mutation in enumerate(mutations)
 ]
-
-
-MIDDLES = {"t5gemma2": -1.0}
-"""Of the last norm's weights, where a scale is what exceeds 1."""
-
-LAST = (
-    r"model\.norm|decoder\.(layer_)?norm|ln_f\.weight|(?<!\d\.)final_layer_norm"
-    r"|decoder\.layers\.1\.final_layer_norm"  # BART and Marian have no norm behind their layers
-)
-"""Names of the last norm's weights."""
-
-SEEDS = {"bart": 20, "marian": 7}
-"""Where the usual one gives a model that says two tokens, whatever it reads."""
-
-
-@torch.no_grad()
-def randomise(model: Any) -> None:
-    """Weights of a scale at which every part of the model moves the logits."""
-    kind = model.config.model_type
-    generator = torch.Generator().manual_seed(SEEDS.get(kind, 3))
-    middle = MIDDLES.get(kind, 0.0)
-    # The bias of the last norm is one of the logits where the embedding is tied.
-    shift = 0.1 if model.config.is_encoder_decoder else 0.5
-    for name, weight in model.named_parameters():
-        if name.endswith("bias") and "relative" not in name:
-            weight.normal_(0.0, shift if "norm" in name else 0.5, generator=generator)
-        elif re.search(LAST, name):
-            # Of either sign, or a tied model repeats the token just read for ever.
-            weight.uniform_(middle - 2.0, middle + 2.0, generator=generator)
-        elif "norm" in name or ".ln_" in name:
-            weight.uniform_(0.5, 1.5, generator=generator)
-        else:
-            weight.normal_(0.0, 2.0 * weight.shape[-1] ** -0.5, generator=generator)
-
-
-class Checkpoint:
-    """A folder with random weights, whose JSON is written anew for every mutation."""
-
-    def __init__(self, folder: Path, model_type: str, shape: dict[str, Any]) -> None:
-        transformers.logging.set_verbosity_error()
-        transformers.logging.disable_progress_bar()
-        config = transformers.AutoConfig.for_model(model_type, **shape)
-        self.folder, self.encoder = folder, config.is_encoder_decoder
-        auto = transformers.AutoModelForSeq2SeqLM if self.encoder else None
-        self.auto = auto or transformers.AutoModelForCausalLM
-        model = self.auto.from_config(config)
-        randomise(model)
-        model.save_pretrained(folder)
-        self.config = json.loads((folder / "config.json").read_text("utf-8"))
-
-    def mutate(self, mutation: Mutation) -> None:
-        written = mutated(self.config, mutation)
-        (self.folder / "config.json").write_text(json.dumps(written), "utf-8")
-        generation = self.folder / "generation_config.json"
-        generation.unlink(missing_ok=True)
-        if mutation.generation is not None:
-            generation.write_text(json.dumps(mutation.generation), "utf-8")
-
-    def their_tokens(self) -> list[list[int]] | str:
-        """Hugging Face's greedy tokens, one prompt at a time, or why it has none."""
-        try:
-            model = self.auto.from_pretrained(self.folder, dtype=torch.float32).eval()
-            return [self._continued(model, prompt) for prompt in PROMPTS]
-        except Exception as error:  # whatever it is, it decodes nothing
-            return f"{type(error).__name__}: {error}"
-
-    def _continued(self, model: Any, prompt: list[int]) -> list[int]:
-        tokens = torch.tensor([prompt])
-        made = model.generate(
-            tokens,
-            attention_mask=torch.ones_like(tokens),
-            do_sample=False,
-            num_beams=1,  # a Generator searches no beams and says so
-            max_new_tokens=NEW_TOKENS,
-        )
-        return made[0, 1 if self.encoder else len(prompt) :].tolist()
-
-    def our_tokens(self, ignored: bool) -> list[list[int]] | str:
-        """Our greedy tokens, or the sentence of the refusal."""
-        try:
-            target = specjax.load(self.folder, ignore_generation_config=ignored)
-            strategy = specjax.autoregressive(temperature=0.0)
-            decode = specjax.Generator(target, {}, strategy, max_new_tokens=NEW_TOKENS, bucket=32)
-            return decode(PROMPTS).tokens
-        except specjax.UserError as error:
-            return str(error)
 
 
 @pytest.fixture(scope="module")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
+from feature_drafters import on_t5, without_encoder
+from parallel_heads import heads_on_target
 from tiny import corpus, write_pair
+from torch_models import built, save
 
 import specjax
 
@@ -18,8 +20,6 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
-GOLDEN = Path(__file__).parents[1] / "golden"
-T5, CAUSAL = (runpy.run_path(str(GOLDEN / f"make_{name}.py")) for name in ("t5", "causal"))
 NEW_TOKENS = 24
 SETTINGS: dict[str, dict[str, Any]] = {
     "penalty": {"repetition_penalty": 1.8},
@@ -27,7 +27,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "ngrams": {"no_repeat_ngram_size": 2, "min_length": 12},
     "tokens once": {"no_repeat_ngram_size": 1, "encoder_no_repeat_ngram_size": 1},
     "bad words": {
-        "bad_words_ids": [[1], [51], [85], [80, 80], [69, 77], [9, 33], [75, 75, 75]],
+        "bad_words_ids": [[1], [51], [85], [80, 80], [69, 77], [9, 33], [75, 75, 75], [77, 77]],
         "min_new_tokens": 9, "min_length": 20,
     },
     "forced": {
@@ -45,21 +45,24 @@ SETTINGS: dict[str, dict[str, Any]] = {
 PROMPTS = [[17, 40, 17, 40, 8, 1], [5, 9], [30, 31, 32, 33, 34, 30, 31], [90, 2, 90]]
 
 
-@pytest.fixture(scope="module", params=["t5_v1_1", "llama"])
+FAMILIES: dict[str, tuple[int, dict[str, Any]]] = {
+    "t5_v1_1": (102, {}),
+    "llama": (5, {}),
+    "bart": (4, {"eos_token_id": [2, 5], "tie_word_embeddings": False}),
+    "m2m_100": (4, {"tie_word_embeddings": False}),  # its languages are forced first tokens
+    "gemma3_text": (4, {"eos_token_id": [1, 5, 60]}),
+}
+"""Seeds and changes to the shape, several ends among them."""
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A random PyTorch model, the same one loaded here, and one to draft for it."""
-    folder = tmp_path_factory.mktemp(request.param)
-    if request.param == "llama":
-        theirs = CAUSAL["build"]("llama", CAUSAL["SHAPES"]["llama"][1], 5)
-        theirs.save_pretrained(folder)
-        drafter = CAUSAL["build"]("llama", CAUSAL["SHAPES"]["llama"][1], 6)
-        drafter.save_pretrained(folder / "drafter")
-    else:
-        theirs = T5["build"](request.param, 102)
-        tied = T5["SHAPES"][request.param]["tie_word_embeddings"]
-        T5["save"](theirs, folder, tied)
-        (folder / "drafter").mkdir()
-        T5["save"](T5["build"](request.param, 103), folder / "drafter", tied)
+    """A random PyTorch model, the same one loaded here, and a random one to draft for it."""
+    family, folder = request.param, tmp_path_factory.mktemp(request.param)
+    seed, changes = FAMILIES[family]
+    theirs = built(family, seed, **changes)
+    save(family, theirs, folder)
+    save(family, built(family, seed + 1, **changes), folder / "drafter")
     return theirs, specjax.load(folder), specjax.load(folder / "drafter")
 
 
@@ -92,6 +95,42 @@ def test_greedy_tokens_are_those_of_transformers(pair: Any, strategy: str, setti
         target, {"drafter": drafter}, specjax.strategy(**DRAFTED.get(strategy, CHAIN)),
         max_new_tokens=NEW_TOKENS, generation=settings,
     )  # fmt: skip
+    assert generator(PROMPTS).tokens == expected
+
+
+def on_states(target: Any) -> dict[str, Any]:
+    """A feature drafter and heads for a target, drawn at random, as arguments of a generator."""
+    config, ids = target.model.config, tuple(range(0, target.model.vocab_size, 2))
+    if target.model.start_token is None:
+        read = target.model.vocab_size, config.d_model, (1, 2), ids
+        drafter = without_encoder(*read, None, target.model.eos)
+    else:
+        drafter = on_t5(config, (1, 2), ids)
+    heads = heads_on_target(3, config.d_model, False)
+    return {
+        "drafters": {"drafter": specjax.LoadedModel(*drafter)},
+        "tables": {"heads": heads},
+    }
+
+
+@pytest.mark.parametrize("pair", ["t5_v1_1", "llama"], indirect=True)
+@pytest.mark.parametrize(
+    "drafting",
+    [
+        {"drafter": "eagle", "length": 3},
+        {"drafter": "eagle_tree", "widths": (2, 2), "nodes": 4},
+        {"drafter": "medusa", "widths": (2, 2), "model": "target"},
+    ],
+    ids=lambda drafting: drafting["drafter"],
+)
+def test_drafters_of_the_targets_states_change_none_of_them(pair: Any, drafting: Any) -> None:
+    theirs, target, _ = pair
+    settings = SETTINGS["all"]
+    generator = specjax.Generator(
+        target, **on_states(target), strategy=specjax.strategy(**drafting),
+        max_new_tokens=NEW_TOKENS, generation=settings,
+    )  # fmt: skip
+    expected = [their_tokens(theirs, prompt, settings) for prompt in PROMPTS]
     assert generator(PROMPTS).tokens == expected
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from odd_shapes import speech_shapes
 
 torch = pytest.importorskip("torch")
 
@@ -25,6 +26,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "deep encoder": {"encoder_layers": 4, "decoder_layers": 1, "num_mel_bins": 6},
     "other activation": {"activation_function": "relu", "scale_embedding": True},
     "wide": {"d_model": 24, "encoder_attention_heads": 2, "decoder_attention_heads": 6},
+    **speech_shapes(5),
 }
 
 
@@ -45,9 +47,15 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return theirs, load(folder)
 
 
+def audio(model: Any, seed: int, rows: int) -> np.ndarray:
+    """What a model of this shape hears."""
+    shape = model.config
+    return GOLDEN["heard"](seed, rows, shape.num_mel_bins, 2 * shape.max_source_positions)
+
+
 def test_logits_of_random_models_equal_pytorch(pair: Any) -> None:
     theirs, ours = pair
-    features = GOLDEN["heard"](1, ROWS)
+    features = audio(theirs, 1, ROWS)
     target = np.random.default_rng(2).integers(0, ours.model.vocab_size, (ROWS, 30))
     expected = GOLDEN["logits"](theirs, features, target)
     heard = features.swapaxes(1, 2)
@@ -60,7 +68,7 @@ def test_logits_of_random_models_equal_pytorch(pair: Any) -> None:
 @pytest.mark.parametrize("told", TOLD)
 def test_texts_equal_those_of_generate(pair: Any, told: dict[str, Any]) -> None:
     theirs, ours = pair
-    features = GOLDEN["heard"](3, ROWS)
+    features = audio(theirs, 3, ROWS)
     expected = GOLDEN["greedy"](theirs, features, 20, **told).tolist()
     said = {name.removeprefix("return_"): value for name, value in told.items()}
     generator = specjax.Generator(specjax.in_language(ours, **said), max_new_tokens=20)
@@ -76,6 +84,6 @@ def test_an_exported_model_loads_in_transformers_unchanged(pair: Any, tmp_path: 
     theirs, ours = pair
     huggingface.save(tmp_path / "out", ours.model, ours.params)
     again = WhisperForConditionalGeneration.from_pretrained(tmp_path / "out", dtype=torch.float32)
-    features, target = GOLDEN["heard"](4, 2), np.ones((2, 9), np.int64)
+    features, target = audio(theirs, 4, 2), np.ones((2, 9), np.int64)
     expected = GOLDEN["logits"](theirs, features, target)
     np.testing.assert_array_equal(GOLDEN["logits"](again.eval(), features, target), expected)

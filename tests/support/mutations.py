@@ -25,8 +25,12 @@ class Mutation:
     fails_there: str = ""
 
     def __str__(self) -> str:
-        changed = {k: "gone" if v is GONE else v for k, v in self.config.items()}
-        return f"{changed}{'' if self.generation is None else self.generation}"[:90]
+        changed = ["" if of is None else _shown(of) for of in (self.config, self.generation)]
+        return "".join(changed)[:90]
+
+
+def _shown(fields: dict[str, Any]) -> str:
+    return str({name: "gone" if value is GONE else value for name, value in fields.items()})
 
 
 def mutated(config: dict[str, Any], mutation: Mutation) -> dict[str, Any]:

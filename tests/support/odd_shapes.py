@@ -31,6 +31,12 @@ def shapes() -> dict[str, Shape]:
     return made
 
 
+def speech_shapes(count: int) -> dict[str, dict[str, Any]]:
+    """Shapes of models that listen, whose prompts are no tokens."""
+    draw = _Choice(np.random.default_rng(len(COUNTS)))
+    return {f"odd {index}": _whisper(draw) for index in range(count)}
+
+
 class _Choice:
     """Draws of plain Python values, which JSON can hold."""
 
@@ -226,6 +232,25 @@ def _sinusoids(draw: _Choice) -> dict[str, Any]:
     heads, width = draw.of((1, 7), (3, 15), (2, 16), (5, 25))
     own = {"encoder_attention_heads": heads, "decoder_attention_heads": heads, "d_model": width}
     return _bart(draw) | own
+
+
+def _whisper(draw: _Choice) -> dict[str, Any]:
+    """Widths are even: half of an encoder's positions are sines, the other half cosines."""
+    heads, own, width = draw.of((1, 1, 10), (3, 3, 18), (2, 6, 12), (7, 1, 14))
+    return {
+        "d_model": width,
+        "encoder_attention_heads": heads,
+        "decoder_attention_heads": own,
+        "encoder_layers": draw.of(1, 2, 3),
+        "decoder_layers": draw.of(1, 2, 2, 3),
+        "encoder_ffn_dim": draw.of(5, 16, 31),
+        "decoder_ffn_dim": draw.of(5, 16, 31),
+        "num_mel_bins": draw.of(1, 5, 9),
+        "max_source_positions": draw.of(50, 100),  # whole seconds
+        "max_target_positions": draw.of(31, 40),
+        "activation_function": draw.of("gelu", "relu", "swish"),
+        "scale_embedding": draw.chance(),
+    }
 
 
 def _gemma(draw: _Choice) -> dict[str, Any]:

@@ -36,6 +36,8 @@ def speech_tokens(fields: Mapping[str, Any], vocab_size: int) -> SpeechTokens:
     name = "no_timestamps_token_id"
     if fields.get(name) is not None and not _is_token(fields[name], vocab_size):
         raise ValueError(f"{name} is {shown(fields[name])}; it must be {_below(vocab_size)}")
+    if fields.get("lang_to_id") == {}:  # Hugging Face detects one of none, which is token 0
+        raise ValueError(f"lang_to_id is {{}}; it must give {_below(vocab_size)} by name, or null")
     return SpeechTokens(
         languages=_by_name(fields, "lang_to_id", vocab_size),
         tasks=_by_name(fields, "task_to_id", vocab_size),

@@ -1,0 +1,211 @@
+"""As `test_config_mutations.py`, of a model that listens, whose texts begin with several tokens.
+
+What these are is said by the generation file, so that its fields change here, too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mutations import GONE, Mutation, each, mutated
+
+torch = pytest.importorskip("torch")
+
+from torch_models import built, maker, save, with_more_ends  # noqa: E402
+from transformers import WhisperForConditionalGeneration, logging  # noqa: E402
+
+import specjax  # noqa: E402
+
+pytestmark = pytest.mark.slow
+
+WHISPER = maker("whisper")
+EOS, START, NEW_TOKENS, ROWS = WHISPER["EOS"], WHISPER["START"], 12, 3
+EN, DE, FR = WHISPER["LANGUAGES"].values()
+TRANSLATE, TRANSCRIBE = WHISPER["TASKS"].values()
+SILENT = WHISPER["NO_TIMESTAMPS"]
+FILE = WHISPER["GENERATION"]
+
+
+def saying(field: str, *values: Any, **also: Any) -> list[Mutation]:
+    """The field of the generation file at each of the values, with others changed `also`."""
+    return [Mutation({}, {field: value, **also}) for value in values]
+
+
+def failing(why: str, *values: Mutation) -> list[Mutation]:
+    """The same, with the reason why Hugging Face decodes nothing."""
+    return [dataclasses.replace(value, fails_there=why) for value in values]
+
+
+CONFIG: list[Mutation] = [
+    *each("activation_function", "relu", "gelu_new", "no_such", None, GONE),
+    *each("scale_embedding", True, None, GONE),
+    *each("tie_word_embeddings", True, False, None, GONE),
+    *each("num_mel_bins", 8, 0, "6", GONE),
+    *each("max_source_positions", 40, 0, GONE),
+    *each("max_target_positions", 16, 0, "32", GONE),
+    *each("encoder_layers", 1, 0, "2"),
+    *each("decoder_layers", 1, 2, -1),
+    *each("encoder_attention_heads", 2, 3, 0),
+    *each("decoder_attention_heads", 1, 3),
+    *each("encoder_ffn_dim", 12),
+    *each("d_model", 12),
+    *each("vocab_size", 90, 97, GONE),
+    *each("suppress_tokens", [64, 93], None),
+    *each("begin_suppress_tokens", [64, 93], GONE),
+    *each("forced_decoder_ids", [[1, DE]], None),
+    *each("decoder_start_token_id", 3),
+    *each("eos_token_id", 64, None),
+    *each("pad_token_id", 64, None),
+    *failing("its class's default is no token of so few", *each("pad_token_id", GONE)),
+    *each("is_encoder_decoder", False),
+    *each("use_weighted_layer_sum", True),
+    *each("apply_spec_augment", True),
+    *each("mask_time_prob", 0.9),
+    *each("median_filter_width", 3),
+    *each("classifier_proj_size", 8),
+    *each("dropout", 0.5),
+    *each("decoder_layerdrop", 0.5),
+    *each("layer_norm_eps", 1e-2),
+    *each("normalize_before", True),
+    *each("no_such_field", 1),
+]
+SAID: list[Mutation] = [
+    *saying("is_multilingual", False, None, GONE),
+    *saying("lang_to_id", {"<|de|>": DE}, {}, GONE, {"<|en|>": 96}),
+    *failing("it looks for the languages of null", *saying("lang_to_id", None)),
+    *saying("task_to_id", {"transcribe": TRANSCRIBE}, {}, None, GONE),
+    *saying("language", "fr", "german", "<|en|>", "xx", None),
+    *saying("task", "translate", "transcribe", "sing"),
+    *saying("task", "translate", language="de"),
+    *saying("language", "de", forced_decoder_ids=GONE),
+    *saying("forced_decoder_ids", GONE, None, [[1, DE], [2, TRANSLATE]], [[1, None]], [[2, EN]]),
+    *saying("forced_decoder_ids", [[1, FR], [2, TRANSCRIBE], [3, SILENT]], [[1, 96]], "no"),
+    *saying("no_timestamps_token_id", GONE, 88, 96),
+    *failing("it counts on from null", *saying("no_timestamps_token_id", None)),
+    *saying("return_timestamps", True, GONE, None),
+    *saying("return_timestamps", True, language="fr", task="translate"),
+    *(
+        change
+        for field, values in (
+            ("max_initial_timestamp_index", (0, 1, None, GONE, 50, -1)),
+            ("suppress_tokens", ([92, 64],)),
+            ("begin_suppress_tokens", ([91, 92],)),
+            ("no_repeat_ngram_size", (2,)),
+        )
+        for change in saying(field, *values, return_timestamps=True, language="fr")
+    ),
+    *saying("suppress_tokens", [64, 93], [], [-1], [96]),
+    *failing("it wants a list", *saying("suppress_tokens", 64)),
+    *saying("begin_suppress_tokens", [64, 93, EOS], [], None, [FR]),
+    *saying("decoder_start_token_id", 3),
+    *failing("its Whisper has no other start", *saying("decoder_start_token_id", GONE, None)),
+    *saying("eos_token_id", 64, [EOS, 64], GONE),
+    *saying("pad_token_id", 64, GONE),
+    *saying("bos_token_id", 3, GONE),
+    *saying("repetition_penalty", 1.7),
+    *saying("no_repeat_ngram_size", 2),
+    *saying("min_length", 9),
+    *saying("min_new_tokens", 6),
+    *saying("bad_words_ids", [[93], [64, 64]]),
+    *saying("forced_bos_token_id", 9),
+    *saying("forced_eos_token_id", EOS),
+    *saying("encoder_no_repeat_ngram_size", 2),
+    *saying("prev_sot_token_id", 87),
+    *saying("alignment_heads", [[0, 0]]),
+    *saying("median_filter_width", 3),
+    *saying("no_speech_threshold", 0.6),
+    *saying("logprob_threshold", -1.0),
+    *saying("compression_ratio_threshold", 1.35),
+    *saying("condition_on_prev_tokens", False),
+    *saying("num_beams", 3),
+    *saying("max_length", 448),
+    *saying("no_such_setting", 4),
+]
+CASES = {f"{index}-{change}": change for index, change in enumerate(CONFIG + SAID)}
+
+
+class Speech:
+    """A folder with a random model, whose JSON is written anew for every mutation."""
+
+    def __init__(self, folder: Path) -> None:
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        save("whisper", with_more_ends(built("whisper", 40), EOS), folder)
+        self.folder = folder
+        self.config = json.loads((folder / "config.json").read_text("utf-8"))
+        self.heard = WHISPER["heard"](3, ROWS)
+
+    def mutate(self, mutation: Mutation) -> None:
+        said = mutated(FILE, Mutation(mutation.generation or {}))
+        written = {"config": mutated(self.config, mutation), "generation_config": said}
+        for name, content in written.items():
+            (self.folder / f"{name}.json").write_text(json.dumps(content), "utf-8")
+
+    def their_rows(self) -> list[list[int]] | str:
+        """Hugging Face's greedy rows with what they begin with, or why it has none."""
+        try:
+            model = WhisperForConditionalGeneration.from_pretrained(self.folder).eval()
+            return [self._row(model, one) for one in self.heard]
+        except Exception as error:  # whatever it is, it decodes nothing
+            return f"{type(error).__name__}: {error}"
+
+    def _row(self, model: Any, heard: Any) -> list[int]:
+        """In one call: else it would look for timestamps and go on behind them."""
+        return model.generate(
+            input_features=torch.tensor(heard[None]), do_sample=False, num_beams=1,
+            max_new_tokens=NEW_TOKENS, force_unique_generate_call=True,
+        )[0].tolist()  # fmt: skip
+
+    def our_rows(self) -> tuple[list[list[int]], tuple[Any, ...]] | str:
+        """Our greedy texts and what stands before them, or the sentence of the refusal."""
+        try:
+            target = specjax.load(self.folder)
+            decode = specjax.Generator(target, max_new_tokens=NEW_TOKENS)
+            head = target.model.start_token, *target.model.forced
+            return decode(list(self.heard)).tokens, head
+        except specjax.UserError as error:
+            return str(error)
+
+
+@pytest.fixture(scope="module")
+def speech(tmp_path_factory: pytest.TempPathFactory) -> Speech:
+    return Speech(tmp_path_factory.mktemp("speech"))
+
+
+def same(theirs: list[list[int]], ours: list[list[int]], head: tuple[Any, ...]) -> bool:
+    """Whether rows begin with the tokens of a head, or one of several, and go on alike."""
+    for row in theirs:
+        for token, forced in zip(row, head, strict=False):
+            if token not in (forced if isinstance(forced, tuple) else (forced,)):
+                return False
+    return [row[len(head) :] for row in theirs] == ours
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_changed_field_gives_hugging_faces_tokens_or_one_sentence(
+    case: str, speech: Speech
+) -> None:
+    mutation = CASES[case]
+    speech.mutate(mutation)
+    ours = speech.our_rows()
+    if isinstance(ours, str):
+        assert "\n" not in ours and not re.search(r"\. [A-Z]", ours), ours
+        return
+    theirs = speech.their_rows()
+    if isinstance(theirs, str):
+        assert mutation.fails_there, f"we decode, Hugging Face says {theirs}"
+    else:
+        assert same(theirs, *ours), (theirs, ours)
+
+
+def test_an_unchanged_configuration_decodes(speech: Speech) -> None:
+    """Or every mutation could pass by a refusal."""
+    speech.mutate(Mutation({}))
+    ours, head = speech.our_rows()
+    assert same(speech.their_rows(), ours, head)
+    assert len(head) == 4 and len({t for row in ours for t in row}) > 3
