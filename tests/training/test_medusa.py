@@ -11,7 +11,6 @@ import pytest
 from parallel_heads import heads_on_target
 
 from specjax.data.pipeline import pad_batch
-from specjax.models.bart import Bart, BartConfig
 from specjax.models.t5 import T5, T5Config
 from specjax.training.loss import FROM_TARGET, from_target, one_by_one
 from specjax.training.objective import TRUNK, FrozenModel
@@ -154,22 +153,3 @@ def test_more_heads_take_no_more_logits(sequential):
 
     logits = 8 * 16 * 4096 * 4
     assert temporaries(8) < temporaries(2) + 1.5 * logits
-
-
-@BOTH
-@pytest.mark.parametrize("final_norm", [True, False], ids=["norm", "no_norm"])
-def test_fresh_heads_repeat_the_law_of_a_target_with_a_final_norm_or_without(
-    sequential: bool, final_norm: bool
-) -> None:
-    shape = BartConfig(
-        "bart", V, D, d_ff=16, num_heads=2, num_decoder_layers=1, encoder_ff=16, encoder_heads=2,
-        num_layers=1, max_positions=16, post_norm=not final_norm, final_norm=final_norm,
-    )  # fmt: skip
-    model = Bart(shape)
-    params = model.init(jax.random.key(3))
-    heads = OBJECTIVES[sequential](heads=2).heads_on(model)
-    hidden = 5.0 * jax.random.normal(jax.random.key(4), (2, D))
-    embedded = jnp.ones((2, 1, D)) if sequential else None
-    state = heads.state(heads.init(jax.random.key(5)), hidden, 1, embedded)
-    made, own = model.read_out(params, state), model.read_out(params, hidden)
-    np.testing.assert_allclose(made, own, rtol=1e-4, atol=1e-4)
