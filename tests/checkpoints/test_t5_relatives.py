@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from transformers import UMT5Config
 
 from specjax.checkpoints.huggingface import load, parse_config
 from specjax.checkpoints.known_shapes import SHAPES
@@ -111,6 +113,25 @@ def test_a_checkpoint_in_a_published_layout_loads(name: str, tmp_path: Path) -> 
     loaded = load(tmp_path)
     assert loaded.model.config == config
     jax.tree.map(np.testing.assert_array_equal, loaded.params, params)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("scaled", [True, False])
+def test_umt5_says_what_it_does_to_outputs_wherever_it_is_read(tied: bool, scaled: bool) -> None:
+    family, config = parse_config("config.json", PUBLISHED["google/umt5-small"], None, jnp.float32)
+    config = dataclasses.replace(config, tied=tied, scale_outputs=scaled)
+    words, _ = family.config_to_hf(config)
+    again = shape(words)
+    assert again.scale_outputs is scaled
+    assert again.tied is tied or scaled  # the file says the rest: it has an output layer or not
+    assert UMT5Config(**words).to_dict().get("scale_decoder_outputs", scaled) is scaled
+
+
+@pytest.mark.parametrize("tied", [True, False, None])
+def test_what_transformers_says_of_umt5_is_read_as_it_means_it(tied: bool | None) -> None:
+    """Before 5.24 it scaled all; since then it says so of those that were not to be tied."""
+    theirs = UMT5Config(tie_word_embeddings=tied)
+    assert shape(theirs.to_dict()).scale_outputs is getattr(theirs, "scale_decoder_outputs", True)
 
 
 def test_byt5_reads_and_writes_bytes(tmp_path: Path) -> None:

@@ -224,14 +224,7 @@ class UMT5Family(T5Family):
     architecture = "UMT5ForConditionalGeneration"
     layer_tables = True
 
-    def scales(self, fields: dict[str, Any], hf: dict[str, Any]) -> bool:
-        """As it was trained, and as transformers 4 has it; 5 scales the published ones too.
-
-        What transformers 5 itself saves says that it is tied, and is scaled in both.
-        """
-        return fields["tie_word_embeddings"]
-
     def config_to_hf(self, config: T5Config) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Says in both words whether outputs are scaled: versions of transformers read one each."""
         shape, ends = super().config_to_hf(config)
-        del shape["scale_decoder_outputs"]
-        return shape | {"tie_word_embeddings": config.scale_outputs}, ends
+        return shape | {"tie_word_embeddings": config.tied or config.scale_outputs}, ends
