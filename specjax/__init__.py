@@ -21,7 +21,9 @@ _PUBLIC = {
     "Hypothesis": "beams",
     "LoadedModel": "api",
     "Result": "result",
+    "Segment": "transcript",
     "Strategy": "decoding.strategy",
+    "Transcript": "transcript",
     "UserError": "errors",
     "autoregressive": "decoding.strategy",
     "chat_prompts": "chat",
@@ -40,6 +42,7 @@ _PUBLIC = {
     "speculative": "decoding.strategy",
     "strategy": "decoding.strategy",
     "train_config": "experiments.config.training",
+    "transcribe": "transcript",
 }
 """Where each public name lives."""
 

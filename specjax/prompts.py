@@ -125,7 +125,7 @@ class Prompts:
     def _heard(self, index: int, prompt: Any) -> np.ndarray:
         if self.extractor is None:
             raise UserError("prompts holds audio, but the target has no feature extractor")
-        self._check_room()
+        self.check_room()
         return self.extractor(f"prompt {index}", prompt)
 
     def _ids(self, index: int, prompt: Any) -> list[int]:
@@ -148,8 +148,12 @@ class Prompts:
             raise UserError(f"prompt {index} has half a character; it must be a whole text")
         return self.tokenizer(text).input_ids
 
-    def _check_room(self) -> None:
-        """Of what is heard only the text behind it takes positions of a decoder."""
+    def check_room(self) -> None:
+        """Of what is heard only the text behind it takes positions of a decoder.
+
+        Raises:
+          UserError: when a model has too few of them.
+        """
         for name, model in self.models.items():
             begun, new = len(head_of(model)), self.decoder.max_new_tokens
             if prompt_positions(model, new) == 0:

@@ -24,7 +24,8 @@ class Extractor:
 
     A waveform is a list or an array of floating-point numbers from -1 to 1, `RATE` of them a
     second. Audio longer than the model's window is refused and not cut: what is said there would be
-    lost. Shorter audio is followed by silence, as the model was taught.
+    lost. `whole` takes it, for those that go on where a window ends. Shorter audio is followed by
+    silence, as the model was taught.
     """
 
     features: Any  # transformers' WhisperFeatureExtractor
@@ -36,27 +37,43 @@ class Extractor:
         Raises:
           UserError: when the audio is of no use.
         """
-        if isinstance(prompt, (str, Path)):
-            where, prompt = f"audio {str(prompt)!r}", read_audio(prompt)
-        given = _numbers(where, prompt)
+        where, given = _read(where, prompt)
         if given.ndim == 2:
-            return self._checked(where, given).T
+            return self._checked(where, given, given.shape[1] == self.frames.count, "").T
         most = self.features.n_samples
         if not 0 < given.size <= most:
             raise UserError(
                 f"{where} has {given.size / RATE:.2f} seconds; it must have more than 0 and at most"
-                f" {most / RATE:g}, as longer audio is not cut"
+                f" {most / RATE:g}, as longer audio is not cut; specjax.transcribe hears it all"
             )
-        made = self.features(given, sampling_rate=RATE, return_tensors="np")
+        return self._extracted(given)
+
+    def whole(self, where: str, prompt: Any) -> np.ndarray:
+        """The same of audio of any length [N, M], N at least the P frames of one window.
+
+        Raises:
+          UserError: when the audio is of no use.
+        """
+        where, given = _read(where, prompt)
+        if given.ndim == 2:
+            return self._checked(where, given, given.shape[1] >= self.frames.count, "at least ").T
+        if not given.size:
+            raise UserError(f"{where} has 0 seconds; it must have more than 0")
+        if given.size <= self.features.n_samples:
+            return self._extracted(given)
+        return self._extracted(given, truncation=False, padding="longest")
+
+    def _extracted(self, waveform: np.ndarray, **settings: Any) -> np.ndarray:
+        made = self.features(waveform, sampling_rate=RATE, return_tensors="np", **settings)
         return np.asarray(made["input_features"][0], np.float32).T
 
-    def _checked(self, where: str, given: np.ndarray) -> np.ndarray:
+    def _checked(self, where: str, given: np.ndarray, enough: bool, least: str) -> np.ndarray:
         """Features that are given as such [M, P], as the extractor lays them out."""
         shape = self.frames.width, self.frames.count
-        if given.shape != shape:
+        if given.shape[0] != shape[0] or not enough:
             raise UserError(
                 f"{where} has features of shape {given.shape}; the model hears {shape[0]} numbers"
-                f" of each of {shape[1]} frames, {shape}"
+                f" of each of {least}{shape[1]} frames, {shape}"
             )
         return given
 
@@ -87,6 +104,13 @@ def load_extractor(path: Path, frames: Frames) -> Extractor:
             f" {wanted[1]} at {RATE}"
         )
     return Extractor(made, frames)
+
+
+def _read(where: str, prompt: Any) -> tuple[str, np.ndarray]:
+    """What a prompt is called, and its waveform [N] or features [M, P]."""
+    if isinstance(prompt, (str, Path)):
+        where, prompt = f"audio {str(prompt)!r}", read_audio(prompt)
+    return where, _numbers(where, prompt)
 
 
 def _numbers(where: str, prompt: Any) -> np.ndarray:

@@ -70,6 +70,20 @@ def test_what_is_heard_is_as_transformers_extracts_it(extractor):
     np.testing.assert_array_equal(extractor("prompt 0", np.asarray(expected)), heard)
 
 
+def test_audio_of_any_length_is_extracted_whole(extractor):
+    from transformers import WhisperFeatureExtractor
+
+    theirs = WhisperFeatureExtractor(feature_size=8, chunk_length=1)
+    for seconds in (0.5, 1.0, 3.7):
+        audio = np.resize(sine(440), int(seconds * RATE)).astype(np.float32)
+        settings = {"truncation": False, "padding": "longest"} if seconds > 1 else {}
+        expected = theirs(audio, sampling_rate=RATE, **settings)["input_features"][0]
+        heard = extractor.whole("prompt 0", audio)
+        np.testing.assert_array_equal(heard, np.asarray(expected).T)
+        np.testing.assert_array_equal(extractor.whole("prompt 0", np.asarray(expected)), heard)
+        assert len(heard) == max(FRAMES.count, seconds * FRAMES.count)
+
+
 def test_a_file_is_heard_as_its_waveform(extractor, tmp_path):
     file = write(tmp_path / "a.wav", [sine(440)], width=4)
     heard, expected = extractor("prompt 0", str(file)), extractor("prompt 0", sine(440))

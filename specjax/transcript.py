@@ -1,0 +1,184 @@
+"""Speech of any length, written down window by window.
+
+A model that listens hears a window of 30 seconds. Where its text ends a part within the window, the
+next window begins behind that part, and what was written behind is dropped: a word that the end of
+a window cuts is heard whole in the next. Radford et al., "Robust Speech Recognition via Large-Scale
+Weak Supervision" (2023), section 2.3; parts and windows are those of transformers' `generate`,
+without its conditions on earlier text and its repetitions at higher temperatures.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence, Sized
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from specjax.adjusting.timestamps import Timestamps
+from specjax.api import Generator
+from specjax.checks import check_integers
+from specjax.decoding.state import Generation
+from specjax.decoding.summary import Statistics, summarise
+from specjax.errors import UserError
+from specjax.programs import release_programs
+from specjax.progress import UNNOTICED, progress
+
+STEP = 0.02
+"""Seconds from one timestamp to the next."""
+
+Part = tuple[int, int, list[int]]
+"""From and to which timestamp of its window something was said, and its tokens."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """What was said in a stretch of audio."""
+
+    start: float  # seconds
+    end: float
+    tokens: list[int]  # its timestamps included
+    text: str | None  # None without a tokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class Transcript:
+    """What was said in each audio, whole and in segments, and how it was decoded."""
+
+    texts: list[str] | None  # None without a tokenizer
+    segments: list[list[Segment]]
+    statistics: Statistics  # of all windows, tokens that were dropped included
+
+
+def transcribe(
+    generator: Generator, audio: Sequence[Any], *, seed: int = 0, batch_size: int = 8
+) -> Transcript:
+    """Writes down audio of any length: files, waveforms, or features [M, N].
+
+    The target writes timestamps (`in_language(target, timestamps=True)`); without them audio must
+    fit into one window. Up to `batch_size` audios are heard at a time, a window of each. A language
+    that is not told is detected for each window.
+
+    Raises:
+      UserError: when an argument is of no use.
+    """
+    _check(generator, audio)
+    check_integers(seed=seed, batch_size=batch_size)
+    reading = _Reading(generator, _heard(generator, list(audio)))
+    size = generator.padded_size(min(batch_size, len(reading.heard)))
+    traces: list[tuple[Generation, int]] = []
+    seconds = STEP * sum(map(len, reading.heard)) / generator.target.model.frames.stride
+    with progress(total=round(seconds), unit="s", desc="transcribing", delay=UNNOTICED) as bar:
+        while waiting := reading.waiting(size):
+            release_programs()
+            traces.append((reading.window(waiting, size, seed), len(waiting)))
+            bar.update(reading.seconds - bar.n)
+    return reading.transcript(summarise(generator.decoder, traces))
+
+
+class _Reading:
+    """How far each audio was heard, and what was said so far."""
+
+    def __init__(self, generator: Generator, heard: list[np.ndarray]) -> None:
+        self.generator, self.heard = generator, heard
+        self.first = _first_time(generator)
+        self.place = [0] * len(heard)  # frames
+        self.windows = [0] * len(heard)
+        self.parts: list[list[Part]] = [[] for _ in heard]  # counted from the audio's begin
+
+    @property
+    def seconds(self) -> int:
+        """How much of all was heard."""
+        frames = sum(map(min, self.place, map(len, self.heard)))
+        return round(STEP * frames / self.generator.target.model.frames.stride)
+
+    def waiting(self, most: int) -> list[int]:
+        """The first audios that are not at their end."""
+        return [i for i, frames in enumerate(self.heard) if self.place[i] < len(frames)][:most]
+
+    def window(self, rows: list[int], size: int, seed: int) -> Generation:
+        """Hears the next window of each of these audios."""
+        generator, frames = self.generator, self.generator.target.model.frames
+        ends = [self.place[i] + frames.count for i in rows]
+        cut = [self.heard[i][self.place[i] : end] for i, end in zip(rows, ends, strict=True)]
+        full = [np.pad(part, ((0, frames.count - len(part)), (0, 0))) for part in cut]
+        batch = generator.batch(full, size)
+        index, windows = np.zeros((2, size), np.int32)
+        index[: len(rows)], windows[: len(rows)] = rows, [self.windows[i] for i in rows]
+        keys = generator.keys(dataclasses.replace(batch, index=index), seed)
+        generation = generator.run(batch, jax.vmap(jax.random.fold_in)(keys, windows))
+        for i, tokens, part in zip(rows, generator.rows(generation), cut, strict=False):
+            self._went_on(i, tokens, len(part))
+        return generation.replace(memory=())  # of the drafter, which may be large
+
+    def _went_on(self, i: int, tokens: list[int], frames: int) -> None:
+        model = self.generator.target.model
+        said = tokens[:-1] if tokens and tokens[-1] in model.eos else tokens
+        parts, passed = split(said, self.first, frames, model.frames.stride)
+        begun = self.place[i] // model.frames.stride
+        self.parts[i] += [(begun + start, begun + end, part) for start, end, part in parts if part]
+        self.place[i] += passed
+        self.windows[i] += 1
+
+    def transcript(self, statistics: Statistics) -> Transcript:
+        segments = [[self._segment(*part) for part in parts] for parts in self.parts]
+        whole = [[token for _, _, part in parts for token in part] for parts in self.parts]
+        return Transcript(self.generator.decode(whole), segments, statistics)
+
+    def _segment(self, start: int, end: int, tokens: list[int]) -> Segment:
+        text = self.generator.decode([tokens])
+        return Segment(start * STEP, end * STEP, tokens, text and text[0])
+
+
+def split(tokens: list[int], first: int, frames: int, stride: int) -> tuple[list[Part], int]:
+    """The parts of a window's text without EOS, and how many of its `frames` they take.
+
+    Tokens from `first` on are timestamps, `stride` frames apart. Two in a row end a part and begin
+    another. Without such a pair all is one part and the window is done, as it is where a single
+    timestamp ends the text; else the next window begins with the part that was not ended.
+    """
+    timed = [token >= first for token in tokens]
+    cuts = [i for i in range(1, len(tokens)) if timed[i - 1] and timed[i]]
+    if not cuts:
+        times = [token - first for token in tokens if token >= first]
+        return [(0, times[-1] if times and times[-1] else frames // stride, tokens)], frames
+    done = timed[-2:] == [False, True]
+    parts = [tokens[a:b] for a, b in pairwise([0, *cuts, *[len(tokens)] * done])]
+    made = [(part[0] - first, part[-1] - first, part) for part in parts]
+    return made, frames if done else stride * made[-1][1]
+
+
+def _first_time(generator: Generator) -> int:
+    """The token of 0 seconds; behind all tokens where the generator writes no timestamps."""
+    writes = [one for one in generator.options.adjustments if isinstance(one, Timestamps)]
+    return writes[0].first if writes else generator.target.model.vocab_size
+
+
+def _heard(generator: Generator, audio: list[Any]) -> list[np.ndarray]:
+    """The frames [N, M] of each audio, N at least a window's."""
+    most = generator.target.model.frames.count
+    heard = [generator.target.extractor.whole(f"audio {i}", one) for i, one in enumerate(audio)]
+    longer = next((i for i, frames in enumerate(heard) if len(frames) > most), None)
+    if longer is not None and _first_time(generator) == generator.target.model.vocab_size:
+        raise UserError(
+            f"audio {longer} has more than the {most} frames of a window; the generator's target"
+            " must write timestamps, as in_language(target, timestamps=True) does"
+        )
+    return heard
+
+
+def _check(generator: Any, audio: Any) -> None:
+    """Refuses what cannot be heard."""
+    if not isinstance(generator, Generator):
+        raise UserError(f"generator is {generator!r}; it must be a specjax.Generator")
+    target = generator.target
+    if target.extractor is None:
+        raise UserError(
+            f"generator decodes by {target.name!r}, which hears nothing; it must listen"
+        )
+    if isinstance(audio, (str, Path)) or not isinstance(audio, Sized) or not len(audio):
+        raise UserError(f"audio is {audio!r}; it must be a list of audio files or waveforms")
+    generator.prompts.check_room()
