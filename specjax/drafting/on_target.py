@@ -27,7 +27,6 @@ from specjax.models.base import Cache, PromptReading
 from specjax.models.eagle import Eagle
 from specjax.models.on_target import FeatureDrafter
 from specjax.models.shared_vocabulary import unwrapped
-from specjax.models.t5 import T5Config
 
 
 @struct.dataclass
@@ -76,13 +75,13 @@ class OnTarget(Drafter):
         ours, theirs = model.config, target.config
         pairs = {"width": (ours.target_width, theirs.d_model)}
         if ours.cross:
-            if not isinstance(theirs, T5Config):
+            if target.start_token is None:
                 raise ValueError(
-                    f"{self.model!r} was made for a target of the T5 family; this one is of family"
-                    f" {theirs.family!r}"
+                    f"{self.model!r} was made for a target with an encoder; this one, of family"
+                    f" {theirs.family!r}, has none"
                 )
-            pairs |= {"heads": (ours.cross_heads, theirs.num_heads)}
-            pairs |= {"head width": (ours.cross_width, theirs.d_kv)}
+            heads, width = target.cross_heads
+            pairs |= {"heads": (ours.cross_heads, heads), "head width": (ours.cross_width, width)}
         for what, (made_for, there) in pairs.items():
             if made_for != there:
                 raise ValueError(

@@ -49,7 +49,7 @@ class Blocks(OnTarget):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DFlashT5Config(Blocks, OnT5Config):
-    """Shape of a drafter for a T5-like target."""
+    """Shape of a drafter for a target with an encoder: layers like T5's."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

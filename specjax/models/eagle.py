@@ -56,7 +56,7 @@ class Details(OnTarget):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EagleT5Config(Details, OnT5Config):
-    """Shape of a drafter for a T5-like target."""
+    """Shape of a drafter for a target with an encoder: layers like T5's."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -345,6 +345,11 @@ class EncoderDecoder(LinenModel):
         return batch["prompt"], batch["prompt_length"], batch["inputs"]
 
     @property
+    def cross_heads(self) -> tuple[int, int]:
+        """Heads, and the width of each, of the encoder's keys and values in a cache."""
+        return self.config.num_heads, self.config.d_kv
+
+    @property
     def windows(self) -> tuple[int, ...]:
         """Keys that each decoder layer's own attention sees, 0 for all."""
         return (0,) * self.depth

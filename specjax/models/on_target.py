@@ -74,7 +74,7 @@ class OnTarget:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OnT5Config(OnTarget, t5.T5Config):
-    """Shape of a drafter for a T5-like target."""
+    """Shape of a drafter for a target with an encoder: layers like T5's."""
 
     @property
     def ff_bias(self) -> bool:

@@ -97,6 +97,11 @@ class T5GemmaConfig:
     def num_decoder_layers(self) -> int:
         return self.decoder.num_layers
 
+    @property
+    def unit_offset(self) -> bool:
+        """What is stored of a norm is its scale less 1."""
+        return True
+
 
 class SublayerNorms(nn.Module):
     """The norms before and behind a sublayer; what is stored is the scale less 1."""
@@ -276,6 +281,10 @@ class T5Gemma(EncoderDecoder):
     @property
     def max_positions(self) -> None:
         return None
+
+    @property
+    def cross_heads(self) -> tuple[int, int]:
+        return self.config.decoder.num_kv_heads, self.config.decoder.d_head
 
     @property
     def windows(self) -> tuple[int, ...]:

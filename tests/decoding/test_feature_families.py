@@ -33,9 +33,10 @@ ROTARY = (
     "gemma2", "gemma3_text", "gpt_neox", "llama", "mistral", "mixtral", "olmo2", "phi3", "qwen2",
     "qwen3", "qwen3_moe", "smollm3",
 )  # fmt: skip
-LIKE_T5 = ("mt5", "t5_v1_0", "t5_v1_1", "umt5")
-OTHER_ENCODERS = ("bart", "m2m_100", "marian", "mbart", "t5gemma", "t5gemma2", "whisper")
-ENCODERS = (*LIKE_T5, *OTHER_ENCODERS)
+ENCODERS = (
+    "bart", "m2m_100", "marian", "mbart", "mt5", "t5_v1_0", "t5_v1_1", "t5gemma", "t5gemma2",
+    "umt5",
+)  # fmt: skip
 OTHER_POSITIONS = ("gpt2", "opt")
 SHAPES = {"eagle": {"draft_vocab_size": 60}, "dflash": {"draft_vocab_size": 60, "block_size": 3}}
 STRATEGIES = {
@@ -49,7 +50,7 @@ PROMPTS = [[3, 40, 5, 6, 71, 8, 9, 10, 11, 12, 93, 14], [4, 9], [7, 8, 9, 2, 3]]
 LIMIT, STEPS = 12, 40
 
 EVERY = [(family, f"{kind}_llama") for family in ROTARY for kind in SHAPES]
-EVERY += [(family, f"{kind}_t5") for family in LIKE_T5 for kind in SHAPES]
+EVERY += [(family, f"{kind}_t5") for family in ENCODERS for kind in SHAPES]
 EVERY = [pytest.param(*pair, marks=pytest.mark.slow) for pair in EVERY]
 
 
@@ -139,7 +140,7 @@ REFUSED = [
         (family, "eagle_llama", "for decoder-only targets; .* has an encoder")
         for family in ENCODERS
     ),
-    *((family, "eagle_t5", "positions are T5's; .* has others") for family in OTHER_ENCODERS),
+    *(("whisper", f"{kind}_t5", "targets that read text; .* listens") for kind in SHAPES),
     *((family, "dflash_llama", "rotary; .* has others") for family in OTHER_POSITIONS),
     ("llama", "dflash_t5", "it must be 'dflash_llama' for a decoder-only target"),
 ]

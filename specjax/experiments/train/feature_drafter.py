@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,6 @@ from specjax.api import LoadedModel
 from specjax.core.registry import OBJECTIVES
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
-from specjax.models.causal_layers import CausalConfig
 from specjax.models.on_target import FeatureDrafter
 from specjax.models.t5 import T5Config
 from specjax.training.objective import Objective
@@ -104,12 +104,14 @@ def own_copy(x: jax.Array) -> jax.Array:
 def last_layer(target: LoadedModel) -> Params:
     """The target's last decoder layer, its self-attention under the drafter's name for it."""
     number, config = target.model.depth - 1, target.model.config
-    if not isinstance(config, T5Config):
+    if target.model.start_token is None:
         layer = target.params[f"layers_{number}"]
         if not config.unit_offset:
             return layer
         norms = (name for name in layer if name.endswith("_norm"))
         return {**layer, **{name: {"scale": norm_scale(config, layer[name])} for name in norms}}
+    if not isinstance(config, T5Config):
+        return {}  # its parts are of another kind than those of T5's layers
     layer = target.params[f"decoder_{number}"]
     return {**layer, "attention": layer["self_attention"]}
 
@@ -124,16 +126,20 @@ def frequent(outputs: Iterable[np.ndarray], model: FeatureDrafter) -> np.ndarray
     return np.sort(order[: model.config.draft_vocab]).astype(np.int32)
 
 
-def norm_scale(config: CausalConfig, norm: Params) -> jax.Array:
+def norm_scale(config: Any, norm: Params) -> jax.Array:
     """What a norm of the model multiplies by, whatever of it the parameter holds."""
-    return 1.0 + norm["scale"].astype(jnp.float32) if config.unit_offset else norm["scale"]
+    less_one = getattr(config, "unit_offset", False)
+    return 1.0 + norm["scale"].astype(jnp.float32) if less_one else norm["scale"]
 
 
 def output_layer(model: LanguageModel, params: Params) -> tuple[jnp.ndarray, jnp.ndarray]:
-    """A model's output matrix [D, V], as it is applied to normed states, and that norm's scale."""
+    """A model's output matrix [D, V], as it is applied to normed states, and that norm's scale.
+
+    Where layers are normed behind themselves there is no such norm, and the scale is 1.
+    """
     config = model.config
     table = params["embedding"].T if config.tied else params["head"]["kernel"]
-    if not isinstance(config, T5Config):
-        return table, norm_scale(config, params["final_norm"])
-    scale = config.d_model**-0.5 if config.scale_outputs else 1.0
-    return table * scale, params["decoder_norm"]["scale"]
+    if isinstance(config, T5Config) and config.scale_outputs:
+        table = table * config.d_model**-0.5
+    norm = params.get("final_norm" if model.start_token is None else "decoder_norm")
+    return table, jnp.ones(len(table)) if norm is None else norm_scale(config, norm)

@@ -65,7 +65,7 @@ class _InBlocks:
 
 @FAMILIES.register("dflash_t5")
 class DFlashT5Family(_InBlocks, OnT5, T5Family):
-    """Parallel feature drafters of T5-like targets, with attention to what the encoder wrote."""
+    """Parallel feature drafters of targets with an encoder, and attention to what it wrote."""
 
     shape = DFlashT5Config
     schema = T5Family.schema.changed(**FIELDS, block_size=size(BLOCK, least=2))

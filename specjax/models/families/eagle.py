@@ -86,7 +86,7 @@ def _biased(config: Any, matrix: str) -> bool:
 
 @FAMILIES.register("eagle_t5")
 class EagleT5Family(_OneLayer, OnT5, T5Family):
-    """Feature drafters of T5-like targets, with attention to what the target's encoder wrote."""
+    """Feature drafters of targets with an encoder, and attention to what that wrote."""
 
     shape = EagleT5Config
     schema = T5Family.schema.changed(**FIELDS, **DETAILS)

@@ -85,8 +85,12 @@ class OnTargetFamily:
         """The layers of a target of so many that a drafter reads unless its shape says which."""
         raise NotImplementedError
 
+    def of_target(self, target: LanguageModel) -> Any:
+        """The shape of layers that suit a target, in the family's own words."""
+        return target.config
+
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
-        words, _ = super().config_to_hf(target.config)
+        words, _ = super().config_to_hf(self.of_target(target))
         return words | {
             "target_hidden_size": target.config.d_model,
             "target_layers": self.layers_read(target.depth),
@@ -108,7 +112,7 @@ class OnTargetFamily:
 
 
 class OnT5(OnTargetFamily):
-    """Of T5-like targets."""
+    """Of targets with an encoder, in layers like T5's whatever the target's are like."""
 
     def config_from_hf(
         self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
@@ -120,24 +124,51 @@ class OnT5(OnTargetFamily):
         words, generation = super().config_to_hf(config)
         return words | {"num_layers": 1}, generation
 
+    def of_target(self, target: LanguageModel) -> T5Config:
+        return like_t5(target)
+
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
         own = FAMILIES.name_of(type(self))
-        if target.start_token is not None and not isinstance(target.config, T5Config):
+        if target.frames:
             raise ValueError(
-                f"model_type is {own!r}, whose positions are T5's; the target, of family"
-                f" {target.config.family!r}, has others"
+                f"model_type is {own!r}, for targets that read text; the target, of family"
+                f" {target.config.family!r}, listens"
             )
         if target.start_token is None:
             raise ValueError(
                 f"model_type is {own!r}; it must be {own.replace('t5', 'llama')!r} for a"
                 " decoder-only target"
             )
+        heads, width = target.cross_heads
         return super().given_by(target) | {
             "target_cross_layer": target.depth,
-            "target_num_heads": target.config.num_heads,
-            "target_head_dim": target.config.d_kv,
+            "target_num_heads": heads,
+            "target_head_dim": width,
             "num_layers": 1,
         }
+
+
+def like_t5(target: LanguageModel) -> T5Config:
+    """The shape of T5 layers as large as a target's decoder layers; a T5's own."""
+    config = target.config
+    if isinstance(config, T5Config):
+        return config
+    stack = getattr(config, "decoder", config)  # T5Gemma's stacks have shapes of their own
+    return T5Config(
+        family="t5",
+        vocab_size=config.vocab_size,
+        d_model=config.d_model,
+        d_kv=target.cross_heads[1],
+        d_ff=stack.d_ff,
+        num_heads=stack.num_heads,
+        num_layers=1,
+        num_decoder_layers=1,
+        activation=stack.activation,
+        gated=stack is not config,
+        start_token=config.start_token,
+        eos=config.eos,
+        pad=config.pad,
+    )
 
 
 class OnLlama(OnTargetFamily):
