@@ -1,4 +1,4 @@
-"""Models, generators and results for notebooks and scripts: the five-line API.
+"""Generators for notebooks and scripts: the five-line API.
 
 target, drafter = specjax.load("google/t5-v1_1-xxl"), specjax.load("google/t5-v1_1-small")
 generator = specjax.Generator(target, {"drafter": drafter}, specjax.speculative(length=4))
@@ -8,127 +8,31 @@ print(result.texts, result.statistics)
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 
-from specjax.adjusting.settings import checked, obeyed
-from specjax.checkpoints import huggingface
+from specjax.adjusting.settings import obeyed
 from specjax.checkpoints.beside import beside
-from specjax.checkpoints.extractor import load_extractor
-from specjax.checkpoints.languages import check_told_once, written_in
-from specjax.checkpoints.tokenizer import load_tokenizer
-from specjax.checks import check_dictionary, check_integer, check_integers, checked_dtype
+from specjax.checks import check_dictionary, check_integer, check_integers
 from specjax.data.batching import Batch, Prompt
 from specjax.decoding.loop import advance_jitted, begin_jitted, generate
 from specjax.decoding.state import Generation, check_resources
 from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.decoding.summary import summarise
 from specjax.errors import UserError
-from specjax.models.base import LanguageModel, Params
-from specjax.models.families.generation import beams_in, beams_words, settings_in
+from specjax.loading import LoadedModel
+from specjax.models.base import Params
+from specjax.models.families.generation import beams_words
 from specjax.models.shared_vocabulary import with_shared_vocabulary
-from specjax.parallel import padding
-from specjax.parallel.sharding import Layout, placement
+from specjax.parallel.sharding import Layout
 from specjax.programs import release_programs
 from specjax.prompts import Prompts, own_spellings
 from specjax.result import SHOWN, FirstTexts, Result
 from specjax.streaming import pieces
-
-
-@dataclasses.dataclass(frozen=True)
-class LoadedModel:
-    """A model with its parameters and, when it has one, its tokenizer."""
-
-    model: LanguageModel
-    params: Params
-    tokenizer: Any = None
-    name: str = "model"
-    mesh: Mesh | None = None  # None: on one device
-    ways: int = 0  # devices of the mesh's `model` axis that share it; 0: all, 1: each has all of it
-    own_tokenizer: Any = None  # of a model in the ids of another vocabulary (`in_vocabulary_of`)
-    generation: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # what its file says
-    extractor: Any = None  # of a model that listens: audio to what it hears
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The generation settings that its decodes obey."""
-        return checked(settings_in(self.generation), f"{self.name}: ")
-
-    @property
-    def beams(self) -> int:
-        """How many beams its file asks for, which only a beam search obeys."""
-        return beams_in(self.generation)
-
-    def save(self, folder: str | Path) -> None:
-        """Writes a directory that `load` and transformers' `from_pretrained` read.
-
-        Raises:
-          UserError: saying why nothing was written.
-        """
-        if self.own_tokenizer is not None:
-            raise UserError(f"model {self.name!r} is in another model's ids; save it as it was")
-        huggingface.save(folder, self.model, self.params, self.tokenizer, self.generation)
-
-
-def load(
-    name: str | Path,
-    dtype: Any = jnp.float32,
-    *,
-    weights: str = "",
-    mesh: Mesh | None = None,
-    ways: int = 0,
-    pad_heads: bool = False,
-    fully_sharded: bool = False,
-    ignore_generation_config: bool = False,
-    generation: Mapping[str, Any] | None = None,
-    source_language: str = "",
-    target_language: str = "",
-) -> LoadedModel:
-    """Loads a model and its tokenizer from a Hugging Face directory or hub id.
-
-    `dtype` is that of weights and arithmetic: float32 on CPU, bfloat16 on TPU and GPU; `weights`
-    "int8", "int4" or "int4:64" keep kernels in fewer bits (`small_weights`). On a `mesh`
-    (`specjax.make_mesh`) weights go from the files straight to their shards: over all devices of
-    its `model` axis, or with `ways=1` whole to every device, which suits small drafters, or over
-    the part that the mesh was made with. `pad_heads` adds heads of zeros where these do not divide:
-    same tokens, and their weights are split too. `fully_sharded` splits over its `data` axis too.
-
-    A target's decodes obey the settings of its `generation_config.json`, changed by `generation` as
-    `{"min_length": None}` (docs/methods/generation_settings.md). What no strategy applies is
-    refused; `num_beams` is for a `BeamGenerator`, and a `Generator` notes that it has no beams.
-    `ignore_generation_config` drops all but its special tokens.
-    `source_language` of prompts and `target_language` of texts are codes of the tokenizer, such as
-    NLLB's eng_Latn; empty: as it was saved, and as `generation` says.
-
-    Raises:
-      UserError: when something is missing or does not fit.
-    """
-    if not isinstance(name, (str, Path)) or not str(name):
-        raise UserError(f"name is {name!r}; it must be a model directory or hub id")
-    if not isinstance(mesh, Mesh | None):
-        raise UserError(f"mesh is {mesh!r}; it must be what specjax.make_mesh returns, or None")
-    check_integer("ways", ways, 0)
-    where = None if mesh is None else placement(mesh, ways, fully_sharded)
-    check_dictionary("generation", generation)
-    told = {"ignore_generation_config": ignore_generation_config, "generation": generation}
-    checkpoint = huggingface.load(name, checked_dtype(dtype), where, weights=weights, **told)
-    tokenizer = load_tokenizer(checkpoint.path, checkpoint.model.vocab_size, source_language)
-    model, params, said = checkpoint.model, checkpoint.params, checkpoint.generation
-    check_told_once(target_language, generation)
-    said = written_in(said, tokenizer, target_language)
-    checked(settings_in(said), f"{name}: ")
-    if mesh is not None and pad_heads:
-        model, params = padding.pad_heads(model, params, mesh, ways)
-    extractor = model.frames and load_extractor(checkpoint.path, model.frames)
-    return LoadedModel(model, params, tokenizer, str(name), mesh, ways, None, said, extractor)
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from specjax.adjusting.settings import checked, obeyed
-from specjax.api import LoadedModel, check_parts, chosen_params
+from specjax.api import check_parts, chosen_params
 from specjax.checkpoints.tokenizer import check_same_vocabulary
 from specjax.checks import check_dictionary, check_integer, check_integers
 from specjax.data.batching import Batch
@@ -26,6 +26,7 @@ from specjax.decoding.beams.outcome import BeamStatistics, Found, final, found, 
 from specjax.decoding.beams.state import Search
 from specjax.decoding.beams.strategy import BeamStrategy, beam_search
 from specjax.errors import UserError
+from specjax.loading import LoadedModel
 from specjax.models.base import Params
 from specjax.programs import release_programs
 from specjax.prompts import Prompts

@@ -8,9 +8,9 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from specjax.api import LoadedModel
 from specjax.checks import check_dictionary
 from specjax.errors import UserError
+from specjax.loading import LoadedModel
 
 OWN = frozenset(
     """

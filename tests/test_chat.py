@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import specjax
-from specjax.api import LoadedModel
 from specjax.checkpoints.tokenizer import load_tokenizer, train_tokenizer
 from specjax.data.text import Example
 from specjax.errors import UserError
@@ -17,6 +16,7 @@ from specjax.experiments.config.command_line import parse
 from specjax.experiments.config.defaults import beams_config, decode_config
 from specjax.experiments.decode.asked import asked
 from specjax.experiments.decode.data import check_chat
+from specjax.loading import LoadedModel
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 TEMPLATE = (

@@ -11,8 +11,8 @@ import pytest
 from standins import WORDS
 
 import specjax
-from specjax.api import LoadedModel, load
 from specjax.checkpoints.tokenizer import train_tokenizer
+from specjax.loading import LoadedModel, load
 from specjax.transcript import split
 
 FOLDER = Path(__file__).parent / "golden" / "whisper"

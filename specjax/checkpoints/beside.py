@@ -12,7 +12,7 @@ from specjax.errors import UserError
 from specjax.models.on_target import FeatureDrafter, completed
 
 if TYPE_CHECKING:
-    from specjax.api import LoadedModel
+    from specjax.loading import LoadedModel
 
 
 def beside(target: LoadedModel, drafters: Mapping[str, LoadedModel]) -> dict[str, LoadedModel]:

@@ -10,7 +10,7 @@ from specjax.errors import UserError
 from specjax.models.small_weights import shrunk
 
 if TYPE_CHECKING:
-    from specjax.api import LoadedModel
+    from specjax.loading import LoadedModel
 
 
 def quantised(model: LoadedModel, weights: str) -> LoadedModel:

@@ -15,7 +15,6 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from specjax.api import LoadedModel, load
 from specjax.checkpoints import huggingface
 from specjax.checkpoints.tokenizer import train_tokenizer
 from specjax.checks import check_integer
@@ -31,6 +30,7 @@ from specjax.experiments.decode import planning
 from specjax.experiments.decode.look import first_look
 from specjax.experiments.decode.strategies import check_models, load_strategies
 from specjax.experiments.recipes.grammar import LAYERS, STEPS, training
+from specjax.loading import LoadedModel, load
 from specjax.models.t5 import T5, T5Config
 from specjax.training.objectives.cross_entropy import CrossEntropy
 from specjax.training.optimizer import Optimizer

@@ -14,12 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import hosts
-from specjax.api import Generator, LoadedModel
+from specjax.api import Generator
 from specjax.core.adjustment import adjusting
 from specjax.core.context import Context, Options
 from specjax.data.batching import Batch
 from specjax.decoding.state import Generation
 from specjax.decoding.strategy import autoregressive
+from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel
 from specjax.models.shared_vocabulary import with_shared_vocabulary
 from specjax.sampling import adjust, argmax

@@ -10,7 +10,7 @@ from decodes import run, texts
 from parallel_heads import random_heads
 from scripted import WIDTH, PrefixModel, adjusted, prefix_params
 
-from specjax.api import Generator, LoadedModel
+from specjax.api import Generator
 from specjax.core.context import Context, Options
 from specjax.core.distribution import OneHot
 from specjax.core.drafter import CALLS
@@ -19,6 +19,7 @@ from specjax.decoding.strategy import Strategy, from_config
 from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.neural import Neural
 from specjax.errors import UserError
+from specjax.loading import LoadedModel
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
 from specjax.models.t5 import T5, T5Config

@@ -16,7 +16,6 @@ from golden_models import GOLDEN
 from ml_collections import ConfigDict
 
 import specjax
-from specjax.api import LoadedModel
 from specjax.checkpoints import huggingface
 from specjax.core.registry import OBJECTIVES
 from specjax.data.pipeline import pad_batch
@@ -26,6 +25,7 @@ from specjax.experiments.train.feature_drafter import adopted
 from specjax.experiments.train.model import shape_of
 from specjax.experiments.train.objective import frozen_of
 from specjax.experiments.train.subject import subject_of
+from specjax.loading import LoadedModel
 from specjax.training.optimizer import Optimizer
 from specjax.training.step import Setup, train_step
 

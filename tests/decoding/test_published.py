@@ -12,9 +12,9 @@ import pytest
 from published import GOLDEN, edited, without
 
 import specjax
-from specjax.api import LoadedModel
 from specjax.checkpoints.beside import beside
 from specjax.errors import UserError
+from specjax.loading import LoadedModel
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
 

@@ -16,7 +16,7 @@ from exits import PARAMS as WEIGHTS
 from exits import PROMPTS as EXIT_PROMPTS
 from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_law
 
-from specjax.api import Generator, LoadedModel
+from specjax.api import Generator
 from specjax.core.context import Options
 from specjax.decoding.loop import advance_jitted, begin_jitted, finish, generate
 from specjax.decoding.strategy import Strategy
@@ -25,6 +25,7 @@ from specjax.drafting.early_exit import EarlyExit
 from specjax.drafting.neural import Neural
 from specjax.drafting.nothing import Nothing
 from specjax.errors import UserError
+from specjax.loading import LoadedModel
 from specjax.models.t5 import T5, T5Config
 from specjax.readers.fitted import Fitted
 from specjax.readers.resumed import Resumed

@@ -11,8 +11,8 @@ import pytest
 from feature_drafters import TARGETS, V, on_t5, without_encoder
 from jax.flatten_util import ravel_pytree
 
-from specjax.api import LoadedModel
 from specjax.experiments.train.feature_drafter import adopted, output_layer
+from specjax.loading import LoadedModel
 from specjax.models.eagle import Eagle
 from specjax.models.on_target import FeatureDrafter
 

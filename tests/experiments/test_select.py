@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from specjax.api import Generator, load
+from specjax.api import Generator
 from specjax.errors import UserError
 from specjax.experiments.config.defaults import (
     AUTOREGRESSIVE,
@@ -30,6 +30,7 @@ from specjax.experiments.selection import data as select_data
 from specjax.experiments.selection import policy as select
 from specjax.experiments.selection.parts import prepare
 from specjax.experiments.selection.times import measured
+from specjax.loading import load
 from specjax.models.base import LanguageModel
 from specjax.models.shapes import parameter_shapes
 from specjax.selection import data, features, policy

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from training_configs import ROOT, SHAPES, get_config, small
 
 import specjax
-from specjax.api import Generator, load
+from specjax.api import Generator
 from specjax.checkpoints import heads as heads_file
 from specjax.checkpoints import huggingface
 from specjax.decoding.strategy import Strategy, autoregressive
@@ -25,6 +25,7 @@ from specjax.experiments.train import job as train
 from specjax.experiments.train.data import OUTPUTS
 from specjax.experiments.train.planning import show_plan
 from specjax.experiments.train.target_outputs import write_outputs
+from specjax.loading import load
 from specjax.metrics.acceptance import analytic_acceptance
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope

@@ -15,10 +15,10 @@ from decodes import texts
 from safetensors.numpy import load_file
 
 import specjax
-from specjax.api import LoadedModel, load
 from specjax.checkpoints import huggingface
 from specjax.checkpoints.shared_encoder import with_encoder_of
 from specjax.decoding.loop import generate
+from specjax.loading import LoadedModel, load
 from specjax.models.whisper import Whisper
 
 FOLDER = Path(__file__).parents[1] / "golden" / "whisper"

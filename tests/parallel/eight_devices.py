@@ -13,8 +13,8 @@ from typing import Any
 import jax
 
 import specjax
-from specjax.api import LoadedModel
 from specjax.decoding.loop import begin_jitted
+from specjax.loading import LoadedModel
 
 NEW_TOKENS = 12
 PROMPTS = {

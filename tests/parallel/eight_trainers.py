@@ -22,10 +22,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from specjax.api import LoadedModel
 from specjax.data.pipeline import Batches, pad_batch
 from specjax.experiments.train.objective import frozen_of
 from specjax.experiments.train.subject import subject_of
+from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel
 from specjax.models.dflash import DFlash, DFlashT5Config
 from specjax.models.eagle import Eagle, EagleT5Config

@@ -13,10 +13,10 @@ from odd_shapes import speech_shapes
 torch = pytest.importorskip("torch")
 
 import specjax  # noqa: E402
-from specjax.api import load  # noqa: E402
 from specjax.decoding.strategy import Strategy  # noqa: E402
 from specjax.drafting.copying import PromptLookup  # noqa: E402
 from specjax.drafting.early_exit import EarlyExit  # noqa: E402
+from specjax.loading import load  # noqa: E402
 
 pytestmark = pytest.mark.slow
 

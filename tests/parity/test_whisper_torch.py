@@ -13,8 +13,8 @@ from odd_shapes import speech_shapes
 torch = pytest.importorskip("torch")
 
 import specjax  # noqa: E402
-from specjax.api import load  # noqa: E402
 from specjax.checkpoints import huggingface  # noqa: E402
+from specjax.loading import load  # noqa: E402
 
 pytestmark = pytest.mark.slow
 

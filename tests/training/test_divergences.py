@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from feature_drafters import without_encoder
 
-from specjax.api import LoadedModel
 from specjax.core.registry import OBJECTIVES
 from specjax.data.pipeline import pad_batch
 from specjax.experiments.train.objective import frozen_of
 from specjax.experiments.train.subject import subject_of
+from specjax.loading import LoadedModel
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.on_target import reading_last
 from specjax.models.rope import Rope

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from feature_drafters import on_t5, without_encoder
 
-from specjax.api import LoadedModel
 from specjax.core.fields import build
 from specjax.core.registry import OBJECTIVES
 from specjax.data.pipeline import pad_batch
 from specjax.experiments.train.objective import frozen_of
 from specjax.experiments.train.subject import subject_of
+from specjax.loading import LoadedModel
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
 from specjax.models.t5 import T5, T5Config

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 from ml_collections import ConfigDict
 
-from specjax.api import Generator, load
+from specjax.api import Generator
 from specjax.beams import BeamGenerator, BeamResult, check_settings
 from specjax.checkpoints.huggingface import describe
 from specjax.decoding.beams.outcome import BeamStatistics
@@ -37,6 +37,7 @@ from specjax.experiments.decode.asked import asked
 from specjax.experiments.decode.data import Data, check_chat, load_data
 from specjax.experiments.decode.tables import load_tables, reads_rest
 from specjax.experiments.kept import identity, kept_rows, write_row
+from specjax.loading import load
 from specjax.measuring.environment import environment
 from specjax.models.base import LanguageModel
 from specjax.programs import release_programs

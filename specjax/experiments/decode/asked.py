@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ml_collections import ConfigDict
 
-from specjax.api import LoadedModel
 from specjax.chat import chat_prompts
 from specjax.data.text import Example
+from specjax.loading import LoadedModel
 
 
 def asked(

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 from tqdm import tqdm
 
 from specjax import hosts
-from specjax.api import Generator, LoadedModel, load
+from specjax.api import Generator
 from specjax.checkpoints.shared_encoder import with_encoder_of
 from specjax.checkpoints.shared_tokens import in_vocabulary_of, share_in
 from specjax.checkpoints.small_copies import quantised
@@ -45,6 +45,7 @@ from specjax.experiments.decode.on_topology import plan_on_topology
 from specjax.experiments.decode.records import Decoded, Job, Measured
 from specjax.experiments.decode.strategies import BASELINE, common_width, load_strategies
 from specjax.experiments.decode.tables import load_tables, reads_rest
+from specjax.loading import LoadedModel, load
 from specjax.measuring import cost
 from specjax.measuring.stopwatch import Stopwatch
 from specjax.profiling import profile

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from specjax.api import Generator, LoadedModel
+from specjax.api import Generator
 from specjax.data.batching import Batch
 from specjax.data.text import Example
 from specjax.decoding.state import Generation
 from specjax.decoding.strategy import Strategy
 from specjax.experiments.decode.guides import Guide
+from specjax.loading import LoadedModel
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from specjax.api import Generator, LoadedModel
+from specjax.api import Generator
 from specjax.checkpoints.trees import load_tree, save_tree
 from specjax.data.batching import make_batch
 from specjax.data.text import Reference
@@ -21,6 +21,7 @@ from specjax.experiments.decode.data import stream
 from specjax.experiments.decode.job import load_models
 from specjax.experiments.selection.arms import TARGET, StrategyArm, Writer, arms_of, writers_of
 from specjax.experiments.train.target_outputs import write_outputs
+from specjax.loading import LoadedModel
 from specjax.programs import release_programs
 from specjax.progress import progress
 from specjax.selection import features

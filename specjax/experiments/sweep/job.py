@@ -11,10 +11,10 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from specjax.api import LoadedModel
 from specjax.experiments.decode import job as decode
 from specjax.experiments.sweep.best import best, best_table
 from specjax.experiments.sweep.grid import Point, points
+from specjax.loading import LoadedModel
 from specjax.metrics.pareto import front
 from specjax.progress import progress
 from specjax.reporting import terminal

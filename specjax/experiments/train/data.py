@@ -9,7 +9,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.api import Generator, LoadedModel
+from specjax.api import Generator
 from specjax.data.encoding import Encoder
 from specjax.data.pipeline import Batches, Mixture
 from specjax.data.ragged import Pairs, Ragged
@@ -18,6 +18,7 @@ from specjax.decoding.strategy import autoregressive
 from specjax.errors import UserError
 from specjax.experiments.decode.data import load_data
 from specjax.experiments.train.target_outputs import write_outputs
+from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel
 
 OUTPUTS = "target_outputs.jsonl"

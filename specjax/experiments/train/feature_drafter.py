@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from specjax.api import LoadedModel
 from specjax.core.registry import OBJECTIVES
 from specjax.errors import UserError
+from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel, Params
 from specjax.models.on_target import FeatureDrafter
 from specjax.models.t5 import T5Config

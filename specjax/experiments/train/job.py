@@ -17,7 +17,6 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from specjax import hosts
-from specjax.api import LoadedModel, load
 from specjax.checkpoints.tokenizer import check_same_vocabulary
 from specjax.core.registry import METRICS, TASKS
 from specjax.data.encoding import Encoder
@@ -44,6 +43,7 @@ from specjax.experiments.train.on_topology import plan_on_topology
 from specjax.experiments.train.planning import check_memory, show_plan
 from specjax.experiments.train.scores import Heldout, Scores, acceptance_name, decodable
 from specjax.experiments.train.subject import Subject, subject_of
+from specjax.loading import LoadedModel, load
 from specjax.measuring.environment import environment
 from specjax.models.base import Params
 from specjax.models.on_target import FeatureDrafter

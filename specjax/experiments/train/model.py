@@ -10,13 +10,13 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from specjax.api import LoadedModel, load
 from specjax.checkpoints import huggingface
 from specjax.checkpoints.tokenizer import load_tokenizer
 from specjax.core.registry import FAMILIES
 from specjax.errors import UserError
 from specjax.experiments.config.fields import asked_generation, check_reads
 from specjax.experiments.train.objective import objective_of
+from specjax.loading import LoadedModel, load
 from specjax.models.base import LanguageModel
 from specjax.parallel.sharding import parameter_shardings
 from specjax.training.surgery import take

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ml_collections import ConfigDict
 
-from specjax.api import LoadedModel
 from specjax.core.fields import build, config_fields, side_by_side
 from specjax.core.registry import OBJECTIVES, Entry
 from specjax.errors import UserError
 from specjax.experiments.config.fields import check_choices
+from specjax.loading import LoadedModel
 from specjax.training.objective import TEACHER, TRUNK, Frozen, FrozenModel, Objective
 
 

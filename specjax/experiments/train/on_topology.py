@@ -15,7 +15,6 @@ from ml_collections import ConfigDict
 from specjax.accelerators.chips import GIB
 from specjax.accelerators.program import audit, memory_of
 from specjax.accelerators.topology import described
-from specjax.api import LoadedModel
 from specjax.data.pipeline import pad_batch
 from specjax.experiments.config.fields import DTYPES
 from specjax.experiments.config.footprint import abstract_params
@@ -23,6 +22,7 @@ from specjax.experiments.config.topology import refusal, show_topology
 from specjax.experiments.train.model import trained_form
 from specjax.experiments.train.objective import frozen_of, objective_of
 from specjax.experiments.train.planning import heads_tree, planned_model, target_of
+from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel
 from specjax.parallel.mesh import DATA
 from specjax.parallel.sharding import parameter_shardings

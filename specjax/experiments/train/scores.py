@@ -9,11 +9,12 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from specjax.api import Generator, LoadedModel
+from specjax.api import Generator
 from specjax.data.pipeline import Arrays
 from specjax.data.text import Reference
 from specjax.errors import UserError
 from specjax.experiments.train.subject import Subject
+from specjax.loading import LoadedModel
 from specjax.metrics.acceptance import Written, acceptance_on, write
 from specjax.metrics.metric import metric_of
 from specjax.models.base import Params

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import jax
 
-from specjax.api import LoadedModel
 from specjax.checkpoints import heads as heads_file
+from specjax.loading import LoadedModel
 from specjax.models.base import Params
 from specjax.models.heads import Heads, LoadedHeads
 from specjax.training.objective import Objective
