@@ -155,9 +155,11 @@ class Program:
             if role == "body"
         )
 
-    def largest_loop(self) -> str | None:
-        """The body of the outermost loop with most instructions: of a decode, its rounds."""
-        return max(self.loops(self.entry), key=self._length, default=None)
+    def largest_loop(self, scope: str) -> str | None:
+        """The body of the outermost loop with most instructions, of those of a scope if any are."""
+        loops = self.loops(self.entry)
+        scoped = [one for one in loops if scope in self.callers[one].instruction.op_name]
+        return max(scoped or loops, key=self._length, default=None)
 
     def _length(self, name: str) -> int:
         return sum(len(self.computations[inner]) for inner in self.within(name, fused=True))

@@ -1,7 +1,7 @@
 """The audit of a compiled program: memory, copies, collectives, and what its rounds read.
 
-All figures are of one device. A decode's rounds are the largest loop of its program; loops inside
-of a round, as of a drafter's tokens, are counted as if they ran once.
+All figures are of one device. A decode's rounds are the loop of that scope, in other programs the
+largest; loops inside of a round, as of a drafter's tokens, are counted as if they ran once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from specjax.accelerators.hlo import Instruction, Program, parse
-from specjax.core.catching_up import CATCHING_UP
+from specjax.core.scopes import CATCHING_UP, ROUNDS
 
 _COLLECTIVE = re.compile(
     r"(all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute|collective-broadcast)"
@@ -100,7 +100,7 @@ def audit(text: str, *, rounds: bool = True) -> Audit:
     """The audit of `compiled.as_text()`; a program without `rounds`, as a step of training, may
     have loops too, and is counted as a whole."""
     program = parse(text)
-    body = program.largest_loop() if rounds else None
+    body = program.largest_loop(ROUNDS) if rounds else None
     inside = () if body is None else program.within(body)
     fused = program.within(body or program.entry, fused=True)
     return Audit(

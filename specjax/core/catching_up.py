@@ -13,13 +13,11 @@ from specjax.core import tree
 from specjax.core.context import Context
 from specjax.core.env import Bound
 from specjax.core.rows import append, window
+from specjax.core.scopes import CATCHING_UP
 from specjax.models.base import Cache, Output
 
 CHUNK = 8
 """Tokens fed per catch-up call: the widest call that costs little more than a single token."""
-
-CATCHING_UP = "catching_up"
-"""Scope of that loop in compiled programs and profiles; most rounds do not run it."""
 
 
 def catch_up(model: Bound, cache: Cache, context: Context, lag: int) -> Cache:

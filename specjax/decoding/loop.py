@@ -19,6 +19,7 @@ from specjax.core.env import Bound
 from specjax.core.masked import masked_step, zeros_like_result
 from specjax.core.opening import begun, chosen_head
 from specjax.core.reader import WIDTH
+from specjax.core.scopes import ROUNDS
 from specjax.decoding.round import round_
 from specjax.decoding.state import Decoder, Generation, State, first_context
 from specjax.decoding.trace import OWN, empty_trace
@@ -128,7 +129,8 @@ def advance(decoder: Decoder, params: dict[str, Any], state: State, rounds: int 
 
         turn = functools.partial(round_, decoder, env)
         used = {name: state.caches[name] for name in decoder.used}
-        after = jax.lax.while_loop(unfinished, turn, state.replace(caches=used))
+        with jax.named_scope(ROUNDS):
+            after = jax.lax.while_loop(unfinished, turn, state.replace(caches=used))
         return after.replace(caches={**state.caches, **after.caches})
 
     alternatives = decoder.drafter.alternatives(state.context.length.shape[0])

@@ -89,9 +89,17 @@ def test_an_instruction_is_read_with_layout_memory_and_name() -> None:
     assert Array("pred", (9,)).size == 9 and Array("s4", (3,)).size == 2
 
 
-def test_the_rounds_are_the_largest_loop_of_the_entry() -> None:
+def test_the_rounds_are_the_largest_loop_of_the_entry_or_of_their_scope() -> None:
     program = parse(TEXT)
-    assert program.largest_loop() == "body"
+    assert program.largest_loop("rounds") == "body"
+    body = "%pages (c: (s32[])) -> (s32[]) {\n  ROOT %c = (s32[]) parameter(0)\n}\n\nENTRY"
+    loop = (
+        "  %read = (s32[]) while(%first), condition=%condition, body=%pages, metadata=NAME\n  ROOT"
+    )
+    two = TEXT.replace("ENTRY", body).replace("  ROOT %out", f"{loop} %out")
+    for scope, found in (("", "body"), ("rounds/", "pages")):
+        named = two.replace("NAME", f'{{op_name="jit(generate)/{scope}while"}}')
+        assert parse(named).largest_loop("rounds") == found
     assert program.within("body") == ("body", "inner_body")
     assert program.loops("body") == ("inner_body",)
 
