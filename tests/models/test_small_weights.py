@@ -24,6 +24,7 @@ from specjax.models.causal import Causal, CausalConfig
 from specjax.models.experts import Mixture
 from specjax.models.rope import Rope
 from specjax.models.shapes import parameter_shapes
+from specjax.models.shared_vocabulary import SharedVocabulary
 from specjax.models.small_weights import (
     SmallWeights,
     is_small,
@@ -209,6 +210,8 @@ def test_a_weight_of_an_expert_takes_its_integer_and_its_share_of_scales():
         weights = SmallWeights.spelled(spelled) if spelled else None
         assert expert_itemsize(MODELS["mixture"], jnp.bfloat16, weights) == size
     assert expert_itemsize(MODELS["llama"], jnp.bfloat16, SmallWeights("int8", 0)) == 2.0
+    fewer = SharedVocabulary(MODELS["mixture"], MODELS["mixture"].vocab_size - 1)
+    assert expert_itemsize(fewer, jnp.bfloat16, None) == 2.0
 
 
 @pytest.mark.parametrize("spelled", ["int8", "int4:8"])

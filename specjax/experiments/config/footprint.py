@@ -15,6 +15,7 @@ from specjax.errors import UserError
 from specjax.experiments.config.fields import checkpoint_dtype
 from specjax.models.base import LanguageModel
 from specjax.models.shapes import parameter_shapes
+from specjax.models.shared_vocabulary import unwrapped
 from specjax.models.small_weights import (
     EXPERTS,
     SmallWeights,
@@ -104,7 +105,7 @@ def cache_bytes(
 
 def expert_itemsize(model: LanguageModel, dtype: Any, weights: SmallWeights | None) -> float:
     """Bytes of a weight of the model's experts with its share of the scales; of none `dtype`'s."""
-    params = abstract_params(model, dtype, weights)
+    params = abstract_params(unwrapped(model), dtype, weights)
     flat = jax.tree_util.tree_flatten_with_path(params, is_leaf=is_small)[0]
     experts = [leaf for path, leaf in flat if where_of(path)[-1] in EXPERTS]
     stored = sum(map(stored_bytes, jax.tree.leaves(experts)))
