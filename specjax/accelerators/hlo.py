@@ -158,7 +158,7 @@ class Program:
     def largest_loop(self, scope: str) -> str | None:
         """The body of the outermost loop with most instructions, of those of a scope if any are."""
         loops = self.loops(self.entry)
-        scoped = [one for one in loops if scope in self.callers[one].instruction.op_name]
+        scoped = [one for one in loops if f"/{scope}/" in self.callers[one].instruction.op_name]
         return max(scoped or loops, key=self._length, default=None)
 
     def _length(self, name: str) -> int:

@@ -6,8 +6,15 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+import specjax
 from specjax.accelerators.hlo import Array, parse
 from specjax.accelerators.program import WeightReads, audit
+from specjax.core.scopes import ROUNDS
+from specjax.decoding.loop import generate
+from specjax.models.attention import WHOLE_PROMPT
+from specjax.models.causal import Causal
+from specjax.models.causal_layers import CausalConfig
+from specjax.models.rope import Rope
 
 TEXT = r"""HloModule jit_generate, is_scheduled=true
 
@@ -162,3 +169,16 @@ def test_a_program_compiled_here_is_read() -> None:
     assert found.weights == {"model": WeightReads(32 * 32 * 4, 0)}
     assert found.collectives == {} and found.loops == 0
     assert found.wide_products == 1
+
+
+def test_the_rounds_of_a_decode_are_found_beside_the_loop_that_reads_a_long_prompt() -> None:
+    model = Causal(CausalConfig("llama", 20, 8, 16, 1, 2, 1, 4, 4096, rope=Rope(4)))
+    generator = specjax.Generator(
+        specjax.LoadedModel(model, model.init(jax.random.key(0))), max_prompt_tokens=2000
+    )
+    batch = generator.batch([[3] * (WHOLE_PROMPT + 1)], 1)
+    lowered = generate.lower(*generator.arguments(batch, generator.keys(batch, 0)))
+    program = parse(lowered.compile().as_text())
+    assert len(program.loops(program.entry)) > 1
+    rounds = program.callers[program.largest_loop(ROUNDS)].instruction
+    assert rounds.op_name.endswith(f"/{ROUNDS}/while")
