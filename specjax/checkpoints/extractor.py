@@ -39,7 +39,7 @@ class Extractor:
         """
         where, given = _read(where, prompt)
         if given.ndim == 2:
-            return self._checked(where, given, given.shape[1] == self.frames.count, "").T
+            return self._checked(where, given).T
         most = self.features.n_samples
         if not 0 < given.size <= most:
             raise UserError(
@@ -56,7 +56,7 @@ class Extractor:
         """
         where, given = _read(where, prompt)
         if given.ndim == 2:
-            return self._checked(where, given, given.shape[1] >= self.frames.count, "at least ").T
+            return self._checked(where, given, longer=True).T
         if not given.size:
             raise UserError(f"{where} has 0 seconds; it must have more than 0")
         if given.size <= self.features.n_samples:
@@ -67,13 +67,13 @@ class Extractor:
         made = self.features(waveform, sampling_rate=RATE, return_tensors="np", **settings)
         return np.asarray(made["input_features"][0], np.float32).T
 
-    def _checked(self, where: str, given: np.ndarray, enough: bool, least: str) -> np.ndarray:
+    def _checked(self, where: str, given: np.ndarray, *, longer: bool = False) -> np.ndarray:
         """Features that are given as such [M, P], as the extractor lays them out."""
-        shape = self.frames.width, self.frames.count
-        if given.shape[0] != shape[0] or not enough:
+        (width, count), shape = given.shape, (self.frames.width, self.frames.count)
+        if width != shape[0] or count < shape[1] or (count > shape[1] and not longer):
             raise UserError(
                 f"{where} has features of shape {given.shape}; the model hears {shape[0]} numbers"
-                f" of each of {least}{shape[1]} frames, {shape}"
+                f" of each of {'at least ' * longer}{shape[1]} frames, {shape}"
             )
         return given
 

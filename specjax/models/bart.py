@@ -72,6 +72,11 @@ class BartConfig:
                 )
 
     @property
+    def gated(self) -> bool:
+        """No feed-forward network is."""
+        return False
+
+    @property
     def d_kv(self) -> int:
         """Width of a head of the decoder."""
         return self.d_model // self.num_heads

@@ -345,6 +345,11 @@ class EncoderDecoder(LinenModel):
         return batch["prompt"], batch["prompt_length"], batch["inputs"]
 
     @property
+    def decoder_shape(self) -> Any:
+        """Shape of the decoder's layers: `d_ff`, `num_heads`, `activation`, `gated`."""
+        return self.config
+
+    @property
     def cross_heads(self) -> tuple[int, int]:
         """Heads, and the width of each, of the encoder's keys and values in a cache."""
         return self.config.num_heads, self.config.d_kv

@@ -61,6 +61,11 @@ class Stack:
             )
 
     @property
+    def gated(self) -> bool:
+        """All feed-forward networks are."""
+        return True
+
+    @property
     def ropes(self) -> tuple[Rope, ...]:
         """The rotation of each layer."""
         sliding = self.sliding_rope or self.rope
@@ -283,8 +288,12 @@ class T5Gemma(EncoderDecoder):
         return None
 
     @property
+    def decoder_shape(self) -> Stack:
+        return self.config.decoder
+
+    @property
     def cross_heads(self) -> tuple[int, int]:
-        return self.config.decoder.num_kv_heads, self.config.decoder.d_head
+        return self.decoder_shape.num_kv_heads, self.decoder_shape.d_head
 
     @property
     def windows(self) -> tuple[int, ...]:

@@ -150,21 +150,20 @@ class OnT5(OnTargetFamily):
 
 def like_t5(target: LanguageModel) -> T5Config:
     """The shape of T5 layers as large as a target's decoder layers; a T5's own."""
-    config = target.config
+    config, layers = target.config, target.decoder_shape
     if isinstance(config, T5Config):
         return config
-    stack = getattr(config, "decoder", config)  # T5Gemma's stacks have shapes of their own
     return T5Config(
         family="t5",
         vocab_size=config.vocab_size,
         d_model=config.d_model,
         d_kv=target.cross_heads[1],
-        d_ff=stack.d_ff,
-        num_heads=stack.num_heads,
+        d_ff=layers.d_ff,
+        num_heads=layers.num_heads,
         num_layers=1,
         num_decoder_layers=1,
-        activation=stack.activation,
-        gated=stack is not config,
+        activation=layers.activation,
+        gated=layers.gated,
         start_token=config.start_token,
         eos=config.eos,
         pad=config.pad,
