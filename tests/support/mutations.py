@@ -9,6 +9,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import re
+from collections.abc import Callable
 from typing import Any
 
 GONE = object()
@@ -27,6 +29,20 @@ class Mutation:
     def __str__(self) -> str:
         changed = ["" if of is None else _shown(of) for of in (self.config, self.generation)]
         return "".join(changed)[:90]
+
+
+def check_alike(
+    mutation: Mutation, ours: Any, their_rows: Callable[[], Any], same: Callable[[Any, Any], bool]
+) -> None:
+    """That we refuse in one sentence, a text in place of rows, or write what Hugging Face does."""
+    if isinstance(ours, str):
+        assert "\n" not in ours and not re.search(r"\. [A-Z]", ours), ours
+        return
+    theirs = their_rows()
+    if isinstance(theirs, str):
+        assert mutation.fails_there, f"we decode, Hugging Face says {theirs}"
+    else:
+        assert same(theirs, ours), (theirs, ours)
 
 
 def _shown(fields: dict[str, Any]) -> str:
