@@ -197,6 +197,13 @@ FAULTS = (
         "tests/verification/test_tree.py",
     ),
     Fault(
+        "what siblings were drawn from is a difference of sums",
+        "core/distribution.py",
+        "return jnp.sum(rest, axis=-1, keepdims=True) + later",
+        "return jnp.sum(probs, axis=-1, keepdims=True) - jnp.cumsum(own, axis=-1) + own",
+        "tests/verification/test_extremes.py",
+    ),
+    Fault(
         "a block's residual forgets the weight of the prefix",
         "verification/block.py",
         "draft.distribution.residual(pick(weights, accepted)[:, None] * at_p, accepted)",

@@ -69,7 +69,7 @@ def drawn(kind: str, parents, shared: bool = False) -> tuple[Draft, np.ndarray]:
             distribution=Categorical(jnp.asarray(probs[:, laws], jnp.float32)),
         )
         return with_parents(draft, parents), own.prod(axis=1)
-    siblings = np.zeros((len(tokens), len(first), max(ranks) + 1), int)
+    siblings = np.full((len(tokens), len(first), max(ranks) + 1), -1)
     chance = np.ones(len(tokens))
     for node, (number, rank) in enumerate(zip(laws, ranks, strict=True)):
         again = node != next(n for n in range(len(laws)) if (laws[n], ranks[n]) == (number, rank))
@@ -80,7 +80,10 @@ def drawn(kind: str, parents, shared: bool = False) -> tuple[Draft, np.ndarray]:
         earlier = np.take_along_axis(probs[:, number], siblings[:, number, :rank], axis=1)
         fresh = np.all(siblings[:, number, :rank] != tokens[:, [node]], axis=1)
         chance *= fresh * own[:, node] / (1.0 - earlier.sum(axis=1) * fresh)
-    distribution = WithoutReplacement(
+    for row in siblings.reshape(-1, siblings.shape[-1]):
+        # A parent of fewer children has drawn as many as any other.
+        row[row < 0] = [token for token in range(V) if token not in row][: np.sum(row < 0)]
+    distribution = WithoutReplacement.from_draws(
         jnp.asarray(probs, jnp.float32), jnp.asarray(siblings, jnp.int32), laws, ranks
     )
     draft = Draft.chain(jnp.asarray(tokens, jnp.int32), distribution=distribution)
