@@ -25,6 +25,9 @@ class Distribution(Protocol):
     def overlap(self, p: jax.Array) -> jax.Array:
         """sum_x min(p, q) [B, K] with p [B, K, V]."""
 
+    def excess(self, p: jax.Array) -> jax.Array:
+        """sum_x [p - q]_+ [B, K] with p [B, K, V], however little it is."""
+
     def residual(self, p: jax.Array, at: jax.Array) -> jax.Array:
         """[p - q]_+ [B, V], not normalised, of p [B, V] and position `at` [B]."""
 
@@ -47,6 +50,10 @@ class OneHot:
     def overlap(self, p: jax.Array) -> jax.Array:
         return of_tokens(p, self.tokens)
 
+    def excess(self, p: jax.Array) -> jax.Array:
+        own = self.tokens[..., None] == jnp.arange(p.shape[-1])
+        return jnp.sum(jnp.where(own, jnp.maximum(p - 1.0, 0.0), p), axis=-1)
+
     def residual(self, p: jax.Array, at: jax.Array) -> jax.Array:
         return p * (1.0 - jax.nn.one_hot(pick(self.tokens, at), p.shape[-1], dtype=p.dtype))
 
@@ -68,6 +75,9 @@ class Categorical:
 
     def overlap(self, p: jax.Array) -> jax.Array:
         return jnp.sum(jnp.minimum(p, self.probs), axis=-1)
+
+    def excess(self, p: jax.Array) -> jax.Array:
+        return jnp.sum(jnp.maximum(p - self.probs, 0.0), axis=-1)
 
     def residual(self, p: jax.Array, at: jax.Array) -> jax.Array:
         return jnp.maximum(p - pick(self.probs, at), 0.0)
@@ -109,6 +119,9 @@ class WithoutReplacement:
 
     def overlap(self, p: jax.Array) -> jax.Array:
         return self.categorical(p.shape[-1]).overlap(p)
+
+    def excess(self, p: jax.Array) -> jax.Array:
+        return self.categorical(p.shape[-1]).excess(p)
 
     def residual(self, p: jax.Array, at: jax.Array) -> jax.Array:
         return jnp.maximum(p - self._at(at), 0.0)

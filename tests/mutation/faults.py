@@ -204,6 +204,20 @@ FAULTS = (
         "tests/verification/test_extremes.py",
     ),
     Fault(
+        "what is left of a block is a difference of sums",
+        "verification/block.py",
+        "rest = draft.distribution.excess(scaled)[:, 1:]",
+        "rest = jnp.maximum(inner - draft.distribution.overlap(scaled)[:, 1:], 0.0)",
+        "tests/verification/test_extremes.py -k block",
+    ),
+    Fault(
+        "what a lenient review rejects is a difference of sums",
+        "verification/lenient.py",
+        "rejected = jnp.sum(jnp.maximum(q - enough, 0.0), axis=-1, keepdims=True)",
+        "rejected = jnp.maximum(1.0 - jnp.sum(kept, axis=-1, keepdims=True), 0.0)",
+        "tests/verification/test_extremes.py -k nested",
+    ),
+    Fault(
         "a block's residual forgets the weight of the prefix",
         "verification/block.py",
         "draft.distribution.residual(pick(weights, accepted)[:, None] * at_p, accepted)",
@@ -794,6 +808,13 @@ FAULTS = (
         "        ended |= complete\n",
         "        ended &= ~complete\n",
         "tests/adjusting/test_stop_strings.py",
+    ),
+    Fault(
+        "scores of beams are not normalized again",
+        "adjusting/settings.py",
+        "scored = beams and not all(",
+        "scored = not beams and not all(",
+        f"{DECODING}/test_beams.py -k settings",
     ),
     Fault(
         "settings of beams count the pending token twice",
