@@ -16,6 +16,8 @@ from specjax.drafting.neural_tree import NeuralTree
 
 V, ROWS, LENGTH, SOURCE = 6, 20_000, 2, (3, 2, 4, 2)
 TARGET = PrefixModel(V)
+LEAST = 1e-4
+"""Of a p-value, of which there are six here."""
 TREE = {"drafter": "neural_tree", "widths": (3, 2), "temperature": 1.0}
 
 
@@ -45,7 +47,14 @@ def p_value(made: Strategy, digits: int) -> float:
 @pytest.mark.parametrize("rule", ["lossless", "traversal"])
 @pytest.mark.parametrize("digits", [6, 9])
 def test_its_trees_keep_the_targets_distribution(rule, digits):
-    assert p_value(strategy(**TREE, rule=rule), digits) > 1e-4
+    assert p_value(strategy(**TREE, rule=rule), digits) > LEAST
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rule", "temperature"), [("lossless", 0.5), ("block", 1.0)])
+def test_its_chains_keep_it_too(rule, temperature):
+    made = strategy(drafter="neural", length=2, rule=rule, temperature=temperature)
+    assert p_value(made, 9) > LEAST
 
 
 @dataclasses.dataclass(frozen=True)

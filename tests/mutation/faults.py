@@ -93,8 +93,8 @@ FAULTS = (
     Fault(
         "lenience multiplied where it divides",
         "verification/lenient.py",
-        "kept = jnp.minimum(q, at_p / lenience[..., None])",
-        "kept = jnp.minimum(q, at_p * lenience[..., None])",
+        "enough = at_p / lenience[..., None]",
+        "enough = at_p * lenience[..., None]",
         f"{RULES} {DECODING}/test_cascade.py",
     ),
     Fault(

@@ -8,70 +8,20 @@ the rule promises, up to the rounding of single precision.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from extremes import DIGITS, LARGE, ROUNDING, certain, law, pairs, rounded
 
 from specjax.core import distribution
 from specjax.core.distribution import Categorical, OneHot, WithoutReplacement, remaining_mass
 from specjax.core.draft import Draft
-from specjax.models import other_vocabulary
-from specjax.sampling import _reached, adjust, sampling
-from specjax.verification import block, lenient, speculative_sampling, traversal, typical
+from specjax.verification import block, lenient, speculative_sampling, traversal
 from specjax.verification import tree as trees
 from specjax.verification.speculative_cascade import DEFERRALS, SpeculativeCascade
-
-ROUNDING = 1e-6
-"""Of a probability: the sum of a few roundings of numbers up to 1."""
-DIGITS = range(3, 13)
-TEMPERATURES = (0.1, 1.0, 2.0)
-SMALL, LARGE = (2, 6), 150_000
-
-
-def certain(size: int, digits: int, seed: int, top: int = 1) -> np.ndarray:
-    """Probabilities [V] of one token with 1 - 10^-digits; the others differ by orders."""
-    rest = np.exp(4.0 * np.random.default_rng(seed).standard_normal(size))
-    rest[top] = 0.0
-    made = rest / rest.sum() * 10.0**-digits
-    made[top] = 1.0 - 10.0**-digits
-    return made
-
-
-def targets(size: int, digits: int) -> dict[str, np.ndarray]:
-    """Distributions that overlap with a certain one of the first token a lot or hardly at all."""
-    flat = np.full(size, 0.9 / (size - 1))
-    flat[1] = 0.1
-    return {
-        "flat": flat,
-        "the same": certain(size, digits, digits),
-        "surer": certain(size, digits + 1, 50 + digits),
-        "less sure": certain(size, max(digits - 2, 1), 60 + digits),
-        "sure of another": certain(size, digits, 70 + digits, top=0),
-    }
-
-
-def rounded(probs: np.ndarray, temperature: float) -> np.ndarray:
-    """The same as a model has it: from logits in single precision, at a temperature."""
-    logits = jnp.asarray(temperature * np.log(np.maximum(probs, 1e-300)), jnp.float32)
-    return np.asarray(adjust(logits, sampling(temperature)))
-
-
-def pairs(sizes=SMALL) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The drafter's and the target's probabilities [V] of every case."""
-    for size, digits in itertools.product(sizes, DIGITS):
-        temperature = TEMPERATURES[digits % len(TEMPERATURES)]
-        q = rounded(certain(size, digits, digits), temperature)
-        for p in targets(size, digits).values():
-            yield q, rounded(p, temperature)
-
-
-def law(probs) -> np.ndarray:
-    """In double precision, with a sum of 1."""
-    exact = np.asarray(probs, np.float64)
-    return exact / exact.sum(axis=-1, keepdims=True)
 
 
 def repeated(probs: np.ndarray, rows: int, count: int) -> jax.Array:
@@ -126,6 +76,25 @@ def test_speculative_sampling_writes_the_targets_distribution(judged):
     for q, p in pairs():
         found = written(judged, every_token(q), p, 1.0, law(q))
         np.testing.assert_allclose(found, law(p), rtol=0, atol=ROUNDING)
+
+
+@pytest.mark.slow
+def test_rules_of_one_position_are_those_of_double_precision_in_a_large_vocabulary():
+    """The residual, what a nested review lets through and a mixture, by their distance."""
+    mixture = jax.jit(SpeculativeCascade("margin", "token").mixture)
+    for q, p in pairs(sizes=(LARGE,), all_digits=(3, 9)):
+        tokens = jnp.zeros((1, 1), jnp.int32)
+        draft = Draft.chain(tokens, distribution=Categorical(jnp.asarray(q)[None, None]))
+        target = repeated(p, 1, 2)
+        kept = np.minimum(law(q), law(p))
+        rest = law(jax.jit(speculative_sampling.residual)(draft, target, jnp.array([0]))[0])
+        far = {"residual": kept + (1.0 - kept.sum()) * rest - law(p)}
+        for lenience in (1.0, 0.1):
+            let_through = jax.jit(lenient.induced)(draft, target, jnp.full((1, 1), lenience))[0, 0]
+            far[f"lenience {lenience}"] = let_through - lenient_law(q, p, lenience)
+        far["mixture"] = mixture(draft, target, 0.2)[0, 0] - mixed_law("token", q, p, 0.2)
+        for name, difference in far.items():
+            assert np.abs(difference).sum() / 2 < 1e-5, name
 
 
 def test_certain_drafts_leave_the_targets_distribution(judged):
@@ -189,14 +158,6 @@ def mixed_law(defer: str, q: np.ndarray, p: np.ndarray, margin: float) -> np.nda
     bar = {"diff": margin, "opt": margin * 0.5 * np.abs(p - q).sum()}.get(defer)
     deferred = q.max() < 1.0 - margin if defer == "chow" else gain > bar
     return p if deferred else q
-
-
-def test_typical_acceptance_knows_a_small_entropy():
-    for _, p in pairs(sizes=(*SMALL, 1000)):
-        exact = law(p)
-        entropy = -np.sum(exact[exact > 0] * np.log(exact[exact > 0]))
-        found = jax.jit(typical.bar)(jnp.asarray(p), jnp.float32(1.0), jnp.float32(0.3))
-        np.testing.assert_allclose(found, min(1.0, 0.3 * np.exp(-entropy)), rtol=1e-5)
 
 
 def siblings(q: np.ndarray, count: int) -> tuple[Draft, np.ndarray]:
@@ -351,64 +312,3 @@ def test_a_part_of_a_block_stands_by_what_is_left_of_it_however_little():
     p = jnp.asarray(rounded(certain(6, 9, 0), 1.0))[None, None]
     exact = np.asarray(p, np.float64)[0, 0, np.arange(6) != 1].sum()
     np.testing.assert_allclose(OneHot(tokens).excess(p)[0, 0], exact, rtol=1e-5)
-
-
-SETTINGS = ({}, {"top_k": 3}, {"top_p": 0.9}, {"top_p": 0.999999}, {"top_k": 50, "top_p": 0.5})
-
-
-@pytest.mark.parametrize("size", [2, 6, 1000, pytest.param(LARGE, marks=pytest.mark.slow)])
-def test_adjusted_probabilities_are_those_of_double_precision(size):
-    """Small ones relative to themselves; a cut may fall on another token of no more than 1e-6."""
-    for digits, temperature in itertools.product((3, 7, 12), TEMPERATURES):
-        logits = temperature * np.log(np.maximum(certain(size, digits, digits), 1e-300))
-        logits = logits.astype(np.float32)
-        exact = logits.astype(np.float64) / np.float32(temperature)
-        exact = law(np.exp(exact - exact.max()))
-        for settings in SETTINGS:
-            found = np.asarray(adjust(jnp.asarray(logits), sampling(temperature, **settings)))
-            kept = found > 0
-            expected = law(np.where(cut(exact, **settings), exact, 0.0))
-            assert np.abs(found - expected).sum() < 2e-6 + 20 * ROUNDING * (size == LARGE)
-            both = kept & (expected > 0)
-            np.testing.assert_allclose(found[both], expected[both], rtol=5e-5)
-
-
-def cut(probs: np.ndarray, top_k: int = 0, top_p: float = 1.0) -> np.ndarray:
-    """What top-k and then top-p leave."""
-    order = np.argsort(-probs, kind="stable")
-    order = order[: top_k or None]
-    ranked = law(probs[order])
-    before = np.concatenate([[0.0], np.cumsum(ranked)[:-1]])
-    kept = np.zeros(len(probs), bool)
-    kept[order[before < top_p]] = True
-    return kept
-
-
-def test_draws_are_as_likely_as_their_weights_up_to_the_grain_of_uniform_numbers():
-    """By how many of the 2^23 do not lead beyond each token."""
-    reached, token = jax.jit(_reached), np.arange(6)
-    for digits in (3, 6, 9, 12):
-        q = rounded(certain(6, digits, digits), 1.0)
-        for weights in (q, np.where(np.arange(6) == 1, 0.0, q)):  # a first child, and the next
-            weights = weights.astype(np.float32)
-            low, high = np.zeros(6, int), np.full(6, 2**23)
-            while np.any(low < high):
-                middle = (low + high) // 2
-                uniform = jnp.asarray(middle / 2**23, jnp.float32)
-                beyond = np.asarray(reached(jnp.tile(weights, (6, 1)), uniform)) > token
-                low, high = np.where(beyond, low, middle + 1), np.where(beyond, middle, high)
-                low = np.minimum(low, high)
-            found = np.diff(low, prepend=0) / 2**23
-            np.testing.assert_allclose(found, law(weights), rtol=0, atol=3e-7)
-
-
-def test_what_two_vocabularies_share_is_normalized_however_little_it_is():
-    """The drafter is certain of a token that the target does not have."""
-    places = np.array([0, 2, 3, 5, 6])  # of six tokens, the last one of none
-    for digits, temperature in itertools.product(DIGITS, TEMPERATURES):
-        probs = certain(6, digits, digits)
-        logits = jnp.asarray(temperature * np.log(probs), jnp.float32)
-        known = other_vocabulary._heard({"places": jnp.asarray(places)}, logits)
-        found = adjust(known, sampling(temperature))
-        np.testing.assert_allclose(found[:4], law(probs[places[:4]]), rtol=5e-5)
-        assert found[4] == 0.0
