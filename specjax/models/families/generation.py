@@ -47,8 +47,8 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 SETTINGS = frozenset(
     """
     bad_words_ids begin_suppress_tokens encoder_no_repeat_ngram_size forced_bos_token_id
-    forced_eos_token_id min_length min_new_tokens no_repeat_ngram_size repetition_penalty
-    return_timestamps stop_strings suppress_tokens
+    forced_eos_token_id min_length min_new_tokens no_repeat_ngram_size renormalize_logits
+    repetition_penalty return_timestamps stop_strings suppress_tokens
     """.split()  # noqa: SIM905
 )
 """Fields that change the tokens as a target here writes them too (`specjax/adjusting`)."""
@@ -65,8 +65,8 @@ HARMLESS = frozenset(
     early_stopping length_penalty low_memory max_cache_len max_length max_matching_ngram_size
     max_new_tokens num_assistant_tokens num_assistant_tokens_schedule output_attentions
     output_hidden_states output_logits output_scores prefill_chunk_size prompt_lookup_num_tokens
-    renormalize_logits return_dict_in_generate speculation_type target_lookbehind temperature
-    top_k top_p transformers_version use_cache
+    return_dict_in_generate speculation_type target_lookbehind temperature top_k top_p
+    transformers_version use_cache
     """.split()  # noqa: SIM905
 )
 """Fields that leave the tokens as they are, or that every call here sets itself."""
