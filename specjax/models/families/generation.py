@@ -8,10 +8,16 @@ drawn, and how many, is always the strategy's and the caller's word.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from specjax.models.families.declared import (
+    GENERATION_FILE,
+    declared_for_generation,
+    ignore,
+)
 from specjax.models.families.schema import is_int, shown
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -91,6 +97,21 @@ class Special:
     start: int | None  # of a decoder behind an encoder
 
 
+class GenerationFileError(ValueError):
+    """A field of `generation_config.json` is invalid."""
+
+
+@contextlib.contextmanager
+def reading_generation(generation: Mapping[str, Any] | None) -> Iterator[None]:
+    """Blames `generation_config.json`, where there is one, for the errors of the block."""
+    try:
+        yield
+    except ValueError as error:
+        if generation is None:
+            raise
+        raise GenerationFileError(str(error)) from None
+
+
 def special_tokens(
     hf: Mapping[str, Any], generation: Mapping[str, Any] | None, vocab_size: int
 ) -> Special:
@@ -100,14 +121,14 @@ def special_tokens(
       ValueError: naming a field that holds no token of the vocabulary.
     """
     fields = hf if generation is None else generation
-    bos = _token(fields, "bos_token_id", MOST_BOS)
-    start = _token(fields, "decoder_start_token_id", vocab_size)
-    eos = _ends(fields, vocab_size)
-    pads = (fields.get("pad_token_id"), hf.get("pad_token_id"), *eos, 0)
-    # Many checkpoints have no padding token, or say -1.
-    pad = next(token for token in pads if token not in (None, -1))
-    if not (is_int(pad) and 0 <= pad < vocab_size):
-        raise ValueError(f"pad_token_id is {shown(pad)}; it must be {_below(vocab_size)}, or null")
+    with reading_generation(generation):
+        bos = _token(fields, "bos_token_id", MOST_BOS)
+        start = _token(fields, "decoder_start_token_id", vocab_size)
+        eos = _ends(fields, vocab_size)
+        pad = _padding(fields, vocab_size)
+    if pad is None:
+        pad = _padding(hf, vocab_size)
+    pad = (*eos, 0)[0] if pad is None else pad
     return Special(eos, pad, bos, bos if start is None else start)
 
 
@@ -116,6 +137,11 @@ def _token(fields: Mapping[str, Any], name: str, bound: int) -> int | None:
     if value is not None and not (is_int(value) and 0 <= value < bound):
         raise ValueError(f"{name} is {shown(value)}; it must be {_below(bound)}, or null")
     return value
+
+
+def _padding(fields: Mapping[str, Any], vocab_size: int) -> int | None:
+    """The padding token; many checkpoints have none, or -1."""
+    return None if fields.get("pad_token_id") == -1 else _token(fields, "pad_token_id", vocab_size)
 
 
 def _ends(fields: Mapping[str, Any], vocab_size: int) -> tuple[int, ...]:
@@ -185,16 +211,20 @@ def refuse_processors(
 ) -> None:
     """Refuses fields that make Hugging Face decode other tokens than a strategy here would.
 
-    Those that are a family's `own` it has read itself. Beams are left to who decodes.
+    Those that are a family's `own` it has read itself. Beams are left to who decodes. Fields of
+    `generation_config.json` that transformers does not declare are ignored.
 
     Raises:
       ValueError: naming the field, its value and how to ignore it.
     """
     fields = hf if generation is None else generation
     beams_in(fields)
+    unlisted = set() if generation is None else set(generation) - {*GENERATION, *own}
+    declared = declared_for_generation() if unlisted else {}
     for name, value in sorted(fields.items()):
-        unknown = generation is not None and name not in {*GENERATION, *own}
-        if unknown or not _is_neutral(name, value):
+        if name in unlisted and name not in declared:
+            ignore(name, GENERATION_FILE)
+        elif (name in unlisted and value is not None) or not _is_neutral(name, value):
             raise ValueError(
                 f"{name} is {shown(value)}, which no strategy applies;"
                 f" generation={{{name!r}: None}} (of specjax.load, or config.generation) decodes"

@@ -24,6 +24,9 @@ FIELDS = frozenset(
 )
 """Fields of `generation_config.json` that are read here, or that only concern timestamps."""
 
+FORCING = ("forced_decoder_ids", "language", "task")
+"""Those that say how a text begins."""
+
 TRANSCRIBE, TRANSLATE = "transcribe", "translate"
 
 
