@@ -110,6 +110,14 @@ def test_a_setting_that_transformers_does_not_declare_is_ignored() -> None:
     assert ignored["generation_config.json"] == ["no_such_setting"]
 
 
+def test_an_old_word_forces_the_first_token_where_transformers_reads_it() -> None:
+    old = {"force_bos_token_to_be_generated": True, "bos_token_id": 3}
+    forced = {"bos_token_id": 3, "forced_bos_token_id": 3}
+    assert generation.said(old, None) == forced
+    assert generation.said({}, old | {"_from_model_config": True}) == forced
+    assert generation.said({}, old) == {"bos_token_id": 3}
+
+
 def test_a_load_names_all_of_them_in_one_line(tmp_path: Path, capsys) -> None:
     folder = tmp_path / "llama"
     shutil.copytree(GOLDEN / "llama", folder)

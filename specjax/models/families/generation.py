@@ -31,7 +31,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "epsilon_cutoff": (0,),
     "eta_cutoff": (0,),
     "exponential_decay_length_penalty": (),
-    "force_bos_token_to_be_generated": (False,),
     "force_words_ids": (),
     "guidance_scale": (1,),
     "is_assistant": (False,),
@@ -61,6 +60,9 @@ SETTINGS = frozenset(
 
 TOKENS = ("bos_token_id", "decoder_start_token_id", "eos_token_id", "pad_token_id")
 
+FORCE_BOS = "force_bos_token_to_be_generated"
+"""An old word for a `forced_bos_token_id` that is the `bos_token_id`."""
+
 BEAMS = "num_beams"
 """What only a beam search obeys (`specjax.beams`); other decodes say that they do not."""
 
@@ -83,7 +85,7 @@ ABOUT_THE_FILE = ("_commit_hash", "_from_model_config", "transformers_version")
 MOST_BOS = 2**31
 """Nothing here feeds it by itself: a small vocabulary may keep the id of the published one."""
 
-GENERATION = frozenset({*NEUTRAL, *SETTINGS, *TOKENS, BEAMS, *HARMLESS})
+GENERATION = frozenset({*NEUTRAL, *SETTINGS, *TOKENS, FORCE_BOS, BEAMS, *HARMLESS})
 """Fields of `generation_config.json`, which older `config.json` have too."""
 
 
@@ -163,6 +165,10 @@ def said(hf: Mapping[str, Any], generation: Mapping[str, Any] | None) -> dict[st
     """All that Hugging Face decodes by, as it is written, without what is null."""
     fields = {name: hf[name] for name in hf if name in GENERATION}
     fields = fields if generation is None else generation
+    # transformers reads the old word of settings that are, or were, a model's configuration.
+    if fields.get(FORCE_BOS) and (generation is None or generation.get("_from_model_config")):
+        fields = {**fields, "forced_bos_token_id": fields.get("bos_token_id")}
+    fields = {name: value for name, value in fields.items() if name != FORCE_BOS}
     return {k: v for k, v in sorted(fields.items()) if v is not None and k not in ABOUT_THE_FILE}
 
 
