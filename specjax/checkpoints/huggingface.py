@@ -258,7 +258,7 @@ def parse_config(
         if not asked.ignored:
             settings = changed(hf, generation, asked.changes)
             with reading_generation(generation):
-                refuse_processors(*settings, family.generation)
+                refuse_processors(*settings, family.generation, family.neutral)
     except GenerationFileError as error:
         raise UserError(f"{where_generation} cannot be used: {error}") from None
     except ValueError as error:

@@ -15,7 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 import transformers
-from transformers import CONFIG_MAPPING, PreTrainedConfig
+from transformers import CONFIG_MAPPING, GenerationConfig, PreTrainedConfig
 
 import specjax
 from specjax.checkpoints.huggingface import parse_config
@@ -198,21 +198,21 @@ def words(module: str) -> set[str]:
     return {node.attr for node in nodes if isinstance(node, ast.Attribute)} | strings
 
 
-def read_of_configs(module: str) -> set[str]:
-    """Names of the fields that a module reads of what it calls `config`."""
+def read_of(name: str, module: str) -> set[str]:
+    """Names of the fields that a module reads of what it calls `name`, without private ones."""
     found = set()
     for node in ast.walk(tree(module)):
-        if isinstance(node, ast.Attribute) and _is_config(node.value):
+        if isinstance(node, ast.Attribute) and _is_called(name, node.value):
             found.add(node.attr)
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "hasattr"):
-            of, name = node.args[:2]
-            if _is_config(of) and isinstance(name, ast.Constant):
-                found.add(name.value)
-    return {name for name in found if not name.startswith("_")}
+            of, field = node.args[:2]
+            if _is_called(name, of) and isinstance(field, ast.Constant):
+                found.add(field.value)
+    return {field for field in found if not field.startswith("_")}
 
 
-def _is_config(node: ast.expr) -> bool:
-    return "config" in (getattr(node, "id", ""), getattr(node, "attr", ""))
+def _is_called(name: str, node: ast.expr) -> bool:
+    return name in (getattr(node, "id", ""), getattr(node, "attr", ""))
 
 
 def folder(model_type: str) -> str:
@@ -234,13 +234,31 @@ def test_what_a_model_reads_without_a_declaration_is_read_here(name: str) -> Non
         *(CONFIG_MAPPING[model_type].attribute_map for model_type in types),
         *(listed(model_type) for model_type in types),
     )
-    assert not read_of_configs(f"models.{name}.modeling_{name}") - known
+    assert not read_of("config", f"models.{name}.modeling_{name}") - known
+
+
+def test_what_generation_reads_without_a_declaration_is_known_here() -> None:
+    known = {*dir(GenerationConfig), *generation.GENERATION}
+    assert not read_of("generation_config", "generation.utils") - known
+    whisper = FAMILIES["whisper"].cls
+    of_whisper = read_of("generation_config", "models.whisper.generation_whisper")
+    assert "logprob_threshold" in of_whisper
+    assert not of_whisper - known - {*whisper.generation, *whisper.neutral}
+
+
+def test_whispers_thresholds_are_refused_and_others_do_not_read_them() -> None:
+    said = json.loads((GOLDEN / "whisper" / "generation_config.json").read_text("utf-8"))
+    with pytest.raises(UserError, match="logprob_threshold is -1.0, which no strategy applies"):
+        ignoring(written("whisper"), said | {"logprob_threshold": -1.0})
+    ignoring(written("whisper"), said | {"logprob_threshold": None})
+    _, ignored = ignoring(written("llama"), {"eos_token_id": 1, "logprob_threshold": -1.0})
+    assert ignored["generation_config.json"] == ["logprob_threshold"]
 
 
 def test_the_search_finds_what_models_read_without_a_declaration() -> None:
-    found = read_of_configs("models.t5.modeling_t5") - set(declared_by("t5")())
+    found = read_of("config", "models.t5.modeling_t5") - set(declared_by("t5")())
     assert {"dense_act_fn", "is_gated_act", "scale_decoder_outputs"} <= found
-    assert "head_dim" in read_of_configs("models.qwen2.modeling_qwen2")
+    assert "head_dim" in read_of("config", "models.qwen2.modeling_qwen2")
     assert "head_dim" not in declared_by("qwen2")()
 
 

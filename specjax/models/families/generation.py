@@ -213,11 +213,15 @@ def changed(
 
 
 def refuse_processors(
-    hf: Mapping[str, Any], generation: Mapping[str, Any] | None, own: Collection[str] = ()
+    hf: Mapping[str, Any],
+    generation: Mapping[str, Any] | None,
+    own: Collection[str] = (),
+    neutral: Mapping[str, tuple[Any, ...]] = NEUTRAL,
 ) -> None:
     """Refuses fields that make Hugging Face decode other tokens than a strategy here would.
 
-    Those that are a family's `own` it has read itself. Beams are left to who decodes. Fields of
+    Those that are a family's `own` it has read itself, and its `neutral` ones must be at a value
+    that changes nothing. Beams are left to who decodes. Fields of
     `generation_config.json` that transformers does not declare are ignored.
 
     Raises:
@@ -225,12 +229,12 @@ def refuse_processors(
     """
     fields = hf if generation is None else generation
     beams_in(fields)
-    unlisted = set() if generation is None else set(generation) - {*GENERATION, *own}
+    unlisted = set() if generation is None else set(generation) - {*GENERATION, *own, *neutral}
     declared = declared_for_generation() if unlisted else {}
     for name, value in sorted(fields.items()):
         if name in unlisted and name not in declared:
             ignore(name, GENERATION_FILE)
-        elif (name in unlisted and value is not None) or not _is_neutral(name, value):
+        elif (name in unlisted and value is not None) or not _is_neutral(name, value, neutral):
             raise ValueError(
                 f"{name} is {shown(value)}, which no strategy applies;"
                 f" generation={{{name!r}: None}} (of specjax.load, or config.generation) decodes"
@@ -238,10 +242,10 @@ def refuse_processors(
             )
 
 
-def _is_neutral(name: str, value: Any) -> bool:
-    if name not in NEUTRAL or value is None:
+def _is_neutral(name: str, value: Any, neutral: Mapping[str, tuple[Any, ...]]) -> bool:
+    if name not in neutral or value is None:
         return True
-    return any(type(value) in (type(one), float) and value == one for one in NEUTRAL[name])
+    return any(type(value) in (type(one), float) and value == one for one in neutral[name])
 
 
 def ends_to_hf(config: Any, **firsts: int | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from specjax.models.families import speech
 from specjax.models.families.bart import BartLike
 from specjax.models.families.declared import declared_by
 from specjax.models.families.family import Stored, Where
-from specjax.models.families.generation import reading_generation
+from specjax.models.families.generation import NEUTRAL, reading_generation
 from specjax.models.families.schema import only, raw, size
 from specjax.models.whisper import ENCODER, Whisper, WhisperConfig
 
@@ -59,6 +59,7 @@ class WhisperFamily(BartLike):
         declared=declared_by("whisper"),
     )
     generation = speech.FIELDS
+    neutral = NEUTRAL | speech.NEUTRAL
     ignored = r"proj_out\.weight"  # the embedding, which some checkpoints store twice
 
     def places(self, fields: Mapping[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
