@@ -43,7 +43,7 @@ def test_a_published_configuration_gives_transformers_tokens(name: str, tmp_path
     checkpoint.mutate(Mutation({}, one.generation))
     theirs = checkpoint.their_tokens()
     assert checkpoint.our_tokens(False) == theirs
-    assert len({token for row in theirs for token in row}) > 2  # no model that says one thing
+    assert len({token for row in theirs for token in row}) > 1  # no model that says one thing
 
 
 @pytest.mark.parametrize("name", SPEECH)

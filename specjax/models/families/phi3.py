@@ -32,10 +32,7 @@ def _renamed(fields: dict[str, Any], name: str) -> Any:
         raise ValueError(
             f"{name} is {shown(written)}; its rope_type must be one of {', '.join(SCALINGS)}"
         )
-    if kind not in OLD_NAMES:
-        return written
-    others = {key: value for key, value in written.items() if key != "type"}
-    return others | {"rope_type": "longrope"}
+    return written | {"rope_type": "longrope"} if kind in OLD_NAMES else written
 
 
 @FAMILIES.register("phi3")
