@@ -18,6 +18,7 @@ from specjax.checkpoints import huggingface
 from specjax.checkpoints.huggingface import load, parse_config
 from specjax.errors import UserError
 from specjax.models.eagle import Eagle, EagleCausalConfig
+from specjax.models.families.declared import collect_ignored
 from specjax.models.families.eagle3 import layers_after
 from specjax.models.on_target import completed
 from specjax.models.rope import Rope
@@ -71,8 +72,6 @@ REFUSED = [
     ("eagle3", {"attention_bias": True}, "attention_bias is True; it must be false"),
     ("eagle3", {"bias": True}, "bias is True; it must be false"),
     ("eagle3", {"model_type": "deepseek_v3"}, "model_type is 'deepseek_v3'; it must be one of lla"),
-    ("eagle3", {"kv_lora_rank": 512}, "kv_lora_rank is 512; specjax does not know"),
-    ("eagle3", {"medusa_num_heads": 4}, "medusa_num_heads is 4; specjax does not know"),
     ("eagle3", {"draft_vocab_size": 97}, "draft_vocab_size is 97; it must be at most vocab_size"),
     ("eagle3", {"tie_word_embeddings": True}, "tie_word_embeddings is True; it must be false"),
     ("eagle3", {"use_sliding_window": True}, "use_sliding_window is True; it must be false"),
@@ -117,6 +116,14 @@ REFUSED = [
 def test_what_is_not_computed_is_refused(layout: str, changes, sentence: str) -> None:
     with pytest.raises(UserError, match=f"it cannot be used: .*{sentence}"):
         read(layout, **changes)
+
+
+def test_what_neither_llama_nor_an_exporter_has_is_ignored_and_named() -> None:
+    with collect_ignored() as ignored:
+        assert read("eagle3", kv_lora_rank=512) == read("eagle3")
+        read("eagle3_speculators", layer={"kv_lora_rank": 512})
+    names = ["kv_lora_rank", "transformer_layer_config.kv_lora_rank"]
+    assert [name for name in ignored["config.json"] if "rank" in name] == names
 
 
 def test_a_mapping_must_be_there(tmp_path: Path) -> None:

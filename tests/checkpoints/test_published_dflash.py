@@ -85,7 +85,7 @@ def test_what_is_not_computed_is_refused(inside, changes, sentence: str) -> None
 
 
 def test_other_architectures_are_not_taken_for_it() -> None:
-    with pytest.raises(UserError, match="block_size is 5; specjax does not know"):
+    with pytest.raises(UserError, match="dflash_config is .*; it is a drafter's, in a form"):
         read(architectures=["DFlash2DraftModel"])
 
 

@@ -15,6 +15,7 @@ from specjax.core.registry import FAMILIES
 from specjax.models.base import LanguageModel
 from specjax.models.dflash import DFlash, DFlashCausalConfig
 from specjax.models.families import llama
+from specjax.models.families.declared import declared_by
 from specjax.models.families.dflash import BLOCK, LAYERS, layers_read, published_layers
 from specjax.models.families.family import Stored, Where
 from specjax.models.families.generation import GENERATION
@@ -95,6 +96,7 @@ class PublishedDFlash(llama.Llama):
             "use_sliding_window": only(False, "a drafter has no sliding window"),
         },
         harmless=UNUSED,
+        declared=declared_by("qwen3"),
     )
 
     @classmethod

@@ -17,6 +17,7 @@ import numpy as np
 from specjax.core.registry import FAMILIES
 from specjax.models.eagle import Eagle, EagleCausalConfig
 from specjax.models.families import llama
+from specjax.models.families.declared import declared_by, part
 from specjax.models.families.family import Stored, Where
 from specjax.models.families.generation import GENERATION
 from specjax.models.families.published import (
@@ -255,6 +256,7 @@ class Eagle3(_Published):
             "qkv_bias": only(False, "biases are not supported"),
         },
         harmless=UNUSED,
+        declared=declared_by("llama"),
     )
 
     @classmethod
@@ -309,10 +311,12 @@ class Eagle3Speculators(_Published):
             "speculators_version",
             "tie_word_embeddings",
         },
+        declared=dict,  # the exporter's own class, not one of transformers
     )
     layer: ClassVar[Schema] = Schema(
         LAYER | {"model_type": choice("llama", ("llama", "qwen3"))},
         harmless=UNUSED | {"tie_word_embeddings"},
+        declared=declared_by("llama"),
     )
 
     @classmethod
@@ -326,8 +330,9 @@ class Eagle3Speculators(_Published):
         words = fields["transformer_layer_config"]
         if not isinstance(words, dict):
             raise ValueError(f"transformer_layer_config is {shown(words)}; it must be an object")
-        layer = read(self.layer, words, GENERATION)
-        made = self.shape(fields, layer, layer["model_type"] == "qwen3", dtype)
+        with part("transformer_layer_config"):
+            layer = read(self.layer, words, GENERATION)
+            made = self.shape(fields, layer, layer["model_type"] == "qwen3", dtype)
         return dataclasses.replace(made, target_name=_verifier(fields["speculators_config"]))
 
     def config_to_hf(self, config: EagleCausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
