@@ -100,6 +100,8 @@ def load(
     check_dictionary("generation", generation)
     told = {"ignore_generation_config": ignore_generation_config, "generation": generation}
     checkpoint = huggingface.load(name, checked_dtype(dtype), where, weights=weights, **told)
+    if checkpoint.leftovers:
+        print(f"{name}: ignored in config.json: {', '.join(checkpoint.leftovers)}")
     tokenizer = load_tokenizer(checkpoint.path, checkpoint.model.vocab_size, source_language)
     model, params, said = checkpoint.model, checkpoint.params, checkpoint.generation
     check_told_once(target_language, generation)

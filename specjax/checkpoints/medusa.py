@@ -29,7 +29,8 @@ from specjax.checkpoints.tensors import (
 )
 from specjax.errors import UserError
 from specjax.models.families.family import Stored, Where
-from specjax.models.families.schema import COMMON, Schema, raw, read, size
+from specjax.models.families.published import read_layout
+from specjax.models.families.schema import COMMON, Schema, raw, size
 from specjax.models.heads import LoadedHeads
 from specjax.models.residual_heads import ResidualHeads
 from specjax.models.shapes import parameter_shapes
@@ -45,7 +46,7 @@ SCHEMA = Schema(
     },
     harmless=COMMON | {"hidden_size", "version", "vocab_size"},
 )
-"""`config.json`; what else there is of the target, its tensors say."""
+"""`config.json`; what else it holds is the target's, whose shape the tensors say."""
 
 TENSOR = re.compile(r"(\d+)\.\d+\.(linear\.(weight|bias)|weight)")
 
@@ -144,7 +145,7 @@ def _described(name: str | Path) -> tuple[Path, ResidualHeads, dict[str, Place]]
 
 def _words(path: Path) -> dict[str, Any]:
     try:
-        return read(SCHEMA, read_json(path / CONFIG_FILE))
+        return read_layout(SCHEMA, read_json(path / CONFIG_FILE))
     except ValueError as error:
         raise UserError(f"{str(path / CONFIG_FILE)!r} cannot be used: {error}") from None
 

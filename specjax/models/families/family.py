@@ -104,6 +104,10 @@ class Family(abc.ABC):
         """
         return config
 
+    def leftovers(self, hf: Mapping[str, Any]) -> list[str]:
+        """Fields of a configuration that no one reads, which loading names in a note."""
+        return []
+
     def named(self, tensor: str) -> str:
         """The name of a checkpoint's tensor as `names` has it: of a part of a model, without it."""
         return tensor

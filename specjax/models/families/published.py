@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from specjax.models.families import llama
-from specjax.models.families.schema import Field, shown
+from specjax.models.families.generation import GENERATION
+from specjax.models.families.schema import Field, Schema, read, shown
 from specjax.models.rope import Rope
 
 ROPES = ("default", "linear", "llama3", "yarn")
@@ -14,6 +15,51 @@ ROPES = ("default", "linear", "llama3", "yarn")
 
 UNUSED = llama.HARMLESS | {"max_window_layers", "sliding_window", "target_model_type"}
 """Fields that change nothing: a window is used where another field says so."""
+
+
+def leftovers(schema: Schema, hf: Mapping[str, Any]) -> list[str]:
+    """Fields that neither a layout nor the class of its layer in transformers declares, sorted.
+
+    Exporters copy a target's `config.json` and change a few fields: what they leave of it is read
+    by no one.
+    """
+    known = {*schema.fields, *schema.aliases, *schema.harmless, *GENERATION}
+    return sorted(set(hf) - known)
+
+
+def read_layout(schema: Schema, hf: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema's fields of a configuration, checked, whatever else it holds.
+
+    Raises:
+      ValueError: naming the field, its value and what is allowed.
+    """
+    left = leftovers(schema, hf)
+    return read(schema, {name: hf[name] for name in hf if name not in left}, GENERATION)
+
+
+def read_nested(schema: Schema, inside: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The fields of an exporter's own object, every one of which is to be known.
+
+    Raises:
+      ValueError: naming the field, its value and what is allowed.
+    """
+    known = {*schema.fields, *schema.harmless}
+    fields = read(schema, {name: inside[name] for name in inside if name in known})
+    refuse_others(inside, known, where)
+    return fields
+
+
+def refuse_others(inside: Mapping[str, Any], known: Collection[str], where: str) -> None:
+    """Refuses fields of an exporter's own object that are not `known`.
+
+    Raises:
+      ValueError: naming the first one.
+    """
+    for name in sorted(set(inside) - set(known)):
+        raise ValueError(
+            f"{name} in {where} is {shown(inside[name])}; specjax does not know what this field"
+            " changes, and reads no drafter whose configuration has it"
+        )
 
 
 def all_full() -> Field:
@@ -35,6 +81,20 @@ def refuse_rotation(rope: Rope) -> None:
         raise ValueError(
             f"rope_type is {rope.kind!r}; in a drafter it must be one of {', '.join(ROPES)}"
         )
+
+
+def refuse_images(fields: Mapping[str, Any]) -> None:
+    """Refuses rotations by a place in an image, which the targets here do not see.
+
+    Raises:
+      ValueError: naming the field.
+    """
+    for name in ("rope_scaling", "rope_parameters"):
+        if isinstance(fields[name], dict) and "mrope_section" in fields[name]:
+            raise ValueError(
+                f"mrope_section in {name} is {shown(fields[name]['mrope_section'])}; it must not be"
+                " there: the drafter of a target that sees images is not supported"
+            )
 
 
 def nested(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
