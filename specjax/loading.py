@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 
 from specjax.adjusting.settings import checked
 from specjax.checkpoints import huggingface
+from specjax.checkpoints.config_json import note_ignored
 from specjax.checkpoints.extractor import load_extractor
 from specjax.checkpoints.languages import check_told_once, written_in
 from specjax.checkpoints.tokenizer import load_tokenizer
@@ -100,8 +101,7 @@ def load(
     check_dictionary("generation", generation)
     told = {"ignore_generation_config": ignore_generation_config, "generation": generation}
     checkpoint = huggingface.load(name, checked_dtype(dtype), where, weights=weights, **told)
-    if checkpoint.leftovers:
-        print(f"{name}: ignored in config.json: {', '.join(checkpoint.leftovers)}")
+    note_ignored(name, checkpoint.leftovers)
     tokenizer = load_tokenizer(checkpoint.path, checkpoint.model.vocab_size, source_language)
     model, params, said = checkpoint.model, checkpoint.params, checkpoint.generation
     check_told_once(target_language, generation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,3 +23,9 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UserError(f"{str(path)!r} must hold a JSON object, not {type(content).__name__}")
     return content
+
+
+def note_ignored(name: str | Path, fields: Sequence[str]) -> None:
+    """Says in a line which fields of a checkpoint's configuration no one reads."""
+    if fields:
+        print(f"{name}: ignored in config.json: {', '.join(fields)}")

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from safetensors.numpy import save_file
 
 from specjax import hosts
-from specjax.checkpoints.config_json import read_json
+from specjax.checkpoints.config_json import note_ignored, read_json
 from specjax.checkpoints.huggingface import CONFIG_FILE, locate
 from specjax.checkpoints.tensors import (
     Place,
@@ -29,7 +29,7 @@ from specjax.checkpoints.tensors import (
 )
 from specjax.errors import UserError
 from specjax.models.families.family import Stored, Where
-from specjax.models.families.published import read_layout
+from specjax.models.families.published import leftovers, read_layout
 from specjax.models.families.schema import COMMON, Schema, raw, size
 from specjax.models.heads import LoadedHeads
 from specjax.models.residual_heads import ResidualHeads
@@ -58,6 +58,7 @@ def load(name: str | Path, dtype: Any = jnp.float32) -> LoadedHeads:
       UserError: when a file or a tensor is missing, is no safetensors or has another shape.
     """
     path, heads, places = _described(name)
+    note_ignored(name, leftovers(SCHEMA, read_json(path / CONFIG_FILE)))
     named = names(heads)
     shapes = flat_shapes(parameter_shapes(heads))
     params = read_params(path, places, named, shapes, dtype)

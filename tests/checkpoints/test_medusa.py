@@ -63,7 +63,6 @@ REFUSED = [
     (None, {"medusa_num_heads": 4}, "lacks the tensor '3.0.linear.weight'"),
     (None, {"medusa_num_layers": 0}, "medusa_num_layers is 0; it must be an integer from 1"),
     (None, {"medusa_num_layers": 1}, "tensor '0.1.linear.bias' .* no place"),
-    (None, {"tree": [1]}, "tree is .1.; specjax does not know"),
 ]  # fmt: skip
 
 

@@ -216,6 +216,7 @@ class Eagle3(_Published):
         "LlamaForCausalLMEagle3",
         "Eagle3LlamaForCausalLM",
         "EAGLE3LlamaForCausalLM",
+        "LlamaEagle3DraftModel",
     )
     schema = Schema(
         LAYER

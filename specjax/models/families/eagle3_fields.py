@@ -27,6 +27,7 @@ LAYER: dict[str, Field] = llama.FIELDS | {
     "mlp_bias": only(False, "biases are not supported"),
     "use_sliding_window": only(False, "a drafter has no sliding window"),
     "layer_types": all_full(),
+    "partial_rotary_factor": Field(None, "1: partial rotation is not supported", lambda x: x == 1),
 }
 """Of the layer itself, in Llama's words."""
 
@@ -46,8 +47,8 @@ COUNTS = {
 
 NESTED = Schema(
     {
-        "eagle_aux_hidden_state_layer_ids": _layers(),
         "use_aux_hidden_state": only(True, "a drafter reads several layers of the target"),
+        "eagle_aux_hidden_state_layer_ids": _layers(),
         "use_input_layernorm_in_first_layer": only(True, "the layer norms its input"),
         "use_last_layernorm": only(True, "the output layer reads normed states"),
         "use_mtp_layernorm": only(False, "such a norm is not supported"),
