@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from specjax.adjusting.settings import obeyed
-from specjax.checkpoints.beside import beside
+from specjax.checkpoints.beside import beside, check_target
 from specjax.checks import check_dictionary, check_integer, check_integers
 from specjax.data.batching import Batch, Prompt
 from specjax.decoding.loop import advance_jitted, begin_jitted, generate
@@ -27,7 +27,6 @@ from specjax.errors import UserError
 from specjax.loading import LoadedModel
 from specjax.models.base import Params
 from specjax.models.families.generation import beams_words
-from specjax.models.on_target import FeatureDrafter
 from specjax.models.shared_vocabulary import with_shared_vocabulary
 from specjax.parallel.sharding import Layout
 from specjax.programs import release_programs
@@ -275,11 +274,7 @@ def check_parts(target: Any, drafters: Any, tables: Any) -> None:
     for name, value in loaded.items():
         if not isinstance(value, LoadedModel):
             raise UserError(f"{name} is {value!r}; it must be what specjax.load returns")
-    if isinstance(target.model, FeatureDrafter):
-        raise UserError(
-            f"target is {target.name!r}, a drafter of the family {target.model.config.family!r};"
-            " give it in drafters, beside the target that it was made for"
-        )
+    check_target(target.name, target.model)
 
 
 def chosen_params(

@@ -85,7 +85,7 @@ def test_what_is_not_computed_is_refused(inside, changes, sentence: str) -> None
 
 
 def test_other_architectures_are_not_taken_for_it() -> None:
-    with pytest.raises(UserError, match="is 'DFlash2DraftModel': a drafter of the format DFlash 2"):
+    with pytest.raises(UserError, match="is .'DFlash2DraftModel'.: a drafter of the format DF"):
         read(architectures=["DFlash2DraftModel"])
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from drafter_files import ENTRIES, READ, REFUSED, drawn, layer_words, written
 
 import specjax
 from specjax.checkpoints import heads
+from specjax.checkpoints.huggingface import parse_config
 from specjax.errors import UserError
+from specjax.experiments.decode import planning
 from specjax.models.dflash import DFlash
 from specjax.models.eagle import Eagle
 
@@ -125,3 +129,43 @@ def test_several_layers_of_the_target_are_not_the_drafters(tmp_path: Path) -> No
     entry = config_of("yuhuili/EAGLE3-Vicuna1.3-13B")
     assert entry["config"]["num_hidden_layers"] == 40
     assert specjax.load(written(tmp_path / "it", entry)).model.depth == 1
+
+
+ODD = [
+    (
+        {"architectures": "LlamaForCausalLMEagle3", "model_type": ["qwen3"]},
+        "model_type is .'qwen3'",
+    ),
+    ({"architectures": [{}], "model_type": "llama"}, "model_type is 'llama'; it must be one of"),
+    ({"dflash_config": {"projector_type": ["dspark"]}}, "projector_type is .'dspark'.; it must be"),
+    ({"dflash_config": [1]}, "dflash_config is .1.; it must be an object"),
+    ({"medusa_num_heads": [2] * 40}, "medusa_num_heads is .2, 2, 2, 2, 2, 2, ...."),
+    ({"parallel_drafting": {"by": 4}}, "parallel_drafting is .'by': 4.: a drafter"),
+]
+
+
+@pytest.mark.parametrize(("changes", "sentence"), ODD)
+def test_words_of_another_kind_are_refused_in_a_sentence(changes, sentence: str) -> None:
+    config = config_of("z-lab/Qwen3-8B-DFlash-b16")["config"] | changes
+    with pytest.raises(UserError, match=sentence) as refused:
+        parse_config("it", config, None, jnp.float32)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_plan_takes_no_drafter_for_the_target(tmp_path: Path) -> None:
+    folder = written(tmp_path / "it", config_of("nebius/EAGLE3-gpt-oss-20b"))
+    config = specjax.decode_config()
+    config.target, config.drafter = str(folder), ""
+    with pytest.raises(UserError, match="target is .*, a drafter of the family 'eagle3'; give it"):
+        planning.shapes(config)
+
+
+def test_a_drafter_under_another_name_is_known_by_its_tensors(tmp_path: Path) -> None:
+    entry = config_of("SpecForge Qwen3-8B EAGLE-3")
+    words = {"hidden_size", "intermediate_size", "num_attention_heads", "vocab_size", "head_dim"}
+    plain = {name: entry["config"][name] for name in words}
+    plain |= {"model_type": "llama", "num_hidden_layers": 1, "num_key_value_heads": 2}
+    folder = written(tmp_path / "it", entry)
+    (folder / "config.json").write_text(json.dumps(plain), "utf-8")
+    with pytest.raises(UserError, match="'fc.weight': a drafter of .* EAGLE-3 or DFlash under ano"):
+        specjax.load(folder)

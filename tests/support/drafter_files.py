@@ -28,15 +28,6 @@ DEPTH = 9
 """Layers of the targets that they are made for, so far shrunk."""
 
 
-def distinct(entries: list[Entry]) -> list[Entry]:
-    """Those whose files differ in more than their name."""
-    by_files = {}
-    for entry in entries:
-        files = json.dumps([entry["config"], entry["tensors"]], sort_keys=True)
-        by_files.setdefault(files, entry)
-    return list(by_files.values())
-
-
 def written(folder: Path, entry: Entry, seed: int = 0) -> Path:
     """The checkpoint of an entry with random weights."""
     folder.mkdir()

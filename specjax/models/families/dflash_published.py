@@ -114,7 +114,7 @@ class PublishedDFlash(llama.Llama):
 
     @classmethod
     def claims(cls, hf: Mapping[str, Any]) -> bool:
-        return hf.get("architectures") in [[name] for name in ARCHITECTURES]
+        return "dflash_config" in hf or hf.get("architectures") in [[one] for one in ARCHITECTURES]
 
     def leftovers(self, hf: Mapping[str, Any]) -> list[str]:
         return leftovers(self.schema, hf)

@@ -6,6 +6,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from specjax.models.families.schema import shown
+
 READ = "EAGLE-3, DFlash and Medusa's heads"
 
 ARCHITECTURES = {
@@ -18,7 +20,7 @@ ARCHITECTURES = {
     r".*P-?Eagle.*": "P-EAGLE",
     r".*Eagle3(Deep[Ss]eek|Kimi|Mistral).*": "EAGLE-3 with multi-head latent attention",
     r"(LlamaForCausalLM|Qwen2ForCausalLM|MistralForCausalLM)Eagle": "EAGLE-1 or EAGLE-2",
-    r"Eagle(?!3)\w*ForCausalLM|EAGLEModel": "EAGLE-1 or EAGLE-2",
+    r"Eagle(Llama|MiniCPM|Mistral|Cohere|Deepseek)\w*|EAGLEModel": "EAGLE-1 or EAGLE-2",
     r".*MTP.*|.*NextN": "multi-token prediction (MTP)",
     r"MLPSpeculator\w*": "MLPSpeculator",
     r"Medusa\w*": "Medusa in the layout of vLLM",
@@ -75,7 +77,7 @@ def refuse_unread(hf: Mapping[str, Any]) -> None:
     if found:
         field, value, name = found
         raise ValueError(
-            f"{field} is {value!r}: a drafter of the format {name}, which specjax does not read;"
+            f"{field} is {shown(value)}: a drafter of the format {name}, which specjax does not read;"
             f" it reads {READ}"
         )
 
@@ -85,7 +87,7 @@ def _formats(hf: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
     for architecture in _listed(hf.get("architectures")):
         for pattern, name in ARCHITECTURES.items():
             if re.fullmatch(pattern, architecture):
-                yield "architectures", architecture, name
+                yield "architectures", hf["architectures"], name
     for field, named in (("speculators_model_type", SPECULATORS), ("model_type", MODEL_TYPES)):
         for pattern, name in named.items():
             if re.fullmatch(pattern, str(hf.get(field))):
@@ -94,15 +96,16 @@ def _formats(hf: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
     inside = hf.get("dflash_config")
     if isinstance(inside, Mapping):
         projector = inside.get("projector_type")
-        if projector in PROJECTORS:
+        if isinstance(projector, str) and projector in PROJECTORS:
             yield "projector_type", projector, PROJECTORS[projector]
         yield from _given(inside, NESTED)
 
 
 def _given(fields: Mapping[str, Any], named: Mapping[str, str]) -> Iterator[tuple[str, Any, str]]:
     for field, name in named.items():
-        if fields.get(field) not in (None, False):
-            yield field, fields[field], name
+        value = fields.get(field)
+        if value is not None and value is not False:
+            yield field, value, name
 
 
 def _listed(value: Any) -> list[str]:
@@ -120,24 +123,27 @@ def _refuse_medusa(hf: Mapping[str, Any]) -> None:
         return
     if "model_type" in hf:
         raise ValueError(
-            f"medusa_num_heads is {count!r}: a model with Medusa's heads in it, a format that"
+            f"medusa_num_heads is {shown(count)}: a model with Medusa's heads in it, a format that"
             f" specjax does not read; it reads {READ}"
         )
     raise ValueError(
-        f"medusa_num_heads is {count!r}: Medusa's heads, which are a table beside their target and"
-        " no model; specjax.checkpoints.heads.load reads them, in experiments config.heads"
+        f"medusa_num_heads is {shown(count)}: Medusa's heads, which are a table beside their target"
+        " and no model; specjax.checkpoints.heads.load reads them, in experiments config.heads"
     )
 
 
 def refuse_fused(tensors: Collection[str], stored: Collection[str]) -> None:
-    """Refuses the drafters of EAGLE-1 and 2, whose configurations are those of small models.
+    """Refuses drafters whose configurations are those of small models, as EAGLE-1's are.
 
     Raises:
       ValueError: naming the tensor that tells them apart, one that the model has no place for.
     """
     fused = next((name for name in tensors if re.fullmatch(r"(model\.)?fc\.weight", name)), None)
-    if fused and fused not in stored:
-        raise ValueError(
-            f"it has the tensor {fused.removeprefix('model.')!r}: a drafter of the format EAGLE-1"
-            f" or EAGLE-2, which specjax does not read; it reads {READ}"
-        )
+    if fused is None or fused in stored:
+        return
+    later = any("hidden_norm" in name for name in tensors)
+    name = "EAGLE-3 or DFlash under another name" if later else "EAGLE-1 or EAGLE-2"
+    raise ValueError(
+        f"it has the tensor {fused.removeprefix('model.')!r}: a drafter of the format {name},"
+        f" which specjax does not read; it reads {READ}"
+    )

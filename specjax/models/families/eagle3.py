@@ -24,6 +24,7 @@ from specjax.models.families.eagle3_fields import (
     NESTED,
     NORMS,
     PLAIN,
+    TELLING,
     VOCABULARIES,
     equal,
 )
@@ -242,9 +243,10 @@ class Eagle3(_Published):
         named = hf.get("architectures") or []
         if not isinstance(named, list):
             return False
-        plain = all(one in PLAIN.values() for one in named) and hf.get("model_type") in PLAIN
-        drafts = any(field in hf for field in VOCABULARIES)
-        return any(one in cls.architectures for one in named) or (plain and drafts)
+        if any(one in cls.architectures for one in named):
+            return True
+        plain = hf.get("model_type") in list(PLAIN) and all(one in PLAIN.values() for one in named)
+        return plain and any(field in hf for field in TELLING)
 
     def named(self, tensor: str) -> str:
         """The name in SafeAILab's layout; Model Optimizer's layer is `layers.0`."""

@@ -69,4 +69,6 @@ PLAIN = {
 """What a drafter may call itself, with a Llama's layer in each; also the classes of models."""
 
 VOCABULARIES = "draft_vocab_size", "truncated_vocab_size"
-"""Fields that no model has, and every drafter of a plain name."""
+
+TELLING = *VOCABULARIES, "eagle_config"
+"""Fields that no model has, and a drafter of a plain name."""
