@@ -77,8 +77,8 @@ def refuse_unread(hf: Mapping[str, Any]) -> None:
     if found:
         field, value, name = found
         raise ValueError(
-            f"{field} is {shown(value)}: a drafter of the format {name}, which specjax does not read;"
-            f" it reads {READ}"
+            f"{field} is {shown(value)}: a drafter of the format {name}, which specjax does not"
+            f" read; it reads {READ}"
         )
 
 

@@ -13,7 +13,12 @@ from specjax.models.rope import Rope
 ROPES = ("default", "linear", "llama3", "yarn")
 """Rotations that depend on distances alone: who counts positions from where does not matter."""
 
-UNUSED = llama.HARMLESS | {"max_window_layers", "sliding_window", "target_model_type"}
+UNUSED = llama.HARMLESS | {
+    "max_window_layers",
+    "pretraining_tp",
+    "sliding_window",
+    "target_model_type",
+}
 """Fields that change nothing: a window is used where another field says so."""
 
 
