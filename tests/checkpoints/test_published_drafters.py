@@ -73,21 +73,26 @@ NOTES = [
     ("SpecForge Qwen3.5-35B-A3B EAGLE-3", "decoder_sparse_step"),
     ("RedHatAI/Qwen3-30B-A3B-Instruct-2507-speculator.eagle3", "base_model_ep_plan"),
     ("AngelSlim Qwen2.5-7B EAGLE-3", "use_mrope"),
-    ("AngelSlim Qwen3-4B DFlash", "attention_backend, loss_decay_gamma, num_anchors"),
+    ("AngelSlim Qwen3-4B DFlash", "attention_backend loss_decay_gamma num_anchors"),
 ]
+
+
+def ignored(out: str) -> set[str]:
+    """The fields that the only line of what was printed names."""
+    (line,) = out.splitlines()
+    return set(line.partition(": ignored in config.json: ")[2].split(", "))
 
 
 @pytest.mark.parametrize(("name", "fields"), NOTES)
 def test_what_a_target_left_is_ignored_with_one_note(name, fields, tmp_path: Path, capsys) -> None:
-    folder = written(tmp_path / "it", config_of(name))
-    specjax.load(folder)
-    assert capsys.readouterr().out.splitlines() == [f"{folder}: ignored in config.json: {fields}"]
+    specjax.load(written(tmp_path / "it", config_of(name)))
+    assert ignored(capsys.readouterr().out) == set(fields.split())
 
 
 def test_heads_ignore_with_a_note_too(tmp_path: Path, capsys) -> None:
     folder = written(tmp_path / "it", config_of("FasterDecoding/medusa-vicuna-7b-v1.3", tree=[1]))
     heads.load(folder)
-    assert capsys.readouterr().out.splitlines() == [f"{folder}: ignored in config.json: tree"]
+    assert ignored(capsys.readouterr().out) == {"tree"}
 
 
 def test_a_drafter_whose_layers_nobody_ignores_leaves_no_note(tmp_path: Path, capsys) -> None:
