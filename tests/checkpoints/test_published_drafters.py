@@ -113,6 +113,11 @@ CHANGED = [
         {"dflash_config": {"mask_token_id": 93, "shift_label": True}},
         "shift_label is True; it must be false",
     ),
+    (
+        "z-lab/Qwen3-8B-DFlash-b16",
+        {"dflash_config": {"mask_token_id": 93, "attention_mode": "mla"}},
+        "attention_mode is 'mla'; it must be one of gqa, mha",
+    ),
     ("SpecForge Qwen3-8B EAGLE-3", {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
 ]
 
