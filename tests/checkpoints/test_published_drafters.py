@@ -148,6 +148,7 @@ ODD = [
     ),
     ({"architectures": [{}], "model_type": "llama"}, "model_type is 'llama'; it must be one of"),
     ({"dflash_config": {"projector_type": ["dspark"]}}, "projector_type is .'dspark'.; it must be"),
+    ({"layer_types": [{}]}, "layer_types is ....; it must be a list of 'full_attention'"),
     ({"dflash_config": [1]}, "dflash_config is .1.; it must be an object"),
     ({"medusa_num_heads": [2] * 40}, "medusa_num_heads is .2, 2, 2, 2, 2, 2, ...."),
     ({"parallel_drafting": {"by": 4}}, "parallel_drafting is .'by': 4.: a drafter"),

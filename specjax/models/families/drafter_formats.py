@@ -18,7 +18,7 @@ ARCHITECTURES = {
     r"DFlashSpeculator": "DFlash in the layout of vLLM's speculators",
     r"DFlash(?!DraftModel).+": "DFlash with the layers of another model",
     r".*P-?Eagle.*": "P-EAGLE",
-    r".*Eagle3(Deep[Ss]eek|Kimi|Mistral).*": "EAGLE-3 with multi-head latent attention",
+    r"Eagle3Deep[Ss]eek\w*": "EAGLE-3 with multi-head latent attention",
     r"(LlamaForCausalLM|Qwen2ForCausalLM|MistralForCausalLM)Eagle": "EAGLE-1 or EAGLE-2",
     r"Eagle(Llama|MiniCPM|Mistral|Cohere|Deepseek)\w*|EAGLEModel": "EAGLE-1 or EAGLE-2",
     r".*MTP.*|.*NextN": "multi-token prediction (MTP)",

@@ -71,7 +71,8 @@ def all_full() -> Field:
     """Kinds of attention by layer: that to all tokens."""
 
     def fits(value: Any) -> bool:
-        return isinstance(value, list) and set(value) == {"full_attention"}
+        listed = isinstance(value, list) and bool(value)
+        return listed and all(kind == "full_attention" for kind in value)
 
     return Field(None, "a list of 'full_attention': a drafter has no sliding window", fits)
 
