@@ -40,6 +40,7 @@ from specjax.checks import checked_weights
 from specjax.core.registry import FAMILIES
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
+from specjax.models.families import drafter_formats
 from specjax.models.families.declared import (
     CONFIG_FILE,
     GENERATION_FILE,
@@ -107,6 +108,7 @@ def load(
         family, config = read_config(path, dtype, asked)
     files = tensor_places(path, family, str(name))
     try:
+        drafter_formats.refuse_fused(files, tensor_names(family, config))
         config = family.of_stored(config, files)
     except ValueError as error:
         raise UserError(f"checkpoint {str(path)!r} cannot be used: {error}") from None
@@ -132,6 +134,11 @@ def load(
     refuse_extra(path, others, names, family.ignored)
     refuse_differing_copies(path, files, names)
     return Checkpoint(model, params, path, read_generation(path, asked))
+
+
+def tensor_names(family: Family, config: Any) -> set[str]:
+    """Names of all tensors that a family reads."""
+    return {name for stored in family.names(config).values() for name in stored.tensors}
 
 
 def _check_weights(
@@ -268,6 +275,10 @@ def parse_config(
 
 def _family(where: str, hf: dict[str, Any]) -> Family:
     """The family that claims a configuration, or the one that its `model_type` names."""
+    try:
+        drafter_formats.refuse_unread(hf)
+    except ValueError as error:
+        raise UserError(f"{where} cannot be used: {error}") from None
     claiming = [entry.cls for entry in FAMILIES.values() if entry.cls.claims(hf)]
     if claiming:
         return claiming[0]()

@@ -47,7 +47,7 @@ SCHEMA = Schema(
     harmless=COMMON | {"hidden_size", "version", "vocab_size"},
     declared=dict,  # the exporter's own class, not one of transformers
 )
-"""`config.json`; what else there is of the target, its tensors say."""
+"""`config.json`; what else it holds is the target's, whose shape the tensors say."""
 
 TENSOR = re.compile(r"(\d+)\.\d+\.(linear\.(weight|bias)|weight)")
 
