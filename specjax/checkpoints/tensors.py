@@ -63,7 +63,7 @@ def tensor_places(path: Path, family: Family, name: str | None = None) -> dict[s
     """
     single = path if is_gguf(path) else path / SINGLE
     if single.exists():
-        with open_file(single) as file:
+        with open_checkpoint(single) as file:
             places = {tensor: Place(single, tensor) for tensor in list(file.keys())}
     elif (path / INDEX).exists():
         places = {tensor: Place(path / file, tensor) for tensor, file in _index(path).items()}
@@ -155,7 +155,9 @@ def opened(
     """A parameter whose blocks can be read, until its files are closed again."""
     places = [files[tensor] for tensor in stored.tensors]
     with contextlib.ExitStack() as stack:
-        held = {file: stack.enter_context(open_file(file)) for file in {p.file for p in places}}
+        held = {
+            file: stack.enter_context(open_checkpoint(file)) for file in {p.file for p in places}
+        }
         one = shape[1:] if stored.stacked else shape
         tensors = [_Tensor(held[place.file], stored, one, place) for place in places]
         yield _Stack(tensors, shape) if stored.stacked else tensors[0]
@@ -174,10 +176,13 @@ def refuse_extra(
         )
 
 
+def open_checkpoint(file: Path) -> Any:
+    """An open file of weights, safetensors or GGUF."""
+    return GgufFile(file) if is_gguf(file) else open_file(file)
+
+
 def open_file(file: Path) -> Any:
-    """An open safetensors or GGUF file; names it when it is not one."""
-    if is_gguf(file):
-        return GgufFile(file)
+    """An open safetensors file; names it when it is not one."""
     try:
         return safe_open(file, framework="np")
     except (SafetensorError, OSError) as error:

@@ -300,7 +300,14 @@ def test_any_damaged_byte_of_a_header_is_read_or_refused(tmp_path: Path, whole: 
         ({"metadata": {"attention.value_length": 4}}, "attention.value_length is 4"),
         ({"metadata": {"rope.scaling.type": "dynamic"}}, "rope.scaling.type is 'dynamic'"),
         ({"metadata": {"rope.scaling.type": "linear"}}, "factor is missing"),
-        ({"metadata": {"attention.head_count": [4, 4]}}, "num_attention_heads is [4, 4]"),
+        ({"metadata": {"attention.head_count": [4, 4]}}, "head_count is [4, 4]; it must be one"),
+        ({"metadata": {"attention.head_count": "4"}}, "num_attention_heads is '4'"),
+        ({"metadata": {"embedding_length": "24"}}, "hidden_size is '24'"),
+        ({"metadata": {"rope.dimension_count": 0.5}}, "rope.dimension_count is 0.5"),
+        (
+            {"metadata": {"attention.head_count": 0}, "without": WITHOUT["phi3"]},
+            "num_attention_heads is 0",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_refused(tmp_path: Path, more: Any, words: str) -> None:

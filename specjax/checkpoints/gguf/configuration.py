@@ -6,7 +6,7 @@ of generation, and `tokenizer.ggml.eot_token_id` ends nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from specjax.checkpoints.gguf.architectures import (
 from specjax.checkpoints.gguf.header import ARCHITECTURE, Header, Texts, read_header
 from specjax.checkpoints.gguf.tensors import architecture_of, read_factors
 from specjax.errors import UserError
-from specjax.models.families.schema import shown
+from specjax.models.families.schema import is_int, shown
 
 TOKENS = "tokenizer.ggml.tokens"
 SPECIAL = {
@@ -75,8 +75,8 @@ def _config(path: Path, header: Header, architecture: Architecture) -> dict[str,
         for key, value in header.metadata.items()
         if key.startswith(prefix)
     }
-    _check_keys(prefix, values, architecture)
     known = architecture.fields()
+    _check_keys(prefix, values, known)
     config = {known[key]: value for key, value in values.items() if key in known}
     config |= {"model_type": architecture.model_type} | _vocabulary(header)
     config |= {
@@ -89,17 +89,18 @@ def _config(path: Path, header: Header, architecture: Architecture) -> dict[str,
     return config | _heads(prefix, values, config) | _scaling(path, prefix, values)
 
 
-def _check_keys(prefix: str, values: Mapping[str, Any], architecture: Architecture) -> None:
+def _check_keys(prefix: str, values: Mapping[str, Any], known: Collection[str]) -> None:
     """Refuses a file that lacks a key, or has one that may change what is computed."""
     missing = [key for key in FIELDS if key not in values]
     if missing:
         raise ValueError(f"the key {prefix + missing[0]!r} is missing")
     for key, value in values.items():
-        if key in HARMLESS or key in architecture.fields() or NEUTRAL.get(key) == value:
-            continue
-        raise ValueError(
-            f"{prefix}{key} is {shown(value)}; specjax does not know what this key changes"
-        )
+        if key not in HARMLESS and key not in known and NEUTRAL.get(key) != value:
+            raise ValueError(
+                f"{prefix}{key} is {shown(value)}; specjax does not know what this key changes"
+            )
+        if isinstance(value, (list, Texts)):
+            raise ValueError(f"{prefix}{key} is {shown(value)}; it must be one for all layers")
 
 
 def _vocabulary(header: Header) -> dict[str, Any]:
@@ -116,21 +117,30 @@ def _vocabulary(header: Header) -> dict[str, Any]:
 def _heads(prefix: str, values: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """The width of heads, and the part of it that is rotated.
 
-    Llama's older files say the width by the rotation alone.
+    Of Llama's files some have the width as that of the rotation alone.
     """
     rotated, width = values.get("rope.dimension_count"), config.get("head_dim")
+    heads = config["num_attention_heads"]
     value_width = values.get("attention.value_length", width)
     if value_width != width:
         raise ValueError(
             f"{prefix}attention.value_length is {shown(value_width)}; it must be"
             f" {prefix}attention.key_length, {shown(width)}"
         )
-    if rotated is None:
-        return {}
+    if rotated is None or not all(map(_is_size, (config["hidden_size"], heads, width or 1))):
+        return {}  # what is no size, the family refuses
+    if not _is_size(rotated):
+        raise ValueError(
+            f"{prefix}rope.dimension_count is {shown(rotated)}; it must be a positive integer"
+        )
     if width is None and prefix == "llama.":
         return {"head_dim": rotated}
-    width = width or config["hidden_size"] // config["num_attention_heads"]
+    width = width or max(1, config["hidden_size"] // heads)
     return {} if rotated == width else {"partial_rotary_factor": rotated / width}
+
+
+def _is_size(value: Any) -> bool:
+    return is_int(value) and value > 0
 
 
 def _scaling(path: Path, prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:

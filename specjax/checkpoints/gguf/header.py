@@ -92,11 +92,11 @@ def read_header(path: Path) -> Header:
         raise _refusal(path, f"is one part of {int(part[1])}; {_MERGE}")
     try:
         status = path.stat()
+        if not path.is_file():
+            raise _refusal(path, "is no regular file")
+        return _read(path, status.st_size, status.st_mtime_ns)
     except OSError as error:
         raise _refusal(path, f"cannot be read: {error.strerror}") from None
-    if not path.is_file():
-        raise _refusal(path, "is no regular file")
-    return _read(path, status.st_size, status.st_mtime_ns)
 
 
 _MERGE = "llama.cpp's `llama-gguf-split --merge` makes one file of them, which is read"

@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from specjax.checkpoints.gguf.header import ARCHITECTURE, Texts, read_header
 from specjax.errors import UserError
+from specjax.models.families.schema import is_int, shown
 
 MODEL = "tokenizer.ggml.model"
 WITHOUT = ("none", "no_vocab")
@@ -68,10 +69,11 @@ def _special_tokens(path: Path, metadata: Mapping[str, Any], tokens: Any) -> dic
     special = {}
     for name, key in SPECIAL.items():
         token = metadata.get(f"tokenizer.ggml.{key}")
-        if token is not None and not (isinstance(tokens, list) and 0 <= token < len(tokens)):
+        count = len(tokens) if isinstance(tokens, list) else 0
+        if token is not None and not (is_int(token) and 0 <= token < count):
             raise UserError(
-                f"tokenizer of {str(path)!r} cannot be read: tokenizer.ggml.{key} is {token}, which"
-                " is no token of tokenizer.ggml.tokens"
+                f"tokenizer of {str(path)!r} cannot be read: tokenizer.ggml.{key} is"
+                f" {shown(token)}, which is no token of tokenizer.ggml.tokens"
             )
         special[name] = None if token is None else tokens[token]
     return special
