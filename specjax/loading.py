@@ -72,7 +72,7 @@ def load(
     source_language: str = "",
     target_language: str = "",
 ) -> LoadedModel:
-    """Loads a model and its tokenizer from a Hugging Face directory or hub id.
+    """Loads a model and its tokenizer from a Hugging Face directory, hub id or GGUF file.
 
     `dtype` is that of weights and arithmetic: float32 on CPU, bfloat16 on TPU and GPU; `weights`
     "int8", "int4" or "int4:64" keep kernels in fewer bits (`small_weights`). On a `mesh`

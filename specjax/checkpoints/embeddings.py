@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError
 
-from specjax.checkpoints.tensors import Place, chunks, open_file
+from specjax.checkpoints.tensors import Place, chunks, open_checkpoint
 from specjax.errors import UserError
 from specjax.models.families.family import Stored, Where
 
@@ -83,7 +83,7 @@ def _equal(one: Place, other: Place) -> bool:
     """Whether two stored tensors hold the same numbers; reads a few rows at a time."""
     if one == other:
         return True
-    with open_file(one.file) as first, open_file(other.file) as second:
+    with open_checkpoint(one.file) as first, open_checkpoint(other.file) as second:
         try:
             a, b = first.get_slice(one.name), second.get_slice(other.name)
         except SafetensorError as error:

@@ -1,4 +1,4 @@
-"""Models from Hugging Face directories or hub ids: config, safetensors, tokenizer.
+"""Models from Hugging Face directories, hub ids or GGUF files: config, weights, tokenizer.
 
 No PyTorch, no pickle, no remote code. Tensors stream one by one into the chosen dtype.
 """
@@ -24,6 +24,9 @@ from specjax.checkpoints.embeddings import (
     with_embedding,
     without_copied_head,
 )
+from specjax.checkpoints.gguf import configuration
+from specjax.checkpoints.gguf.header import is_gguf
+from specjax.checkpoints.gguf.kernels import kept_kernels, read_kept
 from specjax.checkpoints.known_shapes import SHAPES
 from specjax.checkpoints.packed import Packing, packed_kernels, packing_of, read_packed
 from specjax.checkpoints.tensors import (
@@ -91,7 +94,7 @@ def load(
     ignore_generation_config: bool = False,
     generation: Mapping[str, Any] | None = None,
 ) -> Checkpoint:
-    """Loads a model from a directory or hub id with floating-point weights in `dtype`.
+    """Loads a model from a directory, hub id or GGUF file with floating-point weights in `dtype`.
 
     With `weights` the kernels of its layers are as small as they say (`models.small_weights`).
     `placement(model)` says where each parameter goes (`parallel.sharding`); all on the default
@@ -126,9 +129,11 @@ def load(
     packing = packing_at(path)
     _check_weights(path, small, packing, shapes)
     packed = packed_kernels(files, names, packing, _model_type(path))
-    plain = {place: stored for place, stored in names.items() if place not in packed}
+    kept = kept_kernels(files, names, shapes, small)
+    plain = {at: stored for at, stored in names.items() if at not in packed and at not in kept}
     params = read_params(path, files, plain, shapes, dtype, where, small)
     read_packed(params, files, packed, packing, shapes, dtype, where)
+    read_kept(params, files, kept, shapes, small, dtype, where)
     used = {tensor for parts in packed.values() for tensor in parts.values()}
     others = {tensor: place for tensor, place in files.items() if tensor not in used}
     refuse_extra(path, others, names, family.ignored)
@@ -165,14 +170,16 @@ def packing_at(path: Path) -> Packing | None:
       UserError: when its configuration says what is not read.
     """
     try:
-        return packing_of(read_json(path / CONFIG_FILE))
+        return packing_of(_files(path)[0])
     except ValueError as error:
-        raise UserError(f"{str(path / CONFIG_FILE)!r} cannot be used: {error}") from None
+        raise UserError(f"{_where(path)} cannot be used: {error}") from None
 
 
 def stored_weights(name: str | Path) -> SmallWeights | None:
     """How small the kernels of a directory or cached hub id are stored; None: not at all."""
     path = Path(name).expanduser()
+    if is_gguf(path):
+        return None
     if not path.is_dir():
         cached = try_to_load_from_cache(str(name), CONFIG_FILE) if is_hub_id(name) else None
         path = Path(cached).parent if isinstance(cached, str) else path
@@ -181,9 +188,9 @@ def stored_weights(name: str | Path) -> SmallWeights | None:
 
 
 def locate(name: str | Path, patterns: Sequence[str] = FILES) -> Path:
-    """The directory of a local path or (downloaded, or cached) hub id."""
+    """The directory of a local path or (downloaded, or cached) hub id, or a local GGUF file."""
     path = Path(name).expanduser()
-    if path.is_dir():
+    if path.is_dir() or is_gguf(path):
         return path
     if not is_hub_id(name):
         raise UserError(f"model path {str(name)!r} is not a directory with config.json in it")
@@ -216,6 +223,8 @@ EVERYTHING = Asked()
 
 def _files(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """What both files of configuration hold; None for the second where there is none."""
+    if is_gguf(path):
+        return configuration.read_config(path), None
     hf, generation = read_json(path / CONFIG_FILE), path / GENERATION_FILE
     return hf, read_json(generation) if generation.exists() else None
 
@@ -227,11 +236,11 @@ def generation_file(path: Path) -> Path:
 
 
 def _model_type(path: Path) -> str:
-    return str(read_json(path / CONFIG_FILE).get("model_type"))
+    return str(_files(path)[0].get("model_type"))
 
 
 def _where(path: Path) -> str:
-    return repr(str(path / CONFIG_FILE))
+    return repr(str(path if is_gguf(path) else path / CONFIG_FILE))
 
 
 def read_config(path: Path, dtype: Any, asked: Asked = EVERYTHING) -> tuple[Family, Any]:
@@ -329,7 +338,7 @@ def describe(
 def _described_at(name: str | Path) -> Path | None:
     """Where the configuration of a directory or hub id lies; None: its shape alone is known."""
     path = Path(name).expanduser()
-    if path.is_dir():
+    if path.is_dir() or is_gguf(path):
         return path
     cached = try_to_load_from_cache(str(name), CONFIG_FILE) if is_hub_id(name) else None
     if isinstance(cached, str):
@@ -361,7 +370,7 @@ def described_generation(
     if path is None:
         known = {} if asked.ignored else said(*changed({}, None, asked.changes))
         return Described(known, None, False)
-    return Described(read_generation(path, asked), path, Path(name).expanduser().is_dir())
+    return Described(read_generation(path, asked), path, path == Path(name).expanduser())
 
 
 def save(

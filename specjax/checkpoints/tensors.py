@@ -16,6 +16,8 @@ from safetensors import SafetensorError, safe_open
 
 from specjax import hosts
 from specjax.checkpoints.config_json import read_json
+from specjax.checkpoints.gguf.header import is_gguf
+from specjax.checkpoints.gguf.tensors import GgufFile
 from specjax.errors import UserError
 from specjax.models.base import Params
 from specjax.models.families.family import Family, Stored, Where
@@ -59,9 +61,10 @@ def tensor_places(path: Path, family: Family, name: str | None = None) -> dict[s
     save left behind. Checkpoints of a bare model leave the prefix off; the names returned have it.
     A refusal says how to convert `name`, the hub id or `path`.
     """
-    if (path / SINGLE).exists():
-        with open_file(path / SINGLE) as file:
-            places = {tensor: Place(path / SINGLE, tensor) for tensor in list(file.keys())}
+    single = path if is_gguf(path) else path / SINGLE
+    if single.exists():
+        with open_checkpoint(single) as file:
+            places = {tensor: Place(single, tensor) for tensor in list(file.keys())}
     elif (path / INDEX).exists():
         places = {tensor: Place(path / file, tensor) for tensor, file in _index(path).items()}
     else:
@@ -152,7 +155,9 @@ def opened(
     """A parameter whose blocks can be read, until its files are closed again."""
     places = [files[tensor] for tensor in stored.tensors]
     with contextlib.ExitStack() as stack:
-        held = {file: stack.enter_context(open_file(file)) for file in {p.file for p in places}}
+        held = {
+            file: stack.enter_context(open_checkpoint(file)) for file in {p.file for p in places}
+        }
         one = shape[1:] if stored.stacked else shape
         tensors = [_Tensor(held[place.file], stored, one, place) for place in places]
         yield _Stack(tensors, shape) if stored.stacked else tensors[0]
@@ -171,6 +176,11 @@ def refuse_extra(
         )
 
 
+def open_checkpoint(file: Path) -> Any:
+    """An open file of weights, safetensors or GGUF."""
+    return GgufFile(file) if is_gguf(file) else open_file(file)
+
+
 def open_file(file: Path) -> Any:
     """An open safetensors file; names it when it is not one."""
     try:
@@ -186,8 +196,8 @@ class _Tensor:
         self.stored, self.shape = stored, shape
         path = str(place.file)
         try:
-            self._slice = file.get_slice(place.name)
-            in_file, dtype = tuple(self._slice.get_shape()), self._slice.get_dtype()
+            self.slice = file.get_slice(place.name)
+            in_file, dtype = tuple(self.slice.get_shape()), self.slice.get_dtype()
         except SafetensorError as error:
             raise UserError(
                 f"tensor {place.name!r} cannot be read from {path!r}: {error}"
@@ -222,13 +232,13 @@ class _Tensor:
     def read_into(self, array: np.ndarray, bounds: Sequence[tuple[int, int]]) -> None:
         """Fills the array with the block of these bounds."""
         *others, (begin, end) = bounds
-        for first, last, offset in self._runs(begin, end):
+        for first, last, offset in self.runs(begin, end):
             there = [*others, (first + offset, last + offset)]
             self._copy(array[..., first - begin : last - begin], there)
         if self.stored.place:
             array += np.arange(begin, end, dtype=array.dtype)
 
-    def _runs(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+    def runs(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
         """Bounds of pieces of the last axis, and how much further on they lie in the file."""
         size = self.shape[-1] // self.stored.groups
         others = self.stored.parts - self.stored.spans
@@ -242,7 +252,7 @@ class _Tensor:
         rest = tuple(slice(*b) for b in bounds[1:])
         first = bounds[0][0]
         for begin, end in chunks(*bounds[0], math.prod(target.shape[1:])):
-            target[begin - first : end - first] = self._slice[(slice(begin, end), *rest)]
+            target[begin - first : end - first] = self.slice[(slice(begin, end), *rest)]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,8 @@ from tokenizers.trainers import BpeTrainer
 from transformers import AutoTokenizer, LlamaTokenizer, PreTrainedTokenizerFast
 
 from specjax.checkpoints.config_json import read_json
+from specjax.checkpoints.gguf.header import is_gguf
+from specjax.checkpoints.gguf.tokenizer import read_tokenizer
 from specjax.checkpoints.languages import read_in
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel
@@ -27,7 +29,7 @@ DESCRIPTIONS = ("tokenizer_config.json", "special_tokens_map.json", "added_token
 
 
 def load_tokenizer(path: Path, vocab_size: int | None = None, language: str = "") -> Any:
-    """The tokenizer in a checkpoint directory, None when it has no tokenizer files.
+    """The tokenizer in a checkpoint directory or GGUF file, None when it has none.
 
     `language` is the code of the prompts' language, where it has codes.
 
@@ -35,6 +37,8 @@ def load_tokenizer(path: Path, vocab_size: int | None = None, language: str = ""
       UserError: when a file is damaged, a token has no place in a model of `vocab_size`, or there
         is no such language.
     """
+    if is_gguf(path):
+        return read_in(_fitting(path, read_tokenizer(path), vocab_size), language)
     stored = [name for pattern in VOCABULARIES for name in path.glob(pattern)]
     described = [path / name for name in DESCRIPTIONS if (path / name).exists()]
     if not stored and not described:
@@ -42,9 +46,7 @@ def load_tokenizer(path: Path, vocab_size: int | None = None, language: str = ""
     for file in described:
         read_json(file)
     tokenizer = _read(path) if stored else _without_vocabulary(path, described)
-    if vocab_size is not None:
-        _check_fits(path, tokenizer, vocab_size)
-    return read_in(tokenizer, language)
+    return read_in(_fitting(path, tokenizer, vocab_size), language)
 
 
 def _without_vocabulary(path: Path, described: list[Path]) -> Any:
@@ -112,14 +114,17 @@ SHOWN_OF_REASON = 200
 """Characters of another library's message in a refusal."""
 
 
-def _check_fits(path: Path, tokenizer: Any, vocab_size: int) -> None:
-    """Refuses tokens without an embedding: they would be decoded as others."""
+def _fitting(path: Path, tokenizer: Any, vocab_size: int | None) -> Any:
+    """The tokenizer; refuses tokens without an embedding, which would be decoded as others."""
+    if tokenizer is None or vocab_size is None:
+        return tokenizer
     piece, token = max(tokenizer.get_vocab().items(), key=lambda item: item[1], default=("", -1))
     if token >= vocab_size:
         raise UserError(
             f"tokenizer of {str(path)!r} has {piece!r} as token {token}; the model has embeddings"
             f" for {vocab_size} tokens, 0 to {vocab_size - 1}"
         )
+    return tokenizer
 
 
 AT_ONCE = 1000
