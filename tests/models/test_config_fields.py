@@ -101,7 +101,11 @@ def complaint(name: str, generation: dict[str, Any] | None = None, **changes: An
         ("gemma3_text", "attn_logit_softcapping", 50.0),
         ("gemma3_text", "rope_parameters", {"rope_type": "default"}),
         ("phi3", "rope_parameters", {"rope_type": "linear", "factor": 2.0}),
-        ("phi3", "partial_rotary_factor", 0.75),
+        ("phi3", "partial_rotary_factor", 0),
+        ("phi3", "rope_scaling", LONG | {"partial_rotary_factor": None}),
+        ("llama", "partial_rotary_factor", 0.5),
+        ("gemma", "use_bidirectional_attention", True),
+        ("gemma", "num_key_value_heads", None),
         ("olmo2", "sliding_window", 4),
         ("smollm3", "no_rope_layers", [1]),
         ("smollm3", "no_rope_layers", [1, 2]),
@@ -116,8 +120,9 @@ def complaint(name: str, generation: dict[str, Any] | None = None, **changes: An
         ("qwen3_moe", "mlp_only_layers", [0, 1]),
         ("qwen3_moe", "mlp_only_layers", "0"),
         ("qwen3_moe", "decoder_sparse_step", 3),
-        ("opt", "do_layer_norm_before", False),
-        ("opt", "word_embed_proj_dim", 12),
+        ("opt", "do_layer_norm_before", None),
+        ("opt", "word_embed_proj_dim", 0),
+        ("gpt2", "scale_attn_weights", None),
         ("opt", "layer_norm_elementwise_affine", False),
         ("gpt2", "hidden_size", 40),
         ("t5_v1_1", "num_decoder_layers", 0),
@@ -461,7 +466,39 @@ def test_every_fourth_layer_of_smollm3_does_not_rotate_unless_it_says_otherwise(
     assert not shape("smollm3", no_rope_layers=[1, 1, 0]).ropes
 
 
-@pytest.mark.parametrize("name", ["gemma2", "gemma3_text", "olmo2", "phi3", "smollm3"])
+def test_a_share_of_a_head_may_be_rotated_beside_the_scaling_or_in_it() -> None:
+    """Phi-4-mini's is 0.75; what is inside of the scaling counts before what is outside."""
+    assert (shape("phi4").rope.width, shape("phi4").d_head) == (6, 8)
+    outside = {name: x for name, x in written("phi4")["rope_parameters"].items() if x != 0.75}
+    given = {"rope_parameters": None, "rope_scaling": outside}
+    assert shape("phi4", partial_rotary_factor=0.75, **given) == shape("phi4")
+    assert shape("phi4", partial_rotary_factor=0.5) == shape("phi4")
+    plain = shape("phi4", partial_rotary_factor=0.25, rope_parameters=None).rope
+    assert (plain.width, plain.kind) == (2, "default")
+    assert shape("llama", partial_rotary_factor=1.0) == shape("llama")
+
+
+def test_gelu_in_gemma_1_is_the_one_by_tanh() -> None:
+    """The first files say `gelu`, and Hugging Face does not read `hidden_activation`."""
+    assert shape("gemma", hidden_act="gelu", hidden_activation=None) == shape("gemma")
+    assert shape("gemma", hidden_activation="relu") == shape("gemma")
+    assert shape("gemma", hidden_act="relu").activation == "relu"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gemma",
+        "gemma2",
+        "gemma3_text",
+        "gpt2_scaled",
+        "olmo2",
+        "opt_350m",
+        "phi3",
+        "phi4",
+        "smollm3",
+    ],
+)
 def test_an_exported_shape_is_read_as_it_was(name: str) -> None:
     family, config = parse_config("config.json", written(name), None, jnp.float32)
     assert parse_config("config.json", *family.config_to_hf(config), jnp.float32)[1] == config
