@@ -34,8 +34,8 @@ ROTARY = (
     "phi4", "qwen2", "qwen3", "qwen3_moe", "smollm3",
 )  # fmt: skip
 ENCODERS = (
-    "bart", "m2m_100", "marian", "mbart", "mt5", "t5_v1_0", "t5_v1_1", "t5gemma", "t5gemma2",
-    "umt5",
+    "bart", "m2m_100", "marian", "marian_two", "mbart", "mt5", "pegasus", "t5_v1_0", "t5_v1_1",
+    "t5gemma", "t5gemma2", "umt5",
 )  # fmt: skip
 OTHER_POSITIONS = ("gpt2", "opt", "opt_350m")
 SHAPES = {"eagle": {"draft_vocab_size": 60}, "dflash": {"draft_vocab_size": 60, "block_size": 3}}

@@ -138,7 +138,9 @@ def complaint(name: str, generation: dict[str, Any] | None = None, **changes: An
         ("bart", "decoder_start_token_id", 96),
         ("mbart", "scale_embedding", None),
         ("mbart", "max_position_embeddings", 0),
-        ("marian", "share_encoder_decoder_embeddings", False),
+        ("marian", "share_encoder_decoder_embeddings", None),
+        ("marian_two", "eos_token_id", 96),
+        ("pegasus", "scale_embedding", None),
         ("marian", "decoder_vocab_size", 95),
         ("m2m_100", "pad_token_id", None),
         ("m2m_100", "d_model", 2),
@@ -478,6 +480,13 @@ def test_a_share_of_a_head_may_be_rotated_beside_the_scaling_or_in_it() -> None:
     assert shape("llama", partial_rotary_factor=1.0) == shape("llama")
 
 
+def test_one_table_of_embeddings_is_for_one_vocabulary() -> None:
+    sentence = complaint("marian_two", share_encoder_decoder_embeddings=True)
+    assert "decoder_vocab_size is 96; it must be vocab_size, 109, where share" in sentence
+    alike = shape("marian_two", vocab_size=96)
+    assert (alike.source_vocab, alike.vocab_size) == (96, 96)
+
+
 def test_gelu_in_gemma_1_is_the_one_by_tanh() -> None:
     """The first files say `gelu`, and Hugging Face does not read `hidden_activation`."""
     assert shape("gemma", hidden_act="gelu", hidden_activation=None) == shape("gemma")
@@ -492,8 +501,10 @@ def test_gelu_in_gemma_1_is_the_one_by_tanh() -> None:
         "gemma2",
         "gemma3_text",
         "gpt2_scaled",
+        "marian_two",
         "olmo2",
         "opt_350m",
+        "pegasus",
         "phi3",
         "phi4",
         "smollm3",

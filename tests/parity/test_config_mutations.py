@@ -37,7 +37,7 @@ from mutations import (
     each,
     inside,
 )
-from relatives_mutations import M2M_100, MARIAN, MBART, MT5, OLMO2, UMT5
+from relatives_mutations import M2M_100, MARIAN, MARIAN_TWO, MBART, MT5, OLMO2, PEGASUS, UMT5
 
 pytest.importorskip("torch")
 
@@ -132,7 +132,15 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
     ),
     "mbart": ("mbart", SMALL_BART, MBART),
     "marian": ("marian", SMALL_BART, MARIAN),
+    "marian_two": (
+        "marian",
+        SMALL_BART
+        | {"share_encoder_decoder_embeddings": False, "vocab_size": 80}
+        | {"decoder_vocab_size": VOCABULARY},
+        MARIAN_TWO,
+    ),
     "m2m_100": ("m2m_100", SMALL_BART, M2M_100),
+    "pegasus": ("pegasus", SMALL_BART, PEGASUS),
     "umt5": ("umt5", SMALL_T5 | {"feed_forward_proj": "gated-gelu"}, UMT5),
     "t5gemma": (
         "t5gemma",

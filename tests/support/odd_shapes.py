@@ -18,6 +18,7 @@ COUNTS = {
     "gemma2": 6, "gemma3_text": 6, "olmo2": 5, "phi3": 5, "smollm3": 5,
     "gpt_neox": 7, "opt": 6, "mixtral": 6, "qwen3_moe": 7,
     "umt5": 5, "t5gemma": 8, "t5gemma2": 8, "gemma": 5, "phi4": 4, "opt_350m": 5, "gpt2_scaled": 4,
+    "pegasus": 3, "marian_two": 4,
 }  # fmt: skip
 KINDS = {"phi4": "phi3", "opt_350m": "opt", "gpt2_scaled": "gpt2"}
 """Of names that are no family's, the family."""
@@ -237,6 +238,14 @@ def _sinusoids(draw: _Choice) -> dict[str, Any]:
     return _bart(draw) | own
 
 
+def _marian_two(draw: _Choice) -> dict[str, Any]:
+    """Built by its own name: what `make_bart` knows of it is a shape of two vocabularies."""
+    return _sinusoids(draw) | {
+        "vocab_size": draw.of(61, 128),
+        "decoder_vocab_size": draw.of(97, 203),
+    }
+
+
 def _whisper(draw: _Choice) -> dict[str, Any]:
     """Widths are even: half of an encoder's positions are sines, the other half cosines."""
     heads, own, width = draw.of((1, 1, 10), (3, 3, 18), (2, 6, 12), (7, 1, 14))
@@ -399,4 +408,5 @@ _MAKERS = {
     "mixtral": _mixtral, "qwen3_moe": _qwen3_moe,
     "umt5": _gated, "t5gemma": _t5gemma, "t5gemma2": _t5gemma2,
     "gemma": _gemma1, "phi4": _phi4, "opt_350m": _opt_350m, "gpt2_scaled": _gpt2_scaled,
+    "pegasus": _sinusoids, "marian_two": _marian_two,
 }  # fmt: skip
