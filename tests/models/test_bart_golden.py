@@ -26,6 +26,7 @@ from specjax.checkpoints.huggingface import load, read_config, read_generation, 
 from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.drafting.neural import Neural
 from specjax.errors import UserError
+from specjax.models.families.bart import STACKS
 from specjax.models.layers import apply
 from specjax.models.sinusoids import Sinusoids
 from specjax.parallel.sharding import parameter_spec
@@ -153,6 +154,19 @@ def test_sinusoids_of_an_odd_width(to_base: bool) -> None:
     sines = np.sin(waves[:2] if to_base else waves)
     last = [np.cos(waves[0]), np.cos(waves[1]), 0.0][: 5 - len(sines)]
     np.testing.assert_allclose(found, [*sines, *last], atol=1e-5)
+
+
+def test_positions_of_pegasus_may_be_stored_or_not(tmp_path: Path) -> None:
+    """They are sinusoids, which transformers writes and reads."""
+    golden, names = read_golden("pegasus"), [f"model.{s}.embed_positions.weight" for s in STACKS]
+    assert golden.model.config.sinusoids is None
+    bare = load(changed(tmp_path, "pegasus", **dict.fromkeys(names)))
+    assert bare.model.config.sinusoids == Sinusoids(18)
+    made = dataclasses.replace(golden, model=bare.model, params=bare.params)
+    same(teacher_forced(made, golden.source), golden.logits)
+    shutil.rmtree(tmp_path / "pegasus")
+    with pytest.raises(UserError, match="decoder.embed_positions.weight' is missing"):
+        load(changed(tmp_path, "pegasus", **{names[1]: None}))
 
 
 def test_prompts_of_a_vocabulary_of_their_own_are_read_in_it() -> None:

@@ -136,7 +136,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
         "marian",
         SMALL_BART
         | {"share_encoder_decoder_embeddings": False, "vocab_size": 80}
-        | {"decoder_vocab_size": VOCABULARY},
+        | {"decoder_vocab_size": VOCABULARY, "scale_embedding": True}
+        | {"activation_function": "relu"},
         MARIAN_TWO,
     ),
     "m2m_100": ("m2m_100", SMALL_BART, M2M_100),
@@ -279,7 +280,7 @@ CASES = [
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Checkpoint]:
     return {
-        name: Checkpoint(tmp_path_factory.mktemp(name), model_type, shape)
+        name: Checkpoint(tmp_path_factory.mktemp(name), model_type, shape, name)
         for name, (model_type, shape, _) in FAMILIES.items()
     }
 

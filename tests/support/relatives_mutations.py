@@ -68,7 +68,7 @@ MARIAN_TWO: list[Mutation] = [
     *each("decoder_vocab_size", 64, 63, None, GONE, 0),
     *each("vocab_size", 80, 64, GONE),
     *each("tie_word_embeddings", False, None, GONE),
-    *each("scale_embedding", True),
+    *each("scale_embedding", False),
     *each("eos_token_id", 70, [END, 9]),
     *each("pad_token_id", 70, 3),
     *each("decoder_start_token_id", 70, 3),

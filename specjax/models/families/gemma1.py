@@ -54,5 +54,5 @@ class Gemma1(llama.Llama):
 
     def config_to_hf(self, config: CausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
         shape, ends = super().config_to_hf(config)
-        del shape["mlp_bias"]  # it has none
+        shape.pop("mlp_bias", None)  # it has none
         return shape, ends
