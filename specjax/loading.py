@@ -100,8 +100,9 @@ def load(
     check_dictionary("generation", generation)
     told = {"ignore_generation_config": ignore_generation_config, "generation": generation}
     checkpoint = huggingface.load(name, checked_dtype(dtype), where, weights=weights, **told)
-    tokenizer = load_tokenizer(checkpoint.path, checkpoint.model.vocab_size, source_language)
     model, params, said = checkpoint.model, checkpoint.params, checkpoint.generation
+    vocabularies = {"vocab_size": model.vocab_size, "source_vocab": model.source_vocab}
+    tokenizer = load_tokenizer(checkpoint.path, language=source_language, **vocabularies)
     check_told_once(target_language, generation)
     said = written_in(said, tokenizer, target_language)
     # What a user changes is not the file's.

@@ -131,7 +131,8 @@ class Prompts:
     def _ids(self, index: int, prompt: Any) -> list[int]:
         if isinstance(prompt, str):
             prompt = self._tokens(index, prompt)
-        vocabulary = min(model.vocab_size for model in self.models.values())
+        sources = [model.source_vocab for model in self.models.values() if model.source_vocab]
+        vocabulary = min(sources or [model.vocab_size for model in self.models.values()])
         row = token_ids(f"prompt {index}", prompt, vocabulary)
         if not 1 <= len(row) <= self.max_prompt_tokens:
             raise UserError(

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from specjax.checkpoints.two_vocabularies import prompt_text
 from specjax.data.batching import Prompt
 from specjax.decoding.state import Decoder, Generation
 from specjax.decoding.summary import Statistics
@@ -40,7 +41,7 @@ class FirstTexts:
 
     def _source(self, prompt: Prompt) -> str:
         heard = isinstance(prompt, np.ndarray)
-        return "(audio)" if heard else self.tokenizer.decode(prompt, skip_special_tokens=True)
+        return "(audio)" if heard else prompt_text(self.tokenizer, prompt)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

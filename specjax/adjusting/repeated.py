@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from specjax.core import fields
 from specjax.core.adjustment import UNKNOWN, Adjustment, Places, ban
 from specjax.core.registry import ADJUSTMENTS
+from specjax.models.base import LanguageModel
 
 
 def followers(text: jax.Array, length: jax.Array, last: jax.Array) -> jax.Array:
@@ -61,6 +62,14 @@ class NoNgramsOfPrompt(Adjustment):
 
     order: ClassVar[int] = 30
     off: ClassVar[int] = 0
+
+    def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
+        if model.source_vocab is not None:
+            raise ValueError(
+                f"encoder_no_repeat_ngram_size is {self.encoder_no_repeat_ngram_size}; of a target"
+                " whose prompts have a vocabulary of their own it must be 0"
+            )
+        return self
 
     def adjust(self, logits: jax.Array, places: Places, rows: Any) -> jax.Array:
         context = places.context

@@ -78,7 +78,9 @@ def export(
         _export_heads(name, folder, target, dtype)
         return
     found = huggingface.load(name, checked_dtype(dtype))
-    tokenizer = load_tokenizer(found.path, found.model.vocab_size)
+    tokenizer = load_tokenizer(
+        found.path, found.model.vocab_size, source_vocab=found.model.source_vocab
+    )
     model = in_layout(found.model, found.params, layout, target)
     huggingface.save(folder, model, found.params, tokenizer, found.generation)
 

@@ -115,6 +115,16 @@ _MARIAN = {
 }
 
 
+_PEGASUS = {
+    "activation_function": "relu",
+    "max_position_embeddings": 512,
+    "decoder_start_token_id": 0,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": 0,
+}
+
+
 def _pythia(vocab: int, width: int, layers: int, heads: int) -> Shape:
     return {
         "model_type": "gpt_neox",
@@ -174,6 +184,12 @@ def _qwen3(width: int, ff: int, layers: int, heads: tuple[int, int], tied: bool)
 _GEMMA_TOKENS = {"bos_token_id": 2, "pad_token_id": 0}
 
 _GEMMAS: dict[str, Shape] = {
+    "google/gemma-2b": _rotary("gemma", 256_000, 2048, 16_384, 18, (8, 1))
+    | _GEMMA_TOKENS
+    | {"eos_token_id": 1},
+    "google/gemma-7b": _rotary("gemma", 256_000, 3072, 24_576, 28, (16, 16))
+    | _GEMMA_TOKENS
+    | {"eos_token_id": 1},
     "google/gemma-2-9b": _rotary("gemma2", 256_000, 3584, 14_336, 42, (16, 8))
     | _GEMMA_TOKENS
     | {"head_dim": 256, "query_pre_attn_scalar": 256, "sliding_window": 4096, "eos_token_id": 1},
@@ -318,6 +334,7 @@ SHAPES: dict[str, Shape] = {
     "facebook/m2m100_418M": _bart("m2m_100", 128_112, 1024, 4096, 12, 16),
     "facebook/nllb-200-3.3B": _bart("m2m_100", 256_206, 2048, 8192, 24, 16),
     "facebook/nllb-200-distilled-600M": _bart("m2m_100", 256_206, 1024, 4096, 12, 16),
+    "google/pegasus-xsum": _bart("pegasus", 96_103, 1024, 4096, 16, 16) | _PEGASUS,
     "Helsinki-NLP/opus-mt-en-de": _bart("marian", 58_101, 512, 2048, 6, 8) | _MARIAN,
     "lmsys/vicuna-33b-v1.3": _llama(6656, 17_920, 60, 52, 2048, 1e-6),
     "meta-llama/Llama-2-7b-chat-hf": _llama(4096, 11_008, 32, 32, 4096, 1e-5),
@@ -350,6 +367,8 @@ SHAPES: dict[str, Shape] = {
     "EleutherAI/pythia-160m": _pythia(50_304, 768, 12, 12),
     "facebook/opt-6.7b": _opt(4096, 32, 32),
     "facebook/opt-125m": _opt(768, 12, 12),
+    "facebook/opt-350m": _opt(1024, 24, 16)
+    | {"do_layer_norm_before": False, "word_embed_proj_dim": 512},
     **_MIXTURES,
     "openai/whisper-tiny": _whisper(384, 4, 4, 6),
     "openai/whisper-base": _whisper(512, 6, 6, 8),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from specjax.checkpoints.pieces import Piece, pieces
-from specjax.checkpoints.tokenizer import check_same_vocabulary, differing_pieces
+from specjax.checkpoints.tokenizer import are_same, check_same_vocabulary
 from specjax.errors import UserError
 from specjax.models.on_target import FeatureDrafter
 from specjax.models.other_vocabulary import OtherVocabulary
@@ -86,7 +86,7 @@ def in_vocabulary_of(
       UserError: when the drafter has too little in common with the target.
     """
     both = drafter.tokenizer, target.tokenizer
-    if None in both or not differing_pieces(*both):
+    if None in both or are_same(*both):
         check_same_vocabulary(name, drafter, target)
         return drafter
     _check_comparable(name, drafter, target)

@@ -16,6 +16,7 @@ from specjax.checkpoints.config_json import read_json
 from specjax.checkpoints.gguf.header import is_gguf
 from specjax.checkpoints.gguf.tokenizer import read_tokenizer
 from specjax.checkpoints.languages import read_in
+from specjax.checkpoints.two_vocabularies import has_two, text_ids, text_vocabulary
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel
 
@@ -28,10 +29,16 @@ OWN = ("eagle_", "dflash_")
 DESCRIPTIONS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 
 
-def load_tokenizer(path: Path, vocab_size: int | None = None, language: str = "") -> Any:
+def load_tokenizer(
+    path: Path,
+    vocab_size: int | None = None,
+    language: str = "",
+    source_vocab: int | None = None,
+) -> Any:
     """The tokenizer in a checkpoint directory or GGUF file, None when it has none.
 
-    `language` is the code of the prompts' language, where it has codes.
+    `language` is the code of the prompts' language, where it has codes; `source_vocab` is how many
+    ids prompts have, where they are not the texts'.
 
     Raises:
       UserError: when a file is damaged, a token has no place in a model of `vocab_size`, or there
@@ -46,7 +53,7 @@ def load_tokenizer(path: Path, vocab_size: int | None = None, language: str = ""
     for file in described:
         read_json(file)
     tokenizer = _read(path) if stored else _without_vocabulary(path, described)
-    return read_in(_fitting(path, tokenizer, vocab_size), language)
+    return read_in(_fitting(path, tokenizer, vocab_size, source_vocab), language)
 
 
 def _without_vocabulary(path: Path, described: list[Path]) -> Any:
@@ -114,17 +121,24 @@ SHOWN_OF_REASON = 200
 """Characters of another library's message in a refusal."""
 
 
-def _fitting(path: Path, tokenizer: Any, vocab_size: int | None) -> Any:
+def _fitting(
+    path: Path, tokenizer: Any, vocab_size: int | None, source_vocab: int | None = None
+) -> Any:
     """The tokenizer; refuses tokens without an embedding, which would be decoded as others."""
-    if tokenizer is None or vocab_size is None:
-        return tokenizer
-    piece, token = max(tokenizer.get_vocab().items(), key=lambda item: item[1], default=("", -1))
+    if tokenizer is not None and vocab_size is not None:
+        _check_fits(path, tokenizer.get_vocab(), source_vocab or vocab_size)
+        _check_fits(path, text_vocabulary(tokenizer), vocab_size)
+    return tokenizer
+
+
+def _check_fits(path: Path, vocabulary: dict[str, int], vocab_size: int) -> None:
+    """Refuses a vocabulary that has ids beyond those of a model."""
+    piece, token = max(vocabulary.items(), key=lambda item: item[1], default=("", -1))
     if token >= vocab_size:
         raise UserError(
             f"tokenizer of {str(path)!r} has {piece!r} as token {token}; the model has embeddings"
             f" for {vocab_size} tokens, 0 to {vocab_size - 1}"
         )
-    return tokenizer
 
 
 AT_ONCE = 1000
@@ -145,6 +159,11 @@ def written_ids(tokenizer: Any, model: LanguageModel, texts: Iterable[str]) -> I
 
     A tokenizer for speech begins texts as the decoder does, with tokens that nobody generates.
     """
+    if has_two(tokenizer):
+        texts = iter(texts)
+        while chunk := list(itertools.islice(texts, AT_ONCE)):
+            yield from text_ids(tokenizer, chunk)
+        return
     if not model.frames:
         yield from token_ids(tokenizer, texts)
         return
@@ -168,8 +187,18 @@ def check_same_vocabulary(name: str, drafter: Any, target: Any) -> None:
     if drafter.tokenizer is None or target.tokenizer is None:
         _check_widths(name, drafter, target)
         return
-    differing = differing_pieces(drafter.tokenizer, target.tokenizer)
-    ours, theirs = drafter.tokenizer.get_vocab(), target.tokenizer.get_vocab()
+    theirs = text_vocabulary(target.tokenizer)
+    for vocabulary in (lambda tokenizer: tokenizer.get_vocab(), text_vocabulary):
+        _check_same(name, vocabulary(drafter.tokenizer), vocabulary(target.tokenizer))
+    if drafter.model.vocab_size <= max(theirs.values()):
+        raise UserError(
+            f"drafter {name!r} has a vocabulary of {drafter.model.vocab_size}, too small for the"
+            f" ids up to {max(theirs.values())} of its target's tokenizer"
+        )
+
+
+def _check_same(name: str, ours: dict[str, int], theirs: dict[str, int]) -> None:
+    differing = _differing(ours, theirs)
     if differing:
         shown = "; ".join(
             f"{piece!r} is id {theirs[piece]} for the target and {ours.get(piece, 'absent')} for"
@@ -180,16 +209,16 @@ def check_same_vocabulary(name: str, drafter: Any, target: Any) -> None:
             f"drafter {name!r} has another tokenizer than the target, {len(differing)} of"
             f" {len(theirs)} pieces differ: {shown}"
         )
-    if drafter.model.vocab_size <= max(theirs.values()):
-        raise UserError(
-            f"drafter {name!r} has a vocabulary of {drafter.model.vocab_size}, too small for the"
-            f" ids up to {max(theirs.values())} of its target's tokenizer"
-        )
 
 
-def differing_pieces(drafter: Any, target: Any) -> list[str]:
-    """Pieces of the target's tokenizer that have another id in the drafter's, by id, or none."""
-    ours, theirs = drafter.get_vocab(), target.get_vocab()
+def are_same(drafter: Any, target: Any) -> bool:
+    """Whether all pieces of the target's tokenizer have the same ids in the drafter's."""
+    prompts = _differing(drafter.get_vocab(), target.get_vocab())
+    return not (prompts or _differing(text_vocabulary(drafter), text_vocabulary(target)))
+
+
+def _differing(ours: dict[str, int], theirs: dict[str, int]) -> list[str]:
+    """Pieces that have another id, or none, in the first vocabulary, by their id."""
     return sorted((piece for piece in theirs if ours.get(piece) != theirs[piece]), key=theirs.get)
 
 

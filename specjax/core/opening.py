@@ -29,8 +29,11 @@ def chosen_head(target: Bound, cache: Cache, head: tuple[Forced, ...]) -> jax.Ar
 
 
 def as_text(model: LanguageModel, prompt: jax.Array, length: jax.Array) -> tuple[jax.Array, ...]:
-    """Prompts as a text to copy from, [B, S], and its length [B]: empty where they are heard."""
-    if model.frames is None:
+    """Prompts as a text to copy from, [B, S], and its length [B].
+
+    Empty where they are heard, or are in a vocabulary of their own.
+    """
+    if model.frames is None and model.source_vocab is None:
         return prompt, length
     return jnp.zeros((len(length), 0), jnp.int32), jnp.zeros_like(length)
 

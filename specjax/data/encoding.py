@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from specjax.checkpoints.two_vocabularies import text_ids
 from specjax.data.ragged import Ragged
 from specjax.progress import progress
 
@@ -60,7 +61,8 @@ class Encoder:
         return ids[-limit:] if self.causal else [*ids[: limit - 1], ids[-1]]
 
     def _targets(self, pairs: Sequence[tuple[str, str]]) -> list[Ids]:
-        return [self._ended(ids) for ids in self._plain([output for _, output in pairs])]
+        texts = [output for _, output in pairs]
+        return [self._ended(ids) for ids in text_ids(self.tokenizer, texts)]
 
     def _continuations(self, pairs: Sequence[tuple[str, str]]) -> list[Ids]:
         """What follows the prompt when both are one text, which is how it will be generated."""

@@ -20,7 +20,14 @@ from specjax.core.rows import Caches
 from specjax.core.rule import Rule
 from specjax.decoding.trace import Trace
 from specjax.errors import UserError
-from specjax.models.base import Frames, LanguageModel, Params, first_head, head_of
+from specjax.models.base import (
+    Frames,
+    LanguageModel,
+    Params,
+    check_same_prompts,
+    first_head,
+    head_of,
+)
 from specjax.parallel.sharding import Layout
 from specjax.readers.whole import Whole
 
@@ -76,6 +83,8 @@ class Decoder:
                     f" {_kind(self.target_model)}; they must be alike"
                 )
             self._check_heard(name, known[name].frames)
+            if not spec.features:  # else it reads the target's states, not prompts
+                check_same_prompts(name, known[name], self.target_model)
         target = self.target_model
         if spec.features and (target.forced or target.frames):
             raise ValueError(

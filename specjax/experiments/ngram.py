@@ -55,7 +55,9 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
       UserError: when a field, the target or the text cannot be used.
     """
     model = check(config)
-    tokenizer = load_tokenizer(locate(config.target, SMALL_FILES), model.vocab_size)
+    tokenizer = load_tokenizer(
+        locate(config.target, SMALL_FILES), model.vocab_size, source_vocab=model.source_vocab
+    )
     if tokenizer is None:
         raise UserError(f"config.target {config.target!r} has no tokenizer files")
     workdir.mkdir(parents=True, exist_ok=True)

@@ -48,7 +48,7 @@ def step_bytes(model: LanguageModel, batch: int, cached: float, source: float) -
     decoder-only model ignores. Of mixtures, the experts that so many tokens are expected to have.
     """
     shape = shape_of(model)
-    weights = float(shape.read_weights(batch)) + shape.d_model * shape.vocab
+    weights = float(shape.read_weights(batch)) + shape.output_weights
     keys = cached + source * shape.cross
     caches = batch * shape.layers * 2 * shape.kv_width * keys
     return float((weights + caches) * np.dtype(model.config.dtype).itemsize)

@@ -63,6 +63,7 @@ def shape_of(model: LanguageModel) -> TransformerShape:
         layers=c.num_layers,
         d_head=c.d_head,
         kv_heads=c.num_kv_heads,
+        projected_width=getattr(c, "projected_width", None),
         mixtures=tuple(one and ExpertsShape(one.experts, one.chosen, one.d_ff) for one in mixtures),
         **common,
     )

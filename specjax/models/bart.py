@@ -1,4 +1,4 @@
-"""BART and its relatives (mBART, Marian, M2M100 and NLLB) with explicit caches.
+"""BART and its relatives (mBART, Marian, M2M100 and NLLB, Pegasus) with explicit caches.
 
 One encoder-decoder architecture with layer norms and biases whose parts a configuration chooses:
 learned positions or sinusoids, norms before or behind sublayers, a norm of the embeddings, final
@@ -6,7 +6,8 @@ norms, a bias of the logits. A family (`models/families/`) maps a checkpoint's w
 
 Lewis et al., "BART: Denoising Sequence-to-Sequence Pre-training" (2020); Liu et al., "Multilingual
 Denoising Pre-training for Neural Machine Translation" (2020); Junczys-Dowmunt et al., "Marian"
-(2018); Fan et al., "Beyond English-Centric Multilingual Machine Translation" (2020).
+(2018); Fan et al., "Beyond English-Centric Multilingual Machine Translation" (2020); Zhang et al.,
+"PEGASUS: Pre-training with Extracted Gap-sentences for Abstractive Summarization" (2020).
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class BartConfig:
     max_positions: int | None  # of either stack; None: sinusoids without end
     sinusoids: Sinusoids | None = None  # None: learned positions
     offset: int = 0  # number of the first position
+    source_vocab: int | None = None  # of the encoder, with embeddings of its own; None: shared
     unplaced: int | None = None  # a token whose position is not added
     post_norm: bool = False  # sublayers are normed behind the residual sum
     embedding_norm: bool = False
@@ -180,7 +182,9 @@ class DecoderStack(EncoderDecoderModule):
 
     def embed(self, tokens: jax.Array) -> jax.Array:
         """Scaled embeddings [..., D] float32 of tokens [...], without positions."""
-        x = self.embedding[tokens]
+        return self.scaled(self.embedding[tokens])
+
+    def scaled(self, x: jax.Array) -> jax.Array:
         return x * self.config.d_model**0.5 if self.config.scale_embedding else x
 
     def enter(self, tokens: jax.Array, position: jax.Array) -> jax.Array:
@@ -212,6 +216,9 @@ class BartModule(DecoderStack):
     def setup(self) -> None:
         super().setup()
         c = self.config
+        if c.source_vocab:
+            init, shape = nn.initializers.normal(0.02), (c.source_vocab, c.d_model)
+            self.source_embedding = self.param("source_embedding", init, shape, jnp.float32)
         self.encoder_entrance = Entrance(c)
         self.encoder = [EncoderLayer(c) for _ in range(c.num_layers)]
         if c.final_norm:
@@ -219,7 +226,9 @@ class BartModule(DecoderStack):
 
     def encode(self, source: jax.Array, length: jax.Array, deterministic: bool = True) -> jax.Array:
         size = source.shape[1]
-        x = self.encoder_entrance(self.embed(source), source, jnp.arange(size)[None])
+        table = self.source_embedding if self.config.source_vocab else self.embedding
+        x = self.scaled(table[source])
+        x = self.encoder_entrance(x, source, jnp.arange(size)[None])
         x = self.drop(x, deterministic=deterministic)
         biases = [of_texts(LengthBias(length), size, size)] * len(self.encoder)
         x = self.through_encoder(x, biases, deterministic)
@@ -239,6 +248,10 @@ class Bart(EncoderDecoder):
     @property
     def max_positions(self) -> int | None:
         return self.config.max_positions
+
+    @property
+    def source_vocab(self) -> int | None:
+        return self.config.source_vocab
 
     @property
     def drops_scale(self) -> bool:

@@ -85,6 +85,10 @@ class LanguageModel(Protocol):
     def vocab_size(self) -> int: ...
 
     @property
+    def source_vocab(self) -> int | None:
+        """How many ids prompts have, where they are others than the decoder's; else None."""
+
+    @property
     def start_token(self) -> int | None:
         """Decoder start token of an encoder-decoder model; None for a decoder-only one."""
 
@@ -233,6 +237,20 @@ class LanguageModel(Protocol):
         Their own keys and values of the normed states (Schuster et al. 2022, section 3.2), at
         positions `cache.length ..`; the layers do not run and the pointer stays.
         """
+
+
+def check_same_prompts(name: str, model: LanguageModel, target: LanguageModel) -> None:
+    """Refuses a drafter that reads prompts in other ids than its target.
+
+    Raises:
+      ValueError: naming both.
+    """
+    if (model.source_vocab is None) != (target.source_vocab is None):
+        own = "in a vocabulary of their own", "in that of its texts"
+        mine, theirs = own if model.source_vocab else own[::-1]
+        raise ValueError(
+            f"model {name!r} reads prompts {mine}, the target {theirs}; they must be alike"
+        )
 
 
 def head_of(model: LanguageModel) -> tuple[Forced, ...]:

@@ -25,6 +25,7 @@ from specjax.models.layers import (
     Tree,
     apply,
     initial,
+    product,
     rematerialised,
     soft_capped,
     tied_logits,
@@ -43,12 +44,18 @@ class CausalModule(nn.Module):
     def setup(self) -> None:
         c = self.config
         init = nn.initializers.normal(0.02)
-        self.embedding = self.param("embedding", init, (c.vocab_size, c.d_model), jnp.float32)
+        shape = c.vocab_size, c.projected_width or c.d_model
+        self.embedding = self.param("embedding", init, shape, jnp.float32)
+        if c.projected_width:
+            self.project_in = Dense(c.d_model, c.dtype)
+            self.project_out = Dense(c.projected_width, c.dtype)
         if c.rope is None:
             shape = (c.max_positions + c.position_offset, c.d_model)
             self.position_embedding = self.param("position_embedding", init, shape, jnp.float32)
-        self.layers = [Layer(c, *own) for own in zip(c.layer_ropes, c.layer_mixtures, strict=True)]
-        self.final_norm = norm(c)
+        each = c.layer_ropes, c.layer_mixtures, c.layer_query_scales
+        self.layers = [Layer(c, *own) for own in zip(*each, strict=True)]
+        if c.final_norm:
+            self.final_norm = norm(c)
         self.drop = nn.Dropout(c.dropout)
         if not c.tied:
             self.head = Dense(c.vocab_size, c.dtype)
@@ -59,6 +66,8 @@ class CausalModule(nn.Module):
         if c.embedding_scale != 1.0:
             # Gemma was trained with the factor rounded to half precision, and needs it so.
             x = x.astype(c.dtype) * jnp.asarray(c.embedding_scale, c.dtype)
+        if c.projected_width:
+            x = self.project_in(x)
         if c.rope is None:
             row = position + c.position_offset
             x = x + jnp.take(self.position_embedding, row, axis=0, mode="clip")
@@ -77,10 +86,12 @@ class CausalModule(nn.Module):
         return self.output(self.normed(x), training)
 
     def normed(self, x: jax.Array) -> jax.Array:
-        return self.final_norm(x)
+        return self.final_norm(x) if self.config.final_norm else x
 
     def output(self, x: jax.Array, training: bool = False) -> jax.Array:
         """`head_logits` of normed states."""
+        if self.config.projected_width:
+            x = self.project_out(x)
         if self.config.tied:
             logits = tied_logits(x, self.embedding.astype(self.config.dtype), training)
         else:
@@ -120,7 +131,7 @@ class CausalModule(nn.Module):
         """Of prompts [B, T]: keys and values, embeddings [B, D] float32, and `features`."""
         states, made = self.run(tokens, length)
         last = jnp.take_along_axis(states[-1], (length - 1)[:, None, None], axis=1)[:, 0]
-        embedding = self.final_norm(last).astype(jnp.float32)
+        embedding = self.normed(last).astype(jnp.float32)
         return made, embedding, tuple(states[number - 1] for number in features)
 
     def read_on(
@@ -145,7 +156,7 @@ class CausalModule(nn.Module):
             states.append(x)
         last = (length - 1 - start)[:, None, None]
         last = jnp.take_along_axis(x, last, axis=1, mode="clip")[:, 0]
-        embedding = self.final_norm(last).astype(jnp.float32)
+        embedding = self.normed(last).astype(jnp.float32)
         return own, embedding, tuple(states[number - 1] for number in features)
 
     def decode_step(
@@ -236,6 +247,16 @@ class Causal(LinenModel):
     @property
     def depth(self) -> int:
         return self.config.num_layers
+
+    @property
+    def drops_scale(self) -> bool:
+        return self.config.final_norm
+
+    def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
+        embedded = super().embed(params, tokens)
+        if not self.config.projected_width:
+            return embedded
+        return product(embedded, params["project_in"]["kernel"].astype(embedded.dtype))
 
     def taught(self, batch: Mapping[str, jax.Array]) -> tuple[jax.Array, ...]:
         return batch["inputs"], batch["length"]

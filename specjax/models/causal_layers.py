@@ -46,15 +46,19 @@ class CausalConfig:
     unit_offset: bool = False  # root-mean-square norms keep what their scales exceed 1 by (Gemma)
     pre_norm: bool = True  # of what enters a sublayer
     post_norm: bool = False  # of what leaves it, before the residual is added
+    residual_norm: bool = False  # of the sum with what leaves it (OPT-350m), instead of before
+    final_norm: bool = True  # of the states behind the last layer
     qkv_bias: bool = False
     out_bias: bool = False
     ff_bias: bool = False
     qk_norm: bool = False  # root-mean-square norm of each query and key head
     wide_qk_norm: bool = False  # of all heads together, as one vector (OLMo 2)
     query_scale: float | None = None  # None: d_head ** -0.5
+    query_scales: tuple[float, ...] = ()  # of each layer; empty: `query_scale` in all
     attention_cap: float = 0.0  # scores are soft-capped at it; 0: they are not
     logit_cap: float = 0.0
     embedding_scale: float = 1.0
+    projected_width: int | None = None  # projected onto states and back; None: as wide as they
     parallel: bool = False  # attention and feed-forward read the same states (GPT-J, GPT-NeoX)
     windows: tuple[int, ...] = ()  # keys seen per layer, 0 for all; empty: all in every layer
     tied: bool = False
@@ -82,6 +86,11 @@ class CausalConfig:
         return self.ropes or (self.rope,) * self.num_layers
 
     @property
+    def layer_query_scales(self) -> tuple[float, ...]:
+        scale = self.d_head**-0.5 if self.query_scale is None else self.query_scale
+        return self.query_scales or (scale,) * self.num_layers
+
+    @property
     def layer_mixtures(self) -> tuple[Mixture | None, ...]:
         return self.mixtures or (None,) * self.num_layers
 
@@ -96,6 +105,7 @@ class Attention(nn.Module):
 
     config: CausalConfig
     rope: Rope | None  # None: nothing is rotated
+    query_scale: float
 
     def setup(self) -> None:
         c = self.config
@@ -121,8 +131,7 @@ class Attention(nn.Module):
         if self.rope is not None:
             scale = self.rope.attention
             q, k = rotate(q, angles, scale), rotate(k, angles, scale)
-        scale = c.d_head**-0.5 if c.query_scale is None else c.query_scale
-        return q * scale, k, split_heads(self.v(x), c.num_kv_heads)
+        return q * self.query_scale, k, split_heads(self.v(x), c.num_kv_heads)
 
     def __call__(self, q: jax.Array, k: jax.Array, v: jax.Array, mask: AnyBias) -> jax.Array:
         return self.o(merge_heads(attention(q, k, v, mask, self.config.attention_cap)))
@@ -132,14 +141,15 @@ class Layer(nn.Module):
     config: CausalConfig
     rope: Rope | None
     mixture: Mixture | None
+    query_scale: float
 
     def setup(self) -> None:
         c = self.config
-        if c.pre_norm:
+        if c.pre_norm or c.residual_norm:
             self.attention_norm, self.ff_norm = norm(c), norm(c)
         if c.post_norm:
             self.attention_post_norm, self.ff_post_norm = norm(c), norm(c)
-        self.attention = Attention(c, self.rope)
+        self.attention = Attention(c, self.rope, self.query_scale)
         if self.mixture is None:
             self.ff = FeedForward(c.d_ff, c.activation, c.gated, c.dtype, c.dropout, c.ff_bias)
         else:
@@ -168,10 +178,12 @@ class Layer(nn.Module):
         h = self.attention(q, *seen, mask)
         h = self.attention_post_norm(h) if self.config.post_norm else h
         attended = x + self.drop(h, deterministic=deterministic)
+        attended = self.attention_norm(attended) if self.config.residual_norm else attended
         h = x if self.config.parallel else attended
         h = self.ff(self.ff_norm(h) if self.config.pre_norm else h, deterministic)
         h = self.ff_post_norm(h) if self.config.post_norm else h
-        return attended + self.drop(h, deterministic=deterministic), kept
+        x = attended + self.drop(h, deterministic=deterministic)
+        return self.ff_norm(x) if self.config.residual_norm else x, kept
 
     def queries_keys_values(
         self, x: jax.Array, angles: jax.Array | None

@@ -34,6 +34,10 @@ class LinenModel:
         return self.config.vocab_size
 
     @property
+    def source_vocab(self) -> int | None:
+        return None
+
+    @property
     def forced(self) -> tuple[Forced, ...]:
         return ()
 

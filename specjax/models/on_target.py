@@ -167,7 +167,7 @@ class Layer(nn.Module):
             self.attention = t5.Attention(c)
             self.cross_norm, self.cross_attention = RMSNorm(c.eps), t5.Attention(c.of_cross)
         else:
-            self.attention = causal_layers.Attention(c, c.rope)
+            self.attention = causal_layers.Attention(c, c.rope, c.layer_query_scales[0])
 
     def projected(
         self, x: jax.Array, angles: jax.Array | None

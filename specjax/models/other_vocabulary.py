@@ -36,6 +36,10 @@ class OtherVocabulary(Wrapped):
         return self.target.vocab_size
 
     @property
+    def source_vocab(self) -> int | None:
+        return self.target.source_vocab
+
+    @property
     def start_token(self) -> int | None:
         return None if self.model.start_token is None else self.target.start_token
 

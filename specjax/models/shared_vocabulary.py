@@ -25,6 +25,10 @@ class Wrapped:
         return self.model.config
 
     @property
+    def source_vocab(self) -> int | None:
+        return self.model.source_vocab
+
+    @property
     def start_token(self) -> int | None:
         return self.model.start_token
 

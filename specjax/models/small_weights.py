@@ -28,8 +28,9 @@ INTEGERS = {"int8": jnp.int8, "int4": jnp.int4}
 GROUPS = {"int8": 0, "int4": 32}
 """Inputs that share a scale where nothing is said of it; 0: all of an output channel."""
 
-WIDE = ("head", "logits")
-"""Modules whose kernels stay: output layers, and routers, which choose where a token goes."""
+WIDE = ("head", "project_in", "project_out", "logits")
+"""Modules whose kernels stay: output layers, projections of embeddings into the states and of
+states for the output, and routers, which choose where a token goes."""
 
 EXPERTS = ("gates", "ups", "downs")
 """Parameters that hold a kernel for each expert of a mixture, [E, in, out]."""

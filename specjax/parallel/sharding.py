@@ -70,8 +70,13 @@ def units(model: LanguageModel, where: Where) -> dict[str, int]:
     mixtures = [mixture for mixture in getattr(config, "mixtures", ()) if mixture]
     experts = {"expert_width": math.gcd(*(mixture.d_ff for mixture in mixtures))}
     return {
-        # The output layer of a feature drafter may have fewer ids than its embedding.
-        "vocabulary": math.gcd(config.vocab_size, getattr(config, "draft_vocab", 0)),
+        # The output layer of a feature drafter may have fewer ids than its embedding, and Marian's
+        # encoder others than its decoder.
+        "vocabulary": math.gcd(
+            config.vocab_size,
+            getattr(config, "draft_vocab", 0),
+            getattr(config, "source_vocab", None) or 0,
+        ),
         "heads": heads,
         "kv_heads": getattr(shape, "num_kv_heads", heads),
         "width": math.gcd(shape.d_ff, getattr(shape, "encoder_ff", 0)),

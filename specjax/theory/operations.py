@@ -37,6 +37,7 @@ class TransformerShape:
     mixtures: tuple[ExpertsShape | None, ...] = ()  # of each decoder layer; empty: none has experts
     encoder: TransformerShape | None = None  # whose layers the encoder has; None: the decoder's
     merged: bool = False  # a decoder layer's one attention is to its own and the encoder's keys
+    projected_width: int | None = None  # that states are projected onto before the output layer
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -60,6 +61,13 @@ class TransformerShape:
     def kv_width(self) -> int:
         """Width of all key heads; of all value heads, too."""
         return (self.kv_heads or self.heads) * self.d_head
+
+    @property
+    def output_weights(self) -> int:
+        """Weights of the output layer, with the projection before it where there is one."""
+        if self.projected_width is None:
+            return self.d_model * self.vocab
+        return self.projected_width * (self.d_model + self.vocab)
 
     @property
     def cross(self) -> bool:
@@ -211,9 +219,8 @@ def verification_costs(
 def output_layer(shape: TransformerShape, logits: ArrayLike) -> Operations:
     """Operations [...] of one run of the output layer for `logits` tokens."""
     m = count("logits", logits)
-    return Operations(
-        2 * m * shape.d_model * shape.vocab, (shape.d_model * (m > 0) + m) * shape.vocab
-    )
+    weights = shape.output_weights
+    return Operations(2 * m * weights, weights * (m > 0) + m * shape.vocab)
 
 
 def propagation(shape: TransformerShape) -> Operations:

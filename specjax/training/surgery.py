@@ -61,7 +61,7 @@ def take(
     made = layers_taken(model, decoder, encoder)
     decoder = decoder or range(model.depth)
     if isinstance(model, Causal):
-        return made, _with_layers(params, {"layers": decoder})
+        return made, _with_query_scales(model, _with_layers(params, {"layers": decoder}), decoder)
     encoder = encoder or range(_encoder_layers(model))
     return made, _with_layers(params, {"decoder": decoder, "encoder": encoder})
 
@@ -93,7 +93,22 @@ def layers_taken(
         for name in ("windows", "ropes", "mixtures"):
             of_layers = getattr(model.config, name)
             config[name] = tuple(of_layers[layer] for layer in decoder) if of_layers else ()
+        config["query_scales"] = model.config.query_scales[: len(decoder)]
     return type(model)(dataclasses.replace(model.config, **config))
+
+
+def _with_query_scales(model: Causal, params: Params, layers: Sequence[int]) -> Params:
+    """Parameters of `layers` of a model, with queries as their new places scale them.
+
+    Where scales differ (GPT-2's `scale_attn_by_inverse_layer_idx`), a place has one, not a layer.
+    """
+    scales, made = model.config.layer_query_scales, dict(params)
+    for place, layer in enumerate(layers):
+        if (ratio := scales[layer] / scales[place]) != 1.0:
+            attention = dict(params[f"layers_{place}"]["attention"])
+            attention["q"] = jax.tree.map(lambda x, by=ratio: x * by, attention["q"])
+            made[f"layers_{place}"] = {**params[f"layers_{place}"], "attention": attention}
+    return made
 
 
 def _encoder_layers(model: T5 | T5Gemma) -> int:

@@ -30,14 +30,14 @@ from specjax.training.optimizer import Optimizer
 from specjax.training.step import Setup, train_step
 
 ROTARY = (
-    "gemma2", "gemma3_text", "gpt_neox", "llama", "mistral", "mixtral", "olmo2", "phi3", "qwen2",
-    "qwen3", "qwen3_moe", "smollm3",
+    "gemma", "gemma2", "gemma3_text", "gpt_neox", "llama", "mistral", "mixtral", "olmo2", "phi3",
+    "phi4", "qwen2", "qwen3", "qwen3_moe", "smollm3",
 )  # fmt: skip
 ENCODERS = (
-    "bart", "m2m_100", "marian", "mbart", "mt5", "t5_v1_0", "t5_v1_1", "t5gemma", "t5gemma2",
-    "umt5",
+    "bart", "m2m_100", "marian", "marian_two", "mbart", "mt5", "pegasus", "t5_v1_0", "t5_v1_1",
+    "t5gemma", "t5gemma2", "umt5",
 )  # fmt: skip
-OTHER_POSITIONS = ("gpt2", "opt")
+OTHER_POSITIONS = ("gpt2", "opt", "opt_350m")
 SHAPES = {"eagle": {"draft_vocab_size": 60}, "dflash": {"draft_vocab_size": 60, "block_size": 3}}
 STRATEGIES = {
     "eagle": (

@@ -1,6 +1,6 @@
 """Writes the golden checkpoints of BART's kind and their expected outputs, computed by PyTorch.
 
-    python tests/golden/make_bart.py
+    python tests/golden/make_bart.py [NAME ...]
 
 As make_t5.py does, in the same layout; special tokens are where the published models have them:
 Marian's decoder starts with padding, the others' with the end of sequence.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,9 @@ CLASSES = {
     "bart": (transformers.BartConfig, transformers.BartForConditionalGeneration),
     "mbart": (transformers.MBartConfig, transformers.MBartForConditionalGeneration),
     "marian": (transformers.MarianConfig, transformers.MarianMTModel),
+    "marian_two": (transformers.MarianConfig, transformers.MarianMTModel),
     "m2m_100": (transformers.M2M100Config, transformers.M2M100ForConditionalGeneration),
+    "pegasus": (transformers.PegasusConfig, transformers.PegasusForConditionalGeneration),
 }
 ENDS = {
     "bos_token_id": 0, "pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": EOS,
@@ -53,6 +56,19 @@ SHAPES: dict[str, dict[str, Any]] = {
         "max_position_embeddings": 40, "scale_embedding": True, "activation_function": "swish",
         "decoder_start_token_id": PAD,
     },
+    "marian_two": {
+        "d_model": 18, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24,
+        "max_position_embeddings": 40, "activation_function": "swish",
+        "decoder_start_token_id": PAD, "share_encoder_decoder_embeddings": False,
+        "vocab_size": VOCABULARY + 13, "decoder_vocab_size": VOCABULARY,
+    },
+    "pegasus": {
+        "d_model": 18, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 3,
+        "decoder_attention_heads": 2, "encoder_ffn_dim": 22, "decoder_ffn_dim": 30,
+        "max_position_embeddings": 40, "scale_embedding": True, "activation_function": "relu",
+        "decoder_start_token_id": PAD,
+    },
     "m2m_100": {
         "d_model": 20, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 4,
         "decoder_attention_heads": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 28,
@@ -66,7 +82,8 @@ def build(name: str, seed: int, **changes: Any) -> torch.nn.Module:
     config_class, model_class = CLASSES[name]
     shape = {"vocab_size": VOCABULARY} | ENDS | SHAPES[name] | changes
     model = model_class(config_class(**shape)).eval()
-    if not shape.get("tie_word_embeddings", True):
+    shared = shape.get("share_encoder_decoder_embeddings", True)
+    if shared and not shape.get("tie_word_embeddings", True):
         # As of published models; transformers 5 makes three tables where the output is not tied.
         for stack in (model.model.encoder, model.model.decoder):
             stack.embed_tokens = model.model.shared
@@ -91,12 +108,12 @@ def randomise(model: torch.nn.Module, generator: torch.Generator) -> None:
             weight.normal_(0.0, 0.1, generator=generator)
         elif "embed_positions" in name:
             weight.normal_(0.0, 1.0, generator=generator)
-        elif "shared" in name:
+        elif "shared" in name or "embed_tokens" in name:
             weight.normal_(0.0, 1.0 / scale, generator=generator)
         else:
             weight.normal_(0.0, weight.shape[-1] ** -0.5, generator=generator)
     padding = model.config.pad_token_id
-    for table in (model.model.shared, model.lm_head):
+    for table in (model.get_input_embeddings(), model.lm_head):
         table.weight[padding] = 0.0  # as in published models; it is then hardly ever decoded
     if hasattr(model, "final_logits_bias"):
         model.final_logits_bias.normal_(0.0, 0.3, generator=generator)
@@ -111,10 +128,10 @@ def save(model: torch.nn.Module, folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
 
 
-def sources(seed: int) -> tuple[np.ndarray, np.ndarray]:
+def sources(seed: int, vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
     """Random sources [B, S] with EOS, padded, and their lengths [B]."""
     length = np.array(SOURCE_LENGTHS, np.int32)
-    tokens = np.random.default_rng(seed).integers(3, VOCABULARY, (len(length), length.max()))
+    tokens = np.random.default_rng(seed).integers(3, vocabulary, (len(length), length.max()))
     tokens[np.arange(len(length)), length - 1] = EOS
     inside = np.arange(length.max()) < length[:, None]
     return np.where(inside, tokens, PAD).astype(np.int32), length
@@ -137,7 +154,7 @@ def greedy(model: torch.nn.Module, source: np.ndarray, length: np.ndarray) -> np
 def example(name: str, seed: int) -> tuple[torch.nn.Module, dict[str, np.ndarray]] | None:
     """A model with inputs and expected outputs; None when the seed gives a dull one."""
     model = build(name, seed)
-    source, length = sources(seed)
+    source, length = sources(seed, model.config.vocab_size)
     continuation = greedy(model, source, length)
     if continuation is None:
         return None
@@ -154,7 +171,7 @@ def example(name: str, seed: int) -> tuple[torch.nn.Module, dict[str, np.ndarray
 
 
 def main() -> None:
-    for name in SHAPES:
+    for name in sys.argv[1:] or SHAPES:
         found = ((seed, example(name, seed)) for seed in range(500))
         seed, (model, arrays) = next((seed, made) for seed, made in found if made is not None)
         folder = Path(__file__).parent / name

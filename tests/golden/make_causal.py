@@ -21,6 +21,8 @@ from transformers import (
     Gemma2ForCausalLM,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
+    GemmaConfig,
+    GemmaForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     GPTNeoXConfig,
@@ -57,6 +59,7 @@ SMALLEST_LEAD = 0.01
 """Least distance between the two best logits on a greedy path: rounding cannot flip a token."""
 
 CLASSES = {
+    "gemma": (GemmaConfig, GemmaForCausalLM),
     "gemma2": (Gemma2Config, Gemma2ForCausalLM),
     "gemma3_text": (Gemma3TextConfig, Gemma3ForCausalLM),
     "gpt2": (GPT2Config, GPT2LMHeadModel),
@@ -93,11 +96,21 @@ LOCAL_AND_GLOBAL = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
     "full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0},
 }
+PHI4 = {
+    **{name: size for name, size in LLAMA.items() if name != "head_dim"}, "hidden_size": 32,
+    "max_position_embeddings": 256, "original_max_position_embeddings": 64,
+    "rope_parameters": LONGROPE | {"partial_rotary_factor": 0.75}, "tie_word_embeddings": True,
+}  # fmt: skip
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "gemma": ("gemma", {**LLAMA, "num_key_value_heads": 1}),
     "gemma2": ("gemma2", {**GEMMA, "attn_logit_softcapping": 3.0}),
     "gemma3_text": ("gemma3_text", {**GEMMA, "rope_parameters": LOCAL_AND_GLOBAL,
                                     "tie_word_embeddings": False}),
     "gpt2": ("gpt2", {"n_embd": 20, "n_layer": 2, "n_head": 4, "n_positions": 64, "n_inner": 44}),
+    "gpt2_scaled": ("gpt2", {
+        "n_embd": 20, "n_layer": 3, "n_head": 4, "n_positions": 64,
+        "scale_attn_by_inverse_layer_idx": True, "scale_attn_weights": False,
+    }),
     "llama": ("llama", {**LLAMA, "rope_parameters": STRETCHED, "tie_word_embeddings": False}),
     "mistral": ("mistral", {**LLAMA, "sliding_window": 7, "tie_word_embeddings": False}),
     "qwen2": ("qwen2", {k: v for k, v in LLAMA.items() if k != "head_dim"}
@@ -106,6 +119,7 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "olmo2": ("olmo2", {**LLAMA, "tie_word_embeddings": False}),
     "phi3": ("phi3", {**LLAMA, "max_position_embeddings": 256, "rope_parameters": LONGROPE,
                       "original_max_position_embeddings": 64}),
+    "phi4": ("phi3", PHI4),
     "smollm3": ("smollm3", {**LLAMA, "no_rope_layers": [1, 0], "tie_word_embeddings": False}),
     "gpt_neox": ("gpt_neox", {
         "hidden_size": 24, "intermediate_size": 44, "num_hidden_layers": 2,
@@ -114,6 +128,10 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "opt": ("opt", {
         "hidden_size": 20, "ffn_dim": 44, "num_hidden_layers": 2, "num_attention_heads": 4,
         "max_position_embeddings": 64,
+    }),
+    "opt_350m": ("opt", {
+        "hidden_size": 20, "ffn_dim": 44, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "max_position_embeddings": 64, "do_layer_norm_before": False, "word_embed_proj_dim": 12,
     }),
     "mixtral": ("mixtral", {
         **LLAMA, "intermediate_size": 16, "num_local_experts": 4, "sliding_window": 9,
@@ -138,8 +156,11 @@ def build(family: str, shape: dict[str, Any], seed: int) -> torch.nn.Module:
 def randomise(model: torch.nn.Module, generator: torch.Generator) -> None:
     """Weights of a scale at which every part of the model moves the logits, themselves O(1)."""
     offset = 1.0 if "Gemma" in type(model).__name__ else 0.0  # that its norms add to their weights
+    last = LAST_NORMS
+    if not getattr(model.config, "do_layer_norm_before", True):
+        last = (f"layers.{model.config.num_hidden_layers - 1}.final_layer_norm.weight",)
     for name, weight in model.named_parameters():
-        if name.endswith(LAST_NORMS):
+        if name.endswith(last):
             # Of either sign, or a tied model repeats the token just read for ever.
             weight.uniform_(-2.0 - offset, 2.0 - offset, generator=generator)
         elif "norm" in name or ".ln_" in name:

@@ -1,11 +1,13 @@
 """BART's kind against what PyTorch computed once (tests/golden/make_bart.py).
 
 Learned positions and sinusoids of both sorts, norms before and behind sublayers, an output layer of
-its own. That a call of any width computes the same is T5's test: the passes are shared.
+its own, a vocabulary of the encoder's own. That a call of any width computes the same is T5's test:
+the passes are shared.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -16,18 +18,21 @@ import numpy as np
 import pytest
 from decodes import run, texts
 from golden_models import GOLDEN, Golden, check_ragged_chunks, read_golden, same, teacher_forced
+from jax.sharding import PartitionSpec as P
 from safetensors.numpy import load_file, save_file
 
+import specjax
 from specjax.checkpoints.huggingface import load, read_config, read_generation, save
 from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.drafting.neural import Neural
 from specjax.errors import UserError
+from specjax.models.families.bart import STACKS
 from specjax.models.layers import apply
 from specjax.models.sinusoids import Sinusoids
 from specjax.parallel.sharding import parameter_spec
 from specjax.prompts import prompt_positions
 
-SHAPES = ("bart", "mbart", "marian", "m2m_100")
+SHAPES = ("bart", "mbart", "marian", "marian_two", "m2m_100", "pegasus")
 TENSORS = "model.safetensors"
 SHARED, HEAD, BIAS = "model.shared.weight", "lm_head.weight", "final_logits_bias"
 
@@ -55,7 +60,7 @@ def test_ragged_chunks_over_stale_slots_equal_pytorch(golden: Golden) -> None:
     check_ragged_chunks(golden)
 
 
-@pytest.mark.parametrize("golden", some("bart", "marian"), indirect=True)
+@pytest.mark.parametrize("golden", some("bart", "marian_two"), indirect=True)
 def test_greedy_decoding_continues_as_pytorch(golden: Golden) -> None:
     models, params = (("target", golden.model),), {"target": golden.params}
     made = run(models, params, autoregressive(), prompts_of(golden), golden.greedy.shape[1])
@@ -63,9 +68,10 @@ def test_greedy_decoding_continues_as_pytorch(golden: Golden) -> None:
 
 
 @pytest.mark.slow
-def test_a_drafter_changes_no_token() -> None:
+@pytest.mark.parametrize("name", ["bart", "marian_two", "pegasus"])
+def test_a_drafter_changes_no_token(name: str) -> None:
     """One that often agrees: the target with other biases of the logits."""
-    golden = read_golden("bart")
+    golden = read_golden(name)
     other = {**golden.params, "logits_bias": golden.params["logits_bias"] * 0.5}
     models = (("target", golden.model), ("drafter", golden.model))
     params = {"target": golden.params, "drafter": other}
@@ -148,6 +154,55 @@ def test_sinusoids_of_an_odd_width(to_base: bool) -> None:
     sines = np.sin(waves[:2] if to_base else waves)
     last = [np.cos(waves[0]), np.cos(waves[1]), 0.0][: 5 - len(sines)]
     np.testing.assert_allclose(found, [*sines, *last], atol=1e-5)
+
+
+def test_positions_of_pegasus_may_be_stored_or_not(tmp_path: Path) -> None:
+    """They are sinusoids, which transformers writes and reads."""
+    golden, names = read_golden("pegasus"), [f"model.{s}.embed_positions.weight" for s in STACKS]
+    assert golden.model.config.sinusoids is None
+    bare = load(changed(tmp_path, "pegasus", **dict.fromkeys(names)))
+    assert bare.model.config.sinusoids == Sinusoids(18)
+    made = dataclasses.replace(golden, model=bare.model, params=bare.params)
+    same(teacher_forced(made, golden.source), golden.logits)
+    shutil.rmtree(tmp_path / "pegasus")
+    with pytest.raises(UserError, match="decoder.embed_positions.weight' is missing"):
+        load(changed(tmp_path, "pegasus", **{names[1]: None}))
+
+
+def test_prompts_of_a_vocabulary_of_their_own_are_read_in_it() -> None:
+    """Ids beyond the decoder's 96 among them; texts are not looked up in such prompts."""
+    golden = read_golden("marian_two")
+    assert (golden.model.source_vocab, golden.model.vocab_size) == (109, 96)
+    assert golden.source.max() >= golden.model.vocab_size
+    target = specjax.LoadedModel(golden.model, golden.params)
+    prompts, new = prompts_of(golden), golden.greedy.shape[1]
+    lookup = specjax.strategy(drafter="prompt_lookup", length=3)
+    made = specjax.Generator(target, strategy=lookup, max_new_tokens=new)(prompts)
+    assert made.tokens == golden.greedy.tolist()
+    with pytest.raises(UserError, match="109"):
+        specjax.Generator(target, max_new_tokens=new)([[3, 109]])
+
+
+def test_what_reads_prompts_in_other_ids_drafts_for_no_such_target() -> None:
+    one, two = (
+        specjax.LoadedModel(g.model, g.params) for g in map(read_golden, ("bart", "marian_two"))
+    )
+    drafters, strategy = {"drafter": one}, specjax.strategy(drafter="neural", length=2)
+    with pytest.raises(UserError, match="prompts in that of its texts, the target in a vocabulary"):
+        specjax.Generator(two, drafters, strategy)
+    with pytest.raises(UserError, match="encoder_no_repeat_ngram_size is 2"):
+        specjax.Generator(two, generation={"encoder_no_repeat_ngram_size": 2})
+    search = specjax.beam_search(beams=2, drafter="neural", length=2)
+    with pytest.raises(UserError, match="they must be alike"):
+        specjax.BeamGenerator(two, drafters, search)
+
+
+def test_both_tables_are_split_where_both_vocabularies_divide() -> None:
+    model = load(GOLDEN / "marian_two").model
+    even = dataclasses.replace(model, config=dataclasses.replace(model.config, source_vocab=100))
+    for where in (("source_embedding",), ("embedding",)):
+        assert parameter_spec(where, model, 2) == P(None, None)
+        assert parameter_spec(where, even, 2) == P("model", None)
 
 
 def test_encoder_and_decoder_are_split_only_where_both_divide() -> None:

@@ -100,7 +100,11 @@ def complaint(name: str, generation: dict[str, Any] | None = None, **changes: An
         ("gemma3_text", "attn_logit_softcapping", 50.0),
         ("gemma3_text", "rope_parameters", {"rope_type": "default"}),
         ("phi3", "rope_parameters", {"rope_type": "linear", "factor": 2.0}),
-        ("phi3", "partial_rotary_factor", 0.75),
+        ("phi3", "partial_rotary_factor", 0),
+        ("phi3", "rope_scaling", LONG | {"partial_rotary_factor": None}),
+        ("llama", "partial_rotary_factor", 0.5),
+        ("gemma", "use_bidirectional_attention", True),
+        ("gemma", "num_key_value_heads", None),
         ("olmo2", "sliding_window", 4),
         ("smollm3", "no_rope_layers", [1]),
         ("smollm3", "no_rope_layers", [1, 2]),
@@ -115,8 +119,9 @@ def complaint(name: str, generation: dict[str, Any] | None = None, **changes: An
         ("qwen3_moe", "mlp_only_layers", [0, 1]),
         ("qwen3_moe", "mlp_only_layers", "0"),
         ("qwen3_moe", "decoder_sparse_step", 3),
-        ("opt", "do_layer_norm_before", False),
-        ("opt", "word_embed_proj_dim", 12),
+        ("opt", "do_layer_norm_before", None),
+        ("opt", "word_embed_proj_dim", 0),
+        ("gpt2", "scale_attn_weights", None),
         ("opt", "layer_norm_elementwise_affine", False),
         ("gpt2", "hidden_size", 40),
         ("t5_v1_1", "num_decoder_layers", 0),
@@ -132,7 +137,9 @@ def complaint(name: str, generation: dict[str, Any] | None = None, **changes: An
         ("bart", "decoder_start_token_id", 96),
         ("mbart", "scale_embedding", None),
         ("mbart", "max_position_embeddings", 0),
-        ("marian", "share_encoder_decoder_embeddings", False),
+        ("marian", "share_encoder_decoder_embeddings", None),
+        ("marian_two", "eos_token_id", 96),
+        ("pegasus", "scale_embedding", None),
         ("marian", "decoder_vocab_size", 95),
         ("m2m_100", "pad_token_id", None),
         ("m2m_100", "d_model", 2),
@@ -456,7 +463,48 @@ def test_every_fourth_layer_of_smollm3_does_not_rotate_unless_it_says_otherwise(
     assert not shape("smollm3", no_rope_layers=[1, 1, 0]).ropes
 
 
-@pytest.mark.parametrize("name", ["gemma2", "gemma3_text", "olmo2", "phi3", "smollm3"])
+def test_a_share_of_a_head_may_be_rotated_beside_the_scaling_or_in_it() -> None:
+    """Phi-4-mini's is 0.75; what is inside of the scaling counts before what is outside."""
+    assert (shape("phi4").rope.width, shape("phi4").d_head) == (6, 8)
+    outside = {name: x for name, x in written("phi4")["rope_parameters"].items() if x != 0.75}
+    given = {"rope_parameters": None, "rope_scaling": outside}
+    assert shape("phi4", partial_rotary_factor=0.75, **given) == shape("phi4")
+    assert shape("phi4", partial_rotary_factor=0.5) == shape("phi4")
+    plain = shape("phi4", partial_rotary_factor=0.25, rope_parameters=None).rope
+    assert (plain.width, plain.kind) == (2, "default")
+    assert shape("llama", partial_rotary_factor=1.0) == shape("llama")
+
+
+def test_one_table_of_embeddings_is_for_one_vocabulary() -> None:
+    sentence = complaint("marian_two", share_encoder_decoder_embeddings=True)
+    assert "decoder_vocab_size is 96; it must be vocab_size, 109, where share" in sentence
+    alike = shape("marian_two", vocab_size=96)
+    assert (alike.source_vocab, alike.vocab_size) == (96, 96)
+
+
+def test_gelu_in_gemma_1_is_the_one_by_tanh() -> None:
+    """The first files say `gelu`, and Hugging Face does not read `hidden_activation`."""
+    assert shape("gemma", hidden_act="gelu", hidden_activation=None) == shape("gemma")
+    assert shape("gemma", hidden_activation="relu") == shape("gemma")
+    assert shape("gemma", hidden_act="relu").activation == "relu"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gemma",
+        "gemma2",
+        "gemma3_text",
+        "gpt2_scaled",
+        "marian_two",
+        "olmo2",
+        "opt_350m",
+        "pegasus",
+        "phi3",
+        "phi4",
+        "smollm3",
+    ],
+)
 def test_an_exported_shape_is_read_as_it_was(name: str) -> None:
     family, config = parse_config("config.json", written(name), None, jnp.float32)
     assert parse_config("config.json", *family.config_to_hf(config), jnp.float32)[1] == config

@@ -274,3 +274,15 @@ def test_qwix_reads_them_as_they_are():
     assert shrinks(up, (4, 4)) and not shrinks(("head", "kernel"), (4, 4))
     assert shrinks(("layers_0", "ff", "ups"), (2, 4, 4))
     assert not shrinks(("layers_0", "ff", "router", "logits", "kernel"), (4, 4))
+    assert not any(shrinks((name, "kernel"), (4, 4)) for name in ("project_in", "project_out"))
+
+
+def test_a_quantized_opt_350m_keeps_its_projections_and_writes_its_own_tokens():
+    wide = specjax.load(Path(__file__).parents[1] / "golden" / "opt_350m")
+    made = specjax.quantised(wide, "int8")
+    assert is_small(made.params["layers_0"]["ff"]["up"]["kernel"])
+    for name in ("project_in", "project_out"):
+        assert made.params[name]["kernel"] is wide.params[name]["kernel"]
+    prompts, drafted = [[5, 9, 23, 4], [7, 8, 60]], specjax.strategy(drafter="neural", length=2)
+    found = specjax.Generator(made, {"drafter": wide}, drafted, max_new_tokens=12)(prompts)
+    assert found.tokens == specjax.Generator(made, max_new_tokens=12)(prompts).tokens

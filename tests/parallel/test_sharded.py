@@ -240,6 +240,13 @@ PHI3 = CausalConfig(**LLAMA | {"family": "phi3"}, num_kv_heads=2)
 NEOX = dataclasses.replace(
     GPT2, family="gpt_neox", rope=Rope(2), tied=False, parallel=True, num_layers=2
 )
+OPT_350M = dataclasses.replace(
+    GPT2, family="opt", position_offset=2, pre_norm=False, residual_norm=True, final_norm=False,
+    projected_width=16,
+)  # fmt: skip
+GEMMA = CausalConfig(
+    **LLAMA | {"family": "gemma"}, num_kv_heads=2, unit_offset=True, embedding_scale=2.0
+)
 MIXTURE = Mixture(experts=4, chosen=2, d_ff=12)
 MIXED = CausalConfig(
     **LLAMA | {"family": "qwen3_moe", "mixtures": (None, MIXTURE)}, num_kv_heads=2, qk_norm=True
@@ -248,7 +255,7 @@ MIXED = CausalConfig(
 
 @pytest.mark.parametrize(
     "model",
-    [MODELS["t5"], MODELS["llama"], *map(Causal, (GPT2, PHI3, NEOX, MIXED))],
+    [MODELS["t5"], MODELS["llama"], *map(Causal, (GPT2, PHI3, NEOX, MIXED, OPT_350M, GEMMA))],
 )
 def test_a_block_is_what_the_whole_tensor_has_there(model: Any, tmp_path: Path) -> None:
     """Sharded loading reads blocks; transposed tensors by their other axis, fused ones in part."""
@@ -276,6 +283,14 @@ def test_parameters_are_split_by_whole_heads_only() -> None:
     assert parameter_spec(where, grouped, 4) == P(None, None)
     assert parameter_spec(query, grouped, 4) == P(None, "model")
     assert parameter_spec(("final_norm", "scale"), grouped, 4) == P()
+
+
+def test_projections_of_embeddings_stay_whole() -> None:
+    """They are small, and the table that they belong to is split by the vocabulary."""
+    model = Causal(OPT_350M)
+    for name in ("project_in", "project_out"):
+        assert parameter_spec((name, "kernel"), model, 4) == P()
+    assert parameter_spec(("embedding",), model, 4) == P("model", None)
 
 
 def test_experts_are_split_by_their_widths() -> None:

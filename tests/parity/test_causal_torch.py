@@ -69,8 +69,19 @@ def scaled(kind: str) -> dict[str, Any]:
     }
 
 
+def partly(kind: str, **scaling: Any) -> dict[str, Any]:
+    """GPT-NeoX with a scaled rotation of six of a head's eight numbers."""
+    scaling = {"factor": 3.0, "rope_theta": 500.0, **scaling, "partial_rotary_factor": 0.75}
+    return NEOX | {"rope_parameters": {"rope_type": kind, **scaling}}
+
+
+GPT2 = {"n_embd": 48, "n_layer": 3, "n_head": 6, "n_positions": 256}
+PHI = {k: v for k, v in WIDE.items() if k != "head_dim"}
+
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
-    "gpt2": ("gpt2", {"n_embd": 48, "n_layer": 3, "n_head": 6, "n_positions": 256}),
+    "gpt2": ("gpt2", GPT2),
+    "gpt2_unscaled": ("gpt2", GPT2 | {"scale_attn_weights": False}),
+    "gpt2_inverse": ("gpt2", GPT2 | {"scale_attn_by_inverse_layer_idx": True}),
     "llama_mha": ("llama", {**WIDE, "num_key_value_heads": 6, "tie_word_embeddings": True}),
     "llama_gqa_biased": ("llama", {**WIDE, "attention_bias": True, "mlp_bias": True}),
     "llama_linear": ("llama", {**WIDE, **scaled("linear")}),
@@ -84,6 +95,11 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         | {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1},
     ),
     "qwen3": ("qwen3", {**WIDE, "tie_word_embeddings": True}),
+    "gemma": ("gemma", {**WIDE, "num_key_value_heads": 1}),
+    "gemma_biased": (
+        "gemma",
+        {**WIDE, "attention_bias": True, "tie_word_embeddings": False, "hidden_act": "gelu"},
+    ),
     "gemma2": (
         "gemma2",
         {**WIDE, "sliding_window": 9, "query_pre_attn_scalar": 17, "attn_logit_softcapping": 5.0},
@@ -93,8 +109,21 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "phi3": ("phi3", {**WIDE, "sliding_window": 12}),
     "phi3_longrope": (
         "phi3",
-        {k: v for k, v in WIDE.items() if k != "head_dim"}
-        | {"rope_parameters": LONGROPE, "original_max_position_embeddings": 200},
+        PHI | {"rope_parameters": LONGROPE, "original_max_position_embeddings": 200},
+    ),
+    "phi3_partial": ("phi3", PHI | {"rope_parameters": {"partial_rotary_factor": 0.5}}),
+    "phi3_partial_longrope": (
+        "phi3",
+        PHI
+        | {
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "short_factor": [1.0, 1.2, 2.0],
+                "long_factor": [2.0, 3.0, 4.0],
+                "partial_rotary_factor": 0.75,
+            },
+            "original_max_position_embeddings": 200,
+        },
     ),
     "smollm3": (
         "smollm3",
@@ -109,6 +138,18 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         "gpt_neox",
         NEOX | {"rope_parameters": {"rope_type": "linear", "factor": 3.0, "rope_theta": 500.0}},
     ),
+    "gpt_neox_yarn": ("gpt_neox", partly("yarn", original_max_position_embeddings=16)),
+    "gpt_neox_dynamic": ("gpt_neox", partly("dynamic") | {"max_position_embeddings": 32}),
+    "gpt_neox_llama3": (
+        "gpt_neox",
+        partly(
+            "llama3", **{k: v for k, v in STRETCHED.items() if k not in ("rope_type", "factor")}
+        ),
+    ),
+    "gpt_neox_longrope": (
+        "gpt_neox",
+        partly("longrope", short_factor=[1.0, 1.2, 2.0], long_factor=[2.0, 3.0, 4.0]),
+    ),
     "mixtral": ("mixtral", {**WIDE, "num_local_experts": 5, "num_experts_per_tok": 3}),
     "mixtral_windowed": (
         "mixtral",
@@ -120,6 +161,9 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         QWEN_MOE | {"decoder_sparse_step": 2, "norm_topk_prob": True, "attention_bias": True},
     ),
     "opt": ("opt", OPT),
+    "opt_norms_after": ("opt", OPT | {"do_layer_norm_before": False}),
+    "opt_projected": ("opt", OPT | {"word_embed_proj_dim": 20, "tie_word_embeddings": False}),
+    "opt_350m": ("opt", OPT | {"do_layer_norm_before": False, "word_embed_proj_dim": 20}),
     "opt_unbiased": ("opt", OPT | {"enable_bias": False, "tie_word_embeddings": False}),
 }
 

@@ -17,6 +17,7 @@ from mutations import (
     CAUSAL,
     ENDS,
     GEMMA,
+    GEMMA1,
     GEMMA3,
     GONE,
     GPT2,
@@ -24,6 +25,7 @@ from mutations import (
     MIXTRAL,
     OPT,
     PHI3,
+    PHI4,
     QWEN_MOE,
     ROPE,
     SLIDING,
@@ -35,7 +37,7 @@ from mutations import (
     each,
     inside,
 )
-from relatives_mutations import M2M_100, MARIAN, MBART, MT5, OLMO2, UMT5
+from relatives_mutations import M2M_100, MARIAN, MARIAN_TWO, MBART, MT5, OLMO2, PEGASUS, UMT5
 
 pytest.importorskip("torch")
 
@@ -130,7 +132,16 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
     ),
     "mbart": ("mbart", SMALL_BART, MBART),
     "marian": ("marian", SMALL_BART, MARIAN),
+    "marian_two": (
+        "marian",
+        SMALL_BART
+        | {"share_encoder_decoder_embeddings": False, "vocab_size": 80}
+        | {"decoder_vocab_size": VOCABULARY, "scale_embedding": True}
+        | {"activation_function": "relu"},
+        MARIAN_TWO,
+    ),
     "m2m_100": ("m2m_100", SMALL_BART, M2M_100),
+    "pegasus": ("pegasus", SMALL_BART, PEGASUS),
     "umt5": ("umt5", SMALL_T5 | {"feed_forward_proj": "gated-gelu"}, UMT5),
     "t5gemma": (
         "t5gemma",
@@ -193,6 +204,18 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
     "gpt2": ("gpt2", SMALL_GPT2, GPT2 + ENDS),
     "gpt_neox": ("gpt_neox", SMALL_NEOX, GPT_NEOX + ENDS),
     "opt": ("opt", SMALL_OPT, OPT + ENDS),
+    "opt_350m": (
+        "opt",
+        SMALL_OPT | {"do_layer_norm_before": False, "word_embed_proj_dim": 12},
+        each("do_layer_norm_before", False, True, GONE)
+        + each("word_embed_proj_dim", 12, 16, GONE)
+        + each("_remove_final_layer_norm", True),
+    ),
+    "opt_bare": (
+        "opt",
+        SMALL_OPT | {"_remove_final_layer_norm": True, "tie_word_embeddings": False},
+        each("_remove_final_layer_norm", True, False, GONE, None),
+    ),
     "mixtral": ("mixtral", LLAMA | {"num_local_experts": 4}, MIXTRAL + ENDS[:-1]),
     "qwen3_moe": ("qwen3_moe", LLAMA | SMALL_EXPERTS, QWEN_MOE + ENDS[:-1]),
     "llama": ("llama", LLAMA, CAUSAL + BIASES + ROPE + ALL + each("sliding_window", 4, None)),
@@ -231,6 +254,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
         + BIASES
         + each("num_key_value_heads", GONE),
     ),
+    "gemma": ("gemma", LLAMA, GEMMA1 + ENDS),
     "gemma2": ("gemma2", LLAMA | {"sliding_window": 6, "query_pre_attn_scalar": 9}, GEMMA),
     "gemma3": (
         "gemma3_text",
@@ -239,6 +263,11 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
     ),
     "olmo2": ("olmo2", LLAMA, OLMO2),
     "phi3": ("phi3", WITHOUT_HEAD_DIM, PHI3),
+    "phi4": (
+        "phi3",
+        WITHOUT_HEAD_DIM | {"rope_parameters": {"partial_rotary_factor": 0.75}},
+        PHI4,
+    ),
     "smollm3": ("smollm3", LLAMA, SMOLLM3 + BIASES),
 }
 CASES = [
@@ -251,7 +280,7 @@ CASES = [
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Checkpoint]:
     return {
-        name: Checkpoint(tmp_path_factory.mktemp(name), model_type, shape)
+        name: Checkpoint(tmp_path_factory.mktemp(name), model_type, shape, name)
         for name, (model_type, shape, _) in FAMILIES.items()
     }
 

@@ -28,15 +28,15 @@ LAST = (
 )
 """Names of the last norm's weights."""
 
-SEEDS = {"bart": 20, "marian": 7}
+SEEDS = {"bart": 20, "marian": 7, "marian_two": 43, "pegasus": 6}
 """Where the usual one gives a model that says two tokens, whatever it reads."""
 
 
 @torch.no_grad()
-def randomise(model: Any) -> None:
+def randomise(model: Any, name: str = "") -> None:
     """Weights of a scale at which every part of the model moves the logits."""
     kind = model.config.model_type
-    generator = torch.Generator().manual_seed(SEEDS.get(kind, 3))
+    generator = torch.Generator().manual_seed(SEEDS.get(name or kind, 3))
     middle = MIDDLES.get(kind, 0.0)
     # The bias of the last norm is one of the logits where the embedding is tied.
     shift = 0.1 if model.config.is_encoder_decoder else 0.5
@@ -55,7 +55,9 @@ def randomise(model: Any) -> None:
 class Checkpoint:
     """A folder with random weights, whose JSON is written anew for every mutation."""
 
-    def __init__(self, folder: Path, model_type: str, shape: dict[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, model_type: str, shape: dict[str, Any], name: str = ""
+    ) -> None:
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
         config = transformers.AutoConfig.for_model(model_type, **shape)
@@ -66,7 +68,7 @@ class Checkpoint:
         if shape.get("tie_word_embeddings") is False:  # transformers 5 ties every T5 that it makes
             head = model.get_output_embeddings()
             head.weight = torch.nn.Parameter(head.weight.detach().clone())
-        randomise(model)
+        randomise(model, name)
         model.save_pretrained(folder)
         self.config = json.loads((folder / "config.json").read_text("utf-8"))
 

@@ -231,6 +231,19 @@ GEMMA: list[Mutation] = [
     *each("head_dim", 4, GONE),
     *each("attention_bias", False),
 ]
+GEMMA1: list[Mutation] = [
+    *each("hidden_act", "gelu", "silu", "no_such", None, GONE),
+    *each("hidden_activation", "silu", None),
+    *each("num_key_value_heads", 2, None, GONE, 3),
+    *each("head_dim", 4, GONE),
+    *each("tie_word_embeddings", False, GONE),
+    *each("attention_bias", False, None),
+    *each("use_bidirectional_attention", True, False, None),
+    *each("rope_parameters", YARN, GONE),
+    *each("rms_norm_eps", 1e-2, GONE),
+    *each("max_position_embeddings", GONE),
+    *each("layer_types", SLIDING),
+]
 TWO_ROPES = {
     "full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0},
     "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
@@ -255,6 +268,16 @@ PHI3: list[Mutation] = [
     *each("original_max_position_embeddings", 8),
     *each("resid_pdrop", 0.5),
     *each("num_key_value_heads", 2, None, GONE),
+]
+SHARED_LONG = LONG | {"short_factor": LONG["short_factor"][:3], "long_factor": [2.0, 3.0, 4.0]}
+PHI4: list[Mutation] = [
+    *each("partial_rotary_factor", 0.5, 1, 0, 1.5, "0.5", None),
+    *each("partial_rotary_factor", 0.5, 0.25, 1.0, GONE, rope_parameters=GONE),
+    *each("rope_parameters", *({"partial_rotary_factor": share} for share in (0.5, 1, 0, None))),
+    *each("rope_parameters", LONG, SHARED_LONG),
+    *each("rope_parameters", SHARED_LONG | {"partial_rotary_factor": 0.75}),
+    *each("rope_scaling", SHARED_LONG, partial_rotary_factor=0.75, rope_parameters=GONE),
+    *each("rope_scaling", SHARED_LONG | {"partial_rotary_factor": 0.75}, rope_parameters=GONE),
 ]
 SMOLLM3: list[Mutation] = [
     *each("no_rope_layers", [0, 1], [0, 0], [1, 1, 0], [1], [], None, GONE, "01", [2, 1]),
@@ -282,7 +305,8 @@ GPT2: list[Mutation] = [
     *each("n_inner", None, 64, 0, 63, "64"),
     *each("n_positions", 0, 32),
     *each("scale_attn_weights", False, None),
-    *each("scale_attn_by_inverse_layer_idx", True),
+    *each("scale_attn_by_inverse_layer_idx", True, None),
+    *each("scale_attn_by_inverse_layer_idx", True, scale_attn_weights=False),
     *each("reorder_and_upcast_attn", True),
     *each("add_cross_attention", True),
     *each("tie_word_embeddings", None, "yes"),
@@ -358,8 +382,9 @@ GPT_NEOX: list[Mutation] = [
 ]
 OPT: list[Mutation] = [
     *each("activation_function", "gelu", "gelu_new", "no_such", None),
-    *each("do_layer_norm_before", False, None),
-    *each("word_embed_proj_dim", None, GONE, 16, 8),
+    *each("do_layer_norm_before", None, "no"),
+    *each("do_layer_norm_before", False),
+    *each("word_embed_proj_dim", None, GONE, 16, 8, 0),
     *each("enable_bias", None, "no"),
     *each("layer_norm_elementwise_affine", False),
     *each("_remove_final_layer_norm", True),

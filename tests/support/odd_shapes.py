@@ -17,8 +17,11 @@ COUNTS = {
     "qwen3": 6, "bart": 3, "mbart": 3, "marian": 3, "m2m_100": 3,
     "gemma2": 6, "gemma3_text": 6, "olmo2": 5, "phi3": 5, "smollm3": 5,
     "gpt_neox": 7, "opt": 6, "mixtral": 6, "qwen3_moe": 7,
-    "umt5": 5, "t5gemma": 8, "t5gemma2": 8,
+    "umt5": 5, "t5gemma": 8, "t5gemma2": 8, "gemma": 5, "phi4": 4, "opt_350m": 5, "gpt2_scaled": 4,
+    "pegasus": 3, "marian_two": 4,
 }  # fmt: skip
+KINDS = {"phi4": "phi3", "opt_350m": "opt", "gpt2_scaled": "gpt2"}
+"""Of names that are no family's, the family."""
 
 
 def shapes() -> dict[str, Shape]:
@@ -27,7 +30,8 @@ def shapes() -> dict[str, Shape]:
     for number, (family, count) in enumerate(COUNTS.items()):
         rng = np.random.default_rng(number)
         for index in range(count):
-            made[f"{family}_{index}"] = family, _MAKERS[family](_Choice(rng))
+            kind = KINDS.get(family, family)
+            made[f"{family}_{index}"] = kind, _MAKERS[family](_Choice(rng))
     return made
 
 
@@ -234,6 +238,14 @@ def _sinusoids(draw: _Choice) -> dict[str, Any]:
     return _bart(draw) | own
 
 
+def _marian_two(draw: _Choice) -> dict[str, Any]:
+    """Built by its own name: what `make_bart` knows of it is a shape of two vocabularies."""
+    return _sinusoids(draw) | {
+        "vocab_size": draw.of(61, 128),
+        "decoder_vocab_size": draw.of(97, 203),
+    }
+
+
 def _whisper(draw: _Choice) -> dict[str, Any]:
     """Widths are even: half of an encoder's positions are sines, the other half cosines."""
     heads, own, width = draw.of((1, 1, 10), (3, 3, 18), (2, 6, 12), (7, 1, 14))
@@ -285,6 +297,21 @@ def _phi3(draw: _Choice) -> dict[str, Any]:
     return _headed(draw) | {"sliding_window": draw.of(None, 3, 8)}
 
 
+def _gemma1(draw: _Choice) -> dict[str, Any]:
+    return _headed(draw) | {"attention_bias": draw.chance()}
+
+
+def _phi4(draw: _Choice) -> dict[str, Any]:
+    """Its class wants factors for heads that fill the width."""
+    shape, rotated = _rotary(draw), draw.of(2, 4, 6)
+    shape["hidden_size"] = 8 * shape["num_attention_heads"]
+    share = {"partial_rotary_factor": (rotated + 0.5) / 8}
+    factors = {side: [draw.of(1.0, 1.5, 3.0)] * (rotated // 2) for side in ("short", "long")}
+    long = {"rope_type": "longrope"} | {f"{k}_factor": v for k, v in factors.items()}
+    shape["rope_parameters"] |= share | draw.of({}, long)
+    return shape | {"max_position_embeddings": 256, "original_max_position_embeddings": 97}
+
+
 def _smollm3(draw: _Choice) -> dict[str, Any]:
     shape = _headed(draw)
     return shape | {
@@ -326,6 +353,22 @@ def _opt(draw: _Choice) -> dict[str, Any]:
     }
 
 
+def _opt_350m(draw: _Choice) -> dict[str, Any]:
+    shape = _opt(draw)
+    return shape | {
+        "word_embed_proj_dim": draw.of(3, 11, shape["hidden_size"]),
+        "do_layer_norm_before": draw.of(False, False, True),
+        "_remove_final_layer_norm": draw.chance(),
+    }
+
+
+def _gpt2_scaled(draw: _Choice) -> dict[str, Any]:
+    return _gpt2(draw) | {
+        "scale_attn_by_inverse_layer_idx": draw.chance(),
+        "scale_attn_weights": draw.chance(),
+    }
+
+
 def _mixed(draw: _Choice, count: str) -> dict[str, Any]:
     """Widths are multiples of 4: PyTorch's grouped products take no others."""
     shape = _headed(draw)
@@ -364,4 +407,6 @@ _MAKERS = {
     "gpt_neox": _gpt_neox, "opt": _opt,
     "mixtral": _mixtral, "qwen3_moe": _qwen3_moe,
     "umt5": _gated, "t5gemma": _t5gemma, "t5gemma2": _t5gemma2,
+    "gemma": _gemma1, "phi4": _phi4, "opt_350m": _opt_350m, "gpt2_scaled": _gpt2_scaled,
+    "pegasus": _sinusoids, "marian_two": _marian_two,
 }  # fmt: skip

@@ -54,6 +54,27 @@ MARIAN: list[Mutation] = [
     *each("share_encoder_decoder_embeddings", True, False, None, GONE),
     *each("decoder_vocab_size", 64, 63, None, GONE),
 ]
+PEGASUS: list[Mutation] = [
+    *_OF_BART,
+    *OLD_FIELDS,
+    *_LEFT_OUT,
+    *each("length_penalty", 0.6),
+    *each("num_beams", 8),
+    *each("force_bos_token_to_be_generated", False),
+    *each("gradient_checkpointing", False),
+]
+MARIAN_TWO: list[Mutation] = [
+    *each("share_encoder_decoder_embeddings", True, False, GONE),
+    *each("decoder_vocab_size", 64, 63, None, GONE, 0),
+    *each("vocab_size", 80, 64, GONE),
+    *each("tie_word_embeddings", False, None, GONE),
+    *each("scale_embedding", False),
+    *each("eos_token_id", 70, [END, 9]),
+    *each("pad_token_id", 70, 3),
+    *each("decoder_start_token_id", 70, 3),
+    *said(encoder_no_repeat_ngram_size=2, decoder_start_token_id=2),
+    *said(repetition_penalty=1.7, decoder_start_token_id=2),
+]
 M2M_100 = MBART + each("max_position_embeddings", 4, 1024)
 
 _OF_T5: list[Mutation] = [

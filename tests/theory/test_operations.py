@@ -76,6 +76,21 @@ def test_grouped_query_programs_have_the_counted_operations(mixture):
     assert xla_flops(model.extend, *extend_args) == pytest.approx(counted, rel=ELEMENTWISE)
 
 
+def test_projected_embeddings_have_the_counted_operations():
+    """Of OPT-350m: the output layer is one matrix more, which is narrower than states."""
+    model = Causal(
+        CausalConfig(
+            "opt", 4000, d_model=256, d_ff=512, num_layers=1, num_heads=4, num_kv_heads=4,
+            d_head=64, max_positions=128, gated=False, projected_width=64, tied=True,
+        )
+    )  # fmt: skip
+    shape = shape_of(model)
+    assert shape.output_weights == 256 * 64 + 64 * 4000
+    _, _, extend_args = abstract(model, prompt=16, capacity=64, tokens=1)
+    counted = decoder_call(shape, 1, 63).flops + 2 * 64 * 256  # and what embeds the token
+    assert xla_flops(model.extend, *extend_args) == pytest.approx(counted, rel=ELEMENTWISE)
+
+
 @pytest.mark.parametrize(
     "layers, d_model, d_ff, heads, ff_matrices, millions",
     [(24, 1024, 2816, 16, 3, 409), (8, 512, 1024, 6, 3, 25),

@@ -20,7 +20,7 @@ from flax import struct
 
 from specjax.core.env import Env, Models
 from specjax.decoding.beams.step import Finished, Live, kept
-from specjax.models.base import Cache, LanguageModel, Params
+from specjax.models.base import Cache, LanguageModel, Params, check_same_prompts
 
 
 class BeamDrafter:
@@ -79,6 +79,7 @@ class BeamDecoder:
         for name in self.used:
             if name not in known:
                 raise ValueError(f"model {name!r} is not among {', '.join(map(repr, known))}")
+            check_same_prompts(name, known[name], self.target_model)
         vocabulary = self.target_model.vocab_size
         if self.candidates > vocabulary:
             raise ValueError(

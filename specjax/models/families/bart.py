@@ -105,14 +105,23 @@ class BartLike(Family):
         """
         return {"max_positions": fields["max_position_embeddings"], "offset": BEFORE_POSITIONS}
 
+    def vocabularies(self, fields: Mapping[str, Any]) -> dict[str, int]:
+        """Fields of `BartConfig` on the sizes of vocabularies.
+
+        Raises:
+          ValueError: naming a field, its value and what is allowed.
+        """
+        return {"vocab_size": fields["vocab_size"]}
+
     def config_from_hf(
         self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
     ) -> BartConfig:
         fields = read(self.schema, hf, GENERATION)
-        special = special_tokens(hf, generation, fields["vocab_size"])
+        vocabularies = self.vocabularies(fields)
+        special = special_tokens(hf, generation, vocabularies["vocab_size"])
         return BartConfig(
             family=hf["model_type"],
-            vocab_size=fields["vocab_size"],
+            **vocabularies,
             d_model=fields["d_model"],
             d_ff=fields["decoder_ffn_dim"],
             num_heads=fields["decoder_attention_heads"],
@@ -125,7 +134,7 @@ class BartLike(Family):
             tied=fields["tie_word_embeddings"],
             dropout=fields["dropout"],
             ff_dropout=fields["activation_dropout"],
-            start_token=start_token(special, fields["vocab_size"], generation),
+            start_token=start_token(special, vocabularies["vocab_size"], generation),
             bos=special.bos,
             eos=special.eos,
             pad=special.pad,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from specjax.core.registry import FAMILIES
@@ -34,6 +35,14 @@ def _pair(where: Where, tensor: str, weight: str, part: int = 0, parts: int = 1)
     }
 
 
+def _query_scales(fields: Mapping[str, Any], d_head: int) -> tuple[float, ...]:
+    """The scale of each layer's queries, where it falls with the layer's number."""
+    if not fields["scale_attn_by_inverse_layer_idx"]:
+        return ()
+    first = d_head**-0.5 if fields["scale_attn_weights"] else 1.0
+    return tuple(first / (layer + 1) for layer in range(fields["n_layer"]))
+
+
 @FAMILIES.register("gpt2")
 class GPT2(Family):
     """GPT-2: learned positions, layer norms, GELU."""
@@ -52,8 +61,8 @@ class GPT2(Family):
             "layer_norm_epsilon": number(1e-5),
             "resid_pdrop": rate(0.1),
             "tie_word_embeddings": flag(True),
-            "scale_attn_weights": only(True),
-            "scale_attn_by_inverse_layer_idx": only(False),
+            "scale_attn_weights": flag(True),
+            "scale_attn_by_inverse_layer_idx": flag(False),
             **ALL_FULL,
             "add_cross_attention": only(False),
         },
@@ -89,6 +98,7 @@ class GPT2(Family):
     ) -> CausalConfig:
         fields = read(self.schema, hf, GENERATION)
         width, heads = fields["n_embd"], fields["n_head"]
+        d_head = head_width(fields, "n_embd", "n_head")
         special = special_tokens(hf, generation, fields["vocab_size"])
         return CausalConfig(
             family=hf["model_type"],
@@ -98,8 +108,10 @@ class GPT2(Family):
             num_layers=fields["n_layer"],
             num_heads=heads,
             num_kv_heads=heads,
-            d_head=head_width(fields, "n_embd", "n_head"),
+            d_head=d_head,
             max_positions=fields["n_positions"],
+            query_scale=None if fields["scale_attn_weights"] else 1.0,
+            query_scales=_query_scales(fields, d_head),
             activation=fields["activation_function"],
             gated=False,
             rms_norm=False,
@@ -127,6 +139,8 @@ class GPT2(Family):
             "n_head": config.num_heads,
             "n_positions": config.max_positions,
             "activation_function": config.activation,
+            "scale_attn_weights": config.query_scale is None,
+            "scale_attn_by_inverse_layer_idx": bool(config.query_scales),
             "layer_norm_epsilon": config.eps,
             "resid_pdrop": config.dropout,
             "embd_pdrop": config.dropout,

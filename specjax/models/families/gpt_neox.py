@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from specjax.core.registry import FAMILIES
@@ -20,43 +19,13 @@ from specjax.models.families.schema import (
     choice,
     flag,
     head_width,
-    is_positive,
     number,
     rate,
     raw,
     read,
-    shown,
     size,
 )
 from specjax.models.layers import ACTIVATIONS
-from specjax.models.rope import Rope
-
-SHARE = "partial_rotary_factor"
-
-
-def _rope(fields: dict[str, Any], d_head: int) -> Rope:
-    """The rotation, of which the family has words of its own; those of transformers 5 win."""
-    name = "rope_scaling" if fields["rope_scaling"] else "rope_parameters"
-    written = fields[name] or {}
-    if not isinstance(written, dict):
-        raise ValueError(f"{name} is {shown(written)}; it must be an object, or null")
-    said = f"{name} {shown(written)}: {SHARE}" if SHARE in written else "rotary_pct"
-    share = written.get(SHARE, fields["rotary_pct"])
-    width = int(d_head * share) if is_positive(share) else 0
-    if not 2 <= width <= d_head or width % 2:
-        raise ValueError(
-            f"{said} is {shown(share)}; of the {d_head} numbers of a head it must rotate an even"
-            " count"
-        )
-    others = {word: value for word, value in written.items() if word != SHARE}
-    words = {name: others, "rope_theta": fields["rotary_emb_base"]}
-    return rotary.rope_from_hf(fields | words, width)
-
-
-def _share(width: int, d_head: int) -> float:
-    """`rotary_pct` of which Hugging Face, which rounds down, makes the width again."""
-    share = width / d_head
-    return share if int(d_head * share) == width else math.nextafter(share, 1.0)
 
 
 @FAMILIES.register("gpt_neox")
@@ -117,7 +86,9 @@ class GPTNeoX(Family):
             num_kv_heads=heads,
             d_head=d_head,
             max_positions=fields["max_position_embeddings"],
-            rope=_rope(fields, d_head),
+            rope=rotary.partial_rope_from_hf(
+                fields | {"rope_theta": fields["rotary_emb_base"]}, d_head, "rotary_pct"
+            ),
             activation=fields["hidden_act"],
             gated=False,
             rms_norm=False,
@@ -150,7 +121,7 @@ class GPTNeoX(Family):
             "hidden_dropout": config.dropout,
             "use_parallel_residual": config.parallel,
             "attention_bias": config.qkv_bias,
-            "rotary_pct": _share(config.rope.width, config.d_head),
+            "rotary_pct": rotary.share_to_hf(config.rope.width, config.d_head),
             "rotary_emb_base": config.rope.theta,
             "rope_scaling": rotary.rope_to_hf(config.rope),
             "tie_word_embeddings": config.tied,

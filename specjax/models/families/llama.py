@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from specjax.core.registry import FAMILIES
@@ -25,6 +26,7 @@ from specjax.models.families.schema import (
     size,
 )
 from specjax.models.layers import ACTIVATIONS
+from specjax.models.rope import Rope
 
 FIELDS: dict[str, Field] = (
     CAUSAL
@@ -49,16 +51,24 @@ HARMLESS = COMMON | {"attention_dropout", "initializer_range"}
 """Declared fields of Llama's relatives that change no token."""
 
 
+def d_head_of(fields: Mapping[str, Any]) -> int:
+    """The width of a head."""
+    return fields["head_dim"] or fields["hidden_size"] // fields["num_attention_heads"]
+
+
 def causal_config(
     fields: dict[str, Any],
     hf: dict[str, Any],
     generation: dict[str, Any] | None,
     dtype: Any,
+    rope: Rope | None = None,
     **changes: Any,
 ) -> CausalConfig:
-    """The shape that the checked `fields` describe, with a relative's `changes`."""
-    heads = fields["num_attention_heads"]
-    d_head = fields["head_dim"] or fields["hidden_size"] // heads
+    """The shape that the checked `fields` describe, with a relative's `changes`.
+
+    Its `rope` is that of whole heads where none is given.
+    """
+    heads, d_head = fields["num_attention_heads"], d_head_of(fields)
     special = special_tokens(hf, generation, fields["vocab_size"])
     return CausalConfig(
         family=hf["model_type"],
@@ -70,7 +80,7 @@ def causal_config(
         num_kv_heads=fields["num_key_value_heads"] or heads,
         d_head=d_head,
         max_positions=fields["max_position_embeddings"],
-        rope=rotary.rope_from_hf(fields, d_head),
+        rope=rope or rotary.rope_from_hf(fields, d_head),
         activation=fields["hidden_act"],
         tied=fields["tie_word_embeddings"],
         eps=fields["rms_norm_eps"],

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import numpy as np
+
 from specjax.core.registry import FAMILIES
 from specjax.models.bart import BartConfig
-from specjax.models.families.bart import BartLike
-from specjax.models.families.schema import only, size
+from specjax.models.families.bart import STACKS, BartLike
+from specjax.models.families.family import Stored, Where
+from specjax.models.families.schema import flag, size
 from specjax.models.sinusoids import Sinusoids
 
-ONE_VOCABULARY = "encoder and decoder share one vocabulary here"
+SHARED = "share_encoder_decoder_embeddings"
 
 
 @FAMILIES.register("marian")
 class MarianFamily(BartLike):
-    """Marian, such as Helsinki-NLP/opus-mt-en-de."""
+    """Marian, such as Helsinki-NLP/opus-mt-en-de, of one vocabulary or of two."""
 
     architecture = "MarianMTModel"
     schema = BartLike.schema.changed(
-        "marian",
-        ("is_decoder",),
-        share_encoder_decoder_embeddings=only(True, ONE_VOCABULARY),
-        decoder_vocab_size=size(None),
+        "marian", ("is_decoder",), **{SHARED: flag(True), "decoder_vocab_size": size(None)}
     )
     parts: ClassVar[Mapping[str, Any]] = {
         "post_norm": True,
@@ -31,13 +31,20 @@ class MarianFamily(BartLike):
         "logits_bias": True,
     }
 
-    def places(self, fields: Mapping[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
-        decoders, vocab = fields["decoder_vocab_size"], fields["vocab_size"]
-        if decoders not in (None, vocab):
+    def vocabularies(self, fields: Mapping[str, Any]) -> dict[str, int]:
+        """The decoder's, and the encoder's where their embeddings are not shared."""
+        encoders = fields["vocab_size"]
+        decoders = fields["decoder_vocab_size"] or encoders
+        if not fields[SHARED]:
+            return {"vocab_size": decoders, "source_vocab": encoders}
+        if decoders != encoders:
             raise ValueError(
-                f"decoder_vocab_size is {decoders}; it must be vocab_size, {vocab}:"
-                f" {ONE_VOCABULARY}"
+                f"decoder_vocab_size is {decoders}; it must be vocab_size, {encoders}, where"
+                f" {SHARED} is true"
             )
+        return {"vocab_size": encoders}
+
+    def places(self, fields: Mapping[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "max_positions": fields["max_position_embeddings"],
             "sinusoids": Sinusoids(fields["d_model"]),
@@ -45,5 +52,22 @@ class MarianFamily(BartLike):
 
     def config_to_hf(self, config: BartConfig) -> tuple[dict[str, Any], dict[str, Any]]:
         shape, generation = super().config_to_hf(config)
-        shared = {"share_encoder_decoder_embeddings": True, "decoder_vocab_size": config.vocab_size}
-        return shape | shared, generation
+        own = {
+            "vocab_size": config.source_vocab or config.vocab_size,
+            "decoder_vocab_size": config.vocab_size,
+            SHARED: config.source_vocab is None,
+        }
+        return shape | own, generation
+
+    def repeated(
+        self, config: BartConfig, tensors: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        return {} if config.source_vocab else super().repeated(config, tensors)
+
+    def names(self, config: BartConfig) -> dict[Where, Stored]:
+        stored = super().names(config)
+        if config.source_vocab:
+            tables = ("source_embedding", "embedding")
+            for table, stack in zip(tables, STACKS, strict=True):
+                stored[table,] = Stored(f"model.{stack}.embed_tokens.weight")
+        return stored

@@ -176,7 +176,12 @@ class OnLlama(OnTargetFamily):
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
         refuse_other_positions(FAMILIES.name_of(type(self)), target)
         # Serving engines read no biases; a drafter has them where its own shape says so.
-        return super().given_by(target) | {"attention_bias": False, "mlp_bias": False}
+        words = super().given_by(target) | {"attention_bias": False, "mlp_bias": False}
+        rope = target.config.rope
+        if rope.kind == "longrope" and rope.width < target.config.d_head:
+            # Drafters rotate whole heads, for whose waves the target has too few factors.
+            words["rope_scaling"] = None
+        return words
 
 
 def refuse_other_positions(family: str, target: LanguageModel) -> None:

@@ -49,9 +49,9 @@ class OPT(Family):
             "enable_bias": flag(True),
             "dropout": rate(0.1),
             "tie_word_embeddings": flag(True),
-            "do_layer_norm_before": only(True, "norms behind the residual sum are not supported"),
+            "do_layer_norm_before": flag(True),
             "layer_norm_elementwise_affine": only(True, "norms without scales are not supported"),
-            "_remove_final_layer_norm": only(False),
+            "_remove_final_layer_norm": flag(False),
         },
         harmless=COMMON | {"attention_dropout", "init_std", "layerdrop"},
         declared=declared_by("opt"),
@@ -64,11 +64,7 @@ class OPT(Family):
         fields = read(self.schema, hf, GENERATION)
         width, heads = fields["hidden_size"], fields["num_attention_heads"]
         d_head = head_width(fields)
-        if fields["word_embed_proj_dim"] not in (None, width):
-            raise ValueError(
-                f"word_embed_proj_dim is {fields['word_embed_proj_dim']}; it must be hidden_size,"
-                f" {width}: projected embeddings are not supported"
-            )
+        before, embedded = fields["do_layer_norm_before"], fields["word_embed_proj_dim"]
         special = special_tokens(hf, generation, fields["vocab_size"])
         return CausalConfig(
             family=hf["model_type"],
@@ -84,6 +80,10 @@ class OPT(Family):
             activation=fields["activation_function"],
             gated=False,
             rms_norm=False,
+            pre_norm=before,
+            residual_norm=not before,
+            final_norm=before and not fields["_remove_final_layer_norm"],
+            projected_width=None if embedded in (None, width) else embedded,
             qkv_bias=fields["enable_bias"],
             out_bias=fields["enable_bias"],
             ff_bias=fields["enable_bias"],
@@ -103,13 +103,15 @@ class OPT(Family):
             "architectures": ["OPTForCausalLM"],
             "vocab_size": config.vocab_size,
             "hidden_size": config.d_model,
-            "word_embed_proj_dim": config.d_model,
+            "word_embed_proj_dim": config.projected_width or config.d_model,
             "ffn_dim": config.d_ff,
             "num_hidden_layers": config.num_layers,
             "num_attention_heads": config.num_heads,
             "max_position_embeddings": config.max_positions,
             "activation_function": config.activation,
             "enable_bias": config.qkv_bias,
+            "do_layer_norm_before": config.pre_norm,
+            "_remove_final_layer_norm": config.pre_norm and not config.final_norm,
             "dropout": config.dropout,
             "tie_word_embeddings": config.tied,
         }
@@ -119,8 +121,12 @@ class OPT(Family):
         stored = {
             ("embedding",): Stored("model.decoder.embed_tokens.weight"),
             ("position_embedding",): Stored("model.decoder.embed_positions.weight"),
-            **layer_norm(("final_norm",), "model.decoder.final_layer_norm"),
         }
+        if config.final_norm:
+            stored |= layer_norm(("final_norm",), "model.decoder.final_layer_norm")
+        if config.projected_width:
+            for name in ("project_in", "project_out"):
+                stored |= linear((name,), f"model.decoder.{name}", biased=False)
         if not config.tied:
             stored["head", "kernel"] = Stored(self.output, True)
         for index in range(config.num_layers):

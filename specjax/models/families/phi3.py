@@ -1,4 +1,4 @@
-"""Phi-3: Llama whose projections lie fused in checkpoints."""
+"""Phi-3, Phi-4: Llama whose projections lie fused in checkpoints."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from specjax.core.registry import FAMILIES
 from specjax.models.causal import CausalConfig
-from specjax.models.families import llama
+from specjax.models.families import llama, rotary
 from specjax.models.families.declared import declared_by
 from specjax.models.families.family import Stored, Where
 from specjax.models.families.generation import GENERATION
@@ -37,7 +37,7 @@ def _renamed(fields: dict[str, Any], name: str) -> Any:
 
 @FAMILIES.register("phi3")
 class Phi3(llama.Llama):
-    """Llama with fused projections, and LongRoPE for long contexts (Abdin et al. 2024)."""
+    """Phi-3, Phi-4: Llama with fused projections, LongRoPE and perhaps partial rotation."""
 
     schema = Schema(
         fields=llama.FIELDS
@@ -45,6 +45,7 @@ class Phi3(llama.Llama):
             "max_position_embeddings": size(4096),
             "original_max_position_embeddings": size(4096),
             "rms_norm_eps": number(1e-5),
+            "partial_rotary_factor": number(1.0),
             "sliding_window": size(None),
             "layer_types": raw(),
         },
@@ -57,14 +58,18 @@ class Phi3(llama.Llama):
     ) -> CausalConfig:
         fields = read(self.schema, hf, GENERATION)
         fields |= {name: _renamed(fields, name) for name in ("rope_scaling", "rope_parameters")}
-        windows = same_windows(fields)
-        return llama.causal_config(fields, hf, generation, dtype, windows=windows)
+        own = {
+            "windows": same_windows(fields),
+            "rope": rotary.partial_rope_from_hf(fields, llama.d_head_of(fields)),
+        }
+        return llama.causal_config(fields, hf, generation, dtype, **own)
 
     def config_to_hf(self, config: CausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
         shape, ends = super().config_to_hf(config)
         own = {
             "sliding_window": config.windows[0] if config.windows else None,
             "original_max_position_embeddings": config.rope.original or config.max_positions,
+            "partial_rotary_factor": rotary.share_to_hf(config.rope.width, config.d_head),
         }
         return shape | own, ends
 

@@ -17,7 +17,6 @@ from specjax.models.families.schema import (
     is_number,
     is_positive,
     number,
-    only,
     raw,
     read,
     shown,
@@ -25,11 +24,16 @@ from specjax.models.families.schema import (
 )
 from specjax.models.rope import KINDS, Rope
 
+SHARE = "partial_rotary_factor"
+"""The share of each head that is rotated, in `config.json` or inside of the scaling."""
+
+WHOLE = Field(None, "1: models of this type rotate whole heads", lambda value: value == 1)
+
 FIELDS: dict[str, Field] = {
     "rope_theta": number(10_000.0),
     "rope_scaling": raw(),
     "rope_parameters": raw(),
-    "partial_rotary_factor": only(None, "partial rotation is not supported"),
+    SHARE: WHOLE,
     "original_max_position_embeddings": size(0),
 }
 """Fields of `config.json`; the last wins over the one inside the scaling, and is 0 when absent."""
@@ -57,9 +61,7 @@ _PLAIN: dict[str, Field] = {
     "rope_type": choice("default", KINDS),
     "type": choice("default", KINDS),
     "rope_theta": number(None),
-    "partial_rotary_factor": Field(
-        1.0, "1: partial rotation is not supported", lambda value: value == 1
-    ),
+    SHARE: dataclasses.replace(WHOLE, default=1.0),
 }
 _ORIGINAL = {"original_max_position_embeddings": size(0)}
 _KINDS: dict[str, dict[str, Field]] = {
@@ -111,15 +113,46 @@ def rope_from_hf(fields: Mapping[str, Any], width: int) -> Rope:
     """
     if width % 2:
         raise ValueError(f"head_dim is {width}; rotation needs an even one")
-    name = "rope_scaling" if fields["rope_scaling"] else "rope_parameters"
-    written = fields[name] or {}
-    if not isinstance(written, dict):
-        raise ValueError(f"{name} is {shown(written)}; it must be an object, or null")
+    name, written = _scaling(fields)
     try:
         with part(name):
             return _rope(written, fields, width)
     except ValueError as error:
         raise ValueError(f"{name} {shown(written)}: {error}") from None
+
+
+def partial_rope_from_hf(fields: Mapping[str, Any], d_head: int, outside: str = SHARE) -> Rope:
+    """The rotation of a share of each head: that inside of the scaling, or the field `outside`.
+
+    Raises:
+      ValueError: naming the field, its value and what is allowed.
+    """
+    name, written = _scaling(fields)
+    source = f"{name} {shown(written)}: {SHARE}" if SHARE in written else outside
+    share = written.get(SHARE, fields[outside])
+    width = int(d_head * share) if is_positive(share) else 0
+    if not 2 <= width <= d_head or width % 2:
+        raise ValueError(
+            f"{source} is {shown(share)}; of the {d_head} numbers of a head it must rotate an even"
+            " count"
+        )
+    others = {word: value for word, value in written.items() if word != SHARE}
+    return rope_from_hf({**fields, name: others}, width)
+
+
+def share_to_hf(width: int, d_head: int) -> float:
+    """The share of a head of which Hugging Face, which rounds down, makes the width again."""
+    share = width / d_head
+    return share if int(d_head * share) == width else math.nextafter(share, 1.0)
+
+
+def _scaling(fields: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name and the contents of the field that counts of `rope_scaling`, `rope_parameters`."""
+    name = "rope_scaling" if fields["rope_scaling"] else "rope_parameters"
+    written = fields[name] or {}
+    if not isinstance(written, dict):
+        raise ValueError(f"{name} is {shown(written)}; it must be an object, or null")
+    return name, written
 
 
 def of_two_kinds(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,60 @@
+"""Gemma 1, whose layers are Llama's."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from specjax.core.registry import FAMILIES
+from specjax.models.causal import CausalConfig
+from specjax.models.families import llama
+from specjax.models.families.declared import declared_by
+from specjax.models.families.generation import GENERATION
+from specjax.models.families.schema import Field, Schema, choice, flag, read, size
+from specjax.models.layers import ACTIVATIONS
+
+TANH = "gelu_pytorch_tanh"
+
+
+@FAMILIES.register("gemma")
+class Gemma1(llama.Llama):
+    """Gemma 1 and CodeGemma: Llama with GELU, scaled embeddings and norms around 1."""
+
+    schema = Schema(
+        fields=llama.FIELDS
+        | {
+            "num_key_value_heads": size(16),
+            "head_dim": size(256),
+            "max_position_embeddings": size(8192),
+            "hidden_act": choice(TANH, ACTIVATIONS),
+            "tie_word_embeddings": flag(True),
+            "attention_bias": flag(False),
+            "use_bidirectional_attention": Field(None, "false", lambda value: value is False),
+        },
+        # Unlike in Gemma 2 Hugging Face reads `hidden_act`, also where `hidden_activation` is there.
+        harmless=llama.HARMLESS,
+        declared=declared_by("gemma"),
+    )
+
+    def config_from_hf(
+        self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
+    ) -> CausalConfig:
+        fields = read(self.schema, hf, GENERATION)
+        if fields["hidden_act"] == "gelu":  # of the first files; the models have tanh
+            fields["hidden_act"] = TANH
+        bias = fields["attention_bias"]
+        return llama.causal_config(
+            fields,
+            hf,
+            generation,
+            dtype,
+            qkv_bias=bias,
+            out_bias=bias,
+            unit_offset=True,
+            embedding_scale=math.sqrt(fields["hidden_size"]),
+        )
+
+    def config_to_hf(self, config: CausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+        shape, ends = super().config_to_hf(config)
+        shape.pop("mlp_bias", None)  # it has none
+        return shape, ends

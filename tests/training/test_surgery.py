@@ -1,0 +1,35 @@
+"""Layers taken out of a model whose layers differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from specjax.checkpoints.huggingface import load, save
+from specjax.training.surgery import take
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def test_queries_are_scaled_for_their_new_place(tmp_path: Path) -> None:
+    """GPT-2's scale falls with the layer's number, so that the export can say no other."""
+    loaded = load(GOLDEN / "gpt2_scaled")
+    assert loaded.model.config.query_scales == (1.0, 1 / 2, 1 / 3)
+    tokens = np.random.default_rng(0).integers(2, 96, (2, 9)).astype(np.int32)
+    batch = {"inputs": tokens, "length": np.array([9, 9], np.int32)}
+    kept = [2, 1, 1]
+    model, params = take(loaded.model, loaded.params, kept)
+    assert model.config.query_scales == (1.0, 1 / 2, 1 / 3)
+    for place, layer in enumerate(kept):
+        scales = loaded.model.config.query_scales
+        for name in ("kernel", "bias"):
+            own = params[f"layers_{place}"]["attention"]["q"][name] * scales[place]
+            was = loaded.params[f"layers_{layer}"]["attention"]["q"][name] * scales[layer]
+            np.testing.assert_allclose(own, was, rtol=1e-6)
+    save(tmp_path / "out", model, params)
+    again = load(tmp_path / "out")
+    assert again.model == model
+    jax.tree.map(np.testing.assert_array_equal, again.params, params)
+    np.testing.assert_array_equal(again.model.teach(params, batch), model.teach(params, batch))
