@@ -105,6 +105,36 @@ def test_sampling_keeps_the_targets_distribution(drafter):
     assert chi_square(counted(texts(out)), expected) > P_VALUE
 
 
+CUT = {"min_p": 0.35, "typical_p": 0.6, "epsilon_cutoff": 0.12, "eta_cutoff": 0.2}
+RULES_KEEPING = [  # of chains and of trees
+    ("neural", "block"), ("neural", "lossless"),
+    ("neural_tree", "traversal"), ("neural_tree", "lossless"),
+]  # fmt: skip
+
+
+def under_cuts() -> list:
+    """One cut under one rule, and all of them at once, which alone are fast."""
+    together = {"temperature": 1.2, "top_k": 4, **dict.fromkeys(CUT, 0.9), "epsilon_cutoff": 0.05}
+    together |= {"min_p": 0.05, "eta_cutoff": 0.05}
+    alone = [{"temperature": 1.0, name: bound} for name, bound in CUT.items()]
+    return [
+        pytest.param(*kept, drawn, marks=() if drawn is together and not n else pytest.mark.slow)
+        for n, kept in enumerate(RULES_KEEPING)
+        for drawn in (together, *alone)
+    ]
+
+
+@pytest.mark.parametrize(("drafter", "rule", "drawn"), under_cuts())
+def test_sampling_keeps_the_targets_distribution_where_it_is_cut(drafter, rule, drawn):
+    sampled = made(drafter, rule=rule, **drawn)
+    expected = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, sampled.settings)
+    found = counted(texts(decoded(sampled, [SOURCE] * ROWS, LENGTH, seed=7)))
+    assert chi_square(found, expected) > P_VALUE
+    plain = (drawn["temperature"], drawn.get("top_k", 0), 1.0)
+    free = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, plain)
+    assert len(expected) < len(free) and chi_square(found, free) < 1e-6
+
+
 BY_TEXT = {  # what the text before a token decides
     "repetition_penalty": 1.6, "no_repeat_ngram_size": 2, "bad_words_ids": ((4,), (3, 2)),
     "min_new_tokens": 2,

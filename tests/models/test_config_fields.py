@@ -328,7 +328,9 @@ def test_a_processor_is_refused_and_the_switch_is_named(field: str, value: Any) 
 def test_settings_that_change_nothing_are_accepted() -> None:
     neutral = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "num_beams": 1}
     drawn = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "top_k": 20, "min_length": 0}
-    assert shape("llama", {"eos_token_id": 1, "max_length": 99} | neutral | drawn).eos == (1,)
+    cuts = {"min_p": 0.1, "typical_p": 0.9, "epsilon_cutoff": 3e-4, "eta_cutoff": 2e-3}
+    said = {"eos_token_id": 1, "max_length": 99} | neutral | drawn | cuts
+    assert shape("llama", said).eos == (1,)
 
 
 def test_without_a_generation_config_the_processors_of_config_json_count() -> None:
