@@ -23,7 +23,7 @@ from specjax.checkpoints.spoken import in_language
 from specjax.checkpoints.tokenizer import token_ids
 from specjax.data.batching import Batch
 from specjax.data.text import Example
-from specjax.decoding.strategy import Settings, Strategy
+from specjax.decoding.strategy import Settings, Strategy, drawing
 from specjax.errors import UserError
 from specjax.experiments.config.choosing import selection_trees
 from specjax.experiments.config.fields import (
@@ -336,7 +336,7 @@ def _group_times(
         batch=job.config.batch_size,
         prompt=widest,
         capacity=decoder.buffer(widest),
-        sampling=sampling(*settings),
+        sampling=sampling(**drawing(settings)),
     )
     widths = {width for strategy in group for width in strategy.target_widths}
     return cost.call_times(watch, group, decoder.target, widths, sparse=sparse)
