@@ -137,11 +137,13 @@ def test_sampling_keeps_the_targets_distribution_where_it_is_cut(drafter, rule, 
 
 BY_TEXT = {  # what the text before a token decides
     "repetition_penalty": 1.6, "no_repeat_ngram_size": 2, "bad_words_ids": ((4,), (3, 2)),
-    "min_new_tokens": 2,
+    "min_new_tokens": 2, "encoder_repetition_penalty": 1.4,
+    "sequence_bias": (((2,), 0.8), ((3, 3), -1.5), ((2, 3), 1.2), ((3, 2, 0), 2.0)),
 }  # fmt: skip
 BY_LENGTH = {  # and how long it is
     "forced_bos_token_id": 3, "forced_eos_token_id": (1, 2), "suppress_tokens": (4,),
     "begin_suppress_tokens": (2,), "min_length": 3, "encoder_no_repeat_ngram_size": 3,
+    "exponential_decay_length_penalty": (1, 3.0),
 }  # fmt: skip
 LONGER = 4
 
@@ -185,10 +187,11 @@ OF_PROMPTS = {
     "by text": {
         "repetition_penalty": 1.6, "no_repeat_ngram_size": 2, "bad_words_ids": ((3, 3),),
         "min_length": len(SOURCE) + 1,  # longer, some texts would have no token left
+        "encoder_repetition_penalty": 0.7, "sequence_bias": (((2, 4), 1.0), ((4, 2, 0), 1.5)),
     },
     "by length": {
         "encoder_no_repeat_ngram_size": 2, "min_new_tokens": 2, "forced_eos_token_id": (0, 3),
-        "begin_suppress_tokens": (2,),
+        "begin_suppress_tokens": (2,), "exponential_decay_length_penalty": (1, 0.5),
     },
 }  # fmt: skip
 
@@ -240,6 +243,7 @@ LOSSY = [
 def test_no_rule_lets_a_token_stand_that_settings_forbid(fields):
     """Nor does a draft that stands unread; prompt lookup knows no settings."""
     settings = BY_TEXT | BY_LENGTH | {"no_repeat_ngram_size": 3, "bad_words_ids": ((3, 2),)}
+    settings |= {"exponential_decay_length_penalty": (9, 1.5)}  # texts are to be long
     rows = texts(decoded(strategy(**fields), PROMPTS, 12, settings=settings))
     free = texts(decoded(strategy(**fields), PROMPTS, 12))
     allowed = [follows_settings(*each, settings) for each in zip(PROMPTS, rows, strict=True)]

@@ -21,8 +21,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "constraints": (),
     "diversity_penalty": (0,),
     "dola_layers": (),
-    "encoder_repetition_penalty": (1,),
-    "exponential_decay_length_penalty": (),
     "force_bos_token_to_be_generated": (False,),
     "force_words_ids": (),
     "guidance_scale": (1,),
@@ -32,7 +30,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "num_return_sequences": (1,),
     "penalty_alpha": (0,),
     "remove_invalid_values": (False,),
-    "sequence_bias": (),
     "token_healing": (False,),
     "top_h": (),
     "use_mtp": (False,),
@@ -42,9 +39,10 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 SETTINGS = frozenset(
     """
-    bad_words_ids begin_suppress_tokens encoder_no_repeat_ngram_size forced_bos_token_id
-    forced_eos_token_id min_length min_new_tokens no_repeat_ngram_size repetition_penalty
-    return_timestamps stop_strings suppress_tokens
+    bad_words_ids begin_suppress_tokens encoder_no_repeat_ngram_size encoder_repetition_penalty
+    exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id min_length
+    min_new_tokens no_repeat_ngram_size repetition_penalty return_timestamps sequence_bias
+    stop_strings suppress_tokens
     """.split()  # noqa: SIM905
 )
 """Fields that change the tokens as a target here writes them too (`specjax/adjusting`)."""
