@@ -34,8 +34,18 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "forced_bos_token_id": 6, "forced_eos_token_id": 1, "begin_suppress_tokens": [7, 6, 40],
         "suppress_tokens": list(range(30, 50)),
     },
+    "biases": {
+        "sequence_bias": [
+            [[80], -6.0], [[9], 1.5], [[51], -2.0], [[75, 77], 4.0], [[80, 80, 80], 9.0],
+        ],
+        "encoder_repetition_penalty": 1.6,
+    },
+    "away from the prompt": {"encoder_repetition_penalty": 0.4, "bad_words_ids": [[80]]},
+    "decay": {"exponential_decay_length_penalty": [3, 1.4], "min_new_tokens": 6},
     "all": {
-        "repetition_penalty": 1.2, "no_repeat_ngram_size": 3, "encoder_no_repeat_ngram_size": 2,
+        "sequence_bias": [[[9, 40], 3.0], [[17], 1.0]], "encoder_repetition_penalty": 1.3,
+        "exponential_decay_length_penalty": [9, 1.2], "repetition_penalty": 1.2,
+        "no_repeat_ngram_size": 3, "encoder_no_repeat_ngram_size": 2,
         "bad_words_ids": [[11], [12, 13]], "min_new_tokens": 8, "forced_bos_token_id": 9,
         "forced_eos_token_id": [1], "suppress_tokens": [3, 4], "begin_suppress_tokens": [5, 6],
     },
