@@ -21,6 +21,8 @@ from specjax.core.rule import Rule
 from specjax.decoding.trace import Trace
 from specjax.errors import UserError
 from specjax.models.base import Frames, LanguageModel, Params, first_head, head_of
+from specjax.models.guided import Guided
+from specjax.models.shared_vocabulary import unwrapped
 from specjax.parallel.sharding import Layout
 from specjax.readers.whole import Whole
 
@@ -77,6 +79,11 @@ class Decoder:
                 )
             self._check_heard(name, known[name].frames)
         target = self.target_model
+        if isinstance(unwrapped(target), Guided) and not self.reader.exact:
+            raise ValueError(
+                "the target is guided, which reads each text twice with all layers; CALM runs them"
+                " one by one"
+            )
         if spec.features and (target.forced or target.frames):
             raise ValueError(
                 "the drafter reads the target's states, which none does of a target that listens or"

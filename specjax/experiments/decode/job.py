@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import time
@@ -15,6 +16,7 @@ from ml_collections import ConfigDict
 from tqdm import tqdm
 
 from specjax import hosts
+from specjax.adjusting.guidance import guided_by
 from specjax.api import Generator
 from specjax.checkpoints.shared_encoder import with_encoder_of
 from specjax.checkpoints.shared_tokens import in_vocabulary_of, share_in
@@ -121,6 +123,7 @@ def load_models(config: ConfigDict) -> dict[str, LoadedModel]:
         )
     target = models.pop("target")
     target = in_language(target, **config.speech) if "speech" in config else target
+    target = dataclasses.replace(target, model=guided_by(target.settings, target.model))
     share = config.least_shared
     met = {
         name: in_vocabulary_of(target, drafter, name=name, least_shared=share)

@@ -113,6 +113,7 @@ def plan(
 ) -> dict[str, Any]:
     """Prints and returns models, memory per device, strategies and settings."""
     mesh = dict(zip(AXES, axis_sizes(config.mesh.to_dict()), strict=True))
+    models = planned.guided(models)
     width = min(model.vocab_size for model in models.values())
     strategies = load_strategies(config)
     capacity = config.max_new_tokens + max(s.drafter.spec.width for s in strategies.values()) + 2
@@ -159,7 +160,8 @@ def abstract_decode(
     Raises:
       UserError: when the strategy does not fit the models.
     """
-    models = tuple(with_shared_vocabulary(dict(whole)).items())
+    whole = planned.guided(whole)
+    models = tuple(with_shared_vocabulary(whole).items())
     try:
         decoder = strategy.decoder(
             models, config.max_new_tokens, layout=layout, invariant=invariant

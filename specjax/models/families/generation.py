@@ -23,7 +23,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "dola_layers": (),
     "force_bos_token_to_be_generated": (False,),
     "force_words_ids": (),
-    "guidance_scale": (1,),
     "is_assistant": (False,),
     "max_time": (),
     "num_beam_groups": (1,),
@@ -40,9 +39,9 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 SETTINGS = frozenset(
     """
     bad_words_ids begin_suppress_tokens encoder_no_repeat_ngram_size encoder_repetition_penalty
-    exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id min_length
-    min_new_tokens no_repeat_ngram_size repetition_penalty return_timestamps sequence_bias
-    stop_strings suppress_tokens
+    exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id guidance_scale
+    min_length min_new_tokens no_repeat_ngram_size repetition_penalty return_timestamps
+    sequence_bias stop_strings suppress_tokens
     """.split()  # noqa: SIM905
 )
 """Fields that change the tokens as a target here writes them too (`specjax/adjusting`)."""
