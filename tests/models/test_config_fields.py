@@ -310,7 +310,6 @@ def test_null_and_absence_mean_hugging_faces_default() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("guidance_scale", 1.5),
         ("num_beam_groups", 2),
         ("penalty_alpha", 0.6),
         ("no_such_setting", 1),

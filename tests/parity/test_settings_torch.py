@@ -108,6 +108,29 @@ def test_greedy_tokens_are_those_of_transformers(pair: Any, strategy: str, setti
     assert generator(PROMPTS).tokens == expected
 
 
+GUIDED = {"guidance_scale": 1.5, "repetition_penalty": 1.2, "sequence_bias": [[[9, 40], 2.0]]}
+WAYS = {
+    "alone": {},
+    "chain": CHAIN,
+    "early exit": {"drafter": "early_exit", "length": 2, "exit": 1},
+}
+
+
+@pytest.mark.parametrize("pair", ["llama", "gemma3_text"], indirect=True)
+@pytest.mark.parametrize("way", [*WAYS, "tree"])
+def test_a_guided_target_says_the_tokens_of_transformers(pair: Any, way: str) -> None:
+    """Which reads the whole text without its prompt again for each token, as `use_cache` False."""
+    theirs, target, drafter = pair
+    expected = [their_tokens(theirs, prompt, GUIDED) for prompt in PROMPTS]
+    free = {name: value for name, value in GUIDED.items() if name != "guidance_scale"}
+    assert expected != [their_tokens(theirs, prompt, free) for prompt in PROMPTS]
+    generator = specjax.Generator(
+        target, {"drafter": drafter}, specjax.strategy(**(WAYS | DRAFTED)[way]),
+        max_new_tokens=NEW_TOKENS, generation=GUIDED,
+    )  # fmt: skip
+    assert generator(PROMPTS).tokens == expected
+
+
 def on_states(target: Any) -> dict[str, Any]:
     """A feature drafter and heads for a target, drawn at random, as arguments of a generator."""
     config, ids = target.model.config, tuple(range(0, target.model.vocab_size, 2))
@@ -135,7 +158,8 @@ def on_states(target: Any) -> dict[str, Any]:
 )
 def test_drafters_of_the_targets_states_change_none_of_them(pair: Any, drafting: Any) -> None:
     theirs, target, _ = pair
-    settings = SETTINGS["all"]
+    guided = {} if target.model.start_token is not None else {"guidance_scale": 1.5}
+    settings = SETTINGS["all"] | guided
     generator = specjax.Generator(
         target, **on_states(target), strategy=specjax.strategy(**drafting),
         max_new_tokens=NEW_TOKENS, generation=settings,
