@@ -8,7 +8,6 @@ print(result.texts, result.statistics)
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from specjax.adjusting.guidance import guided_by
+from specjax.adjusting.guidance import guided
 from specjax.adjusting.settings import checked, obeyed
 from specjax.checkpoints.beside import beside
 from specjax.checks import check_dictionary, check_integer, check_integers
@@ -82,7 +81,7 @@ class Generator:
         check_integer("invariant", invariant, 0)
         check_dictionary("generation", generation)
         settings = checked({**target.settings, **(generation or {})})
-        target = dataclasses.replace(target, model=guided_by(settings, target.model))
+        target = guided(target, settings)
         loaded = {"target": target, **beside(target, drafters or {})}
         self.target, self.strategy = target, strategy or autoregressive()
         models = with_shared_vocabulary({name: entry.model for name, entry in loaded.items()})

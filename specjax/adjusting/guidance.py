@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from specjax.core import fields
 from specjax.core.registry import ADJUSTMENTS
 from specjax.models.base import LanguageModel
 from specjax.models.guided import Guided
 from specjax.models.shared_vocabulary import unwrapped
+
+if TYPE_CHECKING:
+    from specjax.loading import LoadedModel
 
 
 @ADJUSTMENTS.register("guidance_scale", example={"guidance_scale": 1.5})
@@ -40,6 +43,12 @@ class Guidance:
         target = unwrapped(model)
         if not (isinstance(target, Guided) and target.scale == self.guidance_scale):
             raise ValueError(f"{said} here: only decodes without beams call their target twice")
+
+
+def guided(target: LoadedModel, settings: Mapping[str, Any]) -> LoadedModel:
+    """A loaded target under these checked settings; itself where they change nothing."""
+    model = guided_by(settings, target.model)
+    return target if model is target.model else dataclasses.replace(target, model=model)
 
 
 def guided_by(settings: Mapping[str, Any], model: LanguageModel) -> LanguageModel:

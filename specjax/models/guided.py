@@ -21,9 +21,10 @@ from specjax.models.shared_vocabulary import Wrapped
 class Guided(Wrapped):
     """A decoder-only `model` whose log-probabilities go by `scale` from the free to its own.
 
-    Its parameters are those of the `model`; so are states and what is read out of them, which know
-    the prompt. The cache holds what the model remembers of each text (`own`), and of the text from
-    the prompt's last token on (`free`), whose slots are fewer by `offset` [B].
+    Its parameters are those of the `model`; so are states and what is read out of them, in a decode
+    and teacher-forced, which know the prompt. The cache holds what the model remembers of each text
+    (`own`), and of the text from the prompt's last token on (`free`), whose slots are fewer by
+    `offset` [B].
     """
 
     model: LanguageModel
@@ -36,8 +37,13 @@ class Guided(Wrapped):
     def init(self, key: jax.Array) -> Params:
         return self.model.init(key)
 
-    def states(self, params: Params, batch: Mapping[str, jax.Array]) -> jax.Array:
-        return self.model.states(params, batch)
+    def states(self, params: Params, batch: Mapping[str, jax.Array], **how: Any) -> jax.Array:
+        return self.model.states(params, batch, **how)
+
+    def teach(
+        self, params: Params, batch: Mapping[str, jax.Array], **how: Any
+    ) -> tuple[jax.Array, ...]:
+        return self.model.teach(params, batch, **how)
 
     def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
         return self.model.read_out(params, hidden)
@@ -92,7 +98,7 @@ class Guided(Wrapped):
         if position is not None:
             position = position - cache.data["offset"][:, None]
         without, free = self.model.extend(params, tokens, free, position=position, **seen)
-        logits = guided(output.logits, without.logits, self.scale)
+        logits = guided_logits(output.logits, without.logits, self.scale)
         return output.replace(logits=logits), _with(cache, own, free)
 
     def keep(self, cache: Cache, path: jax.Array, count: jax.Array) -> Cache:
@@ -100,7 +106,7 @@ class Guided(Wrapped):
         return _with(cache, own, free)
 
 
-def guided(own: jax.Array, free: jax.Array, scale: float) -> jax.Array:
+def guided_logits(own: jax.Array, free: jax.Array, scale: float) -> jax.Array:
     """Log-probabilities [..., V] as far beyond the `free` ones as `scale` times the own are."""
     own, free = jax.nn.log_softmax(own, axis=-1), jax.nn.log_softmax(free, axis=-1)
     return free + scale * (own - free)

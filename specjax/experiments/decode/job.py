@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import time
@@ -16,7 +15,7 @@ from ml_collections import ConfigDict
 from tqdm import tqdm
 
 from specjax import hosts
-from specjax.adjusting.guidance import guided_by
+from specjax.adjusting.guidance import guided
 from specjax.api import Generator
 from specjax.checkpoints.shared_encoder import with_encoder_of
 from specjax.checkpoints.shared_tokens import in_vocabulary_of, share_in
@@ -123,7 +122,7 @@ def load_models(config: ConfigDict) -> dict[str, LoadedModel]:
         )
     target = models.pop("target")
     target = in_language(target, **config.speech) if "speech" in config else target
-    target = dataclasses.replace(target, model=guided_by(target.settings, target.model))
+    target = guided(target, target.settings)
     share = config.least_shared
     met = {
         name: in_vocabulary_of(target, drafter, name=name, least_shared=share)
