@@ -119,7 +119,7 @@ WAYS = {
 @pytest.mark.parametrize("pair", ["llama", "gemma3_text"], indirect=True)
 @pytest.mark.parametrize("way", [*WAYS, "tree"])
 def test_a_guided_target_says_the_tokens_of_transformers(pair: Any, way: str) -> None:
-    """Which reads the whole text without its prompt again for each token, as `use_cache` False."""
+    """Alone, and with all kinds of drafts."""
     theirs, target, drafter = pair
     expected = [their_tokens(theirs, prompt, GUIDED) for prompt in PROMPTS]
     free = {name: value for name, value in GUIDED.items() if name != "guidance_scale"}

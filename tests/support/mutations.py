@@ -126,7 +126,7 @@ ALL: list[Mutation] = [
     *said(bad_words_ids=[[9]]),
     *said(sequence_bias=[[[9], 4.0]]),
     *said(guidance_scale=1.0),
-    *said(guidance_scale=2.0, use_cache=False),
+    *said(guidance_scale=2.0),
     *said(exponential_decay_length_penalty=[2, 1.5]),
     *said(num_beams=3),
     *said(encoder_repetition_penalty=1.5),
