@@ -15,7 +15,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from specjax.adjusting.settings import obeyed
+from specjax.adjusting.guidance import guided
+from specjax.adjusting.settings import checked, obeyed
 from specjax.checkpoints.beside import beside, check_target
 from specjax.checks import check_dictionary, check_integer, check_integers
 from specjax.data.batching import Batch, Prompt
@@ -78,6 +79,9 @@ class Generator:
             max_new_tokens=max_new_tokens, max_prompt_tokens=max_prompt_tokens, bucket=bucket
         )
         check_integer("invariant", invariant, 0)
+        check_dictionary("generation", generation)
+        settings = checked({**target.settings, **(generation or {})})
+        target = guided(target, settings)
         loaded = {"target": target, **beside(target, drafters or {})}
         self.target, self.strategy = target, strategy or autoregressive()
         models = with_shared_vocabulary({name: entry.model for name, entry in loaded.items()})
@@ -91,8 +95,6 @@ class Generator:
         self.prompts = Prompts(*read, own_spellings(loaded, max_new_tokens), target.extractor)
         self.params = chosen_params(self.decoder.inputs, loaded, tables or {})
         check_resources(self.decoder, self.params)
-        check_dictionary("generation", generation)
-        settings = {**target.settings, **(generation or {})}
         self.options = obeyed(self.strategy.options(), settings, target.model, target.tokenizer)
 
     def __call__(

@@ -1,7 +1,7 @@
 """From logits to the adjusted distribution, and draws from it (docs/methods/sampling.md).
 
 Which adjustments run is static, their numbers are traced: sweeping the temperature does not
-recompile. The order is temperature, top-k, top-p, softmax over what survives.
+recompile. The order is temperature, top-k, top-p, the cuts of `CUTS`, softmax over what survives.
 """
 
 from __future__ import annotations
@@ -10,13 +10,24 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from specjax.truncation import above, above_entropy, above_share, typical
+
+CUTS = {
+    "min_p": (above_share, 0.0),
+    "typical_p": (typical, 1.0),
+    "epsilon_cutoff": (above, 0.0),
+    "eta_cutoff": (above_entropy, 0.0),
+}
+"""Further cuts in their order: what stays, and the bound at which all tokens do."""
+
 
 @struct.dataclass
 class Sampling:
     """How the next token is chosen from logits.
 
     `greedy` (temperature 0) skips everything else. `top_k` is static because the selection needs
-    its size at compile time; 0 disables it. `nucleus` says whether `top_p` applies.
+    its size at compile time; 0 disables it. `nucleus` says whether `top_p` applies. `cuts` are the
+    bounds of those of `CUTS` that apply.
     """
 
     temperature: jax.Array | float = 1.0
@@ -24,10 +35,15 @@ class Sampling:
     greedy: bool = struct.field(pytree_node=False, default=False)
     top_k: int = struct.field(pytree_node=False, default=0)
     nucleus: bool = struct.field(pytree_node=False, default=False)
+    cuts: dict[str, jax.Array | float] = struct.field(default_factory=dict)
 
 
-def sampling(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> Sampling:
+def sampling(
+    temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, **cuts: float
+) -> Sampling:
     """Checked settings: temperature 0 is greedy, top_k 0 and top_p 1 disable the truncation.
+
+    `cuts` are bounds by the names of `CUTS`, which the fields of a strategy have checked.
 
     Raises:
       ValueError: when a setting is out of range.
@@ -45,6 +61,7 @@ def sampling(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> Sa
         top_p=jnp.float32(top_p),
         top_k=int(top_k),
         nucleus=top_p < 1.0,
+        cuts={name: jnp.float32(bound) for name, bound in cuts.items() if bound != CUTS[name][1]},
     )
 
 
@@ -84,6 +101,9 @@ def adjust(logits: jax.Array, settings: Sampling) -> jax.Array:
         logits = jnp.where(_ranks(logits) < settings.top_k, logits, -jnp.inf)
     if settings.nucleus:
         logits = jnp.where(_in_nucleus(logits, settings.top_p), logits, -jnp.inf)
+    for name, (stays, _) in CUTS.items():
+        if name in settings.cuts:
+            logits = jnp.where(stays(logits, settings.cuts[name]), logits, -jnp.inf)
     return jax.nn.softmax(logits, axis=-1)
 
 

@@ -148,6 +148,10 @@ STRATEGIES = {
     ),
     "top_k": (lambda value: autoregressive(top_k=value), [-1, 2.5, "3"]),
     "top_p": (lambda value: autoregressive(top_p=value), [0, 1.5, math.nan, "all"]),
+    "min_p": (lambda value: autoregressive(min_p=value), [-0.1, 1.1, math.nan, "all", None]),
+    "typical_p": (lambda value: autoregressive(typical_p=value), [0, 1.1, math.nan, "all"]),
+    "epsilon_cutoff": (lambda value: autoregressive(epsilon_cutoff=value), [-0.1, 1, "all"]),
+    "eta_cutoff": (lambda value: autoregressive(eta_cutoff=value), [-0.1, 1, math.nan]),
     "threshold": (
         lambda value: strategy(reader="calm", threshold=value),
         [-0.1, 1.1, math.nan, "low"],

@@ -10,11 +10,16 @@ from scipy import stats
 from scripted import adjusted
 
 from specjax.core.proposing import draw_in_order
-from specjax.sampling import BLOCK, adjust, argmax, draw, sampling
+from specjax.decoding.strategy import DRAWN
+from specjax.sampling import BLOCK, CUTS, Sampling, adjust, argmax, draw, sampling
 
 SETTINGS = [
     (1.0, 0, 1.0), (0.5, 0, 1.0), (2.0, 3, 1.0), (1.0, 1, 1.0), (1.0, 0, 0.6),
     (0.7, 5, 0.8), (1.0, 100, 1.0), (1.0, 0, 1e-6),
+    (1.5, 0, 1.0, 0.2), (0.7, 0, 1.0, 1.0), (1.0, 0, 1.0, 0.0, 0.5), (1.0, 0, 1.0, 0.0, 1e-6),
+    (1.0, 0, 1.0, 0.0, 1.0, 0.1), (1.0, 0, 1.0, 0.0, 1.0, 0.99),
+    (1.0, 0, 1.0, 0.0, 1.0, 0.0, 0.3), (1.0, 0, 1.0, 0.0, 1.0, 0.0, 0.999),
+    (1.3, 7, 0.97, 0.02, 0.9, 0.03, 0.2),
 ]  # fmt: skip
 
 
@@ -22,9 +27,31 @@ SETTINGS = [
 def test_adjust_equals_the_definition(settings):
     logits = np.random.default_rng(0).normal(size=(20, 8)).astype(np.float32) * 2
     expected = [adjusted(row, *settings) for row in logits]
-    np.testing.assert_allclose(
-        adjust(jnp.asarray(logits), sampling(*settings)), expected, atol=2e-6
-    )
+    law = adjust(jnp.asarray(logits), under(settings))
+    np.testing.assert_allclose(law, expected, atol=2e-6)
+
+
+def under(settings) -> Sampling:
+    """What a strategy's values, in the order of its fields, are to sampling."""
+    return sampling(**dict(zip(DRAWN, settings, strict=False)))
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_every_cut_changes_the_law_and_at_its_bound_is_not_there(name):
+    logits = jnp.asarray(np.random.default_rng(0).normal(size=(20, 8)) * 2)
+    off = DRAWN[name].default
+    assert not sampling(**{name: off}).cuts
+    law, free = adjust(logits, sampling(**{name: 0.3})), adjust(logits, sampling())
+    assert np.any(law == 0.0) and np.all(free > 0.0)
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_a_cut_of_what_is_cut_already_is_finite(name):
+    """Settings forbid tokens before; a sure law has nothing but one token."""
+    logits = jnp.array([[0.0, -jnp.inf, 1.0, -jnp.inf], [-jnp.inf, 2.0, -jnp.inf, -jnp.inf]])
+    law = adjust(logits, sampling(**{name: 0.9}))
+    np.testing.assert_allclose(law.sum(axis=1), 1.0, atol=1e-6)
+    assert np.all(law[0, 1::2] == 0.0) and law[1].tolist() == [0.0, 1.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("settings", [(1.0, 2, 1.0), (1.0, 0, 0.3)])

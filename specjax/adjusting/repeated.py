@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
+from specjax.adjusting.prompted import OfPrompt
 from specjax.core import fields
 from specjax.core.adjustment import UNKNOWN, Adjustment, Places, ban
 from specjax.core.registry import ADJUSTMENTS
@@ -53,7 +54,7 @@ class NoRepeatedNgrams(Adjustment):
 
 @ADJUSTMENTS.register("encoder_no_repeat_ngram_size", example={"encoder_no_repeat_ngram_size": 2})
 @dataclasses.dataclass(frozen=True)
-class NoNgramsOfPrompt(Adjustment):
+class NoNgramsOfPrompt(OfPrompt):
     """No n-gram of the prompt is written."""
 
     encoder_no_repeat_ngram_size: int = fields.integer(
@@ -72,10 +73,7 @@ class NoNgramsOfPrompt(Adjustment):
         return self
 
     def adjust(self, logits: jax.Array, places: Places, rows: Any) -> jax.Array:
-        context = places.context
-        prompt, length = context.encoder_tokens, context.encoder_length
-        if prompt.shape[1] == 0:
-            prompt, length = context.tokens, context.begin
+        prompt, length = self.prompt(places.context)
         last = places.last(self.encoder_no_repeat_ngram_size - 1)
         prompt = prompt[:, None]
         return ban(logits, prompt, followers(prompt, length[:, None], last))

@@ -12,6 +12,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
+from specjax.adjusting.prompted import present
 from specjax.core import fields
 from specjax.core.adjustment import Adjustment, Places
 from specjax.core.context import Context
@@ -32,10 +33,7 @@ class RepetitionPenalty(Adjustment):
 
     def of_rows(self, context: Context, vocabulary: int) -> jax.Array:
         """Whether [B, V] a token is in the committed row."""
-        slot = jnp.arange(context.tokens.shape[1])
-        tokens = jnp.where(slot < context.length[:, None], context.tokens, vocabulary)
-        rows = jnp.arange(len(tokens))[:, None]
-        return jnp.zeros((len(tokens), vocabulary), bool).at[rows, tokens].set(True, mode="drop")
+        return present(context.tokens, context.length, vocabulary)
 
     def adjust(self, logits: jax.Array, places: Places, rows: jax.Array) -> jax.Array:
         penalty = places.context.options.numbers[self.repetition_penalty]

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from specjax.adjusting.guidance import Guidance
 from specjax.adjusting.stop_strings import StopStrings
 from specjax.checkpoints.pieces import pieces
 from specjax.core import fields
@@ -76,6 +77,8 @@ def obeyed(
             parts.append(part)
             if isinstance(part, Adjustment):
                 _check_tokens(name, part.tokens(value), model)
+            if isinstance(part, Guidance):
+                part.check(model)
             numbers |= {name: _traced(number) for name, number in traced.items()}
         made = _adjustments(parts, beams)
         bound = tuple(one.of_model(model, tuple(made)) for one in made)

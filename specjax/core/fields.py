@@ -141,7 +141,12 @@ def listing(
 ) -> Any:
     """A list whose entries all fit; `some`: with at least one."""
     all_fit = lambda x: (bool(x) or not some) and all(map(fits, x))  # noqa: E731
-    return _field(ConfigField(tuple, allowed, all_fit, help, default))
+    return whole(allowed, all_fit, default, help=help)
+
+
+def whole(allowed: str, fits: Callable[[Any], bool], default: Any = REQUIRED, *, help: str) -> Any:
+    """A list that fits as a whole."""
+    return _field(ConfigField(tuple, allowed, fits, help, default))
 
 
 def tokens(*, help: str) -> Any:

@@ -28,6 +28,8 @@ from specjax.models.base import (
     first_head,
     head_of,
 )
+from specjax.models.guided import Guided
+from specjax.models.shared_vocabulary import unwrapped
 from specjax.parallel.sharding import Layout
 from specjax.readers.whole import Whole
 
@@ -86,6 +88,11 @@ class Decoder:
             if not spec.features:  # else it reads the target's states, not prompts
                 check_same_prompts(name, known[name], self.target_model)
         target = self.target_model
+        if isinstance(unwrapped(target), Guided) and not self.reader.exact:
+            raise ValueError(
+                "the target is guided, which reads each text twice with all layers; CALM runs them"
+                " one by one"
+            )
         if spec.features and (target.forced or target.frames):
             raise ValueError(
                 "the drafter reads the target's states, which none does of a target that listens or"

@@ -29,8 +29,8 @@ from specjax.sampling import sampling
 from specjax.verification.block import BlockVerification
 from specjax.verification.speculative_sampling import SpeculativeSampling
 
-Settings = tuple[float, int, float]
-"""Temperature, top-k and top-p."""
+Settings = tuple[float, ...]
+"""The values of `Drawing`, in the order of its fields."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +40,27 @@ class Drawing:
     temperature: float = fields.number(0.0, bounds="[0, inf)", help="0: greedy")
     top_k: int = fields.integer(0, least=0, help="likeliest tokens that stay; 0: all")
     top_p: float = fields.number(1.0, bounds="(0, 1]", help="probability that stays; 1: all")
+    min_p: float = fields.number(
+        0.0, bounds="[0, 1]", help="share of the largest probability from which tokens stay; 0: all"
+    )
+    typical_p: float = fields.number(
+        1.0, bounds="(0, 1]", help="probability of the most typical tokens that stays; 1: all"
+    )
+    epsilon_cutoff: float = fields.number(
+        0.0, bounds="[0, 1)", help="probability from which tokens stay; 0: all"
+    )
+    eta_cutoff: float = fields.number(
+        0.0, bounds="[0, 1)", help="the same, lower where the entropy is high; 0: all"
+    )
+
+
+DRAWN = config_fields(Drawing)
+"""Its fields by name."""
+
+
+def drawing(settings: Settings) -> dict[str, Any]:
+    """Sampling settings by the names of their fields."""
+    return dict(zip(DRAWN, settings, strict=True))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +74,10 @@ class Strategy:
     top_p: float = 1.0
     numbers: tuple[tuple[str, Number], ...] = ()  # one, or one for each arm
     reader: Reader | None = None  # None: the drafter's own, or whole
+    min_p: float = 0.0
+    typical_p: float = 1.0
+    epsilon_cutoff: float = 0.0
+    eta_cutoff: float = 0.0
 
     def __post_init__(self) -> None:
         fields.check(Drawing(*self.settings))
@@ -111,7 +136,7 @@ class Strategy:
     @property
     def settings(self) -> Settings:
         """What a baseline must share."""
-        return self.temperature, self.top_k, self.top_p
+        return tuple(getattr(self, name) for name in DRAWN)
 
     def decoder(
         self,
@@ -160,7 +185,7 @@ class Strategy:
         for part in (self.drafter, self.rule, self.reader):
             values = fields.defaults(part) | values
         numbers = {name: jnp.float32(value) for name, value in values.items()}
-        return Options(sampling(*self.settings), numbers)
+        return Options(sampling(**drawing(self.settings)), numbers)
 
 
 def autoregressive(**settings: Any) -> Strategy:
@@ -275,13 +300,13 @@ def _assembled(parts: tuple[type, ...], values: dict[str, Any]) -> Strategy:
         made.append(part)
         numbers |= own
     drafter, rule, reader = made
-    drawing = {name: value for name, value in values.items() if name in config_fields(Drawing)}
+    drawn = {name: value for name, value in values.items() if name in DRAWN}
     return Strategy(
         drafter,
         rule,
         numbers=tuple(numbers.items()),
         reader=reader.around(drafter.spec, drafter.reader),
-        **drawing,
+        **drawn,
     )
 
 

@@ -20,6 +20,7 @@ from specjax.core.context import Context, Options
 from specjax.data.batching import Batch
 from specjax.decoding.state import Generation
 from specjax.decoding.strategy import autoregressive
+from specjax.errors import UserError
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel
 from specjax.models.shared_vocabulary import with_shared_vocabulary
@@ -70,7 +71,16 @@ def write(
     bucket: int = 16,
     seed: int = 0,
 ) -> Written:
-    """What the target says to prompts."""
+    """What the target says to prompts.
+
+    Raises:
+      UserError: when it is guided.
+    """
+    if "guidance_scale" in target.settings:
+        raise UserError(
+            f"guidance_scale is {target.settings['guidance_scale']:g}; it must be None: acceptance"
+            " is measured on texts read once"
+        )
     settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     alone = Generator(
         target, strategy=autoregressive(**settings), max_new_tokens=max_new_tokens, bucket=bucket

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from specjax.core.fields import Number
-from specjax.decoding.strategy import Strategy
+from specjax.decoding.strategy import DRAWN, Strategy, drawing
 from specjax.readers.fitted import Fitted, doubling
 from specjax.selection import switching
 from specjax.selection.arms import Arm, Arms
@@ -77,7 +77,7 @@ def _arms(strategies: Mapping[str, Strategy]) -> tuple[Arm, ...]:
             raise ValueError(f"arm {name!r} drafts trees; arms must draft one text each")
         if strategy.settings != first.settings:
             raise ValueError(
-                f"arm {name!r} samples with temperature, top_k and top_p of {strategy.settings},"
+                f"arm {name!r} samples with {', '.join(DRAWN)} of {strategy.settings},"
                 f" the first with {first.settings}; they must be alike"
             )
     return tuple(Arm(name, arm.drafter, arm.reader) for name, arm in strategies.items())
@@ -102,6 +102,5 @@ def _of(
     # The rule of one that drafts: what the target says alone needs none.
     first = max(arms.values(), key=lambda arm: arm.drafter.spec.width > 0)
     reader = Fitted(tuple(sorted(widths))) if len(widths) > 1 else None
-    return Strategy(
-        drafter, first.rule, *first.settings, numbers=tuple(numbers.items()), reader=reader
-    )
+    drawn = drawing(first.settings)
+    return Strategy(drafter, first.rule, numbers=tuple(numbers.items()), reader=reader, **drawn)

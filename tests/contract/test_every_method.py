@@ -105,13 +105,45 @@ def test_sampling_keeps_the_targets_distribution(drafter):
     assert chi_square(counted(texts(out)), expected) > P_VALUE
 
 
+CUT = {"min_p": 0.35, "typical_p": 0.6, "epsilon_cutoff": 0.12, "eta_cutoff": 0.2}
+RULES_KEEPING = [  # of chains and of trees
+    ("neural", "block"), ("neural", "lossless"),
+    ("neural_tree", "traversal"), ("neural_tree", "lossless"),
+]  # fmt: skip
+
+
+def under_cuts() -> list:
+    """One cut under one rule, and all of them at once, which alone are fast."""
+    together = {"temperature": 1.2, "top_k": 4, **dict.fromkeys(CUT, 0.9), "epsilon_cutoff": 0.05}
+    together |= {"min_p": 0.05, "eta_cutoff": 0.05}
+    alone = [{"temperature": 1.0, name: bound} for name, bound in CUT.items()]
+    return [
+        pytest.param(*kept, drawn, marks=() if drawn is together and not n else pytest.mark.slow)
+        for n, kept in enumerate(RULES_KEEPING)
+        for drawn in (together, *alone)
+    ]
+
+
+@pytest.mark.parametrize(("drafter", "rule", "drawn"), under_cuts())
+def test_sampling_keeps_the_targets_distribution_where_it_is_cut(drafter, rule, drawn):
+    sampled = made(drafter, rule=rule, **drawn)
+    expected = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, sampled.settings)
+    found = counted(texts(decoded(sampled, [SOURCE] * ROWS, LENGTH, seed=7)))
+    assert chi_square(found, expected) > P_VALUE
+    plain = (drawn["temperature"], drawn.get("top_k", 0), 1.0)
+    free = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, plain)
+    assert len(expected) < len(free) and chi_square(found, free) < 1e-6
+
+
 BY_TEXT = {  # what the text before a token decides
     "repetition_penalty": 1.6, "no_repeat_ngram_size": 2, "bad_words_ids": ((4,), (3, 2)),
-    "min_new_tokens": 2,
+    "min_new_tokens": 2, "encoder_repetition_penalty": 1.4,
+    "sequence_bias": (((2,), 0.8), ((3, 3), -1.5), ((2, 3), 1.2), ((3, 2, 0), 2.0)),
 }  # fmt: skip
 BY_LENGTH = {  # and how long it is
     "forced_bos_token_id": 3, "forced_eos_token_id": (1, 2), "suppress_tokens": (4,),
     "begin_suppress_tokens": (2,), "min_length": 3, "encoder_no_repeat_ngram_size": 3,
+    "exponential_decay_length_penalty": (1, 3.0),
 }  # fmt: skip
 LONGER = 4
 
@@ -155,10 +187,11 @@ OF_PROMPTS = {
     "by text": {
         "repetition_penalty": 1.6, "no_repeat_ngram_size": 2, "bad_words_ids": ((3, 3),),
         "min_length": len(SOURCE) + 1,  # longer, some texts would have no token left
+        "encoder_repetition_penalty": 0.7, "sequence_bias": (((2, 4), 1.0), ((4, 2, 0), 1.5)),
     },
     "by length": {
         "encoder_no_repeat_ngram_size": 2, "min_new_tokens": 2, "forced_eos_token_id": (0, 3),
-        "begin_suppress_tokens": (2,),
+        "begin_suppress_tokens": (2,), "exponential_decay_length_penalty": (1, 0.5),
     },
 }  # fmt: skip
 
@@ -210,6 +243,7 @@ LOSSY = [
 def test_no_rule_lets_a_token_stand_that_settings_forbid(fields):
     """Nor does a draft that stands unread; prompt lookup knows no settings."""
     settings = BY_TEXT | BY_LENGTH | {"no_repeat_ngram_size": 3, "bad_words_ids": ((3, 2),)}
+    settings |= {"exponential_decay_length_penalty": (9, 1.5)}  # texts are to be long
     rows = texts(decoded(strategy(**fields), PROMPTS, 12, settings=settings))
     free = texts(decoded(strategy(**fields), PROMPTS, 12))
     allowed = [follows_settings(*each, settings) for each in zip(PROMPTS, rows, strict=True)]

@@ -93,6 +93,8 @@ UNDER = {
     "repetition_penalty": 1.4, "no_repeat_ngram_size": 2, "bad_words_ids": ((5,), (3, 4)),
     "min_new_tokens": 4, "forced_eos_token_id": (1,), "suppress_tokens": (9,),
     "begin_suppress_tokens": (2,), "encoder_no_repeat_ngram_size": 1,
+    "sequence_bias": (((6,), 0.5), ((3, 7), 1.0), ((7, 8), -0.7)),
+    "encoder_repetition_penalty": 1.3, "exponential_decay_length_penalty": (3, 0.8),
 }  # fmt: skip
 
 

@@ -14,7 +14,10 @@ from specjax.experiments.beams import job as beams
 from specjax.experiments.config.defaults import beams_config, decode_config
 from specjax.experiments.config.generation import planned_settings
 from specjax.experiments.decode import planning
+from specjax.experiments.decode.job import load_models
+from specjax.models.guided import Guided
 
+GOLDEN = Path(__file__).parents[1] / "golden"
 WORD = "target"
 FILE = "generation_config.json"
 CHAIN = {"chain": {"drafter": "neural", "length": 2}}
@@ -78,6 +81,22 @@ def test_a_plan_of_shapes_alone_says_what_it_leaves_out() -> None:
     config.generation.penalty_alpha = 0.6
     with pytest.raises(UserError, match="penalty_alpha is 0.6"):
         planning.shapes(config)
+
+
+def test_a_plan_and_a_run_guide_their_target(capsys) -> None:
+    """A plan counts both texts' caches, and a cost is that of both calls."""
+    llama = str(GOLDEN / "llama")
+    config = decode_config(target=llama, drafter=llama, strategies=CHAIN, max_new_tokens=6)
+    plain = planning.run(config)["models"]["target"].cache_bytes
+    config.generation.guidance_scale = 1.5
+    planned = planning.run(config)
+    assert "settings: guidance_scale=1.5" in capsys.readouterr().out
+    assert plain < planned["models"]["target"].cache_bytes < 2 * plain
+    loaded = load_models(config)
+    assert loaded["target"].model == Guided(loaded["drafter"].model, 1.5)
+    config.generation.guidance_scale = -1.0
+    with pytest.raises(UserError, match="guidance_scale is -1.0; it must be a number of"):
+        planning.run(config)
 
 
 def test_a_plan_notes_the_beams_that_decodes_leave_out() -> None:

@@ -9,6 +9,7 @@ import jax
 import pytest
 from ml_collections import ConfigDict
 
+from specjax.decoding.strategy import autoregressive
 from specjax.errors import UserError
 from specjax.experiments.config.fields import check_fields, model_names
 from specjax.experiments.decode.strategies import load_strategies
@@ -84,7 +85,7 @@ def test_a_decode_has_every_arm_alone_and_every_way_of_choosing(name, tmp_path):
     strategies = load_strategies(config)
     for way in ways:
         assert strategies[way].drafter.names == names
-        assert strategies[way].settings == (0.9, 0, 1.0)
+        assert strategies[way].settings == autoregressive(temperature=0.9).settings
     assert all(strategies[n].drafter.spec.width == (0 if n == "none" else 5) for n in names)
 
 

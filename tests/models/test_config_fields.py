@@ -313,10 +313,6 @@ def test_null_and_absence_mean_hugging_faces_default() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("encoder_repetition_penalty", 1.1),
-        ("exponential_decay_length_penalty", [2, 1.5]),
-        ("sequence_bias", [[[3], 1.0]]),
-        ("guidance_scale", 1.5),
         ("num_beam_groups", 2),
         ("penalty_alpha", 0.6),
     ],
@@ -330,12 +326,14 @@ def test_a_processor_is_refused_and_the_switch_is_named(field: str, value: Any) 
 def test_settings_that_change_nothing_are_accepted() -> None:
     neutral = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "num_beams": 1}
     drawn = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "top_k": 20, "min_length": 0}
-    assert shape("llama", {"eos_token_id": 1, "max_length": 99} | neutral | drawn).eos == (1,)
+    cuts = {"min_p": 0.1, "typical_p": 0.9, "epsilon_cutoff": 3e-4, "eta_cutoff": 2e-3}
+    said = {"eos_token_id": 1, "max_length": 99} | neutral | drawn | cuts
+    assert shape("llama", said).eos == (1,)
 
 
 def test_without_a_generation_config_the_processors_of_config_json_count() -> None:
-    assert "encoder_repetition_penalty" in complaint("llama", encoder_repetition_penalty=1.3)
-    assert shape("llama", {"eos_token_id": 1}, encoder_repetition_penalty=1.3).eos == (1,)
+    assert "diversity_penalty" in complaint("llama", diversity_penalty=1.3)
+    assert shape("llama", {"eos_token_id": 1}, diversity_penalty=1.3).eos == (1,)
 
 
 def test_the_switch_reaches_the_api_and_the_experiments(tmp_path: Path) -> None:
@@ -375,6 +373,15 @@ def test_the_settings_that_files_may_have_are_those_that_decodes_obey() -> None:
         ("repetition_penalty", 0, "a positive number"),
         ("suppress_tokens", [1.5], "a list of token ids"),
         ("bad_words_ids", [3], "a list of lists of token ids"),
+        ("encoder_repetition_penalty", 0.0, "a positive number"),
+        ("sequence_bias", [[[3], "1"]], "a list of pairs of a list of token ids and a number"),
+        ("sequence_bias", [[[], 1.0]], "a list of pairs"),
+        ("sequence_bias", [[3, 1.0]], "a list of pairs"),
+        ("sequence_bias", [[[-1], 1.0]], "a list of pairs"),
+        ("exponential_decay_length_penalty", [2], "a pair of an integer of at least 0 and a"),
+        ("exponential_decay_length_penalty", [-1, 1.5], "a pair of an integer of at least 0"),
+        ("exponential_decay_length_penalty", [2, 0], "a pair of an integer of at least 0"),
+        ("exponential_decay_length_penalty", 2, "a pair of an integer of at least 0"),
     ],
 )
 def test_a_setting_that_is_none_is_refused(tmp_path, field, value, allowed) -> None:
@@ -397,7 +404,8 @@ def test_a_generator_takes_settings_in_place_of_the_targets() -> None:
     with pytest.raises(UserError, match="generation.top_h is no generation setting"):
         specjax.Generator(target, generation={"top_h": 1})
     for name, value in {
-        "suppress_tokens": [3, 96], "forced_bos_token_id": 96, "bad_words_ids": [[3], [2, 96]]
+        "suppress_tokens": [3, 96], "forced_bos_token_id": 96, "bad_words_ids": [[3], [2, 96]],
+        "sequence_bias": [[[3], 1.0], [[2, 96], 1.0]],
     }.items():  # fmt: skip
         with pytest.raises(UserError, match=f"{name} has 96; it must have token ids below 96"):
             specjax.Generator(target, generation={name: value})

@@ -831,6 +831,27 @@ FAULTS = (
         f"{DECODING}/test_beams.py -k settings",
     ),
     Fault(
+        "typical sampling stops before the token that reaches its mass",
+        "truncation.py",
+        "jnp.sum(mass < typical_p, axis",
+        "-1 + jnp.sum(mass < typical_p, axis",
+        "tests/test_sampling.py",
+    ),
+    Fault(
+        "a bias is added without what stands before",
+        "adjusting/biased.py",
+        "jnp.where(begun, bias, 0.0)",
+        "jnp.where(True, bias, 0.0)",
+        f"{CONTRACT}/test_every_method.py -k under_settings",
+    ),
+    Fault(
+        "the text without its prompt is fed at the places of the one with it",
+        "models/guided.py",
+        'position = position - cache.data["offset"][:, None]',
+        "position = position + 0",
+        f"{DECODING}/test_guidance.py",
+    ),
+    Fault(
         "top-p drops the crossing token",
         "sampling.py",
         "keep = (before < top_p)",

@@ -139,6 +139,8 @@ SETTINGS = {
     "no_repeat_ngram_size": 2, "repetition_penalty": 1.3, "min_length": 8,
     "forced_bos_token_id": 9, "forced_eos_token_id": 1, "bad_words_ids": [[11], [12, 13]],
     "suppress_tokens": [20, 21], "begin_suppress_tokens": [22], "encoder_no_repeat_ngram_size": 2,
+    "sequence_bias": [[[14], 1.0], [[9, 15], 2.0]], "encoder_repetition_penalty": 1.2,
+    "exponential_decay_length_penalty": [4, 0.9],
 }  # fmt: skip
 
 

@@ -34,8 +34,18 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "forced_bos_token_id": 6, "forced_eos_token_id": 1, "begin_suppress_tokens": [7, 6, 40],
         "suppress_tokens": list(range(30, 50)),
     },
+    "biases": {
+        "sequence_bias": [
+            [[80], -6.0], [[9], 1.5], [[51], -2.0], [[75, 77], 4.0], [[80, 80, 80], 9.0],
+        ],
+        "encoder_repetition_penalty": 1.6,
+    },
+    "away from the prompt": {"encoder_repetition_penalty": 0.4, "bad_words_ids": [[80]]},
+    "decay": {"exponential_decay_length_penalty": [3, 1.4], "min_new_tokens": 6},
     "all": {
-        "repetition_penalty": 1.2, "no_repeat_ngram_size": 3, "encoder_no_repeat_ngram_size": 2,
+        "sequence_bias": [[[9, 40], 3.0], [[17], 1.0]], "encoder_repetition_penalty": 1.3,
+        "exponential_decay_length_penalty": [9, 1.2], "repetition_penalty": 1.2,
+        "no_repeat_ngram_size": 3, "encoder_no_repeat_ngram_size": 2,
         "bad_words_ids": [[11], [12, 13]], "min_new_tokens": 8, "forced_bos_token_id": 9,
         "forced_eos_token_id": [1], "suppress_tokens": [3, 4], "begin_suppress_tokens": [5, 6],
     },
@@ -99,6 +109,29 @@ def test_greedy_tokens_are_those_of_transformers(pair: Any, strategy: str, setti
     assert generator(PROMPTS).tokens == expected
 
 
+GUIDED = {"guidance_scale": 1.5, "repetition_penalty": 1.2, "sequence_bias": [[[9, 40], 2.0]]}
+WAYS = {
+    "alone": {},
+    "chain": CHAIN,
+    "early exit": {"drafter": "early_exit", "length": 2, "exit": 1},
+}
+
+
+@pytest.mark.parametrize("pair", ["llama", "gemma3_text"], indirect=True)
+@pytest.mark.parametrize("way", [*WAYS, "tree"])
+def test_a_guided_target_says_the_tokens_of_transformers(pair: Any, way: str) -> None:
+    """Alone, and with all kinds of drafts."""
+    theirs, target, drafter = pair
+    expected = [their_tokens(theirs, prompt, GUIDED) for prompt in PROMPTS]
+    free = {name: value for name, value in GUIDED.items() if name != "guidance_scale"}
+    assert expected != [their_tokens(theirs, prompt, free) for prompt in PROMPTS]
+    generator = specjax.Generator(
+        target, {"drafter": drafter}, specjax.strategy(**(WAYS | DRAFTED)[way]),
+        max_new_tokens=NEW_TOKENS, generation=GUIDED,
+    )  # fmt: skip
+    assert generator(PROMPTS).tokens == expected
+
+
 def on_states(target: Any) -> dict[str, Any]:
     """A feature drafter and heads for a target, drawn at random, as arguments of a generator."""
     config, ids = target.model.config, tuple(range(0, target.model.vocab_size, 2))
@@ -126,7 +159,8 @@ def on_states(target: Any) -> dict[str, Any]:
 )
 def test_drafters_of_the_targets_states_change_none_of_them(pair: Any, drafting: Any) -> None:
     theirs, target, _ = pair
-    settings = SETTINGS["all"]
+    guided = {} if target.model.start_token is not None else {"guidance_scale": 1.5}
+    settings = SETTINGS["all"] | guided
     generator = specjax.Generator(
         target, **on_states(target), strategy=specjax.strategy(**drafting),
         max_new_tokens=NEW_TOKENS, generation=settings,

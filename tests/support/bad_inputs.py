@@ -265,6 +265,8 @@ _SPECS: dict[str, tuple[str, ...]] = {
     "{'a': {'drafter': 'neural'}}": ("strategies.a.length is missing",),
     "{'a': {'drafter': 'neural', 'length': 3, 'top_k': -1}}": ("strategies.a.top_k",),
     "{'a': {'drafter': 'neural', 'length': 3, 'top_p': 0.0}}": ("strategies.a.top_p",),
+    "{'a': {'drafter': 'neural', 'length': 3, 'min_p': 1.5}}": ("strategies.a.min_p", "[0, 1]"),
+    "{'a': {'drafter': 'neural', 'length': 3, 'eta_cutoff': 1}}": ("strategies.a.eta_cutoff",),
     "{'a': {'drafter': 'neural', 'length': True}}": ("strategies.a.length", "True"),
     "{'a': {'drafter': 'neural', 'length': 3.0}}": ("strategies.a.length", "3.0"),
     "{'a': {'drafter': 'neural', 'length': [3]}}": ("strategies.a.length",),

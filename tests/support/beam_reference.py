@@ -62,6 +62,7 @@ class Bigram:
     start_token: int | None = None
     forced: tuple[int, ...] = ()
     frames: None = None
+    source_vocab: None = None
     borrows_encoder: bool = False
     pad: int = 0
     depth: int = 1

@@ -115,6 +115,7 @@ ALL: list[Mutation] = [
     Mutation({}, {"eos_token_id": 5, "top_h": None, "min_new_tokens": 6}),
     *said(repetition_penalty=1.0, no_repeat_ngram_size=0, num_beams=1, min_length=0),
     *said(do_sample=True, temperature=0.6, top_p=0.9, top_k=20),
+    *said(do_sample=True, min_p=0.1, typical_p=0.5, epsilon_cutoff=0.1, eta_cutoff=0.1),
     *said(max_length=2048),
     *said(suppress_tokens=[9, 10]),
     *said(begin_suppress_tokens=[9]),

@@ -30,6 +30,13 @@ def processed(
 ) -> np.ndarray:
     """Logits [V] behind a text of which the first `begin` tokens were given."""
     made = np.array(logits, np.float64)
+    for sequence, bias in given.get("sequence_bias", ()):
+        *begun, last = sequence
+        if len(begun) <= len(text) and list(text[len(text) - len(begun) :]) == begun:
+            made[last] += bias
+    for token in set(prompt):
+        reward = given.get("encoder_repetition_penalty", 1.0)
+        made[token] *= 1 / reward if made[token] < 0 else reward
     for token in set(text):
         penalty = given.get("repetition_penalty", 1.0)
         made[token] *= penalty if made[token] < 0 else 1 / penalty
@@ -58,6 +65,11 @@ def processed(
     if forced:
         made[:] = -np.inf
         made[forced] = 0.0
+    start, factor = given.get("exponential_decay_length_penalty", (limit, 1.0))
+    if len(text) > begin + start:
+        for end in eos:
+            push = abs(made[end]) * (factor ** (len(text) - begin - start) - 1)
+            made[end] += push if np.isfinite(made[end]) else 0.0
     made[list(given.get("suppress_tokens", ()))] = -np.inf
     later = begin == 1 and "forced_bos_token_id" in given
     if len(text) == begin + later:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +43,7 @@ class PrefixModel:
     start_token: int | None = 0
     forced: tuple[int, ...] = ()
     frames: None = None
+    source_vocab: None = None
     borrows_encoder: bool = False
     pad: int = 0
     depth: int = 2
@@ -133,6 +135,7 @@ class ScriptModel:
     start_token: int | None = 0
     forced: tuple[int, ...] = ()
     frames: None = None
+    source_vocab: None = None
     borrows_encoder: bool = False
     pad: int = 0
     peak: float = 5.0  # logit of the preferred token over the others
@@ -182,7 +185,10 @@ def traced(models, params):
     return tuple(models.items()), params
 
 
-def adjusted(logits: np.ndarray, temperature: float, top_k: int, top_p: float) -> np.ndarray:
+def adjusted(
+    logits: np.ndarray, temperature: float, top_k: int, top_p: float, min_p: float = 0.0,
+    typical_p: float = 1.0, epsilon_cutoff: float = 0.0, eta_cutoff: float = 0.0,
+) -> np.ndarray:  # fmt: skip
     """docs/methods/sampling.md written out once more, in float64, for one law."""
     logits = np.asarray(logits, np.float64) / temperature
     order = sorted(range(len(logits)), key=lambda i: (-logits[i], i))
@@ -198,7 +204,33 @@ def adjusted(logits: np.ndarray, temperature: float, top_k: int, top_p: float) -
         before += law[token]
     out = np.zeros(len(logits))
     out[kept] = law[kept] / law[kept].sum()
-    return out
+    out = renormalised(out, out >= min_p * out.max())
+    if typical_p < 1:
+        out = renormalised(out, most_typical(out, typical_p))
+    out = renormalised(out, (out >= epsilon_cutoff) | (out == out.max()))
+    eta = min(eta_cutoff, math.sqrt(eta_cutoff) * math.exp(-entropy(out)))
+    return renormalised(out, (out >= eta) | (out == out.max()))
+
+
+def renormalised(law: np.ndarray, stays: np.ndarray) -> np.ndarray:
+    """A law of the tokens that stay."""
+    law = np.where(stays, law, 0.0)
+    return law / law.sum()
+
+
+def entropy(law: np.ndarray) -> float:
+    return -sum(p * math.log(p) for p in law if p)
+
+
+def most_typical(law: np.ndarray, mass: float) -> np.ndarray:
+    """Tokens with a surprise nearest to the entropy, the last of which reaches this mass."""
+    far = [abs(-math.log(p) - entropy(law)) if p else math.inf for p in law]
+    sums, bound = 0.0, 0.0
+    for token in sorted(range(len(law)), key=lambda i: far[i]):
+        if sums < mass:
+            bound = far[token]
+        sums += law[token]
+    return np.array(far) <= bound
 
 
 def sequence_law(model, params, source, start, length, settings) -> dict[tuple[int, ...], float]:

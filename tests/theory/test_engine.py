@@ -40,6 +40,7 @@ class LawModel:
     start_token: int | None = 0
     forced: tuple[int, ...] = ()
     frames: None = None
+    source_vocab: None = None
     borrows_encoder: bool = False
     pad: int = 0
 

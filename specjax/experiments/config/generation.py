@@ -8,6 +8,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from specjax.adjusting.guidance import guided_by
 from specjax.adjusting.settings import checked, obeyed
 from specjax.checkpoints.huggingface import described_generation
 from specjax.checkpoints.languages import check_told_once, written_in
@@ -32,6 +33,10 @@ class Planned:
     tokenizer: Any = None
     said: tuple[str, ...] = ()  # lines about them
     note: str = ""  # of decodes without beams, where the target's file asks for some
+
+    def guided(self, models: Mapping[str, LanguageModel]) -> dict[str, LanguageModel]:
+        """The models with the target under its guidance, if any."""
+        return {**models, "target": guided_by(self.settings, models["target"])}
 
     def obeyed(self, options: Options, target: LanguageModel) -> Options:
         """The options of a decode of the target under them.

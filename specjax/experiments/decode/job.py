@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 from tqdm import tqdm
 
 from specjax import hosts
+from specjax.adjusting.guidance import guided
 from specjax.api import Generator
 from specjax.checkpoints.shared_encoder import with_encoder_of
 from specjax.checkpoints.shared_tokens import in_vocabulary_of, share_in
@@ -23,7 +24,7 @@ from specjax.checkpoints.spoken import in_language
 from specjax.checkpoints.tokenizer import token_ids
 from specjax.data.batching import Batch
 from specjax.data.text import Example
-from specjax.decoding.strategy import Settings, Strategy
+from specjax.decoding.strategy import Settings, Strategy, drawing
 from specjax.errors import UserError
 from specjax.experiments.config.choosing import selection_trees
 from specjax.experiments.config.fields import (
@@ -121,6 +122,7 @@ def load_models(config: ConfigDict) -> dict[str, LoadedModel]:
         )
     target = models.pop("target")
     target = in_language(target, **config.speech) if "speech" in config else target
+    target = guided(target, target.settings)
     share = config.least_shared
     met = {
         name: in_vocabulary_of(target, drafter, name=name, least_shared=share)
@@ -336,7 +338,7 @@ def _group_times(
         batch=job.config.batch_size,
         prompt=widest,
         capacity=decoder.buffer(widest),
-        sampling=sampling(*settings),
+        sampling=sampling(**drawing(settings)),
     )
     widths = {width for strategy in group for width in strategy.target_widths}
     return cost.call_times(watch, group, decoder.target, widths, sparse=sparse)

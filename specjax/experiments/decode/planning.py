@@ -6,7 +6,6 @@ Nothing is downloaded but small configuration files, nothing is allocated: progr
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Mapping
@@ -26,7 +25,7 @@ from specjax.core.fields import CORPUS, HEADS
 from specjax.data import corpus
 from specjax.decoding.loop import generate
 from specjax.decoding.state import Decoder, ahead_of, check_resources
-from specjax.decoding.strategy import Drawing, Strategy
+from specjax.decoding.strategy import DRAWN, Strategy
 from specjax.errors import UserError
 from specjax.experiments.config.choosing import selection_trees
 from specjax.experiments.config.fields import (
@@ -41,7 +40,12 @@ from specjax.experiments.config.generation import NOTHING, Planned, planned_sett
 from specjax.experiments.config.memory import plan_models
 from specjax.experiments.config.placement import copies_target, ways_of, weights_of, whole_words
 from specjax.experiments.decode.checks import check_decode
-from specjax.experiments.decode.strategies import common_width, load_strategies, specs_of
+from specjax.experiments.decode.strategies import (
+    common_width,
+    cut_words,
+    load_strategies,
+    specs_of,
+)
 from specjax.models.base import LanguageModel
 from specjax.models.on_target import FeatureDrafter
 from specjax.models.shared_vocabulary import with_shared_vocabulary
@@ -111,6 +115,7 @@ def plan(
 ) -> dict[str, Any]:
     """Prints and returns models, memory per device, strategies and settings."""
     mesh = dict(zip(AXES, axis_sizes(config.mesh.to_dict()), strict=True))
+    models = planned.guided(models)
     width = min(model.vocab_size for model in models.values())
     strategies = load_strategies(config)
     capacity = config.max_new_tokens + max(s.drafter.spec.width for s in strategies.values()) + 2
@@ -157,7 +162,8 @@ def abstract_decode(
     Raises:
       UserError: when the strategy does not fit the models.
     """
-    models = tuple(with_shared_vocabulary(dict(whole)).items())
+    whole = planned.guided(whole)
+    models = tuple(with_shared_vocabulary(whole).items())
     try:
         decoder = strategy.decoder(
             models, config.max_new_tokens, layout=layout, invariant=invariant
@@ -211,12 +217,12 @@ def show(
 def spelled(spec: Mapping[str, Any]) -> str:
     """The fields of a strategy as its config has them, the drafter first, without the sampling."""
     given = {"drafter": "none", **spec}
-    sampled = {field.name for field in dataclasses.fields(Drawing)}
-    return ", ".join(f"{name}={value}" for name, value in given.items() if name not in sampled)
+    return ", ".join(f"{name}={value}" for name, value in given.items() if name not in DRAWN)
 
 
 def sampling_words(strategy: Strategy) -> str:
     if strategy.greedy:
         return "greedy"
-    temperature, top_k, top_p = strategy.settings
-    return f"temperature {temperature:g}, top-k {top_k or 'off'}, top-p {top_p:g}"
+    temperature, top_k, top_p, *_ = strategy.settings
+    words = f"temperature {temperature:g}", f"top-k {top_k or 'off'}", f"top-p {top_p:g}"
+    return ", ".join([*words, *cut_words(strategy.settings)])

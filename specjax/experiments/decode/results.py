@@ -22,7 +22,7 @@ from specjax.experiments.decode.seconds import (
     trace_of,
 )
 from specjax.experiments.decode.show import show
-from specjax.experiments.decode.strategies import BASELINE
+from specjax.experiments.decode.strategies import BASELINE, cut_words
 from specjax.measuring.cost import Costs, standardized_walltime_improvement
 from specjax.measuring.environment import environment
 from specjax.measuring.roofline import copy_bandwidth, roofline, step_bytes
@@ -94,11 +94,11 @@ def cost_entries(costs: dict[Settings, Costs], target: str) -> dict[str, Any]:
 
 def label(settings: Settings) -> str:
     """Sampling settings in words: `greedy`, or `T=0.7, top-k 40`."""
-    temperature, top_k, top_p = settings
+    temperature, top_k, top_p, *_ = settings
     if temperature == 0:
         return "greedy"
     cuts = [f"top-k {top_k}"] * (top_k > 0) + [f"top-p {top_p:g}"] * (top_p < 1)
-    return ", ".join([f"T={temperature:g}", *cuts])
+    return ", ".join([f"T={temperature:g}", *cuts, *cut_words(settings)])
 
 
 def one_token_steps(costs: dict[Settings, Costs]) -> dict[str, float]:

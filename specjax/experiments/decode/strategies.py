@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from ml_collections import ConfigDict
 
-from specjax.decoding.strategy import Strategy, from_config
+from specjax.decoding.strategy import DRAWN, Settings, Strategy, drawing, from_config
 from specjax.errors import UserError
 from specjax.experiments.config.choosing import CHOOSING, arms_named, methods
+from specjax.sampling import CUTS
 
 BASELINE = "autoregressive"
 
@@ -110,8 +111,15 @@ def _alone(spec: ConfigDict) -> bool:
     return spec.get("drafter", "none") == "none" and spec.get("reader") != "calm"
 
 
-def _sampling(spec: ConfigDict) -> tuple[float, int, float]:
-    return spec.get("temperature", 0.0), spec.get("top_k", 0), spec.get("top_p", 1.0)
+def _sampling(spec: ConfigDict) -> Settings:
+    return tuple(spec.get(name, field.default) for name, field in DRAWN.items())
+
+
+def cut_words(settings: Settings) -> list[str]:
+    """The further cuts of sampling settings (`sampling.CUTS`) that apply, in words."""
+    drawn = drawing(settings)
+    cuts = {name: drawn[name] for name, (_, off) in CUTS.items() if drawn[name] != off}
+    return [f"{name.replace('_', '-')} {bound:g}" for name, bound in cuts.items()]
 
 
 def check_models(strategies: Mapping[str, Strategy], models: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import jax
 from ml_collections import ConfigDict
 
-from specjax.decoding.strategy import Strategy, from_config
+from specjax.decoding.strategy import DRAWN, Strategy, from_config
 from specjax.drafting.token_by_token import TokenByToken
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel
@@ -55,8 +55,8 @@ def arms_of(config: ConfigDict, models: Mapping[str, LanguageModel]) -> dict[str
         )
     if len({arm.strategy.settings for arm in arms.values()}) > 1:
         raise UserError(
-            "config.strategies differ in temperature, top_k or top_p; arms must share them, so that"
-            " they differ in speed only"
+            f"config.strategies differ in {', '.join(DRAWN)}; arms must share them, so that they"
+            " differ in speed only"
         )
     return arms
 

@@ -14,7 +14,7 @@ from specjax.api import Generator
 from specjax.checkpoints.trees import load_tree, save_tree
 from specjax.data.batching import make_batch
 from specjax.data.text import Reference
-from specjax.decoding.strategy import Strategy, autoregressive
+from specjax.decoding.strategy import Strategy, autoregressive, drawing
 from specjax.errors import UserError
 from specjax.experiments.config.fields import check_reads
 from specjax.experiments.decode.data import stream
@@ -110,7 +110,7 @@ def arm_generators(job: Job) -> dict[str, Generator]:
     """The target alone, then every arm that drafts, as a decode runs them."""
     drafters = {name: entry for name, entry in job.models.items() if name != TARGET}
     settings = next(iter(job.arms.values())).strategy.settings
-    alone = autoregressive(**dict(zip(("temperature", "top_k", "top_p"), settings, strict=True)))
+    alone = autoregressive(**drawing(settings))
     generators = {ALONE: job.generator(job.target, {}, alone)}
     for name, arm in job.arms.items():
         if not arm.strategy.autoregressive:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.decoding.strategy import Strategy, from_config
+from specjax.decoding.strategy import DRAWN, Strategy, from_config
 from specjax.errors import UserError
 from specjax.experiments.config.fields import (
     check_fields,
@@ -257,7 +257,7 @@ def candidate_strategy(name: str, spec: Mapping[str, Any], fields: Mapping[str, 
 
 def alone_under(spec: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Name and fields of the strategy that drafts nothing under the sampling of `spec`."""
-    sampling = {f: spec[f] for f in ("temperature", "top_k", "top_p") if f in spec}
+    sampling = {f: spec[f] for f in DRAWN if f in spec}
     greedy = not sampling.get("temperature")
     return (BASELINE, {"drafter": "none"}) if greedy else (_ALONE, {"drafter": "none", **sampling})
 

@@ -31,7 +31,7 @@ class Gemma1(llama.Llama):
             "attention_bias": flag(False),
             "use_bidirectional_attention": Field(None, "false", lambda value: value is False),
         },
-        # Unlike in Gemma 2 Hugging Face reads `hidden_act`, also where `hidden_activation` is there.
+        # Unlike of Gemma 2 transformers reads `hidden_act`, even where `hidden_activation` is.
         harmless=llama.HARMLESS,
         declared=declared_by("gemma"),
     )

@@ -27,23 +27,15 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "constraints": (),
     "diversity_penalty": (0,),
     "dola_layers": (),
-    "encoder_repetition_penalty": (1,),
-    "epsilon_cutoff": (0,),
-    "eta_cutoff": (0,),
-    "exponential_decay_length_penalty": (),
     "force_words_ids": (),
-    "guidance_scale": (1,),
     "is_assistant": (False,),
     "max_time": (),
-    "min_p": (0,),
     "num_beam_groups": (1,),
     "num_return_sequences": (1,),
     "penalty_alpha": (0,),
     "remove_invalid_values": (False,),
-    "sequence_bias": (),
     "token_healing": (False,),
     "top_h": (),
-    "typical_p": (1,),
     "use_mtp": (False,),
     "watermarking_config": (),
 }
@@ -51,9 +43,10 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 SETTINGS = frozenset(
     """
-    bad_words_ids begin_suppress_tokens encoder_no_repeat_ngram_size forced_bos_token_id
-    forced_eos_token_id min_length min_new_tokens no_repeat_ngram_size renormalize_logits
-    repetition_penalty return_timestamps stop_strings suppress_tokens
+    bad_words_ids begin_suppress_tokens encoder_no_repeat_ngram_size encoder_repetition_penalty
+    exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id guidance_scale
+    min_length min_new_tokens no_repeat_ngram_size renormalize_logits repetition_penalty
+    return_timestamps sequence_bias stop_strings suppress_tokens
     """.split()  # noqa: SIM905
 )
 """Fields that change the tokens as a target here writes them too (`specjax/adjusting`)."""
@@ -70,11 +63,11 @@ HARMLESS = frozenset(
     """
     _commit_hash _from_model_config assistant_confidence_threshold assistant_early_exit
     assistant_lookbehind compile_config continuous_batching_config disable_compile do_sample
-    early_stopping length_penalty low_memory max_cache_len max_length max_matching_ngram_size
-    max_new_tokens num_assistant_tokens num_assistant_tokens_schedule output_attentions
-    output_hidden_states output_logits output_scores prefill_chunk_size prompt_lookup_num_tokens
-    return_dict_in_generate speculation_type target_lookbehind temperature top_k top_p
-    transformers_version use_cache
+    early_stopping epsilon_cutoff eta_cutoff length_penalty low_memory max_cache_len max_length
+    max_matching_ngram_size max_new_tokens min_p num_assistant_tokens num_assistant_tokens_schedule
+    output_attentions output_hidden_states output_logits output_scores prefill_chunk_size
+    prompt_lookup_num_tokens return_dict_in_generate speculation_type target_lookbehind temperature
+    top_k top_p transformers_version typical_p use_cache
     """.split()  # noqa: SIM905
 )
 """Fields that leave the tokens as they are, or that every call here sets itself."""
