@@ -45,6 +45,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--bucket", type=int, default=32, help="prompts are padded to multiples")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument(
+        "--plain_buffers",
+        action="store_true",
+        help="without llama.cpp's repacked weights: for virtual machines that grant no AMX, where"
+        " llama.cpp crashes with them",
+    )
     parser.add_argument("--python", default=sys.executable, help="one that has llama-cpp-python")
     return parser.parse_args()
 
@@ -76,8 +82,8 @@ def ours(args: argparse.Namespace, target: specjax.LoadedModel) -> dict[str, Dec
 
 def theirs(args: argparse.Namespace, longest: int) -> Decode:
     """llama.cpp's contestant: a process that holds the model, and waits between prompts."""
-    context = str(longest + args.max_new_tokens)
-    command = [args.python, "-P", str(WORKER), args.model, str(args.threads), context]
+    numbers = args.threads, longest + args.max_new_tokens, int(not args.plain_buffers)
+    command = [args.python, "-P", str(WORKER), args.model, *map(str, numbers)]
     worker = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
     )

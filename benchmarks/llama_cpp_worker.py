@@ -1,9 +1,10 @@
 """llama.cpp in its own process, for benchmarks/llama_cpp.py: prompts in, tokens and seconds out.
 
-    python -P benchmarks/llama_cpp_worker.py MODEL.gguf THREADS CONTEXT
+    python -P benchmarks/llama_cpp_worker.py MODEL.gguf THREADS CONTEXT REPACKED
 
 Each line of the input is `[ids, most new tokens]`, each line of the output `[tokens, seconds]`.
-With `-P` the package is imported, not the benchmark of that name.
+With `-P` the package is imported, not the benchmark of that name. REPACKED is 1, or 0 without the
+buffers of weights that llama.cpp lays out anew for the processor.
 """
 
 from __future__ import annotations
@@ -26,11 +27,24 @@ def decoded(model: Any, ids: list[int], most: int) -> tuple[list[int], float]:
     return tokens, time.perf_counter() - start
 
 
-def main() -> None:
-    from llama_cpp import Llama
+def loaded(file: str, threads: int, context: int, repacked: bool) -> Any:
+    """The model; the package has no argument for its buffers, only llama.cpp's defaults."""
+    from llama_cpp import Llama, llama_cpp
 
-    file, threads, context = sys.argv[1], *map(int, sys.argv[2:])
-    model = Llama(file, n_threads=threads, n_threads_batch=threads, n_ctx=context, verbose=False)
+    defaults = llama_cpp.llama_model_default_params
+
+    def with_buffers() -> Any:
+        params = defaults()
+        params.use_extra_bufts = repacked
+        return params
+
+    llama_cpp.llama_model_default_params = with_buffers
+    return Llama(file, n_threads=threads, n_threads_batch=threads, n_ctx=context, verbose=False)
+
+
+def main() -> None:
+    file, threads, context, repacked = sys.argv[1], *map(int, sys.argv[2:])
+    model = loaded(file, threads, context, bool(repacked))
     for line in sys.stdin:
         print(json.dumps(decoded(model, *json.loads(line))), flush=True)
 

@@ -24,6 +24,7 @@ from specjax.checkpoints.gguf import header, tokenizer
 from specjax.checkpoints.gguf.architectures import ARCHITECTURES
 from specjax.checkpoints.gguf.tensors import GgufFile
 from specjax.errors import UserError
+from specjax.experiments.config.fields import model_source
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
 from specjax.models.small_weights import SmallWeights, is_small, shrunk
@@ -220,6 +221,18 @@ def test_a_file_drafts_for_a_folder_and_is_saved_as_one(tmp_path: Path) -> None:
     drafter.save(tmp_path / "out")
     again = specjax.load(tmp_path / "out", jnp.bfloat16)
     jax.tree.map(np.testing.assert_array_equal, again.params, drafter.params)
+
+
+def test_a_file_is_described_without_its_weights(tmp_path: Path) -> None:
+    file = written(tmp_path, "qwen2")
+    assert huggingface.describe(file, jnp.float32) == huggingface.load(file).model
+    found = huggingface.described_generation(file)
+    assert found.generation == {"eos_token_id": 1, "pad_token_id": 0}
+    assert found.path == file and found.complete
+    config = specjax.decode_config(
+        target=f"{file}:int8:32", source=str(file), strategies={"alone": {"drafter": "none"}}
+    )
+    assert model_source(config, "target") == (str(file), SmallWeights("int8", 32))
 
 
 def test_loading_needs_no_torch(tmp_path: Path) -> None:
