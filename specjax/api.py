@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from specjax.adjusting.settings import obeyed
-from specjax.checkpoints.beside import beside
+from specjax.checkpoints.beside import beside, check_target
 from specjax.checks import check_dictionary, check_integer, check_integers
 from specjax.data.batching import Batch, Prompt
 from specjax.decoding.loop import advance_jitted, begin_jitted, generate
@@ -274,6 +274,7 @@ def check_parts(target: Any, drafters: Any, tables: Any) -> None:
     for name, value in loaded.items():
         if not isinstance(value, LoadedModel):
             raise UserError(f"{name} is {value!r}; it must be what specjax.load returns")
+    check_target(target.name, target.model)
 
 
 def chosen_params(

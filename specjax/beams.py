@@ -155,7 +155,8 @@ class BeamGenerator:
         check_dictionary("generation", generation)
         scoring = self.strategy.scoring(max_new_tokens)
         settings = check_settings({**target.settings, **(generation or {})})
-        self.scoring = scoring.replace(options=obeyed(scoring.options, settings, target.model))
+        options = obeyed(scoring.options, settings, target.model, beams=True)
+        self.scoring = scoring.replace(options=options)
 
     def __call__(
         self,

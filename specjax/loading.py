@@ -104,7 +104,9 @@ def load(
     model, params, said = checkpoint.model, checkpoint.params, checkpoint.generation
     check_told_once(target_language, generation)
     said = written_in(said, tokenizer, target_language)
-    checked(settings_in(said), f"{name}: ")
+    # What a user changes is not the file's.
+    file = name if generation else huggingface.generation_file(checkpoint.path)
+    checked(settings_in(said), f"{file}: ")
     if mesh is not None and pad_heads:
         model, params = padding.pad_heads(model, params, mesh, ways)
     extractor = model.frames and load_extractor(checkpoint.path, model.frames)

@@ -5,7 +5,7 @@ Hugging Face reads their defaults from `generation_config.json`; so does `specja
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -56,9 +56,14 @@ def checked(given: Mapping[str, Any], where: str = "generation.") -> dict[str, A
 
 
 def obeyed(
-    options: Options, settings: Mapping[str, Any], model: LanguageModel, tokenizer: Any = None
+    options: Options,
+    settings: Mapping[str, Any],
+    model: LanguageModel,
+    tokenizer: Any = None,
+    *,
+    beams: bool = False,
 ) -> Options:
-    """The options of a decode of `model` under settings.
+    """The options of a decode of `model` under settings, of a search with `beams` or without.
 
     Raises:
       UserError: when one is unknown, or does not fit the model.
@@ -72,13 +77,23 @@ def obeyed(
             if isinstance(part, Adjustment):
                 _check_tokens(name, part.tokens(value), model)
             numbers |= {name: _traced(number) for name, number in traced.items()}
-        made = sorted((p for p in parts if isinstance(p, Adjustment)), key=lambda one: one.order)
+        made = _adjustments(parts, beams)
         bound = tuple(one.of_model(model, tuple(made)) for one in made)
         stops = [_stops(p, model, tokenizer) for p in parts if isinstance(p, StopStrings)]
     except ValueError as error:
         raise UserError(f"generation: {error}") from None
     found = stops[0] if stops else None
     return options.replace(adjustments=bound, numbers=numbers, stops=found)
+
+
+def _adjustments(parts: Sequence[Any], beams: bool) -> list[Adjustment]:
+    """The adjustments among parts by their order.
+
+    What changes scores only is of no effect without beams, nor without another adjustment.
+    """
+    made = sorted((p for p in parts if isinstance(p, Adjustment)), key=lambda one: one.order)
+    scored = beams and not all(one.scores_only for one in made)
+    return [one for one in made if scored or not one.scores_only]
 
 
 def _check_tokens(name: str, tokens: tuple[int, ...], model: LanguageModel) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from specjax.checkpoints.shared_encoder import with_encoder_of
 from specjax.checkpoints.shared_tokens import in_vocabulary_of
 from specjax.errors import UserError
+from specjax.models.base import LanguageModel
 from specjax.models.on_target import FeatureDrafter, completed
 
 if TYPE_CHECKING:
@@ -33,3 +34,16 @@ def beside(target: LoadedModel, drafters: Mapping[str, LoadedModel]) -> dict[str
             drafter = dataclasses.replace(drafter, model=model, params=params)
         met[name] = drafter
     return met
+
+
+def check_target(name: str, model: LanguageModel) -> None:
+    """Refuses a drafter in the place of the target that it was made for.
+
+    Raises:
+      UserError: naming its family.
+    """
+    if isinstance(model, FeatureDrafter):
+        raise UserError(
+            f"target is {name!r}, a drafter of the family {model.config.family!r}; give it in"
+            " drafters, beside the target that it was made for"
+        )

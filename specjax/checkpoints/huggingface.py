@@ -40,20 +40,36 @@ from specjax.checks import checked_weights
 from specjax.core.registry import FAMILIES
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
+from specjax.models.families import drafter_formats
+from specjax.models.families.declared import (
+    CONFIG_FILE,
+    GENERATION_FILE,
+    note_ignored,
+)
 from specjax.models.families.family import Family, Where, family_of
-from specjax.models.families.generation import changed, refuse_processors, said
+from specjax.models.families.generation import (
+    GenerationFileError,
+    changed,
+    reading_generation,
+    refuse_processors,
+    said,
+)
+from specjax.models.families.schema import shown
+from specjax.models.on_target import FeatureDrafter
 from specjax.models.shapes import parameter_shapes
 from specjax.models.small_weights import SmallWeights, is_small
 from specjax.writing import replacing_directory
 
-CONFIG_FILE = "config.json"
-GENERATION_FILE = "generation_config.json"
 SMALL_FILES = ("*.json", "*.model", "*.spm", "*.txt", "*.jinja")
 FILES = ("model*.safetensors", *SMALL_FILES)
 """What is downloaded of a hub id: all of it, or without the weights.
 
 Some repositories hold the weights a second time under another name (`consolidated.safetensors`).
 """
+
+
+DRAFTER_FIELDS = ("dflash_config", "draft_vocab_size", "eagle_config", "speculators_config")
+"""Fields of drafters alone, which transformers would ignore and read the rest as a model."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,9 +104,11 @@ def load(
     """
     small, path = checked_weights(weights), locate(name)
     asked = Asked(ignore_generation_config, generation or {})
-    family, config = read_config(path, dtype, asked)
+    with note_ignored(f"model {str(name)!r}"):
+        family, config = read_config(path, dtype, asked)
     files = tensor_places(path, family, str(name))
     try:
+        drafter_formats.refuse_fused(files, tensor_names(family, config))
         config = family.of_stored(config, files)
     except ValueError as error:
         raise UserError(f"checkpoint {str(path)!r} cannot be used: {error}") from None
@@ -116,6 +134,11 @@ def load(
     refuse_extra(path, others, names, family.ignored)
     refuse_differing_copies(path, files, names)
     return Checkpoint(model, params, path, read_generation(path, asked))
+
+
+def tensor_names(family: Family, config: Any) -> set[str]:
+    """Names of all tensors that a family reads."""
+    return {name for stored in family.names(config).values() for name in stored.tensors}
 
 
 def _check_weights(
@@ -197,6 +220,12 @@ def _files(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
     return hf, read_json(generation) if generation.exists() else None
 
 
+def generation_file(path: Path) -> Path:
+    """The file of the checkpoint in `path` that its generation settings are read from."""
+    own = path / GENERATION_FILE
+    return own if own.exists() else path / CONFIG_FILE
+
+
 def _model_type(path: Path) -> str:
     return str(read_json(path / CONFIG_FILE).get("model_type"))
 
@@ -207,7 +236,7 @@ def _where(path: Path) -> str:
 
 def read_config(path: Path, dtype: Any, asked: Asked = EVERYTHING) -> tuple[Family, Any]:
     """The family and the shape of the checkpoint in `path`."""
-    return parse_config(_where(path), *_files(path), dtype, asked)
+    return parse_config(_where(path), *_files(path), dtype, asked, repr(str(generation_file(path))))
 
 
 def read_generation(path: Path, asked: Asked = EVERYTHING) -> dict[str, Any]:
@@ -221,10 +250,12 @@ def parse_config(
     generation: dict[str, Any] | None,
     dtype: Any,
     asked: Asked = EVERYTHING,
+    where_generation: str = GENERATION_FILE,
 ) -> tuple[Family, Any]:
     """The family and the shape that Hugging Face's configuration fields describe.
 
-    `generation` is what `generation_config.json` holds, None without that file.
+    `generation` is what `generation_config.json` holds, None without that file. Errors name the
+    file that they are in, by `where` or `where_generation`.
     """
     family = _family(where, hf)
     try:
@@ -232,7 +263,11 @@ def parse_config(
             hf = {field: value for field, value in hf.items() if field != "quantization_config"}
         config = family.config_from_hf(hf, generation, dtype)
         if not asked.ignored:
-            refuse_processors(*changed(hf, generation, asked.changes), family.generation)
+            settings = changed(hf, generation, asked.changes)
+            with reading_generation(generation):
+                refuse_processors(*settings, family.generation, family.neutral)
+    except GenerationFileError as error:
+        raise UserError(f"{where_generation} cannot be used: {error}") from None
     except ValueError as error:
         raise UserError(f"{where} cannot be used: {error}") from None
     return family, config
@@ -240,15 +275,35 @@ def parse_config(
 
 def _family(where: str, hf: dict[str, Any]) -> Family:
     """The family that claims a configuration, or the one that its `model_type` names."""
+    try:
+        drafter_formats.refuse_unread(hf)
+    except ValueError as error:
+        raise UserError(f"{where} cannot be used: {error}") from None
     claiming = [entry.cls for entry in FAMILIES.values() if entry.cls.claims(hf)]
     if claiming:
         return claiming[0]()
     model_type = hf.get("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
+        drafters = [name for name, entry in FAMILIES.items() if _drafts(entry.cls)]
+        models = [name for name in FAMILIES if name not in drafters]
         raise UserError(
-            f"{where} has model_type {model_type!r}; supported are {', '.join(FAMILIES)}"
+            f"{where} has model_type {shown(model_type)}; supported are {', '.join(models)};"
+            f" formats of drafters are {', '.join(drafters)}"
         )
-    return FAMILIES[model_type].cls()
+    family = FAMILIES[model_type].cls
+    drafters_words = [] if _drafts(family) else [name for name in DRAFTER_FIELDS if name in hf]
+    if drafters_words:
+        name = drafters_words[0]
+        raise UserError(
+            f"{where} cannot be used: {name} is {shown(hf[name])}; it is a drafter's, in a format"
+            " that is not read"
+        )
+    return family()
+
+
+def _drafts(family: type[Family]) -> bool:
+    """Whether a family's models draft for a target that they read."""
+    return issubclass(family.model, FeatureDrafter)
 
 
 def describe(

@@ -28,6 +28,7 @@ from specjax.checkpoints.tensors import (
     refuse_extra,
 )
 from specjax.errors import UserError
+from specjax.models.families.declared import note_ignored
 from specjax.models.families.family import Stored, Where
 from specjax.models.families.schema import COMMON, Schema, raw, read, size
 from specjax.models.heads import LoadedHeads
@@ -44,8 +45,9 @@ SCHEMA = Schema(
         "base_model_name_or_path": raw(""),
     },
     harmless=COMMON | {"hidden_size", "version", "vocab_size"},
+    declared=dict,  # the exporter's own class, not one of transformers
 )
-"""`config.json`; what else there is of the target, its tensors say."""
+"""`config.json`; what else it holds is the target's, whose shape the tensors say."""
 
 TENSOR = re.compile(r"(\d+)\.\d+\.(linear\.(weight|bias)|weight)")
 
@@ -56,7 +58,8 @@ def load(name: str | Path, dtype: Any = jnp.float32) -> LoadedHeads:
     Raises:
       UserError: when a file or a tensor is missing, is no safetensors or has another shape.
     """
-    path, heads, places = _described(name)
+    with note_ignored(f"heads {str(name)!r}"):
+        path, heads, places = _described(name)
     named = names(heads)
     shapes = flat_shapes(parameter_shapes(heads))
     params = read_params(path, places, named, shapes, dtype)

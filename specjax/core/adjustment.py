@@ -71,6 +71,9 @@ class Adjustment:
     off: ClassVar[Any] = ()
     """The value, beside none, at which it changes nothing."""
 
+    scores_only: ClassVar[bool] = False
+    """Whether it changes scores of hypotheses, and no distribution of a next token."""
+
     def __post_init__(self) -> None:
         fields.check(self)
 

@@ -25,6 +25,9 @@ class Distribution(Protocol):
     def overlap(self, p: jax.Array) -> jax.Array:
         """sum_x min(p, q) [B, K] with p [B, K, V]."""
 
+    def excess(self, p: jax.Array) -> jax.Array:
+        """sum_x [p - q]_+ [B, K] with p [B, K, V], however little it is."""
+
     def residual(self, p: jax.Array, at: jax.Array) -> jax.Array:
         """[p - q]_+ [B, V], not normalised, of p [B, V] and position `at` [B]."""
 
@@ -46,6 +49,10 @@ class OneHot:
 
     def overlap(self, p: jax.Array) -> jax.Array:
         return of_tokens(p, self.tokens)
+
+    def excess(self, p: jax.Array) -> jax.Array:
+        own = self.tokens[..., None] == jnp.arange(p.shape[-1])
+        return jnp.sum(jnp.where(own, jnp.maximum(p - 1.0, 0.0), p), axis=-1)
 
     def residual(self, p: jax.Array, at: jax.Array) -> jax.Array:
         return p * (1.0 - jax.nn.one_hot(pick(self.tokens, at), p.shape[-1], dtype=p.dtype))
@@ -69,6 +76,9 @@ class Categorical:
     def overlap(self, p: jax.Array) -> jax.Array:
         return jnp.sum(jnp.minimum(p, self.probs), axis=-1)
 
+    def excess(self, p: jax.Array) -> jax.Array:
+        return jnp.sum(jnp.maximum(p - self.probs, 0.0), axis=-1)
+
     def residual(self, p: jax.Array, at: jax.Array) -> jax.Array:
         return jnp.maximum(p - pick(self.probs, at), 0.0)
 
@@ -90,40 +100,63 @@ class WithoutReplacement:
 
     probs: jax.Array  # [B, D, V] float32
     drawn: jax.Array  # [B, D, W] int32
+    remaining: jax.Array  # [B, D, W] float32: the mass that each sibling was drawn from
     levels: tuple[int, ...] = struct.field(pytree_node=False)  # of K nodes
     ranks: tuple[int, ...] = struct.field(pytree_node=False)
 
+    @classmethod
+    def from_draws(
+        cls, probs: jax.Array, drawn: jax.Array, levels: tuple[int, ...], ranks: tuple[int, ...]
+    ) -> WithoutReplacement:
+        """The distribution of siblings `drawn` from `probs`."""
+        return cls(probs, drawn, remaining_mass(probs, drawn), levels, ranks)
+
     def of(self, tokens: jax.Array) -> jax.Array:
         levels, ranks = jnp.array(self.levels), jnp.array(self.ranks)
-        own = jnp.take_along_axis(self.probs, self.drawn, axis=-1)
-        left = jnp.sum(self.probs, axis=-1, keepdims=True) - jnp.cumsum(own, axis=-1) + own
         q = self.probs[jnp.arange(len(tokens))[:, None], levels, tokens]
         # Where nothing is left to draw from, the token was not drawn: it must not stand.
-        return jnp.where(q > 0, q / jnp.maximum(left[:, levels, ranks], q), jnp.inf)
+        return jnp.where(q > 0, q / jnp.maximum(self.remaining[:, levels, ranks], q), jnp.inf)
 
     def overlap(self, p: jax.Array) -> jax.Array:
         return self.categorical(p.shape[-1]).overlap(p)
 
-    def residual(self, p: jax.Array, at: jax.Array) -> jax.Array:
-        return jnp.maximum(self._minus(p, at), 0.0)
+    def excess(self, p: jax.Array) -> jax.Array:
+        return self.categorical(p.shape[-1]).excess(p)
 
-    def _minus(self, p: jax.Array, at: jax.Array) -> jax.Array:
-        """p [B, V] less what node `at` [B] was drawn from."""
+    def residual(self, p: jax.Array, at: jax.Array) -> jax.Array:
+        return jnp.maximum(p - self._at(at), 0.0)
+
+    def _at(self, at: jax.Array) -> jax.Array:
+        """The probabilities [B, V] that node `at` [B] was drawn from."""
         level, rank = jnp.array(self.levels)[at], jnp.array(self.ranks)[at]
         q, drawn = pick(self.probs, level), pick(self.drawn, level)
         earlier = jnp.arange(drawn.shape[1]) < rank[:, None]
         gone = jnp.where(earlier, drawn, q.shape[-1])
         left = q.at[jnp.arange(len(q))[:, None], gone].set(0.0, mode="drop")
-        mass = jnp.sum(left, axis=-1, keepdims=True)
-        return p - left / jnp.where(mass > 0, mass, 1.0)
+        mass = pick(pick(self.remaining, level), rank)[:, None]
+        return left / jnp.where(mass > 0, mass, 1.0)
 
     def categorical(self, vocabulary: int) -> Categorical:
-        nothing = jnp.zeros_like(self.probs[:, 0])
-        nodes = [jnp.full(len(nothing), node) for node in range(len(self.levels))]
-        return Categorical(jnp.stack([-self._minus(nothing, at) for at in nodes], axis=1))
+        rows = len(self.probs)
+        nodes = [jnp.full(rows, node) for node in range(len(self.levels))]
+        return Categorical(jnp.stack([self._at(at) for at in nodes], axis=1))
 
     def narrow(self, width: int) -> WithoutReplacement:
         return self.replace(levels=self.levels[:width], ranks=self.ranks[:width])
+
+
+def remaining_mass(probs: jax.Array, drawn: jax.Array) -> jax.Array:
+    """The mass [B, D, W] of probs [B, D, V] that each of `drawn` [B, D, W] was drawn from.
+
+    Siblings differ. Each adds its own to what all after it were drawn from, the last one to what no
+    sibling has. Nothing is subtracted: of a drafter that is nearly certain single precision has no
+    digit of 1 - q.
+    """
+    own = jnp.take_along_axis(probs, drawn, axis=-1)
+    later = jax.lax.cumsum(own, axis=own.ndim - 1, reverse=True)
+    row, level = jnp.arange(len(probs))[:, None, None], jnp.arange(probs.shape[1])[:, None]
+    rest = probs.at[row, level, drawn].set(0.0)
+    return jnp.sum(rest, axis=-1, keepdims=True) + later
 
 
 def pick(values: jax.Array, index: jax.Array) -> jax.Array:

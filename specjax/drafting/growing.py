@@ -165,7 +165,8 @@ class Growing(Shaped):
     def _distribution(self, grown: Grown) -> Distribution:
         if grown.probs is None:
             return OneHot(grown.tokens)
-        return WithoutReplacement(grown.probs, grown.drawn, self.shape.laws, self.shape.ranks)
+        shape = self.shape
+        return WithoutReplacement.from_draws(grown.probs, grown.drawn, shape.laws, shape.ranks)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -69,7 +69,7 @@ class Medusa(Shaped, IndependentHeads):
             probs = adjust(logits, context.options.sampling)
             drawn = draw_in_order(head_keys(keys, self.used), probs, shape.most)
             tokens = drawn[:, levels, ranks]
-            distribution = WithoutReplacement(probs, drawn, levels, ranks)
+            distribution = WithoutReplacement.from_draws(probs, drawn, levels, ranks)
         draft = Draft.chain(tokens, distribution=distribution)
         parents = jnp.broadcast_to(jnp.array(shape.parents, jnp.int32), tokens.shape)
         return draft.replace(parents=parents), caches, memory, log

@@ -79,9 +79,8 @@ def chances(draft: Draft, p: jax.Array, weights: jax.Array) -> jax.Array:
     """
     inner = weights[:, 1:-1]  # P_1 ... P_{K-1}
     scaled = weights[:, :-1, None] * p[:, :-1]
-    # sum [a - b]_+ = sum a - sum min(a, b), without a second array over the vocabulary.
-    rest = jnp.maximum(inner - draft.distribution.overlap(scaled)[:, 1:], 0.0)
-    falls = rest + 1.0 - inner
+    rest = draft.distribution.excess(scaled)[:, 1:]
+    falls = rest + (1.0 - inner)
     within = jnp.where(falls > 0.0, rest / jnp.where(falls > 0.0, falls, 1.0), 1.0)
     position, length = jnp.arange(1, draft.width + 1), draft.length[:, None]
     within = jnp.pad(within, ((0, 0), (0, 1)))

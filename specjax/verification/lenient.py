@@ -98,11 +98,13 @@ def induced(draft: Draft, p: jax.Array, lenience: jax.Array) -> jax.Array:
     """
     at_p = p[:, :-1]
     q = draft.distribution.categorical(p.shape[-1]).probs
-    kept = jnp.minimum(q, at_p / lenience[..., None])
+    enough = at_p / lenience[..., None]
+    kept = jnp.minimum(q, enough)
     rest = jnp.maximum(at_p - q, 0.0)
     total = jnp.sum(rest, axis=-1, keepdims=True)
     corrected = jnp.where(total > NO_RESIDUAL, rest / jnp.maximum(total, NO_RESIDUAL), at_p)
-    rejected = jnp.maximum(1.0 - jnp.sum(kept, axis=-1, keepdims=True), 0.0)
+    # Not 1 - sum kept, which has no digits where nearly all is kept.
+    rejected = jnp.sum(jnp.maximum(q - enough, 0.0), axis=-1, keepdims=True)
     drafted = jnp.arange(draft.width) < draft.length[:, None]
     through = jnp.where(drafted[..., None], kept + rejected * corrected, at_p)
     return jnp.concatenate([through, p[:, -1:]], axis=1)

@@ -63,7 +63,6 @@ REFUSED = [
     (None, {"medusa_num_heads": 4}, "lacks the tensor '3.0.linear.weight'"),
     (None, {"medusa_num_layers": 0}, "medusa_num_layers is 0; it must be an integer from 1"),
     (None, {"medusa_num_layers": 1}, "tensor '0.1.linear.bias' .* no place"),
-    (None, {"tree": [1]}, "tree is .1.; specjax does not know"),
 ]  # fmt: skip
 
 
@@ -72,6 +71,12 @@ def test_what_does_not_fit_is_refused(change, fields, sentence: str, tmp_path: P
     folder = edited(tmp_path / "it", change, **fields)
     with pytest.raises(UserError, match=sentence):
         heads.load(folder)
+
+
+def test_a_field_that_no_exporter_has_is_ignored_and_named(tmp_path: Path, capsys) -> None:
+    folder = edited(tmp_path / "it", None, tree=[1])
+    assert heads.load(folder).heads == heads.load(SOURCE).heads
+    assert capsys.readouterr().out == f"heads {str(folder)!r}: ignored in config.json: tree\n"
 
 
 def test_pickled_heads_are_refused_and_can_be_converted(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from specjax.checkpoints import huggingface
 from specjax.checkpoints.huggingface import load, parse_config
 from specjax.errors import UserError
 from specjax.models.eagle import Eagle, EagleCausalConfig
+from specjax.models.families.declared import collect_ignored
 from specjax.models.families.eagle3 import layers_after
 from specjax.models.on_target import completed
 from specjax.models.rope import Rope
@@ -67,14 +68,13 @@ def test_what_a_configuration_says_is_computed() -> None:
 
 
 REFUSED = [
-    ("eagle3", {"num_hidden_layers": 2}, "num_hidden_layers is 2; it must be 1"),
+    ("eagle3", {"num_hidden_layers": 0}, "num_hidden_layers is 0; it must be an integer from 1"),
     ("eagle3", {"attention_bias": True}, "attention_bias is True; it must be false"),
     ("eagle3", {"bias": True}, "bias is True; it must be false"),
     ("eagle3", {"model_type": "deepseek_v3"}, "model_type is 'deepseek_v3'; it must be one of lla"),
-    ("eagle3", {"kv_lora_rank": 512}, "kv_lora_rank is 512; specjax does not know"),
-    ("eagle3", {"medusa_num_heads": 4}, "medusa_num_heads is 4; specjax does not know"),
+    ("eagle3", {"medusa_num_heads": 4}, "medusa_num_heads is 4: a model with Medusa's heads in it"),
+    ("eagle3", {"parallel_drafting": True}, "parallel_drafting is True: a drafter .* P-EAGLE"),
     ("eagle3", {"draft_vocab_size": 97}, "draft_vocab_size is 97; it must be at most vocab_size"),
-    ("eagle3", {"tie_word_embeddings": True}, "tie_word_embeddings is True; it must be false"),
     ("eagle3", {"use_sliding_window": True}, "use_sliding_window is True; it must be false"),
     ("eagle3", {"rope_scaling": {"type": "mrope"}}, "rope_type is 'mrope'"),
     (
@@ -102,7 +102,11 @@ REFUSED = [
         {"eagle_aux_hidden_state_layer_ids": [2, 4, 7]},
         "layer_ids is .2, 4, 7. and .1, 3, 5. in eagle_config",
     ),
-    ("eagle3_speculators", {"speculators_model_type": "mtp"}, "must be one of eagle3"),
+    (
+        "eagle3_speculators",
+        {"speculators_model_type": "mtp"},
+        "'mtp': a drafter of the format",
+    ),
     ("eagle3_speculators", {"norm_before_residual": None}, "norm_before_residual is None"),
     ("eagle3_speculators", {"transformer_layer_config": []}, "it must be an object"),
     (
@@ -117,6 +121,14 @@ REFUSED = [
 def test_what_is_not_computed_is_refused(layout: str, changes, sentence: str) -> None:
     with pytest.raises(UserError, match=f"it cannot be used: .*{sentence}"):
         read(layout, **changes)
+
+
+def test_what_neither_llama_nor_an_exporter_has_is_ignored_and_named() -> None:
+    with collect_ignored() as ignored:
+        assert read("eagle3", kv_lora_rank=512) == read("eagle3")
+        read("eagle3_speculators", layer={"kv_lora_rank": 512})
+    names = ["kv_lora_rank", "transformer_layer_config.kv_lora_rank"]
+    assert [name for name in ignored["config.json"] if "rank" in name] == names
 
 
 def test_a_mapping_must_be_there(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ REFUSED = [
     ({"causal": True}, {}, "causal is True; it must be false"),
     ({"output_multiplier": 0.2}, {}, "output_multiplier is 0.2; it must be 1"),
     ({"final_logit_softcapping": 20.0}, {}, "softcapping is 20.0; it must be null"),
-    ({"selector_rank": 256}, {}, "selector_rank is 256; specjax does not know"),
+    ({"selector_rank": 256}, {}, "selector_rank is 256: a drafter of the format DFlash 2"),
     ({"mask_token_id": None}, {}, "mask_token_id is None; it must be an id of the target, from 0"),
     ({"mask_token_id": 96}, {}, "mask_token_id is 96; .* from 0 to 95"),
     ({"block_size": 8}, {}, "block_size is 5 and 8 in dflash_config; both name the same field"),
@@ -85,7 +85,7 @@ def test_what_is_not_computed_is_refused(inside, changes, sentence: str) -> None
 
 
 def test_other_architectures_are_not_taken_for_it() -> None:
-    with pytest.raises(UserError, match="block_size is 5; specjax does not know"):
+    with pytest.raises(UserError, match="is .'DFlash2DraftModel'.: a drafter of the format DF"):
         read(architectures=["DFlash2DraftModel"])
 
 

@@ -53,7 +53,7 @@ def searches(models, params, prompts, strategy: BeamStrategy, most: int = MOST, 
     active = jnp.ones(len(prompts), bool)
     params = {name: params[name] for name in decoder.inputs}
     scoring = strategy.scoring(most)
-    options = obeyed(scoring.options, settings or {}, decoder.target_model)
+    options = obeyed(scoring.options, settings or {}, decoder.target_model, beams=True)
     made = search(decoder, params, tokens, length, active, scoring.replace(options=options))
     return found(made, len(prompts), strategy.beams), jax.device_get(made)
 
@@ -96,22 +96,24 @@ UNDER = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("normalized", [False, True])
 @pytest.mark.parametrize("length", [0, 2])
-def test_settings_adjust_the_log_probabilities_of_hypotheses(length):
+def test_settings_adjust_the_log_probabilities_of_hypotheses(length, normalized):
     model = Bigram(VOCABULARY)
     prompts = [[token] for token in range(VOCABULARY)]
     drafted = {"drafter": "neural", "length": length} if length else {}
     table = tables(3, end=1.0)
     both = {"target": table, "drafter": mixed(table, tables(53), 0.1)}
     models = {"target": model, "drafter": model}
-    rows, made = searches(models, both, prompts, BeamStrategy(**drafted), settings=UNDER)
+    under = {**UNDER, "renormalize_logits": normalized}
+    rows, made = searches(models, both, prompts, BeamStrategy(**drafted), settings=under)
     plain, _ = searches(models, both, prompts, BeamStrategy())
     for row, taken, (prompt,) in zip(rows, made.step.tolist(), prompts, strict=True):
         own = model.law(table, prompt)
 
         def law(text, own=own, prompt=prompt):
             given = {"prompt": (prompt,), "begin": 1, "limit": 1 + MOST, "eos": model.eos}
-            return processed(own(text), (prompt, *text), UNDER, **given)
+            return processed(own(text), (prompt, *text), under, **given)
 
         expected, steps = searched(law, beams=4, eos=model.eos, most=MOST)
         assert [tuple(text) for text in row.tokens] == [text for _, text in expected]

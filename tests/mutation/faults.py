@@ -93,8 +93,8 @@ FAULTS = (
     Fault(
         "lenience multiplied where it divides",
         "verification/lenient.py",
-        "kept = jnp.minimum(q, at_p / lenience[..., None])",
-        "kept = jnp.minimum(q, at_p * lenience[..., None])",
+        "enough = at_p / lenience[..., None]",
+        "enough = at_p * lenience[..., None]",
         f"{RULES} {DECODING}/test_cascade.py",
     ),
     Fault(
@@ -195,6 +195,27 @@ FAULTS = (
         "fallen = jnp.where((tried & ~stands)[:, None], rest, law)",
         "fallen = law",
         "tests/verification/test_tree.py",
+    ),
+    Fault(
+        "what siblings were drawn from is a difference of sums",
+        "core/distribution.py",
+        "return jnp.sum(rest, axis=-1, keepdims=True) + later",
+        "return jnp.sum(probs, axis=-1, keepdims=True) - jnp.cumsum(own, axis=-1) + own",
+        "tests/verification/test_extremes.py",
+    ),
+    Fault(
+        "what is left of a block is a difference of sums",
+        "verification/block.py",
+        "rest = draft.distribution.excess(scaled)[:, 1:]",
+        "rest = jnp.maximum(inner - draft.distribution.overlap(scaled)[:, 1:], 0.0)",
+        "tests/verification/test_extremes.py -k block",
+    ),
+    Fault(
+        "what a lenient review rejects is a difference of sums",
+        "verification/lenient.py",
+        "rejected = jnp.sum(jnp.maximum(q - enough, 0.0), axis=-1, keepdims=True)",
+        "rejected = jnp.maximum(1.0 - jnp.sum(kept, axis=-1, keepdims=True), 0.0)",
+        "tests/verification/test_extremes.py -k nested",
     ),
     Fault(
         "a block's residual forgets the weight of the prefix",
@@ -613,6 +634,13 @@ FAULTS = (
         "tests/checkpoints/test_published.py -k counted",
     ),
     Fault(
+        "the layer of Model Optimizer's drafters is not found",
+        "models/families/eagle3.py",
+        """re.sub(r"^layers\\.0\\.", f"{self.block}.", bare)""",
+        "bare",
+        "tests/checkpoints/test_published_drafters.py -k 'drafter_loads and nvidia'",
+    ),
+    Fault(
         "a published drafter sees the first token",
         "models/families/eagle3.py",
         "            reads_first=False,\n",
@@ -787,6 +815,13 @@ FAULTS = (
         "        ended |= complete\n",
         "        ended &= ~complete\n",
         "tests/adjusting/test_stop_strings.py",
+    ),
+    Fault(
+        "scores of beams are not normalized again",
+        "adjusting/settings.py",
+        "scored = beams and not all(",
+        "scored = not beams and not all(",
+        f"{DECODING}/test_beams.py -k settings",
     ),
     Fault(
         "settings of beams count the pending token twice",

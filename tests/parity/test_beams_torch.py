@@ -138,20 +138,44 @@ SETTINGS = {
 
 @pytest.mark.parametrize(("pair", "drafter"), UNDER_SETTINGS, indirect=["pair"])
 def test_searches_under_settings_equal_pytorch(pair: Any, drafter: str) -> None:
+    equal_under(SETTINGS, pair, drafter)
+
+
+RENORMALIZED: list[dict[str, Any]] = [
+    {"no_repeat_ngram_size": 2},
+    {"repetition_penalty": 1.3},
+    {"bad_words_ids": [[11], [12, 13]], "no_repeat_ngram_size": 3, "repetition_penalty": 1.3},
+]
+
+
+@pytest.mark.parametrize("drafter", ["none", "neural"])
+@pytest.mark.parametrize("settings", RENORMALIZED, ids=lambda settings: "-".join(settings))
+@pytest.mark.parametrize("pair", ["t5_v1_1", "llama"], indirect=True)
+def test_scores_are_normalized_again_where_pytorch_does(
+    pair: Any, settings: dict[str, Any], drafter: str
+) -> None:
+    off = equal_under({**settings, "renormalize_logits": False}, pair, drafter)
+    on = equal_under({**settings, "renormalize_logits": True}, pair, drafter)
+    assert not np.allclose(off, on, rtol=1e-3)
+
+
+def equal_under(settings: dict[str, Any], pair: Any, drafter: str) -> list[float]:
+    """The scores of a search under settings, whose texts and scores are those of PyTorch."""
     theirs, ours = pair
     drafted = {"drafter": drafter, "length": 2} if drafter != "none" else {}
     strategy = specjax.beam_search(beams=BEAMS, sequences=RETURNED, **drafted)
     generator = specjax.BeamGenerator(
         ours, {"drafter": ours}, strategy, max_new_tokens=NEW_TOKENS, bucket=32,
-        generation=SETTINGS,
+        generation=settings,
     )  # fmt: skip
     result = generator(prompts())
     for prompt, found in zip(prompts(), result.hypotheses, strict=True):
-        texts, scores = theirs_of(theirs, prompt, SETTINGS)
+        texts, scores = theirs_of(theirs, prompt, settings)
         assert [one.tokens for one in found] == texts
         np.testing.assert_allclose([one.score for one in found], scores, rtol=1e-4, atol=1e-5)
     if drafted:
         assert result.statistics.steps_per_round > 1.5
+    return result.scores
 
 
 def test_a_search_that_a_checkpoint_asks_for_is_the_one_of_generate(tmp_path: Path) -> None:
@@ -161,6 +185,7 @@ def test_a_search_that_a_checkpoint_asks_for_is_the_one_of_generate(tmp_path: Pa
     save("bart", theirs, tmp_path)
     own = theirs.generation_config
     own.num_beams, own.length_penalty, own.early_stopping = BEAMS, 0.4, True
+    own.renormalize_logits, own.no_repeat_ngram_size = True, 2
     own.save_pretrained(tmp_path)
     generator = specjax.BeamGenerator(specjax.load(tmp_path), max_new_tokens=NEW_TOKENS, bucket=32)
     assert generator.strategy.beams == BEAMS

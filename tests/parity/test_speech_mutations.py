@@ -6,24 +6,20 @@ What these are is said by the generation file, so that its fields change here, t
 from __future__ import annotations
 
 import dataclasses
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from mutations import GONE, Mutation, check_alike, each, mutated
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from torch_models import built, maker, save, with_more_ends  # noqa: E402
-from transformers import WhisperForConditionalGeneration, logging  # noqa: E402
-
-import specjax  # noqa: E402
+from speech_checkpoint import Speech, same  # noqa: E402
+from torch_models import built, maker  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
 WHISPER = maker("whisper")
-EOS, START, NEW_TOKENS, ROWS = WHISPER["EOS"], WHISPER["START"], 12, 3
+EOS = WHISPER["EOS"]
 EN, DE, FR = WHISPER["LANGUAGES"].values()
 TRANSLATE, TRANSCRIBE = WHISPER["TASKS"].values()
 SILENT = WHISPER["NO_TIMESTAMPS"]
@@ -128,61 +124,14 @@ SAID: list[Mutation] = [
 CASES = {f"{index}-{change}": change for index, change in enumerate(CONFIG + SAID)}
 
 
-class Speech:
-    """A folder with a random model, whose JSON is written anew for every mutation."""
-
-    def __init__(self, folder: Path) -> None:
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()
-        save("whisper", with_more_ends(built("whisper", 40), EOS), folder)
-        self.folder = folder
-        self.config = json.loads((folder / "config.json").read_text("utf-8"))
-        self.heard = WHISPER["heard"](3, ROWS)
-
-    def mutate(self, mutation: Mutation) -> None:
-        said = mutated(FILE, Mutation(mutation.generation or {}))
-        written = {"config": mutated(self.config, mutation), "generation_config": said}
-        for name, content in written.items():
-            (self.folder / f"{name}.json").write_text(json.dumps(content), "utf-8")
-
-    def their_rows(self) -> list[list[int]] | str:
-        """Hugging Face's greedy rows with what they begin with, or why it has none."""
-        try:
-            model = WhisperForConditionalGeneration.from_pretrained(self.folder).eval()
-            return [self._row(model, one) for one in self.heard]
-        except Exception as error:  # whatever it is, it decodes nothing
-            return f"{type(error).__name__}: {error}"
-
-    def _row(self, model: Any, heard: Any) -> list[int]:
-        """In one call: else it would look for timestamps and go on behind them."""
-        return model.generate(
-            input_features=torch.tensor(heard[None]), do_sample=False, num_beams=1,
-            max_new_tokens=NEW_TOKENS, force_unique_generate_call=True,
-        )[0].tolist()  # fmt: skip
-
-    def our_rows(self) -> tuple[list[list[int]], tuple[Any, ...]] | str:
-        """Our greedy texts and what stands before them, or the sentence of the refusal."""
-        try:
-            target = specjax.load(self.folder)
-            decode = specjax.Generator(target, max_new_tokens=NEW_TOKENS)
-            head = target.model.start_token, *target.model.forced
-            return decode(list(self.heard)).tokens, head
-        except specjax.UserError as error:
-            return str(error)
-
-
 @pytest.fixture(scope="module")
 def speech(tmp_path_factory: pytest.TempPathFactory) -> Speech:
-    return Speech(tmp_path_factory.mktemp("speech"))
+    return Speech(tmp_path_factory.mktemp("speech"), built("whisper", 40), EOS)
 
 
-def same(theirs: list[list[int]], ours: list[list[int]], head: tuple[Any, ...]) -> bool:
-    """Whether rows begin with the tokens of a head, or one of several, and go on alike."""
-    for row in theirs:
-        for token, forced in zip(row, head, strict=False):
-            if token not in (forced if isinstance(forced, tuple) else (forced,)):
-                return False
-    return [row[len(head) :] for row in theirs] == ours
+def mutate(speech: Speech, mutation: Mutation) -> None:
+    said = mutated(FILE, Mutation(mutation.generation or {}))
+    speech.write(mutated(speech.config, mutation), said)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -190,14 +139,14 @@ def test_a_changed_field_gives_hugging_faces_tokens_or_one_sentence(
     case: str, speech: Speech
 ) -> None:
     mutation = CASES[case]
-    speech.mutate(mutation)
+    mutate(speech, mutation)
     ours = speech.our_rows()
     check_alike(mutation, ours, speech.their_rows, lambda theirs, ours: same(theirs, *ours))
 
 
 def test_an_unchanged_configuration_decodes(speech: Speech) -> None:
     """Or every mutation could pass by a refusal."""
-    speech.mutate(Mutation({}))
+    mutate(speech, Mutation({}))
     ours, head = speech.our_rows()
     assert same(speech.their_rows(), ours, head)
     assert len(head) == 4 and len({t for row in ours for t in row}) > 3

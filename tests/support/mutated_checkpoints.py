@@ -63,6 +63,9 @@ class Checkpoint:
         auto = transformers.AutoModelForSeq2SeqLM if self.encoder else None
         self.auto = auto or transformers.AutoModelForCausalLM
         model = self.auto.from_config(config)
+        if shape.get("tie_word_embeddings") is False:  # transformers 5 ties every T5 that it makes
+            head = model.get_output_embeddings()
+            head.weight = torch.nn.Parameter(head.weight.detach().clone())
         randomise(model)
         model.save_pretrained(folder)
         self.config = json.loads((folder / "config.json").read_text("utf-8"))

@@ -183,6 +183,8 @@ ROPE: list[Mutation] = [
     *rope(**YARN, attention_factor=1.5),
     *rope(**YARN, mscale=0.7, mscale_all_dim=0.3),
     *rope(**YARN, mscale=0.7),
+    *rope(**YARN, mscale=0.7, mscale_all_dim=0.0),
+    *rope(**YARN, attn_factor=1.5),
     *rope(**YARN, beta_fast=4.0, beta_slow=0.5),
     *rope(**YARN, beta_fast=4.0, beta_slow=0.5, truncate=False),
     *rope(**YARN, truncate="no"),

@@ -62,6 +62,8 @@ def processed(
     later = begin == 1 and "forced_bos_token_id" in given
     if len(text) == begin + later:
         made[list(given.get("begin_suppress_tokens", ()))] = -np.inf
+    if given.get("renormalize_logits"):
+        made -= np.logaddexp.reduce(made)
     return made
 
 

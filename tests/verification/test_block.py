@@ -120,6 +120,28 @@ def test_what_is_written_has_the_targets_distribution(name):
     assert distance(CASES[name], *of_rule(CASES[name])) < ROUNDING
 
 
+def sure(seed: int, digits: int) -> dict[tuple[int, ...], np.ndarray]:
+    """Distributions that are certain of a token up to 10^-digits, of each prefix its own."""
+    made = {}
+    for place, (prefix, own) in enumerate(law(seed).items()):
+        made[prefix] = own * 10.0**-digits
+        made[prefix][(place + seed) % V] += 1.0 - 10.0**-digits
+    return made
+
+
+@pytest.mark.parametrize("digits", [3, 6, 9, 12])
+@pytest.mark.parametrize("target", ["flat", "as sure", "less sure", "sure of others"])
+def test_certain_drafters_leave_it_too(target, digits):
+    p = {
+        "flat": law(1),
+        "as sure": sure(5, digits),
+        "less sure": sure(8, digits - 2),
+        "sure of others": sure(3, digits),
+    }
+    case = Case(p[target], sure(2, digits))
+    assert distance(case, *of_rule(case)) < ROUNDING
+
+
 @pytest.mark.parametrize("name", ["near", "far", "ending early"])
 def test_wrong_chances_do_not(name):
     chances, weights = of_rule(CASES[name])

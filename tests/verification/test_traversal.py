@@ -69,7 +69,7 @@ def drawn(kind: str, parents, shared: bool = False) -> tuple[Draft, np.ndarray]:
             distribution=Categorical(jnp.asarray(probs[:, laws], jnp.float32)),
         )
         return with_parents(draft, parents), own.prod(axis=1)
-    siblings = np.zeros((len(tokens), len(first), max(ranks) + 1), int)
+    siblings = np.full((len(tokens), len(first), max(ranks) + 1), -1)
     chance = np.ones(len(tokens))
     for node, (number, rank) in enumerate(zip(laws, ranks, strict=True)):
         again = node != next(n for n in range(len(laws)) if (laws[n], ranks[n]) == (number, rank))
@@ -77,10 +77,14 @@ def drawn(kind: str, parents, shared: bool = False) -> tuple[Draft, np.ndarray]:
             chance *= tokens[:, node] == siblings[:, number, rank]
             continue
         siblings[:, number, rank] = tokens[:, node]
-        earlier = np.take_along_axis(probs[:, number], siblings[:, number, :rank], axis=1)
+        left = probs[:, number].copy()
+        np.put_along_axis(left, siblings[:, number, :rank], 0.0, axis=1)
         fresh = np.all(siblings[:, number, :rank] != tokens[:, [node]], axis=1)
-        chance *= fresh * own[:, node] / (1.0 - earlier.sum(axis=1) * fresh)
-    distribution = WithoutReplacement(
+        chance *= fresh * own[:, node] / left.sum(axis=1)
+    for row in siblings.reshape(-1, siblings.shape[-1]):
+        # A parent of fewer children has drawn as many as any other.
+        row[row < 0] = [token for token in range(V) if token not in row][: np.sum(row < 0)]
+    distribution = WithoutReplacement.from_draws(
         jnp.asarray(probs, jnp.float32), jnp.asarray(siblings, jnp.int32), laws, ranks
     )
     draft = Draft.chain(jnp.asarray(tokens, jnp.int32), distribution=distribution)
@@ -173,6 +177,25 @@ def test_what_is_written_has_the_targets_distribution(name):
     draft, chance, parents = case(name)
     assert chance.sum() == pytest.approx(1.0)
     assert written(draft, chance, parents, *of_rule(draft, parents))[0] < ROUNDING
+
+
+def sure(seed: int, digits: int) -> dict[tuple[int, ...], np.ndarray]:
+    """Distributions that are certain of a token up to 10^-digits, of each prefix its own."""
+    made = {}
+    for place, (prefix, own) in enumerate(law(seed).items()):
+        made[prefix] = own * 10.0**-digits
+        made[prefix][(place + seed) % V] += 1.0 - 10.0**-digits
+    return made
+
+
+@pytest.mark.parametrize("digits", [3, 6, 9, 12])
+@pytest.mark.parametrize("kind", ["without", "independent"])
+def test_certain_drafters_leave_it_too(kind, digits, monkeypatch):
+    monkeypatch.setitem(globals(), "Q", sure(2, digits))
+    draft, chance = drawn(kind, PAIRS)
+    for p in (law(1), sure(5, digits), sure(2, digits - 2)):
+        monkeypatch.setitem(globals(), "P", p)
+        assert written(draft, chance, PAIRS, *of_rule(draft, PAIRS))[0] < ROUNDING
 
 
 def test_wrong_chances_do_not_keep_it():

@@ -18,6 +18,7 @@ from ml_collections import ConfigDict
 
 from specjax.accelerators.chips import GIB
 from specjax.checkpoints import heads
+from specjax.checkpoints.beside import check_target
 from specjax.checkpoints.huggingface import describe
 from specjax.checkpoints.shared_encoder import borrowing_of
 from specjax.checkpoints.spoken import told
@@ -67,6 +68,7 @@ def shapes(config: ConfigDict) -> dict[str, LanguageModel]:
         name: describe(model_source(config, name)[0], dtype, **asked)
         for name in model_names(config)
     }
+    check_target(config.target, models["target"])
     target = models["target"] = _told(models["target"], config)
     models = {name: _beside(name, model, target) for name, model in models.items()}
     models = {

@@ -14,6 +14,7 @@ from specjax.models.families.encoder_decoder import start_token
 from specjax.models.families.family import Family, Stored, Where
 from specjax.models.families.generation import GENERATION, ends_to_hf, special_tokens
 from specjax.models.families.schema import (
+    ALL_FULL,
     COMMON,
     MOST_LAYERS,
     SHARED,
@@ -61,6 +62,7 @@ class BartLike(Family):
     model = Bart
     schema = Schema(
         fields=SHARED
+        | ALL_FULL
         | {
             "vocab_size": size(),
             "d_model": size(),
@@ -83,27 +85,8 @@ class BartLike(Family):
             "num_attention_heads": "encoder_attention_heads",
             "num_hidden_layers": "encoder_layers",
         },
-        # Of the last ones Hugging Face reads none: they are what converted checkpoints were.
         harmless=COMMON
-        | {
-            "_num_labels",
-            "attention_dropout",
-            "classif_dropout",
-            "classifier_dropout",
-            "decoder_layerdrop",
-            "encoder_layerdrop",
-            "init_std",
-            "add_bias_logits",
-            "add_final_layer_norm",
-            "extra_pos_embeddings",
-            "normalize_before",
-            "normalize_embedding",
-            "replacing_rate",
-            "save_step",
-            "static_position_embeddings",
-            "student_decoder_layers",
-            "student_encoder_layers",
-        },
+        | {"attention_dropout", "decoder_layerdrop", "encoder_layerdrop", "init_std"},
     )
     prefix = "model."
     ignored = r"model\.(en|de)coder\.(embed_tokens\.weight|embed_positions\.weights?|version)"
@@ -142,7 +125,7 @@ class BartLike(Family):
             tied=fields["tie_word_embeddings"],
             dropout=fields["dropout"],
             ff_dropout=fields["activation_dropout"],
-            start_token=start_token(special, fields["vocab_size"]),
+            start_token=start_token(special, fields["vocab_size"], generation),
             bos=special.bos,
             eos=special.eos,
             pad=special.pad,
@@ -217,6 +200,7 @@ class BartFamily(BartLike):
     """BART, such as facebook/bart-large-cnn."""
 
     architecture = "BartForConditionalGeneration"
+    schema = BartLike.schema.changed("bart", ("classifier_dropout", "is_decoder"))
     parts: ClassVar[Mapping[str, Any]] = {
         "post_norm": True,
         "embedding_norm": True,

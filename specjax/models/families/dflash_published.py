@@ -15,11 +15,20 @@ from specjax.core.registry import FAMILIES
 from specjax.models.base import LanguageModel
 from specjax.models.dflash import DFlash, DFlashCausalConfig
 from specjax.models.families import llama
+from specjax.models.families.declared import declared_by
 from specjax.models.families.dflash import BLOCK, LAYERS, layers_read, published_layers
 from specjax.models.families.family import Stored, Where
 from specjax.models.families.generation import GENERATION
 from specjax.models.families.on_target import refuse_other_positions
-from specjax.models.families.published import UNUSED, agreed, all_full, nested, refuse_rotation
+from specjax.models.families.published import (
+    UNUSED,
+    agreed,
+    all_full,
+    nested,
+    read_nested,
+    refuse_images,
+    refuse_rotation,
+)
 from specjax.models.families.schema import (
     Field,
     Schema,
@@ -34,6 +43,9 @@ from specjax.models.families.schema import (
 )
 
 FAMILY, ARCHITECTURE = "dflash", "DFlashDraftModel"
+
+ARCHITECTURES = ARCHITECTURE, "QwenDFlashDraftModel", "Qwen3DFlashDraftModel"
+"""What z-lab and SpecForge, AngelSlim and NeMo Automodel call the same layers."""
 
 
 def _layers() -> Field:
@@ -55,7 +67,7 @@ TWICE = {
 }
 """Fields that stand in `dflash_config`, beside it, or at both places."""
 
-CAUSAL = only(False, "a block is seen as a whole")
+CAUSAL = only(False, "a block is seen as a whole, which that of JetSpec is not")
 
 NESTED = Schema(
     TWICE
@@ -64,11 +76,15 @@ NESTED = Schema(
         "use_swa": only(False, "a drafter has no sliding window"),
         "attention_sink_bias": only(False, "attention has no sinks"),
         "fc_layernorm": only(False, "states are fused without a norm of each"),
+        "attention_mode": choice("gqa", ("gqa", "mha")),
+        "projector_type": choice(None, ("dflash",)),
+        "shift_label": only(False, "the logits at a place are of the token at that place"),
+        "pure_draft_prefix_len": only(0, "every mask is drafted"),
         "input_embedding_scale": _one("embeddings are the target's as they are"),
         "output_multiplier": _one("logits are the target's as they are"),
         "final_logit_softcapping": only(None, "logits are the target's as they are"),
     },
-    harmless=(),
+    harmless=("swa_window_size",),  # used where `use_swa` says so
 )
 """`dflash_config`."""
 
@@ -95,18 +111,20 @@ class PublishedDFlash(llama.Llama):
             "use_sliding_window": only(False, "a drafter has no sliding window"),
         },
         harmless=UNUSED,
+        declared=declared_by("qwen3"),
     )
 
     @classmethod
     def claims(cls, hf: Mapping[str, Any]) -> bool:
-        return hf.get("architectures") == [ARCHITECTURE]
+        return "dflash_config" in hf or hf.get("architectures") in [[one] for one in ARCHITECTURES]
 
     def config_from_hf(
         self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
     ) -> DFlashCausalConfig:
         fields = read(self.schema, hf, GENERATION)
-        inside = read(NESTED, nested(fields, "dflash_config"))
+        inside = read_nested(NESTED, nested(fields, "dflash_config"), "dflash_config")
         fields |= {key: agreed(key, fields[key], inside[key], "dflash_config") for key in TWICE}
+        refuse_images(fields)
         biased = {"qkv_bias": fields["attention_bias"], "out_bias": fields["attention_bias"]}
         # Where texts end is the target's word: here in training, elsewhere once they meet.
         named = (hf if fields["model_type"] == FAMILY else {}) | {"model_type": FAMILY}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -17,23 +18,34 @@ import numpy as np
 from specjax.core.registry import FAMILIES
 from specjax.models.eagle import Eagle, EagleCausalConfig
 from specjax.models.families import llama
+from specjax.models.families.declared import declared_by, part
+from specjax.models.families.eagle3_fields import (
+    COUNTS,
+    LAYER,
+    NESTED,
+    NORMS,
+    PLAIN,
+    TELLING,
+    VOCABULARIES,
+    equal,
+)
 from specjax.models.families.family import Stored, Where
 from specjax.models.families.generation import GENERATION
 from specjax.models.families.published import (
     UNUSED,
     agreed,
-    all_full,
     nested,
+    read_nested,
+    refuse_images,
     refuse_rotation,
 )
 from specjax.models.families.schema import (
     COMMON,
+    MOST_LAYERS,
     NEEDED,
-    Field,
     Schema,
     choice,
     flag,
-    is_int,
     only,
     raw,
     read,
@@ -47,55 +59,6 @@ EMBEDDING, MAPPING, DRAFTABLE = "embed_tokens.weight", "d2t", "t2d"
 
 SPECULATED = 5
 """Draft length that an export proposes."""
-
-
-def _layers() -> Field:
-    def fits(value: Any) -> bool:
-        numbers = isinstance(value, list | tuple) and bool(value) and all(map(is_int, value))
-        return numbers and len(set(value)) == len(value) and min(value) >= 1
-
-    return Field(None, "a list of different layers of the target, from 1 on", fits)
-
-
-def _equal(value: int, why: str) -> Field:
-    return Field(value, f"{value}: {why}", lambda given: is_int(given) and given == value)
-
-
-LAYER: dict[str, Field] = llama.FIELDS | {
-    "num_hidden_layers": _equal(1, "drafters of several layers are not supported"),
-    "attention_bias": only(False, "biases are not supported"),
-    "mlp_bias": only(False, "biases are not supported"),
-    "use_sliding_window": only(False, "a drafter has no sliding window"),
-    "layer_types": all_full(),
-}
-"""Of the layer itself, in Llama's words."""
-
-NORMS = {
-    "norm_before_residual": flag(False),
-    "norm_before_fc": flag(False),
-    "fc_norm": flag(False),
-    "norm_output": flag(False),
-}
-"""Where a drafter departs from the published EAGLE-3."""
-
-COUNTS = {
-    "draft_vocab_size": size(None),
-    "target_hidden_size": size(None),
-    "eagle_aux_hidden_state_layer_ids": _layers(),
-}
-
-NESTED = Schema(
-    {
-        "eagle_aux_hidden_state_layer_ids": _layers(),
-        "use_aux_hidden_state": only(True, "a drafter reads several layers of the target"),
-        "use_input_layernorm_in_first_layer": only(True, "the layer norms its input"),
-        "use_last_layernorm": only(True, "the output layer reads normed states"),
-        "use_mtp_layernorm": only(False, "such a norm is not supported"),
-        "parallel_draft_step": _equal(1, "drafting in parallel is not supported"),
-    },
-    harmless=(),
-)
-"""`eagle_config`, as SpecForge and TensorRT Model Optimizer write it."""
 
 
 def layers_after(ids: Sequence[int]) -> tuple[int, ...]:
@@ -131,8 +94,9 @@ class _Published(llama.Llama):
 
         Where texts end is the target's word: in published files special tokens are often others'.
         """
-        named = {"model_type": self.family}
-        made = llama.causal_config(layer, named, None, dtype, qk_norm=qk_norm)
+        refuse_images(layer)
+        named, one = {"model_type": self.family}, {"num_hidden_layers": 1}
+        made = llama.causal_config(layer | one, named, None, dtype, qk_norm=qk_norm)
         refuse_rotation(made.rope)
         drafted = fields["draft_vocab_size"] or made.vocab_size
         if drafted > made.vocab_size:
@@ -156,6 +120,12 @@ class _Published(llama.Llama):
         )
 
     def of_stored(self, config: EagleCausalConfig, tensors: Collection[str]) -> EagleCausalConfig:
+        second = next((name for name in sorted(tensors) if name.startswith("layers.1.")), None)
+        if second:
+            raise ValueError(
+                f"num_hidden_layers is above 1: it has the tensor {second!r}, and drafters of"
+                " several layers are not supported"
+            )
         if config.draft_vocab < config.vocab_size and MAPPING not in tensors:
             raise ValueError(
                 f"it lacks the tensor {MAPPING!r}, which says what its {config.draft_vocab} ids are"
@@ -237,37 +207,57 @@ def _wider(config: EagleCausalConfig) -> int | None:
 
 @FAMILIES.register("eagle3")
 class Eagle3(_Published):
-    """EAGLE-3 drafters as SafeAILab, SpecForge and AngelSlim publish them."""
+    """EAGLE-3 drafters of SafeAILab, SpecForge, AngelSlim, nebius and Model Optimizer."""
 
     family = "eagle3"
     block = "midlayer"
-    architectures: ClassVar[tuple[str, ...]] = ("LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM")
+    architectures: ClassVar[tuple[str, ...]] = (
+        "LlamaForCausalLMEagle3",
+        "Eagle3LlamaForCausalLM",
+        "EAGLE3LlamaForCausalLM",
+        "LlamaEagle3DraftModel",
+    )
     schema = Schema(
         LAYER
         | NORMS
         | COUNTS
         | {
-            "model_type": choice("llama", ("llama", "qwen2", "qwen3")),  # a Llama's layer in each
-            "tie_word_embeddings": only(False, "the output layer is the drafter's own"),
+            "model_type": choice("llama", PLAIN),
+            # One layer is built whatever it says; some say how many the target has.
+            "num_hidden_layers": size(most=MOST_LAYERS),
+            # A word of the target: the output layer has other rows than the embedding.
+            "tie_word_embeddings": flag(False),
             "eagle_config": raw(),
-            "num_aux_hidden_states": _equal(USUAL, "so many layers are read"),
+            "num_aux_hidden_states": equal(USUAL, "so many layers are read"),
             "bias": only(False, "biases are not supported"),
             "qkv_bias": only(False, "biases are not supported"),
         },
+        aliases={VOCABULARIES[1]: VOCABULARIES[0]},
         harmless=UNUSED,
+        declared=declared_by("llama"),
     )
 
     @classmethod
     def claims(cls, hf: Mapping[str, Any]) -> bool:
-        named = hf.get("architectures")
-        return isinstance(named, list) and any(one in cls.architectures for one in named)
+        named = hf.get("architectures") or []
+        if not isinstance(named, list):
+            return False
+        if any(one in cls.architectures for one in named):
+            return True
+        plain = hf.get("model_type") in list(PLAIN) and all(one in PLAIN.values() for one in named)
+        return plain and any(field in hf for field in TELLING)
+
+    def named(self, tensor: str) -> str:
+        """The name in SafeAILab's layout; Model Optimizer's layer is `layers.0`."""
+        bare = tensor.removeprefix("model.")
+        return re.sub(r"^layers\.0\.", f"{self.block}.", bare)
 
     def config_from_hf(
         self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
     ) -> EagleCausalConfig:
         fields = read(self.schema, hf, GENERATION)
         key = "eagle_aux_hidden_state_layer_ids"
-        inside = read(NESTED, nested(fields, "eagle_config"))[key]
+        inside = read_nested(NESTED, nested(fields, "eagle_config"), "eagle_config")[key]
         fields[key] = agreed(key, fields[key], inside, "eagle_config")
         if fields[key] and len(fields[key]) != USUAL:
             raise ValueError(f"{key} is {shown(fields[key])}; it must name {USUAL} layers")
@@ -309,10 +299,12 @@ class Eagle3Speculators(_Published):
             "speculators_version",
             "tie_word_embeddings",
         },
+        declared=dict,  # the exporter's own class, not one of transformers
     )
     layer: ClassVar[Schema] = Schema(
         LAYER | {"model_type": choice("llama", ("llama", "qwen3"))},
         harmless=UNUSED | {"tie_word_embeddings"},
+        declared=declared_by("llama"),
     )
 
     @classmethod
@@ -326,8 +318,9 @@ class Eagle3Speculators(_Published):
         words = fields["transformer_layer_config"]
         if not isinstance(words, dict):
             raise ValueError(f"transformer_layer_config is {shown(words)}; it must be an object")
-        layer = read(self.layer, words, GENERATION)
-        made = self.shape(fields, layer, layer["model_type"] == "qwen3", dtype)
+        with part("transformer_layer_config"):
+            layer = read(self.layer, words, GENERATION)
+            made = self.shape(fields, layer, layer["model_type"] == "qwen3", dtype)
         return dataclasses.replace(made, target_name=_verifier(fields["speculators_config"]))
 
     def config_to_hf(self, config: EagleCausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from specjax.models.families.generation import Special
+from collections.abc import Mapping
+from typing import Any
+
+from specjax.models.families.generation import Special, reading_generation
 
 
-def start_token(special: Special, vocab_size: int) -> int:
+def start_token(special: Special, vocab_size: int, generation: Mapping[str, Any] | None) -> int:
     """The token that a decoder starts with.
 
     Raises:
       ValueError: when there is none.
     """
-    if special.start is None or special.start >= vocab_size:
-        raise ValueError(
-            f"decoder_start_token_id is {special.start}; a decoder starts with a token id from 0 to"
-            f" {vocab_size - 1}"
-        )
+    with reading_generation(generation):
+        if special.start is None or special.start >= vocab_size:
+            raise ValueError(
+                f"decoder_start_token_id is {special.start}; a decoder starts with a token id from"
+                f" 0 to {vocab_size - 1}"
+            )
     return special.start

@@ -11,6 +11,7 @@ import numpy as np
 
 from specjax.core.registry import FAMILIES
 from specjax.models.base import LanguageModel
+from specjax.models.families.generation import NEUTRAL
 from specjax.models.families.schema import Schema
 
 Where = tuple[str, ...]
@@ -70,6 +71,9 @@ class Family(abc.ABC):
 
     generation: ClassVar[Collection[str]] = ()
     """Fields of `generation_config.json` that no other family has; it reads what counts of them."""
+
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = NEUTRAL
+    """Fields of `generation_config.json`, and the values besides null that change no token."""
 
     def __init_subclass__(cls) -> None:
         cls.reads = tuple(cls.schema.fields)

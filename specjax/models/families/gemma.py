@@ -9,6 +9,7 @@ from typing import Any
 from specjax.core.registry import FAMILIES
 from specjax.models.causal import CausalConfig
 from specjax.models.families import llama
+from specjax.models.families.declared import declared_by
 from specjax.models.families.generation import GENERATION
 from specjax.models.families.layer_types import KINDS, windows_of, windows_to_hf
 from specjax.models.families.schema import (
@@ -17,7 +18,6 @@ from specjax.models.families.schema import (
     choice,
     flag,
     number,
-    only,
     raw,
     read,
     size,
@@ -33,7 +33,6 @@ FIELDS: dict[str, Field] = {name: f for name, f in llama.FIELDS.items() if name 
     "head_dim": size(256),
     "tie_word_embeddings": flag(True),
     "attention_bias": flag(False),
-    "mlp_bias": only(False),
     "query_pre_attn_scalar": size(256),
     "sliding_window": size(None),
     "layer_types": raw(),
@@ -41,9 +40,6 @@ FIELDS: dict[str, Field] = {name: f for name, f in llama.FIELDS.items() if name 
     "final_logit_softcapping": number(None),
     "use_bidirectional_attention": Field(None, "false", lambda value: value is False),
 }
-
-# Hugging Face reads `hidden_activation`, also where the older field is beside it.
-HARMLESS = llama.HARMLESS | {"hidden_act"}
 
 
 class Gemma(llama.Llama):
@@ -96,7 +92,6 @@ class Gemma(llama.Llama):
         }
         # transformers refuses a configuration without a window, even where no layer has one.
         shape["sliding_window"] = shape["sliding_window"] or config.max_positions
-        del shape["mlp_bias"]  # it has none
         return shape, ends
 
 
@@ -104,7 +99,11 @@ class Gemma(llama.Llama):
 class Gemma2(Gemma):
     """Norms around each sublayer, soft caps, windows in every other layer (Gemma team 2024)."""
 
-    schema = Schema(FIELDS | {"max_position_embeddings": size(8192)}, harmless=HARMLESS)
+    schema = Schema(
+        FIELDS | {"max_position_embeddings": size(8192)},
+        harmless=llama.HARMLESS,
+        declared=declared_by("gemma2"),
+    )
 
     def read(self, hf: dict[str, Any]) -> dict[str, Any]:
         caps = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}

@@ -6,7 +6,8 @@ from typing import Any
 
 from specjax.core.registry import FAMILIES
 from specjax.models.causal import CausalConfig
-from specjax.models.families import gemma, rotary
+from specjax.models.families import gemma, llama, rotary
+from specjax.models.families.declared import declared_by, part
 from specjax.models.families.generation import GENERATION, TOKENS
 from specjax.models.families.schema import (
     CAUSAL,
@@ -35,8 +36,8 @@ class Gemma3Text(gemma.Gemma):
             # Hugging Face's class has the field and does nothing with it.
             "attn_logit_softcapping": only(None),
         },
-        # What transformers notes beside the `layer_types` that it made of it.
-        harmless=gemma.HARMLESS | {"_sliding_window_pattern"},
+        harmless=llama.HARMLESS,
+        declared=declared_by("gemma3_text"),
     )
 
     def read(self, hf: dict[str, Any]) -> dict[str, Any]:
@@ -89,6 +90,7 @@ class Gemma3(Gemma3Text):
             "mm_tokens_per_image",
             "vision_config",
         },
+        declared=declared_by("gemma3"),
     )
     ignored = rf"{gemma.Gemma.ignored}|(model\.)?(vision_tower|multi_modal_projector)\..*"
 
@@ -107,4 +109,5 @@ class Gemma3(Gemma3Text):
             raise ValueError(f"text_config is {shown(text)}; it must be an object")
         whole = {"model_type": "gemma3_text", "tie_word_embeddings": fields["tie_word_embeddings"]}
         whole |= {name: hf[name] for name in TOKENS if name in hf}
-        return Gemma3Text().config_from_hf(DEFAULTS | text | whole, generation, dtype)
+        with part("text_config"):
+            return Gemma3Text().config_from_hf(DEFAULTS | text | whole, generation, dtype)

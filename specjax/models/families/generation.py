@@ -8,10 +8,16 @@ drawn, and how many, is always the strategy's and the caller's word.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from specjax.models.families.declared import (
+    GENERATION_FILE,
+    declared_for_generation,
+    ignore,
+)
 from specjax.models.families.schema import is_int, shown
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -25,7 +31,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "epsilon_cutoff": (0,),
     "eta_cutoff": (0,),
     "exponential_decay_length_penalty": (),
-    "force_bos_token_to_be_generated": (False,),
     "force_words_ids": (),
     "guidance_scale": (1,),
     "is_assistant": (False,),
@@ -47,13 +52,16 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 SETTINGS = frozenset(
     """
     bad_words_ids begin_suppress_tokens encoder_no_repeat_ngram_size forced_bos_token_id
-    forced_eos_token_id min_length min_new_tokens no_repeat_ngram_size repetition_penalty
-    return_timestamps stop_strings suppress_tokens
+    forced_eos_token_id min_length min_new_tokens no_repeat_ngram_size renormalize_logits
+    repetition_penalty return_timestamps stop_strings suppress_tokens
     """.split()  # noqa: SIM905
 )
 """Fields that change the tokens as a target here writes them too (`specjax/adjusting`)."""
 
 TOKENS = ("bos_token_id", "decoder_start_token_id", "eos_token_id", "pad_token_id")
+
+FORCE_BOS = "force_bos_token_to_be_generated"
+"""An old word for a `forced_bos_token_id` that is the `bos_token_id`."""
 
 BEAMS = "num_beams"
 """What only a beam search obeys (`specjax.beams`); other decodes say that they do not."""
@@ -65,8 +73,8 @@ HARMLESS = frozenset(
     early_stopping length_penalty low_memory max_cache_len max_length max_matching_ngram_size
     max_new_tokens num_assistant_tokens num_assistant_tokens_schedule output_attentions
     output_hidden_states output_logits output_scores prefill_chunk_size prompt_lookup_num_tokens
-    renormalize_logits return_dict_in_generate speculation_type target_lookbehind temperature
-    top_k top_p transformers_version use_cache
+    return_dict_in_generate speculation_type target_lookbehind temperature top_k top_p
+    transformers_version use_cache
     """.split()  # noqa: SIM905
 )
 """Fields that leave the tokens as they are, or that every call here sets itself."""
@@ -77,7 +85,7 @@ ABOUT_THE_FILE = ("_commit_hash", "_from_model_config", "transformers_version")
 MOST_BOS = 2**31
 """Nothing here feeds it by itself: a small vocabulary may keep the id of the published one."""
 
-GENERATION = frozenset({*NEUTRAL, *SETTINGS, *TOKENS, BEAMS, *HARMLESS})
+GENERATION = frozenset({*NEUTRAL, *SETTINGS, *TOKENS, FORCE_BOS, BEAMS, *HARMLESS})
 """Fields of `generation_config.json`, which older `config.json` have too."""
 
 
@@ -91,6 +99,21 @@ class Special:
     start: int | None  # of a decoder behind an encoder
 
 
+class GenerationFileError(ValueError):
+    """A field of `generation_config.json` is invalid."""
+
+
+@contextlib.contextmanager
+def reading_generation(generation: Mapping[str, Any] | None) -> Iterator[None]:
+    """Blames `generation_config.json`, where there is one, for the errors of the block."""
+    try:
+        yield
+    except ValueError as error:
+        if generation is None:
+            raise
+        raise GenerationFileError(str(error)) from None
+
+
 def special_tokens(
     hf: Mapping[str, Any], generation: Mapping[str, Any] | None, vocab_size: int
 ) -> Special:
@@ -100,14 +123,14 @@ def special_tokens(
       ValueError: naming a field that holds no token of the vocabulary.
     """
     fields = hf if generation is None else generation
-    bos = _token(fields, "bos_token_id", MOST_BOS)
-    start = _token(fields, "decoder_start_token_id", vocab_size)
-    eos = _ends(fields, vocab_size)
-    pads = (fields.get("pad_token_id"), hf.get("pad_token_id"), *eos, 0)
-    # Many checkpoints have no padding token, or say -1.
-    pad = next(token for token in pads if token not in (None, -1))
-    if not (is_int(pad) and 0 <= pad < vocab_size):
-        raise ValueError(f"pad_token_id is {shown(pad)}; it must be {_below(vocab_size)}, or null")
+    with reading_generation(generation):
+        bos = _token(fields, "bos_token_id", MOST_BOS)
+        start = _token(fields, "decoder_start_token_id", vocab_size)
+        eos = _ends(fields, vocab_size)
+        pad = _padding(fields, vocab_size)
+    if pad is None:
+        pad = _padding(hf, vocab_size)
+    pad = (*eos, 0)[0] if pad is None else pad
     return Special(eos, pad, bos, bos if start is None else start)
 
 
@@ -116,6 +139,11 @@ def _token(fields: Mapping[str, Any], name: str, bound: int) -> int | None:
     if value is not None and not (is_int(value) and 0 <= value < bound):
         raise ValueError(f"{name} is {shown(value)}; it must be {_below(bound)}, or null")
     return value
+
+
+def _padding(fields: Mapping[str, Any], vocab_size: int) -> int | None:
+    """The padding token; many checkpoints have none, or -1."""
+    return None if fields.get("pad_token_id") == -1 else _token(fields, "pad_token_id", vocab_size)
 
 
 def _ends(fields: Mapping[str, Any], vocab_size: int) -> tuple[int, ...]:
@@ -137,6 +165,10 @@ def said(hf: Mapping[str, Any], generation: Mapping[str, Any] | None) -> dict[st
     """All that Hugging Face decodes by, as it is written, without what is null."""
     fields = {name: hf[name] for name in hf if name in GENERATION}
     fields = fields if generation is None else generation
+    # transformers reads the old word of settings that are, or were, a model's configuration.
+    if fields.get(FORCE_BOS) and (generation is None or generation.get("_from_model_config")):
+        fields = {**fields, "forced_bos_token_id": fields.get("bos_token_id")}
+    fields = {name: value for name, value in fields.items() if name != FORCE_BOS}
     return {k: v for k, v in sorted(fields.items()) if v is not None and k not in ABOUT_THE_FILE}
 
 
@@ -181,20 +213,28 @@ def changed(
 
 
 def refuse_processors(
-    hf: Mapping[str, Any], generation: Mapping[str, Any] | None, own: Collection[str] = ()
+    hf: Mapping[str, Any],
+    generation: Mapping[str, Any] | None,
+    own: Collection[str] = (),
+    neutral: Mapping[str, tuple[Any, ...]] = NEUTRAL,
 ) -> None:
     """Refuses fields that make Hugging Face decode other tokens than a strategy here would.
 
-    Those that are a family's `own` it has read itself. Beams are left to who decodes.
+    Those that are a family's `own` it has read itself, and its `neutral` ones must be at a value
+    that changes nothing. Beams are left to who decodes. Fields of
+    `generation_config.json` that transformers does not declare are ignored.
 
     Raises:
       ValueError: naming the field, its value and how to ignore it.
     """
     fields = hf if generation is None else generation
     beams_in(fields)
+    unlisted = set() if generation is None else set(generation) - {*GENERATION, *own, *neutral}
+    declared = declared_for_generation() if unlisted else {}
     for name, value in sorted(fields.items()):
-        unknown = generation is not None and name not in {*GENERATION, *own}
-        if unknown or not _is_neutral(name, value):
+        if name in unlisted and name not in declared:
+            ignore(name, GENERATION_FILE)
+        elif (name in unlisted and value is not None) or not _is_neutral(name, value, neutral):
             raise ValueError(
                 f"{name} is {shown(value)}, which no strategy applies;"
                 f" generation={{{name!r}: None}} (of specjax.load, or config.generation) decodes"
@@ -202,10 +242,10 @@ def refuse_processors(
             )
 
 
-def _is_neutral(name: str, value: Any) -> bool:
-    if name not in NEUTRAL or value is None:
+def _is_neutral(name: str, value: Any, neutral: Mapping[str, tuple[Any, ...]]) -> bool:
+    if name not in neutral or value is None:
         return True
-    return any(type(value) in (type(one), float) and value == one for one in NEUTRAL[name])
+    return any(type(value) in (type(one), float) and value == one for one in neutral[name])
 
 
 def ends_to_hf(config: Any, **firsts: int | None) -> dict[str, Any]:

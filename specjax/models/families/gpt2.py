@@ -6,9 +6,11 @@ from typing import Any
 
 from specjax.core.registry import FAMILIES
 from specjax.models.causal import Causal, CausalConfig
+from specjax.models.families.declared import declared_by
 from specjax.models.families.family import Family, Stored, Where
 from specjax.models.families.generation import GENERATION, ends_to_hf, special_tokens
 from specjax.models.families.schema import (
+    ALL_FULL,
     CAUSAL,
     COMMON,
     MOST_LAYERS,
@@ -52,8 +54,8 @@ class GPT2(Family):
             "tie_word_embeddings": flag(True),
             "scale_attn_weights": only(True),
             "scale_attn_by_inverse_layer_idx": only(False),
-            "layer_types": only(None),
-            "sliding_window": only(None),
+            **ALL_FULL,
+            "add_cross_attention": only(False),
         },
         aliases={
             "hidden_size": "n_embd",
@@ -61,20 +63,23 @@ class GPT2(Family):
             "num_attention_heads": "n_head",
             "num_hidden_layers": "n_layer",
         },
-        # Upcasting before the softmax is what every attention here does.
+        # Upcasting before the softmax is what every attention here does; classifiers are others'.
         harmless=COMMON
         | {
             "attn_pdrop",
+            "classifier_dropout",
             "embd_pdrop",
+            "hidden_dropout",
             "initializer_range",
-            "n_ctx",
             "reorder_and_upcast_attn",
             "summary_activation",
             "summary_first_dropout",
+            "summary_last_dropout",
             "summary_proj_to_labels",
             "summary_type",
             "summary_use_proj",
         },
+        declared=declared_by("gpt2"),
     )
     prefix = "transformer."
     ignored = r".*\.attn\.(masked_)?bias"

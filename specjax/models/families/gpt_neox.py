@@ -8,9 +8,11 @@ from typing import Any
 from specjax.core.registry import FAMILIES
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.families import rotary
+from specjax.models.families.declared import declared_by
 from specjax.models.families.family import Family, Stored, Where, layer_norm, linear
 from specjax.models.families.generation import GENERATION, ends_to_hf, special_tokens
 from specjax.models.families.schema import (
+    ALL_FULL,
     CAUSAL,
     COMMON,
     MOST_LAYERS,
@@ -64,6 +66,7 @@ class GPTNeoX(Family):
     model = Causal
     schema = Schema(
         fields=CAUSAL
+        | ALL_FULL
         | {
             "vocab_size": size(),
             "hidden_size": size(),
@@ -82,15 +85,11 @@ class GPTNeoX(Family):
             "rope_scaling": raw(),
             "rope_parameters": raw(),
             "original_max_position_embeddings": size(0),
+            "head_dim": size(None),
         },
         harmless=COMMON
-        | {
-            "attention_dropout",
-            "attention_probs_dropout_prob",
-            "classifier_dropout",
-            "hidden_dropout_prob",
-            "initializer_range",
-        },
+        | {"attention_dropout", "classifier_dropout", "initializer_range", "is_decoder"},
+        declared=declared_by("gpt_neox"),
     )
     prefix = "gpt_neox."
     output = "embed_out.weight"
@@ -102,6 +101,11 @@ class GPTNeoX(Family):
         fields = read(self.schema, hf, GENERATION)
         width, heads = fields["hidden_size"], fields["num_attention_heads"]
         d_head = head_width(fields)
+        if fields["head_dim"] not in (None, d_head):
+            raise ValueError(
+                f"head_dim is {fields['head_dim']}; it must be {d_head}, hidden_size over"
+                " num_attention_heads"
+            )
         special = special_tokens(hf, generation, fields["vocab_size"])
         return CausalConfig(
             family=hf["model_type"],

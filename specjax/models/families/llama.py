@@ -7,9 +7,11 @@ from typing import Any
 from specjax.core.registry import FAMILIES
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.families import rotary
+from specjax.models.families.declared import declared_by
 from specjax.models.families.family import Family, Stored, Where, linear
 from specjax.models.families.generation import GENERATION, ends_to_hf, special_tokens
 from specjax.models.families.schema import (
+    ALL_FULL,
     CAUSAL,
     COMMON,
     MOST_LAYERS,
@@ -19,7 +21,6 @@ from specjax.models.families.schema import (
     flag,
     head_width,
     number,
-    only,
     read,
     size,
 )
@@ -44,7 +45,8 @@ FIELDS: dict[str, Field] = (
 )
 """Fields of Llama and its relatives, with Llama's defaults."""
 
-HARMLESS = COMMON | {"attention_dropout", "initializer_range", "pretraining_tp"}
+HARMLESS = COMMON | {"attention_dropout", "initializer_range"}
+"""Declared fields of Llama's relatives that change no token."""
 
 
 def causal_config(
@@ -118,10 +120,10 @@ class Llama(Family):
         | {
             "attention_bias": flag(False),
             "mlp_bias": flag(False),
-            "sliding_window": only(None),
-            "layer_types": only(None),
+            **ALL_FULL,
         },
-        harmless=HARMLESS,
+        harmless=HARMLESS | {"pretraining_tp"},
+        declared=declared_by("llama"),
     )
     prefix = "model."
     ignored = r".*rotary_emb\.inv_freq"
@@ -155,10 +157,10 @@ class Llama(Family):
             "rms_norm_eps": config.eps,
             "rope_theta": config.rope.theta,
             "rope_scaling": rotary.rope_to_hf(config.rope),
-            "attention_bias": config.qkv_bias,
-            "mlp_bias": config.ff_bias,
             "tie_word_embeddings": config.tied,
         }
+        biases = {"attention_bias": config.qkv_bias, "mlp_bias": config.ff_bias}
+        shape |= {name: value for name, value in biases.items() if name in self.schema.fields}
         return shape | ends, ends
 
     def names(self, config: CausalConfig) -> dict[Where, Stored]:

@@ -22,7 +22,9 @@ class M2M100Family(BartLike):
 
     architecture = "M2M100ForConditionalGeneration"
     schema = BartLike.schema.changed(
-        activation_function=choice("relu", ACTIVATIONS), scale_embedding=flag(True)
+        "m2m_100",
+        activation_function=choice("relu", ACTIVATIONS),
+        scale_embedding=flag(True),
     )
 
     def places(self, fields: Mapping[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:

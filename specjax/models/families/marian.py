@@ -20,6 +20,8 @@ class MarianFamily(BartLike):
 
     architecture = "MarianMTModel"
     schema = BartLike.schema.changed(
+        "marian",
+        ("is_decoder",),
         share_encoder_decoder_embeddings=only(True, ONE_VOCABULARY),
         decoder_vocab_size=size(None),
     )

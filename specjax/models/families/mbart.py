@@ -14,4 +14,5 @@ class MBartFamily(BartLike):
     """mBART and mBART-50."""
 
     architecture = "MBartForConditionalGeneration"
+    schema = BartLike.schema.changed("mbart", ("classifier_dropout", "is_decoder"))
     parts: ClassVar[Mapping[str, Any]] = {"embedding_norm": True, "logits_bias": True}

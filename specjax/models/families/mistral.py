@@ -7,9 +7,10 @@ from typing import Any
 from specjax.core.registry import FAMILIES
 from specjax.models.causal import CausalConfig
 from specjax.models.families import llama
+from specjax.models.families.declared import declared_by
 from specjax.models.families.generation import GENERATION
 from specjax.models.families.layer_types import same_windows
-from specjax.models.families.schema import Schema, only, raw, read, size
+from specjax.models.families.schema import Schema, raw, read, size
 
 WINDOW = 4096
 """What a configuration without the field `sliding_window` means; null means none."""
@@ -26,11 +27,9 @@ class Mistral(llama.Llama):
             "max_position_embeddings": size(4096 * 32),
             "sliding_window": size(None),
             "layer_types": raw(),
-            # Hugging Face's class has no biases, whatever these say.
-            "attention_bias": only(False),
-            "mlp_bias": only(False),
         },
         harmless=llama.HARMLESS,
+        declared=declared_by("mistral"),
     )
 
     def config_from_hf(

@@ -8,6 +8,7 @@ from specjax.core.registry import FAMILIES
 from specjax.models.causal import CausalConfig
 from specjax.models.experts import Mixture
 from specjax.models.families import llama
+from specjax.models.families.declared import declared_by
 from specjax.models.families.family import Stored, Where
 from specjax.models.families.generation import GENERATION
 from specjax.models.families.schema import Schema, number, only, read, size
@@ -56,12 +57,10 @@ class Mixtral(llama.Llama):
             "num_local_experts": size(8),
             "num_experts_per_tok": size(2),
             "layer_types": only(None),
-            # Hugging Face's class has no biases, whatever these say.
-            "attention_bias": only(False),
-            "mlp_bias": only(False),
         },
         aliases={"num_experts": "num_local_experts"},
         harmless=HARMLESS | {"router_jitter_noise"},
+        declared=declared_by("mixtral"),
     )
 
     def config_from_hf(

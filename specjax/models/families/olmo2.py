@@ -7,8 +7,9 @@ from typing import Any
 from specjax.core.registry import FAMILIES
 from specjax.models.causal import CausalConfig
 from specjax.models.families import llama
+from specjax.models.families.declared import declared_by
 from specjax.models.families.generation import GENERATION
-from specjax.models.families.schema import Schema, flag, number, only, read
+from specjax.models.families.schema import ALL_FULL, Schema, flag, number, read
 
 
 @FAMILIES.register("olmo2")
@@ -23,11 +24,10 @@ class Olmo2(llama.Llama):
         | {
             "rms_norm_eps": number(1e-5),
             "attention_bias": flag(False),
-            "mlp_bias": only(False),
-            "sliding_window": only(None),
-            "layer_types": only(None),
+            **ALL_FULL,
         },
         harmless=llama.HARMLESS,
+        declared=declared_by("olmo2"),
     )
 
     def config_from_hf(

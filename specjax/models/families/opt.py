@@ -6,9 +6,11 @@ from typing import Any
 
 from specjax.core.registry import FAMILIES
 from specjax.models.causal import Causal, CausalConfig
+from specjax.models.families.declared import declared_by
 from specjax.models.families.family import Family, Stored, Where, layer_norm, linear
 from specjax.models.families.generation import GENERATION, ends_to_hf, special_tokens
 from specjax.models.families.schema import (
+    ALL_FULL,
     CAUSAL,
     COMMON,
     MOST_LAYERS,
@@ -34,6 +36,7 @@ class OPT(Family):
     model = Causal
     schema = Schema(
         fields=CAUSAL
+        | ALL_FULL
         | {
             "vocab_size": size(),
             "hidden_size": size(),
@@ -50,7 +53,8 @@ class OPT(Family):
             "layer_norm_elementwise_affine": only(True, "norms without scales are not supported"),
             "_remove_final_layer_norm": only(False),
         },
-        harmless=COMMON | {"activation_dropout", "attention_dropout", "init_std", "layerdrop"},
+        harmless=COMMON | {"attention_dropout", "init_std", "layerdrop"},
+        declared=declared_by("opt"),
     )
     prefix = "model."
 

@@ -7,10 +7,11 @@ from typing import Any
 from specjax.core.registry import FAMILIES
 from specjax.models.causal import CausalConfig
 from specjax.models.families import llama
+from specjax.models.families.declared import declared_by
 from specjax.models.families.family import Stored, Where
 from specjax.models.families.generation import GENERATION
 from specjax.models.families.layer_types import same_windows
-from specjax.models.families.schema import Schema, number, only, raw, read, shown, size
+from specjax.models.families.schema import Schema, number, raw, read, shown, size
 
 SCALINGS = ("default", "longrope")
 OLD_NAMES = ("su", "yarn")
@@ -46,10 +47,9 @@ class Phi3(llama.Llama):
             "rms_norm_eps": number(1e-5),
             "sliding_window": size(None),
             "layer_types": raw(),
-            "attention_bias": only(False),
-            "mlp_bias": only(False),
         },
         harmless=llama.HARMLESS | {"embd_pdrop", "resid_pdrop"},
+        declared=declared_by("phi3"),
     )
 
     def config_from_hf(

@@ -2,25 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from specjax.models.families import llama
-from specjax.models.families.schema import Field, shown
+from specjax.models.families.schema import Field, Schema, read, shown
 from specjax.models.rope import Rope
 
 ROPES = ("default", "linear", "llama3", "yarn")
 """Rotations that depend on distances alone: who counts positions from where does not matter."""
 
-UNUSED = llama.HARMLESS | {"max_window_layers", "sliding_window", "target_model_type"}
+UNUSED = llama.HARMLESS | {
+    "max_window_layers",
+    "pretraining_tp",
+    "sliding_window",
+    "target_model_type",
+}
 """Fields that change nothing: a window is used where another field says so."""
+
+
+def read_nested(schema: Schema, inside: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The fields of an exporter's own object, every one of which is to be known.
+
+    Raises:
+      ValueError: naming the field, its value and what is allowed.
+    """
+    known = {*schema.fields, *schema.harmless}
+    fields = read(schema, {name: inside[name] for name in inside if name in known})
+    refuse_others(inside, known, where)
+    return fields
+
+
+def refuse_others(inside: Mapping[str, Any], known: Collection[str], where: str) -> None:
+    """Refuses fields of an exporter's own object that are not `known`.
+
+    Raises:
+      ValueError: naming the first one.
+    """
+    for name in sorted(set(inside) - set(known)):
+        raise ValueError(
+            f"{name} in {where} is {shown(inside[name])}; specjax does not know what this field"
+            " changes, and reads no drafter whose configuration has it"
+        )
 
 
 def all_full() -> Field:
     """Kinds of attention by layer: that to all tokens."""
 
     def fits(value: Any) -> bool:
-        return isinstance(value, list) and set(value) == {"full_attention"}
+        listed = isinstance(value, list) and bool(value)
+        return listed and all(kind == "full_attention" for kind in value)
 
     return Field(None, "a list of 'full_attention': a drafter has no sliding window", fits)
 
@@ -35,6 +66,20 @@ def refuse_rotation(rope: Rope) -> None:
         raise ValueError(
             f"rope_type is {rope.kind!r}; in a drafter it must be one of {', '.join(ROPES)}"
         )
+
+
+def refuse_images(fields: Mapping[str, Any]) -> None:
+    """Refuses rotations by a place in an image, which the targets here do not see.
+
+    Raises:
+      ValueError: naming the field.
+    """
+    for name in ("rope_scaling", "rope_parameters"):
+        if isinstance(fields[name], dict) and "mrope_section" in fields[name]:
+            raise ValueError(
+                f"mrope_section in {name} is {shown(fields[name]['mrope_section'])}; it must not be"
+                " there: the drafter of a target that sees images is not supported"
+            )
 
 
 def nested(fields: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from typing import Any
 from specjax.core.registry import FAMILIES
 from specjax.models.causal import CausalConfig
 from specjax.models.families import llama
+from specjax.models.families.declared import declared_by
 from specjax.models.families.generation import GENERATION
 from specjax.models.families.layer_types import KINDS, windows_of, windows_to_hf
-from specjax.models.families.schema import Field, Schema, flag, only, raw, read, size
+from specjax.models.families.schema import Field, Schema, flag, raw, read, size
 
 WINDOW = 4096
 """What a configuration without the field `sliding_window` means; null means none."""
@@ -22,7 +23,6 @@ FIELDS: dict[str, Field] = llama.FIELDS | {
     "sliding_window": size(None),
     "max_window_layers": size(28, least=0),
     "layer_types": raw(),
-    "mlp_bias": only(False),
 }
 
 
@@ -54,7 +54,6 @@ class _Qwen(llama.Llama):
     def config_to_hf(self, config: CausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
         shape, ends = super().config_to_hf(config)
         shape |= windows_to_hf(config) | {"use_sliding_window": any(config.windows)}
-        del shape["mlp_bias"]  # it has none
         return shape, ends
 
 
@@ -62,16 +61,10 @@ class _Qwen(llama.Llama):
 class Qwen2(_Qwen):
     """Llama with biases of queries, keys and values."""
 
-    # The biases are where they are, whatever `attention_bias` says.
-    schema = Schema(FIELDS, harmless=llama.HARMLESS | {"attention_bias"})
+    schema = Schema(FIELDS, harmless=llama.HARMLESS, declared=declared_by("qwen2"))
 
     def differences(self, fields: dict[str, Any]) -> dict[str, bool]:
         return {"qkv_bias": True}
-
-    def config_to_hf(self, config: CausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
-        shape, ends = super().config_to_hf(config)
-        del shape["attention_bias"]
-        return shape, ends
 
 
 @FAMILIES.register("qwen3")
@@ -79,7 +72,9 @@ class Qwen3(_Qwen):
     """Llama with norms of queries and keys."""
 
     schema = Schema(
-        FIELDS | {"head_dim": size(128), "attention_bias": flag(False)}, harmless=llama.HARMLESS
+        FIELDS | {"head_dim": size(128), "attention_bias": flag(False)},
+        harmless=llama.HARMLESS,
+        declared=declared_by("qwen3"),
     )
 
     def differences(self, fields: dict[str, Any]) -> dict[str, bool]:

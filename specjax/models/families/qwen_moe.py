@@ -8,6 +8,7 @@ from specjax.core.registry import FAMILIES
 from specjax.models.causal import CausalConfig
 from specjax.models.experts import Mixture
 from specjax.models.families import llama, qwen
+from specjax.models.families.declared import declared_by
 from specjax.models.families.family import Stored, Where
 from specjax.models.families.generation import GENERATION
 from specjax.models.families.mixtral import HARMLESS, expert_names
@@ -49,7 +50,6 @@ class Qwen3MoE(llama.Llama):
             "use_sliding_window": flag(False),
             "sliding_window": size(None),
             "layer_types": only(None),
-            "mlp_bias": only(False),
             "num_experts": size(128),
             "num_experts_per_tok": size(8),
             "moe_intermediate_size": size(768),
@@ -58,8 +58,8 @@ class Qwen3MoE(llama.Llama):
             "norm_topk_prob": flag(False),
         },
         aliases={"num_local_experts": "num_experts"},
-        # Layers slide all or none, whatever `max_window_layers` says.
-        harmless=HARMLESS | {"max_window_layers"},
+        harmless=HARMLESS,
+        declared=declared_by("qwen3_moe"),
     )
 
     def config_from_hf(
@@ -82,7 +82,6 @@ class Qwen3MoE(llama.Llama):
 
     def config_to_hf(self, config: CausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
         shape, ends = super().config_to_hf(config)
-        del shape["mlp_bias"]  # it has none
         mixture = next(mixture for mixture in config.mixtures if mixture)
         own = {
             "architectures": ["Qwen3MoeForCausalLM"],

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from specjax.models.families import layer_types
+from specjax.models.families.declared import part
 from specjax.models.families.schema import (
     Field,
     Schema,
     choice,
     flag,
+    is_number,
     is_positive,
     number,
     only,
@@ -46,6 +48,11 @@ def _factors() -> Field:
     return Field((), "a list of positive numbers, one for each pair of a head's numbers", fits)
 
 
+def _scale() -> Field:
+    """A factor of YaRN's temperature, which 0 leaves out, as null does."""
+    return Field(None, "a number of at least 0", lambda value: is_number(value) and value >= 0)
+
+
 _PLAIN: dict[str, Field] = {
     "rope_type": choice("default", KINDS),
     "type": choice("default", KINDS),
@@ -71,8 +78,8 @@ _KINDS: dict[str, dict[str, Field]] = {
         "attention_factor": number(None),
         "beta_fast": number(None),
         "beta_slow": number(None),
-        "mscale": number(None),
-        "mscale_all_dim": number(None),
+        "mscale": _scale(),
+        "mscale_all_dim": _scale(),
         "truncate": flag(True),
     },
     "longrope": {
@@ -92,7 +99,6 @@ _NEEDED = {
     "yarn": ("factor",),
     "longrope": ("short_factor", "long_factor"),
 }
-_HARMLESS = ("finetuned",)
 
 
 def rope_from_hf(fields: Mapping[str, Any], width: int) -> Rope:
@@ -110,7 +116,8 @@ def rope_from_hf(fields: Mapping[str, Any], width: int) -> Rope:
     if not isinstance(written, dict):
         raise ValueError(f"{name} is {shown(written)}; it must be an object, or null")
     try:
-        return _rope(written, fields, width)
+        with part(name):
+            return _rope(written, fields, width)
     except ValueError as error:
         raise ValueError(f"{name} {shown(written)}: {error}") from None
 
@@ -166,7 +173,8 @@ def _rope(written: Mapping[str, Any], fields: Mapping[str, Any], width: int) -> 
     missing = [name for name in _NEEDED.get(kind, ()) if name not in written]
     if missing:
         raise ValueError(f"{missing[0]} is missing; rope_type {kind!r} needs it")
-    values = read(Schema(_PLAIN | _KINDS[kind], harmless=_HARMLESS), written)
+    # Of other fields transformers says that it does not know them, and reads none.
+    values = read(Schema(_PLAIN | _KINDS[kind], harmless=(), declared=dict), written)
     theta = values["rope_theta"]
     if "rope_theta" in written and theta is None:
         raise ValueError("rope_theta is null; it must be a positive number")

@@ -1,8 +1,9 @@
 """What the fields of a family's `config.json` may say, checked before anything else is read.
 
-A field that changes what Hugging Face computes is obeyed or refused, never ignored. A family
-declares the fields it reads, other names of them, and the fields that change nothing; every other
-one is refused by name.
+A field that the family's configuration class in transformers declares, or that its model reads
+without that, is obeyed, or refused where it is not at its default. A field that is not declared is
+not read by transformers' model either: it is ignored, and named in a note
+(`models.families.declared`).
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ import reprlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from specjax.models.families.declared import declared_by, ignore
+
 MOST = 2**31 - 1
 MOST_LAYERS = 4096
 
 COMMON = frozenset(
     """
     _attn_implementation _commit_hash _name_or_path architectures attn_implementation auto_map
-    chunk_size_feed_forward cross_attention_hidden_size dtype finetuning_task gradient_checkpointing
-    id2label is_decoder label2id model_type name_or_path num_labels output_attentions
-    output_hidden_states output_past prefix problem_type pruned_heads return_dict sep_token_id
-    task_specific_params tf_legacy_loss tie_encoder_decoder tokenizer_class torch_dtype torchscript
-    transformers_version use_bfloat16 use_cache
+    chunk_size_feed_forward dtype experts_implementation gradient_checkpointing id2label label2id
+    model_type name_or_path num_labels output_attentions output_hidden_states problem_type
+    return_dict sep_token_id tokenizer_class torch_dtype transformers_version use_cache
     """.split()  # noqa: SIM905
 )
-"""Fields that change nothing that a causal language model or a T5 computes, in every family."""
+"""Fields that transformers' base classes read, and that change no token in any family."""
 
 
 NEEDED = object()
@@ -44,15 +45,33 @@ class Field:
 
 @dataclasses.dataclass(frozen=True)
 class Schema:
-    """The fields of a family: those read, other names of them, those that change nothing."""
+    """The fields of a family: those read, other names of them, those that change nothing.
+
+    Harmless are only fields that transformers declares or reads. What it `declared` besides these
+    three, with its defaults, must be at its default, and all else is ignored; None: nothing but
+    these three may be there.
+    """
 
     fields: Mapping[str, Field]
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)  # other name -> name
     harmless: Collection[str] = COMMON
+    declared: Callable[[], Mapping[str, Any]] | None = None
 
-    def changed(self, **fields: Field) -> Schema:
-        """The schema of a relative, some of whose fields are others."""
-        return dataclasses.replace(self, fields={**self.fields, **fields})
+    def changed(
+        self, model_type: str = "", harmless: Collection[str] = (), **fields: Field
+    ) -> Schema:
+        """The schema of a relative with other fields, of the class of its model type."""
+        return dataclasses.replace(
+            self,
+            fields={**self.fields, **fields},
+            harmless={*self.harmless, *harmless},
+            declared=declared_by(model_type) if model_type else self.declared,
+        )
+
+    def without(self, *names: str) -> Schema:
+        """The schema of a relative that does not read these fields."""
+        fields = {name: field for name, field in self.fields.items() if name not in names}
+        return dataclasses.replace(self, fields=fields)
 
 
 def size(default: Any = NEEDED, least: int = 1, most: int = MOST) -> Field:
@@ -103,19 +122,21 @@ def raw(default: Any = None) -> Field:
 
 SHARED: dict[str, Field] = {
     "quantization_config": only(
-        None, "quantised weights are not read, only float32, float16 or bfloat16"
-    ),
-    "compression_config": only(
-        None, "quantised weights are not read, only float32, float16 or bfloat16"
+        None, "quantized weights are not read, only float32, float16 or bfloat16"
     ),
     "is_causal": only(True),
+    # No class declares these four, and transformers' caches, masks and loading read them.
+    "attention_chunk_size": only(None),
+    "kv_sharing_modes": only(None),
+    "per_layer_config": only(None),
+    "transformers_weights": only(None, "weights are in model.safetensors or its shards"),
 }
 """Fields of every family."""
 
-CAUSAL: dict[str, Field] = SHARED | {
-    "is_encoder_decoder": only(False),
-    "add_cross_attention": only(False),
-}
+ALL_FULL: dict[str, Field] = {"layer_types": only(None), "sliding_window": only(None)}
+"""Fields of families without windows, which transformers' caches read of every family."""
+
+CAUSAL: dict[str, Field] = SHARED | {"is_encoder_decoder": only(False)}
 """Fields of every decoder-only family."""
 
 
@@ -127,15 +148,23 @@ def read(schema: Schema, hf: Mapping[str, Any], elsewhere: Collection[str] = ())
     Raises:
       ValueError: naming the field, its value and what is allowed.
     """
-    known = {*schema.fields, *schema.aliases, *schema.harmless, *elsewhere}
-    unknown = sorted(set(hf) - known)
-    if unknown:
-        raise ValueError(
-            f"{unknown[0]} is {shown(hf[unknown[0]])}; specjax does not know what this field"
-            " changes, and reads no model whose configuration has it"
-        )
+    unlisted = set(hf) - {*schema.fields, *schema.aliases, *schema.harmless, *elsewhere}
+    _refuse_or_ignore(schema, {name: hf[name] for name in hf if name in unlisted})
     written = {name: _written(schema, hf, name) for name in schema.fields}
     return {name: _checked(hf, written[name], field) for name, field in schema.fields.items()}
+
+
+def _refuse_or_ignore(schema: Schema, unlisted: Mapping[str, Any]) -> None:
+    """Refuses the fields that count in transformers, and ignores the others."""
+    declared = schema.declared() if unlisted and schema.declared else {}
+    for name, value in unlisted.items():
+        if schema.declared and name not in declared:
+            ignore(name)
+        elif name not in declared or value != declared[name]:
+            raise ValueError(
+                f"{name} is {shown(value)}; specjax does not know what this field changes, and"
+                " reads no model whose configuration has it"
+            )
 
 
 def _written(schema: Schema, hf: Mapping[str, Any], name: str) -> str:

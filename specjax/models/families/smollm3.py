@@ -8,6 +8,7 @@ from typing import Any
 from specjax.core.registry import FAMILIES
 from specjax.models.causal import CausalConfig
 from specjax.models.families import llama
+from specjax.models.families.declared import declared_by
 from specjax.models.families.generation import GENERATION
 from specjax.models.families.layer_types import KINDS, windows_of, windows_to_hf
 from specjax.models.families.schema import Schema, flag, number, raw, read, shown, size
@@ -50,7 +51,8 @@ class SmolLM3(llama.Llama):
             "sliding_window": size(None),
             "layer_types": raw(),
         },
-        harmless=llama.HARMLESS | {"max_window_layers"},
+        harmless=llama.HARMLESS,
+        declared=declared_by("smollm3"),
     )
 
     def config_from_hf(

@@ -24,6 +24,24 @@ FIELDS = frozenset(
 )
 """Fields of `generation_config.json` that are read here, or that only concern timestamps."""
 
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "compression_ratio_threshold": (),
+    "condition_on_prev_tokens": (False,),
+    "force_unique_generate_call": (False, True),
+    "logprob_threshold": (),
+    "no_speech_threshold": (),
+    "num_frames": (),
+    "prompt_condition_type": ("first-segment",),
+    "return_token_timestamps": (False,),
+}
+"""What Whisper reads of `generation_config.json` for audio of several windows, undeclared.
+
+Values beside null that change nothing here.
+"""
+
+FORCING = ("forced_decoder_ids", "language", "task")
+"""Those that say how a text begins."""
+
 TRANSCRIBE, TRANSLATE = "transcribe", "translate"
 
 

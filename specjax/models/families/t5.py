@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from specjax.core.registry import FAMILIES
+from specjax.models.families.declared import declared_by
 from specjax.models.families.encoder_decoder import start_token
 from specjax.models.families.family import Family, Stored, Where
 from specjax.models.families.generation import GENERATION, ends_to_hf, special_tokens
 from specjax.models.families.schema import (
+    ALL_FULL,
     COMMON,
     MOST_LAYERS,
     SHARED,
@@ -78,6 +79,7 @@ class T5Family(Family):
     model = T5
     schema = Schema(
         fields=SHARED
+        | ALL_FULL
         | {
             "vocab_size": size(),
             "d_model": size(),
@@ -104,7 +106,8 @@ class T5Family(Family):
             "num_hidden_layers": "num_layers",
             "head_dim": "d_kv",
         },
-        harmless=COMMON | {"classifier_dropout", "initializer_factor", "n_positions"},
+        harmless=COMMON | {"classifier_dropout", "initializer_factor", "is_decoder"},
+        declared=declared_by("t5"),
     )
     ignored = IGNORED
     architecture = "T5ForConditionalGeneration"
@@ -142,7 +145,7 @@ class T5Family(Family):
             layer_tables=self.layer_tables,
             eps=fields["layer_norm_epsilon"],
             dropout=fields["dropout_rate"],
-            start_token=start_token(special, fields["vocab_size"]),
+            start_token=start_token(special, fields["vocab_size"], generation),
             eos=special.eos,
             pad=special.pad,
             dtype=dtype,
@@ -200,14 +203,23 @@ class T5Family(Family):
         return stored
 
 
+GATED = T5Family.schema.changed(
+    feed_forward_proj=choice("gated-gelu", PROJECTIONS), tie_word_embeddings=flag(True)
+)
+"""Fields of mT5 and umT5."""
+
+
 @FAMILIES.register("mt5")
 class MT5Family(T5Family):
     """mT5, whose outputs are never scaled, whatever its configuration says."""
 
-    schema = T5Family.schema.changed(
-        feed_forward_proj=choice("gated-gelu", PROJECTIONS), tie_word_embeddings=flag(True)
-    )
+    schema = GATED.changed("mt5").without("scale_decoder_outputs")
     architecture = "MT5ForConditionalGeneration"
+
+    def config_to_hf(self, config: T5Config) -> tuple[dict[str, Any], dict[str, Any]]:
+        shape, ends = super().config_to_hf(config)
+        del shape["scale_decoder_outputs"]
+        return shape, ends
 
     def scales(self, fields: dict[str, Any], hf: dict[str, Any]) -> bool:
         return False
@@ -217,10 +229,7 @@ class MT5Family(T5Family):
 class UMT5Family(T5Family):
     """umT5: relative positions of its own in every layer."""
 
-    # Published configurations name the scalable attention it was trained with.
-    schema = dataclasses.replace(
-        MT5Family.schema, harmless={*MT5Family.schema.harmless, "scalable_attention"}
-    )
+    schema = GATED.changed("umt5")
     architecture = "UMT5ForConditionalGeneration"
     layer_tables = True
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from specjax.core.registry import FAMILIES
 from specjax.models.families import rotary
+from specjax.models.families.declared import declared_by, part
 from specjax.models.families.encoder_decoder import start_token
 from specjax.models.families.family import Family, Stored, Where, linear
 from specjax.models.families.generation import (
@@ -66,17 +67,18 @@ STACK = Schema(
         "sliding_window": size(None),
         "layer_types": raw(),
     },
+    # Hugging Face overwrites dropout and the encoder's width of a side by those of the whole.
     harmless=COMMON
     | {
-        "add_cross_attention",
         "attention_dropout",
-        "classifier_dropout_rate",
+        "cross_attention_hidden_size",
         "dropout_rate",
-        "hidden_act",
         "initializer_range",
+        "is_decoder",
         "is_encoder_decoder",
         "tie_word_embeddings",
     },
+    declared=declared_by("t5_gemma_module"),
 )
 """Fields of the encoder and of the decoder: those of Gemma 2."""
 
@@ -187,6 +189,7 @@ class T5GemmaFamily(Family):
             "initializer_range",
             "vocab_size",
         },
+        declared=declared_by("t5gemma"),
     )
     prefix = "model."
     output = "lm_head.out_proj.weight"
@@ -231,7 +234,7 @@ class T5GemmaFamily(Family):
             tied=fields["tie_word_embeddings"],
             logit_cap=float(target["final_logit_softcapping"] or 0.0),
             dropout=fields["dropout_rate"],
-            start_token=start_token(special, vocab_size),
+            start_token=start_token(special, vocab_size, generation),
             eos=special.eos,
             pad=special.pad,
             dtype=dtype,
@@ -269,7 +272,8 @@ class T5GemmaFamily(Family):
         if not isinstance(written, dict):
             raise ValueError(f"{name} is {shown(written)}; it must be an object with its fields")
         try:
-            return self.stack(written)
+            with part(name):
+                return self.stack(written)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
 

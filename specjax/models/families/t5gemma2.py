@@ -10,13 +10,13 @@ import numpy as np
 
 from specjax.core.registry import FAMILIES
 from specjax.models.families import rotary, t5gemma
+from specjax.models.families.declared import declared_by, part
 from specjax.models.families.family import Stored, Where
 from specjax.models.families.generation import GENERATION
 from specjax.models.families.schema import (
     COMMON,
     NEEDED,
     SHARED,
-    Field,
     Schema,
     only,
     raw,
@@ -37,10 +37,9 @@ STACK = Schema(
         "sliding_window_pattern": size(6),
         # Hugging Face's classes have the field and do nothing with it.
         "attn_logit_softcapping": only(None),
-        "use_bidirectional_attention": Field(None, "false", lambda value: value is False),
     },
-    # What transformers notes beside the `layer_types` that it made of it.
-    harmless={*t5gemma.STACK.harmless, "_sliding_window_pattern"},
+    harmless={*t5gemma.STACK.harmless} - {"cross_attention_hidden_size", "is_decoder"},
+    declared=declared_by("t5gemma2_decoder"),
 )
 """Fields of the decoder, and of the encoder's `text_config`: those of Gemma 3."""
 
@@ -53,17 +52,15 @@ ENCODER = Schema(
     harmless=COMMON
     | IMAGES
     | {
-        "attention_dropout",
         "boi_token_id",
         "boi_token_index",
-        "dropout_rate",
         "initializer_range",
         "is_encoder_decoder",
         "mm_tokens_per_image",
         "tie_word_embeddings",
         "vision_config",
-        "vocab_size",
     },
+    declared=declared_by("t5gemma2_encoder"),
 )
 
 NO_EYES = {
@@ -96,6 +93,7 @@ class T5Gemma2Family(t5gemma.T5GemmaFamily):
             "eoi_token_id",
             "eoi_token_index",
         },
+        declared=declared_by("t5gemma2"),
     )
     # Images, and second copies of what both sides share.
     ignored = (
@@ -127,7 +125,8 @@ class T5Gemma2Family(t5gemma.T5GemmaFamily):
         if not isinstance(written, dict):
             raise ValueError(f"encoder is {shown(written)}; it must be an object with its fields")
         try:
-            encoder = read(ENCODER, written, GENERATION)
+            with part("encoder"):
+                encoder = read(ENCODER, written, GENERATION)
         except ValueError as error:
             raise ValueError(f"encoder: {error}") from None
         text = hf | {"encoder": encoder["text_config"]}

@@ -10,7 +10,9 @@ from specjax.core.registry import FAMILIES
 from specjax.models.bart import BartConfig
 from specjax.models.families import speech
 from specjax.models.families.bart import BartLike
+from specjax.models.families.declared import declared_by
 from specjax.models.families.family import Stored, Where
+from specjax.models.families.generation import NEUTRAL, reading_generation
 from specjax.models.families.schema import only, raw, size
 from specjax.models.whisper import ENCODER, Whisper, WhisperConfig
 
@@ -39,6 +41,7 @@ class WhisperFamily(BartLike):
             "tie_word_embeddings": only(True),
             "forced_decoder_ids": raw(None),
         },
+        aliases={**BartLike.schema.aliases, "num_key_value_heads": "encoder_attention_heads"},
         # SpecAugment masks in training only; the classifier and alignments are of other tasks.
         harmless=BartLike.schema.harmless
         | {
@@ -53,8 +56,10 @@ class WhisperFamily(BartLike):
             "median_filter_width",
             "use_weighted_layer_sum",
         },
+        declared=declared_by("whisper"),
     )
     generation = speech.FIELDS
+    neutral = NEUTRAL | speech.NEUTRAL
     ignored = r"proj_out\.weight"  # the embedding, which some checkpoints store twice
 
     def places(self, fields: Mapping[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,14 +70,19 @@ class WhisperFamily(BartLike):
     ) -> WhisperConfig:
         shape = super().config_from_hf(hf, generation, dtype)
         fields = hf if generation is None else generation
-        tokens = speech.speech_tokens(fields, shape.vocab_size)
+        with reading_generation(generation):
+            tokens = speech.speech_tokens(fields, shape.vocab_size)
+        # Old checkpoints have these of `generation_config.json` in `config.json` alone.
+        own = any(fields.get(name) is not None for name in speech.FORCING)
+        with reading_generation(generation if own else None):
+            forced = speech.forced_tokens(hf, fields, tokens, shape.vocab_size)
         parts = {field.name: getattr(shape, field.name) for field in dataclasses.fields(BartConfig)}
         return WhisperConfig(
             # Hugging Face reads `scale_embedding` of a Whisper, and scales nothing.
             **parts | {"scale_embedding": False},
             mels=hf.get("num_mel_bins", 80),
             encoder_positions=hf.get("max_source_positions", 1500),
-            forced=speech.forced_tokens(hf, fields, tokens, shape.vocab_size),
+            forced=forced,
             speech=tokens,
         )
 

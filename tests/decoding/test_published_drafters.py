@@ -1,0 +1,92 @@
+"""Published drafters of every exporter beside a tiny target: its own greedy tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+from drafter_files import DEPTH, READ, written
+
+import specjax
+from specjax.checkpoints import heads
+from specjax.checkpoints.huggingface import parse_config
+from specjax.errors import UserError
+from specjax.loading import LoadedModel
+from specjax.models.causal import Causal, CausalConfig
+from specjax.models.rope import Rope
+
+SHAPE = CausalConfig(
+    "llama", 96, d_model=32, d_ff=48, num_layers=DEPTH, num_heads=2, num_kv_heads=1, d_head=8,
+    max_positions=64, rope=Rope(8), eos=(1,),
+)  # fmt: skip
+PROMPTS = [[2, 3, 40, 5, 77, 60, 8], [2], [2, 9, 33, 14, 81, 6, 7, 90, 11]]
+LIMIT = 12
+
+FAST = {"nvidia/gpt-oss-120b-Eagle3-v3", "nebius/EAGLE3-gpt-oss-20b"}
+"""Two new layouts; the rest are read in the same way."""
+
+EAGLE = specjax.strategy(drafter="eagle", length=3)
+BLOCK = specjax.strategy(drafter="dflash", length=3)
+HEADS = specjax.strategy(drafter="medusa", model="target", widths=(2, 1))
+
+
+@functools.cache
+def target() -> LoadedModel:
+    model = Causal(SHAPE)
+    params = jax.tree.map(lambda x: x * 1.3, model.init(jax.random.key(3)))
+    return LoadedModel(model, params, name="target")
+
+
+@functools.cache
+def alone() -> list[list[int]]:
+    generator = specjax.Generator(target(), {}, specjax.autoregressive(), max_new_tokens=LIMIT)
+    return generator(PROMPTS).tokens
+
+
+def computation(entry) -> tuple:
+    """What its programs depend on: all but an epsilon, the base of rotations, and names."""
+    if entry["tensors"] == "medusa":
+        return (entry["tensors"],)
+    shape = parse_config("it", entry["config"], None, jnp.float32)[1]
+    rope = dataclasses.replace(shape.rope, theta=1.0)
+    alike = {"eps": 1e-6, "rope": rope, "max_positions": 1, "target_name": ""}
+    said = {name: value for name, value in alike.items() if hasattr(shape, name)}
+    return dataclasses.replace(shape, **said), entry["tensors"]
+
+
+def cases():
+    """The first drafter of each computation, the two fast ones before all."""
+    firsts = {}
+    for entry in sorted(READ, key=lambda entry: entry["name"] not in FAST):
+        firsts.setdefault(computation(entry), entry)
+    for entry in firsts.values():
+        marks = () if entry["name"] in FAST else pytest.mark.slow
+        yield pytest.param(entry, marks=marks, id=entry["name"].replace("/", ":"))
+
+
+@pytest.mark.parametrize("entry", cases())
+def test_the_targets_own_tokens_are_written(entry, tmp_path: Path) -> None:
+    folder, drafters, tables = written(tmp_path / "it", entry), {}, {}
+    if entry["tensors"] == "medusa":
+        tables["heads"] = heads.load(folder)
+    else:
+        drafters["drafter"] = specjax.load(folder)
+    strategy = {"medusa": HEADS, "dflash": BLOCK}.get(entry["tensors"], EAGLE)
+    generator = specjax.Generator(target(), drafters, strategy, tables=tables, max_new_tokens=LIMIT)
+    result = generator(PROMPTS)
+    assert result.tokens == alone()
+    assert result.statistics.drafted > 0
+
+
+@pytest.mark.parametrize("name", ["nebius/EAGLE3-gpt-oss-20b", "z-lab/Qwen3-8B-DFlash-b16"])
+def test_a_drafter_is_no_target(name: str, tmp_path: Path) -> None:
+    entry = next(entry for entry in READ if entry["name"] == name)
+    drafter = specjax.load(written(tmp_path / "it", entry))
+    with pytest.raises(UserError, match="target is .*, a drafter of the family .* in drafters"):
+        specjax.Generator(drafter, {}, specjax.autoregressive())
+    with pytest.raises(UserError, match="target is .*, a drafter of the family"):
+        specjax.BeamGenerator(drafter, {}, specjax.beam_search())

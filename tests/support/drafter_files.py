@@ -1,0 +1,166 @@
+"""Published drafters' configurations, their sizes shrunk, and random weights in their layouts.
+
+`published_drafters.json` has one of them a line: its `name`, where its fields are `from`, and
+whether that quotes the file (`source` "published") or is what writes such files ("exporter").
+`tensors` names the layout of its weights, `refused` the reason why it is not read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+Entry = dict[str, Any]
+Shapes = dict[str, tuple[int, ...]]
+Tensors = dict[str, np.ndarray]
+
+FILE = Path(__file__).with_name("published_drafters.json")
+ENTRIES: list[Entry] = json.loads(FILE.read_text("utf-8"))
+READ = [entry for entry in ENTRIES if "refused" not in entry]
+REFUSED = [entry for entry in ENTRIES if "refused" in entry]
+
+DEPTH = 9
+"""Layers of the targets that they are made for, so far shrunk."""
+
+
+def written(folder: Path, entry: Entry, seed: int = 0) -> Path:
+    """The checkpoint of an entry with random weights."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(entry["config"]), "utf-8")
+    file = "medusa_lm_head" if entry["tensors"] == "medusa" else "model"
+    save_file(drawn(entry, seed), folder / f"{file}.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def drawn(entry: Entry, seed: int = 0) -> Tensors:
+    """Random weights under the names of an entry's layout."""
+    random, layout, config = np.random.default_rng(seed), entry["tensors"], entry["config"]
+    tensors = {name: _random(shape, random) for name, shape in SHAPES[layout](config).items()}
+    drafted, size = _vocabularies(config)
+    if layout in EAGLE3 and drafted < size:
+        ids = np.sort(random.permutation(size)[:drafted])
+        tensors["d2t"] = (ids - np.arange(drafted)).astype(np.int64)
+        tensors["t2d"] = np.isin(np.arange(size), ids)
+    return {f"{EAGLE3.get(layout, '')}{name}": tensor for name, tensor in tensors.items()}
+
+
+def layer_words(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    return config.get("transformer_layer_config", config)
+
+
+def _random(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+    if len(shape) == 1:
+        return random.uniform(0.5, 1.5, shape).astype(np.float32)
+    return random.normal(0, 1.5 * shape[-1] ** -0.5, shape).astype(np.float32)
+
+
+def _vocabularies(config: Mapping[str, Any]) -> tuple[int, int]:
+    size = layer_words(config).get("vocab_size", 0)
+    return config.get("draft_vocab_size") or size, size
+
+
+def _layer(layer: Mapping[str, Any], width: int) -> Shapes:
+    """A Llama's layer whose attention reads so many numbers."""
+    hidden, inner = layer["hidden_size"], layer["intermediate_size"]
+    heads = layer["num_attention_heads"]
+    head = layer.get("head_dim") or hidden // heads
+    queries, keys = heads * head, (layer.get("num_key_value_heads") or heads) * head
+    return {
+        "self_attn.q_proj": (queries, width),
+        "self_attn.k_proj": (keys, width),
+        "self_attn.v_proj": (keys, width),
+        "self_attn.o_proj": (hidden, queries),
+        "mlp.gate_proj": (inner, hidden),
+        "mlp.up_proj": (inner, hidden),
+        "mlp.down_proj": (hidden, inner),
+        "post_attention_layernorm": (hidden,),
+    }
+
+
+def _norms(layer: Mapping[str, Any]) -> Shapes:
+    """Norms of queries and keys."""
+    head = layer.get("head_dim") or layer["hidden_size"] // layer["num_attention_heads"]
+    return {f"self_attn.{w}_norm": (head,) for w in "qk"}
+
+
+def _named(tensors: Mapping[str, tuple[int, ...]], block: str = "") -> Shapes:
+    return {f"{block}{name}.weight": shape for name, shape in tensors.items()}
+
+
+def _eagle3(config: Mapping[str, Any], block: str) -> Shapes:
+    layer = layer_words(config)
+    hidden, read = layer["hidden_size"], 3 * layer["hidden_size"]
+    drafted, size = _vocabularies(config)
+    tensors = _layer(layer, 2 * hidden) | {"input_layernorm": (hidden,), "hidden_norm": (hidden,)}
+    if layer is not config and layer["model_type"] == "qwen3":
+        tensors |= _norms(layer)
+    others: Shapes = {"fc": (hidden, read), "norm": (hidden,), "lm_head": (drafted, hidden)}
+    if "LlamaForCausalLM" in config["architectures"]:
+        others["embed_tokens"] = size, hidden
+    if config.get("norm_before_fc"):
+        others["input_norm"] = (read,)
+    if config.get("fc_norm"):
+        others |= {f"fc_norm.{number}": (hidden,) for number in range(3)}
+    return _named(others) | _named(tensors, f"{block}.")
+
+
+def _midlayer(config: Mapping[str, Any]) -> Shapes:
+    return _eagle3(config, "midlayer")
+
+
+def _first_layer(config: Mapping[str, Any]) -> Shapes:
+    return _eagle3(config, "layers.0")
+
+
+def _two_layers(config: Mapping[str, Any]) -> Shapes:
+    second = _layer(config, config["hidden_size"]) | {"input_layernorm": (config["hidden_size"],)}
+    return _first_layer(config) | _named(second, "layers.1.")
+
+
+def _eagle1(config: Mapping[str, Any]) -> Shapes:
+    """Of EAGLE-1 and 2: a layer without a norm of its input, and what fuses state and token."""
+    hidden = config["hidden_size"]
+    others = {"fc": (hidden, 2 * hidden), "embed_tokens": (config["vocab_size"], hidden)}
+    return _named(others) | _named(_layer(config, hidden), "layers.0.")
+
+
+def _dflash(config: Mapping[str, Any]) -> Shapes:
+    hidden, count = config["hidden_size"], config["num_hidden_layers"]
+    read = len(config["dflash_config"].get("target_layer_ids", range(count)))
+    tensors = _layer(config, hidden) | _norms(config) | {"input_layernorm": (hidden,)}
+    shapes = _named({"fc": (hidden, read * hidden), "hidden_norm": (hidden,), "norm": (hidden,)})
+    for number in range(count):
+        shapes |= _named(tensors, f"layers.{number}.")
+    return shapes
+
+
+def _medusa(config: Mapping[str, Any]) -> Shapes:
+    return dict(_heads(config, hidden=32, size=96))
+
+
+def _heads(config: Mapping[str, Any], hidden: int, size: int) -> Iterator[tuple[str, Any]]:
+    for number in range(config["medusa_num_heads"]):
+        for block in range(config["medusa_num_layers"]):
+            yield f"{number}.{block}.linear.weight", (hidden, hidden)
+            yield f"{number}.{block}.linear.bias", (hidden,)
+        yield f"{number}.{config['medusa_num_layers']}.weight", (size, hidden)
+
+
+SHAPES = {
+    "midlayer": _midlayer,
+    "layers.0": _first_layer,
+    "model.layers.0": _first_layer,
+    "two layers": _two_layers,
+    "eagle1": _eagle1,
+    "dflash": _dflash,
+    "medusa": _medusa,
+    "none": lambda config: {"lm_head.weight": (4, 4)},
+}
+
+EAGLE3 = {"midlayer": "", "layers.0": "", "two layers": "", "model.layers.0": "model."}
+"""Layouts of EAGLE-3, and what all names begin with."""
