@@ -97,7 +97,7 @@ def generators(args: argparse.Namespace) -> tuple[Mapping[str, Any], list[Any]]:
         strategies=STRATEGIES,
     )
     config.data.path = args.data_path
-    job = decode.prepare(config, decode.load_models(config))
+    job = decode.prepare(config, decode.load_models(config), Path())
     return job.generators, job.batches()
 
 

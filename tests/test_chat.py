@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import runpy
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 
 import specjax
@@ -14,9 +16,14 @@ from specjax.data.text import Example
 from specjax.errors import UserError
 from specjax.experiments.config.command_line import parse
 from specjax.experiments.config.defaults import beams_config, decode_config
-from specjax.experiments.decode.asked import asked
-from specjax.experiments.decode.data import check_chat
+from specjax.experiments.config.training import train_config
+from specjax.experiments.decode.data import check_chat, check_single_turn
+from specjax.experiments.decode.prompts import prompts_of
+from specjax.experiments.train import data as train_data
 from specjax.loading import LoadedModel
+from specjax.models.causal import Causal
+from specjax.models.causal_layers import CausalConfig
+from specjax.models.rope import Rope
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 TEMPLATE = (
@@ -129,9 +136,9 @@ def test_a_template_cannot_leave_its_sandbox() -> None:
 def test_a_config_asks_in_a_chat_behind_its_prefix() -> None:
     target = model(TEMPLATE)
     plain = decode_config(prefix="how many ")
-    assert asked(plain, target, [Example("apples")]) == ["how many apples"]
+    assert prompts_of(plain, target, [Example("apples")], Path()) == ["how many apples"]
     chat = decode_config(prefix="how many ", chat=True, system="Be brief.")
-    rows = asked(chat, target, [Example("apples")])
+    rows = prompts_of(chat, target, [Example("apples")], Path())
     assert spelled(target, rows) == ["<system>Be brief.<user>how many apples<assistant>"]
 
 
@@ -146,7 +153,7 @@ def test_a_variable_reaches_the_template() -> None:
     rows = specjax.chat_prompts(target, TEXTS[:1])
     assert spelled(target, rows) == ["<user>how many apples<assistant>"]
     config = decode_config(chat=True, chat_template_kwargs=QUIET)
-    rows = asked(config, target, [Example("apples")])
+    rows = prompts_of(config, target, [Example("apples")], Path())
     assert spelled(target, rows) == ["<user>apples<assistant>Be brief."]
 
 
@@ -198,3 +205,64 @@ def test_pairs_that_were_taught_to_answer_are_asked_in_a_chat(
 def test_a_system_text_without_a_chat_is_refused(template: Any) -> None:
     with pytest.raises(UserError, match="config.system is 'Be brief.' and config.chat False"):
         check_chat(template(system="Be brief."))
+
+
+def chatting(template: str) -> LoadedModel:
+    """A tiny decoder-only model with this template."""
+    tokenizer = model(template).tokenizer
+    causal = Causal(CausalConfig("llama", len(tokenizer), 8, 16, 1, 2, 1, 4, 256, rope=Rope(4)))
+    params = causal.init(jax.random.key(0))
+    return LoadedModel(causal, params, tokenizer=tokenizer, name="chatty")
+
+
+TURNS = (
+    Example("how many"),
+    Example("apples", earlier=("how many",)),
+    Example("left", earlier=("how many", "apples")),
+)
+
+
+def test_later_turns_follow_the_targets_own_answers(tmp_path: Path) -> None:
+    target = chatting(TEMPLATE)
+    config = decode_config(chat=True, max_new_tokens=5, batch_size=2)
+    generator = specjax.Generator(target, max_new_tokens=5, bucket=8)
+    conversation: list[dict[str, str]] = []
+    expected = []
+    for text in ("how many", "apples", "left"):
+        conversation.append({"role": "user", "content": text})
+        expected += specjax.chat_prompts(target, [conversation])
+        answer = generator(expected[-1:]).texts[0]
+        conversation.append({"role": "assistant", "content": answer})
+    assert prompts_of(config, target, list(TURNS), tmp_path) == expected
+
+
+def test_earlier_answers_are_decoded_once(tmp_path: Path, monkeypatch) -> None:
+    target, config = chatting(TEMPLATE), decode_config(chat=True, max_new_tokens=5)
+    first = prompts_of(config, target, list(TURNS), tmp_path)
+    monkeypatch.setattr(specjax.Generator, "run", None)
+    assert prompts_of(config, target, list(TURNS), tmp_path) == first
+
+
+def test_turns_after_answers_need_a_chat(tmp_path: Path) -> None:
+    config = decode_config(task="mt_bench")
+    with pytest.raises(UserError, match="config.chat is False, and task 'mt_bench' has messages"):
+        prompts_of(config, chatting(TEMPLATE), list(TURNS), tmp_path)
+    with pytest.raises(UserError, match="only decode and beams experiments give these"):
+        check_single_turn(config, TURNS[1])
+
+
+def test_training_prompts_and_answers_are_those_of_a_chat() -> None:
+    start = chatting(TEMPLATE)
+    start = dataclasses.replace(
+        start, model=dataclasses.replace(start.model, config=dataclasses.replace(
+            start.model.config, eos=(3,)
+        ))
+    )  # fmt: skip
+    config = train_config(chat=True, system="Be brief.")
+    encoder = train_data.encoder_of(config, start)
+    prompts = encoder.prompts(["how many"])
+    expected = specjax.chat_prompts(start, ["how many"], system="Be brief.")
+    assert [row.tolist() for row in prompts] == expected
+    answer = start.tokenizer("apples", add_special_tokens=False).input_ids
+    outputs = encoder.outputs(["how many"], ["apples"])
+    assert [row.tolist() for row in outputs] == [[*answer, 3]]

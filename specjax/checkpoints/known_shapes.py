@@ -361,6 +361,24 @@ SHAPES: dict[str, Shape] = {
         "eos_token_id": 128_012,
         "pad_token_id": 128_004,
     },
+    "HuggingFaceTB/SmolLM2-135M-Instruct": _rotary("llama", 49_152, 576, 1536, 30, (9, 3))
+    | {
+        "max_position_embeddings": 8192,
+        "rope_theta": 100_000.0,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": True,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 2,
+    },
+    "Qwen/Qwen2.5-Coder-0.5B-Instruct": _rotary("qwen2", 151_936, 896, 4864, 24, (14, 2))
+    | {
+        "max_position_embeddings": 32_768,
+        "rope_theta": 1_000_000.0,
+        "tie_word_embeddings": True,
+        "bos_token_id": 151_643,
+        "eos_token_id": 151_645,
+    },
     "Qwen/Qwen3-8B": _qwen3(4096, 12_288, 36, (32, 8), False),
     "Qwen/Qwen3-0.6B": _qwen3(1024, 3072, 28, (16, 8), True),
     "EleutherAI/pythia-6.9b": _pythia(50_432, 4096, 32, 32),

@@ -21,7 +21,8 @@ class Encoder:
     """A tokenizer for one kind of model.
 
     Encoder-decoder prompts that are too long lose their end but for the EOS, decoder-only ones
-    their beginning; outputs lose their end, and with it the EOS.
+    their beginning; outputs lose their end, and with it the EOS. `chat` renders prompts as messages
+    of a chat, whose answers are tokenized by themselves.
     """
 
     tokenizer: Any
@@ -29,15 +30,18 @@ class Encoder:
     eos: int
     max_prompt_tokens: int
     max_output_tokens: int
+    chat: Callable[[Sequence[str]], list[Ids]] | None = None
 
     def prompts(self, texts: Sequence[str]) -> Ragged:
         """Ids of prompts."""
-        return Ragged(map(self._cut_prompt, self._chunks("prompts", texts, self._plain)))
+        encode = self.chat or self._plain
+        return Ragged(map(self._cut_prompt, self._chunks("prompts", texts, encode)))
 
     def outputs(self, prompts: Sequence[str], texts: Sequence[str]) -> Ragged:
         """Ids of the outputs to learn, EOS behind each."""
         pairs = list(zip(prompts, texts, strict=True))
         encode = self._continuations if self.causal else self._targets
+        encode = self._answers if self.chat else encode
         return Ragged(
             row[: self.max_output_tokens] for row in self._chunks("outputs", pairs, encode)
         )
@@ -63,6 +67,11 @@ class Encoder:
     def _targets(self, pairs: Sequence[tuple[str, str]]) -> list[Ids]:
         texts = [output for _, output in pairs]
         return [self._ended(ids) for ids in text_ids(self.tokenizer, texts)]
+
+    def _answers(self, pairs: Sequence[tuple[str, str]]) -> list[Ids]:
+        texts = [output for _, output in pairs]
+        rows = self.tokenizer(texts, add_special_tokens=False).input_ids if texts else []
+        return [self._ended(ids) for ids in rows]
 
     def _continuations(self, pairs: Sequence[tuple[str, str]]) -> list[Ids]:
         """What follows the prompt when both are one text, which is how it will be generated."""

@@ -62,9 +62,11 @@ def _usable(name: str, source: Rows, count: int) -> Iterator[Example]:
     for number, row in enumerate(rows(source, count), start=1):
         row = task.placed(row, folder)
         try:
-            prompt = task.prompt(row)
-            if prompt:
-                yield Example(prompt, task.reference(row), task.answer(row), row.get(task.group))
+            turns = task.turns(row)
+            for place, prompt in enumerate(turns):
+                if prompt:
+                    known = task.reference(row), task.answer(row), row.get(task.group)
+                    yield Example(prompt, *known, earlier=turns[:place])
         except RowError as error:
             raise UserError(
                 f"{_name(source)} row {number} has {error}; it has the fields "

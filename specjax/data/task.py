@@ -44,6 +44,14 @@ class Task(abc.ABC):
           RowError: when the row lacks what the task reads.
         """
 
+    def turns(self, row: Row) -> tuple[str, ...]:
+        """The user's messages of a row, each of which makes an example; most tasks have one.
+
+        Raises:
+          RowError: when the row lacks what the task reads.
+        """
+        return (self.prompt(row),)
+
     def placed(self, row: Row, folder: Path) -> Row:
         """The row of a local file, of files that it names those beside it seen from here."""
         return row

@@ -21,6 +21,7 @@ class Example:
     reference: Reference | None = None
     answer: str | None = None  # the text to learn, where it is more than the reference
     group: str | None = None  # what results are told apart by
+    earlier: tuple[str, ...] = ()  # the user's messages before it, which a model has yet to answer
 
     @property
     def output(self) -> str | None:

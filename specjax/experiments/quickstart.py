@@ -79,7 +79,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     if make_pair(config.training, workdir, later):
         print(f"models in {workdir} are already trained; decoding")
     config = with_files(config, workdir)
-    job = decode.prepare(config, decode.load_models(config))
+    job = decode.prepare(config, decode.load_models(config), workdir)
     first_look(job)
     return decode.finish(job, workdir)
 

@@ -17,6 +17,7 @@ WORDS = {"t5gemma": ("", ":2")}
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 ROW = re.compile(r"^\| `(?P<name>[\w.-]+/[\w.-]+)` \|(?P<cells>.*)\|$", re.MULTILINE)
 OWNERS = (
+    "HuggingFaceTB",
     "google",
     "google-t5",
     "lmsys",

@@ -75,6 +75,14 @@ CASES = {
         ({"audio_filepath": "b.wav", "sentence": "bye"}, "b.wav", "bye"),
         ({"audio": "c.wav"}, "c.wav", None),
     ],
+    "humaneval": [({"prompt": "def two():\n", "canonical_solution": "    return 2\n"},
+                   "def two():\n", "    return 2\n")],
+    "humaneval_chat": [
+        ({"prompt": "def two():\n"},
+         "Complete this Python function. Answer with the whole function in one code block.\n\n"
+         "```python\ndef two():\n```", None),
+    ],
+    "mt_bench": [({"turns": ["Tell me."]}, "Tell me.", None)],
     "spec_bench": [({"turns": ["Tell me.", "More."], "reference": ["x"]}, "Tell me.", None)],
     "lm1b": [({"text": LONG}, " ".join(LONG.split()[:16]), None)],
     "wikitext": [({"text": f" {LONG} \n"}, " ".join(LONG.split()[:32]), None)],
@@ -112,7 +120,7 @@ def test_the_output_to_learn_is_the_whole_answer(task):
 @pytest.mark.parametrize("task", TASKS)
 def test_a_task_asks_its_example_and_has_what_its_metric_compares(task):
     chosen = task_of(task)
-    (found,) = examples(task, [chosen.example])
+    found, *_ = examples(task, [chosen.example])
     assert found.source.strip()
     assert found.group == chosen.example.get(chosen.group)
     assert chosen.metric in METRICS and chosen.reads
@@ -194,3 +202,11 @@ def test_unknown_tasks_and_missing_sources_are_refused():
         examples("wmt")
     with pytest.raises(UserError, match="task 'spec_bench' has no source of its own; give a file "):
         examples("spec_bench")
+
+
+def test_each_turn_of_a_conversation_is_an_example() -> None:
+    rows = [{"turns": ["Tell me.", "More."], "category": "writing"}, {"turns": ["x", " "]}]
+    assert examples("mt_bench", rows) == [
+        Example("Tell me.", group="writing"),
+        Example("More.", group="writing", earlier=("Tell me.",)),
+    ]

@@ -73,7 +73,7 @@ def test_decoding_finds_the_programs_that_were_compiled_for_it(tmp_path, compile
     for task in tasks:
         task()
     config = quickstart.with_files(config, tmp_path)
-    job = decode.prepare(config, decode.load_models(config))
+    job = decode.prepare(config, decode.load_models(config), tmp_path)
     assert compiled.count("jit(generate)") == 2
     first_look(job)
     assert compiled.count("jit(generate)") == 2

@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = (
     "quickstart", "translate", "pair", "beams", "drafters", "draft_length", "block_verification",
     "lossy_rules", "bild_early_exit_multi30k", "bild_multi30k", "bild_side_by_side", "engagement",
-    "cascade_pair", "cascade_multi30k", "suffix", "trees",
+    "cascade_pair", "cascade_multi30k", "qwen_coder", "smollm2", "suffix", "trees",
 )  # fmt: skip
 JOBS = (
     "compare", "ngram", "ngram_wmt", "online", "sweep", "tokenizer", "tune", "tune_cascade",

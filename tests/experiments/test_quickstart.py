@@ -49,7 +49,9 @@ def test_sentences_that_are_all_too_long_are_refused(tmp_path) -> None:
         quickstart.train_pair(settings_of(most_tokens=3), grammar.pairs("train", 60), tmp_path)
 
 
-def test_the_first_look_shows_a_text_and_compiles_for_the_comparison(pair, capsys) -> None:
+def test_the_first_look_shows_a_text_and_compiles_for_the_comparison(
+    pair, capsys, tmp_path
+) -> None:
     config = decode_config(
         target=str(pair / "target"),
         drafter=str(pair / "drafter"),
@@ -65,7 +67,7 @@ def test_the_first_look_shows_a_text_and_compiles_for_the_comparison(pair, capsy
             "long": neural("drafter", 3),
         },
     )
-    job = decode.prepare(config, decode.load_models(config))
+    job = decode.prepare(config, decode.load_models(config), tmp_path)
     first_look(job)
     said = capsys.readouterr().out
     first = job.examples[0]

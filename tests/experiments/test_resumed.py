@@ -63,7 +63,7 @@ class Runs:
         self.patch.setattr(decode, "timed", timed)
         self.patch.setattr(results, "write", write)
         self.patch.setattr(decode, "call_times", lambda job, batches: {})
-        job = decode.prepare(config_of(self.pair, **changes), self.models)
+        job = decode.prepare(config_of(self.pair, **changes), self.models, self.folder)
         decode.finish(job, self.folder)
 
     @property

@@ -90,4 +90,5 @@ def test_what_reads_texts_alone_refuses_such_a_model(folder):
     with pytest.raises(UserError, match="config.target is a model that listens"):
         train.target_of(train_config(target=str(folder / "target")))
     with pytest.raises(UserError, match="config.prefix is 'say: '; it must be empty"):
-        decode.prepare(config_of(folder, prefix="say: "), decode.load_models(config_of(folder)))
+        models = decode.load_models(config_of(folder))
+        decode.prepare(config_of(folder, prefix="say: "), models, folder)

@@ -1,4 +1,4 @@
-"""Spec-Bench, questions of six kinds (Xia et al. 2024)."""
+"""Spec-Bench and MT-Bench, messages to chat models (Xia et al. 2024, Zheng et al. 2023)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from specjax.data.files import Row
 from specjax.data.task import Task
 
 
-@TASKS.register("spec_bench")
-class SpecBench(Task):
-    """The first turn of a conversation, as it is; results by category."""
+class Conversation(Task):
+    """A user's messages in their order, with results by category."""
 
     source = None
     reads = "turns, a list of texts"
@@ -21,3 +20,17 @@ class SpecBench(Task):
     def prompt(self, row: Row) -> str:
         turn = columns.texts(row, "turns", least=1)[0]
         return turn if turn.strip() else ""
+
+
+@TASKS.register("spec_bench")
+class SpecBench(Conversation):
+    """The first turn of a conversation, as it is; results by category."""
+
+
+@TASKS.register("mt_bench")
+class MTBench(Conversation):
+    """All turns of a conversation, after the target's answers to earlier ones; by category."""
+
+    def turns(self, row: Row) -> tuple[str, ...]:
+        turns = tuple(columns.texts(row, "turns", least=1))
+        return turns if all(turn.strip() for turn in turns) else ()

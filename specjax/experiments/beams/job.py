@@ -33,8 +33,8 @@ from specjax.experiments.config.fields import (
 )
 from specjax.experiments.config.generation import planned_settings
 from specjax.experiments.config.memory import check_beam_memory
-from specjax.experiments.decode.asked import asked
 from specjax.experiments.decode.data import Data, check_chat, load_data
+from specjax.experiments.decode.prompts import prompts_of
 from specjax.experiments.decode.tables import load_tables, reads_rest
 from specjax.experiments.kept import identity, kept_rows, write_row
 from specjax.loading import load
@@ -82,8 +82,8 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     strategies = check(config)
     models = shapes(config)
     check_beam_memory(config, models, decoders(config, models, strategies))
-    job = prepare(config, strategies)
     workdir.mkdir(parents=True, exist_ok=True)
+    job = prepare(config, strategies, workdir)
     with kept_rows(workdir / KEPT, identity(config, job.prompts)) as (rows, out):
         results, seconds = measure(job, rows, out)
         content = {
@@ -173,7 +173,7 @@ def check(config: ConfigDict) -> dict[str, BeamStrategy]:
     return dict(sorted(strategies.items(), key=lambda entry: entry[1].speculative))
 
 
-def prepare(config: ConfigDict, strategies: Mapping[str, BeamStrategy]) -> Job:
+def prepare(config: ConfigDict, strategies: Mapping[str, BeamStrategy], workdir: Path) -> Job:
     """Loads models and data, and makes a generator for each strategy, and one that is greedy."""
     dtype, told = checkpoint_dtype(config), asked_generation(config)
     loaded = {}
@@ -193,7 +193,7 @@ def prepare(config: ConfigDict, strategies: Mapping[str, BeamStrategy]) -> Job:
         for name, strategy in strategies.items()
     }
     contestants[GREEDY] = Generator(target, **sizes)
-    prompts = contestants[GREEDY].encode(asked(config, target, data.examples))
+    prompts = contestants[GREEDY].encode(prompts_of(config, target, data.examples, workdir))
     for generator in contestants.values():
         generator.prompts.encode(prompts)  # what one cannot decode is refused before others do
     return Job(config, data, prompts, contestants)

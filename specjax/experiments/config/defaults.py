@@ -33,9 +33,7 @@ def decode_config(**changes: Any) -> ConfigDict:
 
     config.update(data_fields())
     config.examples = 200  # 0: all
-    config.chat = False  # True: prompts are a user's messages in the target's chat template
-    config.system = ""  # what a chat begins with; empty: nothing
-    config.chat_template_kwargs = ConfigDict()  # variables of the template: enable_thinking=False
+    config.update(chat_fields())
     config.ngram_table = ""  # what `configs/ngram.py` wrote; empty: fitted from the next two
     config.ngram_file = ""  # text to fit n-grams from; empty: rows that are not decoded
     config.ngram_examples = 1000  # of a task, read beyond `examples` when a strategy needs them
@@ -87,6 +85,15 @@ def generation_fields() -> ConfigDict:
     config = ConfigDict()
     config.ignore_generation_config = False  # True: decode as if it held special tokens only
     config.generation = ConfigDict()  # its fields otherwise, as min_length=5; None: off
+    return config
+
+
+def chat_fields() -> ConfigDict:
+    """How prompts become messages of a chat."""
+    config = ConfigDict()
+    config.chat = False  # True: prompts are a user's messages in the model's chat template
+    config.system = ""  # what a chat begins with; empty: nothing
+    config.chat_template_kwargs = ConfigDict()  # variables of the template: enable_thinking=False
     return config
 
 

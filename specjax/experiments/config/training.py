@@ -8,7 +8,12 @@ from ml_collections import ConfigDict
 
 from specjax.core.fields import side_by_side
 from specjax.core.registry import OBJECTIVES
-from specjax.experiments.config.defaults import changed, data_fields, generation_fields
+from specjax.experiments.config.defaults import (
+    changed,
+    chat_fields,
+    data_fields,
+    generation_fields,
+)
 
 
 def train_config(**changes: Any) -> ConfigDict:
@@ -60,6 +65,7 @@ def _add_training_data(config: ConfigDict) -> None:
     config.train.data.split = "train"
     config.validation = data_fields(examples=200)  # without a source: the last training rows
     config.validation.data.split = "validation"
+    config.update(chat_fields())
     config.sequences = ConfigDict(  # shares of the steps
         {
             "data": 1.0,  # outputs of the training data

@@ -73,7 +73,21 @@ def stream(config: ConfigDict) -> Iterator[Example]:
             stream_examples(*_files(config), **_json_fields(config)), config.examples or None
         )
     for example in examples:
+        check_single_turn(config, example)
         yield dataclasses.replace(example, source=config.prefix + example.source)
+
+
+def check_single_turn(config: ConfigDict, example: Example) -> None:
+    """Refuses an example that follows answers of a model, where none has given them.
+
+    Raises:
+      UserError: naming the task.
+    """
+    if example.earlier:
+        raise UserError(
+            f"config.task is {config.task!r}, whose later messages follow answers to earlier ones;"
+            " only decode and beams experiments give these"
+        )
 
 
 def check_one_source(config: ConfigDict, place: str = "config") -> None:

@@ -37,12 +37,12 @@ from specjax.experiments.config.fields import (
 from specjax.experiments.config.memory import check_decode_memory
 from specjax.experiments.config.placement import copies_target, decode_mesh, ways_of
 from specjax.experiments.decode import planning, results
-from specjax.experiments.decode.asked import asked
 from specjax.experiments.decode.checks import check_decode
 from specjax.experiments.decode.data import load_data
 from specjax.experiments.decode.guides import guide
 from specjax.experiments.decode.journal import JOURNAL, Journal, journal
 from specjax.experiments.decode.on_topology import plan_on_topology
+from specjax.experiments.decode.prompts import prompts_of
 from specjax.experiments.decode.records import Decoded, Job, Measured
 from specjax.experiments.decode.strategies import BASELINE, common_width, load_strategies
 from specjax.experiments.decode.tables import load_tables, reads_rest
@@ -64,7 +64,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     check_decode_memory(config, planning.shapes(config), load_strategies(config))
     models = load_models(config)
     workdir.mkdir(parents=True, exist_ok=True)
-    return finish(prepare(config, models), workdir)
+    return finish(prepare(config, models, workdir), workdir)
 
 
 def finish(job: Job, workdir: Path) -> dict[str, Any]:
@@ -133,8 +133,11 @@ def load_models(config: ConfigDict) -> dict[str, LoadedModel]:
     }
 
 
-def prepare(config: ConfigDict, models: dict[str, LoadedModel]) -> Job:
-    """Loads data and builds one generator per strategy on models that `load_models` gave."""
+def prepare(config: ConfigDict, models: dict[str, LoadedModel], workdir: Path) -> Job:
+    """Loads data and builds one generator per strategy on models that `load_models` gave.
+
+    Answers to earlier turns of conversations are kept in the workdir.
+    """
     target = models["target"]
     if target.tokenizer is None:
         raise UserError(f"target {config.target!r} has no tokenizer files")
@@ -165,7 +168,7 @@ def prepare(config: ConfigDict, models: dict[str, LoadedModel]) -> Job:
         )
         for name, strategy in strategies.items()
     }
-    prompts = generators[BASELINE].encode(asked(config, target, data.examples))
+    prompts = generators[BASELINE].encode(prompts_of(config, target, data.examples, workdir))
     guides = {
         name: guide(name, config.strategies.get(name), strategy, chosen_by, len(prompts))
         for name, strategy in strategies.items()

@@ -129,7 +129,7 @@ def run_point(point: Point, models: dict[str, LoadedModel], folder: Path) -> dic
         contextlib.redirect_stdout(out),
         terminal.verbosity(True),
     ):
-        return decode.finish(decode.prepare(point.config, models), folder)
+        return decode.finish(decode.prepare(point.config, models, folder), folder)
 
 
 def row(point: Point, results: dict[str, Any] | None, error: str | None) -> Row:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -16,7 +16,8 @@ from specjax.data.ragged import Pairs, Ragged
 from specjax.data.text import Example
 from specjax.decoding.strategy import autoregressive
 from specjax.errors import UserError
-from specjax.experiments.decode.data import load_data
+from specjax.experiments.decode.data import check_single_turn, load_data
+from specjax.experiments.decode.prompts import chat_prompts_by
 from specjax.experiments.train.target_outputs import write_outputs
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel
@@ -70,23 +71,27 @@ def _read(config: ConfigDict) -> Texts:
 
 
 def _prefixed(side: ConfigDict, examples: list[Example]) -> list[Example]:
+    for example in examples:
+        check_single_turn(side, example)
     return [dataclasses.replace(e, source=side.prefix + e.source) for e in examples]
 
 
-def encoder_of(config: ConfigDict, model: LanguageModel, tokenizer: Any) -> Encoder:
-    """How texts become ids for a model.
+def encoder_of(config: ConfigDict, start: LoadedModel) -> Encoder:
+    """How texts become ids for a model, which with `config.chat` reads them as messages.
 
     Raises:
-      UserError: when the model has no token that ends an output.
+      UserError: when the model has no token that ends an output, or no template for a chat.
     """
+    model = start.model
     if not model.eos:
         raise UserError("config.model has no end-of-sequence token; give model.shape.eos_token_id")
     return Encoder(
-        tokenizer,
+        start.tokenizer,
         model.start_token is None,
         model.eos[0],
         config.max_prompt_tokens,
         config.max_output_tokens,
+        functools.partial(chat_prompts_by, config, start) if config.chat else None,
     )
 
 

@@ -34,7 +34,7 @@ from specjax.experiments.config.fields import (
     is_number,
 )
 from specjax.experiments.config.settings import check_settings, write_settings
-from specjax.experiments.decode.data import NO_METRIC, check_one_source
+from specjax.experiments.decode.data import NO_METRIC, check_chat, check_one_source
 from specjax.experiments.train import data as train_data
 from specjax.experiments.train.feature_drafter import adopted, check_fits
 from specjax.experiments.train.model import check_start, load_start
@@ -103,7 +103,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     if target is not None:
         check_same_vocabulary("in training", start, target)
     texts = train_data.load_texts(config)
-    encoder = train_data.encoder_of(config, start.model, start.tokenizer)
+    encoder = train_data.encoder_of(config, start)
     objective = objective_of(config)
     check_fits(config, objective, start.model)
     parts = parts_of(config, start, objective, target, texts, encoder)
@@ -181,6 +181,7 @@ def check_train_fields(config: ConfigDict) -> None:
     check_numbers(config, _RANGES)
     for side in ("train", "validation"):
         check_one_source(config[side], f"config.{side}")
+    check_chat(config)
     objective = objective_of(config)
     check_schedule(config)
     check_acceptance(config.evaluation.acceptance)

@@ -82,7 +82,7 @@ def work(config: ConfigDict, space: Space, search: Search, budget: Budget, workd
         tune_report.write(workdir, config, space, search, tune_report.RUNNING)
 
     budget.check()
-    job = decode.prepare(space.decode, decode.load_models(space.decode))
+    job = decode.prepare(space.decode, decode.load_models(space.decode), workdir)
     check_metric(job, space)
     batches = by_width(job.batches())
     if config.objective == TIME and not search.predicted:
@@ -94,7 +94,7 @@ def work(config: ConfigDict, space: Space, search: Search, budget: Budget, workd
         search.add_trees(found.trees)
         if found.trees:
             space = space.with_trees(search.shapes)
-            job = decode.prepare(space.decode, job.models)
+            job = decode.prepare(space.decode, job.models, workdir)
         drop_by_prediction(groups(space, search), config.margin, most_of_a_group(config, space))
         save()
     print(f"{len(search.alive)} of {len(search.trials)} candidates are run")
