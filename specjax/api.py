@@ -9,7 +9,7 @@ print(result.texts, result.statistics)
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -225,6 +225,19 @@ class Generator:
     ) -> None:
         """Compiles what `run` would run with the same arguments, which then finds it."""
         generate.lower(*self.arguments(batch, keys, None, rows, trees)).compile()
+
+    def program(
+        self,
+        batch: Batch,
+        keys: jax.Array,
+        *,
+        rows: Mapping[str, np.ndarray] | None = None,
+        trees: Mapping[str, Params] | None = None,
+    ) -> Hashable:
+        """What tells the program that `run` needs from others: equal where one serves both."""
+        decoder, *arrays = self.arguments(batch, keys, None, rows, trees)
+        leaves, structure = jax.tree.flatten(arrays)
+        return decoder, structure, tuple(map(jax.typeof, leaves))
 
     def arguments(
         self,
