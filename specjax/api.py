@@ -46,9 +46,10 @@ class Generator:
     """Decodes texts, token ids or audio with a target, its drafters and a strategy.
 
     A drafter of another tokenizer drafts the tokens that both have (`specjax.in_vocabulary_of`).
-    Prompts are padded to multiples of `bucket` and batches to full size, so that few programs are
-    compiled; each call is one host dispatch per batch. Rows keep the tokens they would get alone
-    under the same seed and index, in half precision up to rounding (docs/how_to/half_precision.md).
+    Prompts are padded to multiples of `bucket` (0: as wide as the longest of their batch) and
+    batches to full size, so that few programs are compiled; each call is one host dispatch per
+    batch. Rows keep the tokens they would get alone under the same seed and index, in half
+    precision up to rounding (docs/how_to/half_precision.md).
 
     `invariant` is how many tokens every call of the target feeds, 0 as many as are needed.
     Generators that share it, `max_new_tokens` and the batch's shape give the same greedy tokens
@@ -97,13 +98,15 @@ class Generator:
 
     def __call__(
         self,
-        prompts: Sequence[str] | Sequence[Sequence[int]],
+        prompts: str | Sequence[str] | Sequence[Sequence[int]],
         *,
         seed: int = 0,
         batch_size: int | None = None,
         tables: Mapping[str, Params] | None = None,
     ) -> Result:
         """Decodes prompts (texts, token ids or audio); returns tokens, texts and statistics.
+
+        A single text gives a result of one text.
 
         `tables` replace those that the generator was made with, in this call: a `Corpus` with
         outputs of earlier calls. Of the same shapes they compile nothing.

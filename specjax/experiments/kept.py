@@ -58,10 +58,16 @@ def identity(config: ConfigDict, prompts: Sequence[Prompt]) -> dict[str, Any]:
     fields = config.to_dict()
     return {
         "config": fields,
-        "files": {name: _stamps(Path(name).expanduser()) for name in _texts(fields)},
+        "files": file_stamps(config),
         "prompts": hashlib.sha256(b"".join(map(_bytes, prompts))).hexdigest(),
         "environment": environment(),
     }
+
+
+def file_stamps(config: ConfigDict) -> dict[str, dict[str, tuple[int, int]]]:
+    """Sizes and times of the files, and of those in the folders, that a config names."""
+    names = dict.fromkeys(_texts(config.to_dict()))
+    return {name: _stamps(Path(name).expanduser()) for name in names}
 
 
 def _bytes(prompt: Prompt) -> bytes:

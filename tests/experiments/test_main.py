@@ -224,8 +224,8 @@ def test_a_process_ends_with_the_code_of_its_refusal():
     refused(done.returncode, done.stderr, "nowhere.py")
 
 
-def test_help_names_the_flags_and_what_configs_may_name():
-    done = command("--help")
+def test_full_help_names_the_flags_and_what_configs_may_name():
+    done = command("--helpfull")
     assert done.returncode == 0
     assert "--config" in done.stdout and "--workdir" in done.stdout
     assert "cross_entropy: " in done.stdout and "divergence: " in done.stdout

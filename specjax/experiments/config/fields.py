@@ -22,7 +22,6 @@ _SMALL = re.compile(r"(.+?):(int\d+(?::[^/]*)?)")
 
 _AT_LEAST = {
     **AT_LEAST,
-    "bucket": 0,
     "repeats": 1,
     "profile_rounds": 0,
     "examples": 0,

@@ -42,8 +42,10 @@ from specjax.experiments.decode.guides import guide
 from specjax.experiments.decode.journal import JOURNAL, Journal, journal
 from specjax.experiments.decode.on_topology import plan_on_topology
 from specjax.experiments.decode.records import Decoded, Job, Measured
+from specjax.experiments.decode.show import show
 from specjax.experiments.decode.strategies import BASELINE, common_width, load_strategies
 from specjax.experiments.decode.tables import load_tables, reads_rest
+from specjax.experiments.finished import finished
 from specjax.loading import LoadedModel, load
 from specjax.measuring import cost
 from specjax.measuring.stopwatch import Stopwatch
@@ -57,8 +59,15 @@ PROFILE = "profile"
 
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
-    """Runs the experiment and writes its results; returns the content of results.json."""
+    """Runs the experiment and writes its results; returns the content of results.json.
+
+    What the workdir holds of the same config is only shown.
+    """
     check_decode(config)
+    done = finished(config, workdir)
+    if done is not None:
+        show(done, workdir)
+        return done
     check_decode_memory(config, planning.shapes(config), load_strategies(config))
     models = load_models(config)
     workdir.mkdir(parents=True, exist_ok=True)
@@ -157,7 +166,7 @@ def prepare(config: ConfigDict, models: dict[str, LoadedModel]) -> Job:
             tables=trees,
             max_new_tokens=config.max_new_tokens,
             max_prompt_tokens=config.max_prompt_tokens,
-            bucket=config.bucket or 1,  # 0: `Job.batches` pads them to few widths
+            bucket=config.bucket,
             invariant=invariant,
         )
         for name, strategy in strategies.items()
