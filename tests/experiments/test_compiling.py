@@ -15,6 +15,7 @@ from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, n
 from specjax.experiments.decode import compiling
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.compiling import missing_programs, shape_groups
+from specjax.progress import progress
 
 ALIKE = {
     "lenient": neural("drafter", 2, rule="lenient", lenience=0.3),
@@ -77,6 +78,30 @@ def test_few_widths_give_the_tokens_of_every_width_in_fewer_programs(pair, model
     for name, entry in measured.items():
         assert entry.tokens == other[name].tokens
         assert entry.compile_seconds > 0
+
+
+def test_compiling_has_a_bar_of_its_own_before_that_of_the_decodes(pair, models, monkeypatch):
+    bars = []
+
+    def recorded(**settings):
+        bars.append((settings["desc"], settings["total"], settings.get("initial", 0)))
+        assert settings["smoothing"] == 0  # the time left follows from all that was done
+        return progress(**settings)
+
+    for module in (compiling, decode):
+        monkeypatch.setattr(module, "progress", recorded)
+    job = job_of(pair, models, {"short": neural("drafter", 2)}, examples=6)
+    batches = job.batches()
+    shapes = len({batch.shape for batch in batches})
+    decode.measure(job, batches)
+    assert bars == [("compile", 2 * shapes, 0), ("decode", len(batches), 0)]
+    del bars[:]
+    monkeypatch.setattr(compiling, "MOST_AHEAD", 2)  # the programs of one shape
+    job.compiled.clear()
+    decode.measure(job, batches)
+    assert len(bars) == 2 * shapes > 2
+    done = [initial for desc, total, initial in bars if desc == "decode" and total == len(batches)]
+    assert len(done) == shapes and done == sorted(set(done))
 
 
 def test_all_programs_are_compiled_before_the_first_decode_if_they_are_not_too_many(monkeypatch):
