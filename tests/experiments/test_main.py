@@ -78,8 +78,8 @@ def test_tables_lie_beside_the_results(finished):
 def test_results_have_the_stable_schema(finished):
     results = json.loads((finished[1] / "results.json").read_text())
     assert set(results) == {
-        "environment", "config", "data", "models", "strategies", "costs", "roofline", "texts",
-        "groups",
+        "environment", "config", "files", "data", "models", "strategies", "costs", "roofline",
+        "texts", "groups",
     }  # fmt: skip
     assert results["data"] == {"name": "translation", "examples": 3, "metric": "bleu"}
     assert {"parameters", "step_ms"} == set(results["models"]["target"])
