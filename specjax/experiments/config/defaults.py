@@ -69,7 +69,8 @@ def model_fields() -> ConfigDict:
     config.target = ""  # directory or hub id; with :int8 or :int4 behind it its weights are small
     config.drafter = ""  # the same of the model called "drafter", if there is one; target:int8, as
     # an example, is the target's own checkpoint with small weights (docs/methods/small_weights.md)
-    config.drafters = ConfigDict()  # more of them: name -> directory or hub id
+    config.drafters = ConfigDict()  # more of them: name -> directory or hub id, as by the flag
+    # --config.drafters.small=DIR
     config.dtype = "float32"  # bfloat16 on TPU and GPU
     config.mesh = ConfigDict({"data": 1, "model": 1})  # devices that split batch and weights
     config.drafter_ways = ConfigDict()  # by drafter: devices of mesh.model that share it; 1, where
