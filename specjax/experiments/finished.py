@@ -57,7 +57,7 @@ def difference(content: Mapping[str, Any], config: ConfigDict) -> str:
             words = _differing(before.get(name, _MISSING), now.get(name, _MISSING), name)
             if words:
                 return words
-    stamps = json.loads(json.dumps(file_stamps(config)))
+    stamps = file_stamps(config)
     for file, stamp in content.get("files", {}).items():
         if stamps.get(file) != stamp:
             return f"{file!r} has changed since"

@@ -28,8 +28,7 @@ def config_of(folder: Path, **changes) -> ConfigDict:
 
 def leave_results(folder: Path, config: ConfigDict) -> dict:
     """Results as a run leaves them."""
-    files = {name: found for name, found in file_stamps(config).items() if found}
-    content = {"config": config.to_dict(), "files": files, "strategies": {}}
+    content = {"config": config.to_dict(), "files": file_stamps(config), "strategies": {}}
     (folder / "results.json").write_text(json.dumps(content))
     return json.loads(json.dumps(content))
 

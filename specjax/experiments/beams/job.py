@@ -95,7 +95,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
         content = {
             "environment": environment(),
             "config": config.to_dict(),
-            "files": {name: files for name, files in file_stamps(config).items() if files},
+            "files": file_stamps(config),
             "metric": job.data.metric,
             "strategies": {name: figures(name, results, seconds, job.data) for name in results},
         }

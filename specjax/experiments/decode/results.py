@@ -62,7 +62,7 @@ def write(
     content = {
         "environment": {**environment(), "metric": metric_of(job.metric).signature or job.metric},
         "config": job.config.to_dict(),
-        "files": {name: files for name, files in file_stamps(job.config).items() if files},
+        "files": file_stamps(job.config),
         "data": {
             "name": job.config.name or job.config.task,
             "examples": len(job.examples),
