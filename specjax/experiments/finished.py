@@ -32,20 +32,36 @@ def finished(config: ConfigDict, workdir: Path) -> dict[str, Any] | None:
     """
     if config.overwrite:
         return None
-    content = hosts.from_first(_read(workdir / RESULTS) if hosts.is_first() else None)
+    # The first process alone looks: other hosts may see other files, and all must do the same.
+    content, refusal = hosts.from_first(_found(config, workdir) if hosts.is_first() else None)
+    if refusal:
+        raise UserError(refusal)
+    if content is not None:
+        print(
+            f"{workdir / RESULTS} is of this config: shown, not run again; to run it again set"
+            " config.overwrite to True"
+        )
+    return content
+
+
+def _found(config: ConfigDict, workdir: Path) -> tuple[dict[str, Any] | None, str]:
+    """The results of a workdir if they are of this config, and why they must not be overwritten."""
+    file = workdir / RESULTS
+    if not file.is_file():
+        return None, ""
+    content = _read(file)
     if content is None:
-        return None
+        return None, (
+            f"{str(file)!r} holds no results of a run; name another workdir, remove the file, or"
+            " set config.overwrite to True"
+        )
     other = difference(content, config)
     if other:
-        raise UserError(
+        return None, (
             f"workdir {str(workdir)!r} holds results of another run: {other}; name another workdir,"
             " or set config.overwrite to True"
         )
-    print(
-        f"{workdir / RESULTS} is of this config: shown, not run again; to run it again set"
-        " config.overwrite to True"
-    )
-    return content
+    return content, ""
 
 
 def difference(content: Mapping[str, Any], config: ConfigDict) -> str:
@@ -83,20 +99,9 @@ def _differing(before: Any, now: Any, path: str) -> str:
 
 
 def _read(file: Path) -> dict[str, Any] | None:
-    """The content of a results.json; None when there is none.
-
-    Raises:
-      UserError: when the file holds something else, which is not overwritten either.
-    """
-    if not file.is_file():
-        return None
+    """The content of a results.json; None when it is something else."""
     try:
         content = json.loads(file.read_text("utf-8"))
-        if isinstance(content["config"], dict):
-            return content
+        return content if isinstance(content["config"], dict) else None
     except (OSError, ValueError, KeyError, TypeError):
-        pass
-    raise UserError(
-        f"{str(file)!r} holds no results of a run; name another workdir, remove the file, or set"
-        " config.overwrite to True"
-    )
+        return None
