@@ -146,7 +146,7 @@ def test_memory_maps_are_counted_again_after_something_was_compiled(monkeypatch,
 
 @pytest.mark.parametrize(
     ("prompts", "named"),
-    [([], "empty"), ([[]], "prompt 0"), ([[5] * 600], "max_prompt_tokens"), ("text", "list")],
+    [([], "empty"), ([[]], "prompt 0"), ([[5] * 600], "max_prompt_tokens"), (7, "list")],
 )
 def test_unusable_prompts_are_named(generator, prompts, named):
     with pytest.raises(specjax.UserError, match=named):
