@@ -9,6 +9,9 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["specjax", "specjax.*"]),
+    # Said, so that an editable install is a path on sys.path and no import hook: the folder of a
+    # clone, as a namespace package in the folder above it, would come before the hook.
+    package_dir={"": "."},
     install_requires=[
         "absl-py",
         "array-record",

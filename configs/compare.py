@@ -5,8 +5,8 @@
 
 The runs must have decoded the same examples; the first is what the others are compared with. Runs
 that differ in their seed alone become one row, with intervals over seeds.
-`--dry_run` only checks them. Expected: a table on the terminal, `compare.csv` and
-`plots/compare.png`, in seconds on two CPU cores; nothing is decoded.
+`--dry_run` only checks them. Expected: a table on the terminal, `report.html`, `compare.csv`,
+`table.tex`, `table.md` and `plots/compare.png`, in seconds on two CPU cores; nothing is decoded.
 docs/reference/measuring.md says how the intervals are made.
 """
 

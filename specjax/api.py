@@ -9,7 +9,7 @@ print(result.texts, result.statistics)
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -47,9 +47,10 @@ class Generator:
     """Decodes texts, token ids or audio with a target, its drafters and a strategy.
 
     A drafter of another tokenizer drafts the tokens that both have (`specjax.in_vocabulary_of`).
-    Prompts are padded to multiples of `bucket` and batches to full size, so that few programs are
-    compiled; each call is one host dispatch per batch. Rows keep the tokens they would get alone
-    under the same seed and index, in half precision up to rounding (docs/how_to/half_precision.md).
+    Prompts are padded to multiples of `bucket` (0: as wide as the longest of their batch) and
+    batches to full size, so that few programs are compiled; each call is one host dispatch per
+    batch. Rows keep the tokens they would get alone under the same seed and index, in half
+    precision up to rounding (docs/how_to/half_precision.md).
 
     `invariant` is how many tokens every call of the target feeds, 0 as many as are needed.
     Generators that share it, `max_new_tokens` and the batch's shape give the same greedy tokens
@@ -99,13 +100,15 @@ class Generator:
 
     def __call__(
         self,
-        prompts: Sequence[str] | Sequence[Sequence[int]],
+        prompts: str | Sequence[str] | Sequence[Sequence[int]],
         *,
         seed: int = 0,
         batch_size: int | None = None,
         tables: Mapping[str, Params] | None = None,
     ) -> Result:
         """Decodes prompts (texts, token ids or audio); returns tokens, texts and statistics.
+
+        A single text gives a result of one text.
 
         `tables` replace those that the generator was made with, in this call: a `Corpus` with
         outputs of earlier calls. Of the same shapes they compile nothing.
@@ -227,6 +230,19 @@ class Generator:
     ) -> None:
         """Compiles what `run` would run with the same arguments, which then finds it."""
         generate.lower(*self.arguments(batch, keys, None, rows, trees)).compile()
+
+    def program(
+        self,
+        batch: Batch,
+        keys: jax.Array,
+        *,
+        rows: Mapping[str, np.ndarray] | None = None,
+        trees: Mapping[str, Params] | None = None,
+    ) -> Hashable:
+        """What tells the program that `run` needs from others: equal where one serves both."""
+        decoder, *arrays = self.arguments(batch, keys, None, rows, trees)
+        leaves, structure = jax.tree.flatten(arrays)
+        return decoder, structure, tuple(map(jax.typeof, leaves))
 
     def arguments(
         self,

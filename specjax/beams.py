@@ -160,7 +160,7 @@ class BeamGenerator:
 
     def __call__(
         self,
-        prompts: Sequence[str] | Sequence[Sequence[int]],
+        prompts: str | Sequence[str] | Sequence[Sequence[int]],
         *,
         batch_size: int | None = None,
     ) -> BeamResult:

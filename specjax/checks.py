@@ -21,7 +21,7 @@ AT_LEAST = {
     "batch_size": 1,
     "max_new_tokens": 1,
     "max_prompt_tokens": 1,
-    "bucket": 1,
+    "bucket": 0,
     "seed": 0,
 }
 """Of what configs and the Python API both ask for."""

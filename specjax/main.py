@@ -23,7 +23,7 @@ from specjax.core.registry import (
 )
 from specjax.errors import AskedToEnd, UserError
 from specjax.experiments import DISTRIBUTED
-from specjax.experiments.config.command_line import Request, help_text, parse
+from specjax.experiments.config.command_line import Request, flags_text, help_text, parse
 from specjax.experiments.config.templates import check_shape
 from specjax.experiments.config.topology import check_topology
 from specjax.jobs import job_of
@@ -35,7 +35,9 @@ CACHE = "SPECJAX_COMPILATION_CACHE"
 """Environment variable with the folder of compiled programs; empty turns the cache off."""
 
 REGISTRIES = (DRAFTERS, READERS, RULES, OBJECTIVES, TASKS, METRICS, FAMILIES)
-"""What `--help` lists."""
+"""What `--helpfull` lists."""
+
+_SHORT_HELP = {"--help", "-h"}
 
 PLAN = "plan.json"
 """In the workdir: what `--dry_run` found of a topology."""
@@ -49,10 +51,13 @@ _EXHAUSTED = "RESOURCE_EXHAUSTED"
 
 def main(argv: list[str]) -> int:
     """Parses the flags, runs the experiment, returns the exit code; may be called again."""
-    if {"--help", "-h", "--helpfull"} & set(argv[1:]):
-        print(__doc__, help_text(), reference.help_text(*REGISTRIES), sep="\n")
-        return 0
     try:
+        if _SHORT_HELP & set(argv[1:]):
+            print(__doc__, help_text([arg for arg in argv if arg not in _SHORT_HELP]), sep="\n\n")
+            return 0
+        if "--helpfull" in argv[1:]:
+            print(__doc__, flags_text(), reference.help_text(*REGISTRIES), sep="\n")
+            return 0
         request = parse(argv)
         config = request.config
         check_shape(config)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
@@ -18,6 +18,8 @@ MOST_MAPS = 30_000
 
 _MAPS = Path("/proc/self/maps")
 _COMPILED = "/jax/core/compile/backend_compile_duration"
+
+Name = TypeVar("Name", bound=Hashable)
 
 
 class _Maps:
@@ -53,7 +55,7 @@ def release_programs(most: int | None = None) -> bool:
     return full
 
 
-def side_by_side(compilers: Mapping[str, Callable[[], Any]]) -> Iterator[tuple[str, float]]:
+def side_by_side(compilers: Mapping[Name, Callable[[], Any]]) -> Iterator[tuple[Name, float]]:
     """Runs functions that compile, one for each processor at a time; yields names and seconds.
 
     In the order in which they end. XLA works on one program with one thread most of the time, and

@@ -107,13 +107,15 @@ class Prompts:
     def encode(self, prompts: Sequence[Any]) -> list[Prompt]:
         """Token ids of prompts, or what is heard of audio; checks that all can be decoded.
 
+        A text alone is a list of one.
+
         Raises:
           UserError: when they are of no use.
         """
         listens = bool(next(iter(self.models.values())).frames)
         kinds = "audio files or waveforms" if listens else "texts or token ids"
         if isinstance(prompts, str):
-            raise UserError(f"prompts is a single text; it must be a list of {kinds}")
+            prompts = [prompts]
         if not isinstance(prompts, Iterable):
             raise UserError(f"prompts is {prompts!r}; it must be a list of {kinds}")
         one = self._heard if listens else self._ids
@@ -176,19 +178,23 @@ class Prompts:
                 )
 
     def batch(self, ids: Sequence[Prompt], size: int, first: int = 0) -> Batch:
-        """Rows `first ..` padded to a compiled shape; missing rows decode nothing."""
+        """Rows `first ..` padded to a compiled shape; missing rows decode nothing.
+
+        With `bucket` 0 that is as wide as the longest of them.
+        """
+        bucket = self.bucket or 1
         pad = next(iter(self.models.values())).pad
         made = make_batch(
             ids,
             size,
             first=first,
             pad=pad,
-            bucket=self.bucket,
+            bucket=bucket,
             limit=self.decoder.max_new_tokens,
         )
         texts = self.decode(ids) if self.own else []
         own = {
-            name: padded(list(map(spelled, texts, ids)), size, 0, self.bucket)
+            name: padded(list(map(spelled, texts, ids)), size, 0, bucket)
             for name, spelled in self.own.items()
         }
         return dataclasses.replace(made, own=own)

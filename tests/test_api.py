@@ -52,6 +52,12 @@ def test_token_ids_give_the_same_as_their_texts(generator):
     assert generator(ids).tokens == generator(PROMPTS).tokens
 
 
+def test_a_single_text_is_a_list_of_one_and_what_is_streamed(generator):
+    result = generator(PROMPTS[0])
+    assert result.texts == generator(PROMPTS[:1]).texts and len(result.tokens) == 1
+    assert "".join(generator.stream(PROMPTS[0])) == result.texts[0]
+
+
 def test_speculative_equals_autoregressive(generator, loaded):
     alone = specjax.Generator(loaded[0], max_new_tokens=12, bucket=64)
     assert alone(PROMPTS).tokens == generator(PROMPTS).tokens
@@ -140,7 +146,7 @@ def test_memory_maps_are_counted_again_after_something_was_compiled(monkeypatch,
 
 @pytest.mark.parametrize(
     ("prompts", "named"),
-    [([], "empty"), ([[]], "prompt 0"), ([[5] * 600], "max_prompt_tokens"), ("text", "list")],
+    [([], "empty"), ([[]], "prompt 0"), ([[5] * 600], "max_prompt_tokens"), (7, "list")],
 )
 def test_unusable_prompts_are_named(generator, prompts, named):
     with pytest.raises(specjax.UserError, match=named):

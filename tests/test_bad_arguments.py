@@ -45,7 +45,8 @@ def generator(used=None, drafters=None, **fields) -> Generator:
 GENERATOR = generator()
 
 INTEGERS = {
-    **dict.fromkeys(("max_new_tokens", "max_prompt_tokens", "bucket", "batch_size"), (1, 2**20)),
+    **dict.fromkeys(("max_new_tokens", "max_prompt_tokens", "batch_size"), (1, 2**20)),
+    "bucket": (0, 2**20),
     "seed": (0, 2**32 - 1),
 }
 """Least and most."""
@@ -105,7 +106,6 @@ PROMPTS = {
     "nothing in a list": ([None], "prompt 0 is None"),
     "bytes": ([b"text"], "prompt 0 is b'text'"),
     "texts without a tokenizer": (["text"], "the target has no tokenizer"),
-    "a text": ("text", "prompts is a single text"),
     "an empty row": ([[]], "prompt 0 has 0 tokens"),
     "no rows": ([], "prompts is empty"),
     "an array of fractions": (np.ones((2, 3)), "prompt 0 has the token 1.0"),

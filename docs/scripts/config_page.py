@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import ast
 import inspect
-import io
-import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 from specjax.experiments.config import defaults, online, training
+from specjax.experiments.config.field_help import comments
 
 PAGE = Path(__file__).parents[1] / "reference" / "config.md"
 
@@ -40,7 +39,7 @@ def page() -> str:
 def sections(module: ModuleType) -> Iterator[str]:
     """A section for each function of a module that sets fields."""
     source = inspect.getsource(module)
-    said = comments(source)
+    said = {line: words.replace("|", r"\|") for line, words in comments(source).items()}
     for function in ast.parse(source).body:
         rows = list(fields(function, said)) if isinstance(function, ast.FunctionDef) else []
         if rows:
@@ -54,21 +53,6 @@ def title(name: str) -> str:
     """The heading of a function's section; a run of training is put together by several."""
     words = name.removesuffix("_config").replace("_", " ")
     return words.replace(" add ", "train, ", 1)
-
-
-def comments(source: str) -> dict[int, str]:
-    """The comment behind each line of code, with the lines of comment below that go on."""
-    found: dict[int, list[str]] = {}
-    last = 0
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        line, words = token.start[0], token.string.lstrip("# ")
-        if token.type != tokenize.COMMENT:
-            continue
-        if not token.line.lstrip().startswith("#"):
-            last, found[line] = line, [words]
-        elif last and line == last + len(found[last]):
-            found[last].append(words)
-    return {line: " ".join(words).replace("|", r"\|") for line, words in found.items()}
 
 
 def fields(function: ast.FunctionDef, said: dict[int, str]) -> Iterator[Row]:

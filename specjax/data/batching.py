@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+
+from specjax.data.widths import fewest_widths
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,3 +69,34 @@ def padded(ids: list[list[int]], size: int, pad: int, bucket: int) -> tuple[np.n
     for slot, row in enumerate(ids):
         tokens[slot, : len(row)] = row
     return tokens, np.array([len(row) for row in ids] + [1] * (size - len(ids)), np.int32)
+
+
+def with_few_shapes(batches: Sequence[Batch], new_tokens: int, pad: int) -> list[Batch]:
+    """The batches, padded on to as few shapes as little padding allows (`fewest_widths`).
+
+    Prompts in another vocabulary are as wide as the longest of those that share a width.
+    """
+    widths = fewest_widths([batch.tokens.shape[1] for batch in batches], new_tokens)
+    chosen = [widths[bisect.bisect_left(widths, batch.tokens.shape[1])] for batch in batches]
+    own: dict[tuple[str, int], int] = {}
+    for batch, width in zip(batches, chosen, strict=True):
+        for name, (tokens, _) in batch.own.items():
+            own[name, width] = max(tokens.shape[1], own.get((name, width), 0))
+    return [
+        dataclasses.replace(
+            batch,
+            tokens=_widened(batch.tokens, width, pad),
+            own={
+                name: (_widened(tokens, own[name, width], 0), length)
+                for name, (tokens, length) in batch.own.items()
+            },
+        )
+        for batch, width in zip(batches, chosen, strict=True)
+    ]
+
+
+def _widened(tokens: np.ndarray, width: int, pad: int) -> np.ndarray:
+    """Rows [B, P, ...] padded on to [B, width, ...]."""
+    more = [(0, 0)] * tokens.ndim
+    more[1] = 0, width - tokens.shape[1]
+    return np.pad(tokens, more, constant_values=pad)

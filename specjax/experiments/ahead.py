@@ -51,9 +51,10 @@ def decodes(
 ) -> list[Task]:
     """Tasks that compile decodes, those of the first look first, for prompts that one bucket holds.
 
-    None on a mesh, or for a strategy with tables: how large these are is not known yet.
+    None on a mesh, without a bucket, or for a strategy with tables: how large these are is not
+    known yet.
     """
-    if decode_mesh(config) is not None:
+    if decode_mesh(config) is not None or not config.bucket:
         return []
     config = config.copy_and_resolve_references()
     config.max_prompt_tokens = config.bucket

@@ -58,10 +58,17 @@ def identity(config: ConfigDict, prompts: Sequence[Prompt]) -> dict[str, Any]:
     fields = config.to_dict()
     return {
         "config": fields,
-        "files": {name: _stamps(Path(name).expanduser()) for name in _texts(fields)},
+        "files": file_stamps(config),
         "prompts": hashlib.sha256(b"".join(map(_bytes, prompts))).hexdigest(),
         "environment": environment(),
     }
+
+
+def file_stamps(config: ConfigDict) -> dict[str, dict[str, list[int]]]:
+    """Sizes and times of the files, and of those in the folders, that a config names."""
+    names = dict.fromkeys(_texts(config.to_dict()))
+    stamps = {name: _stamps(Path(name).expanduser()) for name in names}
+    return {name: files for name, files in stamps.items() if files}
 
 
 def _bytes(prompt: Prompt) -> bytes:
@@ -78,11 +85,11 @@ def _texts(value: Any) -> Iterator[str]:
         yield value
 
 
-def _stamps(path: Path) -> dict[str, tuple[int, int]]:
+def _stamps(path: Path) -> dict[str, list[int]]:
     """Size and time of a file, or of those in a folder; nothing when there is none."""
     try:
         files = path.iterdir() if path.is_dir() else [path]
         stats = {file.name: file.stat() for file in sorted(files)}
     except (OSError, ValueError):
         return {}
-    return {name: (stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
+    return {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}

@@ -28,7 +28,9 @@ from specjax.experiments.config.memory import check_decode_memory
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode import planning
 from specjax.experiments.decode.look import first_look
+from specjax.experiments.decode.show import show
 from specjax.experiments.decode.strategies import check_models, load_strategies
+from specjax.experiments.finished import finished
 from specjax.experiments.recipes.grammar import LAYERS, STEPS, training
 from specjax.loading import LoadedModel, load
 from specjax.models.t5 import T5, T5Config
@@ -71,9 +73,16 @@ _LEAST = {
 
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
-    """Trains what is not there yet and runs the decode experiment."""
+    """Trains what is not there yet and runs the decode experiment.
+
+    What the workdir holds of the same config is only shown.
+    """
     strategies = load_strategies(config)
     check_decode_memory(config, check(config), strategies)
+    done = finished(with_files(config, workdir), workdir)
+    if done is not None:
+        show(done, workdir)
+        return done
     workdir.mkdir(parents=True, exist_ok=True)
     later = functools.partial(ahead.decodes, config, strategies=strategies)
     if make_pair(config.training, workdir, later):

@@ -60,6 +60,11 @@ def write_tables(content: Mapping[str, Any], workdir: Path) -> None:
     table = summary(content["strategies"])
     title = f"{content['data']['name'] or 'decoding'}, {content['data']['examples']} examples"
     write_csv(workdir / CSV, csv_rows(content))
+    write_formatted(table, title, workdir)
+
+
+def write_formatted(table: Table, title: str, workdir: Path) -> None:
+    """Writes a table for LaTeX and for Markdown."""
     write_text(workdir / LATEX, latex(table, title))
     write_text(workdir / MARKDOWN, markdown(table, title))
 

@@ -9,10 +9,13 @@ from specjax.reporting import page
 from specjax.reporting.answers import answers
 from specjax.reporting.html_tables import Results
 from specjax.reporting.sections import sections
-from specjax.writing import replacing
+from specjax.writing import write_text
 
 PLOTS = "plots"
 """Folder beside report.html."""
+
+PAGE = "report.html"
+"""In the workdir."""
 
 
 def write_report(results: Results, workdir: Path) -> None:
@@ -26,8 +29,7 @@ def write_report(results: Results, workdir: Path) -> None:
     parts = sections(results, workdir / PLOTS)
     lead = _setting(results) + "".join(page.answer(*answer) for answer in answers(results))
     document = page.page(f"Decoding: {name}", lead, parts)
-    with replacing(workdir / "report.html") as partial:
-        partial.write_text(document, "utf-8")
+    write_text(workdir / PAGE, document)
 
 
 def _setting(results: Results) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import specjax
-from specjax.core.registry import DRAFTERS, TASKS
+from specjax.core.registry import DRAFTERS, RULES, TASKS
+from specjax.errors import UserError
 from specjax.experiments.config.file import read_config
 from specjax.experiments.config.templates import check_shape
 from specjax.experiments.train import data as train_data
@@ -34,7 +35,7 @@ def tiny_pair(monkeypatch, pair):
 @pytest.fixture
 def own_names(monkeypatch):
     """Takes back what a test registers."""
-    for registry in (DRAFTERS, TASKS):
+    for registry in (DRAFTERS, RULES, TASKS):
         len(registry)  # all that is there, first
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
 
@@ -70,6 +71,26 @@ def test_the_drafter_of_the_tutorial_is_the_one_that_the_contract_tests_decode_w
     newcomer = (ROOT / "tests" / "support" / "last_token.py").read_text("utf-8")
     own = re.search(r"@DRAFTERS.*?(?=\n\n\n)", code("docs/tutorials/own_drafter.md"), re.DOTALL)[0]
     assert own.replace("echo", "last_token").replace("Echo", "LastToken") in newcomer
+
+
+def test_the_rule_of_the_tutorial_accepts_as_it_says(own_names, tmp_path, pair):
+    config = config_of("docs/tutorials/own_rule.md", tmp_path)
+    given = config.strategies.near_half.to_dict()
+    near = specjax.strategy(**given)
+    assert type(near.rule).__name__ == "Near" and not near.lossless
+    with pytest.raises(UserError, match="rule is 'near'; temperature must be 0"):
+        specjax.strategy(**given | {"temperature": 1.0})
+    target, drafter = specjax.load(pair / "target"), specjax.load(pair / "drafter")
+    prompts = [[5, 6, 7], [8, 9]]
+
+    def decode(strategy):
+        models = {"drafter": drafter}
+        return specjax.Generator(target, models, strategy, max_new_tokens=8)(prompts)
+
+    exact = decode(specjax.strategy(**given | {"share": 1.0}))
+    assert exact.tokens == decode(specjax.autoregressive()).tokens
+    assert exact.statistics.acceptance_rate < 1
+    assert decode(specjax.strategy(**given | {"share": 0.0})).statistics.acceptance_rate == 1
 
 
 def test_the_pair_of_the_tutorial_is_trained_on_the_text_that_it_writes(tmp_path, monkeypatch):

@@ -17,7 +17,8 @@ def places(pair, tmp_path_factory) -> dict[str, Path]:
     """The folders that rows of the table name."""
     found = {name: tmp_path_factory.mktemp(name) for name in ("bad", "workdir")} | {"pair": pair}
     write_bad_files(found["bad"])
-    (found["workdir"] / "results.json").write_text("{}\n")
+    # Not results.json: what holds results, of whatever run, is refused before the bad input is.
+    (found["workdir"] / "outputs.jsonl").write_text("{}\n")
     return found
 
 

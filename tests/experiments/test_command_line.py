@@ -17,6 +17,7 @@ from specjax.experiments import quickstart
 from specjax.experiments.config import memory
 from specjax.experiments.config.command_line import parse
 from specjax.experiments.config.defaults import decode_config, neural
+from specjax.experiments.config.field_help import field_words
 from specjax.experiments.config.fields import asked_generation
 from specjax.experiments.config.file import read_config
 from specjax.experiments.config.templates import TEMPLATES, check_shape
@@ -73,6 +74,68 @@ def test_a_run_that_was_asked_to_end_says_so_and_may_be_started_again(
 def test_help_can_be_asked_for_twice() -> None:
     assert command("--help") == command("--help")
     assert "--workdir" in command("--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("file", "fields", "others"),
+    [
+        (
+            "translate",
+            ("bucket=0 ", "strategies.*  ", "name='translation'"),
+            ("optimizer", "runs="),
+        ),
+        ("training/distill", ("train.*  ", "optimizer.*  ", "batch_size="), ("only=", "runs=")),
+        ("compare", ("runs=''  ", "seed=0 "), ("target=", "strategies")),
+    ],
+)
+def test_help_is_short_and_of_the_config(file: str, fields: tuple, others: tuple) -> None:
+    place = ROOT / "configs" / f"{file}.py"
+    done = command(f"--config={place}", "--help")
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0 and len(lines) <= 80
+    assert "--helpfull" in lines[-1]
+    command_of_the_config = f"python -m specjax.main --config=configs/{file}.py"
+    assert any(command_of_the_config in line for line in lines)
+    shown = [line for line in lines if line.startswith("  ")]
+    assert all(len(line) <= 100 for line in shown)
+    for field in fields:
+        assert any(line.startswith(f"  {field}") for line in shown), field
+    for field in others:
+        assert not any(line.startswith(f"  {field}") for line in shown), field
+
+
+@pytest.mark.parametrize("experiment", sorted(TEMPLATES))
+def test_help_has_words_for_most_fields_of_every_experiment(experiment: str) -> None:
+    function = "decode_config" if experiment == "quickstart" else f"{experiment}_config"
+    words = field_words(function)
+    template = TEMPLATES[experiment]()
+    fields = set(template) - {"experiment", "training"}
+    assert fields <= set(words), fields - set(words)
+    plain = [name for name in fields if not isinstance(template[name], ConfigDict)]
+    assert sum(bool(words[name]) for name in plain) >= 0.5 * len(plain)
+
+
+def test_help_of_a_config_that_is_not_there_is_refused() -> None:
+    done = command("--config=nowhere.py", "--help")
+    refused(done.returncode, done.stderr, "nowhere.py")
+
+
+def test_drafters_may_be_added_on_the_command_line() -> None:
+    place = f"--config={ROOT / 'configs' / 'translate.py'}"
+    config = parse(
+        ["x", place, "--config.drafters.small=a/b:int8", "--config.drafters.7=9",
+         "--config.drafter_ways.small=2", "--config.prices.small=0.5",
+         "--config.strategies.drafters.drafter=ngram"]
+    ).config  # fmt: skip
+    assert config.drafters.to_dict() == {"small": "a/b:int8", "7": "9"}
+    assert config.drafter_ways.small == 2 and config.prices.small == 0.5
+    assert config.strategies.drafters.drafter == "ngram"
+
+
+def test_a_group_that_is_not_open_still_refuses_new_names() -> None:
+    place = f"--config={ROOT / 'configs' / 'translate.py'}"
+    with pytest.raises(UserError, match="config has no field 'mesh.more'"):
+        parse(["x", place, "--config.mesh.more=2"])
 
 
 def test_a_folder_that_can_be_used_is_not_made_and_keeps_what_it_holds(tmp_path) -> None:

@@ -150,6 +150,13 @@ def test_the_job_prints_writes_and_draws(two, tmp_path):
     with (tmp_path / "out" / "compare.csv").open(newline="") as file:
         assert len(list(csv.DictReader(file))) == 4
     assert (tmp_path / "out" / "plots" / "compare.png").stat().st_size > 5000
+    latex, markdown, page = (
+        (tmp_path / "out" / name).read_text("utf-8")
+        for name in ("table.tex", "table.md", "report.html")
+    )
+    assert latex.count(r" \\") == 5 and r"speculative\_3" in latex and r"\bottomrule" in latex
+    assert markdown.count("\n| ") == 6 and r"speculative\_3" in markdown
+    assert "95% intervals" in page and "<svg" in page and page.count("<tr") == 5
 
 
 def changed(folder: str, file: str, old: str, new: str) -> None:

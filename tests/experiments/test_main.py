@@ -78,8 +78,8 @@ def test_tables_lie_beside_the_results(finished):
 def test_results_have_the_stable_schema(finished):
     results = json.loads((finished[1] / "results.json").read_text())
     assert set(results) == {
-        "environment", "config", "data", "models", "strategies", "costs", "roofline", "texts",
-        "groups",
+        "environment", "config", "files", "data", "models", "strategies", "costs", "roofline",
+        "texts", "groups",
     }  # fmt: skip
     assert results["data"] == {"name": "translation", "examples": 3, "metric": "bleu"}
     assert {"parameters", "step_ms"} == set(results["models"]["target"])
@@ -224,8 +224,8 @@ def test_a_process_ends_with_the_code_of_its_refusal():
     refused(done.returncode, done.stderr, "nowhere.py")
 
 
-def test_help_names_the_flags_and_what_configs_may_name():
-    done = command("--help")
+def test_full_help_names_the_flags_and_what_configs_may_name():
+    done = command("--helpfull")
     assert done.returncode == 0
     assert "--config" in done.stdout and "--workdir" in done.stdout
     assert "cross_entropy: " in done.stdout and "divergence: " in done.stdout

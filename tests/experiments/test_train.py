@@ -21,6 +21,7 @@ from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.hydra import Hydra
 from specjax.errors import UserError
+from specjax.experiments.train import data as train_data
 from specjax.experiments.train import job as train
 from specjax.experiments.train.data import OUTPUTS
 from specjax.experiments.train.planning import show_plan
@@ -377,6 +378,29 @@ def test_a_useless_field_is_named(pair, tmp_path, changes, sentence):
         train.run(small("align", pair, **changes), tmp_path / "run")
     assert sentence in str(refused.value)
     assert not (tmp_path / "run").exists()  # the corrected config can have the workdir
+
+
+@pytest.mark.parametrize(
+    ("side", "task", "data", "words"),
+    [
+        ("validation", "transcribe", {}, "config.validation: task 'transcribe' has no source"),
+        ("validation", "transcribe", {"split": "dev"}, "config.validation.data.path is empty, and"),
+        ("train", "transcribe", {}, "config.train: task 'transcribe' has no source"),
+        ("validation", "multi30k_ende", {"path": "./no"}, "config.validation.data.path './no' has"),
+        ("validation", "multi30k_ende", {"path": "no.tsv"}, "config.validation: path 'no.tsv' can"),
+        ("validation", "", {}, "config.validation.metric is 'bleu', but not every example has"),
+    ],
+)
+def test_a_side_that_cannot_be_read_is_named(pair, side, task, data, words) -> None:
+    config = small("finetune", pair)
+    with config.unlocked():
+        config[side].task = task
+        config[side].data.update({"path": "", "reference_path": "", "kind": "", **data})
+        config[side].update({} if task else {"source_file": str(pair / "source.txt")})
+        config[side].metric = "bleu"
+    with pytest.raises(UserError) as refusal:
+        train_data.load_texts(config)
+    assert str(refusal.value).startswith(words)
 
 
 @pytest.mark.slow

@@ -95,7 +95,7 @@ INTEGERS: dict[str, dict[str, int]] = {
         "batch_size": 1,
         "max_new_tokens": 1,
         "max_prompt_tokens": 1,
-        "bucket": 1,
+        "bucket": 0,
         "repeats": 1,
         "profile_rounds": 0,
         "examples": 0,

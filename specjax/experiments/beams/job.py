@@ -36,7 +36,8 @@ from specjax.experiments.config.memory import check_beam_memory
 from specjax.experiments.decode.data import Data, check_chat, load_data
 from specjax.experiments.decode.prompts import prompts_of
 from specjax.experiments.decode.tables import load_tables, reads_rest
-from specjax.experiments.kept import identity, kept_rows, write_row
+from specjax.experiments.finished import finished
+from specjax.experiments.kept import file_stamps, identity, kept_rows, write_row
 from specjax.loading import load
 from specjax.measuring.environment import environment
 from specjax.models.base import LanguageModel
@@ -74,7 +75,8 @@ class Job:
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     """Runs the experiment and writes its results; returns the content of results.json.
 
-    A run that was killed goes on after the last batch that all had decoded.
+    A run that was killed goes on after the last batch that all had decoded. What the workdir holds
+    of the same config is only shown.
 
     Raises:
       UserError: when the config cannot be used.
@@ -82,6 +84,10 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     strategies = check(config)
     models = shapes(config)
     check_beam_memory(config, models, decoders(config, models, strategies))
+    done = finished(config, workdir)
+    if done is not None:
+        print(table(done["strategies"]))
+        return done
     workdir.mkdir(parents=True, exist_ok=True)
     job = prepare(config, strategies, workdir)
     with kept_rows(workdir / KEPT, identity(config, job.prompts)) as (rows, out):
@@ -89,6 +95,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
         content = {
             "environment": environment(),
             "config": config.to_dict(),
+            "files": file_stamps(config),
             "metric": job.data.metric,
             "strategies": {name: figures(name, results, seconds, job.data) for name in results},
         }

@@ -12,9 +12,10 @@ from specjax.experiments.compare.runs import Run, read_runs, same_but_for_seeds
 from specjax.experiments.config.fields import check_integers
 from specjax.metrics.metric import metric_of
 from specjax.reporting import terminal
-from specjax.reporting.plots import style
+from specjax.reporting.compared import write_comparison
+from specjax.reporting.exports import write_formatted
 from specjax.reporting.plots.compare import side_by_side
-from specjax.reporting.report import PLOTS
+from specjax.reporting.report import PAGE
 from specjax.reporting.summary import Table
 from specjax.reporting.table import cell
 from specjax.writing import write_csv
@@ -24,7 +25,7 @@ TABLE, PLOT = "compare.csv", "compare"
 
 
 def run(config: ConfigDict, workdir: Path) -> list[Row]:
-    """Compares the runs; writes and returns the table, draws the plot.
+    """Compares the runs; writes the table (CSV, LaTeX, Markdown) and a page, returns the rows.
 
     Raises:
       UserError: when the runs cannot be compared.
@@ -34,10 +35,14 @@ def run(config: ConfigDict, workdir: Path) -> list[Row]:
     workdir.mkdir(parents=True, exist_ok=True)
     write_csv(workdir / TABLE, compared)
     metric = next(iter(metric_of(groups[0][0].metric).scores), None)
-    style.save(side_by_side(compared, metric), workdir / PLOTS, PLOT)
-    terminal.show(table(compared, metric))
-    print(words(groups))
-    print(f"results in {workdir}")
+    shown, about = table(compared, metric), words(groups)
+    title = f"comparison of {', '.join(group[0].name for group in groups)}"
+    write_formatted(shown, title, workdir)
+    plot = PLOT, side_by_side(compared, metric)
+    write_comparison(shown, title[0].upper() + title[1:], about, plot, workdir)
+    terminal.show(shown)
+    print(about)
+    print(f"results in {workdir}, the page in {workdir / PAGE}")
     return compared
 
 

@@ -116,7 +116,8 @@ def same_but_for_seeds(runs: Sequence[Run]) -> list[list[Run]]:
 
 
 def _setting(run: Run) -> tuple[dict[str, Any], str]:
-    return {k: value for k, value in run.config.items() if k != "seed"}, run.device
+    fields = {k: value for k, value in run.config.items() if k not in ("seed", "overwrite")}
+    return fields, run.device
 
 
 def _run(name: str, results_file: Path, outputs_file: Path, trace_file: Path) -> Run:

@@ -11,6 +11,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from specjax.errors import UserError
+from specjax.experiments.config.field_help import config_help
 from specjax.experiments.config.file import read_config
 from specjax.experiments.config.spelled import spelled
 
@@ -47,7 +48,27 @@ def parse(argv: Sequence[str]) -> Request:
     return Request(config, workdir, values.dry_run, values.distributed, values.verbose)
 
 
-def help_text() -> str:
+def help_text(argv: Sequence[str]) -> str:
+    """What the config of a command line is for and has, and the flags beside its fields.
+
+    Raises:
+      UserError: when a flag or the config file cannot be used.
+    """
+    values = _flags()
+    try:
+        values(list(argv), known_only=True)
+    except flags.Error as error:
+        raise UserError(_first_line(error)) from None
+    others = ", ".join(f"--{name}" for name in values if name != "config")
+    return (
+        f"{config_help(values.config or str(DEFAULT_CONFIG))}\n\n"
+        f"Other flags: {others}.\n"
+        "All flags, drafters, rules and tasks with their fields: --helpfull. Fields in whole: "
+        "docs/reference/config.md"
+    )
+
+
+def flags_text() -> str:
     """The flags in words."""
     return _flags().get_help()
 

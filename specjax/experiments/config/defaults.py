@@ -41,17 +41,19 @@ def decode_config(**changes: Any) -> ConfigDict:
     config.corpus_split = ""  # of the task's source, as "train", instead; both empty: as ngram_file
     config.corpus_tokens = 1048576  # of these texts the last ones, as many as fit
 
-    config.batch_size = 1
-    config.max_new_tokens = 64
-    config.max_prompt_tokens = 512
-    config.bucket = 8  # prompts are padded to multiples of it; each width compiles once
+    config.batch_size = 1  # texts that are decoded together
+    config.max_new_tokens = 64  # of an output at most
+    config.max_prompt_tokens = 512  # longer prompts are refused
+    config.bucket = 0  # prompts are padded to multiples of it, and each width is compiled; 0: to
+    # the few widths by which padding is at most a tenth of all positions
     config.invariant = False  # True: every call of the target feeds as many tokens, so that greedy
     # outputs agree in half precision too, and take longer (docs/how_to/half_precision.md)
-    config.repeats = 3
-    config.seed = 0
+    config.repeats = 3  # timed decodes of every batch by every strategy
+    config.seed = 0  # of what is drawn at temperatures above 0
     config.profile_rounds = 0  # of every strategy, for TensorBoard or Perfetto; 0: no profile
+    config.overwrite = False  # True: a workdir that holds results is decoded into again
 
-    config.strategies = ConfigDict()
+    config.strategies = ConfigDict()  # what is compared: name -> drafter, rule, their fields
     config.only = ""  # some of them, commas between, beside the baseline; empty: all
     config.sweep = ConfigDict()  # of configs/sweep.py when it is given no grid: strategy -> fields
     for field, value in changes.items():
@@ -65,7 +67,8 @@ def model_fields() -> ConfigDict:
     config.target = ""  # directory or hub id; with :int8 or :int4 behind it its weights are small
     config.drafter = ""  # the same of the model called "drafter", if there is one; target:int8, as
     # an example, is the target's own checkpoint with small weights (docs/methods/small_weights.md)
-    config.drafters = ConfigDict()  # more of them: name -> directory or hub id
+    config.drafters = ConfigDict()  # more of them: name -> directory or hub id, as by the flag
+    # --config.drafters.small=DIR
     config.dtype = "float32"  # bfloat16 on TPU and GPU
     config.mesh = ConfigDict({"data": 1, "model": 1})  # devices that split batch and weights
     config.drafter_ways = ConfigDict()  # by drafter: devices of mesh.model that share it; 1, where
@@ -119,6 +122,7 @@ def beams_config(**changes: Any) -> ConfigDict:
     ):  # fmt: skip
         del config[field]
     config.experiment = "beams"
+    config.bucket = 8  # prompts are padded to multiples of it; each width compiles once
     config.update(changes)
     return config
 
@@ -135,7 +139,7 @@ def example_fields() -> ConfigDict:
     """Where examples come from; `experiments.data.stream` reads them."""
     config = ConfigDict()
     # Data: a task with its prompts, references and metric, read from its own or another source ...
-    config.task = ""
+    config.task = ""  # its name; empty: plain files
     config.data = ConfigDict(
         {
             "kind": "",  # hub, parquet, tfds, json, tsv, text, grammar; empty: the task's source
@@ -147,8 +151,8 @@ def example_fields() -> ConfigDict:
         }
     )
     # ... or plain files: text with one segment per line, or JSONL; gzip by the ending.
-    config.source_file = ""
-    config.reference_file = ""
+    config.source_file = ""  # what models read
+    config.reference_file = ""  # what outputs are scored by
     config.source_field = "source"  # of JSONL
     config.reference_field = "reference"
     config.group_field = ""  # by which decodes tell their figures apart; empty: by none

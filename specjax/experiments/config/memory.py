@@ -45,14 +45,15 @@ def check_decode_memory(
     given += f" and drafts of {drafted:,} tokens"
     rows = config.batch_size // mesh["data"]
     width = min(model.vocab_size for model in models.values())
-    scores = [least_scores(config.bucket, model.start_token is None) for model in models.values()]
+    bucket = max(config.bucket, 1)
+    scores = [least_scores(bucket, model.start_token is None) for model in models.values()]
     needed = {
         "logits": rows * (drafted + 1) * width * FLOAT,
         "attention": rows * max(scores) * FLOAT,
     }
     check_bytes(needed, given)  # what is far too large is too large to be planned
     # A prompt takes at least one bucket; how long prompts are is not known yet.
-    shortest = ConfigDict({**config.to_dict(), "max_prompt_tokens": config.bucket})
+    shortest = ConfigDict({**config.to_dict(), "max_prompt_tokens": bucket})
     capacity = config.max_new_tokens + drafted + 2
     ahead = max(ahead_of(strategy.drafter, strategy.reader) for strategy in strategies.values())
     plans = plan_models(dict.fromkeys(models, ""), models, shortest, mesh, capacity, ahead).values()

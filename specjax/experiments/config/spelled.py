@@ -1,4 +1,4 @@
-"""What the command line adds: strategies and their fields, settings, variables of templates.
+"""What the command line adds: strategies and their fields, drafters, settings, template variables.
 
 `--config.strategies.mine.drafter=neural` makes a strategy called `mine`. Which kind of value a
 field has is known from the registries, not from the config.
@@ -20,6 +20,7 @@ from specjax.experiments.config.choosing import CHOOSING
 _PREFIX = "--config."
 _GROUP = "strategies"
 _OPEN = ("generation", "chat_template_kwargs")
+_OF_MODELS = ("drafters", "drafter_ways", "prices")
 NAMES = ("drafter", "reader", "rule")
 
 
@@ -34,9 +35,9 @@ def spelled(config: ConfigDict, argv: Sequence[str]) -> tuple[ConfigDict, list[s
         path, equals, text = argument.removeprefix(_PREFIX).partition("=")
         settings, _, name = path.rpartition(".")
         group = _group(made, settings)
-        if argument.startswith(_PREFIX) and equals and group is not None:
+        if argument.startswith(_PREFIX) and equals and name and group is not None:
             with group.unlocked():
-                group[name] = _literal(text)
+                group[name] = text if settings.endswith("drafters") else _literal(text)
             continue
         if not (argument.startswith(_PREFIX) and equals and _adds(made, path, given)):
             left.append(argument)
@@ -50,11 +51,19 @@ def spelled(config: ConfigDict, argv: Sequence[str]) -> tuple[ConfigDict, list[s
 
 
 def _group(config: ConfigDict, path: str) -> ConfigDict | None:
-    """The open group of settings or variables at a dotted path; None when there is none."""
+    """The open group at a dotted path, whose members any flag may add; None when there is none.
+
+    Groups of models are open beside a target: elsewhere their names mean other things.
+    """
+    *parents, last = path.split(".")
     node: Any = config
-    for part in path.split("."):
+    for part in parents:
         node = node.get(part) if isinstance(node, ConfigDict) else None
-    return node if path.split(".")[-1] in _OPEN and isinstance(node, ConfigDict) else None
+    open_here = last in _OPEN or (
+        last in _OF_MODELS and isinstance(node, ConfigDict) and "target" in node
+    )
+    group = node.get(last) if open_here and isinstance(node, ConfigDict) else None
+    return group if isinstance(group, ConfigDict) else None
 
 
 def _adds(config: ConfigDict, path: str, given: set[str]) -> bool:

@@ -39,21 +39,23 @@ class Data:
     rest: list[Example]
 
 
-def load_data(config: ConfigDict, more: bool) -> Data:
+def load_data(config: ConfigDict, more: bool, place: str = "config") -> Data:
     """The examples of a config; `more` also reads rows beyond those that are decoded.
+
+    `place` is the group of the fields in the whole config, as refusals name it.
 
     Raises:
       UserError: when they cannot be read, or the metric has no references to compare with.
     """
-    check_one_source(config)
-    examples = _task_examples(config, more) if config.task else _file_examples(config)
-    _check_said_once(config, examples[:1])
+    check_one_source(config, place)
+    examples = _task_examples(config, more, place) if config.task else _file_examples(config, place)
+    _check_said_once(config, examples[:1], place)
     count = config.examples or len(examples)
     metric = config.metric or (task_of(config.task).metric if config.task else NO_METRIC)
     if metric_of(metric).scores and any(e.reference is None for e in examples[:count]):
         raise UserError(
-            f"config.metric is {metric!r}, but not every example has a reference; "
-            f"give config.reference_file, or metric {NO_METRIC!r}"
+            f"{place}.metric is {metric!r}, but not every example has a reference; "
+            f"give {place}.reference_file, or metric {NO_METRIC!r}"
         )
     return Data(examples[:count], metric, examples[count:])
 
@@ -104,12 +106,12 @@ def check_one_source(config: ConfigDict, place: str = "config") -> None:
         )
 
 
-def _check_said_once(config: ConfigDict, first: list[Example]) -> None:
+def _check_said_once(config: ConfigDict, first: list[Example], place: str) -> None:
     """Refuses a prefix that a task's own prompts begin with: a model would read it twice."""
     begun = any(example.source.startswith(config.prefix) for example in first)
     if config.task and config.prefix and begun:
         raise UserError(
-            f"config.prefix is {config.prefix!r}, with which the prompts of task {config.task!r}"
+            f"{place}.prefix is {config.prefix!r}, with which the prompts of task {config.task!r}"
             " begin already; leave it empty"
         )
 
@@ -177,14 +179,14 @@ def file_words(field: str, file: str) -> str:
     return f"{field} {file!r} ({Path(file).stat().st_size / 1e6:.1f} MB)"
 
 
-def _task_examples(config: ConfigDict, more: bool) -> list[Example]:
+def _task_examples(config: ConfigDict, more: bool, place: str) -> list[Example]:
     count = config.examples
     if count and more:
         count += config.ngram_examples
-    return of_task.examples(config.task, source_of(config), count)
+    return of_task.examples(config.task, source_of(config, place), count)
 
 
-def source_of(config: ConfigDict) -> Source | None:
+def source_of(config: ConfigDict, place: str = "config") -> Source | None:
     """The source that replaces the task's own; None when `config.data` is empty."""
     fields = {name: value for name, value in config.data.items() if value}
     default = task_of(config.task).source
@@ -192,13 +194,13 @@ def source_of(config: ConfigDict) -> Source | None:
         return None
     if "path" not in fields and fields.get("kind") != "grammar":
         if default is None:
-            raise UserError(f"config.data.path is empty, and task {config.task!r} has no source")
+            raise UserError(f"{place}.data.path is empty, and task {config.task!r} has no source")
         return dataclasses.replace(default, **fields)
-    kind = "text" if fields.get("reference_path") else kind_of(config.data.path)
+    kind = "text" if fields.get("reference_path") else kind_of(config.data.path, place)
     return Source(**{"kind": kind, **fields})
 
 
-def kind_of(path: str) -> str:
+def kind_of(path: str, place: str = "config") -> str:
     """What a path without a `kind` is: by its ending, a directory of Parquet, or a hub id."""
     suffix = Path(path.removesuffix(".gz")).suffix
     if suffix in BY_SUFFIX:
@@ -207,20 +209,20 @@ def kind_of(path: str) -> str:
         return "parquet"
     if Path(path).exists() or path.startswith((".", "/")):
         raise UserError(
-            f"config.data.path {path!r} has an ending that says nothing; set config.data.kind to"
+            f"{place}.data.path {path!r} has an ending that says nothing; set {place}.data.kind to"
             f" one of {', '.join(KINDS)}"
         )
     return "hub"
 
 
-def _file_examples(config: ConfigDict) -> list[Example]:
-    return read_examples(*_files(config), **_json_fields(config))
+def _file_examples(config: ConfigDict, place: str) -> list[Example]:
+    return read_examples(*_files(config, place), **_json_fields(config))
 
 
-def _files(config: ConfigDict) -> tuple[str, str]:
+def _files(config: ConfigDict, place: str = "config") -> tuple[str, str]:
     if not config.source_file:
         raise UserError(
-            "config.source_file is empty; it must be a text or JSONL file, or config.task one of"
+            f"{place}.source_file is empty; it must be a text or JSONL file, or {place}.task one of"
             f" {', '.join(TASKS)}"
         )
     return config.source_file, config.reference_file

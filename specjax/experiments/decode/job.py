@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 from ml_collections import ConfigDict
-from tqdm import tqdm
 
 from specjax import hosts
 from specjax.adjusting.guidance import guided
@@ -38,19 +36,22 @@ from specjax.experiments.config.memory import check_decode_memory
 from specjax.experiments.config.placement import copies_target, decode_mesh, ways_of
 from specjax.experiments.decode import planning, results
 from specjax.experiments.decode.checks import check_decode
+from specjax.experiments.decode.compiling import compile_programs, shape_groups
 from specjax.experiments.decode.data import load_data
 from specjax.experiments.decode.guides import guide
 from specjax.experiments.decode.journal import JOURNAL, Journal, journal
 from specjax.experiments.decode.on_topology import plan_on_topology
 from specjax.experiments.decode.prompts import prompts_of
 from specjax.experiments.decode.records import Decoded, Job, Measured
+from specjax.experiments.decode.show import show
 from specjax.experiments.decode.strategies import BASELINE, common_width, load_strategies
 from specjax.experiments.decode.tables import load_tables, reads_rest
+from specjax.experiments.finished import finished
 from specjax.loading import LoadedModel, load
 from specjax.measuring import cost
 from specjax.measuring.stopwatch import Stopwatch
 from specjax.profiling import profile
-from specjax.programs import release_programs, side_by_side
+from specjax.programs import release_programs
 from specjax.progress import progress
 from specjax.sampling import sampling
 
@@ -59,8 +60,15 @@ PROFILE = "profile"
 
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
-    """Runs the experiment and writes its results; returns the content of results.json."""
+    """Runs the experiment and writes its results; returns the content of results.json.
+
+    What the workdir holds of the same config is only shown.
+    """
     check_decode(config)
+    done = finished(config, workdir)
+    if done is not None:
+        show(done, workdir)
+        return done
     check_decode_memory(config, planning.shapes(config), load_strategies(config))
     models = load_models(config)
     workdir.mkdir(parents=True, exist_ok=True)
@@ -193,26 +201,24 @@ def measure(
 ) -> dict[str, Measured]:
     """Decodes all batches by all strategies in alternation, `repeats` times, shape after shape.
 
-    What the journal holds is not decoded again; what is decoded is added to it. `between` is called
-    about `cost.TRIALS` times, spread over the decodes. Programs of a shape may be dropped after it
-    (`release_programs`).
+    The programs of all shapes are compiled first, unless they are many (`shape_groups`). What the
+    journal holds is not decoded again; what is decoded is added to it. `between` is called about
+    `cost.TRIALS` times, spread over the decodes. Programs may be dropped once their shapes are
+    decoded (`release_programs`).
     """
     journal = journal or Journal()
     repeats = job.config.repeats
     every = max(repeats * len(batches) // cost.TRIALS, 1)
     done = itertools.count(1)
     measured = {name: Measured.empty(repeats, len(batches)) for name in job.generators}
-    shapes: dict[tuple[int, ...], list[int]] = {}
-    for index, batch in enumerate(batches):
-        shapes.setdefault(batch.shape, []).append(index)
-    total = len(shapes) * len(measured) + repeats * len(batches)
-    with progress(total=total, initial=len(journal.decoded), unit="batch") as bar:
-        for indices in shapes.values():
-            turns = list(itertools.product(range(repeats), indices))
-            ready(
-                job, batches[indices[0]], measured, journal, bar, set(turns) <= set(journal.decoded)
-            )
-            bar.set_description("decode")
+    left = repeats * len(batches) - len(journal.decoded)
+    for group in shape_groups(batches, len(measured)):
+        ready(job, [(batches[indices[0]], indices) for indices in group], measured, journal)
+        total = repeats * len(batches)
+        turns = [turn for indices in group for turn in itertools.product(range(repeats), indices)]
+        with progress(
+            total=total, initial=total - left, desc="decode", unit="batch", smoothing=0
+        ) as bar:
             for repeat, index in turns:
                 kept = journal.decoded.get((repeat, index))
                 decoded = kept or measure_batch(job, batches[index], repeat)
@@ -220,52 +226,45 @@ def measure(
                 if kept:
                     continue
                 journal.add(repeat, index, decoded)
+                left -= 1
                 bar.update()
                 if next(done) % every == 0 and between:
                     between()
-            release_programs()
+        release_programs()
     return measured
 
 
 def ready(
     job: Job,
-    batch: Batch,
+    shapes: Sequence[tuple[Batch, Sequence[int]]],
     measured: dict[str, Measured],
     journal: Journal,
-    bar: tqdm,
-    decoded: bool,
 ) -> None:
-    """Compiles all strategies for the shape of a batch, unless all of that shape is decoded."""
-    if decoded:
-        seconds = journal.compiled[batch.shape]
-        bar.update(len(seconds))
-    else:
-        seconds = warm_up(job, batch, bar)
-        journal.add_compiled(batch.shape, seconds)
-    for name, entry in measured.items():
-        entry.compile_seconds += seconds[name]
+    """Compiles all strategies for a batch of each shape, unless all batches of it are decoded.
 
-
-def warm_up(job: Job, batch: Batch, bar: tqdm) -> dict[str, float]:
-    """Compiles every strategy for the shape of a batch and runs it once.
-
-    Returns the seconds that compiling each took, others beside it.
+    With each goes the indices of the batches of its shape.
     """
-    keys = next(iter(job.generators.values())).keys(batch, job.config.seed)  # alike for all
-    told = {name: guide.told(0, batch) for name, guide in job.guides.items()}
-    compilers = {
-        name: functools.partial(generator.compile, batch, keys, **told[name])
-        for name, generator in job.generators.items()
-        if (name, batch.shape) not in job.compiled
-    }
-    bar.set_description(f"compile 0/{len(compilers)}")
-    for number, (name, seconds) in enumerate(side_by_side(compilers), start=1):
-        job.compiled[name, batch.shape] = seconds
-        bar.set_description(f"compile {number}/{len(compilers)} {name}")
-        bar.update()
-    for name, generator in job.generators.items():
-        timed(generator, batch, job.config.seed, **told[name])
-    return {name: job.compiled[name, batch.shape] for name in job.generators}
+    todo = [batch for batch, indices in shapes if not _decoded(indices, job, journal)]
+    warm_up(job, todo)
+    for batch in todo:
+        seconds = {name: job.compiled[name, batch.shape] for name in job.generators}
+        journal.add_compiled(batch.shape, seconds)
+    for batch, _ in shapes:
+        for name, entry in measured.items():
+            entry.compile_seconds += journal.compiled[batch.shape][name]
+
+
+def _decoded(indices: Sequence[int], job: Job, journal: Journal) -> bool:
+    """Whether the journal holds all repeats of these batches."""
+    return set(itertools.product(range(job.config.repeats), indices)) <= set(journal.decoded)
+
+
+def warm_up(job: Job, batches: Sequence[Batch]) -> None:
+    """Compiles every strategy for the shapes of batches and runs it once on each."""
+    compile_programs(job, batches)
+    for batch in batches:
+        for name, generator in job.generators.items():
+            timed(generator, batch, job.config.seed, **job.guides[name].told(0, batch))
 
 
 def measure_batch(job: Job, batch: Batch, repeat: int) -> dict[str, Decoded]:

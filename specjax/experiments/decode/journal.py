@@ -49,6 +49,7 @@ class Journal:
 
     def add_compiled(self, shape: tuple[int, ...], seconds: Mapping[str, float]) -> None:
         """Keeps what compiling for the shape of a batch took."""
+        self.compiled[shape] = dict(seconds)
         self._write({"shape": shape, "seconds": dict(seconds)})
 
     def _write(self, row: dict[str, Any]) -> None:

@@ -10,7 +10,6 @@ from specjax.decoding.strategy import Strategy
 from specjax.experiments.decode.job import timed, warm_up
 from specjax.experiments.decode.records import Job
 from specjax.experiments.decode.results import baseline_of
-from specjax.progress import progress
 
 TURNS = 5
 """Decodes of the example by each of the two."""
@@ -30,8 +29,7 @@ def first_look(job: Job) -> None:
     batch = job.batches()[0]
     generators = {strategy: job.generators[strategy] for strategy in names}
     few = dataclasses.replace(job, generators=generators)
-    with progress(total=len(few.generators), unit="program") as bar:
-        warm_up(few, batch, bar)
+    warm_up(few, [batch])
     took: dict[str, list[float]] = {strategy: [] for strategy in few.generators}
     written: dict[str, list[int]] = {}
     for _ in range(TURNS):

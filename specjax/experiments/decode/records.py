@@ -9,7 +9,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from specjax.api import Generator
-from specjax.data.batching import Batch
+from specjax.data.batching import Batch, with_few_shapes
 from specjax.data.text import Example
 from specjax.decoding.state import Generation
 from specjax.decoding.strategy import Strategy
@@ -33,13 +33,20 @@ class Job:
     """Seconds, by strategy and shape of the batch."""
 
     def batches(self) -> list[Batch]:
-        """The examples in order, padded; the same for every strategy."""
+        """The examples in order, padded; the same for every strategy.
+
+        To multiples of `config.bucket`; where it is 0, to few widths that fit their lengths.
+        """
         size = self.config.batch_size
         first = next(iter(self.generators.values()))
-        return [
+        batches = [
             first.batch(self.prompts[start : start + size], size, first=start)
             for start in range(0, len(self.prompts), size)
         ]
+        if self.config.bucket:
+            return batches
+        pad = self.models["target"].model.pad
+        return with_few_shapes(batches, self.config.max_new_tokens, pad)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,6 +23,7 @@ from specjax.experiments.decode.seconds import (
 )
 from specjax.experiments.decode.show import show
 from specjax.experiments.decode.strategies import BASELINE, cut_words
+from specjax.experiments.kept import file_stamps
 from specjax.measuring.cost import Costs, standardized_walltime_improvement
 from specjax.measuring.environment import environment
 from specjax.measuring.roofline import copy_bandwidth, roofline, step_bytes
@@ -61,6 +62,7 @@ def write(
     content = {
         "environment": {**environment(), "metric": metric_of(job.metric).signature or job.metric},
         "config": job.config.to_dict(),
+        "files": file_stamps(job.config),
         "data": {
             "name": job.config.name or job.config.task,
             "examples": len(job.examples),

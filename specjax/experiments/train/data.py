@@ -16,7 +16,7 @@ from specjax.data.ragged import Pairs, Ragged
 from specjax.data.text import Example
 from specjax.decoding.strategy import autoregressive
 from specjax.errors import UserError
-from specjax.experiments.decode.data import check_single_turn, load_data
+from specjax.experiments.decode.data import Data, check_single_turn, load_data
 from specjax.experiments.decode.prompts import chat_prompts_by
 from specjax.experiments.train.target_outputs import write_outputs
 from specjax.loading import LoadedModel
@@ -55,11 +55,11 @@ def load_texts(config: ConfigDict) -> Texts:
 
 
 def _read(config: ConfigDict) -> Texts:
-    data = load_data(config.train, more=False)
+    data = _load_side(config, "train")
     train = _prefixed(config.train, data.examples)
     side = config.validation
     if side.task or side.source_file:
-        held_out = load_data(side, more=False)
+        held_out = _load_side(config, "validation")
         return Texts(train, _prefixed(side, held_out.examples), held_out.metric)
     count = side.examples
     if not 0 < count < len(train):
@@ -68,6 +68,20 @@ def _read(config: ConfigDict) -> Texts:
             f" last of the {len(train)} training rows: it must be from 1 to {len(train) - 1}"
         )
     return Texts(train[:-count], train[-count:], side.metric or data.metric)
+
+
+def _load_side(config: ConfigDict, side: str) -> Data:
+    """The examples of one side.
+
+    Raises:
+      UserError: naming the side, whatever cannot be read.
+    """
+    place = f"config.{side}"
+    try:
+        return load_data(config[side], more=False, place=place)
+    except UserError as error:
+        named = str(error).startswith(place)
+        raise UserError(str(error) if named else f"{place}: {error}") from None
 
 
 def _prefixed(side: ConfigDict, examples: list[Example]) -> list[Example]:

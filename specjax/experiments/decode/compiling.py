@@ -1,0 +1,63 @@
+"""Compiling what a decode experiment will run, every program once, before anything is decoded."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from specjax.data.batching import Batch
+from specjax.experiments.decode.records import Job
+from specjax.programs import side_by_side
+from specjax.progress import progress
+
+MOST_AHEAD = 48
+"""Programs that are compiled before their first decode; a process cannot hold any number."""
+
+
+@dataclasses.dataclass
+class Program:
+    """One program, and the strategies and shapes that run it."""
+
+    compile: Callable[[], Any]
+    runs: list[tuple[str, tuple[int, ...]]]
+
+
+def compile_programs(job: Job, batches: Sequence[Batch]) -> None:
+    """Compiles all strategies for the shapes of batches; seconds are kept in `job.compiled`.
+
+    Strategies that differ in traced numbers only share a program, and its seconds.
+    """
+    programs = list(missing_programs(job, batches).values())
+    compilers = {index: program.compile for index, program in enumerate(programs)}
+    with progress(total=len(programs), desc="compile", unit="program", smoothing=0) as bar:
+        for index, seconds in side_by_side(compilers):
+            job.compiled.update(dict.fromkeys(programs[index].runs, seconds))
+            bar.update()
+
+
+def missing_programs(job: Job, batches: Sequence[Batch]) -> dict[Hashable, Program]:
+    """The programs of batches that are not compiled, by what JAX keeps them apart by."""
+    programs: dict[Hashable, Program] = {}
+    for batch in batches:
+        keys = next(iter(job.generators.values())).keys(batch, job.config.seed)  # alike for all
+        for name, generator in job.generators.items():
+            run = name, batch.shape
+            if run in job.compiled:
+                continue
+            told = job.guides[name].told(0, batch)
+            compiler = functools.partial(generator.compile, batch, keys, **told)
+            program = generator.program(batch, keys, **told)
+            programs.setdefault(program, Program(compiler, [])).runs.append(run)
+    return programs
+
+
+def shape_groups(batches: Sequence[Batch], strategies: int) -> list[list[list[int]]]:
+    """Indices of batches by their shape, in groups whose programs are compiled together."""
+    shapes: dict[tuple[int, ...], list[int]] = {}
+    for index, batch in enumerate(batches):
+        shapes.setdefault(batch.shape, []).append(index)
+    size = max(MOST_AHEAD // strategies, 1)
+    indices = list(shapes.values())
+    return [indices[start : start + size] for start in range(0, len(indices), size)]
