@@ -20,14 +20,7 @@ def decode_config(**changes: Any) -> ConfigDict:
     config.heads = ""  # file of parallel heads, or folder or hub id of published ones; empty: none
     config.prices = ConfigDict()  # of a call by model, for the standardised walltime improvement;
     # empty: numbers of parameters
-    config.speech = ConfigDict(
-        {
-            "language": "",  # of a target that listens, as en or english; empty: its checkpoint's,
-            # or detected for each text
-            "task": "",  # transcribe, as when it is empty, or translate: into English
-            "timestamps": False,  # True: tokens that say when words were said stand between them
-        }
-    )
+    config.speech = speech_fields()
     config.topology = ""  # of --dry_run: TPU chips to compile for, as v4:2x2x1
     config.acceptance = ""  # that it predicts from: a number, NAME=NUMBER,..., or a results.json
 
@@ -114,6 +107,18 @@ def beams_config(**changes: Any) -> ConfigDict:
     config.experiment = "beams"
     config.update(changes)
     return config
+
+
+def speech_fields() -> ConfigDict:
+    """What a speech model is asked for."""
+    return ConfigDict(
+        {
+            "language": "",  # of a target that listens, as en or english; empty: its checkpoint's,
+            # or detected for each text
+            "task": "",  # transcribe, as when it is empty, or translate: into English
+            "timestamps": False,  # True: tokens that say when words were said stand between them
+        }
+    )
 
 
 def data_fields(**changes: Any) -> ConfigDict:
