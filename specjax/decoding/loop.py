@@ -70,14 +70,14 @@ def begin(
     cache, prompt_reading = env.target.start(*read, **wanted)
     head = chosen_head(env.target, cache, head_of(decoder.target_model))
     context = context.replace(tokens=context.tokens.at[:, : head.shape[1]].set(head))
-    caches = {decoder.target: begun(env.target, cache, head)}
+    caches = {decoder.target: begun(env.target, cache, head, context.begin)}
     memory = decoder.drafter.begin(env, context, prompt_reading, keys)
     wanted = decoder.drafter.wanted(memory, context)
     for name in decoder.used[1:]:
         given = {"ahead": ahead, **own.get(name, {})}
         if env[name].model.borrows_encoder:
             given["encoded"] = prompt_reading.encoded
-        start = functools.partial(_start, env[name], read, given, head)
+        start = functools.partial(_start, env[name], read, given, head, context.begin)
         if name in wanted:
             step = functools.partial(lambda start, _: start(), start)
             caches[name] = masked_step(wanted[name], step, zeros_like_result(start))
@@ -101,8 +101,10 @@ def begin(
     return state.replace(trace=decoder.layout.rows(trace) if decoder.layout else trace)
 
 
-def _start(model: Bound, read: tuple, wanted: dict[str, Any], head: jax.Array) -> Cache:
-    return begun(model, model.start(*read, **wanted)[0], head)
+def _start(
+    model: Bound, read: tuple, wanted: dict[str, Any], head: jax.Array, length: jax.Array
+) -> Cache:
+    return begun(model, model.start(*read, **wanted)[0], head, length)
 
 
 def columns(decoder: Decoder) -> tuple[str, ...]:

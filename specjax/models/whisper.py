@@ -37,6 +37,7 @@ class SpeechTokens:
     languages: tuple[tuple[str, int], ...] = ()  # empty: English only
     tasks: tuple[tuple[str, int], ...] = ()
     no_timestamps: int | None = None  # those above it are times
+    previous: int | None = None  # before a prompt: text that precedes the audio
     latest_first: int | None = None  # how many times, at most, before the one that begins a text
 
 
