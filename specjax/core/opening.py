@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from specjax.core.context import Context
 from specjax.core.env import Bound
 from specjax.models.base import Cache, Forced, LanguageModel
 from specjax.models.other_vocabulary import OtherVocabulary
@@ -35,6 +36,27 @@ def as_text(model: LanguageModel, prompt: jax.Array, length: jax.Array) -> tuple
     if model.frames is None:
         return prompt, length
     return jnp.zeros((len(length), 0), jnp.int32), jnp.zeros_like(length)
+
+
+def with_previous(context: Context, head: jax.Array) -> Context:
+    """The rows begun with the text that precedes their audio, if any, and `head` [B, N].
+
+    The buffer has room for it (`Options.previous`).
+    """
+    if context.options.previous is None:
+        return context.replace(tokens=context.tokens.at[:, : head.shape[1]].set(head))
+    text, length = context.options.previous
+    slot = jnp.arange(text.shape[1] + head.shape[1])
+    place = slot - length[:, None]
+    before = jnp.take(text, slot, axis=1, mode="clip")
+    behind = jnp.take_along_axis(head, jnp.maximum(place, 0), axis=1, mode="clip")
+    whole = jnp.where(place < 0, before, behind)
+    return context.replace(
+        tokens=context.tokens.at[:, : len(slot)].set(whole),
+        length=context.length + length,
+        begin=context.begin + length,
+        limit=context.limit + length,
+    )
 
 
 def begun(model: Bound, cache: Cache, prefix: jax.Array, length: jax.Array) -> Cache:

@@ -108,9 +108,9 @@ def multilingual(config: ConfigDict) -> Any:
     return NllbTokenizer(vocabulary, [], extra_special_tokens=codes)
 
 
-def write_speech(file: Path, pitch: float = 220) -> None:
-    """A second of two sines."""
-    time = np.arange(RATE) / RATE
+def write_speech(file: Path, pitch: float = 220, seconds: float = 1.0) -> None:
+    """Two sines."""
+    time = np.arange(round(RATE * seconds)) / RATE
     sound = np.sin(2 * np.pi * pitch * time) + np.sin(2 * np.pi * 800 * time**2)
     with wave.open(str(file), "wb") as out:
         out.setparams((1, 2, RATE, 0, "NONE", ""))

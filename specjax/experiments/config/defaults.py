@@ -111,14 +111,11 @@ def beams_config(**changes: Any) -> ConfigDict:
 
 def speech_fields() -> ConfigDict:
     """What a speech model is asked for."""
-    return ConfigDict(
-        {
-            "language": "",  # of a target that listens, as en or english; empty: its checkpoint's,
-            # or detected for each text
-            "task": "",  # transcribe, as when it is empty, or translate: into English
-            "timestamps": False,  # True: tokens that say when words were said stand between them
-        }
-    )
+    config = ConfigDict()
+    config.language = ""  # as en or english; empty: its checkpoint's, or detected for each text
+    config.task = ""  # transcribe, or translate: into English; empty: the checkpoint's
+    config.timestamps = False  # True: tokens that say when words were said stand between them
+    return config
 
 
 def data_fields(**changes: Any) -> ConfigDict:
