@@ -15,13 +15,17 @@ from transformers import PreTrainedTokenizerFast
 
 import specjax
 from specjax.checkpoints import huggingface
+from specjax.checkpoints.draft_vocabulary import drafting_first
 from specjax.checkpoints.extractor import load_extractor
+from specjax.checkpoints.shared_encoder import with_encoder_of
 from specjax.checkpoints.shared_tokens import in_vocabulary_of, shared_tokens
 from specjax.checkpoints.speech_tokens import own_prefix
 from specjax.core.env import Bound
 from specjax.core.opening import begun
 from specjax.loading import LoadedModel
+from specjax.models.draft_vocabulary import draft_tokens, with_draft_vocabulary
 from specjax.models.whisper import SpeechTokens, Whisper
+from specjax.training.surgery import take
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "whisper"
 TEXT = 80
@@ -165,3 +169,40 @@ def test_the_text_is_the_targets_own(target, drafter, drafting):
         target, {"drafter": drafter}, specjax.strategy(**drafting), max_new_tokens=12
     )
     assert made(prompts).tokens == plain.tokens
+
+
+# Draft vocabularies
+
+
+def test_a_draft_vocabulary_masks_the_other_tokens_and_changes_no_logit(target):
+    model, params = target.model, target.params
+    made, weights = with_draft_vocabulary(model, params, 20)
+    tokens = draft_tokens(model, 20)
+    assert tokens.tolist() == [*range(20), *range(END, 96)]
+    frames, length = audio().T[None], jnp.array([100])
+    fed = jnp.array([[START, 82, 86, 90, 3]])
+    for at in (None, jnp.array([[4, 1]])):
+        logits = [
+            np.asarray(one.extend(p, fed, one.start(p, frames, length, 8)[0], at=at)[0].logits)
+            for one, p in ((model, params), (made, weights))
+        ]
+        np.testing.assert_allclose(logits[1][..., tokens], logits[0][..., tokens], atol=1e-5)
+        assert (np.delete(logits[1], tokens, axis=-1) < -1e8).all()
+
+
+@pytest.mark.parametrize("own", ["english", pytest.param("borrowing", marks=pytest.mark.slow)])
+def test_drafters_of_few_tokens_leave_the_targets_text(target, drafter, own):
+    if own == "borrowing":
+        layers, params = take(target.model, target.params, (0, 2))
+        drafter = dataclasses.replace(target, model=layers, params=params)
+    ready = in_vocabulary_of(target, drafter) if own == "english" else drafter
+    few = drafting_first(with_encoder_of(target, ready), 40)
+    assert few.model.borrows_encoder == (own == "borrowing")
+    prompts = [audio(1), audio(2)]
+    plain = specjax.Generator(target, max_new_tokens=12)(prompts)
+    made = specjax.Generator(
+        target, {"drafter": few}, specjax.speculative(length=3), max_new_tokens=12
+    )
+    assert made(prompts).tokens == plain.tokens
+    with pytest.raises(specjax.UserError, match="count is 0"):
+        drafting_first(ready, 0)

@@ -18,6 +18,8 @@ def decode_config(**changes: Any) -> ConfigDict:
 
     config.update(model_fields())
     config.heads = ""  # file of parallel heads, or folder or hub id of published ones; empty: none
+    config.draft_tokens = 0  # ids of their vocabulary that speech drafters draft: the first ones,
+    # with EOS, special tokens and times; 0: all
     config.prices = ConfigDict()  # of a call by model, for the standardised walltime improvement;
     # empty: numbers of parameters
     config.speech = speech_fields()
@@ -99,7 +101,8 @@ def beams_config(**changes: Any) -> ConfigDict:
     """Beam searches side by side; those that draft are compared with the first that does not."""
     config = decode_config()
     for field in (
-        "acceptance", "corpus_file", "corpus_split", "corpus_tokens", "drafter_ways", "heads",
+        "acceptance", "corpus_file", "corpus_split", "corpus_tokens", "draft_tokens",
+        "drafter_ways", "heads",
         "invariant", "least_shared", "mesh", "only", "pad_heads", "prices", "profile_rounds",
         "seed", "speech", "sweep", "topology",
     ):  # fmt: skip
