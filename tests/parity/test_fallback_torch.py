@@ -93,7 +93,7 @@ def test_windows_of_silence_are_those_of_generate(pair: Any) -> None:
     """One temperature: the scores alone decide which windows are skipped."""
     theirs, ours = pair
     row, counts = audio(6, 4.2, theirs.config), set()
-    for logprob, silence in ((-3.0, 0.0), (-2.5, 0.004), (-2.0, 0.006), (-1.5, 0.008)):
+    for logprob, silence in ((-1.0, 0.0), (-0.7, 0.0), (-0.5, 0.0), (-0.3, 0.01), (-0.3, 0.005)):
         settings = {"logprob_threshold": logprob, "no_speech_threshold": silence}
         theirs_made = expected(theirs, row, temperature=(0.0,), **settings)
         assert found(ours, [row], temperature=(0.0,), **settings) == [theirs_made]
