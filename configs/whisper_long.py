@@ -11,8 +11,9 @@ Fallback as published: `--config.windows.temperature=0.0,0.2,0.4,0.6,0.8,1.0`
 `--config.windows.no_speech_threshold=0.6`, and `--config.windows.condition_on_prev_tokens=True`
 for previous text.
 
-Expected: the same texts in every row, and per window one encoder pass (two with
-`logprob_threshold`). Time and result: docs/lab_book/published_speech.md.
+Expected: the same texts in every row. A window of 30 seconds takes two CPU cores a second or two of
+encoder (twice that with `logprob_threshold`) and as much of decoding, which is what drafts make
+shorter. Result: docs/lab_book/published_speech.md.
 """
 
 from ml_collections import ConfigDict

@@ -27,6 +27,7 @@ def get_config() -> ConfigDict:
             "decoder_layers": (0, 5),
             "frozen": ("embedding",),
         },
+        speech={"task": "transcribe"},
         train={"task": "transcribe"},
         validation={"examples": 24},  # the last rows
         sequences={"data": 0.0, "target": 1.0},

@@ -48,7 +48,7 @@ def config_of(folder: Path, **changes):
     config.target = config.model.checkpoint = str(folder / "target")
     config.model.decoder_layers = (0, 2)
     config.train.data.path = str(folder / "speech.jsonl")
-    config.train.data.split = ""
+    config.train.data.split, config.speech.task = "", ""
     config.validation.update(examples=2)
     config.optimizer.update(steps=4, warmup=1)
     config.evaluation.update(every=2, batch_size=2)
