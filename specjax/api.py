@@ -19,6 +19,7 @@ from specjax.adjusting.guidance import guided
 from specjax.adjusting.settings import checked, obeyed
 from specjax.checkpoints.beside import beside, check_target
 from specjax.checks import check_dictionary, check_integer, check_integers
+from specjax.core.context import Options
 from specjax.data.batching import Batch, Prompt
 from specjax.decoding.loop import advance_jitted, begin_jitted, generate
 from specjax.decoding.state import Generation, check_resources
@@ -209,16 +210,17 @@ class Generator:
         *,
         rows: Mapping[str, np.ndarray] | None = None,
         trees: Mapping[str, Params] | None = None,
+        options: Options | None = None,
     ) -> Generation:
         """One dispatch of the jitted decode.
 
-        `limit` [B] overrides the batch's, `trees` parameter trees; `rows` [B] are what a
-        strategy must be told of each row (`Spec.rows`).
+        `limit` [B] overrides the batch's, `trees` parameter trees, `options` the strategy's own;
+        `rows` [B] are what a strategy must be told of each row (`Spec.rows`).
 
         Raises:
           UserError: when such a strategy is not told.
         """
-        return generate(*self.arguments(batch, keys, limit, rows, trees))
+        return generate(*self.arguments(batch, keys, limit, rows, trees, options))
 
     def compile(
         self,
@@ -251,6 +253,7 @@ class Generator:
         limit: np.ndarray | None = None,
         rows: Mapping[str, np.ndarray] | None = None,
         trees: Mapping[str, Params] | None = None,
+        options: Options | None = None,
     ) -> tuple[Any, ...]:
         """What `decoding.loop.generate` and `begin` are given for `run`."""
         given = dict(rows or {})
@@ -262,7 +265,7 @@ class Generator:
         prompts = {name: batch.own[name] for name in self.decoder.used if name in batch.own}
         params = self.params | dict(trees or {})
         limit = batch.limit if limit is None else limit
-        options = self.options.replace(rows=given, prompts=prompts)
+        options = (options or self.options).replace(rows=given, prompts=prompts)
         return self.decoder, params, batch.tokens, batch.length, keys, limit, options
 
     @staticmethod

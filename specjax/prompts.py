@@ -79,11 +79,11 @@ def own_spelling(name: str, entry: Any, max_new_tokens: int) -> OwnSpelling:
 
 
 def own_spellings(loaded: Mapping[str, Any], max_new_tokens: int) -> dict[str, OwnSpelling]:
-    """How those of the loaded models read prompts that have another vocabulary."""
+    """How those of the loaded models read texts that have another vocabulary."""
     return {
         name: own_spelling(name, entry, max_new_tokens)
         for name, entry in loaded.items()
-        if entry.own_tokenizer is not None
+        if entry.own_tokenizer is not None and entry.model.frames is None
     }
 
 

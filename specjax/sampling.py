@@ -65,6 +65,13 @@ def sampling(
     )
 
 
+def at_temperature(given: Sampling, temperature: float) -> Sampling:
+    """The same truncations at another temperature; 0 is greedy."""
+    if temperature == 0.0:
+        return Sampling(greedy=True)
+    return given.replace(temperature=jnp.float32(temperature), greedy=False)
+
+
 def argmax(logits: jax.Array) -> jax.Array:
     """Ids [...] int32 of the largest of logits [..., V], the lowest on ties.
 

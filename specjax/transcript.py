@@ -3,8 +3,8 @@
 A model that listens hears a window of 30 seconds. Where its text ends a part within the window, the
 next window begins behind that part, and what was written behind is dropped: a word that the end of
 a window cuts is heard whole in the next. Radford et al., "Robust Speech Recognition via Large-Scale
-Weak Supervision" (2023), section 2.3; parts and windows are those of transformers' `generate`,
-without its conditions on earlier text and its repetitions at higher temperatures.
+Weak Supervision" (2023), section 2.3; parts and windows are those of transformers' `generate`, and
+so are the text that a window is conditioned on and the decisions of `fallback`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,15 @@ import numpy as np
 from specjax.adjusting.timestamps import Timestamps
 from specjax.api import Generator
 from specjax.checks import check_integers
+from specjax.data.batching import Batch
 from specjax.decoding.state import Generation
 from specjax.decoding.summary import Statistics, summarise
 from specjax.errors import UserError
+from specjax.fallback import LOW, Fallback, Scores, scores
+from specjax.previous_text import Previous, check_previous
 from specjax.programs import release_programs
 from specjax.progress import UNNOTICED, progress
+from specjax.sampling import at_temperature
 
 STEP = 0.02
 """Seconds from one timestamp to the next."""
@@ -54,7 +58,16 @@ class Transcript:
 
 
 def transcribe(
-    generator: Generator, audio: Sequence[Any], *, seed: int = 0, batch_size: int = 8
+    generator: Generator,
+    audio: Sequence[Any],
+    *,
+    seed: int = 0,
+    batch_size: int = 8,
+    condition_on_prev_tokens: bool = False,
+    temperature: float | Sequence[float] | None = None,
+    compression_ratio_threshold: float | None = None,
+    logprob_threshold: float | None = None,
+    no_speech_threshold: float | None = None,
 ) -> Transcript:
     """Writes down audio of any length: files, waveforms, or features [M, N].
 
@@ -62,19 +75,29 @@ def transcribe(
     fit into one window. Up to `batch_size` audios are heard at a time, a window of each. A language
     that is not told is detected for each window.
 
+    With `condition_on_prev_tokens` a window's text is preceded by what was said before it, cut to
+    half of the decoder's positions. `temperature` is one or several, tried in turn where a
+    threshold is not met (`fallback.Fallback`), None that of the generator's strategy. All five have
+    the names and the meaning of transformers' `generate`; log probabilities cost one more call of
+    the target for each window.
+
     Raises:
       UserError: when an argument is of no use.
     """
     _check(generator, audio)
     check_integers(seed=seed, batch_size=batch_size)
-    reading = _Reading(generator, _heard(generator, list(audio)))
+    thresholds = compression_ratio_threshold, logprob_threshold, no_speech_threshold
+    fallback = Fallback(_temperatures(generator, temperature), *thresholds)
+    check_settings(generator, fallback, condition_on_prev_tokens)
+    heard = _heard(generator, list(audio))
+    reading = _Reading(generator, heard, fallback, condition_on_prev_tokens)
     size = generator.padded_size(min(batch_size, len(reading.heard)))
     traces: list[tuple[Generation, int]] = []
     seconds = STEP * sum(map(len, reading.heard)) / generator.target.model.frames.stride
     with progress(total=round(seconds), unit="s", desc="transcribing", delay=UNNOTICED) as bar:
         while waiting := reading.waiting(size):
             release_programs()
-            traces.append((reading.window(waiting, size, seed), len(waiting)))
+            traces += reading.window(waiting, size, seed)
             bar.update(reading.seconds - bar.n)
     return reading.transcript(summarise(generator.decoder, traces))
 
@@ -82,12 +105,15 @@ def transcribe(
 class _Reading:
     """How far each audio was heard, and what was said so far."""
 
-    def __init__(self, generator: Generator, heard: list[np.ndarray]) -> None:
-        self.generator, self.heard = generator, heard
+    def __init__(
+        self, generator: Generator, heard: list[np.ndarray], fallback: Fallback, conditioned: bool
+    ) -> None:
+        self.generator, self.heard, self.fallback = generator, heard, fallback
         self.first = _first_time(generator)
         self.place = [0] * len(heard)  # frames
         self.windows = [0] * len(heard)
         self.parts: list[list[Part]] = [[] for _ in heard]  # counted from the audio's begin
+        self.previous = Previous(generator.target.model, len(heard)) if conditioned else None
 
     @property
     def seconds(self) -> int:
@@ -99,28 +125,80 @@ class _Reading:
         """The first audios that are not at their end."""
         return [i for i, frames in enumerate(self.heard) if self.place[i] < len(frames)][:most]
 
-    def window(self, rows: list[int], size: int, seed: int) -> Generation:
-        """Hears the next window of each of these audios."""
+    def window(self, rows: list[int], size: int, seed: int) -> list[tuple[Generation, int]]:
+        """Hears the next window of each of these audios; returns what was decoded for it.
+
+        Rows that fall back are decoded again together, at one temperature after another.
+        """
+        made, left = [], rows
+        for attempt, temperature in enumerate(self.fallback.temperatures):
+            batch, generation = self._decoded(left, size, seed, attempt, temperature)
+            made.append((generation.replace(memory=()), len(left)))  # of the drafter, maybe large
+            last = attempt == len(self.fallback.temperatures) - 1
+            left = self._judged(left, batch, generation, temperature, last)
+            if not left:
+                break
+        return made
+
+    def _decoded(
+        self, rows: list[int], size: int, seed: int, attempt: int, temperature: float | None
+    ) -> tuple[Batch, Generation]:
+        """One decode of the windows of these audios."""
         generator, frames = self.generator, self.generator.target.model.frames
-        ends = [self.place[i] + frames.count for i in rows]
-        cut = [self.heard[i][self.place[i] : end] for i, end in zip(rows, ends, strict=True)]
-        full = [np.pad(part, ((0, frames.count - len(part)), (0, 0))) for part in cut]
+        full = [np.pad(cut, ((0, frames.count - len(cut)), (0, 0))) for cut in map(self._cut, rows)]
         batch = generator.batch(full, size)
         index, windows = np.zeros((2, size), np.int32)
         index[: len(rows)], windows[: len(rows)] = rows, [self.windows[i] for i in rows]
         keys = generator.keys(dataclasses.replace(batch, index=index), seed)
-        generation = generator.run(batch, jax.vmap(jax.random.fold_in)(keys, windows))
-        for i, tokens, part in zip(rows, generator.rows(generation), cut, strict=False):
-            self._went_on(i, tokens, len(part))
-        return generation.replace(memory=())  # of the drafter, which may be large
+        keys = jax.vmap(jax.random.fold_in)(keys, windows)
+        if attempt:
+            keys = jax.vmap(jax.random.fold_in, (0, None))(keys, attempt)
+        options = generator.options
+        if temperature is not None:
+            options = options.replace(sampling=at_temperature(options.sampling, temperature))
+        if self.previous:
+            options = options.replace(previous=self.previous.batch(rows, size))
+        return batch, generator.run(batch, keys, options=options)
 
-    def _went_on(self, i: int, tokens: list[int], frames: int) -> None:
-        model = self.generator.target.model
+    def _cut(self, i: int) -> np.ndarray:
+        """The frames [N, M] of an audio's next window."""
+        return self.heard[i][self.place[i] :][: self.generator.target.model.frames.count]
+
+    def _judged(
+        self,
+        rows: list[int],
+        batch: Batch,
+        generation: Generation,
+        temperature: float | None,
+        last: bool,
+    ) -> list[int]:
+        """Goes on with the windows that are settled; returns the audios to decode again."""
+        vocab_size = self.generator.target.model.vocab_size
+        texts, found = self.generator.rows(generation), Scores.unknown(len(rows))
+        if self.fallback.needs_scores:
+            found = scores(self.generator, batch, generation)
+        again = []
+        for row, i in enumerate(rows):
+            values = found.logprob[row], found.no_speech[row]
+            repeat, silent = self.fallback.decide(texts[row], vocab_size, *values)
+            if repeat and not last:
+                again.append(i)
+                continue
+            self._went_on(i, texts[row], silent)
+            if self.previous:
+                self.previous.use(i, temperature is None or temperature < LOW)
+        return again
+
+    def _went_on(self, i: int, tokens: list[int], silent: bool) -> None:
+        model, frames = self.generator.target.model, len(self._cut(i))
         said = tokens[:-1] if tokens and tokens[-1] in model.eos else tokens
         parts, passed = split(said, self.first, frames, model.frames.stride)
         begun = self.place[i] // model.frames.stride
-        self.parts[i] += [(begun + start, begun + end, part) for start, end, part in parts if part]
-        self.place[i] += passed
+        made = [(begun + start, begun + end, part) for start, end, part in parts if part]
+        self.parts[i] += [] if silent else made
+        if self.previous and not silent:
+            self.previous.add(i, [token for *_, part in made for token in part])
+        self.place[i] += frames if silent else passed
         self.windows[i] += 1
 
     def transcript(self, statistics: Statistics) -> Transcript:
@@ -149,6 +227,28 @@ def split(tokens: list[int], first: int, frames: int, stride: int) -> tuple[list
     parts = [tokens[a:b] for a, b in pairwise([0, *cuts, *[len(tokens)] * done])]
     made = [(part[0] - first, part[-1] - first, part) for part in parts]
     return made, frames if done else stride * made[-1][1]
+
+
+def _temperatures(generator: Any, given: Any) -> tuple[Any, ...]:
+    """The temperatures to try; None is that of the generator's strategy."""
+    if given is None:
+        return (None,)
+    return tuple(given) if isinstance(given, (list, tuple)) and given else (given,)
+
+
+def check_settings(generator: Generator, fallback: Fallback, conditioned: Any) -> None:
+    """Refuses thresholds and conditions that the model cannot obey.
+
+    Raises:
+      UserError: naming the setting.
+    """
+    model = generator.target.model
+    if fallback.needs_scores and model.config.speech.no_timestamps is None:
+        raise UserError("logprob_threshold is given; the model has no token for silence")
+    if not isinstance(conditioned, bool):
+        raise UserError(f"condition_on_prev_tokens is {conditioned!r}; it must be True or False")
+    if conditioned:
+        check_previous(model, generator.decoder.max_new_tokens)
 
 
 def _first_time(generator: Generator) -> int:

@@ -2,8 +2,8 @@
 
     python docs/scripts/config_page.py
 
-Read from the sources of `specjax.experiments.config.defaults`, `training` and `online`, where each
-field is set in a line.
+Read from the sources of `specjax.experiments.config.defaults`, `training`, `online` and
+`transcribing`, where each field is set in a line.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-from specjax.experiments.config import defaults, online, training
+from specjax.experiments.config import defaults, online, training, transcribing
 from specjax.experiments.config.field_help import comments
 
 PAGE = Path(__file__).parents[1] / "reference" / "config.md"
@@ -33,7 +33,8 @@ Row = tuple[str, str, str]  # field, default, what it is; all in Markdown
 
 def page() -> str:
     """The whole page."""
-    return "\n".join([HEAD, *sections(defaults), *sections(training), *sections(online)])
+    modules = defaults, training, online, transcribing
+    return "\n".join([HEAD, *(part for module in modules for part in sections(module))])
 
 
 def sections(module: ModuleType) -> Iterator[str]:

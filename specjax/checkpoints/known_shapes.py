@@ -260,6 +260,13 @@ def _whisper(width: int, encoder: int, decoder: int, heads: int, **more: Any) ->
     } | more
 
 
+_ENGLISH = {
+    "vocab_size": 51_864,
+    "decoder_start_token_id": 50_257,
+    "eos_token_id": 50_256,
+    "pad_token_id": 50_256,
+    "forced_decoder_ids": [[1, 50_362]],
+}
 _LARGE_V3 = {
     "vocab_size": 51_866,
     "num_mel_bins": 128,
@@ -389,6 +396,7 @@ SHAPES: dict[str, Shape] = {
     | {"do_layer_norm_before": False, "word_embed_proj_dim": 512},
     **_MIXTURES,
     "openai/whisper-tiny": _whisper(384, 4, 4, 6),
+    "openai/whisper-tiny.en": _whisper(384, 4, 4, 6, **_ENGLISH),
     "openai/whisper-base": _whisper(512, 6, 6, 8),
     "openai/whisper-small": _whisper(768, 12, 12, 12),
     "openai/whisper-medium": _whisper(1024, 24, 24, 16),

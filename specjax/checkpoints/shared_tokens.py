@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from specjax.checkpoints.pieces import Piece, pieces
+from specjax.checkpoints.speech_tokens import own_prefix, timestamps
 from specjax.checkpoints.tokenizer import are_same, check_same_vocabulary
 from specjax.errors import UserError
 from specjax.models.on_target import FeatureDrafter
@@ -43,9 +44,9 @@ class SharedTokens:
 def shared_tokens(drafter: Any, target: Any) -> SharedTokens:
     """The tokens that a drafter has of a target, both loaded models with fast tokenizers.
 
-    Tokens of one role (end, padding, beginning, unknown) are the same, whatever they are called;
-    others when their text is. No id of the drafter stands for two of the target's, so that no law
-    says twice what it says once. A token that the drafter lacks is fed as the longest of its
+    Tokens of one role (end, padding, beginning, unknown, a time) are the same, whatever they are
+    called; others when their text is. No id of the drafter stands for two of the target's, so that
+    no law says twice what it says once. A token that the drafter lacks is fed as the longest of its
     tokens that ends the text: the next token depends most on what is next to it.
     """
     theirs, ours = pieces(target.tokenizer), pieces(drafter.tokenizer)
@@ -53,7 +54,7 @@ def shared_tokens(drafter: Any, target: Any) -> SharedTokens:
     for token, piece in ours.items():
         known.setdefault(piece, []).append(token)
     width = drafter.model.vocab_size
-    same = dict(_roles(drafter, target))
+    same = dict(_roles(drafter, target)) | timestamps(drafter.model, target.model)
     taken = set(same.values())
     for token, piece in theirs.items():
         free = [own for own in known.get(piece, ()) if own not in taken]
@@ -70,7 +71,8 @@ def shared_tokens(drafter: Any, target: Any) -> SharedTokens:
         fed[token] = same.get(token, drafter.model.eos[0] if drafter.model.eos else instead)
     if target.model.start_token is not None and drafter.model.start_token is not None:
         fed[target.model.start_token] = drafter.model.start_token
-    return SharedTokens(places, fed, len(same), len(theirs), width)
+    known_by_name = len(theirs.keys() | same.keys())  # timestamps may have no name
+    return SharedTokens(places, fed, len(same), known_by_name, width)
 
 
 def in_vocabulary_of(
@@ -99,7 +101,7 @@ def in_vocabulary_of(
     print(f"drafter {name!r} has another vocabulary: {_words(match)} of the target are shared")
     return dataclasses.replace(
         drafter,
-        model=OtherVocabulary(drafter.model, target.model),
+        model=OtherVocabulary(drafter.model, target.model, own_prefix(drafter.model, target.model)),
         params={"model": drafter.params, "places": match.places, "fed": match.fed},
         tokenizer=target.tokenizer,
         own_tokenizer=drafter.tokenizer,
@@ -125,11 +127,6 @@ def _check_comparable(name: str, drafter: Any, target: Any) -> None:
                 f"drafter {name!r} has another tokenizer than the target, and that of {whose} is"
                 " not a fast one, whose pieces could be compared"
             )
-    if target.model.frames:
-        raise UserError(
-            f"drafter {name!r} has another tokenizer than the target; of targets that listen they"
-            " must be the same"
-        )
     if isinstance(drafter.model, FeatureDrafter):
         raise UserError(
             f"drafter {name!r} has another tokenizer than the target; a feature drafter reads the"

@@ -59,7 +59,7 @@ def told(model: LanguageModel, language: str, task: str, timestamps: bool) -> La
     if timestamps and speech.no_timestamps is None:
         raise ValueError("timestamps is True; the model has no tokens for times")
     if language or task:
-        forced = telling.told(speech, language or None, task or None, timestamps)
+        forced = telling.prefix_tokens(speech, language or None, task or None, timestamps)
     else:
         forced = tuple(token for token in model.forced if token != speech.no_timestamps)
     return Whisper(dataclasses.replace(model.config, forced=forced))

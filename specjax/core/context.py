@@ -21,6 +21,7 @@ class Options:
     numbers: dict[str, jax.Array]  # thresholds by name: "lenience", "confidence", ...
     rows: dict[str, jax.Array] = struct.field(default_factory=dict)  # [B] by name (`Spec.rows`)
     prompts: dict[str, OwnPrompt] = struct.field(default_factory=dict)  # by model, where its own
+    previous: OwnPrompt | None = None  # of speech models: text before what a row begins with
     adjustments: tuple[Any, ...] = struct.field(pytree_node=False, default=())  # in their order
     stops: Stops | None = None  # strings that end a text
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from specjax.core.context import Context
 from specjax.core.env import Bound
 from specjax.models.base import Cache, Forced, LanguageModel
+from specjax.models.other_vocabulary import OtherVocabulary
+from specjax.models.shared_vocabulary import unwrapped
 from specjax.sampling import argmax
 
 
@@ -38,9 +41,37 @@ def as_text(model: LanguageModel, prompt: jax.Array, length: jax.Array) -> tuple
     return jnp.zeros((len(length), 0), jnp.int32), jnp.zeros_like(length)
 
 
-def begun(model: Bound, cache: Cache, head: jax.Array) -> Cache:
-    """The cache behind all but the last token of `head` [B, N], which is pending."""
-    if head.shape[1] < 2:
+def with_previous(context: Context, head: jax.Array) -> Context:
+    """The rows begun with the text that precedes their audio, if any, and `head` [B, N].
+
+    The buffer has room for it (`Options.previous`).
+    """
+    if context.options.previous is None:
+        return context.replace(tokens=context.tokens.at[:, : head.shape[1]].set(head))
+    text, length = context.options.previous
+    slot = jnp.arange(text.shape[1] + head.shape[1])
+    place = slot - length[:, None]
+    before = jnp.take(text, slot, axis=1, mode="clip")
+    behind = jnp.take_along_axis(head, jnp.maximum(place, 0), axis=1, mode="clip")
+    whole = jnp.where(place < 0, before, behind)
+    return context.replace(
+        tokens=context.tokens.at[:, : len(slot)].set(whole),
+        length=context.length + length,
+        begin=context.begin + length,
+        limit=context.limit + length,
+    )
+
+
+def begun(model: Bound, cache: Cache, prefix: jax.Array, length: jax.Array) -> Cache:
+    """The cache after all but the last of each row's `length` [B] tokens of `prefix` [B, N].
+
+    The last one is pending. A drafter of another vocabulary may have a prefix of its own.
+    """
+    tokens, own = prefix[:, :-1], unwrapped(model.model)
+    if isinstance(own, OtherVocabulary) and own.prefix:
+        tokens, cache = own.with_own_prefix(model.params, prefix, length, cache)
+    elif prefix.shape[1] < 2:
         return cache
-    no_logits = jnp.zeros((len(head), 0), jnp.int32)
-    return model.extend(head[:, :-1], cache, at=no_logits)[1]
+    no_logits = jnp.zeros((len(prefix), 0), jnp.int32)
+    cache = model.extend(tokens, cache, at=no_logits)[1]
+    return cache.replace(length=length - 1)

@@ -46,6 +46,11 @@ class Encoder:
             row[: self.max_output_tokens] for row in self._chunks("outputs", pairs, encode)
         )
 
+    def plain_outputs(self, texts: Sequence[str]) -> list[Ids]:
+        """The same without what the tokenizer puts around a text: its ids and EOS."""
+        ids = self.tokenizer(list(texts), add_special_tokens=False).input_ids
+        return [self._ended(row)[: self.max_output_tokens] for row in ids]
+
     def _chunks(
         self, what: str, items: Sequence[Any], encode: Callable[[Sequence[Any]], list[Ids]]
     ) -> Iterator[Ids]:

@@ -13,6 +13,9 @@ TokenPair = tuple[Sequence[int], Sequence[int]]
 
 Arrays = dict[str, np.ndarray]
 
+STATES = 2
+"""Axes of a prompt that is encoder states."""
+
 ENDLESS = 2**40
 """Steps that no run will reach."""
 
@@ -23,7 +26,7 @@ class Batches:
     Both sides are padded to the multiple of `bucket` that the longest row needs, so that few shapes
     are compiled. Rows that do not fill a batch are left out of an epoch at random. Decoder-only
     models (`start_token` None) see prompt and output as one row and learn the output, or with
-    `learn_prompt` all of it.
+    `learn_prompt` all of it. Outputs begin with `forced` tokens that are not learned.
     """
 
     def __init__(
@@ -36,7 +39,9 @@ class Batches:
         start_token: int | None,
         pad: int,
         learn_prompt: bool = False,
+        forced: int = 0,
     ) -> None:
+        self._forced = forced
         self._pairs, self._batch_size, self._bucket, self._seed = pairs, batch_size, bucket, seed
         self._start_token, self._pad, self._learn_prompt = start_token, pad, learn_prompt
         self.per_epoch = len(pairs) // batch_size
@@ -61,9 +66,8 @@ class Batches:
         chosen = self._order(epoch)[index]
         width = int(self._size[chosen].max()) * self._bucket
         rows = [self._pairs[row] for row in (chosen if share is None else chosen[share])]
-        return pad_batch(
-            rows, self._bucket, self._start_token, self._pad, self._learn_prompt, width
-        )
+        given = self._start_token, self._pad, self._learn_prompt, width, self._forced
+        return pad_batch(rows, self._bucket, *given)
 
     def since(self, step: int, share: np.ndarray | None = None) -> Iterator[Arrays]:
         """Batches from a step on, or a share of the rows of each, read ahead in the background."""
@@ -116,23 +120,26 @@ def pad_batch(
     pad: int,
     learn_prompt: bool = False,
     width: int = 0,
+    forced: int = 0,
 ) -> Arrays:
     """Arrays of one batch, as `LanguageModel.teach` and the objectives read them.
 
     `prompt` [B, P] and `prompt_length`; `inputs` [B, T], what the decoder reads, with `length`;
     `labels` [B, T], what it should say next, where `mask`. `width` is T; 0: what the rows need.
+    Prompts that are arrays [S, D] all have one shape. The first `forced` tokens of an output are
+    read and not learned.
     """
     if start_token is None:
         whole = [([*prompt, *output], len(prompt)) for prompt, output in rows]
     else:
-        whole = [([start_token, *output], 1) for _, output in rows]
+        whole = [([start_token, *output], 1 + forced) for _, output in rows]
     width = width or bucketed(rows, bucket, start_token)
     tokens = padded_rows([ids for ids, _ in whole], width + 1, pad)
     length = np.array([len(ids) - 1 for ids, _ in whole], np.int32)
     first = np.array([0 if learn_prompt else begin - 1 for _, begin in whole], np.int32)
     place = np.arange(width)
     return {
-        "prompt": padded_rows([prompt for prompt, _ in rows], width, pad),
+        "prompt": _prompts([prompt for prompt, _ in rows], width, pad),
         "prompt_length": np.array([len(prompt) for prompt, _ in rows], np.int32),
         "inputs": tokens[:, :-1],
         "length": length,
@@ -149,7 +156,21 @@ def bucketed(rows: Sequence[TokenPair], bucket: int, start_token: int | None) ->
 def buckets(pair: TokenPair, bucket: int, start_token: int | None) -> int:
     """How many buckets a pair fills: its longer side, or both as one row."""
     prompt, output = map(len, pair)
+    if is_states(pair[0]):
+        prompt = 0  # they are as long in every row
     return -(-(prompt + output - 1 if start_token is None else max(prompt, output)) // bucket)
+
+
+def is_states(prompt: Sequence[int] | np.ndarray) -> bool:
+    """Whether a prompt is not token ids but encoder states [S, D]."""
+    return isinstance(prompt, np.ndarray) and prompt.ndim == STATES
+
+
+def _prompts(prompts: Sequence[Sequence[int] | np.ndarray], width: int, pad: int) -> np.ndarray:
+    """Prompts as one array: ids [B, width], or states [B, S, D] float32."""
+    if is_states(prompts[0]):
+        return np.stack(prompts).astype(np.float32)
+    return padded_rows(prompts, width, pad)
 
 
 def padded_rows(rows: Sequence[Sequence[int]], width: int, pad: int) -> np.ndarray:

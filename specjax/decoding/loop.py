@@ -17,11 +17,11 @@ from specjax.core.context import Options
 from specjax.core.drafter import CALLS, STOP
 from specjax.core.env import Bound
 from specjax.core.masked import masked_step, zeros_like_result
-from specjax.core.opening import begun, chosen_head
+from specjax.core.opening import begun, chosen_head, with_previous
 from specjax.core.reader import WIDTH
 from specjax.core.scopes import ROUNDS
 from specjax.decoding.round import round_
-from specjax.decoding.state import Decoder, Generation, State, first_context
+from specjax.decoding.state import Decoder, Generation, State, first_context, previous_width
 from specjax.decoding.trace import OWN, empty_trace
 from specjax.models.base import Cache, head_of
 
@@ -69,15 +69,16 @@ def begin(
     wanted = {"features": spec.features, "ahead": ahead, **own.get(decoder.target, {})}
     cache, prompt_reading = env.target.start(*read, **wanted)
     head = chosen_head(env.target, cache, head_of(decoder.target_model))
-    context = context.replace(tokens=context.tokens.at[:, : head.shape[1]].set(head))
-    caches = {decoder.target: begun(env.target, cache, head)}
+    context = with_previous(context, head)
+    prefix = context.tokens[:, : head.shape[1] + previous_width(options)]
+    caches = {decoder.target: begun(env.target, cache, prefix, context.begin)}
     memory = decoder.drafter.begin(env, context, prompt_reading, keys)
     wanted = decoder.drafter.wanted(memory, context)
     for name in decoder.used[1:]:
         given = {"ahead": ahead, **own.get(name, {})}
         if env[name].model.borrows_encoder:
             given["encoded"] = prompt_reading.encoded
-        start = functools.partial(_start, env[name], read, given, head)
+        start = functools.partial(_start, env[name], read, given, prefix, context.begin)
         if name in wanted:
             step = functools.partial(lambda start, _: start(), start)
             caches[name] = masked_step(wanted[name], step, zeros_like_result(start))
@@ -101,8 +102,10 @@ def begin(
     return state.replace(trace=decoder.layout.rows(trace) if decoder.layout else trace)
 
 
-def _start(model: Bound, read: tuple, wanted: dict[str, Any], head: jax.Array) -> Cache:
-    return begun(model, model.start(*read, **wanted)[0], head)
+def _start(
+    model: Bound, read: tuple, wanted: dict[str, Any], prefix: jax.Array, length: jax.Array
+) -> Cache:
+    return begun(model, model.start(*read, **wanted)[0], prefix, length)
 
 
 def columns(decoder: Decoder) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from flax import struct
 
 from specjax.core.calls import Call, parts
 from specjax.core.catching_up import CHUNK
-from specjax.core.context import Context
+from specjax.core.context import Context, Options
 from specjax.core.drafter import Drafter, Memory
 from specjax.core.env import Env, Models
 from specjax.core.opening import as_text
@@ -202,12 +202,17 @@ def _read(frames: Frames | None) -> str:
     return f"{frames.count} frames of {frames.width} numbers" if frames else "tokens"
 
 
+def previous_width(options: Options) -> int:
+    """Slots of the text that precedes audio (`Options.previous`)."""
+    return 0 if options.previous is None else options.previous[0].shape[1]
+
+
 def first_context(
     decoder: Decoder,
     prompt: jax.Array,
     prompt_length: jax.Array,
     limit: jax.Array,
-    options: object,
+    options: Options,
 ) -> Context:
     """The rows before the first round: what they begin with, whose last token is pending.
 
@@ -222,10 +227,11 @@ def first_context(
     else:
         encoder_tokens, encoder_length = prompt[:, :0], jnp.zeros_like(prompt_length)
         head, length = prompt, prompt_length
+    slots = decoder.buffer(width) + previous_width(options)
     return Context(
         encoder_tokens=encoder_tokens,
         encoder_length=encoder_length,
-        tokens=jnp.pad(head, ((0, 0), (0, decoder.buffer(width) - head.shape[1]))),
+        tokens=jnp.pad(head, ((0, 0), (0, slots - head.shape[1]))),
         length=length,
         begin=length,
         limit=length + limit,

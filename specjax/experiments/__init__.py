@@ -20,6 +20,7 @@ JOBS = {
     "sweep": "sweep.job",
     "tokenizer": "tokenizer",
     "train": "train.job",
+    "transcribe": "transcribe.job",
     "tune": "tune.job",
 }
 """Modules of this package by the name that `config.experiment` gives."""

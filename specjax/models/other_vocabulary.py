@@ -12,9 +12,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from specjax.models.base import Cache, LanguageModel, Output, OwnPrompt, Params, PromptReading
+from specjax.models.base import (
+    Cache,
+    LanguageModel,
+    Output,
+    OwnPrompt,
+    Params,
+    PromptReading,
+    head_of,
+)
 from specjax.models.layers import MASKED
 from specjax.models.shared_vocabulary import Wrapped
+
+PREFIX = "prompt"
+"""In a cache: the tokens that its slots begin with, in the model's ids."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,10 +37,14 @@ class OtherVocabulary(Wrapped):
     one id that it is fed instead of a token. So a slot of its cache is a token of the text, as in
     every cache; decoder-only it is further on by as many slots (`offset` [B]) as its own spelling
     of the prompt is longer.
+
+    A speech model may have a `prefix` of its own, as one of English only has no language token: its
+    slots are then further on by as many as that is longer than the target's.
     """
 
     model: LanguageModel
     target: LanguageModel
+    prefix: tuple[int, ...] = ()  # in the model's ids; empty: the target's, token by token
 
     @property
     def vocab_size(self) -> int:
@@ -75,13 +90,15 @@ class OtherVocabulary(Wrapped):
         own: OwnPrompt | None = None,
     ) -> tuple[Cache, PromptReading]:
         """Reads `own` in place of the prompt, or without it the prompt token by token."""
-        spelled, length = own or (_fed(params, prompt), prompt_length)
+        heard = self.frames is not None
+        spelled, length = own or (prompt if heard else _fed(params, prompt), prompt_length)
         wanted = {"features": features, "ahead": ahead}
         offset = jnp.zeros_like(prompt_length)
         more = {}
         if self.start_token is None:
-            offset, more = length - prompt_length, {"prompt": spelled, "prompt_length": length}
+            offset, more = length - prompt_length, {PREFIX: spelled, "prompt_length": length}
             capacity += spelled.shape[1] - prompt.shape[1]
+        capacity += max(self._ahead, 0)
         cache, reading = self.model.start(params["model"], spelled, length, capacity, **wanted)
         data = {"model": cache.data, "offset": offset, **more}
         return Cache(data, cache.length - offset), reading
@@ -96,15 +113,37 @@ class OtherVocabulary(Wrapped):
         **how: Any,
     ) -> tuple[Output, Cache]:
         own, fed = _own(cache), _fed(params, tokens)
-        if self.start_token is None:
+        if PREFIX in cache.data:
             # A drafter's first call feeds again what ends the prompt: in the model's own spelling.
             slot = own.length[:, None] + jnp.arange(tokens.shape[1])
-            spelled = jnp.take_along_axis(cache.data["prompt"], slot, axis=1, mode="clip")
+            spelled = jnp.take_along_axis(cache.data[PREFIX], slot, axis=1, mode="clip")
             fed = jnp.where(slot < cache.data["prompt_length"][:, None], spelled, fed)
         if position is not None:
             position = position + cache.data["offset"][:, None]
         output, own = self.model.extend(params["model"], fed, own, position=position, **how)
         return output.replace(logits=_heard(params, output.logits)), _with(cache, own)
+
+    def with_own_prefix(
+        self, params: Params, prefix: jax.Array, length: jax.Array, cache: Cache
+    ) -> tuple[jax.Array, Cache]:
+        """What to feed of a text's `prefix` [B, N] of `length` [B], and the cache that reads it.
+
+        What stands before the target's own prefix (a prompt) is fed token by token.
+        """
+        before = length - len(head_of(self.target))
+        slot = jnp.arange(prefix.shape[1] + self._ahead)
+        place = slot - before[:, None]
+        spelled = jnp.take(_fed(params, prefix), slot, axis=1, mode="clip")
+        own = jnp.take(jnp.array(self.prefix, jnp.int32), place, mode="clip")
+        tokens = jnp.where(place < 0, spelled, own)
+        offset = jnp.full_like(length, self._ahead)
+        data = {"offset": offset, PREFIX: tokens, "prompt_length": length + self._ahead}
+        return tokens[:, :-1], Cache({**cache.data, **data}, cache.length - self._ahead)
+
+    @property
+    def _ahead(self) -> int:
+        """How much longer than the target's its own prefix is."""
+        return len(self.prefix) - len(head_of(self.target)) if self.prefix else 0
 
     def keep(self, cache: Cache, path: jax.Array, count: jax.Array) -> Cache:
         return _with(cache, self.model.keep(_own(cache), path, count))

@@ -9,6 +9,7 @@ such a drafter can borrow the encoder of its target.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 
 import flax.linen as nn
@@ -20,7 +21,7 @@ from specjax.models.attention import LengthBias, of_texts
 from specjax.models.bart import BartConfig, DecoderStack, EncoderLayer
 from specjax.models.base import Cache, Forced, Frames, Params, PromptReading
 from specjax.models.encoder_decoder import EncoderDecoder
-from specjax.models.layers import ACTIVATIONS, LayerNorm
+from specjax.models.layers import ACTIVATIONS, LayerNorm, apply
 
 KERNEL, STRIDE = 3, 2
 """Frames that a convolution sees, and how far the second one moves."""
@@ -36,6 +37,7 @@ class SpeechTokens:
     languages: tuple[tuple[str, int], ...] = ()  # empty: English only
     tasks: tuple[tuple[str, int], ...] = ()
     no_timestamps: int | None = None  # those above it are times
+    previous: int | None = None  # before a prompt: text that precedes the audio
     latest_first: int | None = None  # how many times, at most, before the one that begins a text
 
 
@@ -117,6 +119,8 @@ class WhisperModule(DecoderStack):
             self.encoder_norm = LayerNorm(c.eps)
 
     def encode(self, source: jax.Array, length: jax.Array, deterministic: bool = True) -> jax.Array:
+        if not self.config.own_encoder:
+            return source.astype(self.config.dtype)  # encoder states, computed elsewhere
         x = self.drop(self.encoder_entrance(source), deterministic=deterministic)
         bias = of_texts(LengthBias(length), x.shape[1], x.shape[1])
         biases = [bias] * len(self.encoder)
@@ -152,10 +156,11 @@ class Whisper(EncoderDecoder):
     def init(self, key: jax.Array) -> Params:
         """Freshly initialised float32 parameters."""
         whole = WhisperModule(dataclasses.replace(self.config, own_encoder=True))
-        heard = jax.ShapeDtypeStruct((1, self.frames.count, self.frames.width), jnp.float32)
+        frames = self.config.frames
+        audio = jax.ShapeDtypeStruct((1, frames.count, frames.width), jnp.float32)
         ids = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((1,), (1, 1)))
-        params = whole.lazy_init(key, heard, *ids)["params"]
-        return without_encoder(params) if self.borrows_encoder else params
+        params = whole.lazy_init(key, audio, *ids)["params"]
+        return params if self.config.own_encoder else without_encoder(params)
 
     def taught(self, batch: Mapping[str, jax.Array]) -> tuple[jax.Array, ...]:
         return batch["prompt"], self._states(batch["prompt_length"]), batch["inputs"]
@@ -177,6 +182,34 @@ class Whisper(EncoderDecoder):
     def _states(self, length: jax.Array) -> jax.Array:
         """Encoder states [B] of so many frames."""
         return length // STRIDE
+
+
+@dataclasses.dataclass(frozen=True)
+class WhisperDecoder(Whisper):
+    """The decoder of a Whisper model; its prompts are encoder states [B, S, D]."""
+
+    @classmethod
+    def of(cls, model: Whisper) -> WhisperDecoder:
+        """The decoder of a whole model."""
+        return cls(dataclasses.replace(model.config, own_encoder=False))
+
+    @property
+    def frames(self) -> Frames:
+        return Frames(self.config.encoder_positions, self.config.d_model, 1)
+
+    @property
+    def borrows_encoder(self) -> bool:
+        return False
+
+    def _states(self, length: jax.Array) -> jax.Array:
+        return length
+
+
+@functools.partial(jax.jit, static_argnames="model")
+def encoder_states(model: Whisper, params: Params, frames: jax.Array) -> jax.Array:
+    """Final encoder states [B, S, D] of log-mel frames [B, P, M]."""
+    length = jnp.full(len(frames), model.config.encoder_positions)
+    return apply(model.module, "encode", params, frames, length)
 
 
 def without_encoder(params: Params) -> Params:

@@ -36,6 +36,9 @@ class FrozenModel:
     model: LanguageModel = struct.field(pytree_node=False)
 
 
+FIXED = "fixed"
+"""Name of the parameters of the trained model that a config freezes (`config.model.frozen`)."""
+
 Frozen = Mapping[str, FrozenModel]
 """Such models by name."""
 

@@ -40,10 +40,12 @@ class OwnSequences:
         prompt = batch["prompt"], batch["prompt_length"]
         made = generate(decoder, {"target": params}, *prompt, keys, limit, strategy.options())
         tokens, begin, length = jax.device_get((made.tokens, made.begin, made.length))
-        needed = -(-int(length.max() - 1) // self.bucket) * self.bucket
-        # One width for both sides, as in the other batches: each pair of widths would compile.
-        width = max(needed, batch["prompt"].shape[1])
-        prompt = fitted(batch["prompt"], width, self.model.pad)
+        width = -(-int(length.max() - 1) // self.bucket) * self.bucket
+        prompt = batch["prompt"]
+        if not self.model.frames:
+            # One width for both sides, as in the other batches: each pair of widths would compile.
+            width = max(width, prompt.shape[1])
+            prompt = fitted(prompt, width, self.model.pad)
         return {**batch, "prompt": prompt, **taught(tokens, begin, length, width, self.model.pad)}
 
 

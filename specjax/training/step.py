@@ -13,7 +13,7 @@ from flax import struct
 
 from specjax.models.base import LanguageModel, Params
 from specjax.parallel.fully_sharded import FullySharded
-from specjax.training.objective import Frozen, Objective, TrainingBatch
+from specjax.training.objective import FIXED, Frozen, Objective, TrainingBatch
 from specjax.training.optimizer import Optimizer
 
 
@@ -102,7 +102,7 @@ def sums(
         own = key if setup.objective.draws else own
 
         def loss(params: Params) -> tuple[jax.Array, jax.Array]:
-            models = setup.whole(params), setup.whole_frozen(frozen)
+            models = whole_models(setup, params, frozen)
             return setup.objective.sums(setup.computed, *models, part, own)
 
         (total, count), gradient = jax.value_and_grad(loss, has_aux=True)(params)
@@ -124,7 +124,7 @@ def measure_batch(
     setup: Setup, params: Params, frozen: Frozen, batch: TrainingBatch
 ) -> dict[str, tuple[jax.Array, jax.Array]]:
     """The objective's figures without dropout, as sums and counts."""
-    models = setup.whole(params), setup.whole_frozen(frozen)
+    models = whole_models(setup, params, frozen)
     return setup.objective.measured(setup.computed, *models, batch)
 
 
@@ -133,5 +133,13 @@ def evaluate_batch(
     setup: Setup, params: Params, frozen: Frozen, batch: TrainingBatch
 ) -> tuple[jax.Array, jax.Array]:
     """Summed loss and number of positions without dropout."""
-    models = setup.whole(params), setup.whole_frozen(frozen)
+    models = whole_models(setup, params, frozen)
     return setup.objective.sums(setup.computed, *models, batch, None)
+
+
+def whole_models(setup: Setup, params: Params, frozen: Frozen) -> tuple[Params, Frozen]:
+    """The trained model's parameters, fixed ones included, and the frozen models."""
+    params, frozen = setup.whole(params), setup.whole_frozen(frozen)
+    if FIXED in frozen:
+        params = {**frozen[FIXED].params, **params}
+    return params, frozen

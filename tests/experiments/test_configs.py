@@ -40,7 +40,7 @@ EXAMPLES = (
 )  # fmt: skip
 JOBS = (
     "compare", "ngram", "ngram_wmt", "online", "sweep", "tokenizer", "tune", "tune_cascade",
-    "tune_horizontal",
+    "tune_horizontal", "whisper_base", "whisper_long",
 )  # fmt: skip
 """Configs that are no plain decodes."""
 PAPERS = sorted(

@@ -15,11 +15,11 @@ from specjax.checkpoints.tokenizer import train_tokenizer
 from specjax.data.examples import examples
 from specjax.data.sources import Source
 from specjax.errors import UserError
+from specjax.experiments.config.fields import check_reads
 from specjax.experiments.config.file import read_config
-from specjax.experiments.config.training import train_config
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode import planning
-from specjax.experiments.train import planning as train
+from specjax.experiments.transcribe import job as transcribe
 from specjax.models.whisper import Whisper, without_encoder
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "whisper"
@@ -68,6 +68,50 @@ def test_a_plan_counts_one_encoder(folder, capsys):
     assert planned["models"]["drafter"].parameters == own
 
 
+def long_config(folder: Path, **windows):
+    """`configs/whisper_long.py` on an audio file of two and a half windows, and a short one."""
+    config = read_config(str(Path(CONFIG).with_name("whisper_long.py")))
+    write_speech(folder / "long.wav", seconds=2.5)
+    rows = [{"audio": name, "text": "two dogs"} for name in ("long.wav", "speech.wav")]
+    (folder / "long.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    config.data.path = str(folder / "long.jsonl")
+    config.update(target=str(folder / "target"), drafter=str(folder / "drafter"))
+    config.update(repeats=2, max_new_tokens=12, batch_size=2)
+    config.windows.update(windows)
+    return config
+
+
+def test_audio_of_any_length_is_transcribed_window_by_window(folder, tmp_path, capsys):
+    content = transcribe.run(long_config(folder), tmp_path)
+    for name, entry in content["strategies"].items():
+        assert entry["same_as_first"] == 2 and entry["tokens"] > 12, name
+        assert set(entry["quality"]) == {"word_accuracy"}
+        assert len(entry["speed_ratio_of_repeats"]) == 2
+    rows = [json.loads(line) for line in (tmp_path / "outputs.jsonl").read_text().splitlines()]
+    assert [row["strategy"] for row in rows] == ["autoregressive", "tiny_4"] * 2
+    # A window of this model is a second.
+    assert rows[0]["segments"][-1]["start"] >= 1.0 and rows[0]["segments"] == rows[1]["segments"]
+    assert "tiny_4" in capsys.readouterr().out
+    with pytest.raises(UserError, match="more than 0 and at most 1, as longer audio is not cut"):
+        decode.run(config_of(folder, data={"path": str(folder / "long.jsonl")}), tmp_path)
+
+
+def test_windows_that_cannot_be_used_are_refused(folder, tmp_path):
+    for windows, said in (
+        ({"temperature": (0.0, -1.0)}, "config.windows.temperature has -1.0"),
+        ({"no_speech_threshold": 0.6}, "config.windows.no_speech_threshold is 0.6 and"),
+        ({"condition_on_prev_tokens": True}, "the model has no token for previous text"),
+    ):
+        with pytest.raises(UserError, match=said):
+            transcribe.run(long_config(folder, **windows), tmp_path)
+    config = long_config(folder)
+    config.target = config.drafter = str(GOLDEN.parent / "t5_v1_1")
+    config.speech.update(task="", timestamps=False)
+    with pytest.raises(UserError, match="config.target reads texts; this experiment needs a"):
+        transcribe.plan(config)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.slow
 def test_a_run_gives_the_targets_own_texts(folder, tmp_path):
     config = config_of(folder, speech={"language": "german", "task": ""})
@@ -88,7 +132,7 @@ def test_a_run_gives_the_targets_own_texts(folder, tmp_path):
 
 def test_what_reads_texts_alone_refuses_such_a_model(folder):
     with pytest.raises(UserError, match="config.target is a model that listens"):
-        train.target_of(train_config(target=str(folder / "target")))
+        check_reads("target", huggingface.load(folder / "target").model)
     with pytest.raises(UserError, match="config.prefix is 'say: '; it must be empty"):
         models = decode.load_models(config_of(folder))
         decode.prepare(config_of(folder, prefix="say: "), models, folder)

@@ -33,7 +33,7 @@ from specjax.models.rope import Rope
 
 NAMES = sorted(file.stem for file in (ROOT / "configs" / "training").glob("*.py"))
 WHOLE = ("align", "distill", "early_exit", "finetune", "scratch")
-QUICK = (*WHOLE, "blockwise", "dflash", "eagle", "medusa", "middle")
+QUICK = (*WHOLE, "blockwise", "dflash", "eagle", "medusa", "middle", "whisper")
 RUN_HERE = (*QUICK, "smollm2")
 
 

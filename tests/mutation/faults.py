@@ -934,8 +934,8 @@ FAULTS = (
     Fault(
         "what a text begins with is not fed",
         "core/opening.py",
-        "    if head.shape[1] < 2:\n",
-        "    if head.shape[1] < 9:\n",
+        "    elif prefix.shape[1] < 2:\n",
+        "    elif prefix.shape[1] < 9:\n",
         "tests/decoding/test_forced.py",
     ),
     Fault(

@@ -108,10 +108,10 @@ def multilingual(config: ConfigDict) -> Any:
     return NllbTokenizer(vocabulary, [], extra_special_tokens=codes)
 
 
-def write_speech(file: Path) -> None:
-    """A second of two sines."""
-    time = np.arange(RATE) / RATE
-    sound = np.sin(2 * np.pi * 220 * time) + np.sin(2 * np.pi * 800 * time**2)
+def write_speech(file: Path, pitch: float = 220, seconds: float = 1.0) -> None:
+    """Two sines."""
+    time = np.arange(round(RATE * seconds)) / RATE
+    sound = np.sin(2 * np.pi * pitch * time) + np.sin(2 * np.pi * 800 * time**2)
     with wave.open(str(file), "wb") as out:
         out.setparams((1, 2, RATE, 0, "NONE", ""))
         out.writeframes((sound * 2**13).astype("<i2").tobytes())

@@ -75,7 +75,8 @@ def begin(
         pending = jnp.take_along_axis(prompt, length[:, None] - 1, axis=1)[:, 0]
     else:
         tokens = chosen_head(env.target, caches[decoder.target], head)
-        caches = {name: begun(env[name], cache, tokens) for name, cache in caches.items()}
+        whole = tokens, jnp.full_like(length, tokens.shape[1])
+        caches = {name: begun(env[name], cache, *whole) for name, cache in caches.items()}
         pending = tokens[:, -1]
     first = {name: cache.length for name, cache in caches.items()}
     text = as_text(decoder.target_model, prompt, length)

@@ -18,16 +18,11 @@ def decode_config(**changes: Any) -> ConfigDict:
 
     config.update(model_fields())
     config.heads = ""  # file of parallel heads, or folder or hub id of published ones; empty: none
+    config.draft_tokens = 0  # ids of their vocabulary that speech drafters draft: the first ones,
+    # with EOS, special tokens and times; 0: all
     config.prices = ConfigDict()  # of a call by model, for the standardised walltime improvement;
     # empty: numbers of parameters
-    config.speech = ConfigDict(
-        {
-            "language": "",  # of a target that listens, as en or english; empty: its checkpoint's,
-            # or detected for each text
-            "task": "",  # transcribe, as when it is empty, or translate: into English
-            "timestamps": False,  # True: tokens that say when words were said stand between them
-        }
-    )
+    config.speech = speech_fields()
     config.topology = ""  # of --dry_run: TPU chips to compile for, as v4:2x2x1
     config.acceptance = ""  # that it predicts from: a number, NAME=NUMBER,..., or a results.json
 
@@ -116,7 +111,8 @@ def beams_config(**changes: Any) -> ConfigDict:
     """Beam searches side by side; those that draft are compared with the first that does not."""
     config = decode_config()
     for field in (
-        "acceptance", "corpus_file", "corpus_split", "corpus_tokens", "drafter_ways", "heads",
+        "acceptance", "corpus_file", "corpus_split", "corpus_tokens", "draft_tokens",
+        "drafter_ways", "heads",
         "invariant", "least_shared", "mesh", "only", "pad_heads", "prices", "profile_rounds",
         "seed", "speech", "sweep", "topology",
     ):  # fmt: skip
@@ -124,6 +120,15 @@ def beams_config(**changes: Any) -> ConfigDict:
     config.experiment = "beams"
     config.bucket = 8  # prompts are padded to multiples of it; each width compiles once
     config.update(changes)
+    return config
+
+
+def speech_fields() -> ConfigDict:
+    """What a speech model is asked for."""
+    config = ConfigDict()
+    config.language = ""  # as en or english; empty: its checkpoint's, or detected for each text
+    config.task = ""  # transcribe, or translate: into English; empty: the checkpoint's
+    config.timestamps = False  # True: tokens that say when words were said stand between them
     return config
 
 

@@ -27,6 +27,7 @@ _AT_LEAST = {
     "examples": 0,
     "ngram_examples": 0,
     "corpus_tokens": 16,
+    "draft_tokens": 0,
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from specjax.errors import UserError
-from specjax.experiments.config import defaults, online, training
+from specjax.experiments.config import defaults, online, training, transcribing
 from specjax.experiments.config.command_line import DEFAULT_CONFIG
 from specjax.experiments.config.file import read_config
 
@@ -27,6 +27,7 @@ TEMPLATES: dict[str, Callable[[], ConfigDict]] = {
     "sweep": lambda: defaults.sweep_config(ConfigDict(), {}),
     "tokenizer": defaults.tokenizer_config,
     "train": training.train_config,
+    "transcribe": transcribing.transcribe_config,
     "tune": lambda: defaults.tune_config(ConfigDict(), {}),
 }
 

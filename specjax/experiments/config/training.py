@@ -13,6 +13,7 @@ from specjax.experiments.config.defaults import (
     chat_fields,
     data_fields,
     generation_fields,
+    speech_fields,
 )
 
 
@@ -45,12 +46,14 @@ def _add_model(config: ConfigDict) -> None:
             "decoder_layers": (),  # of the checkpoint, counted from 0; empty: all
             "encoder_layers": (),
             "shape": {},  # in the words of Hugging Face's config.json
+            "frozen": (),  # names of its parameters that stay as they are, as embedding
             "tokenizer": "",  # directory or hub id; empty: the checkpoint's, or the target's
         }
     )
     # Directory or hub id: whose outputs, distributions or acceptance are looked at.
     config.target = ""
     config.update(generation_fields())
+    config.speech = speech_fields()
     config.dtype = "float32"  # of the arithmetic; parameters are float32
     config.remat = False  # True: recompute layers in the backward pass, to save memory
     config.mesh = ConfigDict({"data": 1, "model": 1})  # devices that split batch and weights

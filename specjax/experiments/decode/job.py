@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 from specjax import hosts
 from specjax.adjusting.guidance import guided
 from specjax.api import Generator
+from specjax.checkpoints.draft_vocabulary import drafting_first
 from specjax.checkpoints.shared_encoder import with_encoder_of
 from specjax.checkpoints.shared_tokens import in_vocabulary_of, share_in
 from specjax.checkpoints.small_copies import quantised
@@ -136,8 +137,11 @@ def load_models(config: ConfigDict) -> dict[str, LoadedModel]:
         name: in_vocabulary_of(target, drafter, name=name, least_shared=share)
         for name, drafter in models.items()
     }
+    count = config.get("draft_tokens", 0)
+    borrowing = {name: with_encoder_of(target, drafter) for name, drafter in met.items()}
     return {"target": target} | {
-        name: with_encoder_of(target, drafter) for name, drafter in met.items()
+        name: drafting_first(drafter, count) if count else drafter
+        for name, drafter in borrowing.items()
     }
 
 

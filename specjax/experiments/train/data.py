@@ -18,6 +18,7 @@ from specjax.decoding.strategy import autoregressive
 from specjax.errors import UserError
 from specjax.experiments.decode.data import Data, check_single_turn, load_data
 from specjax.experiments.decode.prompts import chat_prompts_by
+from specjax.experiments.train.speech import SpeechEncoder
 from specjax.experiments.train.target_outputs import write_outputs
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel
@@ -109,7 +110,11 @@ def encoder_of(config: ConfigDict, start: LoadedModel) -> Encoder:
     )
 
 
-def encode(encoder: Encoder, examples: list[Example], field: str) -> Pairs:
+AnyEncoder = Encoder | SpeechEncoder
+"""How prompts become what a model reads, and outputs ids."""
+
+
+def encode(encoder: AnyEncoder, examples: list[Example], field: str) -> Pairs:
     """Prompts and outputs as ids; rows without an output have an empty one.
 
     Raises:
@@ -135,12 +140,13 @@ def batches_of(config: ConfigDict, model: LanguageModel, pairs: Pairs, seed: int
         start_token=model.start_token,
         pad=model.pad,
         learn_prompt=config.learn_prompt,
+        forced=len(model.forced),
     )
 
 
 def streams_of(
     config: ConfigDict,
-    encoder: Encoder,
+    encoder: AnyEncoder,
     examples: list[Example],
     target: LoadedModel | None,
     workdir: Path,
@@ -153,6 +159,8 @@ def streams_of(
     streams = {kind: pairs for kind, share in config.sequences.items() if share > 0}
     if "target" in streams:
         outputs = target_outputs(config, target, examples, pairs.prompts, workdir)
+        if isinstance(encoder, SpeechEncoder):
+            outputs = encoder.begun([example.source for example in examples], outputs)
         streams["target"] = Pairs(pairs.prompts, outputs)
     return streams
 

@@ -17,10 +17,10 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from specjax import hosts
+from specjax.checkpoints.spoken import in_language
 from specjax.checkpoints.tokenizer import check_same_vocabulary
 from specjax.core.registry import METRICS, TASKS
-from specjax.data.encoding import Encoder
-from specjax.data.pipeline import Mixture, pad_batch
+from specjax.data.pipeline import Mixture, is_states, pad_batch
 from specjax.data.text import Example
 from specjax.errors import UserError
 from specjax.experiments.config.fields import (
@@ -29,7 +29,6 @@ from specjax.experiments.config.fields import (
     check_choices,
     check_integers,
     check_numbers,
-    check_reads,
     check_rows_per_device,
     is_number,
 )
@@ -38,10 +37,11 @@ from specjax.experiments.decode.data import NO_METRIC, check_chat, check_one_sou
 from specjax.experiments.train import data as train_data
 from specjax.experiments.train.feature_drafter import adopted, check_fits
 from specjax.experiments.train.model import check_start, load_start
-from specjax.experiments.train.objective import frozen_of, needing_teacher, objective_of
+from specjax.experiments.train.objective import fixed_of, frozen_of, needing_teacher, objective_of
 from specjax.experiments.train.on_topology import plan_on_topology
 from specjax.experiments.train.planning import check_memory, show_plan
 from specjax.experiments.train.scores import Heldout, Scores, acceptance_name, decodable
+from specjax.experiments.train.speech import speech_of
 from specjax.experiments.train.subject import Subject, subject_of
 from specjax.loading import LoadedModel, load
 from specjax.measuring.environment import environment
@@ -106,6 +106,9 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     encoder = train_data.encoder_of(config, start)
     objective = objective_of(config)
     check_fits(config, objective, start.model)
+    audio = speech_of(config, encoder, start, target, workdir)
+    if audio:
+        start, target, encoder = audio.start, audio.target, audio.encoder
     parts = parts_of(config, start, objective, target, texts, encoder)
     parts.scores.check(config.evaluation.keep)
     # Only now: a mistake that was refused above must not claim the workdir for its config.
@@ -118,8 +121,9 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
         parts = parts_of(config, start, objective, target, texts, encoder)
     batches = train_data.mixture(config, start.model, streams)
     params = fit(run_of(config, parts, batches), workdir)
-    places = parts.subject.save(params, workdir)
-    return write_results(config, parts.subject, texts, places, workdir)
+    subject = audio.with_encoder(parts.subject) if audio else parts.subject
+    places = subject.save(params, workdir)
+    return write_results(config, subject, texts, places, workdir)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,12 +142,13 @@ def parts_of(
     objective: Objective,
     target: LoadedModel | None,
     texts: train_data.Texts,
-    encoder: Encoder,
+    encoder: train_data.AnyEncoder,
 ) -> Parts:
     """The parts of a run that begins with a model."""
-    subject = subject_of(objective, start, config.seed)
+    fixed = fixed_of(config, objective, start)
+    subject = subject_of(objective, start, config.seed, fixed)
     setup = setup_of(config, start, objective)
-    frozen = frozen_of(objective, start, target)
+    frozen = frozen_of(objective, start, target, fixed)
     scores = scores_of(config, setup, frozen, subject, target, texts, encoder)
     return Parts(subject, setup, frozen, scores)
 
@@ -159,8 +164,7 @@ def load_target(config: ConfigDict, mesh: Mesh | None) -> LoadedModel | None:
         fully_sharded=config.fully_sharded,
         **asked_generation(config),
     )
-    check_reads("target", target.model)
-    return target
+    return in_language(target, **config.speech)
 
 
 def plan(config: ConfigDict) -> dict[str, Any] | None:
@@ -281,7 +285,7 @@ def scores_of(
     subject: Subject,
     target: LoadedModel | None,
     texts: train_data.Texts,
-    encoder: Encoder,
+    encoder: train_data.AnyEncoder,
 ) -> Scores:
     """What evaluations measure; of a frozen trunk only the loss changes."""
     settings = config.evaluation
@@ -301,7 +305,7 @@ def scores_of(
 
 
 def heldout(
-    config: ConfigDict, start: LoadedModel, encoder: Encoder, examples: list[Example]
+    config: ConfigDict, start: LoadedModel, encoder: train_data.AnyEncoder, examples: list[Example]
 ) -> Heldout:
     """Validation rows in batches of similar length; the last one is filled up with masked rows."""
     pairs = train_data.encode(encoder, examples, "validation")
@@ -312,10 +316,11 @@ def heldout(
         rows = [pairs[i] for i in order[first : first + size]]
         filled = rows + rows[-1:] * (size - len(rows))
         ends = start.model.start_token, start.model.pad
-        batch = pad_batch(filled, config.bucket, *ends, config.learn_prompt)
+        forced = len(start.model.forced)
+        batch = pad_batch(filled, config.bucket, *ends, config.learn_prompt, forced=forced)
         batch["mask"][len(rows) :] = False
         batches.append(batch)
-    prompts = [prompt.tolist() for prompt in pairs.prompts]
+    prompts = [prompt if is_states(prompt) else prompt.tolist() for prompt in pairs.prompts]
     return Heldout(prompts, [example.reference for example in examples], batches)
 
 
@@ -334,7 +339,7 @@ def run_of(config: ConfigDict, parts: Parts, batches: Mixture) -> Run:
     def prepare(params: Params, step: int, batch: Any) -> Any:
         if batches.kinds[step] != "drafter":
             return batch
-        params = gathered(setup.sharded, start.model, params)
+        params = subject.model_params(gathered(setup.sharded, start.model, params))
         if share is None:
             return own(params, step, batch)
         # All processes decode the whole batch together.

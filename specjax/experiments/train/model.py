@@ -11,10 +11,11 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from specjax.checkpoints import huggingface
+from specjax.checkpoints.spoken import in_language
 from specjax.checkpoints.tokenizer import load_tokenizer
 from specjax.core.registry import FAMILIES
 from specjax.errors import UserError
-from specjax.experiments.config.fields import asked_generation, check_reads
+from specjax.experiments.config.fields import asked_generation
 from specjax.experiments.train.objective import objective_of
 from specjax.loading import LoadedModel, load
 from specjax.models.base import LanguageModel
@@ -37,7 +38,7 @@ def load_start(config: ConfigDict, target: LoadedModel | None, mesh: Mesh | None
     if settings.checkpoint:
         sharded, told = config.fully_sharded, asked_generation(config)
         start = load(settings.checkpoint, jnp.float32, mesh=mesh, fully_sharded=sharded, **told)
-        check_reads("model.checkpoint", start.model)
+        start = in_language(start, **config.speech)
         if settings.decoder_layers or settings.encoder_layers:
             start = _with_layers(start, settings)
         own = start.tokenizer

@@ -9,7 +9,7 @@ from specjax.core.registry import OBJECTIVES, Entry
 from specjax.errors import UserError
 from specjax.experiments.config.fields import check_choices
 from specjax.loading import LoadedModel
-from specjax.training.objective import TEACHER, TRUNK, Frozen, FrozenModel, Objective
+from specjax.training.objective import FIXED, TEACHER, TRUNK, Frozen, FrozenModel, Objective
 
 
 def objective_of(config: ConfigDict) -> Objective:
@@ -47,14 +47,44 @@ def needing_teacher() -> str:
     return " or ".join(name for name, entry in OBJECTIVES.items() if entry.cls.needs_teacher)
 
 
-def frozen_of(objective: Objective, start: LoadedModel, target: LoadedModel | None) -> Frozen:
-    """The models that an objective reads and nobody changes."""
+def frozen_of(
+    objective: Objective,
+    start: LoadedModel,
+    target: LoadedModel | None,
+    fixed: tuple[str, ...] = (),
+) -> Frozen:
+    """The models that an objective reads and nobody changes; `fixed` are names of parameters."""
     frozen = {}
+    if fixed:
+        params = {name: start.params[name] for name in fixed}
+        frozen[FIXED] = FrozenModel(params, start.model)
     if objective.needs_teacher:
         frozen[TEACHER] = FrozenModel(target.params, target.model)
     if not objective.trains_model:
         frozen[TRUNK] = FrozenModel(start.params, start.model)
-    elif fixed := objective.frozen_parameters(start.model):
-        params = {name: start.params[name] for name in fixed}
+    elif own := objective.frozen_parameters(start.model):
+        params = {name: start.params[name] for name in own}
         frozen[TRUNK] = FrozenModel(params, start.model)
     return frozen
+
+
+def fixed_of(config: ConfigDict, objective: Objective, start: LoadedModel) -> tuple[str, ...]:
+    """The parameters of a model that stay as they are, by name.
+
+    Raises:
+      UserError: when it has none of that name, or the objective trains something else.
+    """
+    fixed = tuple(config.model.frozen)
+    for name in fixed:
+        if name not in start.params:
+            known = ", ".join(sorted(start.params))
+            raise UserError(
+                f"config.model.frozen has {name!r}; the parameters of the model are {known}"
+            )
+    part = objective.heads_on(start.model) or objective.frozen_parameters(start.model)
+    if fixed and (part or not objective.trains_model):
+        raise UserError(
+            f"config.model.frozen is {fixed!r}; objective {config.objective.name!r} says itself"
+            " what it trains"
+        )
+    return fixed

@@ -14,12 +14,13 @@ from specjax.accelerators.chips import GIB
 from specjax.checkpoints.huggingface import describe
 from specjax.checkpoints.tensors import flat_shapes
 from specjax.errors import UserError
-from specjax.experiments.config.fields import DTYPES, asked_generation, check_reads
+from specjax.experiments.config.fields import DTYPES, asked_generation
 from specjax.experiments.config.footprint import abstract_params
 from specjax.experiments.config.memory import FLOAT, check_bytes
 from specjax.experiments.config.placement import whole_words
 from specjax.experiments.train.model import shape_of, tokenizer_of
 from specjax.experiments.train.objective import objective_of
+from specjax.experiments.train.speech import trained_part
 from specjax.models.attention import least_scores
 from specjax.models.base import LanguageModel
 from specjax.models.families.family import Where
@@ -108,17 +109,18 @@ def target_of(config: ConfigDict) -> LanguageModel | None:
     if not config.target:
         return None
     target = describe(config.target, DTYPES[config.dtype], **asked_generation(config))
-    check_reads("target", target)
-    return target
+    return trained_part(target)
 
 
 def sizes(config: ConfigDict, model: LanguageModel, target: LanguageModel | None) -> dict[str, int]:
     """Bytes on each device."""
     objective = objective_of(config)
-    params = on_device(config, model, abstract_params(model, jnp.float32))
+    tree = abstract_params(model, jnp.float32)
+    params = on_device(config, model, tree)
     params *= not objective.on_target  # which is counted as such
     heads = on_device(config, model, heads_tree(objective, model), of_heads=True)
-    trained = heads + params * objective.trains_model
+    frozen = {name: tree[name] for name in config.model.frozen if name in tree}
+    trained = heads + (params - on_device(config, model, frozen)) * objective.trains_model
     teacher = abstract_params(target, DTYPES[config.dtype]) if target else None
     return {
         "parameters": params + heads,
@@ -142,8 +144,8 @@ def planned_model(
     if settings.checkpoint:
         told = asked_generation(config)
         whole = describe(settings.checkpoint, jnp.float32, **told)
-        check_reads("model.checkpoint", whole)
-        return layers_taken(whole, settings.decoder_layers, settings.encoder_layers)
+        taken = layers_taken(whole, settings.decoder_layers, settings.encoder_layers)
+        return trained_part(taken)
     width = target.vocab_size if target else width
     if not width and "vocab_size" not in settings.shape:
         raise UserError(

@@ -117,8 +117,12 @@ class PartOfModel:
         return [_save_model(self.start, self.model_params(params), workdir)]
 
 
-def subject_of(objective: Objective, start: LoadedModel, seed: int) -> Subject:
-    """What an objective trains; `seed` draws what is new."""
+def subject_of(
+    objective: Objective, start: LoadedModel, seed: int, fixed: tuple[str, ...] = ()
+) -> Subject:
+    """What an objective trains; `seed` draws what is new, `fixed` parameters stay as they are."""
+    if fixed:
+        return PartOfModel(start, fixed, changes_model=True)
     if fixed := objective.frozen_parameters(start.model):
         return PartOfModel(start, fixed)
     heads = objective.heads_on(start.model)

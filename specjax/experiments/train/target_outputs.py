@@ -10,6 +10,7 @@ from typing import Any
 
 from specjax import hosts
 from specjax.api import Generator
+from specjax.data.pipeline import is_states
 from specjax.errors import UserError
 from specjax.programs import release_programs
 from specjax.progress import progress
@@ -64,7 +65,8 @@ def _decode(
     batch_size: int,
     seed: int,
 ) -> list[list[int]]:
-    batch = generator.batch([list(row) for row in ids], batch_size)
+    rows = [row if is_states(row) else list(row) for row in ids]
+    batch = generator.batch(rows, batch_size)
     batch.index[: batch.rows] = indices
     return generator.rows(generator.run(batch, generator.keys(batch, seed)))[: batch.rows]
 

@@ -54,12 +54,18 @@ def speech_tokens(fields: Mapping[str, Any], vocab_size: int) -> SpeechTokens:
     name = "no_timestamps_token_id"
     if fields.get(name) is not None and not _is_token(fields[name], vocab_size):
         raise ValueError(f"{name} is {shown(fields[name])}; it must be {_below(vocab_size)}")
+    previous = "prev_sot_token_id"
+    if fields.get(previous) is not None and not _is_token(fields[previous], vocab_size):
+        raise ValueError(
+            f"{previous} is {shown(fields[previous])}; it must be {_below(vocab_size)}"
+        )
     if fields.get("lang_to_id") == {}:  # Hugging Face detects one of none, which is token 0
         raise ValueError(f"lang_to_id is {{}}; it must give {_below(vocab_size)} by name, or null")
     return SpeechTokens(
         languages=_by_name(fields, "lang_to_id", vocab_size),
         tasks=_by_name(fields, "task_to_id", vocab_size),
         no_timestamps=fields.get(name),
+        previous=fields.get(previous),
         latest_first=_optional_count(fields, "max_initial_timestamp_index"),
     )
 
@@ -75,13 +81,13 @@ def forced_tokens(
     language, task = fields.get("language"), fields.get("task")
     timestamps = fields.get("return_timestamps") is True
     if language is not None or task is not None:
-        return told(tokens, language, task, timestamps)
+        return prefix_tokens(tokens, language, task, timestamps)
     ids = fields.get("forced_decoder_ids")
     ids = _listed(hf.get("forced_decoder_ids") if ids is None else ids, vocab_size)
     return _complete(tokens, ids[0] if ids else None, ids[1:], timestamps)
 
 
-def told(
+def prefix_tokens(
     tokens: SpeechTokens, language: str | None, task: str | None, timestamps: bool
 ) -> tuple[Forced, ...]:
     """What stands behind the start token for a language and a task, None where nothing is said.
@@ -109,6 +115,7 @@ def to_hf(config: WhisperConfig) -> dict[str, Any]:
         "lang_to_id": dict(speech.languages),
         "task_to_id": dict(speech.tasks),
         "no_timestamps_token_id": speech.no_timestamps,
+        "prev_sot_token_id": speech.previous,
         "max_initial_timestamp_index": speech.latest_first,
     }
     said = {name: value for name, value in said.items() if value not in (None, {})}

@@ -1,0 +1,84 @@
+"""Encoder states of audio files in a workdir, each computed once."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from specjax.errors import UserError
+from specjax.progress import progress
+from specjax.writing import whole_lines
+
+STATES = "encoder_states.bin"
+"""In the workdir: states [N, S, D] in half precision, one audio file after another."""
+
+INDEX = "encoder_states.jsonl"
+"""Beside it: the file and the checkpoint of each."""
+
+DTYPE = np.float16
+
+
+class EncoderStates:
+    """States [S, D] by audio file; those that the workdir lacks are computed and appended.
+
+    Raises:
+      UserError: when the workdir has those of another encoder.
+    """
+
+    def __init__(self, workdir: Path, checkpoint: str, shape: tuple[int, int]) -> None:
+        self._file, self._index = workdir / STATES, workdir / INDEX
+        self._checkpoint, self._shape = checkpoint, shape
+        self._row = math.prod(shape) * np.dtype(DTYPE).itemsize
+        self._places: dict[str, int] = {}
+        for line in whole_lines(self._index):
+            if line["checkpoint"] != checkpoint:
+                raise UserError(
+                    f"{str(self._index)!r} has encoder states of {line['checkpoint']!r}; remove it,"
+                    " or use another workdir"
+                )
+            self._places[line["audio"]] = len(self._places)
+
+    def __call__(
+        self, files: Sequence[str], compute: Callable[[str], np.ndarray]
+    ) -> Sequence[np.ndarray]:
+        """The states of audio files; `compute` gives those [S, D] of one that is not there yet."""
+        missing = list(dict.fromkeys(file for file in files if file not in self._places))
+        if missing:
+            self._append(missing, compute)
+        return _Rows(self._file, self._shape, [self._places[file] for file in files])
+
+    def _append(self, files: Sequence[str], compute: Callable[[str], np.ndarray]) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            self._file.open("ab") as states,
+            self._index.open("a", encoding="utf-8") as index,
+            progress(total=len(files), desc="encode audio", unit="file") as bar,
+        ):
+            states.truncate(len(self._places) * self._row)  # without what a killed run left
+            for file in files:
+                states.write(compute(file).astype(DTYPE).tobytes())
+                states.flush()
+                line = {"audio": file, "checkpoint": self._checkpoint}
+                index.write(json.dumps(line, ensure_ascii=False) + "\n")
+                index.flush()
+                self._places[file] = len(self._places)
+                bar.update(1)
+
+
+class _Rows(Sequence):
+    """Some rows of a file of states, read when they are looked at."""
+
+    def __init__(self, file: Path, shape: tuple[int, int], places: Sequence[int]) -> None:
+        count = file.stat().st_size // (math.prod(shape) * np.dtype(DTYPE).itemsize)
+        self._states = np.memmap(file, DTYPE, "r", shape=(count, *shape))
+        self._places = places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return self._states[self._places[index]]

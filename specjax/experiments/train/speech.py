@@ -1,0 +1,201 @@
+"""Training on speech: decoders of speech models, on states of an encoder that stays as it is.
+
+Distil-Whisper (Gandhi et al. 2023, section 3.2) freezes the encoder of its teacher. So its states
+are computed once for each audio file and stored in the workdir, and a step costs a decoder only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from specjax.core.env import Bound
+from specjax.core.opening import chosen_head
+from specjax.data.encoding import Encoder
+from specjax.errors import UserError
+from specjax.experiments.train.encoder_states import EncoderStates
+from specjax.experiments.train.subject import Subject
+from specjax.loading import LoadedModel
+from specjax.models.base import Forced, LanguageModel, Params, head_of, is_open
+from specjax.models.whisper import (
+    Whisper,
+    WhisperDecoder,
+    encoder,
+    encoder_states,
+    without_encoder,
+)
+
+DETECTED_ROWS = 8
+"""Audio files whose language is detected in one call."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StatesExtractor:
+    """The prompts of a speech model's decoder, which are encoder states [S, D]."""
+
+    def __call__(self, where: str, prompt: Any) -> np.ndarray:
+        return np.asarray(prompt, np.float32)
+
+
+def decoder_of(loaded: LoadedModel) -> LoadedModel:
+    """The decoder of a loaded speech model."""
+    model, params = WhisperDecoder.of(loaded.model), without_encoder(loaded.params)
+    return dataclasses.replace(loaded, model=model, params=params, extractor=StatesExtractor())
+
+
+def trained_part(model: LanguageModel) -> LanguageModel:
+    """What training runs of a model: of a speech model its decoder."""
+    return WhisperDecoder.of(model) if isinstance(model, Whisper) else model
+
+
+def check_one_encoder(start: LoadedModel, target: LoadedModel | None) -> None:
+    """Refuses a speech model whose encoder is another than its target's.
+
+    Raises:
+      UserError: naming both fields.
+    """
+    if target is None or (start.model.frames is None and target.model.frames is None):
+        return
+    ours, theirs = encoder(start.params), encoder(target.params)
+    alike = start.model.frames == target.model.frames and _alike(ours, theirs)
+    if not alike or not jax.tree.all(jax.tree.map(_same, ours, theirs)):
+        raise UserError(
+            "config.model.checkpoint has another encoder than config.target; a speech model is"
+            " trained on the encoder states of its target, so they must be the same"
+        )
+
+
+def _alike(ours: Params, theirs: Params) -> bool:
+    shapes = (jax.tree.map(jnp.shape, tree) for tree in (ours, theirs))
+    return next(shapes) == next(shapes)
+
+
+def _same(ours: jax.Array, theirs: jax.Array) -> bool:
+    return bool(jnp.array_equal(ours.astype(theirs.dtype), theirs))
+
+
+@dataclasses.dataclass(frozen=True)
+class SpeechEncoder:
+    """Audio files to encoder states, and texts to ids that begin with what the model forces."""
+
+    texts: Encoder
+    whole: LoadedModel  # whose encoder it is
+    transcriber: LoadedModel  # the decoder that detects languages
+    states: EncoderStates
+
+    def prompts(self, sources: Sequence[str]) -> Sequence[np.ndarray]:
+        """Encoder states [S, D] of audio files."""
+        return self.states(sources, self._computed)
+
+    def outputs(self, sources: Sequence[str], texts: Sequence[str]) -> list[list[int]]:
+        """Ids of the outputs to learn, the forced tokens before each and EOS after it."""
+        return self.begun(sources, self.texts.plain_outputs([" " + text.strip() for text in texts]))
+
+    def begun(self, sources: Sequence[str], outputs: Sequence[Sequence[int]]) -> list[list[int]]:
+        """Outputs with the forced tokens of each before it."""
+        heads = self.heads(sources)
+        return [[*head, *output] for head, output in zip(heads, outputs, strict=True)]
+
+    def heads(self, sources: Sequence[str]) -> list[list[int]]:
+        """The forced tokens of each audio file; the transcriber detects its language if needed."""
+        model, params = self.transcriber.model, self.transcriber.params
+        forced = head_of(model)
+        if not is_open(model):
+            return [list(forced[1:])] * len(sources)
+        found, states = [], self.prompts(sources)
+        for first in range(0, len(sources), DETECTED_ROWS):
+            rows = [states[i] for i in range(first, min(first + DETECTED_ROWS, len(sources)))]
+            filled = np.stack([*rows, *rows[-1:] * (DETECTED_ROWS - len(rows))])
+            heads = np.asarray(_detected(model, forced, params, filled.astype(np.float32)))
+            found += heads[: len(rows), 1:].tolist()
+        return found
+
+    def _computed(self, source: str) -> np.ndarray:
+        frames = self.whole.extractor("audio", source)[None]
+        return np.asarray(encoder_states(self.whole.model, self.whole.params, frames)[0])
+
+
+@functools.partial(jax.jit, static_argnames=("model", "forced"))
+def _detected(
+    model: WhisperDecoder, forced: tuple[Forced, ...], params: Params, states: jax.Array
+) -> jax.Array:
+    length = jnp.full(len(states), states.shape[1])
+    cache, _ = model.start(params, states, length, len(forced))
+    return chosen_head(Bound(model, params), cache, forced)
+
+
+@dataclasses.dataclass(frozen=True)
+class WithEncoder:
+    """A trained decoder that is saved with the encoder that it was trained on."""
+
+    decoder: Subject
+    whole: LoadedModel  # before training
+
+    @property
+    def start(self) -> LoadedModel:
+        return self.decoder.start
+
+    @property
+    def params(self) -> Params:
+        return self.decoder.params
+
+    @property
+    def changes_model(self) -> bool:
+        return self.decoder.changes_model
+
+    def model_params(self, params: Params) -> Params:
+        return self.decoder.model_params(params)
+
+    def save(self, params: Params, workdir: Path) -> list[Path]:
+        whole = {**encoder(self.whole.params), **self.model_params(params)}
+        place = workdir / "model"
+        dataclasses.replace(self.whole, params=whole).save(place)
+        return [place]
+
+
+@dataclasses.dataclass(frozen=True)
+class Speech:
+    """What training runs of speech models: their decoders, on states of the one encoder."""
+
+    start: LoadedModel
+    target: LoadedModel | None
+    encoder: SpeechEncoder
+
+    def with_encoder(self, subject: Subject) -> WithEncoder:
+        """What is trained, saved with the encoder."""
+        return WithEncoder(subject, self.encoder.whole)
+
+
+def speech_of(
+    config: ConfigDict,
+    texts: Encoder,
+    start: LoadedModel,
+    target: LoadedModel | None,
+    workdir: Path,
+) -> Speech | None:
+    """The decoders of a start and its target and how audio becomes states; None where both read
+    texts.
+
+    Raises:
+      UserError: when their encoders differ, or the workdir has states of another one.
+    """
+    check_one_encoder(start, target)
+    if start.model.frames is None:
+        return None
+    for side in ("train", "validation"):
+        if config[side].prefix:
+            given = f"config.{side}.prefix is {config[side].prefix!r}"
+            raise UserError(f"{given}; it must be empty: the model listens")
+    shape = start.model.config.encoder_positions, start.model.config.d_model
+    states = EncoderStates(workdir, config.model.checkpoint, shape)
+    decoders = decoder_of(start), target and decoder_of(target)
+    encoder = SpeechEncoder(texts, start, decoders[1] or decoders[0], states)
+    return Speech(*decoders, encoder)

@@ -1,0 +1,1 @@
+"""Audio of any length, transcribed by strategies side by side."""

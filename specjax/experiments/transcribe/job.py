@@ -1,0 +1,182 @@
+"""The transcribe experiment: audio of any length by every strategy of a config, timed in turn.
+
+Windows follow each other as `specjax.transcribe` has it; the first strategy is what the others are
+compared with. Times are of whole transcripts, the encoder's included.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from specjax.api import Generator
+from specjax.errors import UserError
+from specjax.experiments.config.fields import check_strategies, model_names
+from specjax.experiments.config.placement import check_ways
+from specjax.experiments.decode import planning
+from specjax.experiments.decode.data import Data, check_one_source, load_data
+from specjax.experiments.decode.job import load_models
+from specjax.experiments.decode.strategies import check_models, load_strategies
+from specjax.experiments.decode.tables import check_corpus, load_tables, reads_rest
+from specjax.experiments.transcribe.results import Transcribed, figures, output_rows, table
+from specjax.fallback import Fallback
+from specjax.measuring.environment import environment
+from specjax.progress import progress
+from specjax.transcript import check_settings, transcribe
+from specjax.writing import write_json, write_jsonl
+
+RESULTS, OUTPUTS = "results.json", "outputs.jsonl"
+
+_AT_LEAST = {
+    "batch_size": 1,
+    "max_new_tokens": 1,
+    "bucket": 1,
+    "repeats": 1,
+    "seed": 0,
+    "examples": 0,
+    "ngram_examples": 0,
+    "corpus_tokens": 16,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A transcribe experiment ready to run."""
+
+    config: ConfigDict
+    data: Data
+    audio: list[Any]  # features [M, N] of each example
+    generators: dict[str, Generator]
+
+
+def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
+    """Runs the experiment and writes its results; returns the content of results.json.
+
+    Raises:
+      UserError: when the config cannot be used.
+    """
+    check(config)
+    job = prepare(config)
+    workdir.mkdir(parents=True, exist_ok=True)
+    made = measure(job)
+    content = {
+        "environment": environment(),
+        "config": config.to_dict(),
+        "metric": job.data.metric,
+        "strategies": {name: figures(name, made, job.data) for name in made},
+    }
+    write_json(workdir / RESULTS, content)
+    write_jsonl(workdir / OUTPUTS, output_rows(job.data, made))
+    print(table(content["strategies"]))
+    return content
+
+
+def plan(config: ConfigDict) -> None:
+    """Prints the models and the strategies; no weights are read.
+
+    Raises:
+      UserError: when the config cannot be used.
+    """
+    check(config)
+    for name, model in planning.shapes(config).items():
+        _check_hears(name, model)
+        print(f"{name}: {model_names(config)[name]}, {model.depth} decoder layers")
+    print("strategies:", ", ".join(config.strategies))
+
+
+def check(config: ConfigDict) -> None:
+    """Refuses values that no transcript could use.
+
+    Raises:
+      UserError: naming the field, the value and what is allowed.
+    """
+    check_strategies(config, _AT_LEAST)
+    check_one_source(config)
+    check_ways(config)
+    check_corpus(config)
+    check_models(load_strategies(config), tuple(model_names(config)))
+    if config.prefix:
+        raise UserError(f"config.prefix is {config.prefix!r}; it must be empty: the target listens")
+    fallback_of(config)
+
+
+def fallback_of(config: ConfigDict) -> Fallback:
+    """The temperatures and thresholds of a config.
+
+    Raises:
+      UserError: naming the field, the value and what is allowed.
+    """
+    windows = config.windows
+    names = "compression_ratio_threshold", "logprob_threshold", "no_speech_threshold"
+    given = {name: windows[name] or None for name in names}
+    try:
+        return Fallback(tuple(windows.temperature) or (None,), **given)
+    except UserError as error:
+        raise UserError(f"config.windows.{error}") from None
+
+
+def prepare(config: ConfigDict) -> Job:
+    """Loads models and data, and builds one generator per strategy."""
+    models = load_models(config)
+    target = models["target"]
+    _check_hears("target", target.model)
+    strategies = load_strategies(config)
+    tables = {name for one in strategies.values() for name in one.drafter.spec.resources}
+    data = load_data(config, more=reads_rest(config, tables))
+    width = min(entry.model.vocab_size for entry in models.values())
+    trees = load_tables(config, tables, target, width, data.rest)
+    drafters = {name: entry for name, entry in models.items() if name != "target"}
+    generators = {
+        name: Generator(target, drafters, one, tables=trees, max_new_tokens=config.max_new_tokens)
+        for name, one in strategies.items()
+    }
+    for generator in generators.values():
+        check_settings(generator, fallback_of(config), config.windows.condition_on_prev_tokens)
+    sources = [example.source for example in data.examples]
+    audio = [target.extractor.whole(f"audio {source!r}", source).T for source in sources]
+    return Job(config, data, audio, generators)
+
+
+def measure(job: Job) -> dict[str, list[list[Transcribed]]]:
+    """Transcripts of every strategy, by repeat and batch; strategies take turns in each batch."""
+    config, size = job.config, job.config.batch_size
+    batches = [job.audio[first : first + size] for first in range(0, len(job.audio), size)]
+    made = {name: [[] for _ in range(config.repeats)] for name in job.generators}
+    total = len(job.generators) * (1 + config.repeats * len(batches))
+    with progress(total=total, desc="transcribe", unit="batch") as bar:
+        for generator in job.generators.values():
+            transcribed(job, generator, batches[0])  # compiles
+            bar.update()
+        for repeat in range(config.repeats):
+            for batch in batches:
+                for name, generator in job.generators.items():
+                    made[name][repeat].append(transcribed(job, generator, batch))
+                    bar.update()
+    return made
+
+
+def transcribed(job: Job, generator: Generator, audio: list[Any]) -> Transcribed:
+    """One transcript of a batch, and the seconds that it took."""
+    config, fallback = job.config, fallback_of(job.config)
+    start = time.perf_counter()
+    transcript = transcribe(
+        generator,
+        audio,
+        seed=config.seed,
+        batch_size=config.batch_size,
+        condition_on_prev_tokens=config.windows.condition_on_prev_tokens,
+        temperature=tuple(config.windows.temperature) or None,
+        compression_ratio_threshold=fallback.compression_ratio_threshold,
+        logprob_threshold=fallback.logprob_threshold,
+        no_speech_threshold=fallback.no_speech_threshold,
+    )
+    return Transcribed(time.perf_counter() - start, transcript)
+
+
+def _check_hears(name: str, model: Any) -> None:
+    if model.frames is None:
+        raise UserError(f"config.{name} reads texts; this experiment needs a speech model")

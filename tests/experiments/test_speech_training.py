@@ -1,0 +1,174 @@
+"""Training a drafter that borrows its target's encoder, on a tiny random Whisper."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from standins import WORDS, write_speech
+from training_configs import get_config
+
+import specjax
+from specjax.checkpoints import huggingface
+from specjax.checkpoints.tokenizer import train_tokenizer
+from specjax.data.pipeline import pad_batch
+from specjax.errors import UserError
+from specjax.experiments.train import job as train
+from specjax.experiments.train.encoder_states import INDEX, STATES, EncoderStates
+from specjax.experiments.train.planning import show_plan
+from specjax.experiments.train.speech import decoder_of
+from specjax.models.whisper import Whisper, encoder, encoder_states
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "whisper"
+FILES = 6
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A target and a manifest of audio files that differ."""
+    made = tmp_path_factory.mktemp("speech")
+    whole, tokenizer = huggingface.load(GOLDEN), train_tokenizer([WORDS], 80)
+    endless = Whisper(dataclasses.replace(whole.model.config, eos=(79,)))
+    huggingface.save(made / "target", endless, whole.params, tokenizer)
+    rows = []
+    for number in range(FILES):
+        write_speech(made / f"{number}.wav", pitch=220 + 40 * number)
+        rows.append({"audio": f"{number}.wav", "text": "two dogs"})
+    (made / "speech.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    return made
+
+
+def config_of(folder: Path, **changes):
+    """`configs/training/whisper.py` on what lies in the folder, for four steps."""
+    config = get_config("whisper")
+    config.target = config.model.checkpoint = str(folder / "target")
+    config.model.decoder_layers = (0, 2)
+    config.train.data.path = str(folder / "speech.jsonl")
+    config.train.data.split, config.speech.task = "", ""
+    config.validation.update(examples=2)
+    config.optimizer.update(steps=4, warmup=1)
+    config.evaluation.update(every=2, batch_size=2)
+    config.target_outputs.batch_size = 2
+    config.update(batch_size=2, bucket=16, max_output_tokens=12)
+    for path, value in changes.items():
+        group, _, field = path.rpartition("__")
+        (config[group] if group else config)[field] = value
+    return config
+
+
+@pytest.fixture(scope="module")
+def trained(folder, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("run")
+    return workdir, train.run(config_of(folder), workdir)
+
+
+def test_a_job_trains_a_drafter_that_borrows_the_encoder(folder, trained):
+    workdir, results = trained
+    target, drafter = specjax.load(folder / "target"), specjax.load(workdir / "model")
+    assert drafter.model.depth == 2 and drafter.extractor is not None
+    same = jax.tree.map(np.array_equal, encoder(drafter.params), encoder(target.params))
+    assert jax.tree.all(same)
+    assert np.array_equal(drafter.params["embedding"], target.params["embedding"])
+    start = target.params["decoder_2"]["self_attention"]["q"]["kernel"]
+    moved = drafter.params["decoder_1"]["self_attention"]["q"]["kernel"]
+    assert not np.allclose(start, moved)
+    assert {"loss", "acceptance_0"} <= set(results["best"])
+    losses = [row["loss"] for row in results["evaluations"]]
+    assert losses[-1] < losses[0]
+    audio = [str(folder / "0.wav"), str(folder / "1.wav")]
+    alone = specjax.Generator(target, max_new_tokens=12)(audio)
+    pair = specjax.Generator(
+        target, {"drafter": drafter}, specjax.speculative(length=3), max_new_tokens=12
+    )
+    assert pair.decoder.models[1][1].borrows_encoder
+    assert pair(audio).tokens == alone.tokens
+
+
+def test_the_outputs_to_learn_are_the_targets_own(folder, trained):
+    workdir, _ = trained
+    lines = (workdir / "target_outputs.jsonl").read_text("utf-8").splitlines()
+    rows = sorted(map(json.loads, lines), key=lambda row: row["index"])
+    target = specjax.load(folder / "target")
+    files = [str(folder / f"{number}.wav") for number in range(FILES - 2)]
+    assert [row["source"] for row in rows] == files
+    alone = specjax.Generator(target, max_new_tokens=12)(files)
+    assert [row["tokens"] for row in rows] == alone.tokens
+
+
+def test_states_are_those_of_the_encoder_and_computed_once(folder, trained):
+    workdir, _ = trained
+    target = specjax.load(folder / "target")
+    frames = target.extractor("audio", str(folder / "3.wav"))[None]
+    expected = np.asarray(encoder_states(target.model, target.params, frames)[0])
+    store = EncoderStates(workdir, str(folder / "target"), expected.shape)
+    found = store([str(folder / "3.wav")], lambda file: pytest.fail(file))
+    np.testing.assert_allclose(found[0], expected, atol=2e-3, rtol=1e-3)  # half precision
+    with pytest.raises(UserError, match=r"has encoder states of .*target'; remove it"):
+        EncoderStates(workdir, "another", expected.shape)
+
+
+def test_states_that_a_kill_cut_off_are_computed_again(tmp_path):
+    def states(file: str) -> np.ndarray:
+        return np.full((3, 2), int(file), np.float32)
+
+    EncoderStates(tmp_path, "it", (3, 2))(["1", "2"], states)
+    with (tmp_path / STATES).open("ab") as file:
+        file.write(b"half")
+    with (tmp_path / INDEX).open("a", encoding="utf-8") as file:
+        file.write('{"audio": "3"')
+    rows = EncoderStates(tmp_path, "it", (3, 2))(["2", "3"], states)
+    assert [row.tolist() for row in rows] == [[[2.0] * 2] * 3, [[3.0] * 2] * 3]
+
+
+def test_a_decoder_reads_states_as_its_model_reads_audio(folder):
+    target = specjax.load(folder / "target")
+    frames = target.extractor("audio", str(folder / "0.wav"))
+    states = np.asarray(encoder_states(target.model, target.params, frames[None])[0])
+    decoder = decoder_of(target)
+    assert decoder.model.frames.count == len(states) and not encoder(decoder.params)
+    tokens = [specjax.Generator(m, max_new_tokens=8)([p]).tokens
+              for m, p in ((target, str(folder / "0.wav")), (decoder, states))]  # fmt: skip
+    assert tokens[0] == tokens[1]
+    batch = pad_batch([(states, [4, 5, 6, 79])], 8, target.model.start_token, 0, forced=2)
+    length = {"prompt_length": np.array([len(frames)], np.int32)}
+    (ours,) = decoder.model.teach(decoder.params, batch)
+    (theirs,) = target.model.teach(target.params, {**batch, "prompt": frames[None], **length})
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    assert batch["mask"][0].tolist() == [False, False, True, True] + [False] * 4
+
+
+@pytest.mark.slow
+def test_a_model_learns_the_data_and_its_own_samples(folder, tmp_path):
+    changes = {"sequences__data": 1.0, "sequences__target": 0.0, "sequences__drafter": 1.0}
+    results = train.run(config_of(folder, **changes, speech__language="german"), tmp_path)
+    assert np.isfinite(results["best"]["loss"])
+
+
+def test_a_plan_counts_what_is_trained(folder, capsys):
+    planned = show_plan(config_of(folder))
+    target = huggingface.load(folder / "target")
+    sizes = {name: sum(x.size for x in jax.tree.leaves(tree)) for name, tree in
+             target.params.items() if not name.startswith("encoder")}  # fmt: skip
+    kept = sum(sizes.values()) - sizes["decoder_1"]
+    assert planned["parameters"] == 4 * kept
+    assert planned["gradients"] == 4 * (kept - sizes["embedding"])
+
+
+def test_what_cannot_be_trained_is_refused(folder, tmp_path):
+    with pytest.raises(UserError, match=r"config.model.frozen has 'head'; the parameters"):
+        train.run(config_of(folder, model__frozen=("head",)), tmp_path)
+    with pytest.raises(UserError, match=r"config.train.prefix is 'say '; it must be empty"):
+        train.run(config_of(folder, train__prefix="say "), tmp_path)
+    other = huggingface.load(GOLDEN)
+    tokenizer = specjax.load(folder / "target").tokenizer
+    params = {**other.params, "encoder_norm": other.params["decoder_norm"]}
+    model = Whisper(dataclasses.replace(other.model.config, eos=(79,)))
+    huggingface.save(folder / "other", model, params, tokenizer)
+    changed = config_of(folder, model__checkpoint=str(folder / "other"))
+    with pytest.raises(UserError, match="another encoder than config.target"):
+        train.run(changed, tmp_path)
+    assert not list(tmp_path.iterdir())
