@@ -63,6 +63,7 @@ class Bigram:
     forced: tuple[int, ...] = ()
     frames: None = None
     borrows_encoder: bool = False
+    source_vocab: None = None
     pad: int = 0
     depth: int = 1
     max_positions: int | None = None

@@ -43,6 +43,7 @@ class PrefixModel:
     forced: tuple[int, ...] = ()
     frames: None = None
     borrows_encoder: bool = False
+    source_vocab: None = None
     pad: int = 0
     depth: int = 2
 
@@ -134,6 +135,7 @@ class ScriptModel:
     forced: tuple[int, ...] = ()
     frames: None = None
     borrows_encoder: bool = False
+    source_vocab: None = None
     pad: int = 0
     peak: float = 5.0  # logit of the preferred token over the others
     peaks: tuple[float, ...] = ()

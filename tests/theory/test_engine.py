@@ -41,6 +41,7 @@ class LawModel:
     forced: tuple[int, ...] = ()
     frames: None = None
     borrows_encoder: bool = False
+    source_vocab: None = None
     pad: int = 0
 
     def start(self, params, prompt, prompt_length, capacity, *, features=(), ahead=None):
