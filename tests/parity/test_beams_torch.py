@@ -41,8 +41,8 @@ BRIEF: dict[str, tuple[int, dict[str, Any]]] = {
     "mt5": (5, {}),
     "umt5": (5, {"num_decoder_layers": 2}),
     "mbart": (5, {}),
-    "marian_two": (9, {"tie_word_embeddings": False}),
-    "pegasus": (9, {}),
+    "marian_two": (2, {"tie_word_embeddings": False}),
+    "pegasus": (3, {"tie_word_embeddings": False}),
     "marian": (9, {"tie_word_embeddings": False}),
     "m2m_100": (5, {"tie_word_embeddings": False, "decoder_layers": 2}),
     "gpt2": (5, TWO_ENDS),
@@ -59,7 +59,7 @@ BRIEF: dict[str, tuple[int, dict[str, Any]]] = {
     "mixtral": (5, TWO_ENDS),
     "gpt_neox": (9, TWO_ENDS),
     "opt": (5, TWO_ENDS | {"tie_word_embeddings": False}),
-    "opt_350m": (5, TWO_ENDS | {"tie_word_embeddings": False}),
+    "opt_350m": (8, TWO_ENDS | {"tie_word_embeddings": False}),
 }
 """The same of those that differ from them in layers only: one plain search, one under settings.
 
@@ -70,7 +70,8 @@ up to rounding, by which either may be kept.
 PLAIN = [(name, search) for name in THOROUGH for search in SEARCHES]
 PLAIN += [(name, {}) for name in BRIEF]
 UNDER_SETTINGS = [(name, drafter) for name in THOROUGH for drafter in ("none", "neural")]
-UNDER_SETTINGS += [(name, "neural") for name in BRIEF]
+# One of the settings is of n-grams of prompts, whose ids may not be those of texts.
+UNDER_SETTINGS += [(name, "neural") for name in BRIEF if name != "marian_two"]
 
 
 @pytest.fixture(scope="module")

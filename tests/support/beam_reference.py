@@ -64,6 +64,7 @@ class Bigram:
     frames: None = None
     source_vocab: None = None
     borrows_encoder: bool = False
+    source_vocab: None = None
     pad: int = 0
     depth: int = 1
     max_positions: int | None = None

@@ -45,6 +45,7 @@ class PrefixModel:
     frames: None = None
     source_vocab: None = None
     borrows_encoder: bool = False
+    source_vocab: None = None
     pad: int = 0
     depth: int = 2
 
@@ -137,6 +138,7 @@ class ScriptModel:
     frames: None = None
     source_vocab: None = None
     borrows_encoder: bool = False
+    source_vocab: None = None
     pad: int = 0
     peak: float = 5.0  # logit of the preferred token over the others
     peaks: tuple[float, ...] = ()

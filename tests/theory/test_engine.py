@@ -42,6 +42,7 @@ class LawModel:
     frames: None = None
     source_vocab: None = None
     borrows_encoder: bool = False
+    source_vocab: None = None
     pad: int = 0
 
     def start(self, params, prompt, prompt_length, capacity, *, features=(), ahead=None):
