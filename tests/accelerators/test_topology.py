@@ -74,7 +74,7 @@ def test_a_mesh_takes_all_devices_of_a_topology() -> None:
 
 
 def test_help_says_how() -> None:
-    assert "--config.topology=v4:2x2x1" in command("--help").stdout
+    assert "--config.topology=v4:2x2x1" in command("--helpfull").stdout
 
 
 def test_a_round_takes_as_long_as_its_reads_or_its_arithmetic() -> None:

@@ -112,7 +112,7 @@ def test_a_fused_tensor_of_the_wrong_shape_is_named(tmp_path: Path) -> None:
     ("name", "field", "value"),
     [
         ("gpt2", "n_head", 0),
-        ("gpt2", "scale_attn_by_inverse_layer_idx", True),
+        ("gpt2", "scale_attn_by_inverse_layer_idx", "yes"),
         ("llama", "num_key_value_heads", 3),
         ("llama", "hidden_act", "swish7"),
     ],

@@ -34,7 +34,7 @@ def models(pair) -> dict:
 def job_of(pair, models, strategies: dict, **changes) -> decode.Job:
     strategies = {"autoregressive": AUTOREGRESSIVE, **strategies}
     fields = {**pair_fields(pair), "examples": 4, "max_new_tokens": 6, "repeats": 1, **changes}
-    return decode.prepare(decode_config(strategies=strategies, **fields), models)
+    return decode.prepare(decode_config(strategies=strategies, **fields), models, pair)
 
 
 @contextmanager

@@ -37,10 +37,11 @@ EXAMPLES = (
     "quickstart", "translate", "pair", "beams", "drafters", "draft_length", "block_verification",
     "lossy_rules", "bild_early_exit_multi30k", "bild_multi30k", "bild_side_by_side", "engagement",
     "cascade_pair", "cascade_multi30k", "qwen_coder", "smollm2", "suffix", "trees",
+    "whisper_base",
 )  # fmt: skip
 JOBS = (
     "compare", "ngram", "ngram_wmt", "online", "sweep", "tokenizer", "tune", "tune_cascade",
-    "tune_horizontal", "whisper_base", "whisper_long",
+    "tune_horizontal", "whisper_long",
 )  # fmt: skip
 """Configs that are no plain decodes."""
 PAPERS = sorted(
@@ -113,7 +114,7 @@ def test_a_job_gives_command_runtime_and_result(name: str) -> None:
 
 def test_a_jobs_name_is_one_that_main_knows() -> None:
     found = {get_config(name).experiment for name in JOBS}
-    own = {"compare", "ngram", "online", "sweep", "tokenizer", "tune"}
+    own = {"compare", "ngram", "online", "sweep", "tokenizer", "transcribe", "tune"}
     assert found == own <= {*experiments.JOBS}
 
 

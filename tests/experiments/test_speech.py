@@ -82,7 +82,8 @@ def long_config(folder: Path, **windows):
 
 
 def test_audio_of_any_length_is_transcribed_window_by_window(folder, tmp_path, capsys):
-    content = transcribe.run(long_config(folder), tmp_path)
+    config = long_config(folder)
+    content = transcribe.run(config, tmp_path)
     for name, entry in content["strategies"].items():
         assert entry["same_as_first"] == 2 and entry["tokens"] > 12, name
         assert set(entry["quality"]) == {"word_accuracy"}
@@ -92,8 +93,10 @@ def test_audio_of_any_length_is_transcribed_window_by_window(folder, tmp_path, c
     # A window of this model is a second.
     assert rows[0]["segments"][-1]["start"] >= 1.0 and rows[0]["segments"] == rows[1]["segments"]
     assert "tiny_4" in capsys.readouterr().out
+    again = transcribe.run(config, tmp_path)
+    assert again == json.loads(json.dumps(content))  # shown, not decoded
     with pytest.raises(UserError, match="more than 0 and at most 1, as longer audio is not cut"):
-        decode.run(config_of(folder, data={"path": str(folder / "long.jsonl")}), tmp_path)
+        decode.run(config_of(folder, data={"path": str(folder / "long.jsonl")}), tmp_path / "short")
 
 
 def test_windows_that_cannot_be_used_are_refused(folder, tmp_path):

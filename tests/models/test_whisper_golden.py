@@ -163,4 +163,4 @@ def test_what_a_model_does_not_know_is_refused(target: LoadedModel) -> None:
     with pytest.raises(specjax.UserError, match="max_new_tokens is 30; behind the 4 .* for 29"):
         generator.encode(list(EXPECTED["heard"]))
     with pytest.raises(specjax.UserError, match="list of audio files or waveforms"):
-        generator.encode("speech.wav")
+        generator.encode(3)

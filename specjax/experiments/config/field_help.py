@@ -1,6 +1,6 @@
 """`--help`: what a config is for, and its fields with their values and a line about each.
 
-The lines are the comments beside the fields' defaults in `defaults`, `training` and `online`.
+The lines are the comments beside the fields' defaults in `MODULES`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config import defaults, online, training
+from specjax.experiments.config import defaults, online, training, transcribing
 from specjax.experiments.config.file import read_config
 
-MODULES = (defaults, training, online)
+MODULES = (defaults, training, online, transcribing)
 """Where fields and their comments are."""
 
 WIDTH = 100

@@ -22,6 +22,8 @@ from specjax.experiments.decode.data import Data, check_one_source, load_data
 from specjax.experiments.decode.job import load_models
 from specjax.experiments.decode.strategies import check_models, load_strategies
 from specjax.experiments.decode.tables import check_corpus, load_tables, reads_rest
+from specjax.experiments.finished import finished
+from specjax.experiments.kept import file_stamps
 from specjax.experiments.transcribe.results import Transcribed, figures, output_rows, table
 from specjax.fallback import Fallback
 from specjax.measuring.environment import environment
@@ -34,7 +36,7 @@ RESULTS, OUTPUTS = "results.json", "outputs.jsonl"
 _AT_LEAST = {
     "batch_size": 1,
     "max_new_tokens": 1,
-    "bucket": 1,
+    "bucket": 0,
     "repeats": 1,
     "seed": 0,
     "examples": 0,
@@ -60,12 +62,17 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
       UserError: when the config cannot be used.
     """
     check(config)
+    done = finished(config, workdir)
+    if done is not None:
+        print(table(done["strategies"]))
+        return done
     job = prepare(config)
     workdir.mkdir(parents=True, exist_ok=True)
     made = measure(job)
     content = {
         "environment": environment(),
         "config": config.to_dict(),
+        "files": file_stamps(config),
         "metric": job.data.metric,
         "strategies": {name: figures(name, made, job.data) for name in made},
     }
