@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -18,6 +19,7 @@ from ml_collections import ConfigDict
 from specjax import hosts
 from specjax.data.batching import Prompt
 from specjax.measuring.environment import environment
+from specjax.paths import expanded
 from specjax.writing import whole_lines
 
 
@@ -58,7 +60,7 @@ def identity(config: ConfigDict, prompts: Sequence[Prompt]) -> dict[str, Any]:
     fields = config.to_dict()
     return {
         "config": fields,
-        "files": {name: _stamps(Path(name).expanduser()) for name in _texts(fields)},
+        "files": {name: _stamps(expanded(name)) for name in _texts(fields)},
         "prompts": hashlib.sha256(b"".join(map(_bytes, prompts))).hexdigest(),
         "environment": environment(),
     }
@@ -81,7 +83,7 @@ def _texts(value: Any) -> Iterator[str]:
 def _stamps(path: Path) -> dict[str, tuple[int, int]]:
     """Size and time of a file, or of those in a folder; nothing when there is none."""
     try:
-        files = path.iterdir() if path.is_dir() else [path]
+        files = path.iterdir() if os.path.isdir(path) else [path]
         stats = {file.name: file.stat() for file in sorted(files)}
     except (OSError, ValueError):
         return {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -158,7 +159,7 @@ def file_words(field: str, file: str) -> str:
     Raises:
       UserError: when it is not there.
     """
-    if not Path(file).is_file():
+    if not os.path.isfile(file):
         raise UserError(f"{field} {file!r} is not a file; it must be text or JSONL, plain or .gz")
     return f"{field} {file!r} ({Path(file).stat().st_size / 1e6:.1f} MB)"
 
@@ -189,9 +190,9 @@ def kind_of(path: str) -> str:
     suffix = Path(path.removesuffix(".gz")).suffix
     if suffix in BY_SUFFIX:
         return BY_SUFFIX[suffix]
-    if Path(path).is_dir():
+    if os.path.isdir(path):
         return "parquet"
-    if Path(path).exists() or path.startswith((".", "/")):
+    if os.path.exists(path) or path.startswith((".", "/")):
         raise UserError(
             f"config.data.path {path!r} has an ending that says nothing; set config.data.kind to"
             f" one of {', '.join(KINDS)}"
