@@ -43,12 +43,19 @@ def read_examples(
     `group_field` of its rows names their group; empty: they have none.
 
     Raises:
-      UserError: when a file is missing, unreadable or empty, or the two sides differ in length.
+      UserError: when a file is missing, unreadable or empty, the two sides differ in length, or a
+        source is blank.
     """
     names = source_field, reference_field, group_field
     examples = list(stream_examples(source_file, reference_file, *names))
     if not examples:
         raise UserError(f"source_file {source_file!r} is empty; it must hold at least one example")
+    blank = [number for number, each in enumerate(examples, start=1) if not each.source.strip()]
+    if blank:
+        raise UserError(
+            f"source_file {source_file!r} has no text in example {blank[0]}"
+            f" ({len(blank):,} of {len(examples):,} have none); every example must have some"
+        )
     return examples
 
 
@@ -76,8 +83,12 @@ def is_json(file: str) -> bool:
 
 
 def read_lines(field: str, file: str) -> list[str]:
-    """All lines of a text file without their ends."""
-    return list(files.lines(field, file))
+    """All lines of a text file that hold text, without their ends.
+
+    Raises:
+      UserError: when the file cannot be read, or holds no text.
+    """
+    return list(files.text_lines(field, file))
 
 
 def _json_examples(
