@@ -43,19 +43,12 @@ def read_examples(
     `group_field` of its rows names their group; empty: they have none.
 
     Raises:
-      UserError: when a file is missing, unreadable or empty, the two sides differ in length, or a
-        source is blank.
+      UserError: when a file is missing, unreadable or empty, or the two sides differ in length.
     """
     names = source_field, reference_field, group_field
     examples = list(stream_examples(source_file, reference_file, *names))
     if not examples:
         raise UserError(f"source_file {source_file!r} is empty; it must hold at least one example")
-    blank = [number for number, each in enumerate(examples, start=1) if not each.source.strip()]
-    if blank:
-        raise UserError(
-            f"source_file {source_file!r} has no text in example {blank[0]}"
-            f" ({len(blank):,} of {len(examples):,} have none); every example must have some"
-        )
     return examples
 
 

@@ -44,12 +44,14 @@ def load_data(config: ConfigDict, more: bool) -> Data:
     """The examples of a config; `more` also reads rows beyond those that are decoded.
 
     Raises:
-      UserError: when they cannot be read, or the metric has no references to compare with.
+      UserError: when they cannot be read, one is blank, or the metric has no references to compare
+        with.
     """
     check_one_source(config)
     examples = _task_examples(config, more) if config.task else _file_examples(config)
     _check_said_once(config, examples[:1])
     count = config.examples or len(examples)
+    _check_blank(config, examples[:count])
     metric = config.metric or (task_of(config.task).metric if config.task else NO_METRIC)
     if metric_of(metric).scores and any(e.reference is None for e in examples[:count]):
         raise UserError(
@@ -88,6 +90,16 @@ def check_one_source(config: ConfigDict, place: str = "config") -> None:
             f"{place}.source_file is {config.source_file!r} beside {place}.task {config.task!r};"
             f" only one of them can say what is read: clear the other by {place}.task= or"
             f" {place}.source_file=, or give the task its rows by {place}.data.path"
+        )
+
+
+def _check_blank(config: ConfigDict, examples: list[Example]) -> None:
+    """Refuses examples of a plain file without a text; tasks leave such rows out."""
+    blank = [number for number, each in enumerate(examples, start=1) if not each.source.strip()]
+    if blank and not config.task:
+        raise UserError(
+            f"config.source_file {config.source_file!r} has no text in example {blank[0]:,}"
+            f" ({len(blank):,} of {len(examples):,} have none); every example must have some"
         )
 
 
