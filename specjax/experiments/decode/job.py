@@ -45,6 +45,7 @@ from specjax.experiments.decode.on_topology import plan_on_topology
 from specjax.experiments.decode.records import Decoded, Job, Measured
 from specjax.experiments.decode.strategies import BASELINE, common_width, load_strategies
 from specjax.experiments.decode.tables import load_tables, reads_rest
+from specjax.experiments.decode.unused import note_unused
 from specjax.loading import LoadedModel, load
 from specjax.measuring import cost
 from specjax.measuring.stopwatch import Stopwatch
@@ -60,7 +61,9 @@ PROFILE = "profile"
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     """Runs the experiment and writes its results; returns the content of results.json."""
     check_decode(config)
-    check_decode_memory(config, planning.shapes(config), load_strategies(config))
+    strategies = load_strategies(config)
+    check_decode_memory(config, planning.shapes(config), strategies)
+    note_unused(config, strategies)
     models = load_models(config)
     workdir.mkdir(parents=True, exist_ok=True)
     return finish(prepare(config, models), workdir)
