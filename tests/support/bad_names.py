@@ -69,7 +69,11 @@ _OTHERS: tuple[Row, ...] = (
     ),
     (
         "decode",
-        ("--config.source_file={bad}/long.txt", "--config.reference_file="),
+        (
+            "--config.source_file={bad}/long.txt",
+            "--config.reference_file=",
+            "--config.metric=none",
+        ),
         ("prompt 0", "10,000,001 characters", "max_prompt_tokens"),
     ),
     ("compare", (f"--config.runs={LONG},{{pair}}",), ("config.runs", "not a folder")),
