@@ -73,6 +73,7 @@ _OTHERS: tuple[Row, ...] = (
             "--config.source_file={bad}/long.txt",
             "--config.reference_file=",
             "--config.metric=none",
+            "--config.only=autoregressive",
         ),
         ("prompt 0", "10,000,001 characters", "max_prompt_tokens"),
     ),
