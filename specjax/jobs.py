@@ -18,7 +18,7 @@ from specjax.experiments import JOBS
 from specjax.experiments.config.templates import check_shape
 from specjax.experiments.config.topology import check_topology
 from specjax.locking import alone_in
-from specjax.writing import check_folder
+from specjax.writing import check_folder, naming_write_errors
 
 
 def run(config: ConfigDict, workdir: str | Path) -> Any:
@@ -31,7 +31,7 @@ def run(config: ConfigDict, workdir: str | Path) -> Any:
     """
     module = _checked(config, dry_run=False)
     check_folder("workdir", Path(workdir))
-    with alone_in("workdir", Path(workdir)):
+    with naming_write_errors("workdir", Path(workdir)), alone_in("workdir", Path(workdir)):
         return module.run(config, Path(workdir))
 
 

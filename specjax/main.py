@@ -29,7 +29,7 @@ from specjax.experiments.config.topology import check_topology
 from specjax.jobs import job_of
 from specjax.locking import alone_in
 from specjax.reporting.terminal import verbosity
-from specjax.writing import check_folder, write_json
+from specjax.writing import check_folder, naming_write_errors, write_json
 
 CACHE = "SPECJAX_COMPILATION_CACHE"
 """Environment variable with the folder of compiled programs; empty turns the cache off."""
@@ -73,6 +73,7 @@ def main(argv: list[str]) -> int:
             with (
                 hosts.one_voice(),
                 verbosity(request.verbose),
+                naming_write_errors("--workdir", request.workdir),
                 alone_in("--workdir", request.workdir),
             ):
                 module.run(config, request.workdir)

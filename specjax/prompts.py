@@ -15,6 +15,9 @@ from specjax.data.batching import Batch, Prompt, make_batch, padded
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, head_of
 
+LETTERS = 16
+"""Characters for each token of `max_prompt_tokens`, by which a long text is judged."""
+
 
 class Decodes(Protocol):
     """What a decode says of itself, whatever its loop is."""
@@ -149,7 +152,20 @@ class Prompts:
             raise UserError("prompts holds texts, but the target has no tokenizer")
         if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
             raise UserError(f"prompt {index} has half a character; it must be a whole text")
+        self._check_length(index, text)
         return self.tokenizer(text).input_ids
+
+    def _check_length(self, index: int, text: str) -> None:
+        """Refuses a text far too long by its beginning: to encode megabytes takes a minute."""
+        beginning = text[: LETTERS * self.max_prompt_tokens]
+        if len(text) > 2 * len(beginning):
+            count = len(self.tokenizer(beginning).input_ids)
+            if count > 2 * self.max_prompt_tokens:
+                raise UserError(
+                    f"prompt {index} has {len(text):,} characters, of which the first"
+                    f" {len(beginning):,} are {count:,} tokens; max_prompt_tokens allows 1 to"
+                    f" {self.max_prompt_tokens}"
+                )
 
     def check_room(self) -> None:
         """Of what is heard only the text behind it takes positions of a decoder.

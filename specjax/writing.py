@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import json
 import os
 import shutil
@@ -14,14 +15,21 @@ from typing import Any
 
 from specjax import hosts
 from specjax.errors import UserError
+from specjax.paths import shortened
 
 MANIFEST = ".specjax.json"
 """In every folder written here: the names of the files that are its own."""
 _PROBE = 2**16
 """Bytes that a folder must have room for."""
 
-_SHOWN = 200
-"""Characters of a path that a refusal shows."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""No room on the disk, in a user's share of it, or in what a process may write."""
+
+_FILES = (
+    ".csv", ".html", ".json", ".jsonl", ".lock", ".md", ".npz", ".pdf", ".png", ".py",
+    ".safetensors", ".svg", ".tex", ".txt",
+)  # fmt: skip
+"""Endings of files that jobs write into their workdirs; none of their folders has one."""
 
 
 def check_folder(field: str, folder: Path) -> None:
@@ -44,8 +52,67 @@ def check_folder(field: str, folder: Path) -> None:
     except (OSError, ValueError) as error:
         # A null byte is a ValueError.
         reason = getattr(error, "strerror", None) or error
-        shown = str(folder) if len(str(folder)) <= _SHOWN else f"{str(folder)[:_SHOWN]}..."
+        shown = shortened(folder)
         raise UserError(f"{field} {shown!r} cannot be written to: {reason}") from None
+    _check_no_folders(field, folder)
+
+
+def _check_no_folders(field: str, folder: Path) -> None:
+    """Refuses folders that are called as files are that a run writes: it would end at the last."""
+    with contextlib.suppress(FileNotFoundError):
+        for entry in sorted(folder.iterdir()):
+            if entry.suffix in _FILES and entry.is_dir():
+                raise UserError(
+                    f"{field} {shortened(folder)!r} has a folder {entry.name!r}, where a run has a"
+                    " file; name another folder, or move that away"
+                )
+
+
+@contextlib.contextmanager
+def naming_write_errors(field: str, folder: Path) -> Iterator[None]:
+    """Refusals in place of the system's errors about a folder that a run writes to.
+
+    Raises:
+      UserError: naming the field when the disk is full, or a file in the folder cannot be used.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        shown = shortened(folder)
+        if _is_full(error):
+            raise UserError(
+                f"{field} {shown!r} has no room for what is written; all that was written whole is"
+                " kept: make room and start the same run again, which goes on from there"
+            ) from None
+        if name := _name_in(folder, error):
+            raise UserError(
+                f"{field} {shown!r} has a {name!r} that cannot be used: {error.strerror}"
+            ) from None
+        raise
+
+
+def _is_full(error: BaseException | None) -> bool:
+    """Whether an error, or one that it came of, says that the disk is full.
+
+    Libraries in C++ and Rust give the system's words only.
+    """
+    while error is not None:
+        words = str(error)
+        if getattr(error, "errno", None) in _FULL or any(os.strerror(n) in words for n in _FULL):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _name_in(folder: Path, error: Exception) -> str:
+    """What file of a folder an error of the system is about; empty when it is about none."""
+    file = getattr(error, "filename2", None) or getattr(error, "filename", None)
+    if not isinstance(error, OSError) or not isinstance(file, (str, Path)):
+        return ""
+    inside = os.path.relpath(file, folder)
+    return "" if inside.startswith(os.pardir) else inside
 
 
 @contextlib.contextmanager

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import types
+
 import jax
 import pytest
 from tiny import corpus
@@ -151,6 +154,27 @@ def test_memory_maps_are_counted_again_after_something_was_compiled(monkeypatch,
 def test_unusable_prompts_are_named(generator, prompts, named):
     with pytest.raises(specjax.UserError, match=named):
         generator(prompts)
+
+
+class CountingTokenizer:
+    """One token for every word, and how many characters it has read."""
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    def __call__(self, text: str):
+        self.read += len(text)
+        return types.SimpleNamespace(input_ids=[5] * len(text.split()))
+
+
+def test_a_text_far_too_long_is_refused_by_its_beginning(loaded):
+    tokenizer = CountingTokenizer()
+    target = dataclasses.replace(loaded[0], tokenizer=tokenizer)
+    generator = specjax.Generator(target, max_prompt_tokens=100)
+    with pytest.raises(specjax.UserError, match="prompt 0 has 10,000,000 characters, of which the"):
+        generator(["word " * 2_000_000])
+    assert tokenizer.read < 10_000
+    assert len(generator.encode(["word" + 10_000 * " "])[0]) == 1  # long, and few tokens
 
 
 def test_a_missing_drafter_is_named(loaded):

@@ -18,6 +18,7 @@ class Chip:
     bandwidth: float  # bytes per second of HBM
     flops: float  # bfloat16 operations per second
     axes: int  # of its topologies
+    pod: int  # chips that are connected at most
     megacore: bool = False  # its two cores are one device only when libtpu is told so
 
     def seconds(self, moved: float, operations: float) -> float:
@@ -26,10 +27,10 @@ class Chip:
 
 
 CHIPS = {
-    "v4": Chip(32 * GIB, 1200e9, 275e12, axes=3, megacore=True),
-    "v5e": Chip(16 * GIB, 819e9, 197e12, axes=2),
-    "v5p": Chip(95 * GIB, 2765e9, 459e12, axes=3),
-    "v6e": Chip(32 * GIB, 1640e9, 918e12, axes=2),
+    "v4": Chip(32 * GIB, 1200e9, 275e12, axes=3, pod=4096, megacore=True),
+    "v5e": Chip(16 * GIB, 819e9, 197e12, axes=2, pod=256),
+    "v5p": Chip(95 * GIB, 2765e9, 459e12, axes=3, pod=8960),
+    "v6e": Chip(32 * GIB, 1640e9, 918e12, axes=2, pod=256),
 }
 """By the names that topologies begin with."""
 

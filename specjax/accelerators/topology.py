@@ -57,7 +57,7 @@ def check_name(name: str) -> tuple[Chip, tuple[int, ...]]:
     """The chip and the sides that the name of a topology gives.
 
     Raises:
-      UserError: when there is no such chip, or its topologies have other axes.
+      UserError: when there is no such chip, or its topologies have other axes or fewer chips.
     """
     family, _, shape = name.partition(":")
     if family not in CHIPS:
@@ -72,6 +72,11 @@ def check_name(name: str) -> tuple[Chip, tuple[int, ...]]:
         raise UserError(
             f"config.topology is {name!r}; the shape of {family} must have {chip.axes} sides, as"
             f" '{family}:{example}'"
+        )
+    if (count := math.prod(sides)) > chip.pod:  # libtpu would lay out all of them, or abort
+        raise UserError(
+            f"config.topology is {name!r}, {count:,} chips; a pod of {family} has at most"
+            f" {chip.pod:,}"
         )
     return chip, sides
 

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from specjax.errors import UserError
+from specjax.paths import check_regular
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Contents of a JSON file that must be there and be an object."""
+    check_regular(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

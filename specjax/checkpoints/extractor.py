@@ -14,6 +14,9 @@ from specjax.errors import UserError
 from specjax.models.base import Frames
 
 FILES = ("preprocessor_config.json", "processor_config.json")
+LOUDEST = 100.0
+"""Most that a number of a waveform or of features may be; waveforms reach a little beyond 1."""
+
 HOP = 160
 """Samples between frames, where a checkpoint has none of these files."""
 
@@ -126,4 +129,10 @@ def _numbers(where: str, prompt: Any) -> np.ndarray:
         )
     if not np.isfinite(given).all():
         raise UserError(f"{where} has numbers that are not finite")
+    loudest = float(np.abs(given).max(initial=0.0))
+    if loudest > LOUDEST:
+        raise UserError(
+            f"{where} has numbers as large as {loudest:.3g}; those of a waveform must be from -1 to"
+            f" 1, and more than {LOUDEST:g} is no sound"
+        )
     return given.astype(np.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def save(loaded: LoadedHeads, file: str | Path) -> None:
 def is_published(name: str | Path) -> bool:
     """Whether heads of this name are published ones, in a directory or under a hub id."""
     of_hub = is_hub_id(name) and str(name).count("/") == 1
-    return Path(name).is_dir() or (of_hub and Path(name).suffix != ".safetensors")
+    return os.path.isdir(name) or (of_hub and Path(name).suffix != ".safetensors")
 
 
 def load(file: str | Path, dtype: Any = jnp.float32) -> LoadedHeads:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from huggingface_hub import snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from huggingface_hub.utils import validate_repo_id
 from safetensors.numpy import save_file
 
 from specjax import hosts
@@ -61,6 +63,7 @@ from specjax.models.families.schema import shown
 from specjax.models.on_target import FeatureDrafter
 from specjax.models.shapes import parameter_shapes
 from specjax.models.small_weights import SmallWeights, is_small
+from specjax.paths import check_regular, expanded, shortened
 from specjax.writing import replacing_directory
 
 SMALL_FILES = ("*.json", "*.model", "*.spm", "*.txt", "*.jinja")
@@ -177,26 +180,34 @@ def packing_at(path: Path) -> Packing | None:
 
 def stored_weights(name: str | Path) -> SmallWeights | None:
     """How small the kernels of a directory or cached hub id are stored; None: not at all."""
-    path = Path(name).expanduser()
+    path = expanded(name)
     if is_gguf(path):
         return None
-    if not path.is_dir():
+    if not os.path.isdir(path):
         cached = try_to_load_from_cache(str(name), CONFIG_FILE) if is_hub_id(name) else None
         path = Path(cached).parent if isinstance(cached, str) else path
-    packing = packing_at(path) if (path / CONFIG_FILE).is_file() else None
+    packing = packing_at(path) if os.path.isfile(path / CONFIG_FILE) else None
     return packing and packing.weights
 
 
 def locate(name: str | Path, patterns: Sequence[str] = FILES) -> Path:
     """The directory of a local path or (downloaded, or cached) hub id, or a local GGUF file."""
-    path = Path(name).expanduser()
-    if path.is_dir() or is_gguf(path):
+    path = expanded(name)
+    if is_gguf(path):
+        return path
+    if os.path.isdir(path):
+        for pattern in patterns:
+            for file in path.glob(pattern):
+                check_regular(file)
         return path
     if not is_hub_id(name):
-        raise UserError(f"model path {str(name)!r} is not a directory with config.json in it")
+        raise UserError(
+            f"model path {shortened(name)!r} is not a directory with config.json in it, nor a hub"
+            " id: these have letters, digits, '-', '_' and '.', as 'google/flan-t5-small'"
+        )
     try:
         return Path(snapshot_download(str(name), allow_patterns=list(patterns)))
-    except (LocalEntryNotFoundError, HfHubHTTPError, HFValidationError, OSError) as error:
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         raise UserError(
             f"model {str(name)!r} is neither a directory nor a hub id that could be downloaded or"
             f" found in the cache ({type(error).__name__})"
@@ -207,7 +218,13 @@ def is_hub_id(name: str | Path) -> bool:
     """Whether a name that is no directory could be a hub id."""
     text = str(name)
     looks_like_path = text.startswith((".", "/", "~")) or text.count("/") > 1
-    return not looks_like_path and not Path(name).exists()
+    if looks_like_path or os.path.exists(text):
+        return False
+    try:
+        validate_repo_id(text)
+    except HFValidationError:
+        return False
+    return True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -337,8 +354,8 @@ def describe(
 
 def _described_at(name: str | Path) -> Path | None:
     """Where the configuration of a directory or hub id lies; None: its shape alone is known."""
-    path = Path(name).expanduser()
-    if path.is_dir() or is_gguf(path):
+    path = expanded(name)
+    if os.path.isdir(path) or is_gguf(path):
         return path
     cached = try_to_load_from_cache(str(name), CONFIG_FILE) if is_hub_id(name) else None
     if isinstance(cached, str):
@@ -370,7 +387,7 @@ def described_generation(
     if path is None:
         known = {} if asked.ignored else said(*changed({}, None, asked.changes))
         return Described(known, None, False)
-    return Described(read_generation(path, asked), path, path == Path(name).expanduser())
+    return Described(read_generation(path, asked), path, path == expanded(name))
 
 
 def save(

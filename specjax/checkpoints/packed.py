@@ -13,6 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from specjax.checkpoints.finite import is_finite
 from specjax.checkpoints.tensors import Place, Placement, laid, open_file
 from specjax.errors import UserError
 from specjax.models.base import Params
@@ -268,6 +269,8 @@ def read_kernel(
             raise UserError(f"the checkpoint lacks {part!r} beside {next(iter(parts.values()))!r}")
     try:
         integers, scale, zero = _numbers(tensors, packing)
+        if not is_finite(scale):
+            raise ValueError("its scales are not finite")
         _check_shapes(integers, scale, zero, packing, shape)
         _check_order(tensors.get("g_idx"), packing.weights.group or shape[0], shape[0])
     except ValueError as error:

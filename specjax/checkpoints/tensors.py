@@ -7,7 +7,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import jax
@@ -16,12 +16,14 @@ from safetensors import SafetensorError, safe_open
 
 from specjax import hosts
 from specjax.checkpoints.config_json import read_json
+from specjax.checkpoints.finite import check_finite
 from specjax.checkpoints.gguf.header import is_gguf
 from specjax.checkpoints.gguf.tensors import GgufFile
 from specjax.errors import UserError
 from specjax.models.base import Params
 from specjax.models.families.family import Family, Stored, Where
 from specjax.models.small_weights import SmallWeights, quantised, shrinks
+from specjax.paths import check_regular
 from specjax.progress import UNNOTICED, progress
 
 INDEX = "model.safetensors.index.json"
@@ -81,12 +83,18 @@ def _index(path: Path) -> dict[str, str]:
     if not isinstance(weights, dict) or not weights:
         raise UserError(f"{str(path / INDEX)!r} has no 'weight_map' of tensors to files")
     for tensor, file in weights.items():
-        if not isinstance(file, str) or not file or "\0" in file:
+        if not isinstance(file, str) or not file or "\0" in file or _leaves(file):
             raise UserError(
                 f"{str(path / INDEX)!r} has {file!r} for the tensor {tensor!r}; it must be the name"
-                " of a file"
+                " of a file in its folder"
             )
     return weights
+
+
+def _leaves(file: str) -> bool:
+    """Whether a path leads out of the folder that it is in; links of a cache may, a name not."""
+    parts = PurePosixPath(file)
+    return parts.is_absolute() or ".." in parts.parts
 
 
 def _no_weights(path: Path, name: str) -> str:
@@ -183,6 +191,7 @@ def open_checkpoint(file: Path) -> Any:
 
 def open_file(file: Path) -> Any:
     """An open safetensors file; names it when it is not one."""
+    check_regular(file)
     try:
         return safe_open(file, framework="np")
     except (SafetensorError, OSError) as error:
@@ -193,7 +202,7 @@ class _Tensor:
     """A parameter, or one of a stack, inside an open file, read in blocks of its own layout."""
 
     def __init__(self, file: Any, stored: Stored, shape: tuple[int, ...], place: Place) -> None:
-        self.stored, self.shape = stored, shape
+        self.stored, self.shape, self.place = stored, shape, place
         path = str(place.file)
         try:
             self.slice = file.get_slice(place.name)
@@ -252,7 +261,10 @@ class _Tensor:
         rest = tuple(slice(*b) for b in bounds[1:])
         first = bounds[0][0]
         for begin, end in chunks(*bounds[0], math.prod(target.shape[1:])):
-            target[begin - first : end - first] = self.slice[(slice(begin, end), *rest)]
+            block = target[begin - first : end - first]
+            block[...] = self.slice[(slice(begin, end), *rest)]
+            if not self.stored.integer:
+                check_finite(self.place.name, str(self.place.file), block)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,10 +8,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from specjax import hosts
+from specjax.checkpoints.finite import check_finite
 from specjax.checkpoints.tensors import open_file
 from specjax.errors import UserError
 from specjax.models.base import Params
@@ -50,6 +52,7 @@ def load_tree(file: Path, expected: Params, what: str, described: str) -> Params
                     f"{what} {str(file)!r} have a tensor {name!r} of shape {tensor.shape};"
                     f" {described} asks for {leaf.shape}"
                 )
+            check_finite(name, str(file), np.asarray(tensor, leaf.dtype))
             return jnp.asarray(tensor, leaf.dtype)
 
         return jax.tree_util.tree_map_with_path(read, expected)

@@ -8,15 +8,23 @@ resampled (polyphase filters, `scipy.signal.resample_poly`).
 from __future__ import annotations
 
 import math
+import os
 import wave
 from pathlib import Path
 
 import numpy as np
 
 from specjax.errors import UserError
+from specjax.paths import expanded, shortened
 
 RATE = 16_000
 """Samples a second of what speech models hear."""
+
+RATES = (1_000, 1_000_000)
+"""The least and the most samples a second that are resampled; speech has 8,000 to 192,000."""
+
+WIDTHS = (1, 2, 3, 4)
+"""Bytes of an integer sample that are read here."""
 
 UNSIGNED = 1
 """Bytes of the one width whose samples WAVE files hold without a sign."""
@@ -28,15 +36,21 @@ def read_audio(file: str | Path) -> np.ndarray:
     Raises:
       UserError: when it cannot be read.
     """
-    path = Path(file).expanduser()
-    if not path.is_file():
-        raise UserError(f"audio {str(file)!r} is not a file")
+    path = expanded(file)
+    if not os.path.isfile(path):
+        raise UserError(f"audio {shortened(file)!r} is not a file")
     try:
         samples, rate = _read_wave(path)
     except (wave.Error, EOFError):
         samples, rate = _read_other(path)
     except OSError as error:
         raise UserError(f"audio {str(file)!r} cannot be read: {error.strerror}") from None
+    least, most = RATES
+    if not least <= rate <= most:
+        raise UserError(
+            f"audio {str(file)!r} has {rate:,} samples a second; it must have from {least:,} to"
+            f" {most:,}"
+        )
     return resampled(samples.mean(axis=1, dtype=np.float32), rate)
 
 
@@ -54,6 +68,8 @@ def _read_wave(path: Path) -> tuple[np.ndarray, int]:
     """Samples [N, channels] from -1 to 1 of a WAVE file of integers, and their rate."""
     with wave.open(str(path)) as file:
         channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
+        if width not in WIDTHS:
+            raise wave.Error(f"samples of {width} bytes")
         stored = np.frombuffer(file.readframes(file.getnframes()), np.uint8)
     stored = stored[: stored.size // (width * channels) * width * channels].reshape(-1, width)
     if width == UNSIGNED:

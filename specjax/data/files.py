@@ -49,6 +49,21 @@ def lines(field: str, file: str) -> Iterator[str]:
         raise UserError(f"{field} {file!r} cannot be read: {reason}") from None
 
 
+def text_lines(field: str, file: str) -> Iterator[str]:
+    """Those lines of a file that hold text.
+
+    Raises:
+      UserError: as `lines`, and at the end when there was none.
+    """
+    found = False
+    for line in lines(field, file):
+        if line.strip():
+            found = True
+            yield line
+    if not found:
+        raise UserError(f"{field} {file!r} holds no text; it must have at least one line of text")
+
+
 def parallel(fields: tuple[str, str], files: tuple[str, str]) -> Iterator[tuple[str, str]]:
     """Lines of two files side by side.
 

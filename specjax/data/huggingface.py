@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from specjax.data.files import Row
@@ -36,7 +36,7 @@ def parquet_rows(path: str, subset: str, split: str) -> Iterator[Row]:
       UserError: when there is no such file, subset or split, or it is not Parquet.
     """
     with _named(path, subset, split, reachable=True):
-        if Path(path).is_dir():
+        if os.path.isdir(path):
             yield from _load(path, subset or None, split=split, streaming=True)
         else:
             _check_there(path)
@@ -64,7 +64,7 @@ def _check_there(path: str) -> None:
     if not files:
         raise FileNotFoundError("no such file or directory")
     for file in files:
-        if not Path(file).is_file():
+        if not os.path.isfile(file):
             raise FileNotFoundError(f"{file!r} is not a file")
 
 

@@ -77,8 +77,12 @@ def is_json(file: str) -> bool:
 
 
 def read_lines(field: str, file: str) -> list[str]:
-    """All lines of a text file without their ends."""
-    return list(files.lines(field, file))
+    """All lines of a text file that hold text, without their ends.
+
+    Raises:
+      UserError: when the file cannot be read, or holds no text.
+    """
+    return list(files.text_lines(field, file))
 
 
 def _json_examples(

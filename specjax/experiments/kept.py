@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -18,6 +19,7 @@ from ml_collections import ConfigDict
 from specjax import hosts
 from specjax.data.batching import Prompt
 from specjax.measuring.environment import environment
+from specjax.paths import expanded
 from specjax.writing import whole_lines
 
 
@@ -67,7 +69,7 @@ def identity(config: ConfigDict, prompts: Sequence[Prompt]) -> dict[str, Any]:
 def file_stamps(config: ConfigDict) -> dict[str, dict[str, list[int]]]:
     """Sizes and times of the files, and of those in the folders, that a config names."""
     names = dict.fromkeys(_texts(config.to_dict()))
-    stamps = {name: _stamps(Path(name).expanduser()) for name in names}
+    stamps = {name: _stamps(expanded(name)) for name in names}
     return {name: files for name, files in stamps.items() if files}
 
 
@@ -88,7 +90,7 @@ def _texts(value: Any) -> Iterator[str]:
 def _stamps(path: Path) -> dict[str, list[int]]:
     """Size and time of a file, or of those in a folder; nothing when there is none."""
     try:
-        files = path.iterdir() if path.is_dir() else [path]
+        files = path.iterdir() if os.path.isdir(path) else [path]
         stats = {file.name: file.stat() for file in sorted(files)}
     except (OSError, ValueError):
         return {}

@@ -146,7 +146,7 @@ def outputs(field: str, file: str) -> Iterator[str]:
       UserError: when the file cannot be read, or a row has no such text.
     """
     if not is_json(file):
-        yield from files.lines(field, file)
+        yield from files.text_lines(field, file)
         return
     for number, row in enumerate(files.json_rows(field, file), start=1):
         if not isinstance(row.get("reference"), str):

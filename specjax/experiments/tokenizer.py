@@ -99,7 +99,7 @@ def text_files(config: ConfigDict) -> list[str]:
 def texts(config: ConfigDict) -> Iterator[str]:
     """What the tokenizer is trained on, read when it is asked for; `examples` counts rows."""
     if config.text_files:
-        lines = (files.lines("text_files", file) for file in text_files(config))
+        lines = (files.text_lines("text_files", file) for file in text_files(config))
         all_texts = itertools.islice(itertools.chain.from_iterable(lines), config.examples or None)
     else:
         sides = ((example.source, example.output) for example in stream(config))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -144,7 +145,7 @@ def load(folder: str | Path) -> Queries:
       UserError: when it is not one, is unfinished, or is damaged.
     """
     folder = Path(folder)
-    if not (folder / SHAPE).is_file():
+    if not os.path.isfile(folder / SHAPE):
         raise UserError(
             f"data {str(folder)!r} is not a folder with {SHAPE}; configs/selection/data.py makes"
             " one, and an unfinished run goes on when it is called again"

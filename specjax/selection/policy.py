@@ -8,6 +8,7 @@ rows, D width of the embedding, k arms.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -110,7 +111,7 @@ def load(folder: str | Path) -> tuple[Policy, Params]:
       UserError: when the folder is not one of a policy, or is damaged.
     """
     folder = Path(folder)
-    if not (folder / SHAPE).is_file():
+    if not os.path.isfile(folder / SHAPE):
         raise UserError(f"policy {str(folder)!r} is not a folder with {SHAPE}")
     policy = _parsed(folder / SHAPE)
     shapes = parameter_shapes(policy)

@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from specjax.errors import UserError
+from specjax.paths import check_regular
 
 SUCCESSORS = 64
 SMOOTHING = 1e-3
@@ -193,6 +194,7 @@ def load(file: str | Path, vocab_size: int) -> dict[str, jnp.ndarray]:
     Raises:
       UserError: when the file is missing, damaged, or made for another vocabulary.
     """
+    check_regular(file)
     if str(file).endswith(".json"):
         return load_greedy(file, vocab_size)
     try:

@@ -44,6 +44,10 @@ XXL = "--config=configs/t5xxl_ende.py"
         ("v5e:2x2x1", ("2 sides", "v5e:2x2")),
         ("v4:2x0x1", ("3 sides",)),
         ("v6e:2by4", ("2 sides",)),
+        ("v5e:1000x1000", ("1,000,000 chips", "a pod of v5e has at most 256")),
+        ("v4:1000x1000x1000", ("1,000,000,000 chips", "at most 4,096")),
+        ("v5p:9999x1x1", ("9,999 chips", "at most 8,960")),
+        ("v6e:16x17", ("272 chips", "at most 256")),
     ],
 )
 def test_a_topology_that_is_none_is_refused(name: str, words: tuple[str, ...]) -> None:
@@ -78,7 +82,7 @@ def test_help_says_how() -> None:
 
 
 def test_a_round_takes_as_long_as_its_reads_or_its_arithmetic() -> None:
-    chip = Chip(memory=1, bandwidth=100.0, flops=1000.0, axes=2)
+    chip = Chip(memory=1, bandwidth=100.0, flops=1000.0, axes=2, pod=1)
     assert Round(50.0, 100.0).seconds(chip) == 0.5
     assert Round(50.0, 2000.0).seconds(chip) == 2.0
 
@@ -133,7 +137,7 @@ def test_tokens_are_free_until_arithmetic_takes_as_long_as_reads() -> None:
     share = Share(MODEL, WeightReads(10_000, 0), 0, ways=1, rows=2)
     six = share.operations([Call("target", 6, 6)], cached=16, source=8)
     for flops, free in ((1.01, 6), (0.99, 5), (1e-6, 0)):
-        chip = Chip(memory=1, bandwidth=1.0, flops=flops * six / 10_000, axes=2)
+        chip = Chip(memory=1, bandwidth=1.0, flops=flops * six / 10_000, axes=2, pod=1)
         assert free_tokens(share, "target", chip, cached=16, source=8) == free
 
 

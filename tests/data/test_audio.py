@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import struct
 import wave
 from pathlib import Path
 
@@ -96,6 +98,11 @@ def test_a_file_is_heard_as_its_waveform(extractor, tmp_path):
         (np.zeros(16_001, np.float32), "prompt 3 has 1.00 seconds; .* at most 1, as longer audio"),
         (np.zeros(0, np.float32), "prompt 3 has 0.00 seconds"),
         (np.full(9, np.nan), "prompt 3 has numbers that are not finite"),
+        (np.array([0.5, 1e30]), r"prompt 3 has numbers as large as 1e\+30; .* from -1 to 1"),
+        (np.array([0.5, -1e300]), r"prompt 3 has numbers as large as 1e\+300"),
+        (np.array([0.5, 12_000.0]), r"prompt 3 has numbers as large as 1.2e\+04"),
+        (np.full((8, 100), 1e30), r"prompt 3 has numbers as large as 1e\+30"),
+        (np.full(9, np.inf), "prompt 3 has numbers that are not finite"),
         ([1, 2, 3], "prompt 3 is of type list; it must be an audio file, a waveform"),
         ([[1.0], [1.0, 2.0]], "prompt 3 is of type list"),
         (np.zeros((8, 99)), r"shape \(8, 99\); the model hears 8 numbers of each of 100 frames"),
@@ -111,6 +118,54 @@ def test_a_file_that_is_no_audio_is_refused(tmp_path):
     (tmp_path / "a.wav").write_text("no audio")
     with pytest.raises(UserError, match="package soundfile is installed|cannot be read"):
         read_audio(tmp_path / "a.wav")
+
+
+def header(channels: int = 1, rate: int = RATE, width: int = 2, kind: int = 1) -> bytes:
+    """A WAVE file of four bytes of samples, whose head says what it is told."""
+    fields = struct.pack(
+        "<HHIIHH", kind, channels, rate, rate & 0xFFFF, channels * width & 0xFFFF, 8 * width
+    )
+    body = b"WAVEfmt " + struct.pack("<I", len(fields)) + fields + b"data\x04\0\0\0abcd"
+    return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+@pytest.mark.parametrize("rate", [0, 1, 999, 1_000_001, 2**31, 2**32 - 1])
+def test_a_rate_that_no_sound_has_is_refused(rate, tmp_path):
+    (tmp_path / "a.wav").write_bytes(header(rate=rate))
+    with pytest.raises(UserError, match="samples a second; it must have from 1,000 to 1,000,000"):
+        read_audio(tmp_path / "a.wav")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"RIFF", header()[:20], header()[:40], header(channels=0), header(width=0),
+        header(width=8), header(width=1000), header(kind=3, width=9), header(kind=77),
+    ],
+    ids=range(10),
+)  # fmt: skip
+def test_a_damaged_head_is_refused(content, tmp_path):
+    (tmp_path / "a.wav").write_bytes(content)
+    with pytest.raises(UserError, match="package soundfile is installed|cannot be read|samples"):
+        load_extractor(tmp_path, FRAMES)("prompt 0", tmp_path / "a.wav")
+
+
+@pytest.mark.parametrize("value", [1e30, np.inf, np.nan])
+def test_floating_point_files_hold_sound(value, tmp_path):
+    pytest.importorskip("soundfile").write(
+        tmp_path / "a.wav", np.array([0.5, value], np.float32), RATE, subtype="FLOAT"
+    )
+    with pytest.raises(UserError, match="a.wav' has numbers"):
+        load_extractor(tmp_path, FRAMES)("prompt 0", tmp_path / "a.wav")
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b", "~nobody-of-that-name/a.wav", ".", "fifo"])
+def test_names_of_no_file_are_refused(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("fifo")
+    with pytest.raises(UserError, match="is not a file") as refusal:
+        read_audio(name)
+    assert len(str(refusal.value)) < 300
 
 
 def test_an_extractor_of_another_model_is_refused(tmp_path):

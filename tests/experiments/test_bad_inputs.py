@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
+import bad_inputs
+import bad_names
 import pytest
 from bad_files import write_bad_files
-from bad_inputs import BASES, ROWS
+from bad_inputs import BASES
 from command import ROOT, command, refused
 
 from specjax.main import CACHE
+
+ROWS = (*bad_inputs.ROWS, *bad_names.ROWS)
+
+MOST_SECONDS = 5
+"""Of this process, which others do not slow down."""
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +53,12 @@ def test_a_bad_input_is_refused_in_one_sentence(experiment, flags, words, places
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv(CACHE, "")  # a setting of the whole process
     before = tree(places["workdir"])
+    start = time.process_time()
     done = command(*flags_of(experiment, flags, places))
+    assert time.process_time() - start < MOST_SECONDS
     refused(done.returncode, done.stderr, *words)
     assert tree(places["workdir"]) == before
 
 
 def test_the_table_is_as_long_as_it_says():
-    assert len(set(ROWS)) == len(ROWS) >= 300
+    assert len(set(ROWS)) == len(ROWS) >= 650

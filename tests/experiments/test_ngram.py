@@ -109,7 +109,7 @@ MISTAKES = {
     "no text": ({}, "config.text_file is empty"),
     "two texts": (TEXT | {"task": "xsum"}, "config.task is 'xsum' beside config.text_file"),
     "a missing file": ({"text_file": "./nowhere.txt"}, "./nowhere.txt"),
-    "an empty file": ({"text_file": "empty.txt"}, "which are 0"),
+    "an empty file": ({"text_file": "empty.txt"}, "text_file 'empty.txt' holds no text"),
     "rows without outputs": ({"text_file": "sources.jsonl"}, "field 'reference'"),
     "no references": ({"source_file": "source.txt"}, "config.reference_file is empty"),
     "an unknown task": ({"task": "wmt"}, "config.task is 'wmt'"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,10 +12,12 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
+from specjax.errors import UserError
 from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode import results
 from specjax.experiments.decode.journal import JOURNAL
+from specjax.writing import naming_write_errors
 
 REPEATS, EXAMPLES, STRATEGIES = 2, 2, 2
 BATCH = 2 * STRATEGIES
@@ -120,6 +124,31 @@ def test_a_run_with_nothing_left_but_to_write_results_compiles_nothing(runs) -> 
     runs.run(profile_rounds=1)
     assert runs.decodes == 0
     assert all(entry.compile_seconds > 0 for entry in runs.measured.values())
+
+
+@contextlib.contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """A disk on which no file may be larger: the system refuses to write beyond."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_is_named_and_the_run_goes_on_when_there_is_room(runs) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        runs.run(die_after=WHOLE - 1)
+    size = runs.journal.stat().st_size
+    runs.journal.unlink()
+    refusal = pytest.raises(UserError, match="--workdir '.*' has no room .* start the same run")
+    with refusal, naming_write_errors("--workdir", runs.folder), room_for(size - 1):
+        runs.run()
+    assert 0 < runs.journal.stat().st_size < size
+    runs.run()
+    assert STRATEGIES < runs.decodes <= STRATEGIES + 2 * BATCH
+    assert not runs.journal.exists()
 
 
 @pytest.mark.parametrize("change", ("seed", "source", "machine"))

@@ -212,6 +212,11 @@ MISTAKES = {
     "a wrong type in a strategy": ({LENIENCE: ("a",)}, "lenience is 'a'; it must be a number"),
     "a value out of range": ({LENIENCE: (0.5, 2.0)}, "lenience is 2.0; it must be a number in"),
     "the same value twice": ({"seed": (1, 1)}, "its values must differ"),
+    "one number in two forms": ({"least_shared": (0, 0.0)}, "its values must differ"),
+    "a number of a strategy twice": (
+        {"strategies.lenient.lenience": (1, 1.0)},
+        "its values must differ",
+    ),
     "a group of fields": ({"data": ("a",)}, "config.grid.data is a group"),
 }
 

@@ -80,11 +80,21 @@ def test_a_decoder_only_text_is_a_prompt_and_what_follows_it():
     assert output_texts(REST[0], alone) == ["one", "ein"]
 
 
-def test_what_cannot_be_searched_is_named(target):
+def test_what_cannot_be_searched_is_named(target, tmp_path):
     with pytest.raises(UserError, match="corpus_file is empty and no example"):
         held(decode_config(corpus_tokens=64), target, [Example("one")])
     with pytest.raises(UserError, match="corpus_file 'nowhere.txt' cannot be read"):
         held(decode_config(corpus_file="nowhere.txt"), target)
+    for text in ("", "\n\n \n"):
+        (tmp_path / "none.txt").write_text(text)
+        for field in ("corpus_file", "ngram_file"):
+            config = decode_config(**{field: str(tmp_path / "none.txt")})
+            with pytest.raises(UserError, match=f"{field} '.*none.txt' holds no text"):
+                load_tables(config, {field.split("_")[0]}, target, target.model.vocab_size, [])
+    (tmp_path / "none.jsonl").write_text("")
+    config = decode_config(task="multi30k_ende", corpus_file=str(tmp_path / "none.jsonl"))
+    with pytest.raises(UserError, match="config.corpus_file '.*none.jsonl' holds no text"):
+        held(config, target)
     with pytest.raises(UserError, match="corpus_split is 'train'; it must be empty without"):
         check_corpus(decode_config(corpus_split="train"))
     both = decode_config(task="gsm8k_qa", corpus_split="train", corpus_file="a.txt")

@@ -14,6 +14,8 @@ _DECODE = (
 
 _TEXTS = {
     "empty.txt": "",
+    "blank.txt": "\n \n\t\n",
+    "long.txt": "word " * 2_000_000 + "x\n",
     "short.txt": _LINES,
     "broken.jsonl": '{"source": "a"}\n{"source": \n',
     "list.jsonl": "[1, 2]\n",
@@ -64,5 +66,6 @@ def write_bad_files(folder: Path) -> None:
     (folder / "latin1.txt").write_bytes("Müller\n".encode("latin-1"))
     (folder / "cut.txt.gz").write_bytes(gzip.compress(_LINES.encode() * 99)[:-9])
     (folder / "empty").mkdir()
-    for name in ("fifo", "fifo.parquet"):
+    (folder / "pipe_model").mkdir()
+    for name in ("fifo", "fifo.parquet", "pipe_model/config.json"):
         os.mkfifo(folder / name)

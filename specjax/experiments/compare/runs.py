@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ def read_run(name: str) -> Run:
     Raises:
       UserError: when it holds none, or one that did not end.
     """
-    if not Path(name).is_dir():
+    if not os.path.isdir(name):
         raise UserError(f"config.runs names {name!r}, which is not a folder")
     for file in FILES:
         if not (Path(name) / file).is_file():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from specjax.errors import UserError
 from specjax.experiments.config.field_help import config_help
 from specjax.experiments.config.file import read_config
 from specjax.experiments.config.spelled import spelled
+from specjax.paths import check_regular
 
 DEFAULT_CONFIG = Path(__file__).parents[3] / "configs" / "quickstart.py"
 _PREFIX = "--config."
@@ -37,6 +39,7 @@ def parse(argv: Sequence[str]) -> Request:
       UserError: when a flag, the config file or a field cannot be used.
     """
     values = _flags()
+    _check_flag_files(argv)
     try:
         rest = values(list(argv), known_only=True)
     except flags.Error as error:
@@ -110,6 +113,14 @@ def _flags() -> flags.FlagValues:
         flag_values=values,
     )
     return values
+
+
+def _check_flag_files(argv: Sequence[str]) -> None:
+    """Refuses pipes and devices as files of flags, which absl would wait for."""
+    for argument, following in itertools.pairwise([*argv, ""]):
+        name, equals, file = argument.partition("=")
+        if name in ("--flagfile", "-flagfile"):
+            check_regular(file if equals else following)
 
 
 def _changed(config: ConfigDict, argv: Sequence[str]) -> ConfigDict:

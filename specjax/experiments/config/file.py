@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import traceback
 from importlib.machinery import SourceFileLoader
-from pathlib import Path
 from types import ModuleType
 
 from ml_collections import ConfigDict
 
 from specjax.errors import UserError
+from specjax.paths import shortened
 
 _MUST_BE = "it must be a Python file whose get_config() returns a ConfigDict"
 
@@ -24,9 +25,9 @@ def read_config(place: str) -> ConfigDict:
       UserError: when there is no such file, it fails, or it gives no config.
     """
     file, _, words = place.partition(":")
-    if not Path(file).is_file():
-        reason = "is not a file" if Path(file).exists() else "does not exist"
-        raise UserError(f"config file {file!r} {reason}; {_MUST_BE}")
+    if not os.path.isfile(file):
+        reason = "is not a file" if os.path.exists(file) else "does not exist"
+        raise UserError(f"config file {shortened(file)!r} {reason}; {_MUST_BE}")
     try:
         config = _config_of(file, words)
     except UserError:

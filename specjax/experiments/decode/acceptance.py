@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from specjax.checkpoints.config_json import read_json
 from specjax.decoding.strategy import Strategy
 from specjax.errors import UserError
+from specjax.paths import expanded
 
 _FIELD = "config.acceptance"
 
@@ -26,7 +28,7 @@ def acceptances(given: str, strategies: Mapping[str, Strategy]) -> dict[str, flo
     if not given:
         return {}
     if given.endswith(".json"):
-        return _measured(Path(given).expanduser(), drafting)
+        return _measured(expanded(given), drafting)
     if "=" not in given:
         return dict.fromkeys(drafting, _rate(given, given))
     rates = {}
@@ -55,7 +57,7 @@ def _rate(value: Any, given: str) -> float:
 
 def _measured(file: Path, drafting: list[str]) -> dict[str, float]:
     """The rates of the strategies that a run has measured."""
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise UserError(f"{_FIELD} is {str(file)!r}, which is no file")
     entries = read_json(file).get("strategies")
     entries = entries if isinstance(entries, dict) else {}

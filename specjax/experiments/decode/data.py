@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,12 +46,14 @@ def load_data(config: ConfigDict, more: bool, place: str = "config") -> Data:
     `place` is the group of the fields in the whole config, as refusals name it.
 
     Raises:
-      UserError: when they cannot be read, or the metric has no references to compare with.
+      UserError: when they cannot be read, one is blank, or the metric has no references to compare
+        with.
     """
     check_one_source(config, place)
     examples = _task_examples(config, more, place) if config.task else _file_examples(config, place)
     _check_said_once(config, examples[:1], place)
     count = config.examples or len(examples)
+    _check_blank(config, examples[:count], place)
     metric = config.metric or (task_of(config.task).metric if config.task else NO_METRIC)
     if metric_of(metric).scores and any(e.reference is None for e in examples[:count]):
         raise UserError(
@@ -103,6 +106,16 @@ def check_one_source(config: ConfigDict, place: str = "config") -> None:
             f"{place}.source_file is {config.source_file!r} beside {place}.task {config.task!r};"
             f" only one of them can say what is read: clear the other by {place}.task= or"
             f" {place}.source_file=, or give the task its rows by {place}.data.path"
+        )
+
+
+def _check_blank(config: ConfigDict, examples: list[Example], place: str) -> None:
+    """Refuses examples of a plain file without a text; tasks leave such rows out."""
+    blank = [number for number, each in enumerate(examples, start=1) if not each.source.strip()]
+    if blank and not config.task:
+        raise UserError(
+            f"{place}.source_file {config.source_file!r} has no text in example {blank[0]:,}"
+            f" ({len(blank):,} of {len(examples):,} have none); every example must have some"
         )
 
 
@@ -174,7 +187,7 @@ def file_words(field: str, file: str) -> str:
     Raises:
       UserError: when it is not there.
     """
-    if not Path(file).is_file():
+    if not os.path.isfile(file):
         raise UserError(f"{field} {file!r} is not a file; it must be text or JSONL, plain or .gz")
     return f"{field} {file!r} ({Path(file).stat().st_size / 1e6:.1f} MB)"
 
@@ -205,9 +218,9 @@ def kind_of(path: str, place: str = "config") -> str:
     suffix = Path(path.removesuffix(".gz")).suffix
     if suffix in BY_SUFFIX:
         return BY_SUFFIX[suffix]
-    if Path(path).is_dir():
+    if os.path.isdir(path):
         return "parquet"
-    if Path(path).exists() or path.startswith((".", "/")):
+    if os.path.exists(path) or path.startswith((".", "/")):
         raise UserError(
             f"{place}.data.path {path!r} has an ending that says nothing; set {place}.data.kind to"
             f" one of {', '.join(KINDS)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -131,7 +132,7 @@ def given_arms(where: str, choices: str, names: tuple[str, ...], examples: int) 
     """The arm of every example [N]: `choices` is an arm, or a JSON file with a list of arms."""
     if choices in names:
         return np.full(examples, names.index(choices), np.int32)
-    if not Path(choices).is_file():
+    if not os.path.isfile(choices):
         raise UserError(
             f"{where} is {choices!r}; it must be an arm, {', '.join(names)}, or a JSON file with"
             " the arm of every example"
@@ -140,7 +141,7 @@ def given_arms(where: str, choices: str, names: tuple[str, ...], examples: int) 
         arms = json.loads(Path(choices).read_text("utf-8"))
     except ValueError as error:
         raise UserError(f"{where} is {choices!r}, which is not JSON: {error}") from None
-    if not isinstance(arms, list) or len(arms) < examples or not set(arms) <= set(names):
+    if not isinstance(arms, list) or len(arms) < examples or any(arm not in names for arm in arms):
         raise UserError(
             f"{where} is {choices!r}; it must list an arm, {', '.join(names)}, for each of the"
             f" {examples} examples"

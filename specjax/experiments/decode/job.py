@@ -47,6 +47,7 @@ from specjax.experiments.decode.records import Decoded, Job, Measured
 from specjax.experiments.decode.show import show
 from specjax.experiments.decode.strategies import BASELINE, common_width, load_strategies
 from specjax.experiments.decode.tables import load_tables, reads_rest
+from specjax.experiments.decode.unused import note_unused
 from specjax.experiments.finished import finished
 from specjax.loading import LoadedModel, load
 from specjax.measuring import cost
@@ -70,7 +71,9 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     if done is not None:
         show(done, workdir)
         return done
-    check_decode_memory(config, planning.shapes(config), load_strategies(config))
+    strategies = load_strategies(config)
+    check_decode_memory(config, planning.shapes(config), strategies)
+    note_unused(config, strategies)
     models = load_models(config)
     workdir.mkdir(parents=True, exist_ok=True)
     return finish(prepare(config, models, workdir), workdir)

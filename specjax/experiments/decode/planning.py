@@ -46,6 +46,7 @@ from specjax.experiments.decode.strategies import (
     load_strategies,
     specs_of,
 )
+from specjax.experiments.decode.unused import note_unused
 from specjax.models.base import LanguageModel
 from specjax.models.on_target import FeatureDrafter
 from specjax.models.shared_vocabulary import with_shared_vocabulary
@@ -58,6 +59,7 @@ from specjax.training.ngram import shapes as table_shapes
 def run(config: ConfigDict) -> dict[str, Any]:
     """Plans a decode experiment on the checkpoints of its config."""
     check_decode(config)
+    note_unused(config, load_strategies(config))
     return plan(config, model_names(config), shapes(config), planned_settings(config))
 
 

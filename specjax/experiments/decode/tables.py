@@ -105,10 +105,18 @@ def _corpus(
         corpus.add(ids if ids[-1:] and ids[-1] in eos else [*ids, *eos[:1]] for ids in sequences)
     if not len(corpus):
         raise UserError(
-            "config.corpus_file is empty and no example is left over to search; name a text file"
-            " in the output language, or of a task config.corpus_split"
+            f"{_searched(config)} to search; name a text file in the output language, or of a task"
+            " config.corpus_split"
         )
     return corpus.table()
+
+
+def _searched(config: ConfigDict) -> str:
+    """What has given no earlier texts, in words."""
+    for field in ("corpus_file", "corpus_split"):
+        if config[field]:
+            return f"config.{field} {config[field]!r} holds no text"
+    return "config.corpus_file is empty and no example is left over"
 
 
 def _earlier_texts(config: ConfigDict, model: LanguageModel, rest: list[Example]) -> Iterator[str]:

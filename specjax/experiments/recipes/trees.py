@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from specjax.checkpoints.config_json import read_json
 from specjax.errors import UserError
+from specjax.paths import expanded
 from specjax.theory.trees import best
 
 WIDE = "wide"
@@ -113,12 +114,12 @@ def measured(file: str) -> Any:
     Raises:
       UserError: when there is none.
     """
-    if not Path(file).expanduser().is_file():
+    if not os.path.isfile(expanded(file)):
         raise UserError(
             f"{file!r} is no file; it must be {WIDE!r}, the results.json of such a run, or what"
             f" drafts: {', '.join(KINDS)}"
         )
-    entries = read_json(Path(file).expanduser()).get("strategies")
+    entries = read_json(expanded(file)).get("strategies")
     entry = entries.get(WIDE) if isinstance(entries, dict) else None
     table = entry.get("acceptance_by_rank") if isinstance(entry, dict) else None
     try:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from specjax.core.fields import hashable
 from specjax.errors import UserError
 from specjax.experiments.config.defaults import model_fields
 from specjax.experiments.config.file import read_config
@@ -210,7 +211,7 @@ def check_values(base: ConfigDict, field: str, values: Sequence[Any]) -> None:
         raise UserError(f"config.grid.{field} is not a field of the base config")
     if isinstance(node.get(last), ConfigDict):
         raise UserError(f"config.grid.{field} is a group of fields; it must name one of them")
-    if len(set(map(repr, values))) < len(values):
+    if _distinct(values) < len(values):
         raise UserError(f"config.grid.{field} is {list(values)!r}; its values must differ")
     for value in () if in_strategy else values:
         if not _of_type(value, node[last]):
@@ -218,6 +219,15 @@ def check_values(base: ConfigDict, field: str, values: Sequence[Any]) -> None:
                 f"config.grid.{field} has {value!r}; it must be of type"
                 f" {type(node[last]).__name__}, as {node[last]!r} of the base config"
             )
+
+
+def _distinct(values: Sequence[Any]) -> int:
+    """How many values differ; 1 and 1.0 do not, and make the same run."""
+    written = len(set(map(repr, values)))
+    try:
+        return min(written, len(set(map(hashable, values))))
+    except TypeError:  # groups of fields
+        return written
 
 
 def _of_type(value: Any, current: Any) -> bool:
