@@ -16,7 +16,7 @@ from specjax.measuring.stopwatch import Stopwatch, Timing
 from specjax.theory import cascade
 from specjax.theory.speculative import expected_tokens, improvement
 
-TRIALS = 25
+TRIALS = 16
 """Trials at least; the median counts."""
 
 SHORTEST = 1e-6

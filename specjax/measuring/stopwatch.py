@@ -25,12 +25,15 @@ STEPS = 8
 """Turns of a timed loop: many short trials meet more moments of a machine than few long ones."""
 
 
+_prefill = jax.jit(started, static_argnames=("model", "capacity", "ahead"))
+"""The cache after a prompt, which all loops of a model begin with: none compiles an encoder."""
+
+
 @functools.partial(jax.jit, static_argnames=("models", "calls", "capacity"))
 def _call_often(
     models: tuple[tuple[str, LanguageModel], ...],
     params: dict[str, Params],
-    prompt: jax.Array,
-    length: jax.Array,
+    caches: dict[str, Cache],
     calls: tuple[Call, ...],
     capacity: int,
     settings: Sampling,
@@ -40,12 +43,8 @@ def _call_often(
 
     Logits are those of the last tokens fed.
     """
-    ahead = 2 * max(call.tokens for call in calls)  # caches of windows as short as in a decode
-    caches = {
-        name: started(model, params[name], prompt, length, capacity, ahead=ahead)
-        for name, model in models
-    }
-    keys = jax.random.split(jax.random.key(0), prompt.shape[0])
+    rows = next(iter(caches.values())).length.shape[0]
+    keys = jax.random.split(jax.random.key(0), rows)
 
     def make(call: Call, index: jax.Array, carry: tuple[Any, ...]) -> tuple[Any, ...]:
         token, caches = carry
@@ -65,7 +64,7 @@ def _call_often(
                 rest = jax.lax.fori_loop(index, index + times, again, tuple(rest))
         return index + 1, *rest
 
-    token = jnp.zeros((prompt.shape[0], 1), jnp.int32)
+    token = jnp.zeros((rows, 1), jnp.int32)
     return jax.lax.while_loop(lambda c: c[0] < steps, turn, (0, token, caches))[1]
 
 
@@ -124,7 +123,10 @@ class Stopwatch:
 
     def timing(self, turns: Sequence[tuple[Call, ...]]) -> Timing:
         """Compiles the loop of every turn of calls, and runs each once."""
-        runs = [self._loop(turn) for turn in turns]
+        widest = max((call.tokens for turn in turns for call in turn), default=1)
+        capacity = max(self.capacity, 3 * widest)
+        caches = self._caches(turns, capacity, 2 * widest)
+        runs = [self._loop(turn, caches, capacity) for turn in turns]
         compilers = {str(n): functools.partial(_compile, run) for n, run in enumerate(runs)}
         for _ in progress(
             side_by_side(compilers), desc="compile call costs", total=len(runs), unit="program"
@@ -134,17 +136,30 @@ class Stopwatch:
             run(jnp.int32(1)).block_until_ready()
         return Timing(runs, self.steps)
 
-    def _loop(self, turn: tuple[Call, ...]) -> functools.partial[jax.Array]:
+    def _caches(
+        self, turns: Sequence[tuple[Call, ...]], capacity: int, ahead: int
+    ) -> dict[str, Cache]:
+        """The cache after a prompt of every model that is called, by its name."""
+        caches = {}
+        for name in dict.fromkeys(call.model for turn in turns for call in turn):
+            model = self.models[name]
+            prompt = silence(model.frames, self.batch, self.prompt)
+            length = jnp.full(self.batch, self.prompt, jnp.int32)
+            caches[name] = _prefill(model, self.params[name], prompt, length, capacity, ahead=ahead)
+        return caches
+
+    def _loop(
+        self, turn: tuple[Call, ...], caches: dict[str, Cache], capacity: int
+    ) -> functools.partial[jax.Array]:
         """The loop of a turn, as a function of how often it is taken."""
         names = dict.fromkeys(call.model for call in turn)
         return functools.partial(
             _call_often,
             tuple((name, self.models[name]) for name in names),
             {name: self.params[name] for name in names},
-            silence(self.models[turn[0].model].frames, self.batch, self.prompt),
-            jnp.full(self.batch, self.prompt, jnp.int32),
+            {name: caches[name] for name in names},
             turn,
-            max(self.capacity, 3 * max(call.tokens for call in turn)),
+            capacity,
             self.sampling,
         )
 
@@ -166,7 +181,7 @@ class Timing:
     def take(self) -> None:
         """Times every turn once: the difference of two run lengths of one jitted loop.
 
-        So neither dispatch nor the prompt counts.
+        So dispatch does not count.
         """
         self.trials.append([_milliseconds(run, self.steps) for run in self.runs])
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 from specjax.decoding.state import Decoder
 from specjax.decoding.summary import Statistics
 from specjax.measuring.cost import Costs
-from specjax.metrics.traces import Rounds
+from specjax.measuring.in_place import RoundPrice, Work, calls_ms, milliseconds_per_token
+
+IN_PLACE, ALONE = "in place", "alone"
+"""Ways of pricing a round: by decodes, or by its calls timed in loops of their own."""
 
 
 def priced(decoder: Decoder) -> bool:
@@ -14,10 +20,26 @@ def priced(decoder: Decoder) -> bool:
     return reader.exact and not reader.overrides and not decoder.drafter.members
 
 
-def predicted(
-    costs: Costs, statistics: Statistics, decoder: Decoder, measured: float
-) -> dict[str, float | None]:
-    """Two predictions beside the measured speedup of the decode loop.
+@dataclasses.dataclass(frozen=True)
+class Priced:
+    """A strategy's decodes, the cost of its calls, and the price of its rounds if they have one."""
+
+    costs: Costs
+    decoder: Decoder
+    work: Work
+    price: RoundPrice | None = None
+
+    @property
+    def milliseconds_per_token(self) -> float | None:
+        """Without what every text costs once; None where rounds have no price."""
+        if self.price is None:
+            return None
+        given = self.costs, self.work, self.decoder, self.decoder.target
+        return milliseconds_per_token(self.price, *given)
+
+
+def predicted(statistics: Statistics, own: Priced, base: Priced, measured: float) -> dict[str, Any]:
+    """Predictions beside the measured speedup of the decode loop, and how rounds were priced.
 
     The formulas know rounds only, so `measured` must leave out what every text costs once, prompt
     reading and dispatch. What a token costs under CALM is known only when it has left the decoder,
@@ -25,41 +47,59 @@ def predicted(
     target feed alike (`readers.Invariant`) none has the formulas' width: nothing is predicted.
     Theorem 3.8 is of chains: of a tree it says nothing.
     """
+    costs, decoder = own.costs, own.decoder
     if not priced(decoder):
-        return dict.fromkeys(("theorem_3_8", "with_v", "error_percent")) | {"measured": measured}
-    with_v = costs.predicted_speedup(statistics, decoder, decoder.target)
+        return dict.fromkeys(UNPRICED) | {"measured": measured}
+    alone = costs.predicted_speedup(statistics, decoder, decoder.target)
+    in_place = _in_place(own, base)
+    with_v = alone if in_place is None else in_place
     paper = None
     if not decoder.drafter.spec.trees:
         paper = costs.theoretical_speedup(statistics, decoder, decoder.target)
     return {
         "theorem_3_8": paper,
         "with_v": with_v,
+        "calls_alone": alone,
+        "priced": ALONE if in_place is None else IN_PLACE,
+        "round_ms": own.price.round_ms if own.price else None,
+        "calls_ms": own.price.calls_ms if own.price else None,
         "measured": measured,
         "error_percent": 100 * (with_v / measured - 1),
     }
 
 
-def time_spent(
-    costs: Costs,
-    rounds: Rounds,
-    statistics: Statistics,
-    decoder: Decoder,
-    total: float,
-    fixed: float,
-) -> dict[str, float | None]:
+UNPRICED = (
+    "theorem_3_8",
+    "with_v",
+    "calls_alone",
+    "priced",
+    "round_ms",
+    "calls_ms",
+    "error_percent",
+)
+"""What is not known of strategies that are not `priced`."""
+
+
+def _in_place(own: Priced, base: Priced) -> float | None:
+    """The speedup by rounds priced in place; None where either side's have no price."""
+    took, alone = own.milliseconds_per_token, base.milliseconds_per_token
+    return alone / took if took and alone and took > 0 else None
+
+
+def time_spent(own: Priced, total: float, fixed: float) -> dict[str, float | None]:
     """Seconds of `total` in calls of the target and of the drafter, and the remainder.
 
-    Calls of each width times their measured cost; `fixed` is what the texts cost once. The rest is
-    the drafter's own work, the rule, the bookkeeping, and the error of the costs: it can be
-    negative. Where nothing is `predicted` calls have no price (None), and the rest is all of the
-    loop.
+    Calls of each width times their cost when timed alone; `fixed` is what the texts cost once. The
+    rest is the drafter's own work, the rule, the bookkeeping, and what calls cost more or less
+    between others than alone: it can be negative. Where nothing is `predicted` calls have no price
+    (None), and the rest is all of the loop.
     """
+    costs, work, decoder = own.costs, own.work, own.decoder
     if not priced(decoder):
         parts = {"target": None, "drafter": None if decoder.drafter.members else 0.0}
         return {"total": total, **parts, "rest": total - fixed, "fixed": fixed}
-    review = costs.verification_ms(statistics.widths, decoder.reader, decoder.target)
-    target = rounds.runs[decoder.target] * review / 1e3
-    drafter = costs.drafting_ms(decoder.drafter, rounds.turns, rounds.runs) / 1e3
+    drafter = costs.drafting_ms(decoder.drafter, work.rounds, work.runs) / 1e3
+    target = calls_ms(costs, work, decoder, decoder.target) / 1e3 - drafter
     return {
         "total": total,
         "target": target,

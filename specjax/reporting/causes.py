@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from specjax.reporting.sentences import baseline, compared
+from specjax.reporting.sentences import IN_PLACE, baseline, compared
 from specjax.reporting.summary import Strategies
 
 AS_PREDICTED = 15
@@ -115,16 +115,29 @@ def _shares(entry: Mapping[str, Any]) -> list[str]:
 
 
 def _predicted(entry: Mapping[str, Any]) -> list[str]:
+    """Prediction against measurement, and which way rounds were priced."""
     predicted = entry.get("predicted") or {}
     error, expected = predicted.get("error_percent"), predicted.get("with_v")
     if error is None or expected is None:
         return []
+    in_place = predicted.get("priced") == IN_PLACE
+    way = "Rounds priced in place, by other decodes," if in_place else "Calls timed one by one"
     said = (
-        f"Calls timed one by one predict {expected:.2f} for its rounds, {abs(error):.0f}%"
+        f"{way} predict {expected:.2f} for its rounds, {abs(error):.0f}%"
         f" {'above' if error > 0 else 'below'} the measured {predicted['measured']:.2f}"
     )
     doubt = "" if abs(error) <= AS_PREDICTED else ", so that what follows is less sure"
-    return [f"{said}{doubt}."]
+    return [f"{said}{doubt}.", *_calls_alone(predicted)]
+
+
+def _calls_alone(predicted: Mapping[str, Any]) -> list[str]:
+    """What calls timed alone are of a round in place; nothing where rounds were not priced so."""
+    if predicted.get("priced") != IN_PLACE:
+        return []
+    return [
+        f"A round takes {predicted['round_ms']:.2f} ms in place, its calls timed one by one"
+        f" {predicted['calls_ms']:.2f} ms: they predict {predicted['calls_alone']:.2f}."
+    ]
 
 
 def what_if(entry: Mapping[str, Any], base: Mapping[str, Any] | None) -> dict[str, float]:

@@ -62,10 +62,12 @@ def _table(caption: str, columns: list[tuple[str, str, str]], rows: list[list[st
 
 
 def prediction_table(strategies: Mapping[str, Any]) -> str:
-    """Predicted speedups beside the measured ones."""
+    """Predicted speedups beside the measured ones, and which way rounds were priced."""
     columns = [
         ("Theorem 3.8", "theorem_3_8", ".2f"),
+        ("calls timed alone", "calls_alone", ".2f"),
         ("with v", "with_v", ".2f"),
+        ("rounds priced", "priced", ""),
         ("measured", "measured", ".2f"),
         ("error of with v, %", "error_percent", "+.1f"),
     ]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import html
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -15,6 +17,7 @@ from specjax.reporting.html_tables import Results
 from specjax.reporting.page import Section
 from specjax.reporting.plots import acceptance, operations, speed, style
 from specjax.reporting.plots.svg import inline
+from specjax.reporting.sentences import IN_PLACE
 from specjax.reporting.token_html import side_by_side
 
 
@@ -66,10 +69,22 @@ def _prediction(results: Results, plots: Plots) -> str:
         speed.predicted_against_measured(strategies),
         "Scatter plot: measured speedup of every strategy against the predicted one, with the"
         " diagonal and a band of 15% around it.",
-        "Predictions are E[tokens per round] / (K c + v) from separately timed model calls,"
-        " without the fixed cost per batch; Theorem 3.8 of Leviathan et al. takes v as 1.",
+        "Predictions are E[tokens per round] over the cost of a round in steps of the target,"
+        f" without the fixed cost per batch. {_priced(strategies)} Theorem 3.8 of Leviathan et al."
+        " takes v as 1.",
     )
     return plot + tables.prediction_table(strategies) + tables.improvement_table(strategies)
+
+
+def _priced(strategies: Mapping[str, Any]) -> str:
+    """Which way the rounds of a run were priced."""
+    ways = {(entry.get("predicted") or {}).get("priced") for entry in strategies.values()}
+    if IN_PLACE in ways:
+        return (
+            "Rounds were priced in place: by shorter decodes of some prompts among the measured"
+            " ones."
+        )
+    return "Rounds were priced by their calls, timed alone."
 
 
 def _acceptance(results: Results, plots: Plots) -> str:

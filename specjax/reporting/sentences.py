@@ -9,6 +9,10 @@ BASELINE = "autoregressive"
 """What older results, which do not name baselines, are compared with."""
 
 
+IN_PLACE = "in place"
+"""`predicted.priced` of rounds priced by decodes instead of by their calls, timed alone."""
+
+
 def baseline(entry: Mapping[str, Any]) -> str:
     """Name of the strategy that `entry` is compared with."""
     return entry.get("baseline") or BASELINE

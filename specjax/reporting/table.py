@@ -23,7 +23,9 @@ COLUMNS: tuple[tuple[str, str, str], ...] = (
 
 PREDICTED: tuple[tuple[str, str, str], ...] = (
     ("theorem 3.8", "theorem_3_8", ".2f"),
+    ("calls alone", "calls_alone", ".2f"),
     ("with v", "with_v", ".2f"),
+    ("priced", "priced", ""),
     ("measured", "measured", ".2f"),
     ("error %", "error_percent", "+.1f"),
 )
@@ -87,7 +89,7 @@ def predictions(strategies: Mapping[str, Mapping[str, Any]]) -> str:
     rows = [
         [
             name,
-            *(cell(entry["predicted"][field], form) for _, field, form in PREDICTED),
+            *(cell(entry["predicted"].get(field), form) for _, field, form in PREDICTED),
             *(cell(entry[field], form) for _, field, form in IMPROVEMENTS),
             *(cell(_percent(entry["time"], share), ".0f") for share in SHARES),
             _interval(entry["acceptance"]),

@@ -100,7 +100,9 @@ def test_the_parts_of_a_strategy_s_figures_agree(finished):
         parts = [spent[part] for part in ("target", "drafter", "rest", "fixed")]
         assert sum(parts) == pytest.approx(spent["total"]) == entry["seconds"]
         assert (spent["drafter"] > 0) == ("drafter" in entry["calls"])
-        assert entry["predicted"]["with_v"] == entry["speedup_predicted"]
+        predicted = entry["predicted"]
+        assert predicted["with_v"] == entry["speedup_predicted"]
+        assert predicted["priced"] == "in place" and predicted["round_ms"] > 0
         assert set(entry["operations"]) == {"total", *entry["calls"]}
 
 

@@ -7,6 +7,7 @@ import json
 import resource
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -60,13 +61,14 @@ class Runs:
             self.decodes += 1
             return self.timed(*args, **more)
 
-        def write(job, measured, costs, folder):
+        def write(job, measured, prices, folder):
             self.measured = measured
             return {}
 
         self.patch.setattr(decode, "timed", timed)
         self.patch.setattr(results, "write", write)
-        self.patch.setattr(decode, "call_times", lambda job, batches: {})
+        priced = SimpleNamespace(take=lambda batch: None, prices=lambda: None)
+        self.patch.setattr(decode, "Pricing", lambda *_: priced)
         job = decode.prepare(config_of(self.pair, **changes), self.models, self.folder)
         decode.finish(job, self.folder)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from pathlib import Path
@@ -29,7 +30,13 @@ from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.strategies import load_strategies
 from specjax.experiments.tune import job as tune
 from specjax.experiments.tune.budget import Budget, OutOfTime
-from specjax.experiments.tune.predict import Predicted, Probe, predicted_speedup
+from specjax.experiments.tune.predict import (
+    Predicted,
+    Probe,
+    call_steps,
+    predicted_speedup,
+    tokens_per_round,
+)
 from specjax.experiments.tune.rounds import by_width, judge
 from specjax.experiments.tune.space import round_sizes, space_of
 from specjax.experiments.tune.trials import Search, Trial, drop_by_prediction, drop_worse
@@ -99,8 +106,13 @@ def table(content) -> dict[int, dict]:
 # --- The closed form ------------------------------------------------------------------------------
 
 COSTS = Costs({"target": {1: 2.0, 2: 2.2, 5: 4.0}, "drafter": {1: 0.2, 2: 0.3, 5: 0.8}})
-UNBOUNDED = 1e9
-"""Speedup of a probe that leaves nothing unexplained."""
+
+
+def explained(strategy: Strategy, seen, costs: Costs = COSTS) -> Probe:
+    """A probe whose rounds took as long as their calls."""
+    bare = Probe(strategy, seen, 1.0)
+    speedup = tokens_per_round(seen, strategy) / sum(call_steps(costs, bare, strategy, "target"))
+    return dataclasses.replace(bare, speedup=speedup)
 
 
 def kc_and_v(length: int, calls: float | None = None) -> tuple[float, float]:
@@ -118,7 +130,7 @@ def test_every_length_is_predicted_from_rounds_of_the_longest(length):
     seen = rounds([1, 3, 5, 2, 5, 1, 1, 4], [4] * 8, calls=8 * 4)
     alphas = [entry["rate"] for entry in by_position(seen)][:length]
     expected = improvement(expected_tokens_by_position(alphas), *kc_and_v(length))
-    probe = Probe(Strategy(Neural(4)), seen, UNBOUNDED)
+    probe = explained(Strategy(Neural(4)), seen)
     found = predicted_speedup(COSTS, probe, Strategy(Neural(length)), "target")
     assert found == pytest.approx(float(expected))
 
@@ -132,6 +144,28 @@ def test_what_calls_do_not_explain_of_the_probe_is_shared_by_drafted_tokens():
     assert found == pytest.approx(2.0 / (sum(kc_and_v(1)) + each))
 
 
+@pytest.mark.parametrize("length", [1, 2, 3, 4])
+def test_lengths_between_two_probes_are_priced_on_the_line_between_them(length):
+    """In the loop a round takes 0.5 target steps and each of its tokens 0.1 beyond the calls."""
+
+    def took(length: int) -> float:
+        return sum(kc_and_v(length)) + 0.5 + 0.1 * length
+
+    seen, few = rounds([2, 4], [4, 4], calls=8), rounds([1, 2], [1, 1], calls=2)
+    short = Probe(Strategy(Neural(1)), few, speedup=1.5 / took(1))
+    probe = Probe(Strategy(Neural(4)), seen, speedup=3.0 / took(4), shorter=short)
+    tokens = np.minimum([2, 4], length + 1).mean()
+    found = predicted_speedup(COSTS, probe, Strategy(Neural(length)), "target")
+    assert found == pytest.approx(tokens / took(length))
+
+
+def test_calls_that_take_longer_alone_than_in_the_loop_are_set_off():
+    longest, seen = Strategy(Neural(4)), rounds([2, 4], [4, 4], calls=8)
+    probe = Probe(longest, seen, speedup=3.0)  # of rounds that take one target step
+    assert sum(kc_and_v(4)) > 1.0
+    assert predicted_speedup(COSTS, probe, longest, "target") == pytest.approx(3.0)
+
+
 def stopping(length: int) -> Strategy:
     return Strategy(Neural(length, confidence="confidence"))
 
@@ -139,7 +173,7 @@ def stopping(length: int) -> Strategy:
 def test_a_stopped_draft_is_priced_by_the_calls_it_made():
     """Drafts of 0, 1 and 4 tokens: 1, 2 and 4 calls, of which at most K at length K."""
     seen = rounds([1, 2, 5], [0, 1, 4], calls=1 + 2 + 4)
-    probe = Probe(stopping(4), seen, UNBOUNDED)
+    probe = explained(stopping(4), seen)
     for length, calls in ((4, 7), (2, 5), (1, 3)):
         tokens = np.minimum([1, 2, 5], length + 1).mean()
         found = predicted_speedup(COSTS, probe, stopping(length), "target")
@@ -148,7 +182,7 @@ def test_a_stopped_draft_is_priced_by_the_calls_it_made():
 
 def test_parallel_heads_are_priced_by_one_call_a_round():
     heads = Strategy(Blockwise(4))
-    probe = Probe(heads, rounds([1, 3], [4, 4], calls=2), UNBOUNDED)
+    probe = explained(heads, rounds([1, 3], [4, 4], calls=2))
     found = predicted_speedup(COSTS, probe, heads, "target")
     assert found == pytest.approx(2.0 / (0.8 / 2.0 + 4.0 / 2.0))
 
@@ -156,8 +190,8 @@ def test_parallel_heads_are_priced_by_one_call_a_round():
 def test_a_cascade_is_priced_by_the_calls_that_its_probe_counted():
     cascade = Cascade(("drafter", "max_gram"), ((4, 0), (0, 2)))
     made = Strategy(cascade)  # two to four reviews for 4 to 6
-    probe = Probe(made, rounds([1, 5], [4, 6], calls=7), UNBOUNDED)
     costs = Costs({"target": {1: 2.0, 7: 5.0}, "drafter": {1: 0.2, 4: 0.6}})
+    probe = explained(made, rounds([1, 5], [4, 6], calls=7), costs)
     found = predicted_speedup(costs, probe, made, "target")
     assert found == pytest.approx(3.0 / ((3.5 * 0.6 + 5.0) / 2.0))
 

@@ -59,6 +59,26 @@ def test_the_probes_say_what_a_level_and_a_node_cost_beside_the_calls():
     assert found.end == pytest.approx((1 / 2 - 1 / 3) / (1 - 1 / 3))
 
 
+def test_two_chains_tell_what_a_round_costs_from_what_a_level_does():
+    """Beyond its calls a round takes 0.8 target steps and each token 0.1."""
+
+    def chain(length: int, shorter: Probe | None = None) -> Probe:
+        seen = rounds([2, 2], [length, length], calls=2 * length)
+        calls = (0.3 + (length - 1) * 0.2) / 2.0 + PRICES.milliseconds("target", length + 1) / 2.0
+        speedup = 2.0 / (calls + 0.8 + 0.1 * length)
+        return Probe(Strategy(Neural(length)), seen, speedup, shorter=shorter)
+
+    ranks = {"rate": [[0.5, 0.5], [1.0, 0.0]]}
+    tree = Strategy(NeuralTree((2, 1)))
+    took = (0.3 + 0.3) / 2.0 + 1.4 + 0.8 + 2 * 0.1 + 4 * 0.05
+    wide = Probe(tree, rounds([3, 1], [4, 4], calls=4), speedup=2.0 / took, by_rank=ranks)
+    found = beside(PRICES, chain(4, chain(1)), wide, "target")
+    assert (found.round_, found.level, found.node) == pytest.approx((0.8, 0.1, 0.05))
+    fast = fastest_trees(PRICES, RANKS, "drafter", 8, "target", Beside(round_=0.8))
+    free = fastest_trees(PRICES, RANKS, "drafter", 8, "target", Beside())
+    assert max(t.improvement for t in fast) < max(t.improvement for t in free)
+
+
 def test_trees_are_drafted_and_judged_as_the_chains_are():
     chain = neural("small", 3, temperature=0.7, top_k=5, rule="block", reader="fitted")
     assert tree_spec(chain, parents=(-1, -1)) == {

@@ -75,7 +75,8 @@ def entry(alpha: float, length: int, temperature: float) -> dict[str, Any]:
             field: 72.81 if form.endswith("f") else 21_402 for _, field, form in HANDOVERS
         } | {"dropped": max(rounds * (length + 1) - TOKENS, 0)},
         "predicted": {
-            "theorem_3_8": 1.0, "with_v": 1.0, "measured": 1.0, "error_percent": 0.0,
+            "theorem_3_8": 1.0, "with_v": 1.0, "calls_alone": 1.0, "priced": "in place",
+            "round_ms": STEP, "calls_ms": STEP, "measured": 1.0, "error_percent": 0.0,
         },
         "time": {"total": seconds, **parts, "rest": seconds - sum(parts.values())},
         "operations": {
@@ -100,6 +101,10 @@ def entry(alpha: float, length: int, temperature: float) -> dict[str, Any]:
         made["predicted"] = {
             "theorem_3_8": gain / (length * C + 1),
             "with_v": predicted,
+            "calls_alone": 1.2 * predicted,
+            "priced": "in place",
+            "round_ms": 1.2 * STEP * (length * C + v(length + 1)),
+            "calls_ms": STEP * (length * C + v(length + 1)),
             "measured": speedup,
             "error_percent": 100 * (predicted / speedup - 1),
         }

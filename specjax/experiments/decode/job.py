@@ -23,7 +23,6 @@ from specjax.checkpoints.spoken import in_language
 from specjax.checkpoints.tokenizer import token_ids
 from specjax.data.batching import Batch
 from specjax.data.text import Example
-from specjax.decoding.strategy import Settings, Strategy, drawing
 from specjax.errors import UserError
 from specjax.experiments.config.choosing import selection_trees
 from specjax.experiments.config.fields import (
@@ -42,6 +41,7 @@ from specjax.experiments.decode.data import load_data
 from specjax.experiments.decode.guides import guide
 from specjax.experiments.decode.journal import JOURNAL, Journal, journal
 from specjax.experiments.decode.on_topology import plan_on_topology
+from specjax.experiments.decode.pricing import Pricing
 from specjax.experiments.decode.prompts import prompts_of
 from specjax.experiments.decode.records import Decoded, Job, Measured
 from specjax.experiments.decode.show import show
@@ -51,11 +51,9 @@ from specjax.experiments.decode.unused import note_unused
 from specjax.experiments.finished import finished
 from specjax.loading import LoadedModel, load
 from specjax.measuring import cost
-from specjax.measuring.stopwatch import Stopwatch
 from specjax.profiling import profile
 from specjax.programs import release_programs
 from specjax.progress import progress
-from specjax.sampling import sampling
 
 PROFILE = "profile"
 """Folder of profiler traces in the workdir."""
@@ -85,14 +83,14 @@ def finish(job: Job, workdir: Path) -> dict[str, Any]:
     A run that was killed goes on after the last batch that all strategies had decoded.
     """
     batches = job.batches()
-    calls = call_times(job, batches)
+    pricing = Pricing(job, batches, timed)
     with journal(workdir / JOURNAL, job) as kept:
         say_kept(job, kept, len(batches))
-        measured = measure(job, batches, lambda: [times.take() for times in calls.values()], kept)
-        costs = {settings: times.costs() for settings, times in calls.items()}
+        measured = measure(job, batches, pricing.take, kept)
+        prices = pricing.prices()
         if job.config.profile_rounds:
             write_profiles(job, workdir / PROFILE)
-        return results.write(job, measured, costs, workdir)
+        return results.write(job, measured, prices, workdir)
 
 
 def say_kept(job: Job, kept: Journal, batches: int) -> None:
@@ -203,22 +201,22 @@ def say_shared(models: dict[str, LoadedModel], examples: list[Example]) -> None:
 def measure(
     job: Job,
     batches: list[Batch],
-    between: Callable[[], None] | None = None,
+    between: Callable[[Batch], None] | None = None,
     journal: Journal | None = None,
 ) -> dict[str, Measured]:
     """Decodes all batches by all strategies in alternation, `repeats` times, shape after shape.
 
     The programs of all shapes are compiled first, unless they are many (`shape_groups`). What the
-    journal holds is not decoded again; what is decoded is added to it. `between` is called about
-    `cost.TRIALS` times, spread over the decodes. Programs may be dropped once their shapes are
-    decoded (`release_programs`).
+    journal holds is not decoded again; what is decoded is added to it. `between` is called with the
+    batch that was just decoded, at most `cost.TRIALS` times, spread over the decodes. Programs may
+    be dropped once their shapes are decoded (`release_programs`).
     """
     journal = journal or Journal()
     repeats = job.config.repeats
-    every = max(repeats * len(batches) // cost.TRIALS, 1)
     done = itertools.count(1)
     measured = {name: Measured.empty(repeats, len(batches)) for name in job.generators}
     left = repeats * len(batches) - len(journal.decoded)
+    every = max(-(-left // cost.TRIALS), 1)
     for group in shape_groups(batches, len(measured)):
         ready(job, [(batches[indices[0]], indices) for indices in group], measured, journal)
         total = repeats * len(batches)
@@ -236,7 +234,7 @@ def measure(
                 left -= 1
                 bar.update()
                 if next(done) % every == 0 and between:
-                    between()
+                    between(batches[index])
         release_programs()
     return measured
 
@@ -316,41 +314,6 @@ def timed(
     generation = generator.run(batch, keys, **more)
     rows = generator.rows(generation)
     return hosts.from_first(time.perf_counter() - start), rows, generation
-
-
-def call_times(
-    job: Job, batches: list[Batch], *, sparse: bool = False
-) -> dict[Settings, cost.CallTimes]:
-    """Readies the timing of the model calls that the predictions need, at the shapes of this run.
-
-    By the sampling settings of the strategies, because drawing a token takes longer than finding
-    the largest. `sparse` leaves out some of the widths, for predictions that choose what to run.
-    """
-    groups: dict[Settings, list[Strategy]] = {}
-    for strategy in job.strategies.values():
-        groups.setdefault(strategy.settings, []).append(strategy)
-    return {
-        settings: _group_times(job, batches, settings, group, sparse)
-        for settings, group in groups.items()
-    }
-
-
-def _group_times(
-    job: Job, batches: list[Batch], settings: Settings, group: list[Strategy], sparse: bool
-) -> cost.CallTimes:
-    """The timing of the calls of strategies with the same sampling settings."""
-    decoder = job.generators[BASELINE].decoder
-    widest = sorted(batch.tokens.shape[1] for batch in batches)[len(batches) // 2]
-    watch = Stopwatch(
-        {name: entry.model for name, entry in job.models.items()},
-        {name: entry.params for name, entry in job.models.items()},
-        batch=job.config.batch_size,
-        prompt=widest,
-        capacity=decoder.buffer(widest),
-        sampling=sampling(**drawing(settings)),
-    )
-    widths = {width for strategy in group for width in strategy.target_widths}
-    return cost.call_times(watch, group, decoder.target, widths, sparse=sparse)
 
 
 def write_profiles(job: Job, folder: Path) -> None:

@@ -12,9 +12,11 @@ from specjax.api import Generator
 from specjax.data.batching import Batch, with_few_shapes
 from specjax.data.text import Example
 from specjax.decoding.state import Generation
-from specjax.decoding.strategy import Strategy
+from specjax.decoding.strategy import Settings, Strategy
 from specjax.experiments.decode.guides import Guide
 from specjax.loading import LoadedModel
+from specjax.measuring.cost import Costs
+from specjax.measuring.in_place import RoundPrice
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,3 +107,11 @@ class Measured:
     def tokens(self) -> list[list[int]]:
         """Generated ids of every example."""
         return [row for rows in self.rows for row in rows]
+
+
+@dataclasses.dataclass(frozen=True)
+class Prices:
+    """What calls and rounds cost on this machine."""
+
+    calls: dict[Settings, Costs]  # timed alone, by the sampling settings of the strategies
+    rounds: dict[str, RoundPrice]  # in place, by strategy; none of those without a price

@@ -12,7 +12,7 @@ from specjax.core.drafter import Drafter
 from specjax.decoding.strategy import Settings, Strategy
 from specjax.decoding.summary import summarise
 from specjax.experiments.config.fields import checkpoint_dtype
-from specjax.experiments.decode.records import Job, Measured
+from specjax.experiments.decode.records import Job, Measured, Prices
 from specjax.experiments.decode.seconds import (
     fixed_seconds,
     loop_seconds_per_token,
@@ -26,8 +26,9 @@ from specjax.experiments.decode.strategies import BASELINE, cut_words
 from specjax.experiments.kept import file_stamps
 from specjax.measuring.cost import Costs, standardized_walltime_improvement
 from specjax.measuring.environment import environment
+from specjax.measuring.in_place import work_of
 from specjax.measuring.roofline import copy_bandwidth, roofline, step_bytes
-from specjax.measuring.walltime import predicted, time_spent
+from specjax.measuring.walltime import Priced, predicted, time_spent
 from specjax.metrics.arms import arm_figures, arms_of_texts
 from specjax.metrics.bild_counters import handovers, replaced_tokens
 from specjax.metrics.bootstrap import draws, interval
@@ -49,15 +50,10 @@ TEXTS = 5
 """Texts kept round by round, which the report shows side by side."""
 
 
-def write(
-    job: Job, measured: dict[str, Measured], costs: dict[Settings, Costs], workdir: Path
-) -> dict[str, Any]:
-    """Writes results.json, outputs.jsonl, trace.npz, the report and tables; prints the table.
-
-    `costs` of the calls under the sampling settings of every strategy.
-    """
+def write(job: Job, measured: dict[str, Measured], prices: Prices, workdir: Path) -> dict[str, Any]:
+    """Writes results.json, outputs.jsonl, trace.npz, the report and tables; prints the table."""
     target = job.generators[BASELINE].decoder.target
-    steps = one_token_steps(costs)
+    steps = one_token_steps(prices.calls)
     outputs = {name: job.generators[name].decode(entry.tokens) for name, entry in measured.items()}
     content = {
         "environment": {**environment(), "metric": metric_of(job.metric).signature or job.metric},
@@ -70,12 +66,9 @@ def write(
         },
         "models": models(job, steps),
         "strategies": {
-            name: strategy_entry(
-                job, name, measured, costs[job.strategies[name].settings], outputs[name]
-            )
-            for name in measured
+            name: strategy_entry(job, name, measured, prices, outputs[name]) for name in measured
         },
-        "costs": cost_entries(costs, target),
+        "costs": cost_entries(prices.calls, target),
         "roofline": rooflines(job, rounds_of(measured[BASELINE].traces), steps),
         "texts": texts(job, measured),
         "groups": groups(job, measured),
@@ -157,18 +150,19 @@ def strategy_entry(
     job: Job,
     name: str,
     measured: dict[str, Measured],
-    costs: Costs,
+    prices: Prices,
     outputs: list[str],
 ) -> dict[str, Any]:
     """One entry of `strategies` in results.json (architecture.md)."""
     strategy, entry = job.strategies[name], measured[name]
     baseline = baseline_of(strategy, job.strategies)
     base = measured[baseline]
-    decoder = job.generators[name].decoder
+    own = priced_work(job, name, entry, prices)
+    costs, decoder = own.costs, own.decoder
     stats = summarise(decoder, entry.traces)
     rounds, parents = rounds_of(entry.traces), strategy.drafter.spec.parents
     loop_speedup = loop_seconds_per_token(base) / loop_seconds_per_token(entry)
-    prediction = predicted(costs, stats, decoder, loop_speedup)
+    prediction = predicted(stats, own, priced_work(job, baseline, base, prices), loop_speedup)
     counters = handovers(rounds, replaced_tokens(entry.traces), decoder.target)
     return {
         **speeds(entry, base, stats.tokens, loop_speedup, prediction["with_v"]),
@@ -195,9 +189,7 @@ def strategy_entry(
         "acceptance_by_rank": by_rank(entry.traces, parents) if parents else None,
         "arms": None if rounds.arm is None else arm_figures(rounds, strategy.drafter.names),
         "rounds": round_figures(rounds),
-        "time": time_spent(
-            costs, rounds, stats, decoder, total_seconds(entry), fixed_seconds(entry)
-        ),
+        "time": time_spent(own, total_seconds(entry), fixed_seconds(entry)),
         "predicted": prediction,
         "operations": operations(
             rounds,
@@ -209,6 +201,12 @@ def strategy_entry(
             decoder.reader,
         ),
     }
+
+
+def priced_work(job: Job, name: str, entry: Measured, prices: Prices) -> Priced:
+    """What a strategy did, and what its calls and rounds cost."""
+    decoder, costs = job.generators[name].decoder, prices.calls[job.strategies[name].settings]
+    return Priced(costs, decoder, work_of(decoder, entry.traces), prices.rounds.get(name))
 
 
 def speeds(

@@ -11,6 +11,7 @@ from specjax.core.calls import parts
 from specjax.data.batching import Batch
 from specjax.decoding.strategy import Strategy, from_config
 from specjax.experiments.decode import job as decode
+from specjax.experiments.decode.pricing import call_times
 from specjax.experiments.decode.records import Job
 from specjax.experiments.decode.results import cost_entries
 from specjax.experiments.decode.seconds import loop_seconds_per_token
@@ -25,10 +26,10 @@ from specjax.experiments.tune.trees import (
     tree_spec,
     wide_spec,
 )
-from specjax.measuring.cost import Costs
+from specjax.measuring.cost import SHORTEST, Costs
+from specjax.measuring.in_place import DraftPrice, draft_price
 from specjax.metrics.traces import Rounds, rounds_of
 from specjax.metrics.trees import by_rank
-from specjax.theory.speculative import improvement
 from specjax.theory.trees import Fastest, expected_tokens
 
 
@@ -40,6 +41,7 @@ class Probe:
     rounds: Rounds
     speedup: float  # of the decode loop, over the target alone
     by_rank: dict[str, Any] | None = None  # acceptance of a tree
+    shorter: Probe | None = None  # the same examples with the shortest drafts, if they are others
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +57,8 @@ class Predicted:
 def predict(job: Job, space: Space, batches: list[Batch], budget: Budget) -> Predicted:
     """The speedup of every candidate, and the fastest trees where they are searched.
 
-    Candidates that differ in draft length share one decode of `batches`, with the longest.
+    Candidates that differ in draft length share two decodes of `batches`: the longest drafts give
+    acceptance, and with the shortest what a round takes in the loop.
 
     Raises:
       OutOfTime: when the budget ends before all of it is known.
@@ -63,14 +66,15 @@ def predict(job: Job, space: Space, batches: list[Batch], budget: Budget) -> Pre
     probes = {}
     for others, candidate in space.probes.items():
         budget.check()
-        probes[others] = probe(job, space, candidate.name, batches)
+        short = space.short_probes[others].name
+        probes[others] = probe(job, space, candidate.name, batches, short)
     wide = None
     if space.tree_nodes:
         budget.check()
-        wide = probe(job, space, WIDE, batches)
+        wide = probe(job, space, WIDE, batches, WIDE)
     budget.check()
     drafting = dataclasses.replace(job, strategies=timed_strategies(space))
-    calls = decode.call_times(drafting, batches, sparse=True)
+    calls = call_times(drafting, batches, sparse=True)
     costs = {settings: times.costs() for settings, times in calls.items()}
     target = job.generators[space.baseline].decoder.target
     speedups = {
@@ -95,15 +99,15 @@ def predict(job: Job, space: Space, batches: list[Batch], budget: Budget) -> Pre
 def beside(costs: Costs, chain: Probe, wide: Probe, target: str) -> Beside:
     """What the probes say of every tree.
 
-    Each call of a chain's draft and each level of a tree leave as much unexplained; what is beyond
-    that in the wide tree is shared out by its nodes.
+    A round of a tree and each of its levels leave as much unexplained as a round of a chain and
+    each of its tokens; what is beyond that in the wide tree is shared out by its nodes.
     """
     spec = wide.strategy.drafter.spec
-    level = unexplained(costs, chain, target) / drafts(chain.rounds, chain.strategy)
-    more = max(unexplained(costs, wide, target) - len(spec.calls) * level, 0.0)
+    known = in_place(costs, chain, target)
+    rest = unexplained(costs, wide, target) - known.beyond_calls(len(spec.calls))
     expected = expected_tokens(wide.by_rank["rate"], spec.parents)
     end = end_loss(expected, tokens_per_round(wide.rounds, wide.strategy))
-    return Beside(level, more / spec.width, end)
+    return Beside(known.token, max(rest, 0.0) / spec.width, end, known.round_)
 
 
 def timed_strategies(space: Space) -> dict[str, Strategy]:
@@ -117,39 +121,61 @@ def timed_strategies(space: Space) -> dict[str, Strategy]:
     return timed
 
 
-def probe(job: Job, space: Space, name: str, batches: list[Batch]) -> Probe:
-    """Decodes batches once by a strategy of the space, and by the target alone."""
+def probe(job: Job, space: Space, name: str, batches: list[Batch], short: str) -> Probe:
+    """Decodes batches once by a strategy of the space, by `short`, and by the target alone."""
     config = job.config.copy_and_resolve_references()
     config.repeats = 1
-    generators = {each: job.generators[each] for each in (space.baseline, name)}
+    generators = {each: job.generators[each] for each in (space.baseline, name, short)}
     measured = decode.measure(
         dataclasses.replace(job, config=config, generators=generators), batches
     )
-    alone, own = (loop_seconds_per_token(measured[each]) for each in generators)
-    strategy, traces = job.strategies[name], measured[name].traces
-    parents = strategy.drafter.spec.parents
-    table = by_rank(traces, parents) if parents else None
-    return Probe(strategy, rounds_of(traces), alone / own, table)
+    took = {each: loop_seconds_per_token(entry) for each, entry in measured.items()}
+
+    def probe_of(each: str, shorter: Probe | None = None) -> Probe:
+        strategy, traces = job.strategies[each], measured[each].traces
+        parents = strategy.drafter.spec.parents
+        table = by_rank(traces, parents) if parents else None
+        speedup = took[space.baseline] / took[each]
+        return Probe(strategy, rounds_of(traces), speedup, table, shorter)
+
+    return probe_of(name, None if short == name else probe_of(short))
 
 
 def predicted_speedup(costs: Costs, probe: Probe, strategy: Strategy, target: str) -> float:
-    """E[tokens per round] / (K c + v + K r) of a strategy whose drafts are at most the probe's.
+    """E[tokens per round] / (K c + v + r) of a strategy whose drafts are at most the probe's.
 
-    r, the loop's own work for a drafted token in target steps, is what the costs of calls leave
-    unexplained of the probe's measured speedup.
+    r is what a round takes in place beyond its calls timed alone, in target steps.
     """
-    rounds = probe.rounds
-    share = drafts(rounds, strategy) / drafts(rounds, probe.strategy)
-    own_work = unexplained(costs, probe, target) * share
-    drafting, verification = call_steps(costs, probe, strategy, target)
-    tokens = tokens_per_round(rounds, strategy)
-    return float(improvement(tokens, drafting + own_work, verification))
+    more = in_place(costs, probe, target).beyond_calls(drafts(probe.rounds, strategy))
+    took = sum(call_steps(costs, probe, strategy, target)) + more
+    # A noisy machine must not make a round cheaper than one of the shortest drafts.
+    least = steps_per_round(probe.shorter) if probe.shorter else SHORTEST
+    return tokens_per_round(probe.rounds, strategy) / max(took, least)
+
+
+def in_place(costs: Costs, probe: Probe, target: str) -> DraftPrice:
+    """What rounds of the probe's drafts or shorter ones take beyond their calls, in target steps.
+
+    On the line between the probe and the one of the shortest drafts, where there is one.
+    """
+    known = {
+        drafts(each.rounds, each.strategy): unexplained(costs, each, target)
+        for each in filter(None, (probe.shorter, probe))
+    }
+    return draft_price(known)
 
 
 def unexplained(costs: Costs, probe: Probe, target: str) -> float:
-    """Target steps of a round of the probe that no call takes."""
-    measured = tokens_per_round(probe.rounds, probe.strategy) / probe.speedup
-    return max(measured - sum(call_steps(costs, probe, probe.strategy, target)), 0.0)
+    """Target steps of a round of the probe that its calls, timed alone, do not take.
+
+    Negative where they took longer alone.
+    """
+    return steps_per_round(probe) - sum(call_steps(costs, probe, probe.strategy, target))
+
+
+def steps_per_round(probe: Probe) -> float:
+    """Target steps that a round of the probe took in the loop."""
+    return tokens_per_round(probe.rounds, probe.strategy) / probe.speedup
 
 
 def tokens_per_round(rounds: Rounds, strategy: Strategy) -> float:

@@ -130,10 +130,15 @@ class Space:
     @property
     def probes(self) -> dict[str, Candidate]:
         """The candidate of the longest drafts for all that share its other fields."""
-        ordered = sorted(
-            self.candidates, key=lambda candidate: candidate.strategy.drafter.spec.width
-        )
-        return {candidate.others: candidate for candidate in ordered}
+        return {candidate.others: candidate for candidate in self._by_length()}
+
+    @property
+    def short_probes(self) -> dict[str, Candidate]:
+        """The candidate of the shortest drafts for all that share its other fields."""
+        return {candidate.others: candidate for candidate in reversed(self._by_length())}
+
+    def _by_length(self) -> list[Candidate]:
+        return sorted(self.candidates, key=lambda candidate: candidate.strategy.drafter.spec.width)
 
 
 def space_of(config: ConfigDict) -> Space:

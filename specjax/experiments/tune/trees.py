@@ -17,7 +17,7 @@ from specjax.core.tree import places
 from specjax.drafting.neural_tree import LAG
 from specjax.errors import UserError
 from specjax.experiments.recipes.trees import WIDTHS, deepened
-from specjax.measuring.cost import Costs
+from specjax.measuring.cost import SHORTEST, Costs
 from specjax.theory.trees import Fastest, fastest_by_size
 
 MOST = 128
@@ -83,6 +83,7 @@ class Beside:
     level: float = 0.0  # target steps of a drafter's call
     node: float = 0.0  # target steps of a node
     end: float = 0.0  # rounds of a token, of drafts that never end: texts end within drafts
+    round_: float = 0.0  # target steps of a round, whatever it drafts
 
     def tokens(self, expected: float) -> float:
         """Tokens of a round that is expected to give so many where texts go on for ever."""
@@ -107,8 +108,9 @@ def fastest_trees(
     opening = costs.price(Call(model, LAG, 1))
     calls = [opening, *(costs.milliseconds(model, fed) for fed in range(1, nodes // 2 + 1))]
     read = np.array([costs.milliseconds(target, count + 1) for count in range(nodes + 1)])
-    drafting = np.array(calls) / step + beside.level
-    reading = read / step + beside.node * np.arange(nodes + 1)
+    drafting = np.maximum(np.array(calls) / step + beside.level, 0.0)
+    more = beside.node * np.arange(nodes + 1) + beside.round_
+    reading = np.maximum(read / step + more, SHORTEST)
     best: dict[int, Fastest] = {}
     for tree in filter(branches, fastest_by_size(deepened(acceptance), nodes, drafting, reading)):
         tokens = beside.tokens(tree.tokens)

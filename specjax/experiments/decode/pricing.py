@@ -1,0 +1,135 @@
+"""Prices of a decode experiment: calls timed alone, rounds by short decodes among the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from specjax.data.batching import Batch
+from specjax.decoding.strategy import Settings, Strategy, drawing
+from specjax.experiments.decode.records import Job, Prices
+from specjax.experiments.decode.results import baseline_of
+from specjax.experiments.decode.strategies import BASELINE
+from specjax.measuring import cost
+from specjax.measuring.in_place import TOKENS, RoundPrice, Sample, round_price, work_of
+from specjax.measuring.stopwatch import Stopwatch
+from specjax.measuring.walltime import priced
+from specjax.sampling import sampling
+
+Timed = Callable[..., tuple[float, Any, Any]]
+"""Seconds, rows and generation of a decode; called as `experiments.decode.job.timed` is."""
+
+
+class RoundTimes:
+    """Decodes that price rounds: of all strategies in turn, pass by pass.
+
+    They run the programs of the experiment, so that nothing is compiled for them.
+    """
+
+    def __init__(self, job: Job, timed: Timed) -> None:
+        self.job, self.timed = job, timed
+        names = [name for name, one in job.generators.items() if priced(one.decoder)]
+        self.samples: dict[str, list[Sample]] = {name: [] for name in names}
+
+    @property
+    def passes(self) -> int:
+        """How many there were; without a strategy that has a price, as many as are wanted."""
+        return min(map(len, self.samples.values()), default=cost.TRIALS)
+
+    def take(self, batch: Batch, *, ready: bool = True) -> None:
+        """One more pass, over a batch; `ready`: its programs have run, none is compiled."""
+        for name, samples in self.samples.items():
+            if not ready:
+                self._decode(name, batch, np.zeros_like(batch.limit))
+            samples.append(self._sample(name, batch))
+
+    def _sample(self, name: str, batch: Batch) -> Sample:
+        took, generation = self._decode(name, batch, np.minimum(batch.limit, TOKENS))
+        fixed, _ = self._decode(name, batch, np.zeros_like(batch.limit))
+        work = work_of(self.job.generators[name].decoder, [(generation, batch.rows)])
+        return Sample(1e3 * (took - fixed), work)
+
+    def _decode(self, name: str, batch: Batch, limit: np.ndarray) -> tuple[float, Any]:
+        told = self.job.guides[name].told(0, batch)
+        seed, generator = self.job.config.seed, self.job.generators[name]
+        took, _, generation = self.timed(generator, batch, seed, limit=limit, **told)
+        return took, generation
+
+    def prices(self, calls: dict[Settings, cost.Costs]) -> dict[str, RoundPrice]:
+        """By strategy, of those whose rounds have a price; `calls` are timed alone."""
+        found = {}
+        for name, samples in self.samples.items():
+            strategy = self.job.strategies[name]
+            baseline = baseline_of(strategy, self.job.strategies)
+            decoder = self.job.generators[name].decoder
+            found[name] = round_price(
+                samples,
+                self.samples[baseline],
+                calls[strategy.settings],
+                decoder,
+                decoder.target,
+            )
+        return {name: price for name, price in found.items() if price}
+
+
+class Pricing:
+    """What calls and rounds cost, taken trial by trial among the decodes of an experiment.
+
+    A machine is not the same from minute to minute: trials among the decodes meet what those met.
+    """
+
+    def __init__(self, job: Job, batches: list[Batch], timed: Timed) -> None:
+        self.batches = batches
+        self.calls = call_times(job, batches)
+        self.rounds = RoundTimes(job, timed)
+
+    def take(self, batch: Batch) -> None:
+        """One more trial, with a batch that was just decoded."""
+        for times in self.calls.values():
+            times.take()
+        self.rounds.take(batch)
+
+    def prices(self) -> Prices:
+        """From `cost.TRIALS` trials at least."""
+        while self.rounds.passes < cost.TRIALS:
+            index = self.rounds.passes * len(self.batches) // cost.TRIALS
+            self.rounds.take(self.batches[index], ready=False)
+        calls = {settings: times.costs() for settings, times in self.calls.items()}
+        return Prices(calls, self.rounds.prices(calls))
+
+
+def call_times(
+    job: Job, batches: list[Batch], *, sparse: bool = False
+) -> dict[Settings, cost.CallTimes]:
+    """Readies the timing of the model calls that the predictions need, at the shapes of this run.
+
+    By the sampling settings of the strategies, because drawing a token takes longer than finding
+    the largest. `sparse` leaves out some of the widths, for predictions that choose what to run.
+    """
+    groups: dict[Settings, list[Strategy]] = {}
+    for strategy in job.strategies.values():
+        groups.setdefault(strategy.settings, []).append(strategy)
+    return {
+        settings: _group_times(job, batches, settings, group, sparse)
+        for settings, group in groups.items()
+    }
+
+
+def _group_times(
+    job: Job, batches: list[Batch], settings: Settings, group: list[Strategy], sparse: bool
+) -> cost.CallTimes:
+    """The timing of the calls of strategies with the same sampling settings."""
+    decoder = job.generators[BASELINE].decoder
+    widest = sorted(batch.tokens.shape[1] for batch in batches)[len(batches) // 2]
+    watch = Stopwatch(
+        {name: entry.model for name, entry in job.models.items()},
+        {name: entry.params for name, entry in job.models.items()},
+        batch=job.config.batch_size,
+        prompt=widest,
+        capacity=decoder.buffer(widest),
+        sampling=sampling(**drawing(settings)),
+    )
+    widths = {width for strategy in group for width in strategy.target_widths}
+    return cost.call_times(watch, group, decoder.target, widths, sparse=sparse)

@@ -1,0 +1,125 @@
+"""What a round costs in the decode loop itself, priced by short decodes beside the measured ones.
+
+Calls timed alone are not what calls cost between drafts, and a round is more than its calls: the
+rule, the bookkeeping, and weights that two models drive out of the processor's caches. So every
+strategy decodes some prompts up to `TOKENS` and without new tokens: the difference is its rounds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from specjax.decoding.state import Decoder, Generation
+from specjax.decoding.summary import summarise
+from specjax.measuring.cost import Costs, Reads
+from specjax.metrics.traces import rounds_of
+
+TOKENS = 24
+"""New tokens of each row in a decode that prices rounds."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """Rounds of decodes and their model calls, each counted once for its whole batch."""
+
+    tokens: int  # of all rows
+    rounds: int
+    runs: Mapping[str, int]  # by `Call.part`
+    widths: Mapping[int, int]  # the target's calls by the drafted tokens that they had room for
+
+
+def work_of(decoder: Decoder, traces: Sequence[tuple[Generation, int]]) -> Work:
+    """The work of the first `rows` rows of every (generation, rows)."""
+    rounds, statistics = rounds_of(traces), summarise(decoder, traces)
+    return Work(statistics.tokens, rounds.turns, rounds.runs, statistics.widths)
+
+
+def calls_ms(costs: Costs, work: Work, one: Reads, target: str) -> float:
+    """Milliseconds of all calls of some work, as they cost when timed alone."""
+    review = costs.verification_ms(work.widths, one.reader, target)
+    return work.runs[target] * review + costs.drafting_ms(one.drafter, work.rounds, work.runs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """What the rounds of one decode took together."""
+
+    milliseconds: float  # beyond those of the same decode without new tokens
+    work: Work
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundPrice:
+    """Milliseconds of a round in place, and of its calls when they are timed alone."""
+
+    round_ms: float
+    calls_ms: float
+
+    @property
+    def beyond_calls_ms(self) -> float:
+        """What a round takes beyond its calls timed alone; negative where those cost more."""
+        return self.round_ms - self.calls_ms
+
+
+def round_price(
+    samples: Sequence[Sample],
+    beside: Sequence[Sample],
+    costs: Costs,
+    one: Reads,
+    target: str,
+) -> RoundPrice | None:
+    """The price of a strategy's rounds; None when no decode had any.
+
+    `beside` are the baseline's decodes in the same passes. A pass in which its rounds were slower
+    than in the median pass was slower for all strategies, and is scaled to the median. Rounds
+    differ in their calls, which are priced as when timed alone: what remains is the same in all.
+    """
+    steps = [sample.milliseconds / max(sample.work.rounds, 1) for sample in beside]
+    known = [
+        (sample, step)
+        for sample, step in zip(samples, steps, strict=True)
+        if sample.work.rounds and step > 0
+    ]
+    if not known:
+        return None
+    usual = float(np.median([step for step in steps if step > 0]))
+    calls = [calls_ms(costs, sample.work, one, target) / sample.work.rounds for sample, _ in known]
+    rounds = [sample.milliseconds / sample.work.rounds * usual / step for sample, step in known]
+    beyond = float(np.median(np.subtract(rounds, calls)))
+    mean = float(np.mean(calls))
+    return RoundPrice(mean + beyond, mean)
+
+
+def milliseconds_per_token(
+    price: RoundPrice, costs: Costs, work: Work, one: Reads, target: str
+) -> float:
+    """Of work whose rounds have that price, their own calls in place of those of the decodes."""
+    total = calls_ms(costs, work, one, target) + work.rounds * price.beyond_calls_ms
+    return total / max(work.tokens, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class DraftPrice:
+    """What a round takes beyond its calls timed alone, whatever it drafts and for every token."""
+
+    round_: float
+    token: float
+
+    def beyond_calls(self, tries: float) -> float:
+        """Of a round that tries to draft so many tokens."""
+        return self.round_ + tries * self.token
+
+
+def draft_price(beyond: Mapping[float, float]) -> DraftPrice:
+    """The line through what rounds take beyond their calls, by the tokens that they try to draft.
+
+    Of rounds of one length all of it is their tokens' share. In the unit of what is given.
+    """
+    tries, values = np.array(list(beyond)), np.array(list(beyond.values()))
+    if len(tries) < 2:
+        return DraftPrice(0.0, float(values[0] / tries[0]))
+    token, round_ = np.polyfit(tries, values, 1)
+    return DraftPrice(float(round_), float(token))
