@@ -16,6 +16,7 @@ from specjax.measuring import cost
 from specjax.measuring.in_place import TOKENS, RoundPrice, Sample, round_price, work_of
 from specjax.measuring.stopwatch import Stopwatch
 from specjax.measuring.walltime import priced
+from specjax.progress import progress
 from specjax.sampling import sampling
 
 Timed = Callable[..., tuple[float, Any, Any]]
@@ -93,8 +94,9 @@ class Pricing:
 
     def prices(self) -> Prices:
         """From `cost.TRIALS` trials at least."""
-        while self.rounds.passes < cost.TRIALS:
-            index = self.rounds.passes * len(self.batches) // cost.TRIALS
+        missing = range(self.rounds.passes, cost.TRIALS)
+        for done in progress(missing, desc="price rounds", total=len(missing), unit="pass"):
+            index = done * len(self.batches) // cost.TRIALS
             self.rounds.take(self.batches[index], ready=False)
         calls = {settings: times.costs() for settings, times in self.calls.items()}
         return Prices(calls, self.rounds.prices(calls))

@@ -1,0 +1,31 @@
+"""Loops of calls begin with caches that were filled once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+from exits import MODELS, PARAMS
+
+from specjax.core.calls import Call
+from specjax.measuring import stopwatch
+from specjax.measuring.stopwatch import Stopwatch
+
+
+def test_one_prefill_serves_all_loops_of_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no loop has the encoder in its program."""
+    prefill, filled = stopwatch._prefill, []
+
+    def counted(model: Any, *args: Any, **more: Any) -> Any:
+        filled.append(model)
+        return prefill(model, *args, **more)
+
+    monkeypatch.setattr(stopwatch, "_prefill", counted)
+    watch = Stopwatch({"t5": MODELS["t5"]}, {"t5": PARAMS["t5"]}, prompt=4, capacity=16)
+    timing = watch.timing([(Call("t5", 1, 1),), (Call("t5", 2, 1), Call("t5", 1, 1))])
+    assert filled == [MODELS["t5"]]
+    for run in timing.runs:
+        assert "encode" not in run.func.lower(*run.args, jnp.int32(1)).as_text(debug_info=True)
+    timing.take()
+    assert timing.milliseconds().shape == (1, 2)
