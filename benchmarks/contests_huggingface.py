@@ -10,7 +10,7 @@ from typing import Any
 import planted
 import torch
 from contests import Texts, Trial, Unit, timed
-from huggingface import generating
+from huggingface_generate import generating
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 

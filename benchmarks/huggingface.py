@@ -1,176 +1,260 @@
-"""specjax beside Hugging Face `generate()` on the same checkpoints, sentences and threads.
+"""specjax beside Hugging Face `generate()`: the strategies of a decode config, the same prompts.
 
-    python benchmarks/huggingface.py --target=DIR --drafter=DIR --source_file=test.en.gz \\
-      --prefix='translate English to German: ' --examples=100
-    python benchmarks/huggingface.py --target=DIR --drafter=DIR --task=gsm8k_qa \\
-      --source_file=test.jsonl.gz
+    python benchmarks/huggingface.py --config=configs/qwen_coder.py --workdir=runs/coder_beside \\
+      --config.data.path=HumanEval.jsonl.gz --config.examples=20 --config.repeats=1 \\
+      --rivals=generate,lookup:10,assisted:smollm2:5
+    python benchmarks/huggingface.py --config=configs/smollm2.py:eagle=DIR --workdir=runs/beside \\
+      --config.task=spec_bench --config.data.path=question.jsonl.gz --rivals=generate,lookup:4
 
-Encoder-decoder or decoder-only pairs. Needs torch. Greedy, batch 1, float32. Prompts are decoded
-by all contestants in turn, in several passes after a warm-up; a contestant's time is the sum over
-prompts of its best pass. Compilation is not timed; tokenisation is outside, prompt reading inside.
+Flags of the config are those of `python -m specjax.main`: strategies are named and added there, and
+`--config.only=NAME,NAME` chooses among them. Task `mt_bench` decodes both turns, `spec_bench` first
+turns only. Rivals: benchmarks/huggingface_generate.py.
+
+Greedy, batch 1, float32, the same cores for both. All decode every prompt in turn, in an order that
+rotates. Compiling and a first short decode are not timed; reading the prompt is, tokenization is
+not. A prompt's time is the least of `config.repeats`. Tokens per call: the call that reads a prompt
+gives transformers a token and specjax none. The workdir keeps every decode, so a run that was
+ended goes on, and `beside.json` has the table. Needs torch; run it on an idle machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
 import os
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+import transformers
+from huggingface_generate import ALLOWED, Generate, Rivals
+from ml_collections import ConfigDict
 
-import specjax
-from specjax.data import examples as of_task
-from specjax.data.sources import Source
-from specjax.data.text import read_examples
-from specjax.experiments.decode.data import kind_of
+from specjax.decoding.summary import summarise
+from specjax.errors import UserError
+from specjax.experiments.config.command_line import parse
+from specjax.experiments.config.fields import model_names, model_source
+from specjax.experiments.decode.compiling import compile_programs
+from specjax.experiments.decode.job import load_models, prepare, timed
+from specjax.experiments.decode.records import Job
+from specjax.experiments.decode.strategies import BASELINE
+from specjax.main import enable_compilation_cache
+from specjax.progress import progress
+from specjax.reporting.table import aligned
 
-Decode = Callable[[list[int]], list[int]]
+PLAIN = "transformers generate"
+JOURNAL, TABLE = "beside.jsonl", "beside.json"
+WARM_TOKENS = 8
 
 
-def arguments() -> argparse.Namespace:
+@dataclasses.dataclass(frozen=True)
+class Decoded:
+    """One prompt decoded by one contestant."""
+
+    seconds: float
+    calls: int  # of the target
+    tokens: list[int]
+
+
+Contestant = Callable[[int], Decoded]
+"""Decodes the prompt of an index."""
+
+Decodes = dict[tuple[int, int], dict[str, Decoded]]
+"""By repeat and index of the prompt: what each contestant decoded."""
+
+
+def arguments() -> tuple[argparse.Namespace, ConfigDict, Path]:
+    """This benchmark's flags, the config and the workdir."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--target", required=True, help="directory or hub id")
-    parser.add_argument("--drafter", required=True, help="directory or hub id")
     parser.add_argument(
-        "--source_file", required=True, help="one prompt per line, or a task's rows"
+        "--rivals", default="generate,lookup:10", help=f"of {ALLOWED}, commas between"
     )
-    parser.add_argument(
-        "--task", default="", help="whose rows --source_file holds; see docs/how_to/data.md"
-    )
-    parser.add_argument("--prefix", default="", help="put before every sentence")
-    parser.add_argument("--examples", type=int, default=100)
-    parser.add_argument("--max_new_tokens", type=int, default=64)
-    parser.add_argument("--lengths", default="2,3,4,5", help="draft lengths of specjax")
-    parser.add_argument("--bucket", type=int, default=8, help="prompts are padded to multiples")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
-    return parser.parse_args()
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    args, rest = parser.parse_known_args()
+    request = parse([sys.argv[0], *rest])
+    config = request.config
+    if config.batch_size != 1:
+        raise UserError(f"config.batch_size is {config.batch_size}; it must be 1")
+    return args, config, request.workdir
 
 
-def ours(args: argparse.Namespace) -> tuple[specjax.LoadedModel, dict[str, Decode]]:
-    """The target and specjax's contestants."""
-    target, drafter = specjax.load(args.target), specjax.load(args.drafter)
-    strategies = {"specjax autoregressive": specjax.autoregressive()}
-    for length in map(int, args.lengths.split(",")):
-        strategies[f"specjax speculative {length}"] = specjax.speculative(length)
+def places_of(config: ConfigDict) -> dict[str, str]:
+    """Directories or hub ids of the target and the drafters that are models of their own."""
+    places = {name: model_source(config, name)[0] for name in model_names(config)}
+    return {name: str(place) for name, place in places.items() if str(place) != "target"}
 
-    def contestant(strategy: specjax.Strategy) -> Decode:
-        generator = specjax.Generator(
-            target,
-            {"drafter": drafter},
-            strategy,
-            max_new_tokens=args.max_new_tokens,
-            bucket=args.bucket,
-        )
 
-        def decode(ids: list[int]) -> list[int]:
-            batch = generator.batch([ids], 1)
-            return generator.rows(generator.run(batch, generator.keys(batch, 0)))[0]
+def ours(job: Job) -> dict[str, Contestant]:
+    """specjax's contestants, whose programs are compiled and have run once."""
+    batches, seed = job.batches(), job.config.seed
+    compile_programs(job, batches)
+
+    def contestant(name: str) -> Contestant:
+        generator, guide = job.generators[name], job.guides[name]
+        few = np.full(1, WARM_TOKENS, np.int32)
+        timed(generator, batches[0], seed, limit=few, **guide.told(0, batches[0]))
+
+        def decode(index: int) -> Decoded:
+            batch = batches[index]
+            seconds, rows, made = timed(generator, batch, seed, **guide.told(0, batch))
+            calls = summarise(generator.decoder, [(made, 1)]).reviews
+            return Decoded(seconds, calls, rows[0])
 
         return decode
 
-    return target, {name: contestant(s) for name, s in strategies.items()}
+    return {name: contestant(name) for name in job.generators}
 
 
-def theirs(args: argparse.Namespace, decoder_only: bool) -> dict[str, Decode]:
-    """Hugging Face's contestants: plain, and assisted with three schedules."""
-    torch.set_num_threads(args.threads)
-    load = (AutoModelForCausalLM if decoder_only else AutoModelForSeq2SeqLM).from_pretrained
-    target, drafter = (load(d, dtype=torch.float32).eval() for d in (args.target, args.drafter))
+def theirs(rivals: Rivals, prompts: Sequence[list[int]], new: int) -> dict[str, Contestant]:
+    """Contestants of transformers, which have decoded a few tokens."""
 
-    def contestant(*how: Any) -> Decode:
-        decode = generating(target, *how)
-        return lambda ids: decode(ids, args.max_new_tokens)
+    def contestant(generate: Generate) -> Contestant:
+        generate(prompts[0], WARM_TOKENS)
 
-    return {
-        "transformers generate": contestant(),
-        "transformers assisted 3": contestant(drafter, 3, 0.0),
-        "transformers assisted 5": contestant(drafter, 5, 0.0),
-        "transformers assisted default": contestant(drafter, 20, 0.4),
+        def decode(index: int) -> Decoded:
+            before, start = rivals.calls, time.perf_counter()
+            tokens = generate(prompts[index], new)
+            return Decoded(time.perf_counter() - start, rivals.calls - before, tokens)
+
+        return decode
+
+    return {f"transformers {name}": contestant(one) for name, one in rivals.decoders().items()}
+
+
+class Journal:
+    """The decodes of a workdir, one JSON line for each prompt and repeat."""
+
+    def __init__(self, file: Path, settings: Mapping[str, Any]) -> None:
+        """Reads what an earlier run of the same settings decoded.
+
+        Raises:
+          SystemExit: when the file is of other settings.
+        """
+        self.decodes: Decodes = {}
+        lines = file.read_text("utf-8").splitlines() if file.exists() else []
+        if lines and json.loads(lines[0]) != json.loads(json.dumps(settings)):
+            raise SystemExit(
+                f"huggingface: {file} has decodes of other flags; give another workdir"
+            )
+        for line in lines[1:]:
+            row = json.loads(line)
+            decoded = {name: Decoded(*values) for name, values in row["decoded"].items()}
+            self.decodes[row["repeat"], row["index"]] = decoded
+        self._file = file.open("a", encoding="utf-8")
+        if not lines:
+            print(json.dumps(settings), file=self._file, flush=True)
+
+    def add(self, repeat: int, index: int, decoded: dict[str, Decoded]) -> None:
+        self.decodes[repeat, index] = decoded
+        values = {name: dataclasses.astuple(one) for name, one in decoded.items()}
+        row = {"repeat": repeat, "index": index, "decoded": values}
+        print(json.dumps(row), file=self._file, flush=True)
+
+
+def race(
+    contestants: Mapping[str, Contestant], prompts: int, repeats: int, journal: Journal
+) -> Decodes:
+    """Every contestant decodes every prompt in turn, but for what the journal holds."""
+    turns = [(repeat, index) for repeat in range(repeats) for index in range(prompts)]
+    left = [turn for turn in turns if turn not in journal.decodes]
+    names = list(contestants)
+    with progress(
+        total=len(turns), initial=len(turns) - len(left), desc="decode", unit="prompt"
+    ) as bar:
+        for repeat, index in left:
+            first = (repeat + index) % len(names)
+            order = names[first:] + names[:first]
+            decoded = {name: contestants[name](index) for name in order}
+            journal.add(repeat, index, {name: decoded[name] for name in names})
+            bar.update()
+    return {turn: journal.decodes[turn] for turn in turns}
+
+
+def figures(decodes: Decodes) -> dict[str, dict[str, Any]]:
+    """What the table says of each contestant, and its tokens."""
+    names = list(next(iter(decodes.values())))
+    prompts = 1 + max(index for _, index in decodes)
+    repeats = 1 + max(repeat for repeat, _ in decodes)
+    grid = {n: [[decodes[r, i][n] for i in range(prompts)] for r in range(repeats)] for n in names}
+    tokens = {name: [one.tokens for one in rows[0]] for name, rows in grid.items()}
+    counts = {name: np.array([len(one) for one in texts]) for name, texts in tokens.items()}
+    seconds = {
+        name: np.min([[one.seconds for one in row] for row in rows], axis=0)
+        for name, rows in grid.items()
     }
+    speed = {name: counts[name].sum() / seconds[name].sum() for name in names}
+    bases = baselines(names, speed)
+    found = {}
+    for name in names:
+        each = seconds[name] / counts[name]
+        ratios = {}
+        for title, base in bases.items():
+            quartiles = np.percentile(seconds[base] / counts[base] / each, (25, 50, 75))
+            ratios[title] = [float(speed[name] / speed[base]), *map(float, quartiles)]
+        found[name] = {
+            "ms_per_token": 1e3 / float(speed[name]),
+            "tokens_per_call": float(counts[name].sum() / sum(one.calls for one in grid[name][0])),
+            "over": ratios,
+            "same": {t: sum(a == b for a, b in zip(tokens[name], tokens[base], strict=True))
+                     for t, base in bases.items()},
+            "seconds": seconds[name].tolist(),
+            "tokens": tokens[name],
+        }  # fmt: skip
+    return found
 
 
-def generating(
-    target: Any, drafter: Any = None, length: int = 0, threshold: float = 0.0
-) -> Callable[[list[int], int], list[int]]:
-    """Greedy `generate()` of a prompt's ids and of how many new tokens, on the target's device.
+def baselines(names: Sequence[str], speed: Mapping[str, float]) -> dict[str, str]:
+    """Titles of what contestants are compared with, and their names."""
+    bases = {"autoregressive": BASELINE, "generate": PLAIN}
+    drafted = [name for name in names if name.startswith("transformers ") and name != PLAIN]
+    if drafted:
+        bases["best rival"] = max(drafted, key=lambda name: speed[name])
+    return {title: name for title, name in bases.items() if name in names}
 
-    With a `drafter` it drafts `length` tokens, or fewer where its confidence is below `threshold`.
-    """
 
-    @torch.inference_mode()
-    def decode(ids: list[int], new: int) -> list[int]:
-        if drafter is not None:
-            settings = drafter.generation_config
-            settings.num_assistant_tokens = length
-            settings.num_assistant_tokens_schedule = "constant"
-            settings.assistant_confidence_threshold = threshold
-        prompt = torch.tensor([ids], device=target.device)
-        out = target.generate(
-            prompt,
-            attention_mask=torch.ones_like(prompt),
-            max_new_tokens=new,
-            do_sample=False,
-            assistant_model=drafter,
+def table(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """The figures in columns: ratios of all prompts, quartiles of single prompts in brackets."""
+    titles = list(next(iter(found.values()))["over"])
+    heads = ["", "ms/token", "tokens/call", *(f"over {title}" for title in titles), "same texts"]
+    rows = []
+    for name, row in found.items():
+        ratios = ["{:.2f} ({:.2f} {:.2f} {:.2f})".format(*row["over"][title]) for title in titles]
+        count = len(row["tokens"])
+        same = ", ".join(str(row["same"][title]) for title in titles[:2]) + f" of {count}"
+        rows.append(
+            [name, f"{row['ms_per_token']:.1f}", f"{row['tokens_per_call']:.2f}", *ratios, same]
         )
-        return out[0, 1 if target.config.is_encoder_decoder else len(ids) :].tolist()
-
-    return decode
-
-
-def race(contestants: dict[str, Decode], prompts: list[list[int]], repeats: int) -> dict[str, Any]:
-    """Seconds and tokens of every contestant, sentence by sentence in turn."""
-    best = {name: [float("inf")] * len(prompts) for name in contestants}
-    tokens: dict[str, list[list[int]]] = {name: [[]] * len(prompts) for name in contestants}
-    for repeat in range(repeats + 1):
-        for index, ids in enumerate(prompts):
-            for name, decode in contestants.items():
-                start = time.perf_counter()
-                tokens[name][index] = decode(ids)
-                took = time.perf_counter() - start
-                if repeat:  # the first pass compiles and warms up
-                    best[name][index] = min(best[name][index], took)
-        print(f"pass {repeat} of {repeats} done", flush=True)
-    return {"seconds": {name: sum(times) for name, times in best.items()}, "tokens": tokens}
-
-
-def report(raced: dict[str, Any]) -> None:
-    reference = raced["tokens"]["transformers generate"]
-    rows = {}
-    for name, seconds in raced["seconds"].items():
-        tokens = raced["tokens"][name]
-        same = sum(a == b for a, b in zip(tokens, reference, strict=True))
-        rows[name] = (seconds / sum(map(len, tokens)) * 1e3, same)
-    plain = rows["specjax autoregressive"][0]
-    hugging_face = rows["transformers generate"][0]
-    assisted = min(ms for name, (ms, _) in rows.items() if "assisted" in name)
-    print(f"jax {jax.__version__} on {jax.devices()[0].device_kind}, torch {torch.__version__},")
-    print("float32, batch 1, greedy; speed of each row over three baselines:")
-    head = ("ms/token", "/specjax AR", "/HF generate", "/best HF assisted", "same as HF")
-    print(f"{'':32}" + "".join(f"{title:>19}" for title in head))
-    for name, (ms, same) in rows.items():
-        ratios = "".join(f"{base / ms:18.2f}x" for base in (plain, hugging_face, assisted))
-        print(f"{name:32}{ms:19.3f}{ratios}{same:>12} of {len(reference)}")
+    return aligned(heads, rows)
 
 
 def main() -> None:
-    args = arguments()
-    target, contestants = ours(args)
-    if args.task:
-        kind = Source(kind_of(args.source_file), args.source_file)
-        examples = of_task.examples(args.task, kind, args.examples)
-    else:
-        examples = read_examples(args.source_file)[: args.examples]
-    prompts = target.tokenizer([args.prefix + example.source for example in examples]).input_ids
-    rivals = theirs(args, target.model.start_token is None)
-    report(race(contestants | rivals, prompts, args.repeats))
+    args, config, workdir = arguments()
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.threads])
+    enable_compilation_cache()
+    workdir.mkdir(parents=True, exist_ok=True)
+    settings = {"config": config.to_dict(), "rivals": args.rivals, "threads": args.threads}
+    journal = Journal(workdir / JOURNAL, settings)
+    rivals = Rivals(places_of(config), args.rivals.split(","), args.threads)
+    job = prepare(config, load_models(config), workdir)
+    contestants = ours(job) | theirs(rivals, job.prompts, config.max_new_tokens)
+    found = figures(race(contestants, len(job.prompts), config.repeats, journal))
+    (workdir / TABLE).write_text(json.dumps(found), "utf-8")
+    versions = f"jax {jax.__version__}, torch {torch.__version__}"
+    print(f"{versions}, transformers {transformers.__version__}, {args.threads} threads, float32")
+    print("ratios of all prompts, and quartiles of the ratios of single prompts")
+    print(table(found))
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:
+        raise SystemExit(f"huggingface: {error}") from None

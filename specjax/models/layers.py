@@ -27,8 +27,28 @@ def product(x: jax.Array, w: Any) -> jax.Array:
     backend transposes the incoming gradient first (docs/design.md).
     """
     rows = x.reshape(-1, x.shape[-1])
-    made = small_weights.product(rows, w) if small_weights.is_small(w) else rows @ w
+    made = small_weights.product(rows, w) if small_weights.is_small(w) else _whole_product(rows, w)
     return made.reshape(*x.shape[:-1], w.shape[1])
+
+
+FEW_ROWS = 16
+"""Most rows of a product whose weights XLA must not pack on a CPU, where packing is the cost."""
+
+
+def _whole_product(rows: jax.Array, w: jax.Array) -> jax.Array:
+    """rows [N, D] times w [D, F].
+
+    On a CPU XLA gives products of several rows to a library that copies all of w at every call.
+    It takes none whose left side is transposed, and the barrier keeps XLA from turning it back.
+    """
+    if not 1 < len(rows) <= FEW_ROWS:
+        return rows @ w
+
+    def unpacked(rows: jax.Array, w: jax.Array) -> jax.Array:
+        transposed = jax.lax.optimization_barrier(rows.T)
+        return jax.lax.dot_general(transposed, w, (((0,), (0,)), ((), ())))
+
+    return jax.lax.platform_dependent(rows, w, cpu=unpacked, default=jnp.matmul)
 
 
 class Dense(nn.Module):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 
 from specjax.models import attention
 from specjax.models.attention import CausalBias, LengthBias, of_cache
-from specjax.models.layers import MASKED, RMSNorm, soft_capped
+from specjax.models.layers import FEW_ROWS, MASKED, RMSNorm, product, soft_capped
 
 CAP = 2.0
 LENGTHS = (7, 4)
@@ -126,3 +128,23 @@ def test_a_norm_with_a_unit_offset_stores_what_its_scale_exceeds_1_by() -> None:
     np.testing.assert_array_equal(norm.apply({"params": {"scale": w}}, x), expected)
     half = norm.apply({"params": {"scale": w.astype(jnp.bfloat16)}}, x)
     np.testing.assert_allclose(half, expected, 1e-4)  # 1 + w in bfloat16 would be off by 4e-3
+
+
+@pytest.mark.parametrize("count", [2, FEW_ROWS])
+def test_products_of_few_rows_do_not_pack_their_weights_on_a_cpu(count: int) -> None:
+    x, w = (jax.random.normal(jax.random.key(n), (n, 128)) for n in (count, 128))
+    compiled = jax.jit(product).lower(x, w).compile()
+    np.testing.assert_allclose(compiled(x, w), np.asarray(x, np.float64) @ w, 1e-4, 1e-4)
+    # The library that packs them is called by a custom fusion.
+    assert "kCustom" in jax.jit(jnp.matmul).lower(x, w).compile().as_text()
+    assert "kCustom" not in compiled.as_text()
+
+
+def test_products_of_few_rows_have_the_gradients_of_others() -> None:
+    x, w = (jax.random.normal(jax.random.key(n), (n, 8)) for n in (3, 8))
+
+    def found(multiply: Callable[[jax.Array, jax.Array], jax.Array]) -> tuple[jax.Array, ...]:
+        return jax.grad(lambda x, w: jnp.sum(jnp.tanh(multiply(x, w))), (0, 1))(x, w)
+
+    for own, wanted in zip(found(product), found(jnp.matmul), strict=True):
+        np.testing.assert_allclose(own, wanted, 1e-5, 1e-5)
