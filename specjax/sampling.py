@@ -21,19 +21,22 @@ CUTS = {
 """Further cuts in their order: what stays, and the bound at which all tokens do."""
 
 
+MOST_TOKENS = 2**31 - 1
+"""As many as no vocabulary has."""
+
+
 @struct.dataclass
 class Sampling:
     """How the next token is chosen from logits.
 
-    `greedy` (temperature 0) skips everything else. `top_k` is static because the selection needs
-    its size at compile time; 0 disables it. `nucleus` says whether `top_p` applies. `cuts` are the
-    bounds of those of `CUTS` that apply.
+    `greedy` (temperature 0) skips everything else. `top_k` is None where it does not apply;
+    `nucleus` says whether `top_p` does. `cuts` are the bounds of those of `CUTS` that apply.
     """
 
     temperature: jax.Array | float = 1.0
     top_p: jax.Array | float = 1.0
+    top_k: jax.Array | int | None = None
     greedy: bool = struct.field(pytree_node=False, default=False)
-    top_k: int = struct.field(pytree_node=False, default=0)
     nucleus: bool = struct.field(pytree_node=False, default=False)
     cuts: dict[str, jax.Array | float] = struct.field(default_factory=dict)
 
@@ -59,7 +62,7 @@ def sampling(
     return Sampling(
         temperature=jnp.float32(temperature),
         top_p=jnp.float32(top_p),
-        top_k=int(top_k),
+        top_k=jnp.int32(min(top_k, MOST_TOKENS)) if top_k else None,
         nucleus=top_p < 1.0,
         cuts={name: jnp.float32(bound) for name, bound in cuts.items() if bound != CUTS[name][1]},
     )
@@ -104,7 +107,7 @@ def adjust(logits: jax.Array, settings: Sampling) -> jax.Array:
     if settings.greedy:
         return jax.nn.one_hot(argmax(logits), vocabulary, dtype=jnp.float32)
     logits = logits / settings.temperature
-    if 0 < settings.top_k < vocabulary:
+    if settings.top_k is not None:
         logits = jnp.where(_ranks(logits) < settings.top_k, logits, -jnp.inf)
     if settings.nucleus:
         logits = jnp.where(_in_nucleus(logits, settings.top_p), logits, -jnp.inf)

@@ -81,7 +81,7 @@ def naming_write_errors(field: str, folder: Path) -> Iterator[None]:
         raise
     except Exception as error:
         shown = shortened(folder)
-        if _is_full(error):
+        if is_full(error):
             raise UserError(
                 f"{field} {shown!r} has no room for what is written; all that was written whole is"
                 " kept: make room and start the same run again, which goes on from there"
@@ -93,7 +93,7 @@ def naming_write_errors(field: str, folder: Path) -> Iterator[None]:
         raise
 
 
-def _is_full(error: BaseException | None) -> bool:
+def is_full(error: BaseException | None) -> bool:
     """Whether an error, or one that it came of, says that the disk is full.
 
     Libraries in C++ and Rust give the system's words only.

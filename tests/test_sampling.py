@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -52,6 +54,21 @@ def test_a_cut_of_what_is_cut_already_is_finite(name):
     law = adjust(logits, sampling(**{name: 0.9}))
     np.testing.assert_allclose(law.sum(axis=1), 1.0, atol=1e-6)
     assert np.all(law[0, 1::2] == 0.0) and law[1].tolist() == [0.0, 1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("name", ["temperature", "top_k", "top_p", *CUTS])
+def test_other_values_of_a_setting_compile_nothing(name):
+    compiled, logits = jax.jit(functools.partial(adjust)), jnp.zeros((2, 8))
+    for value in (2, 3, 100, 10**12) if name == "top_k" else (0.2, 0.5):
+        compiled(logits, sampling(**{name: value}))
+    assert compiled._cache_size() == 1
+
+
+def test_a_top_k_beyond_all_vocabularies_leaves_all_tokens():
+    logits = jnp.asarray(np.random.default_rng(0).normal(size=(2, 8)))
+    np.testing.assert_array_equal(
+        adjust(logits, sampling(top_k=10**12)), adjust(logits, sampling())
+    )
 
 
 @pytest.mark.parametrize("settings", [(1.0, 2, 1.0), (1.0, 0, 0.3)])

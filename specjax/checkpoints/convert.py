@@ -18,7 +18,7 @@ from typing import Any
 
 from specjax.checkpoints import medusa
 from specjax.checkpoints.config_json import read_json
-from specjax.checkpoints.huggingface import SMALL_FILES, locate
+from specjax.checkpoints.hub import SMALL_FILES, locate
 from specjax.checkpoints.tensors import INDEX, SINGLE
 from specjax.errors import UserError
 from specjax.progress import UNNOTICED, progress

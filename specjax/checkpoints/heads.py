@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.checkpoints import medusa
-from specjax.checkpoints.huggingface import is_hub_id
+from specjax.checkpoints.hub import is_hub_id
 from specjax.checkpoints.tensors import open_file
 from specjax.checkpoints.trees import load_tree, save_tree
 from specjax.errors import UserError

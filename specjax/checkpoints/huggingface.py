@@ -8,15 +8,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from huggingface_hub import snapshot_download, try_to_load_from_cache
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-from huggingface_hub.utils import validate_repo_id
 from safetensors.numpy import save_file
 
 from specjax import hosts
@@ -29,6 +26,7 @@ from specjax.checkpoints.embeddings import (
 from specjax.checkpoints.gguf import configuration
 from specjax.checkpoints.gguf.header import is_gguf
 from specjax.checkpoints.gguf.kernels import kept_kernels, read_kept
+from specjax.checkpoints.hub import cached_folder, locate
 from specjax.checkpoints.known_shapes import SHAPES
 from specjax.checkpoints.packed import Packing, packed_kernels, packing_of, read_packed
 from specjax.checkpoints.tensors import (
@@ -63,16 +61,8 @@ from specjax.models.families.schema import shown
 from specjax.models.on_target import FeatureDrafter
 from specjax.models.shapes import parameter_shapes
 from specjax.models.small_weights import SmallWeights, is_small
-from specjax.paths import check_regular, expanded, shortened
+from specjax.paths import expanded
 from specjax.writing import replacing_directory
-
-SMALL_FILES = ("*.json", "*.model", "*.spm", "*.txt", "*.jinja")
-FILES = ("model*.safetensors", *SMALL_FILES)
-"""What is downloaded of a hub id: all of it, or without the weights.
-
-Some repositories hold the weights a second time under another name (`consolidated.safetensors`).
-"""
-
 
 DRAFTER_FIELDS = ("dflash_config", "draft_vocab_size", "eagle_config", "speculators_config")
 """Fields of drafters alone, which transformers would ignore and read the rest as a model."""
@@ -184,47 +174,9 @@ def stored_weights(name: str | Path) -> SmallWeights | None:
     if is_gguf(path):
         return None
     if not os.path.isdir(path):
-        cached = try_to_load_from_cache(str(name), CONFIG_FILE) if is_hub_id(name) else None
-        path = Path(cached).parent if isinstance(cached, str) else path
+        path = cached_folder(name) or path
     packing = packing_at(path) if os.path.isfile(path / CONFIG_FILE) else None
     return packing and packing.weights
-
-
-def locate(name: str | Path, patterns: Sequence[str] = FILES) -> Path:
-    """The directory of a local path or (downloaded, or cached) hub id, or a local GGUF file."""
-    path = expanded(name)
-    if is_gguf(path):
-        return path
-    if os.path.isdir(path):
-        for pattern in patterns:
-            for file in path.glob(pattern):
-                check_regular(file)
-        return path
-    if not is_hub_id(name):
-        raise UserError(
-            f"model path {shortened(name)!r} is not a directory with config.json in it, nor a hub"
-            " id: these have letters, digits, '-', '_' and '.', as 'google/flan-t5-small'"
-        )
-    try:
-        return Path(snapshot_download(str(name), allow_patterns=list(patterns)))
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        raise UserError(
-            f"model {str(name)!r} is neither a directory nor a hub id that could be downloaded or"
-            f" found in the cache ({type(error).__name__})"
-        ) from error
-
-
-def is_hub_id(name: str | Path) -> bool:
-    """Whether a name that is no directory could be a hub id."""
-    text = str(name)
-    looks_like_path = text.startswith((".", "/", "~")) or text.count("/") > 1
-    if looks_like_path or os.path.exists(text):
-        return False
-    try:
-        validate_repo_id(text)
-    except HFValidationError:
-        return False
-    return True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,12 +214,21 @@ def _where(path: Path) -> str:
 
 def read_config(path: Path, dtype: Any, asked: Asked = EVERYTHING) -> tuple[Family, Any]:
     """The family and the shape of the checkpoint in `path`."""
-    return parse_config(_where(path), *_files(path), dtype, asked, repr(str(generation_file(path))))
+    files = _files(path)
+    words = configuration.named_by_keys(path) if is_gguf(path) else str
+    return parse_config(
+        _where(path), *files, dtype, asked, repr(str(generation_file(path))), words=words
+    )
 
 
 def read_generation(path: Path, asked: Asked = EVERYTHING) -> dict[str, Any]:
     """What the checkpoint in `path` says of generation, as it is written."""
-    return {} if asked.ignored else said(*changed(*_files(path), asked.changes))
+    if asked.ignored:
+        return {}
+    hf, generation = _files(path)
+    return said(
+        *changed(hf, generation, asked.changes, _family(_where(path), hf).generation_fields)
+    )
 
 
 def parse_config(
@@ -277,11 +238,13 @@ def parse_config(
     dtype: Any,
     asked: Asked = EVERYTHING,
     where_generation: str = GENERATION_FILE,
+    *,
+    words: Callable[[str], str] = str,
 ) -> tuple[Family, Any]:
     """The family and the shape that Hugging Face's configuration fields describe.
 
     `generation` is what `generation_config.json` holds, None without that file. Errors name the
-    file that they are in, by `where` or `where_generation`.
+    file that they are in, by `where` or `where_generation`, and fields by the `words` of the file.
     """
     family = _family(where, hf)
     try:
@@ -289,13 +252,13 @@ def parse_config(
             hf = {field: value for field, value in hf.items() if field != "quantization_config"}
         config = family.config_from_hf(hf, generation, dtype)
         if not asked.ignored:
-            settings = changed(hf, generation, asked.changes)
+            settings = changed(hf, generation, asked.changes, family.generation_fields)
             with reading_generation(generation):
                 refuse_processors(*settings, family.generation, family.neutral)
     except GenerationFileError as error:
         raise UserError(f"{where_generation} cannot be used: {error}") from None
     except ValueError as error:
-        raise UserError(f"{where} cannot be used: {error}") from None
+        raise UserError(f"{where} cannot be used: {words(str(error))}") from None
     return family, config
 
 
@@ -357,9 +320,8 @@ def _described_at(name: str | Path) -> Path | None:
     path = expanded(name)
     if os.path.isdir(path) or is_gguf(path):
         return path
-    cached = try_to_load_from_cache(str(name), CONFIG_FILE) if is_hub_id(name) else None
-    if isinstance(cached, str):
-        return Path(cached).parent
+    if cached := cached_folder(name):
+        return cached
     return None if str(name) in SHAPES else locate(name, [CONFIG_FILE, GENERATION_FILE])
 
 
@@ -385,7 +347,9 @@ def described_generation(
     """
     asked, path = Asked(ignore_generation_config, generation or {}), _described_at(name)
     if path is None:
-        known = {} if asked.ignored else said(*changed({}, None, asked.changes))
+        family = _family(repr(str(name)), SHAPES[str(name)])
+        changes = changed({}, None, asked.changes, family.generation_fields)
+        known = {} if asked.ignored else said(*changes)
         return Described(known, None, False)
     return Described(read_generation(path, asked), path, path == expanded(name))
 

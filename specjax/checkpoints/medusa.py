@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 
 from specjax import hosts
 from specjax.checkpoints.config_json import read_json
-from specjax.checkpoints.huggingface import CONFIG_FILE, locate
+from specjax.checkpoints.hub import locate
 from specjax.checkpoints.tensors import (
     Place,
     flat_shapes,
@@ -28,7 +28,7 @@ from specjax.checkpoints.tensors import (
     refuse_extra,
 )
 from specjax.errors import UserError
-from specjax.models.families.declared import note_ignored
+from specjax.models.families.declared import CONFIG_FILE, note_ignored
 from specjax.models.families.family import Stored, Where
 from specjax.models.families.schema import COMMON, Schema, raw, read, size
 from specjax.models.heads import LoadedHeads

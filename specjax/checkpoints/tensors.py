@@ -18,7 +18,7 @@ from specjax import hosts
 from specjax.checkpoints.config_json import read_json
 from specjax.checkpoints.finite import check_finite
 from specjax.checkpoints.gguf.header import is_gguf
-from specjax.checkpoints.gguf.tensors import GgufFile
+from specjax.checkpoints.gguf.tensors import GgufFile, own_name
 from specjax.errors import UserError
 from specjax.models.base import Params
 from specjax.models.families.family import Family, Stored, Where
@@ -132,7 +132,8 @@ def read_params(
         for where, stored in bar:
             missing = [tensor for tensor in stored.tensors if tensor not in files]
             if missing:
-                raise UserError(f"checkpoint {str(path)!r} lacks the tensor {missing[0]!r}")
+                name = _in_file(path, missing[0])
+                raise UserError(f"checkpoint {str(path)!r} lacks the tensor {name!r}")
             node = params
             for key in where[:-1]:
                 node = node.setdefault(key, {})
@@ -179,9 +180,19 @@ def refuse_extra(
     extra = sorted(n for n in files if n not in used and not re.fullmatch(ignored, n))
     if extra:
         raise UserError(
-            f"checkpoint {str(path)!r} has the tensor {extra[0]!r} ({len(extra)} in all), for"
-            " which the model described by config.json has no place"
+            f"checkpoint {str(path)!r} has the tensor {_in_file(path, extra[0])!r} ({len(extra)} in"
+            f" all), for which the model described by {_described_by(path)} has no place"
         )
+
+
+def _in_file(path: Path, name: str) -> str:
+    """The name that the file or folder `path` has for a checkpoint's tensor."""
+    return own_name(path, name) if is_gguf(path) else name
+
+
+def _described_by(path: Path) -> str:
+    """What says the shapes of a checkpoint's tensors."""
+    return "its metadata" if is_gguf(path) else "config.json"
 
 
 def open_checkpoint(file: Path) -> Any:
@@ -224,8 +235,8 @@ class _Tensor:
         expected = fused[::-1] if stored.transposed else fused
         if in_file != expected:
             raise UserError(
-                f"tensor {place.name!r} of {path!r} has shape {in_file}, config.json asks for"
-                f" {expected}"
+                f"tensor {_in_file(place.file, place.name)!r} of {path!r} has shape {in_file},"
+                f" {_described_by(place.file)} asks for {expected}"
             )
 
     def read(self, index: tuple[slice, ...], dtype: np.dtype) -> np.ndarray:

@@ -10,7 +10,8 @@ from typing import Any
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from specjax.checkpoints.huggingface import SMALL_FILES, describe, locate
+from specjax.checkpoints.hub import SMALL_FILES, locate
+from specjax.checkpoints.huggingface import describe
 from specjax.checkpoints.tokenizer import load_tokenizer, written_ids
 from specjax.core.registry import TASKS
 from specjax.data import files

@@ -63,27 +63,24 @@ def write(
     target: LoadedModel,
     prompts: list[list[int]],
     *,
-    temperature: float = 0.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
     max_new_tokens: int = 64,
     batch_size: int = 16,
     bucket: int = 16,
     seed: int = 0,
+    **drawing: float,
 ) -> Written:
-    """What the target says to prompts.
+    """What the target says to prompts, drawn as the fields of a strategy say: `temperature`, ...
 
     Raises:
-      UserError: when it is guided.
+      UserError: when it is guided, or a field is unknown or out of range.
     """
     if "guidance_scale" in target.settings:
         raise UserError(
             f"guidance_scale is {target.settings['guidance_scale']:g}; it must be None: acceptance"
             " is measured on texts read once"
         )
-    settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     alone = Generator(
-        target, strategy=autoregressive(**settings), max_new_tokens=max_new_tokens, bucket=bucket
+        target, strategy=autoregressive(**drawing), max_new_tokens=max_new_tokens, bucket=bucket
     )
     batches = []
     for start in range(0, len(prompts), batch_size):

@@ -19,6 +19,7 @@ from specjax.drafting.parallel_heads import ParallelHeads
 from specjax.metrics.traces import Rounds
 from specjax.models.bart import BartConfig
 from specjax.models.base import LanguageModel
+from specjax.models.guided import Guided
 from specjax.models.t5 import T5Config
 from specjax.models.t5gemma import Stack, T5GemmaConfig
 from specjax.models.t5gemma2 import T5Gemma2Config
@@ -107,6 +108,11 @@ def target_calls(shape: TransformerShape, rounds: Rounds, prompt: np.ndarray) ->
     ).total()
 
 
+def without_prompt(rounds: Rounds, prompt: np.ndarray) -> Rounds:
+    """The rounds on each row's text from the last token of its prompt on, as guidance reads it."""
+    return dataclasses.replace(rounds, begin=rounds.begin - (prompt - 1))
+
+
 def calm_calls(
     shape: TransformerShape, rounds: Rounds, prompt: np.ndarray, calm: Calm
 ) -> Operations:
@@ -191,13 +197,18 @@ def operations(
 
     Parts are the models and early exits (`Call.part`); an early exit reads no prompt of its own.
     `models` and `params` by name hold what the strategy uses, the target first; `prompt` [N] the
-    lengths of the prompts. Counted as at batch size 1: every row reads the weights for itself.
+    lengths of the prompts. Counted as at batch size 1: every row reads the weights for itself. A
+    guided target is called twice, the second time on the text without its prompt.
     """
     shape = part_shape(models[target], reader.call(target, 0))
     if isinstance(reader, Calm):
         decoding = {target: calm_calls(shape, rounds, prompt, reader)}
     else:
         decoding = {target: target_calls(shape, rounds, prompt)}
+    guided = isinstance(models[target], Guided)
+    if guided:
+        free = without_prompt(rounds, prompt)
+        decoding[target] += target_calls(shape_of(models[target]), free, prompt)
     for part in parts(drafter.spec.calls):
         decoding[part] = drafter_calls(models, rounds, prompt, drafter, part)
     reading = dict.fromkeys(decoding, NONE)
@@ -205,6 +216,8 @@ def operations(
         name: start(shape_of(model), prompt, model.borrows_encoder).total()
         for name, model in models.items()
     }
+    if guided:
+        reading[target] += start(shape_of(models[target]), np.ones_like(prompt)).total()
     if drafter.spec.calls:
         decoding[drafter.spec.calls[0].part] += head_calls(drafter, params, rounds)
     decoding["total"], reading["total"] = sum_of(decoding), sum_of(reading)

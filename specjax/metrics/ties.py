@@ -17,6 +17,8 @@ import numpy as np
 from specjax import hosts
 from specjax.data.batching import Prompt
 from specjax.models.base import LanguageModel, Params, first_head
+from specjax.models.guided import Guided, guided_logits
+from specjax.models.shared_vocabulary import unwrapped
 
 WIDTH = 64
 """Texts are padded to multiples of it: each width compiles once."""
@@ -66,6 +68,11 @@ def is_near_tie(logits: np.ndarray, tokens: tuple[int, int], dtype: jnp.dtype) -
 
 def logits_at(model: LanguageModel, params: Params, where: Divergence) -> np.ndarray:
     """Teacher-forced float32 logits [V] of the token after what two outputs share."""
+    target = unwrapped(model)
+    if isinstance(target, Guided):
+        without = dataclasses.replace(where, prompt=where.prompt[-1:])
+        own, free = (logits_at(target.model, params, each) for each in (where, without))
+        return np.asarray(guided_logits(own, free, target.scale))[: model.vocab_size]
     head = where.head or first_head(model)
     text = [*(head or where.prompt), *where.shared]
     batch = {"inputs": _padded(text), "length": jnp.array([len(text)])}

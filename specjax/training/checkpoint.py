@@ -6,6 +6,9 @@ itself, as batches are a function of it.
 
 from __future__ import annotations
 
+import contextlib
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,10 @@ import jax
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as managers
 
+from specjax.errors import UserError
+from specjax.paths import shortened
 from specjax.training.step import TrainState
+from specjax.writing import is_full
 
 
 class Checkpoints:
@@ -26,8 +32,9 @@ class Checkpoints:
                 managers.BestN(get_metric_fn=lambda m: m[metric], reverse=not largest, n=1),
             ]
         )
+        self._folder = folder.absolute()
         self._manager = ocp.CheckpointManager(
-            folder.absolute(),
+            self._folder,
             options=ocp.CheckpointManagerOptions(
                 preservation_policy=keep,
                 best_fn=lambda m: m[metric],
@@ -45,9 +52,14 @@ class Checkpoints:
         return self._manager.best_step()
 
     def save(self, state: TrainState, metrics: dict[str, float]) -> None:
-        """Copies the state and writes it while training goes on."""
+        """Copies the state and writes it while training goes on.
+
+        Raises:
+          UserError: when the disk was too full for this one, or for the one before.
+        """
         step = int(state.step)
-        self._manager.save(step, args=ocp.args.StandardSave(state), metrics=metrics)
+        with self._naming_full_disk():
+            self._manager.save(step, args=ocp.args.StandardSave(state), metrics=metrics)
 
     def restore(self, step: int, like: TrainState) -> TrainState:
         """The state of a step, in the shapes and on the devices of `like`."""
@@ -55,15 +67,53 @@ class Checkpoints:
         return self._manager.restore(step, args=ocp.args.StandardRestore(abstract))
 
     def wait(self) -> None:
-        """Returns when everything is on disk."""
-        self._manager.wait_until_finished()
+        """Returns when everything is on disk.
+
+        Raises:
+          UserError: when the disk is full.
+        """
+        with self._naming_full_disk():
+            self._manager.wait_until_finished()
 
     def __enter__(self) -> Checkpoints:
+        _ORBAX_LOG.addFilter(_is_not_of_a_full_disk)
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Finishes what is being written, also when training has failed."""
-        self._manager.close()
+        try:
+            with self._naming_full_disk():
+                self._manager.close()
+        except UserError:
+            if error is None:  # else the run says what came first
+                raise
+        finally:
+            _ORBAX_LOG.removeFilter(_is_not_of_a_full_disk)
+
+    @contextlib.contextmanager
+    def _naming_full_disk(self) -> Iterator[None]:
+        """A refusal that says what is kept, in place of Orbax's error about a full disk."""
+        try:
+            yield
+        except Exception as error:
+            if not is_full(error):
+                raise
+            self._manager.reload()
+            kept = self._manager.latest_step()
+            what = "none is kept yet" if kept is None else f"that of step {kept:,} is kept"
+            where = "begins anew" if kept is None else "goes on from there"
+            raise UserError(
+                f"workdir {shortened(self._folder.parent)!r} has no room for a checkpoint; {what}:"
+                f" make room and start the same run again, which {where}"
+            ) from None
+
+
+_ORBAX_LOG = logging.getLogger("absl")
+
+
+def _is_not_of_a_full_disk(record: logging.LogRecord) -> bool:
+    """Whether Orbax may log it: of a full disk it logs a traceback in each of its threads."""
+    return not (record.exc_info and is_full(record.exc_info[1]))
 
 
 def _abstract(x: Any) -> jax.ShapeDtypeStruct:

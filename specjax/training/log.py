@@ -5,6 +5,7 @@ Event files are TensorBoard's; `more` may open another log, as that of `wandb_lo
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,9 +14,9 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from tensorboardX import SummaryWriter
 
 from specjax.progress import progress
+from specjax.training.events import EventFile
 from specjax.writing import write_jsonl
 
 EVALUATIONS = "evaluations.jsonl"
@@ -44,10 +45,10 @@ class Log:
         more: Callable[[Path], Any] | None = None,
     ) -> None:
         self._bar = progress(total=last, initial=first, desc=f"train {name}", unit="step")
-        self._writer = self._more = None
+        self._events = self._more = None
         if workdir is not None:
             # Events beyond the step that a killed run resumes from are void.
-            self._writer = SummaryWriter(str(workdir / "tensorboard"), purge_step=first + 1)
+            self._events = EventFile(workdir / "tensorboard", first + 1)
             self._evaluations = [e for e in evaluations(workdir) if e["step"] <= first and first]
             self._file = workdir / EVALUATIONS
             self._more = more(workdir) if more else None
@@ -64,8 +65,10 @@ class Log:
         trace: TracebackType | None,
     ) -> None:
         self._bar.close()
-        if self._writer:
-            self._writer.close()
+        if self._events:
+            # What ended the run is what it says: a full disk fails here a second time.
+            with contextlib.suppress(*[OSError] * (error is not None)):
+                self._events.close()
         if self._more:
             self._more.finish(exit_code=0 if error is None else 1)
 
@@ -91,18 +94,18 @@ class Log:
     def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         """What an evaluation found; the time it took does not count as training."""
         self._write("evaluation", step, metrics)
-        if self._writer:
+        if self._events:
             self._evaluations.append({"step": step, **metrics})
             write_jsonl(self._file, self._evaluations)
         self._show(**{f"eval_{name}": f"{value:.3f}" for name, value in metrics.items()})
         self._since = time.perf_counter()
 
     def _write(self, group: str, step: int, values: Mapping[str, float]) -> None:
-        if self._writer:
-            for name, value in values.items():
-                self._writer.add_scalar(f"{group}/{name}", value, step)
+        named = {f"{group}/{name}": value for name, value in values.items()}
+        if self._events:
+            self._events.write(named, step)
         if self._more:
-            self._more.log({f"{group}/{name}": value for name, value in values.items()}, step=step)
+            self._more.log(named, step=step)
 
     def _show(self, **values: str) -> None:
         self._shown |= values

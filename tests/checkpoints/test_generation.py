@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import specjax
-from specjax.checkpoints.huggingface import read_generation
+from specjax.checkpoints.huggingface import described_generation, read_generation
 from specjax.errors import UserError
 from specjax.experiments.train.subject import WholeModel
 
@@ -121,3 +121,25 @@ def test_decodes_without_the_beams_of_a_checkpoint_say_so_once(
     specjax.BeamGenerator(specjax.load(folder), max_new_tokens=5)
     note = f"model '{folder}' asks for num_beams 3; this decodes without beams\n"
     assert capsys.readouterr().out == note
+
+
+THRESHOLDS = {
+    "compression_ratio_threshold": 2.4, "logprob_threshold": -1.0, "no_speech_threshold": 0.6,
+}  # fmt: skip
+
+
+def test_a_speech_models_thresholds_can_be_turned_off(tmp_path: Path) -> None:
+    said = json.loads((GOLDEN / "whisper" / FILE).read_text("utf-8"))
+    folder = checkpoint(tmp_path, "whisper", {**said, **THRESHOLDS})
+    with pytest.raises(UserError, match=r"compression_ratio_threshold is 2.4, which no strategy"):
+        specjax.load(folder)
+    loaded = specjax.load(folder, generation=dict.fromkeys(THRESHOLDS))
+    assert not THRESHOLDS.keys() & loaded.generation.keys()
+    off = dict.fromkeys(THRESHOLDS)
+    assert described_generation(folder, generation=off).generation == loaded.generation
+
+
+def test_only_a_speech_model_has_thresholds(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, "llama", TOKENS)
+    with pytest.raises(UserError, match="generation has 'logprob_threshold'; it must have fields"):
+        specjax.load(folder, generation={"logprob_threshold": None})

@@ -21,8 +21,13 @@ from safetensors.numpy import load_file
 import specjax
 from specjax.checkpoints import huggingface
 from specjax.checkpoints.gguf import header, tokenizer
-from specjax.checkpoints.gguf.architectures import ARCHITECTURES
-from specjax.checkpoints.gguf.tensors import GgufFile
+from specjax.checkpoints.gguf.architectures import ARCHITECTURES, FACTORS
+from specjax.checkpoints.gguf.tensors import (
+    GgufFile,
+    architecture_of,
+    checkpoint_name,
+    own_name,
+)
 from specjax.errors import UserError
 from specjax.experiments.config.fields import model_source
 from specjax.models.causal import Causal, CausalConfig
@@ -304,27 +309,44 @@ def test_any_damaged_byte_of_a_header_is_read_or_refused(tmp_path: Path, whole: 
     "more,words",
     [
         ({"without": ("block_count",)}, "the key 'qwen2.block_count' is missing"),
-        ({"metadata": {"attention.head_count": 0}}, "num_attention_heads is 0"),
-        ({"metadata": {"block_count": 3}}, "lacks the tensor 'model.layers.2"),
-        ({"metadata": {"block_count": 1}}, "for which the model described by"),
-        ({"metadata": {"embedding_length": 28}}, "asks for"),
+        ({"metadata": {"attention.head_count": 0}}, "qwen2.attention.head_count is 0"),
+        ({"metadata": {"block_count": 3}}, "lacks the tensor 'blk.2."),
+        ({"metadata": {"block_count": 1}}, "which the model described by its metadata"),
+        ({"metadata": {"embedding_length": 28}}, "'token_embd.weight' of"),
+        ({"metadata": {"embedding_length": 28}}, "its metadata asks for"),
         ({"metadata": {"attention.scale": 0.5}}, "qwen2.attention.scale is 0.5"),
         ({"metadata": {"expert_count": 8}}, "qwen2.expert_count is 8"),
         ({"metadata": {"attention.value_length": 4}}, "attention.value_length is 4"),
         ({"metadata": {"rope.scaling.type": "dynamic"}}, "rope.scaling.type is 'dynamic'"),
         ({"metadata": {"rope.scaling.type": "linear"}}, "factor is missing"),
         ({"metadata": {"attention.head_count": [4, 4]}}, "head_count is [4, 4]; it must be one"),
-        ({"metadata": {"attention.head_count": "4"}}, "num_attention_heads is '4'"),
-        ({"metadata": {"embedding_length": "24"}}, "hidden_size is '24'"),
+        ({"metadata": {"attention.head_count": "4"}}, "qwen2.attention.head_count is '4'"),
+        ({"metadata": {"embedding_length": "24"}}, "qwen2.embedding_length is '24'"),
         ({"metadata": {"rope.dimension_count": 0.5}}, "rope.dimension_count is 0.5"),
         (
             {"metadata": {"attention.head_count": 0}, "without": WITHOUT["phi3"]},
-            "num_attention_heads is 0",
+            "qwen2.attention.head_count is 0",
         ),
     ],
 )
 def test_what_cannot_be_used_is_refused(tmp_path: Path, more: Any, words: str) -> None:
     assert words in refusal(written(tmp_path, "qwen2", **more))
+
+
+def test_a_special_token_that_is_none_is_named_by_its_key(tmp_path: Path, whole: bytes) -> None:
+    key = "tokenizer.ggml.eos_token_id"
+    begin, file = whole.index(key.encode()) + len(key) + 4, tmp_path / "m.gguf"
+    file.write_bytes(whole[:begin] + struct.pack("<I", 999_999) + whole[begin + 4 :])
+    assert f"{key} is 999999; it must be" in refusal(file)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gemma3_text", "phi3"])
+def test_tensors_have_their_own_names_in_refusals(tmp_path: Path, name: str) -> None:
+    file = written(tmp_path, name)
+    architecture = architecture_of(file)
+    for own in header.read_header(file).tensors:
+        if own not in FACTORS:
+            assert own_name(file, checkpoint_name(own, architecture)) == own
 
 
 NUMBERS = np.zeros((2, 32), np.float32)

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from specjax.checkpoints import huggingface
+from specjax.checkpoints import hub, huggingface
 from specjax.checkpoints.huggingface import load
 from specjax.checkpoints.tensors import flat_shapes
 from specjax.core.registry import FAMILIES
@@ -253,7 +253,7 @@ def test_a_hub_id_loads_what_was_downloaded(monkeypatch: pytest.MonkeyPatch) -> 
         asked.append((name, allow_patterns))
         return str(TIED)
 
-    monkeypatch.setattr(huggingface, "snapshot_download", download)
+    monkeypatch.setattr(hub, "snapshot_download", download)
     assert load("someone/some-model").path == TIED
     name, patterns = asked[0]
     assert name == "someone/some-model"

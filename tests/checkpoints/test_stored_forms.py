@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from specjax.checkpoints import huggingface
+from specjax.checkpoints import hub
 from specjax.checkpoints.huggingface import load
 from specjax.errors import UserError
 
@@ -184,7 +184,7 @@ def test_a_repository_without_safetensors_is_refused_with_the_command_for_its_na
 ) -> None:
     folder = copied("llama", tmp_path)
     (folder / SINGLE).unlink()
-    monkeypatch.setattr(huggingface, "snapshot_download", lambda name, allow_patterns: str(folder))
+    monkeypatch.setattr(hub, "snapshot_download", lambda name, allow_patterns: str(folder))
     command = "python -m specjax.checkpoints.convert google/t5-v1_1-small FOLDER"
     assert command in complaint("google/t5-v1_1-small")
 

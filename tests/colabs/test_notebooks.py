@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("jupytext")
 
 from notebooks import COLABS, NAMES, ROOT, run, saved, sources, written
+from smollm2 import write_small_smollm2
 
 from specjax.experiments.recipes import grammar
 
@@ -20,6 +21,7 @@ SMALL = {
     "methods": {**PAIR, "EXAMPLES": 2, "REPEATS": 1},
     "new_drafter": {},
     "quickstart": {**PAIR, "LENGTHS": (2, 4), "SENTENCES": 4},
+    "smollm2": {"LENGTHS": (3, 6), "NEW_TOKENS": 12, "REPEATS": 1},
     "t5xxl_tpu": {
         "REHEARSAL_EXAMPLES": 2,
         "REPEATS": 1,
@@ -40,10 +42,17 @@ SAYS = {
     "methods": ["cascade         100% of the texts are the target's own"],
     "new_drafter": ["the same tokens: 64 of 64", "so nothing is wrong", "so it is caught"],
     "quickstart": ["the same tokens: 4 of 4"],
+    "smollm2": [
+        f"{strategy:18} the same tokens in 3 of 3 answers"
+        for strategy in ("prompt_lookup, 3", "prompt_lookup, 6", "suffix, 3", "suffix, 6")
+    ],
     "t5xxl_tpu": ["rehearsal with a tiny pair"],
     "train_drafter": ["tokens per call of the target: "],
 }
 """What every notebook then prints."""
+
+SMOLLM2 = "SPECJAX_SMOLLM2"
+"""Environment variable with the folder of SmolLM2-135M-Instruct, which its notebook reads."""
 
 BADGE = "https://colab.research.google.com/github/specjax/specjax/blob/main/colabs/{}.ipynb"
 MOST_BYTES = 600_000
@@ -98,6 +107,16 @@ def test_a_saved_notebook_reads_well_on_a_page(name):
 def folder(tmp_path_factory):
     """Where all notebooks run, so that they share a pair."""
     return tmp_path_factory.mktemp("colabs")
+
+
+@pytest.fixture(autouse=True)
+def smollm2(request, monkeypatch):
+    """The published model that the environment names, else one of its kind with random weights."""
+    if SMOLLM2 not in os.environ and "folder" in request.fixturenames:
+        place = request.getfixturevalue("folder") / "smollm2"
+        if not place.exists():
+            write_small_smollm2(place)
+        monkeypatch.setenv(SMOLLM2, str(place))
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import pytest
 from parallel_heads import heads_on_target, random_heads
 
 from specjax.drafting.blockwise import Blockwise
+from specjax.drafting.copying import PromptLookup
 from specjax.drafting.early_exit import EarlyExit
 from specjax.drafting.hydra_tree import HydraTree
 from specjax.drafting.neural import Neural
@@ -21,13 +22,14 @@ from specjax.metrics.operations import operations, part_shape, shape_of
 from specjax.metrics.traces import Rounds
 from specjax.models.base import Resume
 from specjax.models.causal import Causal, CausalConfig
+from specjax.models.guided import Guided
 from specjax.models.rope import Rope
 from specjax.models.shapes import parameter_shapes
 from specjax.models.t5 import T5, T5Config
 from specjax.readers.calm import SATURATION, SOFTMAX, Calm
 from specjax.readers.resumed import Resumed
 from specjax.readers.whole import Whole
-from specjax.theory.operations import decoder_call, output_layer
+from specjax.theory.operations import decoder_call, output_layer, start
 
 MODELS = {
     "t5": T5(
@@ -232,6 +234,20 @@ def test_an_early_exit_pays_for_its_layers_and_the_target_for_the_others():
     # The prompt is read once, by the target.
     assert found["target[:1]"]["with_prompt"]["flops"] == found["target[:1]"]["flops"]
     assert found["target"]["with_prompt"]["flops"] > found["target"]["flops"]
+
+
+def test_a_guided_target_pays_for_the_text_without_its_prompt_too():
+    model = MODELS["llama"]
+    behind = dataclasses.replace(rounds([0, 0]), begin=PROMPTS)  # as in decoder-only rows
+    given = behind, PROMPTS, PromptLookup(3)
+    own = operations(*given, {"target": model}, {}, "target", Whole())["target"]
+    both = operations(*given, {"target": Guided(model, 1.5)}, {}, "target", Whole())["target"]
+    shape = shape_of(model)
+    free = decoder_call(shape, 4, np.array([0, 4, 0])).total()
+    assert both["flops"] == pytest.approx(own["flops"] + free.flops / 7)
+    assert both["memory_operations"] == pytest.approx(own["memory_operations"] + free.memory / 7)
+    read = both["with_prompt"]["flops"] - own["with_prompt"]["flops"] - free.flops / 7
+    assert read == pytest.approx(2 * start(shape, 1).total().flops / 7)
 
 
 @pytest.mark.parametrize("measure", [SATURATION, SOFTMAX])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from exits import MODELS, PARAMS, Uncached
 
 from specjax.metrics.ties import Divergence, divergence, is_near_tie, logits_at, near_ties
+from specjax.models.guided import Guided
+from specjax.models.shared_vocabulary import SharedVocabulary
 
 BFLOAT16 = 2.0**-7
 """Machine epsilon: seven bits behind the leading one."""
@@ -52,3 +55,17 @@ def test_the_target_is_asked_where_the_outputs_part(kind):
     best, second = (int(token) for token in np.argsort(law)[::-1][:2])
     parted = [Divergence(prompt, shared, (best, second)), Divergence(prompt, shared, (best, best))]
     assert near_ties(model, params, parted, jnp.float32) == 1
+
+
+def test_a_guided_target_is_asked_with_its_prompt_and_without():
+    """In the ids of a narrower vocabulary, as drafters of one make them."""
+    model, params = MODELS["llama"], PARAMS["llama"]
+    prompt, shared, scale, width = [3, 4, 5, 2], [6, 7, 2], 1.7, model.vocab_size - 2
+    own, free = (
+        jax.nn.log_softmax(Uncached("llama").logits(params, (), text + shared))
+        for text in (prompt, prompt[-1:])
+    )
+    found = logits_at(
+        SharedVocabulary(Guided(model, scale), width), params, Divergence(prompt, shared, (2, 3))
+    )
+    np.testing.assert_allclose(found, (free + scale * (own - free))[:width], atol=1e-5)

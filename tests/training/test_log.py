@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
+import os
+import struct
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from specjax.errors import UserError
 from specjax.experiments.config.training import train_config
 from specjax.experiments.train.job import check_train_fields, more_logs
 from specjax.training import wandb_log
+from specjax.training.events import EventFile
 from specjax.training.log import Log
 
 REPORT = {"loss": 2.0, "gradient": 1.0, "positions": 10}
@@ -70,6 +76,38 @@ def test_a_run_that_fails_is_told_so(wandb, tmp_path):
     with pytest.raises(ZeroDivisionError), logged(tmp_path):
         _ = 1 / 0
     assert wandb.codes == [1]
+
+
+def test_what_ended_a_run_is_not_hidden_by_a_full_disk(tmp_path, monkeypatch):
+    def full(file):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(EventFile, "close", full)
+    with pytest.raises(ZeroDivisionError), Log("tiny", tmp_path, 0, 40):
+        _ = 1 / 0
+    with pytest.raises(OSError, match="No space left"), Log("tiny", tmp_path, 0, 40):
+        pass
+
+
+def test_event_files_hold_every_figure_and_say_where_the_run_went_on(tmp_path):
+    with Log("tiny", tmp_path, 20, 60) as log:
+        log.training(40, [REPORT], 1e-3)
+        log.evaluation(40, {"loss": 1.5})
+    (file,) = (tmp_path / "tensorboard").iterdir()
+    version, start, *events = map(Event.FromString, records(file.read_bytes()))
+    assert version.file_version == "brain.Event:2"
+    assert start.session_log.status == SessionLog.START and start.step == 21
+    values = {one.tag: one.simple_value for event in events for one in event.summary.value}
+    assert values["train/loss"] == 2.0 and values["evaluation/loss"] == 1.5
+    assert {event.step for event in events} == {40}
+
+
+def records(data: bytes) -> Iterator[bytes]:
+    """The records of an event file: a length and its checksum, the record and its checksum."""
+    while data:
+        (length,) = struct.unpack_from("<Q", data)
+        yield data[12 : 12 + length]
+        data = data[16 + length :]
 
 
 def test_without_a_project_there_is_one_log():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import functools
 import itertools
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 from toy import MODEL, PAIRS, batches, loss, run
 
@@ -167,6 +169,48 @@ def test_a_larger_metric_can_be_the_better_one(tmp_path):
 
     fields = {"evaluate_every": 8, "metric": "bleu", "largest": True}
     same(fit(run(24, evaluate=scored, **fields), tmp_path), seen[3.0])
+
+
+def without_room(monkeypatch, saves: int, *, in_a_thread: bool) -> None:
+    """Orbax writes so many checkpoints; the disk is full at the next, at once or while it saves."""
+    real, left = ocp.StandardCheckpointHandler.async_save, iter(range(saves))
+
+    async def save(handler, *given, **named):
+        if next(left, None) is not None:
+            return await real(handler, *given, **named)
+        if not in_a_thread:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return [Unwritten()]
+
+    monkeypatch.setattr(ocp.StandardCheckpointHandler, "async_save", save)
+
+
+class Unwritten:
+    """What Orbax waits for in a thread of its own."""
+
+    def result(self, timeout: float | None = None) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("in_a_thread", [False, True])
+def test_a_full_disk_is_one_sentence_and_the_run_goes_on(
+    in_a_thread, tmp_path, monkeypatch, caplog, capfd
+):
+    stopped = run(24, evaluate_every=8)
+    with monkeypatch.context() as patch:
+        without_room(patch, 1, in_a_thread=in_a_thread)
+        with pytest.raises(UserError, match="workdir '.*' has no room for a ch.*tep 8 is kept: "):
+            fit(stopped, tmp_path)
+    assert "Traceback" not in caplog.text + capfd.readouterr().err
+    with Checkpoints(tmp_path / "checkpoints", "loss", largest=False) as keeper:
+        assert keeper.latest() == 8
+    same(fit(stopped, tmp_path), fit(run(24)))
+
+
+def test_a_disk_that_is_full_at_the_first_checkpoint_keeps_none(tmp_path, monkeypatch):
+    without_room(monkeypatch, 0, in_a_thread=True)
+    with pytest.raises(UserError, match="none is kept yet: .* which begins anew$"):
+        fit(run(8, evaluate_every=8), tmp_path)
 
 
 KILLS = int(os.environ.get("SPECJAX_KILLS", "3"))

@@ -6,7 +6,7 @@ of generation, and `tokenizer.ggml.eot_token_id` ends nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,19 @@ def read_config(path: Path) -> dict[str, Any]:
         return _config(path, header, architecture)
     except ValueError as error:
         raise UserError(f"GGUF file {str(path)!r} cannot be used: {error}") from None
+
+
+def named_by_keys(path: Path) -> Callable[[str], str]:
+    """Gives a refusal that begins with a field of `config.json` the key of this file instead."""
+    prefix = f"{read_header(path).metadata[ARCHITECTURE]}."
+    keys = {field: prefix + key for key, field in architecture_of(path).fields().items()}
+    keys |= {field: key for key, field in SPECIAL.items()}
+
+    def named(refusal: str) -> str:
+        field, verb, rest = refusal.partition(" is ")
+        return f"{keys.get(field, field)}{verb}{rest}"
+
+    return named
 
 
 def _config(path: Path, header: Header, architecture: Architecture) -> dict[str, Any]:

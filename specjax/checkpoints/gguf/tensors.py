@@ -153,6 +153,17 @@ def checkpoint_name(name: str, architecture: Architecture) -> str:
     return f"model.layers.{layer}.{architecture.layer[module]}.{kind}"
 
 
+def own_name(path: Path, name: str) -> str:
+    """The name in a GGUF file of a tensor that a checkpoint has under this one."""
+    module, _, kind = name.rpartition(".")
+    outside = {long: short for short, long in OUTSIDE.items()}
+    if module in outside:
+        return f"{outside[module]}.{kind}"
+    names = {long: short for short, long in architecture_of(path).layer.items()}
+    layer, _, module = module.removeprefix("model.layers.").partition(".")
+    return f"blk.{layer}.{names[module]}.{kind}" if module in names else name
+
+
 def read_factors(path: Path) -> dict[str, list[float]]:
     """Those of the tensors FACTORS that a file has."""
     tensors = read_header(path).tensors

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from specjax.checkpoints import huggingface
+from specjax.checkpoints import hub, huggingface
 from specjax.checkpoints.spoken import in_language
 from specjax.checkpoints.tokenizer import load_tokenizer
 from specjax.core.registry import FAMILIES
@@ -125,7 +125,7 @@ def tokenizer_of(settings: ConfigDict, own: Any, target: LoadedModel | None) -> 
     """
     if settings.tokenizer:
         patterns = ["tokenizer*", "*.model", "special_tokens_map.json", "config.json"]
-        own = load_tokenizer(huggingface.locate(settings.tokenizer, patterns))
+        own = load_tokenizer(hub.locate(settings.tokenizer, patterns))
     elif own is None and target is not None:
         own = target.tokenizer
     if own is None:

@@ -75,6 +75,11 @@ class Family(abc.ABC):
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = NEUTRAL
     """Fields of `generation_config.json`, and the values besides null that change no token."""
 
+    @property
+    def generation_fields(self) -> frozenset[str]:
+        """Fields of `generation_config.json` that are read of this family's files."""
+        return frozenset({*self.generation, *self.neutral})
+
     def __init_subclass__(cls) -> None:
         cls.reads = tuple(cls.schema.fields)
 

@@ -190,15 +190,20 @@ def beams_words(name: str, beams: int) -> str:
 
 
 def changed(
-    hf: Mapping[str, Any], generation: Mapping[str, Any] | None, changes: Mapping[str, Any]
+    hf: Mapping[str, Any],
+    generation: Mapping[str, Any] | None,
+    changes: Mapping[str, Any],
+    own: Collection[str] = (),
 ) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
     """Both files with a user's `changes` where the fields of generation are read.
+
+    A family's `own` are fields that other models' files do not have.
 
     Raises:
       ValueError: naming a change of a field that no file has.
     """
     for name in changes:
-        if name not in GENERATION:
+        if name not in GENERATION and name not in own:
             raise ValueError(
                 f"generation has {name!r}; it must have fields of generation_config.json"
             )
