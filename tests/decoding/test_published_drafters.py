@@ -26,8 +26,8 @@ SHAPE = CausalConfig(
 PROMPTS = [[2, 3, 40, 5, 77, 60, 8], [2], [2, 9, 33, 14, 81, 6, 7, 90, 11]]
 LIMIT = 12
 
-FAST = {"nvidia/gpt-oss-120b-Eagle3-v3", "nebius/EAGLE3-gpt-oss-20b"}
-"""Two new layouts; the rest are read in the same way."""
+FAST = {"nvidia/gpt-oss-120b-Eagle3-v3"}
+"""A new layout; the rest are read in the same way."""
 
 EAGLE = specjax.strategy(drafter="eagle", length=3)
 BLOCK = specjax.strategy(drafter="dflash", length=3)
@@ -59,7 +59,7 @@ def computation(entry) -> tuple:
 
 
 def cases():
-    """The first drafter of each computation, the two fast ones before all."""
+    """The first drafter of each computation, the fast one before all."""
     firsts = {}
     for entry in sorted(READ, key=lambda entry: entry["name"] not in FAST):
         firsts.setdefault(computation(entry), entry)
