@@ -92,10 +92,10 @@ LIKE_OTHERS = {  # drafters whose drafts are made, and judged, as those of one t
 }  # fmt: skip
 
 
-def sampled_slowly(drafters) -> list:
+def sampled_slowly(drafters, like_others=LIKE_OTHERS) -> list:
     """All of them; every greedy text is fast, and so is what a newcomer draws."""
     slow = pytest.mark.slow
-    return [pytest.param(name, marks=slow if name in LIKE_OTHERS else ()) for name in drafters]
+    return [pytest.param(name, marks=slow if name in like_others else ()) for name in drafters]
 
 
 @pytest.mark.parametrize("drafter", sampled_slowly(LOSSLESS))
@@ -238,7 +238,7 @@ LOSSY = [
 
 @pytest.mark.parametrize(
     "fields",
-    [pytest.param(f, marks=() if n < 2 else pytest.mark.slow) for n, f in enumerate(LOSSY)],
+    [pytest.param(f, marks=() if f is BILD else pytest.mark.slow) for f in LOSSY],
 )
 def test_no_rule_lets_a_token_stand_that_settings_forbid(fields):
     """Nor does a draft that stands unread; prompt lookup knows no settings."""
@@ -308,7 +308,10 @@ def test_greedy_outputs_under_settings_are_the_targets_own(drafter):
         assert texts(decoded(made(drafter), PROMPTS, 12, settings=settings)) == expected
 
 
-@pytest.mark.parametrize("drafter", sampled_slowly(EVERY))
+ALIKE = LIKE_OTHERS | {"medusa", "none", "prompt_lookup"}  # in what rows share: calls of models
+
+
+@pytest.mark.parametrize("drafter", sampled_slowly(EVERY, ALIKE))
 def test_a_row_keeps_its_tokens_whoever_shares_its_batch(drafter):
     sampled = made(drafter, temperature=1.0)
     mine = texts(decoded(sampled, PROMPTS, 12))
