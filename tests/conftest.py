@@ -75,6 +75,12 @@ def few_programs_left_behind() -> Iterator[None]:
     release_programs(MOST_MAPS)
 
 
+@pytest.fixture
+def rows(request: pytest.FixtureRequest) -> int:
+    """Texts of a chi-square test of a distribution; slow tests look closer."""
+    return 20_000 if request.node.get_closest_marker("slow") else 8_000
+
+
 @pytest.fixture(scope="session")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of `tiny.write_pair`; a test that changes it copies it first."""

@@ -193,16 +193,9 @@ def wrong_slots(kind: str, state) -> int:
     return int(wrong)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("neural", "llama"),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (("neural", "t5"), ("neural_tree", "t5"), ("neural_tree", "llama"))
-        ),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["t5", "llama"])
+@pytest.mark.parametrize("name", ["neural", "neural_tree"])
 def test_after_every_round_trusted_slots_are_of_its_own_spelling(name, kind):
     models, params = transformers(kind)
     made = strategy(**STRATEGIES[name])

@@ -191,7 +191,8 @@ def test_a_draft_is_what_was_trained_at_its_place(kind, name):
     assert checked > 20
 
 
-@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
+@pytest.mark.slow
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_node_reads_the_tokens_of_its_path(temperature):
     """Every node hangs on a path; the law it was drawn from is that of a chain along the path."""
     drafter = HydraTree((2, 2, 1))

@@ -198,7 +198,8 @@ def test_a_draft_vocabulary_masks_the_other_tokens_and_changes_no_logit(target):
         assert (np.delete(logits[1], tokens, axis=-1) < -1e8).all()
 
 
-@pytest.mark.parametrize("own", ["english", pytest.param("borrowing", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("own", ["english", "borrowing"])
 def test_drafters_of_few_tokens_leave_the_targets_text(target, drafter, own, alone_texts):
     if own == "borrowing":
         layers, params = take(target.model, target.params, (0, 2))
