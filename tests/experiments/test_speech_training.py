@@ -94,6 +94,7 @@ def test_the_drafter_that_was_trained_drafts_on_the_targets_encoder(folder, trai
     assert pair(audio).tokens == alone.tokens
 
 
+@pytest.mark.slow
 def test_the_outputs_to_learn_are_the_targets_own(folder, trained):
     workdir, _ = trained
     lines = (workdir / "target_outputs.jsonl").read_text("utf-8").splitlines()
