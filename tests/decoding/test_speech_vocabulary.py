@@ -123,7 +123,8 @@ def first_draft(target: LoadedModel, drafter: LoadedModel, count: int) -> list[i
     return np.asarray(made.trace.drafts)[0, 0, 0, :count].tolist()
 
 
-@pytest.mark.parametrize("timestamps", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("timestamps", [False, True])
 def test_its_first_draft_is_what_it_writes_after_its_own_prefix(target, drafter, timestamps):
     target = specjax.in_language(target, "german", timestamps=timestamps)
     ready = in_vocabulary_of(target, drafter)
