@@ -13,4 +13,7 @@ needs="test" source "$(dirname "$0")/setup.sh"
 # two passes count the turns of loops inside of loops over and over, for half of what is left.
 quick=$(tr '\n' ' ' < tests/support/xla_flags.txt)
 export XLA_FLAGS="$quick ${XLA_FLAGS:-}"
+# What Python compiles of JAX and the rest is kept for all processes of all runs: compiling it takes
+# each of them seconds. In a folder of its own, so that nothing is left beside sources.
+export PYTHONDONTWRITEBYTECODE="" PYTHONPYCACHEPREFIX="$PWD/.venv/bytecode"
 exec .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10 "$@"

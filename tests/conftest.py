@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
+    sys.dont_write_bytecode = True  # of configs that a test writes and reads once
 
 
 def share_programs(config: pytest.Config) -> None:
@@ -71,6 +73,12 @@ def few_programs_left_behind() -> Iterator[None]:
     from specjax.programs import release_programs  # not before, as in `pair`
 
     release_programs(MOST_MAPS)
+
+
+@pytest.fixture
+def rows(request: pytest.FixtureRequest) -> int:
+    """Texts of a chi-square test of a distribution; slow tests look closer."""
+    return 20_000 if request.node.get_closest_marker("slow") else 8_000
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from specjax import hosts
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({}, "--distributed finds no other processes"),
+        pytest.param({}, "--distributed finds no other processes", marks=pytest.mark.slow),
         ({"JAX_COORDINATOR_ADDRESS": "127.0.0.1:1", "JAX_NUM_PROCESSES": "two"}, "'two'"),
     ],
 )

@@ -71,7 +71,7 @@ def answers(kind: str) -> jax.Array:
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(k, marks=() if k in ("t5", "llama") else pytest.mark.slow) for k in MODELS],
+    [pytest.param(k, marks=() if k == "llama" else pytest.mark.slow) for k in MODELS],
 )
 def test_a_tree_of_two_branches_decodes_the_targets_own_text(kind):
     models, right = (("target", MODELS[kind]),), answers(kind)

@@ -66,7 +66,9 @@ def same(one, other) -> None:
         np.testing.assert_allclose(row.scores, expected.scores, rtol=1e-5, atol=2e-6)
 
 
-@pytest.mark.parametrize("beams, eos", [(1, (1,)), (3, (1,)), (4, (1, 2)), (4, ())])
+@pytest.mark.parametrize(
+    "beams, eos", [(1, (1,)), pytest.param(3, (1,), marks=pytest.mark.slow), (4, (1, 2)), (4, ())]
+)
 def test_beams_are_those_of_the_reference(beams, eos):
     """All penalties and stopping words, with texts that end early, late and not at all."""
     model = Bigram(VOCABULARY, eos)
@@ -98,8 +100,15 @@ UNDER = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("normalized", [False, True])
-@pytest.mark.parametrize("length", [0, 2])
+@pytest.mark.parametrize(
+    ("length", "normalized"),
+    [
+        (0, False),
+        (2, True),
+        pytest.param(0, True, marks=pytest.mark.slow),
+        pytest.param(2, False, marks=pytest.mark.slow),
+    ],
+)
 def test_settings_adjust_the_log_probabilities_of_hypotheses(length, normalized):
     model = Bigram(VOCABULARY)
     prompts = [[token] for token in range(VOCABULARY)]
@@ -137,7 +146,9 @@ def test_one_beam_that_stops_first_is_greedy():
         assert row.tokens == [list(text)]
 
 
-@pytest.mark.parametrize("length, width", [(1, 0), (2, 5), (3, 4)])
+@pytest.mark.parametrize(
+    "length, width", [pytest.param(1, 0, marks=pytest.mark.slow), (2, 5), (3, 4)]
+)
 def test_a_drafter_changes_no_step(length, width):
     """The target itself as drafter: all steps of all drafts stand; another one: some do."""
     model = Bigram(VOCABULARY)

@@ -212,7 +212,7 @@ def audited_rounds(strategy: Strategy, models=THREE, params=None):
         yield before, state
 
 
-QUICK = ("neural", "neural_tree_sampled", "blockwise", "exit", "bild")
+QUICK = ("neural", "neural_tree_sampled", "blockwise")
 EVERY_STRATEGY = pytest.mark.parametrize(
     "strategy",
     [

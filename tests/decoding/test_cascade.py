@@ -142,7 +142,7 @@ def slow(*case):
 @pytest.mark.parametrize(
     "nested, lenience, settings",
     [
-        ("bigram", "lenience", "plain"),
+        slow("bigram", "lenience", "plain"),
         slow("bigram", None, "plain"),
         *(
             slow(*case)

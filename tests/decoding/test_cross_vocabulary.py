@@ -17,7 +17,7 @@ from scripted import PrefixModel, adjusted, chi_square, counted, prefix_params, 
 from specjax.decoding.strategy import Strategy, strategy
 from specjax.models.other_vocabulary import OtherVocabulary
 
-V, EOS, LENGTH, ROWS, LIMIT = 5, 1, 3, 20_000, 12
+V, EOS, LENGTH, LIMIT = 5, 1, 3, 12
 PROMPT = (3, 2, 4, 2)
 P_VALUE = 1e-3  # of fixed-seed tests
 ENCODER = PrefixModel(V, eos=(EOS,))
@@ -67,12 +67,12 @@ def cases(*fast: tuple):
 
 
 @pytest.mark.parametrize(("name", "kind"), cases(("neural", "decoder")))
-def test_sampling_keeps_the_targets_distribution(name, kind):
+def test_sampling_keeps_the_targets_distribution(name, kind, rows):
     models, params = three(kind)
     source, start = (PROMPT, (0,)) if kind == "encoder" else ((), PROMPT)
     expected = sequence_law(models[0][1], params["target"], source, start, LENGTH, (1.0, 0, 1.0))
     made = strategy(**STRATEGIES[name], temperature=1.0)
-    out = run(models, params, made, [PROMPT] * ROWS, LENGTH, seed=7, own={"drafter": OWN * ROWS})
+    out = run(models, params, made, [PROMPT] * rows, LENGTH, seed=7, own={"drafter": OWN * rows})
     assert chi_square(counted(texts(out)), expected) > P_VALUE
 
 
@@ -193,16 +193,9 @@ def wrong_slots(kind: str, state) -> int:
     return int(wrong)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("neural", "llama"),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (("neural", "t5"), ("neural_tree", "t5"), ("neural_tree", "llama"))
-        ),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["t5", "llama"])
+@pytest.mark.parametrize("name", ["neural", "neural_tree"])
 def test_after_every_round_trusted_slots_are_of_its_own_spelling(name, kind):
     models, params = transformers(kind)
     made = strategy(**STRATEGIES[name])

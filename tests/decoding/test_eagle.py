@@ -62,7 +62,7 @@ DRAFTERS = {"chain": Eagle(LENGTH), "tree": EagleTree((2, 2, 1), nodes=6)}
     ("shape", "kind"),
     [
         ("chain", "t5"),
-        ("tree", "llama"),
+        pytest.param("tree", "llama", marks=pytest.mark.slow),
         pytest.param("chain", "llama", marks=pytest.mark.slow),
         pytest.param("tree", "t5", marks=pytest.mark.slow),
     ],

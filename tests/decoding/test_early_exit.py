@@ -74,6 +74,7 @@ def test_without_fallback_and_rollback_bild_writes_what_its_first_layer_would(ki
     assert np.sum(generation.trace.calls["target"]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BOTH)
 def test_sampled_tokens_keep_the_law_of_the_uncached_model(kind):
     prompt, settings = [3, 4, 5], (1.2, 0, 1.0)

@@ -118,7 +118,9 @@ def test_a_drafter_is_trained_kept_and_writes_the_targets_own_tokens(family, kin
         assert np.sum(found.trace.accepted) > 3
 
 
-@pytest.mark.parametrize("kind", ("eagle_llama", "dflash_llama"))
+@pytest.mark.parametrize(
+    "kind", ("eagle_llama", pytest.param("dflash_llama", marks=pytest.mark.slow))
+)
 def test_a_drafter_has_biases_where_its_own_shape_says_so(kind, tmp_path):
     """Of them all are kept. Those of the target are none of the drafter's."""
     assert target("qwen2").model.config.qkv_bias

@@ -117,7 +117,7 @@ def wrong_rows(kind: str, state) -> int:
     return int(np.sum(off & np.asarray(state.context.active)))
 
 
-@some_slow(("t5", "blockwise"), ("t5", "hydra_tree"), ("llama", "hydra"))
+@some_slow(("t5", "hydra_tree"), ("llama", "hydra"))
 def test_the_memory_is_the_targets_state_before_the_pending_token(kind, name):
     _, _, seen = states(kind, DRAFTERS[name])
     assert len(seen) > 3
@@ -160,8 +160,8 @@ def trained(kind: str, sequential: bool, batch) -> list[jax.Array]:
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        ("t5", "blockwise"),
         ("llama", "hydra"),
+        pytest.param("t5", "blockwise", marks=pytest.mark.slow),
         pytest.param("t5", "hydra", marks=pytest.mark.slow),
         pytest.param("bart", "hydra", marks=pytest.mark.slow),
         pytest.param("bart", "blockwise", marks=pytest.mark.slow),
@@ -191,7 +191,8 @@ def test_a_draft_is_what_was_trained_at_its_place(kind, name):
     assert checked > 20
 
 
-@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
+@pytest.mark.slow
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_node_reads_the_tokens_of_its_path(temperature):
     """Every node hangs on a path; the law it was drawn from is that of a chain along the path."""
     drafter = HydraTree((2, 2, 1))
@@ -234,10 +235,10 @@ def test_a_narrower_call_gives_the_same_text_and_states(drafter):
     np.testing.assert_array_equal(one.trace.accepted, other.trace.accepted)
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("medusa", "hydra")]
-
-
-@pytest.mark.parametrize("name", ["blockwise", "hydra_tree", *SLOW])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n == "hydra_tree" else pytest.mark.slow) for n in DRAFTERS],
+)
 def test_no_model_is_called_but_the_read_out_is_counted(name):
     drafter = DRAFTERS[name]
     spec = drafter.spec

@@ -21,7 +21,7 @@ from specjax.drafting.growing import likeliest
 from specjax.drafting.neural_tree import NeuralTree
 from specjax.errors import UserError
 
-LIMIT, ROWS, LENGTH = 12, 20_000, 3
+LIMIT, LENGTH = 12, 3
 SOURCE = (3, 2, 4, 2)
 PREFIX = PrefixModel(5, eos=(1,))
 TWO = {"target": prefix_params(5, seed=1), "drafter": prefix_params(5, seed=2, scale=0.7)}
@@ -110,11 +110,11 @@ SHAPES = {
 PLAIN, TRUNCATED = (1.0, 0, 1.0), (1.5, 4, 0.95)
 
 
-def p_value(made: Strategy, model=PREFIX, prompt=SOURCE, begin=(0,)) -> float:
+def p_value(made: Strategy, rows: int, model=PREFIX, prompt=SOURCE, begin=(0,)) -> float:
     source = prompt if begin else ()
     law = sequence_law(model, TWO["target"], source, begin or prompt, LENGTH, made.settings)
     models = (("target", model), ("drafter", model))
-    out = run(models, TWO, made, [prompt] * ROWS, LENGTH, seed=7)
+    out = run(models, TWO, made, [prompt] * rows, LENGTH, seed=7)
     assert int(out.trace.accepted.sum()) > 0
     return chi_square(counted(texts(out)), law)
 
@@ -134,15 +134,15 @@ def sampled(shape: str, settings) -> Strategy:
         pytest.param("parents", TRUNCATED, marks=pytest.mark.slow),
     ],
 )
-def test_sampling_keeps_the_targets_distribution(shape, settings):
+def test_sampling_keeps_the_targets_distribution(shape, settings, rows):
     """Beside the contract's test of the registered example."""
-    assert p_value(sampled(shape, settings)) > 1e-3
+    assert p_value(sampled(shape, settings), rows) > 1e-3
 
 
 @pytest.mark.slow
-def test_decoder_only_rows_keep_it_too():
+def test_decoder_only_rows_keep_it_too(rows):
     model = dataclasses.replace(PREFIX, start_token=None)
-    assert p_value(sampled("widths", PLAIN), model, (3, 2, 3), ()) > 1e-3
+    assert p_value(sampled("widths", PLAIN), rows, model, (3, 2, 3), ()) > 1e-3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,9 +163,9 @@ class LikeliestDraws(NeuralTree):
 
 
 @pytest.mark.slow
-def test_choosing_among_drawn_nodes_would_not_keep_it():
+def test_choosing_among_drawn_nodes_would_not_keep_it(rows):
     wrong = LikeliestDraws((3, 2), nodes=4)
-    assert p_value(Strategy(wrong, temperature=1.0)) < 1e-6
+    assert p_value(Strategy(wrong, temperature=1.0), rows) < 1e-6
 
 
 def test_the_likeliest_nodes_are_kept_with_their_ancestors():

@@ -127,7 +127,8 @@ def test_a_drafter_of_a_wider_target_is_refused() -> None:
 BLOCK = specjax.strategy(drafter="dflash", length=4)
 
 
-@pytest.mark.parametrize("tied", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("tied", [False, True])
 def test_a_published_block_writes_the_targets_own_tokens(tied: bool) -> None:
     """Its embedding and its output layer are the target's, whichever tensor holds that."""
     owner, drafter = target(), specjax.load(GOLDEN / "dflash")

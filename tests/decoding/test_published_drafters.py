@@ -26,9 +26,6 @@ SHAPE = CausalConfig(
 PROMPTS = [[2, 3, 40, 5, 77, 60, 8], [2], [2, 9, 33, 14, 81, 6, 7, 90, 11]]
 LIMIT = 12
 
-FAST = {"nvidia/gpt-oss-120b-Eagle3-v3", "nebius/EAGLE3-gpt-oss-20b"}
-"""Two new layouts; the rest are read in the same way."""
-
 EAGLE = specjax.strategy(drafter="eagle", length=3)
 BLOCK = specjax.strategy(drafter="dflash", length=3)
 HEADS = specjax.strategy(drafter="medusa", model="target", widths=(2, 1))
@@ -59,15 +56,15 @@ def computation(entry) -> tuple:
 
 
 def cases():
-    """The first drafter of each computation, the two fast ones before all."""
+    """The first drafter of each computation."""
     firsts = {}
-    for entry in sorted(READ, key=lambda entry: entry["name"] not in FAST):
+    for entry in READ:
         firsts.setdefault(computation(entry), entry)
     for entry in firsts.values():
-        marks = () if entry["name"] in FAST else pytest.mark.slow
-        yield pytest.param(entry, marks=marks, id=entry["name"].replace("/", ":"))
+        yield pytest.param(entry, id=entry["name"].replace("/", ":"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", cases())
 def test_the_targets_own_tokens_are_written(entry, tmp_path: Path) -> None:
     folder, drafters, tables = written(tmp_path / "it", entry), {}, {}

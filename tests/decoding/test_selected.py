@@ -292,18 +292,18 @@ def test_early_exits_side_by_side_leave_each_others_rows_alone(kind):
 
 # The law
 
-LENGTH, ROWS = 3, 20_000
+LENGTH = 3
 SETTINGS = {"plain": (1.0, 0, 1.0), "truncated": (0.7, 4, 0.9)}
 
 
 @pytest.mark.parametrize("settings", ["plain", pytest.param("truncated", marks=pytest.mark.slow)])
-def test_sampling_with_arms_side_by_side_keeps_the_target_law(settings):
+def test_sampling_with_arms_side_by_side_keeps_the_target_law(settings, rows):
     settings = SETTINGS[settings]
     models = tuple((name, MODEL) for name in NAMES)
     law = sequence_law(MODEL, TARGET, (3, 2, 4, 2), (0,), LENGTH, settings)
     strategy = Strategy(
         Selected(ARMS, ByChance()), SELECTED.rule, *settings, reader=Fitted((0, 2, 3))
     )
-    out = run(models, PARAMS, strategy, [(3, 2, 4, 2)] * ROWS, LENGTH, seed=7)
+    out = run(models, PARAMS, strategy, [(3, 2, 4, 2)] * rows, LENGTH, seed=7)
     assert len(np.unique(np.asarray(out.trace.column(ARM))[:, 0])) == len(ARMS)
     assert chi_square(counted(texts(out)), law) > 1e-3

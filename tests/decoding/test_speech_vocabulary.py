@@ -123,6 +123,7 @@ def first_draft(target: LoadedModel, drafter: LoadedModel, count: int) -> list[i
     return np.asarray(made.trace.drafts)[0, 0, 0, :count].tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timestamps", [False, True])
 def test_its_first_draft_is_what_it_writes_after_its_own_prefix(target, drafter, timestamps):
     target = specjax.in_language(target, "german", timestamps=timestamps)
@@ -133,6 +134,7 @@ def test_its_first_draft_is_what_it_writes_after_its_own_prefix(target, drafter,
     assert first_draft(target, drafter, 3) == expected
 
 
+@pytest.mark.slow
 def test_a_multilingual_drafter_has_a_longer_prefix_than_an_english_target(target, drafter):
     ready = in_vocabulary_of(drafter, target)
     places = np.asarray(ready.params["places"])
@@ -158,17 +160,24 @@ def test_a_prompt_before_the_prefix_is_read_token_by_token(target, drafter):
         np.testing.assert_allclose(logits[row][:, :TEXT], alone[:, ORDER], atol=1e-5)
 
 
+PROMPTS = [audio(1), audio(2), audio(3)]
+
+
+@pytest.fixture(scope="module")
+def alone_texts(target) -> list[list[int]]:
+    """What the target writes of the prompts."""
+    return specjax.Generator(target, max_new_tokens=12)(PROMPTS).tokens
+
+
 @pytest.mark.parametrize(
     "drafting", [{"drafter": "neural", "length": 3},
                  pytest.param({"drafter": "neural_tree", "widths": (2, 1)}, marks=pytest.mark.slow)]
 )  # fmt: skip
-def test_the_text_is_the_targets_own(target, drafter, drafting):
-    prompts = [audio(1), audio(2), audio(3)]
-    plain = specjax.Generator(target, max_new_tokens=12)(prompts)
+def test_the_text_is_the_targets_own(target, drafter, drafting, alone_texts):
     made = specjax.Generator(
         target, {"drafter": drafter}, specjax.strategy(**drafting), max_new_tokens=12
     )
-    assert made(prompts).tokens == plain.tokens
+    assert made(PROMPTS).tokens == alone_texts
 
 
 # Draft vocabularies
@@ -190,19 +199,18 @@ def test_a_draft_vocabulary_masks_the_other_tokens_and_changes_no_logit(target):
         assert (np.delete(logits[1], tokens, axis=-1) < -1e8).all()
 
 
-@pytest.mark.parametrize("own", ["english", pytest.param("borrowing", marks=pytest.mark.slow)])
-def test_drafters_of_few_tokens_leave_the_targets_text(target, drafter, own):
+@pytest.mark.slow
+@pytest.mark.parametrize("own", ["english", "borrowing"])
+def test_drafters_of_few_tokens_leave_the_targets_text(target, drafter, own, alone_texts):
     if own == "borrowing":
         layers, params = take(target.model, target.params, (0, 2))
         drafter = dataclasses.replace(target, model=layers, params=params)
     ready = in_vocabulary_of(target, drafter) if own == "english" else drafter
     few = drafting_first(with_encoder_of(target, ready), 40)
     assert few.model.borrows_encoder == (own == "borrowing")
-    prompts = [audio(1), audio(2)]
-    plain = specjax.Generator(target, max_new_tokens=12)(prompts)
     made = specjax.Generator(
         target, {"drafter": few}, specjax.speculative(length=3), max_new_tokens=12
     )
-    assert made(prompts).tokens == plain.tokens
+    assert made(PROMPTS).tokens == alone_texts
     with pytest.raises(specjax.UserError, match="count is 0"):
         drafting_first(ready, 0)

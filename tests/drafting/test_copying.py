@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +15,12 @@ from specjax.drafting.copy_tree import CopyTree
 from specjax.drafting.copying import MaxGram, PromptLookup, longest_match, text
 
 LONGEST = 6
+joined_text = jax.jit(text, static_argnames="spare")
+
+
+@functools.partial(jax.jit, static_argnames="drafter")
+def proposed(drafter, made):
+    return drafter.propose(Env({}, ()), {}, (), made, None)[0]
 
 
 def naive_match(c: list[int], pattern: int, most: int) -> tuple[int, int]:
@@ -44,7 +52,7 @@ def naive_max_gram(c, pattern, k, most, best) -> tuple[list[int], int]:
 @pytest.mark.parametrize("encoder", [True, False])
 def test_text_is_the_prompt_followed_by_the_output(encoder):
     sources, outputs = random_rows(0)
-    joined, length = text(context(sources, outputs, encoder), spare=3)
+    joined, length = joined_text(context(sources, outputs, encoder), spare=3)
     for row, (expected, _) in enumerate(known(sources, outputs, encoder)):
         assert joined[row, : int(length[row])].tolist() == expected
 
@@ -53,10 +61,10 @@ def test_text_is_the_prompt_followed_by_the_output(encoder):
 def test_longest_match_equals_a_naive_scan(encoder):
     sources, outputs = random_rows(1)
     made = context(sources, outputs, encoder)
-    joined, length = text(made, spare=0)
+    joined, length = joined_text(made, spare=0)
     rows = list(known(sources, outputs, encoder))
     pattern = jnp.array([p for _, p in rows])
-    begin, size = longest_match(joined, length, pattern, LONGEST)
+    begin, size = jax.jit(longest_match, static_argnums=3)(joined, length, pattern, LONGEST)
     for row, (c, p) in enumerate(rows):
         expected = naive_match(c, p, LONGEST)
         assert int(size[row]) == expected[1]
@@ -89,7 +97,7 @@ def test_prompt_lookup_proposes_what_followed_the_match(encoder):
     sources, outputs = random_rows(3)
     made = context(sources, outputs, encoder)
     drafter = PromptLookup(4, shortest=2, longest=LONGEST)
-    draft, *_ = drafter.propose(Env({}, ()), {}, (), made, None)
+    draft = proposed(drafter, made)
     for row, (c, p) in enumerate(known(sources, outputs, encoder)):
         begin, size = naive_match(c, p, LONGEST)
         expected = c[begin : begin + 4] if size >= 2 else []
@@ -115,7 +123,7 @@ def naive_copies(c: list[int], pattern: int, branches: int, k: int) -> list[list
 def test_a_tree_of_copies_follows_matches_that_go_on_otherwise(encoder):
     sources, outputs = random_rows(4)
     drafter = CopyTree(4, shortest=2, longest=LONGEST, branches=2)
-    draft, *_ = drafter.propose(Env({}, ()), {}, (), context(sources, outputs, encoder), None)
+    draft = proposed(drafter, context(sources, outputs, encoder))
     counts = set()
     for row, (c, p) in enumerate(known(sources, outputs, encoder)):
         copies = naive_copies(c, p, 2, 4)

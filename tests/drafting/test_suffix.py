@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -70,10 +72,15 @@ def best(found: list[tuple[int, list[list[int]]]]) -> tuple[list[int], int]:
     return chosen, where
 
 
+@functools.partial(jax.jit, static_argnames="drafter")
+def proposed(drafter: Suffix, params, made):
+    draft, _, _, log = drafter.propose(Env(params, ()), {}, (), made, None)
+    return draft, log
+
+
 def drafted(made, drafter: Suffix, params) -> tuple[list[list[int]], np.ndarray, np.ndarray]:
     """Drafts of every row, who wrote them, and why they stop."""
-    propose = jax.jit(lambda c: drafter.propose(Env(params, ()), {}, (), c, None))
-    draft, _, _, log = propose(made)
+    draft, log = proposed(drafter, params, made)
     rows = [row[:n].tolist() for row, n in zip(draft.tokens, draft.length, strict=True)]
     return rows, np.asarray(draft.drafted_by), np.asarray(log[STOP])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +21,10 @@ OUTPUTS = [np.array([3, 5, 5, 1]), np.array([5, 8, 8, 3, 9, 1])]
 LAST = 2
 
 
+@functools.cache
 def target_of(name: str) -> LoadedModel:
     model = TARGETS[name]
-    flat, unravel = ravel_pytree(model.init(jax.random.key(4)))
+    flat, unravel = ravel_pytree(jax.jit(model.init)(jax.random.key(4)))
     params = unravel(flat + 0.3 * jax.random.normal(jax.random.key(5), flat.shape))
     return LoadedModel(model, params, None)
 
@@ -37,23 +39,27 @@ def begun(name: str, width: int, ids: int = 5) -> tuple[FeatureDrafter, dict, Lo
     norms = {"feature_norms": 2} if isinstance(drafter, Eagle) else {}
     shape = dataclasses.replace(drafter.config, d_model=width, **norms)
     drafter = dataclasses.replace(drafter, config=shape)
-    start = LoadedModel(drafter, drafter.init(jax.random.key(1)), None)
+    start = LoadedModel(drafter, drawn(drafter), None)
     return drafter, adopted(start, target, OUTPUTS).params, target
 
 
-def states(drafter: FeatureDrafter, params: dict, last: jax.Array) -> jax.Array:
-    """What the target's states become, with others before its last ones."""
+def drawn(drafter: FeatureDrafter) -> dict:
+    return jax.jit(drafter.init)(jax.random.key(1))
+
+
+@functools.partial(jax.jit, static_argnames="drafter")
+def logits(drafter: FeatureDrafter, params: dict, last: jax.Array) -> jax.Array:
+    """Of what the target's states become, with others before its last ones."""
     features = jnp.concatenate([jnp.ones_like(last), last], axis=-1)
-    return drafter.module.apply({"params": params}, features, method="fused")
+    fused = drafter.module.apply({"params": params}, features, method="fused")
+    return drafter.module.apply({"params": params}, fused, method="drafted_logits")
 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_drafter_as_wide_as_its_target_reads_its_states_as_it_does(name: str) -> None:
     drafter, params, target = begun(name, target_of(name).model.config.d_model)
     last = jax.random.normal(jax.random.key(6), (2, 3, drafter.config.d_model))
-    made = drafter.module.apply(
-        {"params": params}, states(drafter, params, last), method="drafted_logits"
-    )
+    made = logits(drafter, params, last)
     table, norm = output_layer(target.model, target.params)
     normed = last / jnp.sqrt(jnp.mean(last**2, axis=-1, keepdims=True)) * norm
     np.testing.assert_allclose(made, (normed @ table)[..., params["ids"]], rtol=2e-4, atol=2e-4)
@@ -75,9 +81,9 @@ def test_a_narrower_one_reads_all_that_so_few_directions_hold(name: str) -> None
 
 def test_a_wider_one_begins_as_drawn() -> None:
     drafter, params, _ = begun("t5", 40)
-    drawn = drafter.init(jax.random.key(1))
-    np.testing.assert_array_equal(params["fuse"]["kernel"], drawn["fuse"]["kernel"])
-    np.testing.assert_array_equal(params["head"]["kernel"], drawn["head"]["kernel"])
+    first = drawn(drafter)
+    np.testing.assert_array_equal(params["fuse"]["kernel"], first["fuse"]["kernel"])
+    np.testing.assert_array_equal(params["head"]["kernel"], first["head"]["kernel"])
 
 
 def test_ids_are_those_that_outputs_have_most_often_and_the_end() -> None:

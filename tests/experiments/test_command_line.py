@@ -146,6 +146,7 @@ def test_a_folder_that_can_be_used_is_not_made_and_keeps_what_it_holds(tmp_path)
     assert [file.read_text() for file in tmp_path.iterdir()] == ["kept"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ("empty.py", "results.py"))
 def test_a_process_of_its_own_ends_as_the_table_says(file: str, tmp_path) -> None:
     """One refusal of a config, and one of a disk without room, with exit code 2."""

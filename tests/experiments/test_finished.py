@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from specjax.errors import UserError
 from specjax.experiments.config.defaults import AUTOREGRESSIVE, beams_config, decode_config, neural
 from specjax.experiments.decode import job as decode
+from specjax.experiments.decode import results
 from specjax.experiments.finished import finished
 from specjax.experiments.kept import file_stamps
 
@@ -95,6 +96,7 @@ def test_searches_by_beams_have_the_field_too():
 
 
 def test_a_decode_is_shown_again_without_loading_a_model(pair, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(results, "write_report", lambda *_: None)  # seconds of drawing
     config = decode_config(
         target=str(pair / "target"),
         source_file=str(pair / "source.txt"),

@@ -11,7 +11,6 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import pytest
-from tiny import write_pair
 
 from specjax.core import fields, reference
 from specjax.core.registry import METRICS, OBJECTIVES, TASKS
@@ -96,13 +95,6 @@ def config_of(pair: Path, **changes):
     for side in (config.train, config.validation):
         side.data.update(rows)
     return config
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("pair")
-    write_pair(folder)
-    return folder
 
 
 @pytest.mark.parametrize("cls", [Focal, Echo, FirstLetter])

@@ -43,9 +43,8 @@ def left_by(workdir: Path) -> tuple[dict[str, bytes], str]:
     return tensors, (workdir / "evaluations.jsonl").read_text("utf-8")
 
 
-@pytest.mark.parametrize(
-    "kind", ["eagle", *(pytest.param(kind, marks=pytest.mark.slow) for kind in list(KINDS)[1:])]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_feature_drafter_or_heads_go_on_to_the_same_bits(
     kind: str, pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,6 +79,12 @@ def test_a_job_trains_a_drafter_that_borrows_the_encoder(folder, trained):
     assert {"loss", "acceptance_0"} <= set(results["best"])
     losses = [row["loss"] for row in results["evaluations"]]
     assert losses[-1] < losses[0]
+
+
+@pytest.mark.slow
+def test_the_drafter_that_was_trained_drafts_on_the_targets_encoder(folder, trained):
+    workdir, _ = trained
+    target, drafter = specjax.load(folder / "target"), specjax.load(workdir / "model")
     audio = [str(folder / "0.wav"), str(folder / "1.wav")]
     alone = specjax.Generator(target, max_new_tokens=12)(audio)
     pair = specjax.Generator(
@@ -88,6 +94,7 @@ def test_a_job_trains_a_drafter_that_borrows_the_encoder(folder, trained):
     assert pair(audio).tokens == alone.tokens
 
 
+@pytest.mark.slow
 def test_the_outputs_to_learn_are_the_targets_own(folder, trained):
     workdir, _ = trained
     lines = (workdir / "target_outputs.jsonl").read_text("utf-8").splitlines()
@@ -130,15 +137,22 @@ def test_a_decoder_reads_states_as_its_model_reads_audio(folder):
     states = np.asarray(encoder_states(target.model, target.params, frames[None])[0])
     decoder = decoder_of(target)
     assert decoder.model.frames.count == len(states) and not encoder(decoder.params)
-    tokens = [specjax.Generator(m, max_new_tokens=8)([p]).tokens
-              for m, p in ((target, str(folder / "0.wav")), (decoder, states))]  # fmt: skip
-    assert tokens[0] == tokens[1]
     batch = pad_batch([(states, [4, 5, 6, 79])], 8, target.model.start_token, 0, forced=2)
     length = {"prompt_length": np.array([len(frames)], np.int32)}
     (ours,) = decoder.model.teach(decoder.params, batch)
     (theirs,) = target.model.teach(target.params, {**batch, "prompt": frames[None], **length})
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
     assert batch["mask"][0].tolist() == [False, False, True, True] + [False] * 4
+
+
+@pytest.mark.slow
+def test_a_decoder_writes_of_states_what_its_model_writes_of_audio(folder):
+    target, audio = specjax.load(folder / "target"), str(folder / "0.wav")
+    frames = target.extractor("audio", audio)
+    states = np.asarray(encoder_states(target.model, target.params, frames[None])[0])
+    tokens = [specjax.Generator(m, max_new_tokens=8)([p]).tokens
+              for m, p in ((target, audio), (decoder_of(target), states))]  # fmt: skip
+    assert tokens[0] == tokens[1]
 
 
 @pytest.mark.slow

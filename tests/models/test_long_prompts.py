@@ -194,7 +194,7 @@ def test_a_long_cache_gives_the_logits_of_whole_texts(name: str) -> None:
         cache = cache.replace(length=cache.length - (fed > 2))
 
 
-@pytest.mark.parametrize("name", ["sliding", "t5", *GEMMAS])
+@pytest.mark.parametrize("name", ["sliding", pytest.param("t5", marks=pytest.mark.slow), *GEMMAS])
 def test_a_tree_over_a_long_cache_gives_the_logits_of_its_paths(name: str) -> None:
     """Two children of one token: each as if the other were not there."""
     cache, tokens = started(name)[0], texts(3, 2)

@@ -26,7 +26,7 @@ HANGS = {"not slow": 300, "slow": 3600}
 """Seconds after which tests hang: without a fault they take a minute or two, the slow ones more."""
 
 NO_TESTS = 5
-"""What pytest ends with where a fault names no slow tests."""
+"""What pytest ends with where a fault names no fast tests, or no slow ones."""
 
 FLAGS = " ".join((ROOT / "tests" / "support" / "xla_flags.txt").read_text("utf-8").split())
 

@@ -56,7 +56,8 @@ MODELS = {
     ),
 }  # fmt: skip
 KINDS = [
-    pytest.param(kind, marks=pytest.mark.slow) if kind == "t5gemma2" else kind for kind in MODELS
+    kind if kind in ("t5", "llama") else pytest.param(kind, marks=pytest.mark.slow)
+    for kind in MODELS
 ]
 """For tests of single calls, which compile one layer after another."""
 

@@ -72,7 +72,9 @@ def z_score(values: np.ndarray, expected: float) -> float:
     return abs(values.mean() - expected) / (values.std(ddof=1) / np.sqrt(values.size))
 
 
-@pytest.mark.parametrize("alpha", [0.2, 0.6, 0.9])
+@pytest.mark.parametrize(
+    "alpha", [0.6, *(pytest.param(alpha, marks=pytest.mark.slow) for alpha in (0.2, 0.9))]
+)
 def test_constant_overlap_gives_the_tokens_of_equation_1(alpha):
     drafter = laws((alpha,) * LENGTH)
     np.testing.assert_allclose(overlap(TARGET, drafter), alpha)

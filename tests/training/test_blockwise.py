@@ -150,7 +150,8 @@ def trained(model: T5, made, params, frozen, steps: int):
     return state.params, float(report["loss"])
 
 
-@pytest.mark.parametrize("joint", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("joint", [False, True])
 def test_heads_learn_a_text_that_is_certain(joint):
     """Drafts are accepted in full, and decoding takes a fraction of the target's calls."""
     model, shape = MODELS["t5"], Heads(HEADS, D, 24)

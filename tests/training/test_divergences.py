@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -38,8 +39,18 @@ MADE = {
     "hydra": {"heads": STEPS, "head_width": 6},
 }
 FEATURES = ("eagle", "dflash")
-EVERY = [(kind, name) for kind in MADE for name in FROM_TARGET]
-every = pytest.mark.parametrize(("kind", "divergence"), EVERY)
+FAST = {  # one divergence of each, all of them between them: each pair compiles a gradient
+    ("eagle", "forward_kl"), ("dflash", "total_variation"), ("medusa", "cross_entropy"),
+    ("hydra", "forward_kl"),
+}  # fmt: skip
+
+
+def pairs_of(kinds) -> list:
+    pairs = itertools.product(kinds, FROM_TARGET)
+    return [pytest.param(*p, marks=() if p in FAST else pytest.mark.slow) for p in pairs]
+
+
+every = pytest.mark.parametrize(("kind", "divergence"), pairs_of(MADE))
 
 
 def batch():
@@ -172,7 +183,7 @@ def drafted(kind: str):
     return program(*given, batch(), jax.random.key(0))
 
 
-@pytest.mark.parametrize(("kind", "divergence"), [pair for pair in EVERY if pair[0] in FEATURES])
+@pytest.mark.parametrize(("kind", "divergence"), pairs_of(FEATURES))
 def test_the_loss_is_the_weighted_mean_of_its_steps(kind, divergence):
     """Those of heads: test_medusa.py."""
     expected, weights = 0.0, weights_of(kind)

@@ -41,6 +41,8 @@ ACCUMULATED = 4
 
 each = pytest.mark.parametrize("kind", ["t5", pytest.param("llama", marks=pytest.mark.slow)])
 every = pytest.mark.parametrize("name", OBJECTIVES)
+LIKE_OTHERS = {"blockwise", "distillation", "eagle", "hydra"}
+"""Objectives whose sums over positions are those of one that is not here; a newcomer's is fast."""
 
 
 def batch_of(kind: str, bucket: int = 4):
@@ -88,7 +90,10 @@ def test_the_loss_is_finite_and_has_a_gradient(name, kind):
 
 
 @each
-@every
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow if n in LIKE_OTHERS else ()) for n in OBJECTIVES],
+)
 @pytest.mark.parametrize(
     "change",
     [

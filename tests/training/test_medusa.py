@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +30,7 @@ MODEL = T5(
 # Outputs of 1 to 5 tokens: shorter ones have no place for the later heads.
 ROWS = [([a, 3, 1], [*range(2, 2 + n), 1]) for a, n in ((2, 0), (3, 4), (4, 2), (5, 3))]
 OBJECTIVES = {False: Medusa, True: Hydra}
-BOTH = pytest.mark.parametrize("sequential", [False, True], ids=["medusa", "hydra"])
+FAST = ((False, "forward_kl"), (True, "total_variation"))
 
 
 @functools.cache
@@ -89,8 +90,13 @@ def directly(sequential: bool, heads, made: Medusa) -> tuple[float, int, dict[in
     return total / sum(decay**head for head in range(HEADS)), count, hits
 
 
-@BOTH
-@pytest.mark.parametrize("divergence", FROM_TARGET)
+@pytest.mark.parametrize(
+    ("sequential", "divergence"),
+    [
+        pytest.param(*pair, marks=() if pair in FAST else pytest.mark.slow)
+        for pair in itertools.product((False, True), FROM_TARGET)
+    ],
+)
 def test_the_loss_and_the_figures_are_each_heads_at_its_own_place(sequential, divergence):
     made = OBJECTIVES[sequential](HEADS, D + 2, divergence=divergence)
     heads = heads_on_target(HEADS, D, sequential)

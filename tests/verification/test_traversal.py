@@ -188,7 +188,9 @@ def sure(seed: int, digits: int) -> dict[tuple[int, ...], np.ndarray]:
     return made
 
 
-@pytest.mark.parametrize("digits", [3, 6, 9, 12])
+@pytest.mark.parametrize(
+    "digits", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (6, 9)), 12]
+)
 @pytest.mark.parametrize("kind", ["without", "independent"])
 def test_certain_drafters_leave_it_too(kind, digits, monkeypatch):
     monkeypatch.setitem(globals(), "Q", sure(2, digits))
