@@ -59,7 +59,7 @@ FAMILIES: dict[str, tuple[int, dict[str, Any]]] = {
     "t5_v1_1": (102, {}),
     "llama": (5, {}),
     "bart": (4, {"eos_token_id": [2, 5], "tie_word_embeddings": False}),
-    "m2m_100": (4, {"tie_word_embeddings": False}),  # its languages are forced first tokens
+    "m2m_100": (11, {"tie_word_embeddings": False}),  # its languages are forced first tokens
     "pegasus": (4, {}),  # whose files force its last token
     "gemma3_text": (4, {"eos_token_id": [1, 5, 60]}),
 }
