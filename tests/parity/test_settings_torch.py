@@ -60,7 +60,7 @@ FAMILIES: dict[str, tuple[int, dict[str, Any]]] = {
     "llama": (5, {}),
     "bart": (4, {"eos_token_id": [2, 5], "tie_word_embeddings": False}),
     "m2m_100": (11, {"tie_word_embeddings": False}),  # its languages are forced first tokens
-    "pegasus": (4, {}),  # whose files force its last token
+    "pegasus": (11, {}),  # whose files force its last token
     "gemma3_text": (4, {"eos_token_id": [1, 5, 60]}),
 }
 """Seeds and changes to the shape, several ends among them."""
