@@ -31,8 +31,8 @@ def product(x: jax.Array, w: Any) -> jax.Array:
     return made.reshape(*x.shape[:-1], w.shape[1])
 
 
-FEW_ROWS = 16
-"""Most rows of a product whose weights XLA must not pack on a CPU, where packing is the cost."""
+FEW_ROWS = range(3, 8)
+"""Rows of a product whose weights XLA must not pack on a CPU, where packing is the cost."""
 
 
 def _whole_product(rows: jax.Array, w: jax.Array) -> jax.Array:
@@ -41,7 +41,7 @@ def _whole_product(rows: jax.Array, w: jax.Array) -> jax.Array:
     On a CPU XLA gives products of several rows to a library that copies all of w at every call.
     It takes none whose left side is transposed, and the barrier keeps XLA from turning it back.
     """
-    if not 1 < len(rows) <= FEW_ROWS:
+    if len(rows) not in FEW_ROWS:
         return rows @ w
 
     def unpacked(rows: jax.Array, w: jax.Array) -> jax.Array:
