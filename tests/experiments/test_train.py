@@ -173,9 +173,10 @@ def test_a_feature_drafter_is_trained_and_drafts(pair, tmp_path, capfd, name):
         name, pair, model__shape=shape, optimizer__learning_rate=1e-2, optimizer__steps=8,
         evaluation__every=8, **changes,
     )  # fmt: skip
-    # Prompts are enough: ids are those that the target says.
+    # Prompts are enough on both sides: what is learned and measured is what the target says.
     prefix = "translate English to German: "
-    config.train.update(task="", source_file=str(pair / "source.txt"), prefix=prefix)
+    for side in (config.train, config.validation):
+        side.update(task="", source_file=str(pair / "source.txt"), prefix=prefix)
     results = train.run(config, tmp_path / "run")
     before, after = results["evaluations"]
     assert after["loss"] < before["loss"]
@@ -401,6 +402,15 @@ def test_a_side_that_cannot_be_read_is_named(pair, side, task, data, words) -> N
     with pytest.raises(UserError) as refusal:
         train_data.load_texts(config)
     assert str(refusal.value).startswith(words)
+
+
+def test_validation_without_outputs_and_without_a_target_is_refused(pair) -> None:
+    config = small("finetune", pair, target="")
+    with config.unlocked():
+        config.validation.update(task="", source_file=str(pair / "source.txt"), metric="")
+        config.validation.data.update(path="", reference_path="", kind="")
+    with pytest.raises(UserError, match="^config.validation has rows without an output, and"):
+        train_data.load_texts(config)
 
 
 @pytest.mark.slow

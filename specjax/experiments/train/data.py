@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ml_collections import ConfigDict
@@ -26,6 +26,9 @@ from specjax.models.base import LanguageModel
 OUTPUTS = "target_outputs.jsonl"
 """In the workdir: what the target said to the training inputs."""
 
+VALIDATION_OUTPUTS = "validation_outputs.jsonl"
+"""In the workdir: what the target said to validation inputs that have no output."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Texts:
@@ -40,7 +43,8 @@ def load_texts(config: ConfigDict) -> Texts:
     """Reads both sides of a config, prefixes put before the prompts.
 
     Raises:
-      UserError: when they cannot be read, or what is left to train on fills no batch.
+      UserError: when they cannot be read, what is left to train on fills no batch, or rows have no
+        output and no target that says one.
     """
     texts = _read(config)
     if len(texts.train) < config.batch_size:
@@ -52,7 +56,17 @@ def load_texts(config: ConfigDict) -> Texts:
             f"config.sequences.data is {config.sequences.data}, but not every training row has an"
             " output"
         )
+    if unanswered(texts.validation) and not config.target:
+        raise UserError(
+            "config.validation has rows without an output, and config.target is empty; give the"
+            " outputs that the loss is measured on, or a target that says them"
+        )
     return texts
+
+
+def unanswered(examples: Sequence[Example]) -> list[int]:
+    """Indices of the examples that have no output."""
+    return [index for index, example in enumerate(examples) if example.output is None]
 
 
 def _read(config: ConfigDict) -> Texts:
@@ -158,11 +172,32 @@ def streams_of(
     pairs = encode(encoder, examples, "train")
     streams = {kind: pairs for kind, share in config.sequences.items() if share > 0}
     if "target" in streams:
-        outputs = target_outputs(config, target, examples, pairs.prompts, workdir)
-        if isinstance(encoder, SpeechEncoder):
-            outputs = encoder.begun([example.source for example in examples], outputs)
+        file = workdir / OUTPUTS
+        outputs = target_outputs(config, encoder, examples, pairs.prompts, target, file)
         streams["target"] = Pairs(pairs.prompts, outputs)
     return streams
+
+
+def answered(
+    config: ConfigDict,
+    encoder: AnyEncoder,
+    examples: list[Example],
+    pairs: Pairs,
+    target: LoadedModel | None,
+    workdir: Path,
+) -> Pairs:
+    """Validation rows of which those without an output have what the target says.
+
+    It is generated, or read where an earlier run left it.
+    """
+    missing = unanswered(examples)
+    if not missing:
+        return pairs
+    prompts = [pairs.prompts[index] for index in missing]
+    rows = [examples[index] for index in missing]
+    said = target_outputs(config, encoder, rows, prompts, target, workdir / VALIDATION_OUTPUTS)
+    outputs = dict(enumerate(pairs.outputs)) | dict(zip(missing, said, strict=True))
+    return Pairs(pairs.prompts, Ragged([outputs[index] for index in range(len(pairs))]))
 
 
 def mixture(config: ConfigDict, model: LanguageModel, streams: Mapping[str, Pairs]) -> Mixture:
@@ -176,9 +211,14 @@ def mixture(config: ConfigDict, model: LanguageModel, streams: Mapping[str, Pair
 
 
 def target_outputs(
-    config: ConfigDict, target: LoadedModel, examples: list[Example], ids: Ragged, workdir: Path
+    config: ConfigDict,
+    encoder: AnyEncoder,
+    examples: list[Example],
+    ids: Sequence[Sequence[int]],
+    target: LoadedModel,
+    file: Path,
 ) -> Ragged:
-    """What the target says to every training input, from the workdir or newly generated."""
+    """The outputs to learn of what the target says to inputs, from the file or newly generated."""
     settings = config.target_outputs
     generator = Generator(
         target,
@@ -188,12 +228,6 @@ def target_outputs(
         bucket=config.bucket,
     )
     prompts = [example.source for example in examples]
-    rows = write_outputs(
-        generator,
-        prompts,
-        ids,
-        workdir / OUTPUTS,
-        batch_size=settings.batch_size,
-        seed=config.seed,
-    )
-    return Ragged(rows)
+    size, seed = settings.batch_size, config.seed
+    rows = write_outputs(generator, prompts, ids, file, batch_size=size, seed=seed)
+    return Ragged(encoder.begun(prompts, rows) if isinstance(encoder, SpeechEncoder) else rows)

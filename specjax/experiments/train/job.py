@@ -21,6 +21,7 @@ from specjax.checkpoints.spoken import in_language
 from specjax.checkpoints.tokenizer import check_same_vocabulary
 from specjax.core.registry import METRICS, TASKS
 from specjax.data.pipeline import Mixture, is_states, pad_batch
+from specjax.data.ragged import Pairs
 from specjax.data.text import Example
 from specjax.errors import UserError
 from specjax.experiments.config.fields import (
@@ -109,16 +110,19 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     audio = speech_of(config, encoder, start, target, workdir)
     if audio:
         start, target, encoder = audio.start, audio.target, audio.encoder
-    parts = parts_of(config, start, objective, target, texts, encoder)
+    validation = train_data.encode(encoder, texts.validation, "validation")
+    parts = parts_of(config, start, objective, target, texts, validation)
     parts.scores.check(config.evaluation.keep)
     # Only now: a mistake that was refused above must not claim the workdir for its config.
     write_settings(config, workdir)
-    writer = decodable(parts.setup.sharded, target) if config.sequences.target > 0 else None
+    writes = config.sequences.target > 0 or train_data.unanswered(texts.validation)
+    writer = decodable(parts.setup.sharded, target) if writes else None
     streams = train_data.streams_of(config, encoder, texts.train, writer, workdir)
+    validation = train_data.answered(config, encoder, texts.validation, validation, writer, workdir)
     del writer  # may be whole where the target itself is not
     if not config.model.checkpoint and isinstance(start.model, FeatureDrafter):
         start = adopted(start, target, (row for rows in streams.values() for row in rows.outputs))
-        parts = parts_of(config, start, objective, target, texts, encoder)
+    parts = parts_of(config, start, objective, target, texts, validation)
     batches = train_data.mixture(config, start.model, streams)
     params = fit(run_of(config, parts, batches), workdir)
     subject = audio.with_encoder(parts.subject) if audio else parts.subject
@@ -142,14 +146,14 @@ def parts_of(
     objective: Objective,
     target: LoadedModel | None,
     texts: train_data.Texts,
-    encoder: train_data.AnyEncoder,
+    validation: Pairs,
 ) -> Parts:
     """The parts of a run that begins with a model."""
     fixed = fixed_of(config, objective, start)
     subject = subject_of(objective, start, config.seed, fixed)
     setup = setup_of(config, start, objective)
     frozen = frozen_of(objective, start, target, fixed)
-    scores = scores_of(config, setup, frozen, subject, target, texts, encoder)
+    scores = scores_of(config, setup, frozen, subject, target, texts, validation)
     return Parts(subject, setup, frozen, scores)
 
 
@@ -285,7 +289,7 @@ def scores_of(
     subject: Subject,
     target: LoadedModel | None,
     texts: train_data.Texts,
-    encoder: train_data.AnyEncoder,
+    validation: Pairs,
 ) -> Scores:
     """What evaluations measure; of a frozen trunk only the loss changes."""
     settings = config.evaluation
@@ -293,7 +297,7 @@ def scores_of(
         setup,
         frozen,
         subject,
-        heldout(config, subject.start, encoder, texts.validation),
+        heldout(config, subject.start, texts.validation, validation),
         texts.metric if settings.decode and subject.changes_model else NO_METRIC,
         config.max_output_tokens,
         config.max_prompt_tokens,
@@ -305,10 +309,9 @@ def scores_of(
 
 
 def heldout(
-    config: ConfigDict, start: LoadedModel, encoder: train_data.AnyEncoder, examples: list[Example]
+    config: ConfigDict, start: LoadedModel, examples: list[Example], pairs: Pairs
 ) -> Heldout:
     """Validation rows in batches of similar length; the last one is filled up with masked rows."""
-    pairs = train_data.encode(encoder, examples, "validation")
     order = sorted(range(len(pairs)), key=lambda i: sum(map(len, pairs[i])))
     size = config.evaluation.batch_size
     batches = []
