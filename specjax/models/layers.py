@@ -34,6 +34,9 @@ def product(x: jax.Array, w: Any) -> jax.Array:
 FEW_ROWS = range(3, 8)
 """Rows of a product whose weights XLA must not pack on a CPU, where packing is the cost."""
 
+LARGE = 1 << 19
+"""Least elements of such weights: 2 MB in float32. Smaller ones stay in a core's cache."""
+
 
 def _whole_product(rows: jax.Array, w: jax.Array) -> jax.Array:
     """rows [N, D] times w [D, F].
@@ -41,7 +44,7 @@ def _whole_product(rows: jax.Array, w: jax.Array) -> jax.Array:
     On a CPU XLA gives products of several rows to a library that copies all of w at every call.
     It takes none whose left side is transposed, and the barrier keeps XLA from turning it back.
     """
-    if len(rows) not in FEW_ROWS:
+    if len(rows) not in FEW_ROWS or w.size < LARGE:
         return rows @ w
 
     def unpacked(rows: jax.Array, w: jax.Array) -> jax.Array:

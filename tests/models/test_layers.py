@@ -11,7 +11,7 @@ import pytest
 
 from specjax.models import attention
 from specjax.models.attention import CausalBias, LengthBias, of_cache
-from specjax.models.layers import FEW_ROWS, MASKED, RMSNorm, product, soft_capped
+from specjax.models.layers import FEW_ROWS, LARGE, MASKED, RMSNorm, product, soft_capped
 
 CAP = 2.0
 LENGTHS = (7, 4)
@@ -130,9 +130,15 @@ def test_a_norm_with_a_unit_offset_stores_what_its_scale_exceeds_1_by() -> None:
     np.testing.assert_allclose(half, expected, 1e-4)  # 1 + w in bfloat16 would be off by 4e-3
 
 
+def few_and_large(rows: int) -> tuple[jax.Array, jax.Array]:
+    """Rows of 64, and the smallest weights of 64 inputs that count as large."""
+    shapes = (rows, 64), (64, LARGE // 64)
+    return tuple(jax.random.normal(jax.random.key(n), s) / 8 for n, s in enumerate(shapes))
+
+
 @pytest.mark.parametrize("count", [min(FEW_ROWS), max(FEW_ROWS)])
 def test_products_of_few_rows_do_not_pack_their_weights_on_a_cpu(count: int) -> None:
-    x, w = (jax.random.normal(jax.random.key(n), (n, 128)) for n in (count, 128))
+    x, w = few_and_large(count)
     compiled = jax.jit(product).lower(x, w).compile()
     np.testing.assert_allclose(compiled(x, w), np.asarray(x, np.float64) @ w, 1e-4, 1e-4)
     # The library that packs them is called by a custom fusion.
@@ -141,7 +147,7 @@ def test_products_of_few_rows_do_not_pack_their_weights_on_a_cpu(count: int) -> 
 
 
 def test_products_of_few_rows_have_the_gradients_of_others() -> None:
-    x, w = (jax.random.normal(jax.random.key(n), (n, 8)) for n in (3, 8))
+    x, w = few_and_large(3)
 
     def found(multiply: Callable[[jax.Array, jax.Array], jax.Array]) -> tuple[jax.Array, ...]:
         return jax.grad(lambda x, w: jnp.sum(jnp.tanh(multiply(x, w))), (0, 1))(x, w)
