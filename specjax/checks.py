@@ -85,7 +85,7 @@ def checked_dtype(value: Any) -> Any:
 
 
 def checked_weights(value: Any, where: str = "weights") -> SmallWeights | None:
-    """What `int8`, `int4` or `int4:64` stands for; None for the empty text.
+    """What `bfloat16`, `int8`, `int4` or `int4:64` stands for; None for the empty text.
 
     Raises:
       UserError: naming the field (`where`), the value and what is allowed.

@@ -19,6 +19,7 @@ from specjax.checks import check_dictionary, check_integer, checked_dtype
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
 from specjax.models.families.generation import beams_in, settings_in
+from specjax.models.small_weights import HALF
 from specjax.parallel import padding
 from specjax.parallel.sharding import placement
 
@@ -75,7 +76,9 @@ def load(
     """Loads a model and its tokenizer from a Hugging Face directory, hub id or GGUF file.
 
     `dtype` is that of weights and arithmetic: float32 on CPU, bfloat16 on TPU and GPU; `weights`
-    "int8", "int4" or "int4:64" keep kernels in fewer bits (`small_weights`). On a `mesh`
+    "int8", "int4" or "int4:64" keep kernels in fewer bits (`small_weights`), and "bfloat16" keeps
+    kernels and embeddings as most checkpoints are published, under float32 arithmetic, which reads
+    half the bytes (on one device). On a `mesh`
     (`specjax.make_mesh`) weights go from the files straight to their shards: over all devices of
     its `model` axis, or with `ways=1` whole to every device, which suits small drafters, or over
     the part that the mesh was made with. `pad_heads` adds heads of zeros where these do not divide:
@@ -96,6 +99,10 @@ def load(
     if not isinstance(mesh, Mesh | None):
         raise UserError(f"mesh is {mesh!r}; it must be what specjax.make_mesh returns, or None")
     check_integer("ways", ways, 0)
+    if mesh is not None and weights == HALF:
+        raise UserError(
+            f"weights is {weights!r}, which lies on one device; with a mesh give dtype 'bfloat16'"
+        )
     where = None if mesh is None else placement(mesh, ways, fully_sharded)
     check_dictionary("generation", generation)
     told = {"ignore_generation_config": ignore_generation_config, "generation": generation}

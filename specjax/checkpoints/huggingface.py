@@ -374,7 +374,7 @@ def save(
     """
     if any(is_small(leaf) for leaf in jax.tree.leaves(params, is_leaf=is_small)):
         raise UserError(
-            "the model has int8 or int4 weights, which are not written; load it without `weights`"
+            "the model has small weights, which are not written; load it without `weights`"
             " and save that"
         )
     family = family_of(model)

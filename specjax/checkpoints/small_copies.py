@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def quantised(model: LoadedModel, weights: str) -> LoadedModel:
-    """A copy of a loaded model with int8 or int4 kernels in its layers; all else the two share.
+    """A copy of a loaded model with kernels in fewer bits; all else the two share.
 
     So a drafter of the model itself takes memory for these kernels only. `weights` is spelled as
     for `load`.

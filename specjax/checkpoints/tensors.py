@@ -22,7 +22,8 @@ from specjax.checkpoints.gguf.tensors import GgufFile, own_name
 from specjax.errors import UserError
 from specjax.models.base import Params
 from specjax.models.families.family import Family, Stored, Where
-from specjax.models.small_weights import SmallWeights, quantised, shrinks
+from specjax.models.small_weights import SmallWeights
+from specjax.models.small_weights import stored as stored_small
 from specjax.paths import check_regular
 from specjax.progress import UNNOTICED, progress
 
@@ -141,8 +142,8 @@ def read_params(
             with opened(stored, files, shapes[where]) as parameter:
                 kind = np.dtype(np.int32 if stored.integer else dtype)
                 array = _place(parameter, placement(where, shapes[where]), kind)
-            if weights and shrinks(where, shapes[where]):
-                array = laid(quantised(array, weights), where, placement)
+            if weights and weights.shrinks(where, shapes[where]):
+                array = laid(stored_small(where, array, weights), where, placement)
             node[where[-1]] = array
     return params
 

@@ -182,7 +182,7 @@ class DecoderStack(EncoderDecoderModule):
 
     def embed(self, tokens: jax.Array) -> jax.Array:
         """Scaled embeddings [..., D] float32 of tokens [...], without positions."""
-        return self.scaled(self.embedding[tokens])
+        return self.scaled(self.embedding[tokens].astype(jnp.float32))
 
     def scaled(self, x: jax.Array) -> jax.Array:
         return x * self.config.d_model**0.5 if self.config.scale_embedding else x
@@ -204,7 +204,7 @@ class DecoderStack(EncoderDecoderModule):
     def output(self, x: jax.Array, training: bool = False) -> jax.Array:
         c = self.config
         if c.tied:
-            logits = tied_logits(x, self.embedding.astype(c.dtype), training)
+            logits = tied_logits(x, self.embedding, training)
         else:
             logits = self.head(x).astype(jnp.float32)
         return logits + self.logits_bias[0] if c.logits_bias else logits
@@ -227,7 +227,7 @@ class BartModule(DecoderStack):
     def encode(self, source: jax.Array, length: jax.Array, deterministic: bool = True) -> jax.Array:
         size = source.shape[1]
         table = self.source_embedding if self.config.source_vocab else self.embedding
-        x = self.scaled(table[source])
+        x = self.scaled(table[source].astype(jnp.float32))
         x = self.encoder_entrance(x, source, jnp.arange(size)[None])
         x = self.drop(x, deterministic=deterministic)
         biases = [of_texts(LengthBias(length), size, size)] * len(self.encoder)

@@ -93,7 +93,7 @@ class CausalModule(nn.Module):
         if self.config.projected_width:
             x = self.project_out(x)
         if self.config.tied:
-            logits = tied_logits(x, self.embedding.astype(self.config.dtype), training)
+            logits = tied_logits(x, self.embedding, training)
         else:
             logits = self.head(x).astype(jnp.float32)
         return soft_capped(logits, self.config.logit_cap)

@@ -42,7 +42,7 @@ class DraftVocabulary(Wrapped):
         return self.model.normed(params["model"], hidden)
 
     def output(self, params: Params, normed: jax.Array) -> jax.Array:
-        logits = tied_logits(normed, params["rows"].astype(normed.dtype), False)
+        logits = tied_logits(normed, params["rows"], False)
         return jnp.take(logits, params["places"], axis=-1, mode="fill", fill_value=MASKED)
 
     def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:

@@ -14,7 +14,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from specjax.models import small_weights
+from specjax.models import half_weights, small_weights
+from specjax.models.half_weights import HalfKernel
 
 MASKED = -1e9
 """Added to the score of a position that must not be attended; finite, so that no row is NaN."""
@@ -65,20 +66,31 @@ class Dense(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         init = nn.initializers.variance_scaling(self.init_scale, "fan_in", "normal")
-        kernel = self.param("kernel", init, (x.shape[-1], self.features), jnp.float32)
+        kernel = self._kernel(init, (x.shape[-1], self.features))
         y = product(x.astype(self.dtype), kernel.astype(self.dtype))
         if not self.bias:
             return y
         bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
         return y + bias.astype(self.dtype)
 
+    def _kernel(self, init: Any, shape: tuple[int, int]) -> Any:
+        """The kernel as it is stored, which Flax knows by its own shape only."""
+        stored = self.get_variable("params", "kernel")
+        known = isinstance(stored, HalfKernel) and stored.shape == shape
+        return stored if known else self.param("kernel", init, shape, jnp.float32)
+
 
 def tied_logits(x: jax.Array, table: jax.Array, training: bool) -> jax.Array:
     """Float32 logits [B, T, V] of states [B, T, D] under the embedding table [V, D].
 
-    The table is the left operand when decoding: on CPU the other order repacks it at every call.
-    Training has so many states that moving [V, B, T] to its place and back costs more.
+    The table is multiplied in the dtype of the states. It is the left operand when decoding: on CPU
+    the other order repacks it at every call. Training has so many states that moving [V, B, T] to
+    its place and back costs more.
     """
+    if table.dtype == jnp.bfloat16:
+        made = half_weights.product(x.reshape(-1, x.shape[-1]), table)
+        return made.reshape(*x.shape[:-1], len(table)).astype(jnp.float32)
+    table = table.astype(x.dtype)
     if training:
         return product(x, table.T).astype(jnp.float32)
     return jnp.moveaxis(jnp.einsum("vd,...d->v...", table, x), 0, -1).astype(jnp.float32)

@@ -218,7 +218,7 @@ class OnTargetModule(nn.Module):
         """Float32 logits [..., U] of the ids that can be drafted."""
         normed = self.final_norm(states)
         if self.config.tied_head:
-            return tied_logits(normed, self.embedding.astype(self.config.dtype), training=False)
+            return tied_logits(normed, self.embedding, training=False)
         return self.head(normed).astype(jnp.float32)
 
     def all_logits(self, states: jax.Array, at: jax.Array | None, places: jax.Array) -> jax.Array:

@@ -1,4 +1,6 @@
-"""Weights as int8 or int4 with scales, through qwix; arithmetic stays in the model's dtype.
+"""Weights in fewer bits; arithmetic stays in the model's dtype.
+
+int8 and int4 have scales and are qwix's; bfloat16 has none (`half_weights`).
 
 A kernel [D, F] becomes a `qwix.QArray`: integers [D, F] and scales [G, F], one for each output
 channel (G = 1) or for each group of D / G inputs of a channel. With the largest magnitude m of
@@ -24,7 +26,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax.models import half_weights
+from specjax.models.half_weights import HalfKernel, halved
+
 INTEGERS = {"int8": jnp.int8, "int4": jnp.int4}
+HALF = "bfloat16"
 GROUPS = {"int8": 0, "int4": 32}
 """Inputs that share a scale where nothing is said of it; 0: all of an output channel."""
 
@@ -32,36 +38,53 @@ WIDE = ("head", "project_in", "project_out", "logits")
 """Modules whose kernels stay: output layers, projections of embeddings into the states and of
 states for the output, and routers, which choose where a token goes."""
 
+TABLES = ("embedding", "source_embedding")
+
 EXPERTS = ("gates", "ups", "downs")
 """Parameters that hold a kernel for each expert of a mixture, [E, in, out]."""
 
-ALLOWED = "int8, int4, or one of them and a group of inputs that share a scale, as int4:64 (0: all)"
+ALLOWED = (
+    "bfloat16, int8, int4, or one of the latter and a group of inputs that share a scale, as"
+    " int4:64 (0: all)"
+)
 
-_SPELLED = re.compile(r"(int8|int4)(?::(\d{1,6}))?")
+_SPELLED = re.compile(r"(bfloat16|int8|int4)(?::(\d{1,6}))?")
 
 
 @dataclasses.dataclass(frozen=True)
 class SmallWeights:
     """How the kernels of a model's layers are stored."""
 
-    kind: str  # int8 or int4
-    group: int  # inputs that share a scale; 0: all of an output channel
+    kind: str  # int8, int4 or bfloat16
+    group: int  # inputs that share a scale; 0: all of an output channel, or none has one
 
     @classmethod
     def spelled(cls, text: Any) -> SmallWeights:
-        """What `int8`, `int4` or `int4:64` stands for.
+        """What `bfloat16`, `int8`, `int4` or `int4:64` stands for.
 
         Raises:
           ValueError: saying what is allowed.
         """
         match = _SPELLED.fullmatch(text) if isinstance(text, str) else None
-        if match is None:
+        if match is None or (match[1] == HALF and match[2]):
             raise ValueError(f"it must be {ALLOWED}")
         kind, group = match.groups()
-        return cls(kind, GROUPS[kind] if group is None else int(group))
+        return cls(kind, GROUPS.get(kind, 0) if group is None else int(group))
 
     def __str__(self) -> str:
-        return self.kind if self.group == GROUPS[self.kind] else f"{self.kind}:{self.group}"
+        return self.kind if self.group == GROUPS.get(self.kind, 0) else f"{self.kind}:{self.group}"
+
+    def shrinks(self, where: tuple[str, ...], shape: tuple[int, ...]) -> bool:
+        """Whether the parameter at a path becomes small.
+
+        Of integers these are the kernels of layers, those of experts too; in bfloat16 all
+        kernels, and tables of embeddings.
+        """
+        if self.kind == HALF:
+            return len(shape) == 2 and where[-1] in ("kernel", *TABLES)
+        if where[-1] in EXPERTS:
+            return len(shape) == 3
+        return len(shape) == 2 and where[-1] == "kernel" and where[-2] not in WIDE
 
     def check(self, shapes: Mapping[tuple[str, ...], tuple[int, ...]]) -> None:
         """Refuses kernels whose inputs the group does not divide.
@@ -70,18 +93,11 @@ class SmallWeights:
           ValueError: naming the first one.
         """
         for where, shape in shapes.items():
-            if self.group and shrinks(where, shape) and shape[-2] % self.group:
+            if self.group and self.shrinks(where, shape) and shape[-2] % self.group:
                 raise ValueError(
                     f"weights {str(self)!r} do not fit: {'/'.join(where)} has {shape[-2]:,} inputs,"
                     f" which groups of {self.group} do not divide"
                 )
-
-
-def shrinks(where: tuple[str, ...], shape: tuple[int, ...]) -> bool:
-    """Whether the parameter at a path is one of those that become small: a layer's kernels."""
-    if where[-1] in EXPERTS:
-        return len(shape) == 3
-    return len(shape) == 2 and where[-1] == "kernel" and where[-2] not in WIDE
 
 
 def where_of(path: tuple[Any, ...]) -> tuple[str, ...]:
@@ -90,16 +106,18 @@ def where_of(path: tuple[Any, ...]) -> tuple[str, ...]:
 
 
 def is_small(weight: Any) -> bool:
-    """Whether a leaf of a parameter tree is integers with scales."""
-    return hasattr(weight, "qvalue")
+    """Whether a leaf of a parameter tree is a kernel in fewer bits."""
+    return isinstance(weight, HalfKernel) or hasattr(weight, "qvalue")
 
 
 @functools.partial(jax.jit, static_argnames="weights")
 def quantised(kernel: jax.Array, weights: SmallWeights) -> Any:
     """The kernel [D, F], or experts' [E, D, F], as integers, and scales of its dtype.
 
-    The scales are found in float32.
+    The scales are found in float32. In bfloat16 a kernel's outputs are its rows.
     """
+    if weights.kind == HALF:
+        return halved(kernel)
     inputs = kernel.ndim - 2
     return _qwix().quantize(
         kernel.astype(jnp.float32),
@@ -128,14 +146,17 @@ def shrunk(params: Any, weights: SmallWeights) -> Any:
 
     def one(path: tuple[Any, ...], leaf: Any) -> Any:
         where = where_of(path)
-        if not shrinks(where, leaf.shape):
+        if not weights.shrinks(where, leaf.shape):
             return leaf
-        if is_small(leaf):
-            leaf = _qwix().dequantize(leaf)
         weights.check({where: leaf.shape})
-        return quantised(leaf, weights)
+        return stored(where, _whole(leaf) if is_small(leaf) else leaf, weights)
 
     return jax.tree_util.tree_map_with_path(one, params, is_leaf=is_small)
+
+
+def stored(where: tuple[str, ...], array: jax.Array, weights: SmallWeights) -> Any:
+    """A parameter that shrinks, as it is stored."""
+    return array.astype(HALF) if where[-1] in TABLES else quantised(array, weights)
 
 
 def product(x: jax.Array, kernel: Any) -> jax.Array:
@@ -144,6 +165,8 @@ def product(x: jax.Array, kernel: Any) -> jax.Array:
     The kernel comes from behind a barrier with x, and so differs from turn to turn of a loop: XLA
     would otherwise make the kernels of all layers wide before the loop, and keep them.
     """
+    if isinstance(kernel, HalfKernel):
+        return half_weights.product(x, kernel.rows)
     x, kernel = jax.lax.optimization_barrier((x, kernel))
     return _qwix().dot_general(x, kernel, (((1,), (0,)), ((), ())))
 
@@ -155,10 +178,15 @@ def wide(x: jax.Array, kernels: Any) -> jax.Array:
     return _qwix().dequantize(jax.lax.optimization_barrier((x, kernels))[1])
 
 
+def _whole(kernel: Any) -> jax.Array:
+    """A small kernel as an array."""
+    return kernel.whole() if isinstance(kernel, HalfKernel) else _qwix().dequantize(kernel)
+
+
 def numbers(params: Any) -> int:
     """Parameters in a tree; scales and zero points are none."""
     leaves = jax.tree.leaves(params, is_leaf=is_small)
-    return sum((leaf.qvalue if is_small(leaf) else leaf).size for leaf in leaves)
+    return sum(getattr(leaf, "qvalue", leaf).size for leaf in leaves)
 
 
 def stored_bytes(array: Any) -> int:

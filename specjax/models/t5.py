@@ -183,7 +183,7 @@ class T5Module(EncoderDecoderModule):
         if c.scale_outputs:
             x = x * c.d_model**-0.5
         if c.tied:
-            return tied_logits(x, self.embedding.astype(c.dtype), training)
+            return tied_logits(x, self.embedding, training)
         return self.head(x).astype(jnp.float32)
 
     def reversed_bias(self, capacity: int) -> jax.Array | list[jax.Array]:

@@ -262,7 +262,7 @@ class T5GemmaModule(EncoderDecoderModule):
         c = self.config
         x = self.decoder_norm(x)
         if c.tied:
-            logits = tied_logits(x, self.embedding.astype(c.dtype), training)
+            logits = tied_logits(x, self.embedding, training)
         else:
             logits = self.head(x).astype(jnp.float32)
         return soft_capped(logits, c.logit_cap)

@@ -31,7 +31,6 @@ from specjax.models.small_weights import (
     numbers,
     product,
     quantised,
-    shrinks,
     shrunk,
     stored_bytes,
     where_of,
@@ -248,7 +247,9 @@ def test_a_config_spells_weights_behind_checkpoints(folder):
 
 def test_what_cannot_be_small_is_refused_in_a_sentence(folder, tmp_path):
     for weights in ("int3", "int4:x", "int8:-1", 8, None):
-        with pytest.raises(specjax.UserError, match="weights is .*; it must be int8, int4"):
+        with pytest.raises(
+            specjax.UserError, match="weights is .*; it must be bfloat16, int8, int4"
+        ):
             specjax.load(folder, weights=weights)
     with pytest.raises(specjax.UserError, match=r"ff/down/kernel has 48 inputs.*groups of 32"):
         specjax.load(folder, weights="int4:32")
@@ -258,10 +259,10 @@ def test_what_cannot_be_small_is_refused_in_a_sentence(folder, tmp_path):
         padding.with_zeros(small("llama", "int8").params, padding.padded(MODELS["llama"], 3))
     with pytest.raises(specjax.UserError, match="model is 'x'"):
         specjax.quantised("x", "int8")
-    with pytest.raises(specjax.UserError, match="int8 or int4 weights, which are not written"):
+    with pytest.raises(specjax.UserError, match="small weights, which are not written"):
         huggingface.save(tmp_path / "out", MODELS["llama"], small("llama", "int8").params)
     for drafter in ("target:int3", f"{folder}:int4:x"):
-        with pytest.raises(specjax.UserError, match="behind it; it must be int8, int4"):
+        with pytest.raises(specjax.UserError, match="behind it; it must be bfloat16, int8, int4"):
             model_names(decode_config(target=str(folder), drafter=drafter))
 
 
@@ -270,6 +271,7 @@ def test_qwix_reads_them_as_they_are():
     made = small("llama", "int4:8").params["layers_0"]["ff"]["up"]["kernel"]
     assert isinstance(made, qwix.QArray)
     np.testing.assert_allclose(qwix.dequantize(made), dequantised(made), rtol=1e-6)
+    shrinks = SmallWeights("int8", 0).shrinks
     up = ("layers_0", "ff", "up", "kernel")
     assert shrinks(up, (4, 4)) and not shrinks(("head", "kernel"), (4, 4))
     assert shrinks(("layers_0", "ff", "ups"), (2, 4, 4))

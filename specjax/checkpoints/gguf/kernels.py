@@ -17,7 +17,7 @@ from specjax.checkpoints.gguf.tensors import BLOCK, SCALED, GgufFile
 from specjax.checkpoints.tensors import Place, Placement, chunks, laid, opened
 from specjax.models.base import Params
 from specjax.models.families.family import Stored, Where
-from specjax.models.small_weights import SmallWeights, of_integers, shrinks
+from specjax.models.small_weights import SmallWeights, of_integers
 
 KEPT = {"int8": SCALED, "int4": ("Q4_0",)}
 """Types that kernels of either kind may be stored in."""
@@ -35,7 +35,8 @@ def kept_kernels(
     return {
         where: stored
         for where, stored in names.items()
-        if shrinks(where, shapes[where]) and _kind(files, stored) in KEPT[weights.kind]
+        if weights.shrinks(where, shapes[where])
+        and _kind(files, stored) in KEPT.get(weights.kind, ())
     }
 
 

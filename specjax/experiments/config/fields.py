@@ -18,7 +18,7 @@ from specjax.parallel.mesh import axis_sizes
 OWN = "target"
 """As a drafter's checkpoint: the target's own."""
 
-_SMALL = re.compile(r"(.+?):(int\d+(?::[^/]*)?)")
+_SMALL = re.compile(r"(.+?):((?:bfloat|int)\d+(?::[^/]*)?)")
 
 _AT_LEAST = {
     **AT_LEAST,
@@ -163,8 +163,8 @@ def model_names(config: ConfigDict) -> dict[str, str]:
 def model_source(config: ConfigDict, name: str) -> tuple[str, SmallWeights | None]:
     """Directory or hub id of a model, and how small its weights are (None: as they are stored).
 
-    Behind the checkpoint of a config may stand `:int8`, `:int4` or `:int4:64`; that of a drafter
-    may be the word `target`, for the target's own.
+    Behind the checkpoint of a config may stand `:bfloat16`, `:int8`, `:int4` or `:int4:64`; that of
+    a drafter may be the word `target`, for the target's own.
 
     Raises:
       UserError: when what stands behind it is something else.

@@ -21,7 +21,6 @@ from specjax.models.small_weights import (
     SmallWeights,
     is_small,
     numbers,
-    shrinks,
     shrunk,
     stored_bytes,
     where_of,
@@ -62,7 +61,7 @@ def plan_model(
 
     def on_device(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> int:
         where = where_of(path)
-        if shares and not shrinks(where, leaf.shape):
+        if shares and not (weights and weights.shrinks(where, leaf.shape)):
             return 0
         split = MODEL in split_spec(where, leaf.shape, model, ways)
         return stored_bytes(leaf) // (ways if split else 1)

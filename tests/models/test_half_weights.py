@@ -1,0 +1,102 @@
+"""Weights stored in bfloat16 under float32 arithmetic: the same numbers from half the bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import specjax
+from specjax.checkpoints import huggingface
+from specjax.models.half_weights import HalfKernel, halved, product
+from specjax.models.small_weights import SmallWeights, numbers, stored_bytes
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+FOLDERS = ("llama", "opt_350m", "t5_v1_1", "marian", "t5gemma", "qwen3_moe")
+"""Tied and untied output layers, positions and projections, two stacks, a mixture."""
+
+
+def published(name: str) -> specjax.LoadedModel:
+    """A random model whose weights are those of a checkpoint in bfloat16, in float32."""
+    loaded = specjax.load(GOLDEN / name)
+    rounded = jax.tree.map(lambda x: x.astype(jnp.bfloat16).astype(x.dtype), loaded.params)
+    return dataclasses.replace(loaded, params=rounded)
+
+
+def half(loaded: specjax.LoadedModel) -> specjax.LoadedModel:
+    return specjax.quantised(loaded, "bfloat16")
+
+
+@pytest.mark.parametrize("spread", [1e-4, 1.0, 1e4])
+def test_a_product_is_as_close_as_that_of_float32(spread: float) -> None:
+    """Three parts hold 24 bits; one alone, as XLA leaves it without care, would be off by 2^-9."""
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal((5, 64)) * spread ** rng.uniform(-1, 1, (5, 64))).astype(np.float32)
+    kernel = jnp.asarray(rng.standard_normal((64, 24)), jnp.bfloat16)
+    made = halved(kernel)
+    found = jax.jit(product)(x, made.rows)
+    assert found.dtype == jnp.float32
+    whole = np.asarray(kernel, np.float64)
+    bound = np.abs(np.float64(x)) @ np.abs(whole)
+    error = np.abs(np.asarray(found, np.float64) - np.float64(x) @ whole)
+    assert (error <= 2.0**-21 * bound).all()  # 64 sums, each rounded to 24 bits
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_published_checkpoint_loses_nothing(name: str) -> None:
+    whole = published(name)
+    small = half(whole)
+    prompts = [[5, 9, 23, 4, 1], [7, 8, 11, 1]]
+    drafted = specjax.strategy(drafter="prompt_lookup", length=3)
+    texts = [
+        specjax.Generator(model, {}, strategy, max_new_tokens=12)(prompts).tokens
+        for model, strategy in ((whole, None), (small, None), (small, drafted))
+    ]
+    assert texts[0] == texts[1] == texts[2]
+
+
+def test_kernels_and_tables_take_half_the_bytes() -> None:
+    whole, small = published("llama"), half(published("llama"))
+    kernel = small.params["layers_0"]["ff"]["up"]["kernel"]
+    assert isinstance(kernel, HalfKernel) and kernel.rows.dtype == jnp.bfloat16
+    assert kernel.shape == whole.params["layers_0"]["ff"]["up"]["kernel"].shape
+    assert small.params["embedding"].dtype == jnp.bfloat16
+    assert numbers(small.params) == numbers(whole.params)
+    taken, before = (sum(map(stored_bytes, jax.tree.leaves(m.params))) for m in (small, whole))
+    assert 0.5 < taken / before < 0.51  # norms stay
+
+
+def test_no_wide_kernel_is_made() -> None:
+    """XLA must multiply what is stored: a copy in float32 would be read in its place."""
+    x, kernel = jnp.ones((3, 64)), halved(jnp.ones((64, 24)))
+    text = jax.jit(product).lower(x, kernel.rows).compile().as_text()
+    assert "f32[24,64]" not in text and "f32[64,24]" not in text
+
+
+def test_loading_is_halving_what_was_loaded() -> None:
+    read = specjax.load(GOLDEN / "llama", weights="bfloat16").params
+    jax.tree.map(np.testing.assert_array_equal, read, half(specjax.load(GOLDEN / "llama")).params)
+
+
+def test_integers_of_a_half_model_are_those_of_the_model() -> None:
+    whole = published("llama")
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        specjax.quantised(half(whole), "int8").params["layers_0"],
+        specjax.quantised(whole, "int8").params["layers_0"],
+    )
+
+
+def test_what_cannot_be_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(specjax.UserError, match="'bfloat16:8'; it must be bfloat16, int8"):
+        specjax.load(GOLDEN / "llama", weights="bfloat16:8")
+    with pytest.raises(specjax.UserError, match="lies on one device; with a mesh give dtype"):
+        specjax.load(GOLDEN / "llama", weights="bfloat16", mesh=specjax.make_mesh({"data": 1}))
+    small = half(specjax.load(GOLDEN / "llama"))
+    with pytest.raises(specjax.UserError, match="small weights, which are not written"):
+        huggingface.save(tmp_path / "out", small.model, small.params)
+    assert str(SmallWeights.spelled("bfloat16")) == "bfloat16"
