@@ -110,6 +110,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     audio = speech_of(config, encoder, start, target, workdir)
     if audio:
         start, target, encoder = audio.start, audio.target, audio.encoder
+    fixed_of(config, objective, start)  # refuses before the states of an encoder are written
     validation = train_data.encode(encoder, texts.validation, "validation")
     parts = parts_of(config, start, objective, target, texts, validation)
     parts.scores.check(config.evaluation.keep)
