@@ -56,7 +56,7 @@ def load_texts(config: ConfigDict) -> Texts:
             f"config.sequences.data is {config.sequences.data}, but not every training row has an"
             " output"
         )
-    if unanswered(texts.validation) and not config.target:
+    if rows_without_output(texts.validation) and not config.target:
         raise UserError(
             "config.validation has rows without an output, and config.target is empty; give the"
             " outputs that the loss is measured on, or a target that says them"
@@ -64,7 +64,7 @@ def load_texts(config: ConfigDict) -> Texts:
     return texts
 
 
-def unanswered(examples: Sequence[Example]) -> list[int]:
+def rows_without_output(examples: Sequence[Example]) -> list[int]:
     """Indices of the examples that have no output."""
     return [index for index, example in enumerate(examples) if example.output is None]
 
@@ -178,26 +178,28 @@ def streams_of(
     return streams
 
 
-def answered(
+def validation_pairs(
     config: ConfigDict,
     encoder: AnyEncoder,
     examples: list[Example],
-    pairs: Pairs,
     target: LoadedModel | None,
     workdir: Path,
 ) -> Pairs:
-    """Validation rows of which those without an output have what the target says.
+    """Validation rows as ids, of which those without an output have what the target says.
 
     It is generated, or read where an earlier run left it.
     """
-    missing = unanswered(examples)
+    pairs = encode(encoder, examples, "validation")
+    missing = rows_without_output(examples)
     if not missing:
         return pairs
     prompts = [pairs.prompts[index] for index in missing]
     rows = [examples[index] for index in missing]
-    said = target_outputs(config, encoder, rows, prompts, target, workdir / VALIDATION_OUTPUTS)
-    outputs = dict(enumerate(pairs.outputs)) | dict(zip(missing, said, strict=True))
-    return Pairs(pairs.prompts, Ragged([outputs[index] for index in range(len(pairs))]))
+    made = target_outputs(config, encoder, rows, prompts, target, workdir / VALIDATION_OUTPUTS)
+    outputs = list(pairs.outputs)
+    for index, output in zip(missing, made, strict=True):
+        outputs[index] = output
+    return Pairs(pairs.prompts, Ragged(outputs))
 
 
 def mixture(config: ConfigDict, model: LanguageModel, streams: Mapping[str, Pairs]) -> Mixture:
@@ -218,7 +220,7 @@ def target_outputs(
     target: LoadedModel,
     file: Path,
 ) -> Ragged:
-    """The outputs to learn of what the target says to inputs, from the file or newly generated."""
+    """What the target says to inputs, from the file or newly generated, as outputs to learn."""
     settings = config.target_outputs
     generator = Generator(
         target,
@@ -230,4 +232,4 @@ def target_outputs(
     prompts = [example.source for example in examples]
     size, seed = settings.batch_size, config.seed
     rows = write_outputs(generator, prompts, ids, file, batch_size=size, seed=seed)
-    return Ragged(encoder.begun(prompts, rows) if isinstance(encoder, SpeechEncoder) else rows)
+    return Ragged(encoder.with_heads(prompts, rows) if isinstance(encoder, SpeechEncoder) else rows)

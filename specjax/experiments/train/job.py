@@ -110,20 +110,20 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     audio = speech_of(config, encoder, start, target, workdir)
     if audio:
         start, target, encoder = audio.start, audio.target, audio.encoder
-    fixed_of(config, objective, start)  # refuses before the states of an encoder are written
-    validation = train_data.encode(encoder, texts.validation, "validation")
-    parts = parts_of(config, start, objective, target, texts, validation)
+    parts = parts_of(config, start, objective, target, texts, encoder)
     parts.scores.check(config.evaluation.keep)
     # Only now: a mistake that was refused above must not claim the workdir for its config.
     write_settings(config, workdir)
-    writes = config.sequences.target > 0 or train_data.unanswered(texts.validation)
-    writer = decodable(parts.setup.sharded, target) if writes else None
+    missing = train_data.rows_without_output(texts.validation)
+    writer = decodable(parts.setup.sharded, target) if config.sequences.target or missing else None
     streams = train_data.streams_of(config, encoder, texts.train, writer, workdir)
-    validation = train_data.answered(config, encoder, texts.validation, validation, writer, workdir)
+    validation = train_data.validation_pairs(config, encoder, texts.validation, writer, workdir)
     del writer  # may be whole where the target itself is not
     if not config.model.checkpoint and isinstance(start.model, FeatureDrafter):
         start = adopted(start, target, (row for rows in streams.values() for row in rows.outputs))
-    parts = parts_of(config, start, objective, target, texts, validation)
+        parts = parts_of(config, start, objective, target, texts, encoder)
+    if missing:
+        parts.scores.heldout = heldout(config, start, texts.validation, validation)
     batches = train_data.mixture(config, start.model, streams)
     params = fit(run_of(config, parts, batches), workdir)
     subject = audio.with_encoder(parts.subject) if audio else parts.subject
@@ -147,14 +147,14 @@ def parts_of(
     objective: Objective,
     target: LoadedModel | None,
     texts: train_data.Texts,
-    validation: Pairs,
+    encoder: train_data.AnyEncoder,
 ) -> Parts:
     """The parts of a run that begins with a model."""
     fixed = fixed_of(config, objective, start)
     subject = subject_of(objective, start, config.seed, fixed)
     setup = setup_of(config, start, objective)
     frozen = frozen_of(objective, start, target, fixed)
-    scores = scores_of(config, setup, frozen, subject, target, texts, validation)
+    scores = scores_of(config, setup, frozen, subject, target, texts, encoder)
     return Parts(subject, setup, frozen, scores)
 
 
@@ -290,15 +290,16 @@ def scores_of(
     subject: Subject,
     target: LoadedModel | None,
     texts: train_data.Texts,
-    validation: Pairs,
+    encoder: train_data.AnyEncoder,
 ) -> Scores:
     """What evaluations measure; of a frozen trunk only the loss changes."""
     settings = config.evaluation
+    rows = train_data.encode(encoder, texts.validation, "validation")
     return Scores(
         setup,
         frozen,
         subject,
-        heldout(config, subject.start, texts.validation, validation),
+        heldout(config, subject.start, texts.validation, rows),
         texts.metric if settings.decode and subject.changes_model else NO_METRIC,
         config.max_output_tokens,
         config.max_prompt_tokens,

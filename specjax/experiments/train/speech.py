@@ -97,9 +97,13 @@ class SpeechEncoder:
 
     def outputs(self, sources: Sequence[str], texts: Sequence[str]) -> list[list[int]]:
         """Ids of the outputs to learn, the forced tokens before each and EOS after it."""
-        return self.begun(sources, self.texts.plain_outputs([" " + text.strip() for text in texts]))
+        return self.with_heads(
+            sources, self.texts.plain_outputs([" " + text.strip() for text in texts])
+        )
 
-    def begun(self, sources: Sequence[str], outputs: Sequence[Sequence[int]]) -> list[list[int]]:
+    def with_heads(
+        self, sources: Sequence[str], outputs: Sequence[Sequence[int]]
+    ) -> list[list[int]]:
         """Outputs with the forced tokens of each before it."""
         heads = self.heads(sources)
         return [[*head, *output] for head, output in zip(heads, outputs, strict=True)]
