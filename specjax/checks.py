@@ -8,9 +8,10 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from specjax.errors import UserError
-from specjax.models.small_weights import SmallWeights
+from specjax.models.small_weights import HALF, SmallWeights
 
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16, "float16": jnp.float16}
 
@@ -84,16 +85,23 @@ def checked_dtype(value: Any) -> Any:
         raise UserError(f"dtype is {value!r}; it must be one of {', '.join(DTYPES)}") from None
 
 
-def checked_weights(value: Any, where: str = "weights") -> SmallWeights | None:
+def checked_weights(
+    value: Any, where: str = "weights", mesh: Mesh | None = None
+) -> SmallWeights | None:
     """What `bfloat16`, `int8`, `int4` or `int4:64` stands for; None for the empty text.
 
     Raises:
       UserError: naming the field (`where`), the value and what is allowed.
     """
     try:
-        return None if value == "" else SmallWeights.spelled(value)
+        weights = None if value == "" else SmallWeights.spelled(value)
     except ValueError as error:
         raise UserError(f"{where} is {value!r}; {error}") from None
+    if mesh is not None and weights and weights.kind == HALF:
+        raise UserError(
+            f"{where} is {value!r}, which lies on one device; with a mesh give dtype 'bfloat16'"
+        )
+    return weights
 
 
 def token_ids(where: str, prompt: Any, vocabulary: int) -> list[int]:

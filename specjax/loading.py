@@ -15,11 +15,10 @@ from specjax.checkpoints import huggingface
 from specjax.checkpoints.extractor import load_extractor
 from specjax.checkpoints.languages import check_told_once, written_in
 from specjax.checkpoints.tokenizer import load_tokenizer
-from specjax.checks import check_dictionary, check_integer, checked_dtype
+from specjax.checks import check_dictionary, check_integer, checked_dtype, checked_weights
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
 from specjax.models.families.generation import beams_in, settings_in
-from specjax.models.small_weights import HALF
 from specjax.parallel import padding
 from specjax.parallel.sharding import placement
 
@@ -99,10 +98,7 @@ def load(
     if not isinstance(mesh, Mesh | None):
         raise UserError(f"mesh is {mesh!r}; it must be what specjax.make_mesh returns, or None")
     check_integer("ways", ways, 0)
-    if mesh is not None and weights == HALF:
-        raise UserError(
-            f"weights is {weights!r}, which lies on one device; with a mesh give dtype 'bfloat16'"
-        )
+    checked_weights(weights, mesh=mesh)
     where = None if mesh is None else placement(mesh, ways, fully_sharded)
     check_dictionary("generation", generation)
     told = {"ignore_generation_config": ignore_generation_config, "generation": generation}

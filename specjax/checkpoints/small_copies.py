@@ -22,7 +22,7 @@ def quantised(model: LoadedModel, weights: str) -> LoadedModel:
     Raises:
       UserError: when weights are none that `load` takes, or do not fit the model.
     """
-    small = checked_weights(weights)
+    small = checked_weights(weights, mesh=getattr(model, "mesh", None))
     params: Any = getattr(model, "params", None)
     if params is None:
         raise UserError(f"model is {model!r}; it must be what specjax.load returns")

@@ -22,8 +22,7 @@ from specjax.checkpoints.gguf.tensors import GgufFile, own_name
 from specjax.errors import UserError
 from specjax.models.base import Params
 from specjax.models.families.family import Family, Stored, Where
-from specjax.models.small_weights import SmallWeights
-from specjax.models.small_weights import stored as stored_small
+from specjax.models.small_weights import SmallWeights, store
 from specjax.paths import check_regular
 from specjax.progress import UNNOTICED, progress
 
@@ -143,7 +142,7 @@ def read_params(
                 kind = np.dtype(np.int32 if stored.integer else dtype)
                 array = _place(parameter, placement(where, shapes[where]), kind)
             if weights and weights.shrinks(where, shapes[where]):
-                array = laid(stored_small(where, array, weights), where, placement)
+                array = laid(store(where, array, weights), where, placement)
             node[where[-1]] = array
     return params
 

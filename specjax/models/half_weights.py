@@ -2,9 +2,8 @@
 
 A checkpoint that was published in bfloat16 loses nothing by it, and is half as large. The float32
 input of a product is written as a sum of three bfloat16 numbers, 24 bits as float32 has, which are
-multiplied as further rows and added up in float32. Such a product reads half the bytes, and a
-machine with bfloat16 matrix units (AMX, tensor cores, a TPU) does it faster than that of float32
-(docs/methods/small_weights.md).
+multiplied as further rows and added up in float32. Such a product reads half the bytes, and a CPU
+with bfloat16 matrix units (AMX) does it faster than float32's (docs/methods/small_weights.md).
 """
 
 from __future__ import annotations
@@ -25,6 +24,11 @@ class HalfKernel:
 
     rows: jax.Array  # [F, D] bfloat16
 
+    @classmethod
+    def of(cls, kernel: jax.Array) -> HalfKernel:
+        """A kernel [D, F], rounded where it is not of bfloat16."""
+        return cls(kernel.T.astype(jnp.bfloat16))
+
     @property
     def shape(self) -> tuple[int, ...]:
         return self.rows.shape[::-1]
@@ -43,13 +47,8 @@ class HalfKernel:
         return self.rows.T.astype(jnp.float32)
 
 
-def halved(kernel: jax.Array) -> HalfKernel:
-    """A kernel [D, F], rounded where it is none of bfloat16."""
-    return HalfKernel(kernel.T.astype(jnp.bfloat16))
-
-
 def parts_of(x: jax.Array) -> jax.Array:
-    """bfloat16 [P * N, D]: numbers whose sums over the P parts are x [N, D]."""
+    """bfloat16 [P * N, D]: finite x [N, D] as a sum of P parts, 1 where it is bfloat16, else 3."""
     if x.dtype == jnp.bfloat16:
         return x
     parts = []

@@ -1,7 +1,8 @@
 """Building blocks shared by the model families: projections, norms, attention, masks.
 
 Layout choices live here because only whole programs can judge them (docs/design.md): weights are
-`[in, out]` and applied as `x @ w`, caches are head-major `[B, H, C, d]`.
+`[in, out]` and applied as `x @ w` (`half_weights` has outputs first), caches are head-major
+`[B, H, C, d]`.
 """
 
 from __future__ import annotations
@@ -83,13 +84,14 @@ class Dense(nn.Module):
 def tied_logits(x: jax.Array, table: jax.Array, training: bool) -> jax.Array:
     """Float32 logits [B, T, V] of states [B, T, D] under the embedding table [V, D].
 
-    The table is multiplied in the dtype of the states. It is the left operand when decoding: on CPU
-    the other order repacks it at every call. Training has so many states that moving [V, B, T] to
-    its place and back costs more.
+    The table is multiplied in the dtype of the states; where it is stored in bfloat16 under float32
+    states, without a copy (`half_weights`). It is the left operand when decoding: on CPU the other
+    order repacks it at every call. Training has so many states that moving [V, B, T] to its place
+    and back costs more.
     """
-    if table.dtype == jnp.bfloat16:
+    if (table.dtype, x.dtype) == (jnp.bfloat16, jnp.float32):
         made = half_weights.product(x.reshape(-1, x.shape[-1]), table)
-        return made.reshape(*x.shape[:-1], len(table)).astype(jnp.float32)
+        return made.reshape(*x.shape[:-1], len(table))
     table = table.astype(x.dtype)
     if training:
         return product(x, table.T).astype(jnp.float32)

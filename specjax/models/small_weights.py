@@ -27,11 +27,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax.models import half_weights
-from specjax.models.half_weights import HalfKernel, halved
+from specjax.models.half_weights import HalfKernel
 
 INTEGERS = {"int8": jnp.int8, "int4": jnp.int4}
 HALF = "bfloat16"
-GROUPS = {"int8": 0, "int4": 32}
+GROUPS = {"int8": 0, "int4": 32, HALF: 0}
 """Inputs that share a scale where nothing is said of it; 0: all of an output channel."""
 
 WIDE = ("head", "project_in", "project_out", "logits")
@@ -39,6 +39,7 @@ WIDE = ("head", "project_in", "project_out", "logits")
 states for the output, and routers, which choose where a token goes."""
 
 TABLES = ("embedding", "source_embedding")
+"""Parameters [V, D] that tokens are looked up in, the output layer too where it is tied."""
 
 EXPERTS = ("gates", "ups", "downs")
 """Parameters that hold a kernel for each expert of a mixture, [E, in, out]."""
@@ -69,10 +70,10 @@ class SmallWeights:
         if match is None or (match[1] == HALF and match[2]):
             raise ValueError(f"it must be {ALLOWED}")
         kind, group = match.groups()
-        return cls(kind, GROUPS.get(kind, 0) if group is None else int(group))
+        return cls(kind, GROUPS[kind] if group is None else int(group))
 
     def __str__(self) -> str:
-        return self.kind if self.group == GROUPS.get(self.kind, 0) else f"{self.kind}:{self.group}"
+        return self.kind if self.group == GROUPS[self.kind] else f"{self.kind}:{self.group}"
 
     def shrinks(self, where: tuple[str, ...], shape: tuple[int, ...]) -> bool:
         """Whether the parameter at a path becomes small.
@@ -117,7 +118,7 @@ def quantised(kernel: jax.Array, weights: SmallWeights) -> Any:
     The scales are found in float32. In bfloat16 a kernel's outputs are its rows.
     """
     if weights.kind == HALF:
-        return halved(kernel)
+        return HalfKernel.of(kernel)
     inputs = kernel.ndim - 2
     return _qwix().quantize(
         kernel.astype(jnp.float32),
@@ -149,13 +150,13 @@ def shrunk(params: Any, weights: SmallWeights) -> Any:
         if not weights.shrinks(where, leaf.shape):
             return leaf
         weights.check({where: leaf.shape})
-        return stored(where, _whole(leaf) if is_small(leaf) else leaf, weights)
+        return store(where, _whole(leaf) if is_small(leaf) else leaf, weights)
 
     return jax.tree_util.tree_map_with_path(one, params, is_leaf=is_small)
 
 
-def stored(where: tuple[str, ...], array: jax.Array, weights: SmallWeights) -> Any:
-    """A parameter that shrinks, as it is stored."""
+def store(where: tuple[str, ...], array: jax.Array, weights: SmallWeights) -> Any:
+    """A parameter that shrinks, made small."""
     return array.astype(HALF) if where[-1] in TABLES else quantised(array, weights)
 
 

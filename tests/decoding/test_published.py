@@ -129,13 +129,15 @@ BLOCK = specjax.strategy(drafter="dflash", length=4)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tied", [False, True])
-def test_a_published_block_writes_the_targets_own_tokens(tied: bool) -> None:
-    """Its embedding and its output layer are the target's, whichever tensor holds that."""
+@pytest.mark.parametrize("weights", ["", "bfloat16"])
+def test_a_published_block_writes_the_targets_own_tokens(tied: bool, weights: str) -> None:
+    """Its embedding and its output layer are the target's, however these are stored."""
     owner, drafter = target(), specjax.load(GOLDEN / "dflash")
     if tied:
         model = Causal(dataclasses.replace(SHAPE, tied=True))
         rest = {name: tree for name, tree in owner.params.items() if name != "head"}
         owner = dataclasses.replace(owner, model=model, params=rest)
+    owner = specjax.quantised(owner, weights)
     met = beside(owner, {"drafter": drafter})["drafter"]
     assert met.params["embedding"] is owner.params["embedding"] and met.model.eos == (1,)
     assert met.model.config.tied is tied and ("head" in met.params) is not tied

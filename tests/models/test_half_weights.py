@@ -12,7 +12,7 @@ import pytest
 
 import specjax
 from specjax.checkpoints import huggingface
-from specjax.models.half_weights import HalfKernel, halved, product
+from specjax.models.half_weights import HalfKernel, product
 from specjax.models.small_weights import SmallWeights, numbers, stored_bytes
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -33,11 +33,11 @@ def half(loaded: specjax.LoadedModel) -> specjax.LoadedModel:
 
 @pytest.mark.parametrize("spread", [1e-4, 1.0, 1e4])
 def test_a_product_is_as_close_as_that_of_float32(spread: float) -> None:
-    """Three parts hold 24 bits; one alone, as XLA leaves it without care, would be off by 2^-9."""
+    """Three parts hold 24 bits; one alone, as XLA leaves it without care, is off by 2^-9."""
     rng = np.random.default_rng(0)
     x = (rng.standard_normal((5, 64)) * spread ** rng.uniform(-1, 1, (5, 64))).astype(np.float32)
     kernel = jnp.asarray(rng.standard_normal((64, 24)), jnp.bfloat16)
-    made = halved(kernel)
+    made = HalfKernel.of(kernel)
     found = jax.jit(product)(x, made.rows)
     assert found.dtype == jnp.float32
     whole = np.asarray(kernel, np.float64)
@@ -59,6 +59,16 @@ def test_a_published_checkpoint_loses_nothing(name: str) -> None:
     assert texts[0] == texts[1] == texts[2]
 
 
+def test_a_bfloat16_model_multiplies_what_it_has() -> None:
+    x = jax.random.normal(jax.random.key(0), (5, 64)).astype(jnp.bfloat16)
+    rows = jax.random.normal(jax.random.key(1), (24, 64)).astype(jnp.bfloat16)
+    found = product(x, rows)
+    assert found.dtype == jnp.bfloat16
+    whole = np.asarray(x, np.float64) @ np.asarray(rows, np.float64).T
+    # Products are summed in float32 and rounded once.
+    np.testing.assert_allclose(np.asarray(found, np.float64), whole, 2**-8, 1e-4)
+
+
 def test_kernels_and_tables_take_half_the_bytes() -> None:
     whole, small = published("llama"), half(published("llama"))
     kernel = small.params["layers_0"]["ff"]["up"]["kernel"]
@@ -72,7 +82,7 @@ def test_kernels_and_tables_take_half_the_bytes() -> None:
 
 def test_no_wide_kernel_is_made() -> None:
     """XLA must multiply what is stored: a copy in float32 would be read in its place."""
-    x, kernel = jnp.ones((3, 64)), halved(jnp.ones((64, 24)))
+    x, kernel = jnp.ones((3, 64)), HalfKernel.of(jnp.ones((64, 24)))
     text = jax.jit(product).lower(x, kernel.rows).compile().as_text()
     assert "f32[24,64]" not in text and "f32[64,24]" not in text
 
@@ -94,8 +104,11 @@ def test_integers_of_a_half_model_are_those_of_the_model() -> None:
 def test_what_cannot_be_is_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(specjax.UserError, match="'bfloat16:8'; it must be bfloat16, int8"):
         specjax.load(GOLDEN / "llama", weights="bfloat16:8")
+    mesh = specjax.make_mesh({"data": 1})
     with pytest.raises(specjax.UserError, match="lies on one device; with a mesh give dtype"):
-        specjax.load(GOLDEN / "llama", weights="bfloat16", mesh=specjax.make_mesh({"data": 1}))
+        specjax.load(GOLDEN / "llama", weights="bfloat16", mesh=mesh)
+    with pytest.raises(specjax.UserError, match="lies on one device; with a mesh give dtype"):
+        half(specjax.load(GOLDEN / "llama", mesh=mesh))
     small = half(specjax.load(GOLDEN / "llama"))
     with pytest.raises(specjax.UserError, match="small weights, which are not written"):
         huggingface.save(tmp_path / "out", small.model, small.params)

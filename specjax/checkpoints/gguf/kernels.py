@@ -35,8 +35,7 @@ def kept_kernels(
     return {
         where: stored
         for where, stored in names.items()
-        if weights.shrinks(where, shapes[where])
-        and _kind(files, stored) in KEPT.get(weights.kind, ())
+        if weights.shrinks(where, shapes[where]) and _kind(files, stored) in KEPT[weights.kind]
     }
 
 

@@ -59,9 +59,7 @@ def decode_config(**changes: Any) -> ConfigDict:
 def model_fields() -> ConfigDict:
     """The target and its drafters, how they lie on devices and what their texts are like."""
     config = ConfigDict()
-    config.target = (
-        ""  # directory or hub id; :bfloat16, :int8 or :int4 behind it: its weights are small
-    )
+    config.target = ""  # directory or hub id; :bfloat16, :int8 or :int4 behind it shrinks weights
     config.drafter = ""  # the same of the model called "drafter", if there is one; target:int8, as
     # an example, is the target's own checkpoint with small weights (docs/methods/small_weights.md)
     config.drafters = ConfigDict()  # more of them: name -> directory or hub id, as by the flag
