@@ -29,6 +29,7 @@ from ml_collections import ConfigDict
 from specjax.data.batching import Batch
 from specjax.decoding.strategy import from_config
 from specjax.decoding.summary import summarise
+from specjax.errors import UserError
 from specjax.experiments.config.command_line import parse as parse_config
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.pricing import Pricing
@@ -257,4 +258,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:
+        raise SystemExit(f"predictions: {error}") from None
