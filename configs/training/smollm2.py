@@ -7,9 +7,11 @@
       --config.validation.source_file=prompts/heldout.jsonl
 
 The EAGLE-3 layer; `--config=configs/training/smollm2.py:dflash` is the block-parallel drafter. Both
-draft the 8,000 tokens that the target's answers use most. The drafter is left in `model`, for
-`--config=configs/smollm2.py --config.drafters.eagle=runs/smollm2_eagle/model`. Time and acceptance:
-docs/lab_book/published.md.
+draft the 8,000 tokens that the target's answers use most. `:further` goes on with the layer
+`--config.model.checkpoint=runs/smollm2_eagle/model` on the same answers and on their prompts, in
+bfloat16 (a copy of `target_outputs.jsonl` in the new workdir spares decoding them). The drafter is
+left in `model`, for `--config=configs/smollm2.py --config.drafters.eagle=runs/smollm2_eagle/model`.
+Time and acceptance: docs/lab_book/published.md.
 """
 
 from ml_collections import ConfigDict
@@ -38,6 +40,12 @@ KINDS = {
                 **LAYER,
             }
         },
+    },
+    "further": {
+        "objective": {"name": "eagle", "steps": 4},
+        "model": {"checkpoint": "runs/smollm2_eagle/model"},
+        "learn_prompt": True,
+        "dtype": "bfloat16",
     },
     "dflash": {
         "objective": {"name": "dflash", "anchors": 16, "gamma": 4.0},

@@ -46,6 +46,8 @@ def _whole_product(rows: jax.Array, w: jax.Array) -> jax.Array:
     On a CPU XLA gives products of several rows to a library that copies all of w at every call.
     It takes none whose left side is transposed, and the barrier keeps XLA from turning it back.
     """
+    if rows.dtype == w.dtype == jnp.bfloat16:
+        return half_weights.matmul(rows, w)
     if len(rows) not in FEW_ROWS or w.size < LARGE:
         return rows @ w
 
@@ -95,7 +97,16 @@ def tied_logits(x: jax.Array, table: jax.Array, training: bool) -> jax.Array:
     table = table.astype(x.dtype)
     if training:
         return product(x, table.T).astype(jnp.float32)
-    return jnp.moveaxis(jnp.einsum("vd,...d->v...", table, x), 0, -1).astype(jnp.float32)
+
+    def table_first(table: jax.Array, x: jax.Array) -> jax.Array:
+        return jnp.moveaxis(jnp.einsum("vd,...d->v...", table, x), 0, -1).astype(jnp.float32)
+
+    def summed_in_float32(table: jax.Array, x: jax.Array) -> jax.Array:
+        return jnp.einsum("...d,vd->...v", x, table, preferred_element_type=jnp.float32)
+
+    if x.dtype != jnp.bfloat16:
+        return table_first(table, x)
+    return jax.lax.platform_dependent(table, x, cpu=summed_in_float32, default=table_first)
 
 
 class RMSNorm(nn.Module):

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
 from specjax.models.causal import Causal
+from specjax.models.on_target import FeatureDrafter
 from specjax.models.t5 import T5
 from specjax.models.t5gemma import Stack, T5Gemma
 
@@ -69,7 +70,18 @@ def take(
 def layers_taken(
     model: LanguageModel, decoder: Sequence[int], encoder: Sequence[int] = ()
 ) -> LanguageModel:
-    """The shape of the model that `take` makes."""
+    """The shape of the model that `take` makes; the model's own when no layer is named.
+
+    Raises:
+      UserError: when there is no such layer, or the model is one layer on a target's features.
+    """
+    if not decoder and not encoder:
+        return model
+    if isinstance(model, FeatureDrafter):
+        raise UserError(
+            f"model.decoder_layers is {tuple(decoder)} and model.encoder_layers {tuple(encoder)};"
+            " both must be empty for a feature drafter, which is trained whole"
+        )
     causal = isinstance(model, Causal)
     counts = {"decoder": model.depth, "encoder": 0 if causal else _encoder_layers(model)}
     for side, layers in (("decoder", decoder), ("encoder", encoder)):

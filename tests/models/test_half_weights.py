@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import jax
@@ -12,7 +13,8 @@ import pytest
 
 import specjax
 from specjax.checkpoints import huggingface
-from specjax.models.half_weights import HalfKernel, product
+from specjax.models import layers
+from specjax.models.half_weights import HalfKernel, matmul, product
 from specjax.models.small_weights import SmallWeights, numbers, stored_bytes
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -67,6 +69,42 @@ def test_a_bfloat16_model_multiplies_what_it_has() -> None:
     whole = np.asarray(x, np.float64) @ np.asarray(rows, np.float64).T
     # Products are summed in float32 and rounded once.
     np.testing.assert_allclose(np.asarray(found, np.float64), whole, 2**-8, 1e-4)
+
+
+def test_a_product_of_two_bfloat16_matrices_has_its_own_gradients() -> None:
+    keys = jax.random.split(jax.random.key(2), 3)
+    shapes = (40, 64), (64, 24), (40, 24)
+    x, w, g = (
+        jax.random.normal(k, s).astype(jnp.bfloat16) for k, s in zip(keys, shapes, strict=True)
+    )
+
+    def wide(x: jax.Array, w: jax.Array) -> jax.Array:
+        return x.astype(jnp.float32) @ w.astype(jnp.float32)
+
+    made, back = jax.vjp(jax.jit(matmul), x, w)
+    expected, wide_back = jax.vjp(wide, x, w)
+    found, exact = (made, *back(g)), (expected, *wide_back(g.astype(jnp.float32)))
+    for one, other in zip(found, exact, strict=True):
+        assert one.dtype == jnp.bfloat16
+        # Sums of up to 64 products in float32, rounded once.
+        np.testing.assert_allclose(
+            np.asarray(one, np.float64), np.asarray(other, np.float64), 2**-8, 1e-4
+        )
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_such_products_are_of_a_float32_result_on_a_cpu(backward: bool) -> None:
+    """Else XLA widens their operands; it does so to those of the kernel's gradient all the same."""
+    x, w = jnp.ones((40, 64), jnp.bfloat16), jnp.ones((64, 24), jnp.float32)
+
+    def loss(x: jax.Array, w: jax.Array) -> jax.Array:
+        return jnp.sum(layers.product(x, w.astype(jnp.bfloat16)).astype(jnp.float32) ** 2)
+
+    text = jax.jit(jax.grad(loss, argnums=(0, 1)) if backward else loss).lower(x, w).as_text()
+    made = re.findall(r"dot_general .*: \((.*)\) -> tensor<(.*)>", text)
+    assert len(made) == (3 if backward else 1)
+    for operands, result in made:
+        assert operands.count("xbf16>") == 2 and result.endswith("xf32")
 
 
 def test_kernels_and_tables_take_half_the_bytes() -> None:

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
+from feature_drafters import TARGETS, V, on_t5, without_encoder
 
 from specjax.checkpoints.huggingface import load, save
-from specjax.training.surgery import take
+from specjax.errors import UserError
+from specjax.training.surgery import layers_taken, take
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -33,3 +36,16 @@ def test_queries_are_scaled_for_their_new_place(tmp_path: Path) -> None:
     assert again.model == model
     jax.tree.map(np.testing.assert_array_equal, again.params, params)
     np.testing.assert_array_equal(again.model.teach(params, batch), model.teach(params, batch))
+
+
+@pytest.mark.parametrize("name", ["t5", "llama"])
+def test_a_feature_drafter_is_taken_whole(name: str) -> None:
+    """A run that goes on with one names no layers, and is refused when it does."""
+    ids = tuple(range(5))
+    if name == "t5":
+        drafter, _ = on_t5(TARGETS["t5"].config, (1, 2), ids)
+    else:
+        drafter, _ = without_encoder(V, 8, (1, 2), ids, None)
+    assert layers_taken(drafter, ()) is drafter
+    with pytest.raises(UserError, match=r"decoder_layers is \(0,\) .*must be empty for a feature"):
+        layers_taken(drafter, (0,))
