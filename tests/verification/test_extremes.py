@@ -271,6 +271,62 @@ def test_trees_judged_from_the_leaves_write_it_too(monkeypatch):
     assert worst_traversal(2) > 1e-3
 
 
+def law_of_siblings(q: np.ndarray, p: np.ndarray, drawn: list[int]) -> np.ndarray:
+    """The law of the first token in double precision where these children were drawn from q."""
+    left, rest, reached = law(q), law(p), 1.0
+    found = np.zeros(len(p))
+    for token in drawn:
+        own = left / left.sum()
+        stands = min(1.0, rest[token] / own[token])
+        found[token] += reached * stands
+        reached *= 1.0 - stands
+        above = np.maximum(rest - own, 0.0)
+        rest = above / above.sum() if above.sum() > distribution.NO_RESIDUAL else rest
+        left[token] = 0.0
+    return found + reached * rest
+
+
+@pytest.mark.slow
+def test_rules_of_trees_are_those_of_double_precision_in_a_large_vocabulary(walked):
+    """By the distance of the first token's law where given children were drawn."""
+    for q, p in pairs(sizes=(LARGE,), all_digits=(3, 9)):
+        likeliest = np.argsort(-q)[:2].tolist()
+        drawn = [*likeliest, LARGE - 1]
+        made = WithoutReplacement.from_draws(
+            repeated(q, 1, 1), jnp.array([[drawn]]), (0,) * 3, tuple(range(3))
+        )
+        draft = Draft.chain(jnp.array([drawn]), distribution=made)
+        draft = draft.replace(parents=jnp.full((1, 3), -1))
+        expected = law_of_siblings(q, p, drawn)
+        found = {
+            "root first": tree_law(draft, np.ones(1), p, walked),
+            "leaves first": leaves_first_law(draft, np.ones(1), p),
+        }
+        for name, one in found.items():
+            assert np.abs(one - expected).sum() / 2 < 1e-5, name
+
+
+@pytest.mark.slow
+def test_block_verification_is_that_of_double_precision_in_a_large_vocabulary():
+    """The chances of one and of two drafted tokens to stand, by the mass that they move.
+
+    S / (S + 1 - P) has no digits where q = p; there S + 1 - P is a rounding, and so is what is off.
+    """
+    for q, p in pairs(sizes=(LARGE,), all_digits=(3, 9)):
+        for token in (int(q.argmax()), int(p.argmax()), LARGE - 1):
+            tokens = jnp.array([[token, token]])
+            draft = Draft.chain(tokens, distribution=Categorical(repeated(q, 1, 2)))
+            target = repeated(p, 1, 3)
+            weights = jax.jit(block.prefix_weights)(draft, target)
+            found = np.asarray(jax.jit(block.chances)(draft, target, weights), np.float64)[0]
+            ratio = law(p)[token] / law(q)[token]
+            weight = min(1.0, ratio)
+            left = np.maximum(weight * law(p) - law(q), 0.0).sum()
+            moved = left + 1.0 - weight
+            assert abs(found[0] * moved - left) < 1e-5
+            np.testing.assert_allclose(found[1], min(1.0, weight * ratio), rtol=1e-4)
+
+
 @pytest.mark.parametrize("size", [64, pytest.param(LARGE, marks=pytest.mark.slow)])
 def test_what_siblings_are_drawn_from_has_all_digits(size):
     """Relative to itself, however little it is; the difference of sums has none."""
