@@ -25,8 +25,7 @@ MOST_TOKENS = 2**31 - 1
 """As many as no vocabulary has."""
 
 
-@struct.dataclass
-class Sampling:
+class Sampling(struct.PyTreeNode):
     """How the next token is chosen from logits.
 
     `greedy` (temperature 0) skips everything else. `top_k` is None where it does not apply;

@@ -28,8 +28,7 @@ UNKNOWN = -1
 """A token that is drafted at the same time as the one behind it, or none: it matches nothing."""
 
 
-@struct.dataclass
-class Places:
+class Places(struct.PyTreeNode):
     """T places of every row, and the text before each."""
 
     context: Context

@@ -13,8 +13,7 @@ from specjax.models.base import OwnPrompt
 from specjax.sampling import Sampling
 
 
-@struct.dataclass
-class Options:
+class Options(struct.PyTreeNode):
     """Everything traced that a user may sweep without recompiling."""
 
     sampling: Sampling
@@ -26,8 +25,7 @@ class Options:
     stops: Stops | None = None  # strings that end a text
 
 
-@struct.dataclass
-class Context:
+class Context(struct.PyTreeNode):
     """What is known of every row at the start of a round.
 
     `tokens[b, :length[b]]` is committed: what the decoder begins with (its start token and what is

@@ -38,8 +38,7 @@ class Distribution(Protocol):
         """The first `width` positions."""
 
 
-@struct.dataclass
-class OneHot:
+class OneHot(struct.PyTreeNode):
     """Every token was certain; the probabilities are never materialised."""
 
     tokens: jax.Array  # [B, K] int32
@@ -64,8 +63,7 @@ class OneHot:
         return OneHot(self.tokens[:, :width])
 
 
-@struct.dataclass
-class Categorical:
+class Categorical(struct.PyTreeNode):
     """Probabilities of the whole vocabulary at every position."""
 
     probs: jax.Array  # [B, K, V] float32
@@ -89,8 +87,7 @@ class Categorical:
         return Categorical(self.probs[:, :width])
 
 
-@struct.dataclass
-class WithoutReplacement:
+class WithoutReplacement(struct.PyTreeNode):
     """Nodes of a tree, siblings drawn one after another from what their earlier ones left.
 
     There are D distributions: one for each level, whose nodes then share the draws, or one for each

@@ -19,8 +19,7 @@ STOP_REASONS = ("going", "length", "stopped", "no_match", "ended", "held")
 """Their names, for tables."""
 
 
-@struct.dataclass
-class Draft:
+class Draft(struct.PyTreeNode):
     """A proposal of up to K tokens per row; entries at and beyond `length` mean nothing.
 
     A chain where `parents` is None; else a tree whose node k hangs on node `parents[b, k]`, -1 for

@@ -39,8 +39,7 @@ STOP = "stop"
 T = TypeVar("T")
 
 
-@struct.dataclass
-class Outcome:
+class Outcome(struct.PyTreeNode):
     """What became of a draft."""
 
     draft: Draft

@@ -53,8 +53,7 @@ class Bound:
         return self.model.embed(self.params, tokens)
 
 
-@struct.dataclass
-class Env:
+class Env(struct.PyTreeNode):
     """Static models with their parameters; `env[name]` is a model that can be called."""
 
     params: dict[str, Any]  # of the models and of the drafter's `Spec.resources`

@@ -6,8 +6,7 @@ import jax
 from flax import struct
 
 
-@struct.dataclass
-class Reading:
+class Reading(struct.PyTreeNode):
     """The target's view of the pending token and the draft behind it."""
 
     logits: jax.Array  # [B, K + 1, V] float32

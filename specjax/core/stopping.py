@@ -7,8 +7,7 @@ import jax.numpy as jnp
 from flax import struct
 
 
-@struct.dataclass
-class Stops:
+class Stops(struct.PyTreeNode):
     """How far a row is into any of some strings, and which token completes one.
 
     Tokens of one kind move alike from every state. A string may begin and end inside of tokens.

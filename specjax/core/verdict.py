@@ -9,8 +9,7 @@ from flax import struct
 from specjax.core.draft import Draft
 
 
-@struct.dataclass
-class Verdict:
+class Verdict(struct.PyTreeNode):
     """What a rule decided for each row: the first `count` of `tokens` are written.
 
     The first `accepted` of them are the draft's, or of a tree the nodes of `path`; what follows is

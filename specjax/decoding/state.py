@@ -34,8 +34,7 @@ from specjax.parallel.sharding import Layout
 from specjax.readers.whole import Whole
 
 
-@struct.dataclass
-class State:
+class State(struct.PyTreeNode):
     """Carry of the decode loop."""
 
     context: Context
@@ -46,8 +45,7 @@ class State:
     reached: jax.Array | None = None  # [B] int32: state of each row in `Options.stops`, if any
 
 
-@struct.dataclass
-class Generation:
+class Generation(struct.PyTreeNode):
     """What a decode returns."""
 
     tokens: jax.Array  # [B, L] int32, trusted up to `length`

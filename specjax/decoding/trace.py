@@ -29,8 +29,7 @@ DRAFTED, ACCEPTED, COMMITTED, REVIEWED, TESTED = OWN = (
 for a finished row; whether the target ran for the row; positions put to an acceptance test."""
 
 
-@struct.dataclass
-class Trace:
+class Trace(struct.PyTreeNode):
     """Fixed-size record of a decode.
 
     R is the largest possible number of rounds: each one commits at least one token. K is the

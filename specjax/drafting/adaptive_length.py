@@ -64,8 +64,7 @@ MEMORY = 0.95
 """Weight of earlier tests at each new one: some twenty tests are remembered."""
 
 
-@struct.dataclass
-class Running:
+class Running(struct.PyTreeNode):
     """Acceptance tests of every row, the older ones counting less."""
 
     accepted: jax.Array  # [B] float32

@@ -180,8 +180,7 @@ class Stage:
             raise ValueError(f"{self.drafter} drafts trees, which extend no draft")
 
 
-@struct.dataclass
-class _Progress:
+class _Progress(struct.PyTreeNode):
     """Carry of the drafting loops: a tentative prefix, and of its drafted part W what is known."""
 
     tokens: jax.Array  # [B, L]

@@ -179,8 +179,7 @@ class _Growth:
     keys: jax.Array  # [B]
 
 
-@struct.dataclass
-class Grown:
+class Grown(struct.PyTreeNode):
     """Carry: the levels so far of a tree of G nodes and D laws; what is not grown holds zeros."""
 
     tokens: jax.Array  # [B, G] int32

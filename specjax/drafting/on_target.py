@@ -29,8 +29,7 @@ from specjax.models.on_target import FeatureDrafter
 from specjax.models.shared_vocabulary import unwrapped
 
 
-@struct.dataclass
-class OnTargetMemory:
+class OnTargetMemory(struct.PyTreeNode):
     """What the target computed in the last round, and what the drafter remembers beside."""
 
     features: jax.Array  # [B, lag, F * E]

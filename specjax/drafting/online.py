@@ -72,8 +72,7 @@ def check_online(values: Mapping[str, Any]) -> None:
         raise ValueError(f"{DIVERGENCE} needs {RATE}, without which nothing is learned")
 
 
-@struct.dataclass
-class Learned:
+class Learned(struct.PyTreeNode):
     """What every row has learned, and what it drafted from in the last round."""
 
     bias: jax.Array  # [B, V] float32, added to the drafter's logits

@@ -35,8 +35,7 @@ UNSEEN = 0.5
 """What counts as having gone on otherwise, beside what was seen (Krichevsky and Trofimov)."""
 
 
-@struct.dataclass
-class Found:
+class Found(struct.PyTreeNode):
     """The longest match in one text, and what followed it at several places."""
 
     size: jax.Array  # [B] int32: tokens of the match, 0 for none

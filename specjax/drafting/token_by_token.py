@@ -42,16 +42,14 @@ LAG = 2
 """Tokens fed first: after a fully accepted draft the model has not seen its own last token."""
 
 
-@struct.dataclass
-class RowMemory:
+class RowMemory(struct.PyTreeNode):
     """What rows remember between rounds; None: nothing of the kind."""
 
     seen: Running | None  # of acceptance, for adaptive lengths
     learned: Learned | None  # of the target, for online adaptation
 
 
-@struct.dataclass
-class Progress:
+class Progress(struct.PyTreeNode):
     """Carry of the drafting loop; `going` rows drafted token `step - 1` and may draft another."""
 
     step: jax.Array  # []

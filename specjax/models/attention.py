@@ -58,8 +58,7 @@ class Bias(Protocol):
         """
 
 
-@struct.dataclass
-class CausalBias:
+class CausalBias(struct.PyTreeNode):
     """Queries see keys up to their own position, of the last `window` if that is not 0."""
 
     start: jax.Array  # [B] position of the first query
@@ -77,8 +76,7 @@ class CausalBias:
         return causal_mask(position, slots, self.window)
 
 
-@struct.dataclass
-class LengthBias:
+class LengthBias(struct.PyTreeNode):
     """All queries see the keys before each row's `length`, or the near ones of them."""
 
     length: jax.Array  # [B]
@@ -96,8 +94,7 @@ class LengthBias:
         return jnp.where((distance > before) | (distance < -behind), MASKED, mask)
 
 
-@struct.dataclass
-class GivenBias:
+class GivenBias(struct.PyTreeNode):
     """A bias of few queries that was made for all keys."""
 
     bias: jax.Array  # [B, H, T, C], of which H may be 1
@@ -109,8 +106,7 @@ class GivenBias:
         return jax.lax.dynamic_slice_in_dim(part, key, keys, axis=3)
 
 
-@struct.dataclass
-class WithoutFirst:
+class WithoutFirst(struct.PyTreeNode):
     """Another bias, but the first slot is seen by itself only."""
 
     bias: Bias
@@ -125,8 +121,7 @@ class WithoutFirst:
         return tile + jnp.where(hidden, MASKED, 0.0).astype(jnp.float32)[:, None]
 
 
-@struct.dataclass
-class CacheBias:
+class CacheBias(struct.PyTreeNode):
     """A bias over a long cache, of which only the slots from `first` to `last` are seen by any."""
 
     bias: Bias

@@ -31,8 +31,7 @@ OwnPrompt = tuple[jax.Array, jax.Array]
 """Prompts in the ids of a model with another vocabulary: [B, P'], and their length [B]."""
 
 
-@struct.dataclass
-class Cache:
+class Cache(struct.PyTreeNode):
     """What a model remembers of the tokens it has consumed.
 
     Slots at and above `length` may hold anything: they are masked and later overwritten, so
@@ -43,8 +42,7 @@ class Cache:
     length: jax.Array  # [B] int32: leading positions that are trusted, per row
 
 
-@struct.dataclass
-class Output:
+class Output(struct.PyTreeNode):
     """What one call of `extend` computed."""
 
     logits: jax.Array  # [B, A, V] float32, A = T or the number of positions asked for
@@ -52,8 +50,7 @@ class Output:
     features: tuple[jax.Array, ...] = ()  # [B, T, D] after each decoder layer that was asked for
 
 
-@struct.dataclass
-class PromptReading:
+class PromptReading(struct.PyTreeNode):
     """What `start` saw of the prompts."""
 
     embedding: jax.Array  # [B, D] float32, one vector for each prompt
@@ -70,8 +67,7 @@ class Frames:
     stride: int  # frames for each of the encoder's states
 
 
-@struct.dataclass
-class Resume:
+class Resume(struct.PyTreeNode):
     """States from which a call goes on: those after the first `layer` decoder layers."""
 
     states: jax.Array  # [B, T, D]

@@ -57,8 +57,7 @@ class DFlashCausalConfig(Blocks, OnCausalConfig):
     """Shape of a drafter for a decoder-only target."""
 
 
-@struct.dataclass
-class BlocksBias:
+class BlocksBias(struct.PyTreeNode):
     """Tokens of blocks see the text before their anchor, and their own block (`attention.Bias`).
 
     Keys are the T tokens of the text and then those of all blocks.

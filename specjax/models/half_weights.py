@@ -18,8 +18,7 @@ PARTS = 3
 """Numbers of 8 significant bits that the 24 bits of float32 need."""
 
 
-@struct.dataclass
-class HalfKernel:
+class HalfKernel(struct.PyTreeNode):
     """A kernel [D, F], its outputs as rows: no other order is multiplied without a copy on CPUs."""
 
     rows: jax.Array  # [F, D] bfloat16

@@ -119,8 +119,7 @@ def _name(head: int) -> str:
     return f"head_{head}"
 
 
-@struct.dataclass
-class LoadedHeads:
+class LoadedHeads(struct.PyTreeNode):
     """Heads with their parameters: the tree that a drafter of heads reads."""
 
     heads: Heads | ResidualHeads = struct.field(pytree_node=False)

@@ -97,8 +97,7 @@ def _from_a_band(table: jax.Array, start: jax.Array, count: int, keys: int | Non
     return jnp.stack(rows, axis=2)
 
 
-@struct.dataclass
-class RelativeBiasOf:
+class RelativeBiasOf(struct.PyTreeNode):
     """The bias of `bias_rows`, made for some queries and keys at a time (`attention.Bias`)."""
 
     table: jax.Array  # [H, 2 * C]

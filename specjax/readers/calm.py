@@ -38,8 +38,7 @@ LAYERS = "layers"
 """Column: decoder layers that the row's token ran."""
 
 
-@struct.dataclass
-class _Token:
+class _Token(struct.PyTreeNode):
     """Carry from layer to layer; `state` and `layers` of a row that left stay as they are."""
 
     state: jax.Array  # [B, 1, D] residual stream after the row's last layer so far

@@ -19,8 +19,7 @@ from flax import struct
 UCB, THOMPSON = KINDS = ("ucb", "thompson")
 
 
-@struct.dataclass
-class BanditState:
+class BanditState(struct.PyTreeNode):
     """What the arms have been seen to give.
 
     The inverse of the precision A = ridge * I + sum of x x^T is kept up by the formula of Sherman

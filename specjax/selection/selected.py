@@ -19,8 +19,7 @@ from specjax.selection.arms import ARM, CHOOSE, Arms
 from specjax.selection.choosing import Chooser
 
 
-@struct.dataclass
-class SelectedMemory:
+class SelectedMemory(struct.PyTreeNode):
     """What a row knows of its arms."""
 
     arm: jax.Array  # [B] int32: of the text

@@ -21,8 +21,7 @@ from specjax.selection.arms import CHOOSE, Arms
 from specjax.selection.choosing import POLICY, Logits
 
 
-@struct.dataclass
-class SwitchedMemory:
+class SwitchedMemory(struct.PyTreeNode):
     """What a row has learned of its arms."""
 
     arm: jax.Array  # [B] int32: of the last round

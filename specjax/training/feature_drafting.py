@@ -30,8 +30,7 @@ from specjax.training.objective import (
 )
 
 
-@struct.dataclass
-class Step:
+class Step(struct.PyTreeNode):
     """A token of drafts that begin at N places of each row."""
 
     p: jax.Array  # [B, N, U] the target's probabilities of the ids that can be drafted
@@ -106,8 +105,7 @@ class FeatureDrafting(Objective):
         return acceptance.measured((step.measurable(ids) for step in steps), self.apart)
 
 
-@struct.dataclass
-class Taught:
+class Taught(struct.PyTreeNode):
     """What a target computes of a batch, as a decode does."""
 
     p: jax.Array  # [B, T, U] probabilities of the ids that can be drafted

@@ -28,8 +28,7 @@ TRUNK = "trunk"
 """Name of the frozen model below heads that are trained alone, or of what else stays of a model."""
 
 
-@struct.dataclass
-class FrozenModel:
+class FrozenModel(struct.PyTreeNode):
     """A model that an objective reads and nobody changes."""
 
     params: Params

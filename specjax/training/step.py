@@ -17,8 +17,7 @@ from specjax.training.objective import FIXED, Frozen, Objective, TrainingBatch
 from specjax.training.optimizer import Optimizer
 
 
-@struct.dataclass
-class TrainState:
+class TrainState(struct.PyTreeNode):
     """Everything that a step changes."""
 
     params: Params

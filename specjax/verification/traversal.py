@@ -84,8 +84,7 @@ def law(draft: Draft, p: jax.Array, weights: jax.Array, place: jax.Array) -> jax
     return jnp.where((chance > NO_RESIDUAL)[:, None], rest, pick(p, place))
 
 
-@struct.dataclass
-class _Children:
+class _Children(struct.PyTreeNode):
     """The nodes in the order of what they hang on, siblings in their own."""
 
     nodes: jax.Array  # [B, K]

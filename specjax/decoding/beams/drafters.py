@@ -73,8 +73,7 @@ class Bigram(BeamDrafter):
             )
 
 
-@struct.dataclass
-class Texts:
+class Texts(struct.PyTreeNode):
     """The memory of copies: prompts followed by what hypotheses have."""
 
     tokens: jax.Array  # [B, T, L] int32

@@ -125,8 +125,7 @@ def read(
     return found, state.replace(caches={**state.caches, name: cache})
 
 
-@struct.dataclass
-class Walk:
+class Walk(struct.PyTreeNode):
     """Exact steps among the nodes of a round."""
 
     search: Search

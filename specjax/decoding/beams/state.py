@@ -130,8 +130,7 @@ class BeamDecoder:
         return Env(params, self.models, self.target)
 
 
-@struct.dataclass
-class Search:
+class Search(struct.PyTreeNode):
     """Carry of the loop: what was found so far."""
 
     step: jax.Array  # [B] int32: tokens of the live hypotheses
@@ -145,8 +144,7 @@ class Search:
     drafts: jax.Array  # [B] int32: drafter calls for it
 
 
-@struct.dataclass
-class State:
+class State(struct.PyTreeNode):
     """Carry of the loop: the search and what the models remember."""
 
     search: Search

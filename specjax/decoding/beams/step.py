@@ -17,8 +17,7 @@ from specjax.core.context import Options
 from specjax.sampling import Sampling
 
 
-@struct.dataclass
-class Scoring:
+class Scoring(struct.PyTreeNode):
     """How finished hypotheses are compared, when no better one is awaited, under which settings.
 
     Made on the host (`strategy.scoring`), in double precision as Python computes powers.
@@ -30,16 +29,14 @@ class Scoring:
     options: Options = struct.field(default_factory=lambda: Options(Sampling(greedy=True), {}))
 
 
-@struct.dataclass
-class Candidates:
+class Candidates(struct.PyTreeNode):
     """The likeliest next tokens of nodes, by falling log-probability."""
 
     logp: jax.Array  # [B, N, X] float32
     token: jax.Array  # [B, N, X] int32
 
 
-@struct.dataclass
-class Finished:
+class Finished(struct.PyTreeNode):
     """The best finished hypotheses, by falling score: an earlier hypothesis and one more token."""
 
     score: jax.Array  # [B, W] float32: log-probability over divisor; -inf where there is none
@@ -48,8 +45,7 @@ class Finished:
     token: jax.Array  # [B, W] int32
 
 
-@struct.dataclass
-class Live:
+class Live(struct.PyTreeNode):
     """The hypotheses that are searched on from, by falling score."""
 
     score: jax.Array  # [B, W] float32: log-probability; -inf where there is none

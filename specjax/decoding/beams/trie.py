@@ -14,8 +14,7 @@ from specjax.decoding.beams.state import BeamDecoder, Search
 from specjax.models.base import Cache
 
 
-@struct.dataclass
-class Nodes:
+class Nodes(struct.PyTreeNode):
     """What a round puts before the target: the live hypotheses, then the drafted ones by step."""
 
     token: jax.Array  # [B, N] int32
