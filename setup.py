@@ -49,6 +49,8 @@ setup(
         "docs": ["mkdocs-material<10"],
         "notebooks": ["ipykernel", "jupytext", "nbclient", "nbformat"],
         "test": [
+            "import-linter",
+            "pyright[nodejs]",
             "pytest",
             "pytest-xdist",
             "ruff==0.17.6",

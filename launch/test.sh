@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Sets everything up and runs the linter and the tests, two files at a time: most of their time is
+# Sets everything up and runs the linters and the tests, two files at a time: most of their time is
 # tracing and compiling, which one process cannot share out. Files go by name, not those with the most
 # tests first: the dearest have few and would end alone. Arguments go to pytest (-m slow, -k, ...).
 set -euo pipefail
 needs="test" source "$(dirname "$0")/setup.sh"
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
+.venv/bin/lint-imports --no-logo --no-cache # who may know whom: docs/design.md, Rooms
 .venv/bin/shellcheck launch/*.sh
 [ $# -gt 0 ] || set -- -m "not slow"
 # These programs run for moments: making them fast takes longer than they do. Without the fusion

@@ -10,6 +10,9 @@ from specjax.models.base import Cache
 Caches = dict[str, Cache]
 """Every model's cache by the model's name."""
 
+NOT_A_TOKEN = -1
+"""Stands where there is no token: equal to none of any vocabulary."""
+
 
 def until_eos(tokens: jax.Array, eos: tuple[int, ...]) -> jax.Array:
     """Tokens [B] of tokens [B, N] up to and including the first EOS; N when there is none."""

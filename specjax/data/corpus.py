@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax.checks import check_integer
-from specjax.drafting.copying import NOT_A_TOKEN
+from specjax.core.rows import NOT_A_TOKEN
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel, first_head
 

@@ -17,10 +17,8 @@ from specjax.core.draft import LENGTH, NO_MATCH, Draft
 from specjax.core.drafter import STOP, Drafter, Log, Memory
 from specjax.core.env import Env
 from specjax.core.registry import DRAFTERS
-from specjax.core.rows import Caches, append, window
+from specjax.core.rows import NOT_A_TOKEN, Caches, append, window
 from specjax.core.spec import Spec
-
-NOT_A_TOKEN = -1
 
 
 def text(context: Context, spare: int) -> tuple[jax.Array, jax.Array]:
