@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,24 @@ from specjax.experiments.config.field_help import comments
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
+PAGES = {
+    "python_page": "reference/python.md",
+    "config_page": "reference/config.md",
+    "rooms_table": "design.md",
+}
 
-@pytest.mark.parametrize("name", ["python", "config"])
-def test_the_page_is_as_its_script_makes_it(name):
-    """`python docs/scripts/..._page.py` writes it."""
-    made = runpy.run_path(str(DOCS / "scripts" / f"{name}_page.py"))["page"]()
-    assert (DOCS / "reference" / f"{name}.md").read_text("utf-8") == made
+
+@pytest.mark.parametrize(("script", "page"), PAGES.items())
+def test_the_page_is_as_its_script_makes_it(script, page):
+    """`python docs/scripts/....py` writes it."""
+    made = runpy.run_path(str(DOCS / "scripts" / f"{script}.py"))["page"]()
+    assert (DOCS / page).read_text("utf-8") == made
+
+
+def test_only_rooms_have_a_concern():
+    script = runpy.run_path(str(DOCS / "scripts" / "rooms_table.py"))
+    layers = " | ".join(script["contract"]()["layers"]).split(" | ")
+    assert sorted(tomllib.loads(script["CONCERNS"].read_text("utf-8"))) == sorted(layers)
 
 
 def test_a_comment_of_several_lines_belongs_to_its_field():

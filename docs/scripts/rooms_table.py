@@ -1,0 +1,62 @@
+"""Writes the table of rooms in docs/design.md: the packages and modules of specjax, by layers.
+
+    python docs/scripts/rooms_table.py
+
+The layers, and the imports that are let through against them, are the contract of import-linter in
+pyproject.toml. What each room is for is said in rooms.toml, beside this file.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "design.md"
+CONCERNS = ROOT / "docs" / "scripts" / "rooms.toml"
+
+BEGIN = "<!-- made by docs/scripts/rooms_table.py -->\n"
+END = "<!-- end of what rooms_table.py makes -->\n"
+
+
+def page() -> str:
+    """The whole page with the table as it is now."""
+    before, rest = PAGE.read_text("utf-8").split(BEGIN)
+    _, after = rest.split(END)
+    return "".join([before, BEGIN, "\n", *made(), "\n", END, after])
+
+
+def made() -> Iterator[str]:
+    """The lines between the marks: the lowest layer first, then what breaks the order."""
+    rules = contract()
+    concerns = tomllib.loads(CONCERNS.read_text("utf-8"))
+    yield "| room | concern | may import |\n| --- | --- | --- |\n"
+    for height, layer in enumerate(reversed(rules["layers"])):
+        rooms = [room.strip() for room in layer.split("|")]
+        known = f"all above {shown(rooms[0])}" if height else "nobody"
+        for room in rooms:
+            yield f"| {shown(room)} | {concerns[room]} | {known} |\n"
+    left = rules.get("ignore_imports", [])
+    if left:
+        yield "\nImports against this order that are left, with reasons in pyproject.toml:\n\n"
+    for line in left:
+        importer, _, imported = line.replace("specjax.", "").partition(" -> ")
+        yield f"- `{importer}` imports `{imported}`\n"
+
+
+def contract() -> dict[str, Any]:
+    """The contract of the rooms."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    return next(one for one in contracts if one["id"] == "rooms")
+
+
+def shown(room: str) -> str:
+    """A package as a folder, a module as a file."""
+    return f"`{room}/`" if (ROOT / "specjax" / room).is_dir() else f"`{room}.py`"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")
