@@ -56,6 +56,7 @@ class Bias(Protocol):
 
         [B, H, queries, keys], of which B or H may be 1. Queries behind the last get any bias.
         """
+        ...
 
 
 class CausalBias(struct.PyTreeNode):

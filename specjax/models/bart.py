@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import flax.linen as nn
 import jax
@@ -84,6 +84,9 @@ class BartConfig:
         return self.d_model // self.num_heads
 
 
+Config = TypeVar("Config", bound=BartConfig)
+
+
 class Attention(encoder_decoder.Attention):
     """Projections with biases; scores are divided by the root of a head's width."""
 
@@ -141,7 +144,7 @@ class Entrance(nn.Module):
 
     def setup(self) -> None:
         c = self.config
-        if c.sinusoids is None:
+        if c.sinusoids is None and c.max_positions is not None:
             init, shape = nn.initializers.normal(0.02), (c.offset + c.max_positions, c.d_model)
             self.position_embedding = self.param("position_embedding", init, shape, jnp.float32)
         if c.embedding_norm:
@@ -160,10 +163,10 @@ class Entrance(nn.Module):
         return self.norm(x) if c.embedding_norm else x
 
 
-class DecoderStack(EncoderDecoderModule):
+class DecoderStack(EncoderDecoderModule, Generic[Config]):
     """All but the encoder: embedding, decoder layers and output layer."""
 
-    config: BartConfig
+    config: Config
 
     def setup(self) -> None:
         c = self.config
@@ -210,7 +213,7 @@ class DecoderStack(EncoderDecoderModule):
         return logits + self.logits_bias[0] if c.logits_bias else logits
 
 
-class BartModule(DecoderStack):
+class BartModule(DecoderStack[BartConfig]):
     """Parameters and layers; `Bart` wraps it into the model contract."""
 
     def setup(self) -> None:

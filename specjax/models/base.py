@@ -78,15 +78,22 @@ class LanguageModel(Protocol):
     """A named model of a decode: target, drafter, or both (early exit)."""
 
     @property
+    def config(self) -> Any:
+        """Its shape: a frozen dataclass whose fields each architecture has of its own."""
+        ...
+
+    @property
     def vocab_size(self) -> int: ...
 
     @property
     def source_vocab(self) -> int | None:
         """How many ids prompts have, where they are others than the decoder's; else None."""
+        ...
 
     @property
     def start_token(self) -> int | None:
         """Decoder start token of an encoder-decoder model; None for a decoder-only one."""
+        ...
 
     @property
     def forced(self) -> tuple[Forced, ...]:
@@ -94,18 +101,22 @@ class LanguageModel(Protocol):
 
         It is committed before the first round and counts as no generated tokens.
         """
+        ...
 
     @property
     def frames(self) -> Frames | None:
         """What the encoder hears; None: it reads tokens, or there is none."""
+        ...
 
     @property
     def borrows_encoder(self) -> bool:
         """Whether `start` must be given the target's encoder states: its own would be the same."""
+        ...
 
     @property
     def depth(self) -> int:
         """Decoder layers."""
+        ...
 
     @property
     def max_positions(self) -> int | None:
@@ -113,16 +124,22 @@ class LanguageModel(Protocol):
 
         An encoder's row may hold as many.
         """
+        ...
 
     @property
     def drops_scale(self) -> bool:
         """Whether a final norm keeps `read_out` from seeing how large a state is."""
+        ...
 
     @property
     def eos(self) -> tuple[int, ...]: ...
 
     @property
     def pad(self) -> int: ...
+
+    def init(self, key: jax.Array) -> Params:
+        """Freshly initialised float32 parameters."""
+        ...
 
     def teach(
         self,
@@ -138,6 +155,7 @@ class LanguageModel(Protocol):
         and for encoder-decoder models `prompt` [B, P] with `prompt_length` [B]; `key` turns
         dropout on.
         """
+        ...
 
     def states(
         self,
@@ -150,18 +168,23 @@ class LanguageModel(Protocol):
 
         `teach` is `read_out` of it, under the same `key`.
         """
+        ...
 
     def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
         """Float32 logits [..., T, V] of residual states [..., T, D]: final norm and head."""
+        ...
 
     def normed(self, params: Params, hidden: jax.Array) -> jax.Array:
         """The first half of `read_out`: residual states [..., D] behind the final norm."""
+        ...
 
     def output(self, params: Params, normed: jax.Array) -> jax.Array:
         """The other half: float32 logits [..., V] of normed states [..., D]."""
+        ...
 
     def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
         """Embeddings [..., D] of the decoder's tokens [...], without positions."""
+        ...
 
     def start(
         self,
@@ -188,6 +211,7 @@ class LanguageModel(Protocol):
         A model of another vocabulary (`models.other_vocabulary`) also takes `own`, the prompts in
         its own ids; one that borrows an encoder takes `encoded`, the target's states [B, S, D].
         """
+        ...
 
     def extend(
         self,
@@ -217,6 +241,7 @@ class LanguageModel(Protocol):
         the one pointer moves for all. `features` are layers (1-based) that run whose states are
         wanted.
         """
+        ...
 
     def keep(self, cache: Cache, path: jax.Array, count: jax.Array) -> Cache:
         """Makes the kept nodes of a tree contiguous behind the pointer, and moves it by `count`.
@@ -224,6 +249,7 @@ class LanguageModel(Protocol):
         The tree's nodes lie in the slots from `cache.length` on; `path` [B, N] are the kept nodes
         from the root on, of which the first `count` [B] count.
         """
+        ...
 
     def propagate(
         self, params: Params, hidden: jax.Array, cache: Cache, layers: tuple[int, int]
@@ -233,6 +259,7 @@ class LanguageModel(Protocol):
         Their own keys and values of the normed states (Schuster et al. 2022, section 3.2), at
         positions `cache.length ..`; the layers do not run and the pointer stays.
         """
+        ...
 
 
 def check_same_prompts(name: str, model: LanguageModel, target: LanguageModel) -> None:

@@ -128,7 +128,7 @@ class Attention(nn.Module):
         q, k = split_heads(q, c.num_heads), split_heads(k, c.num_kv_heads)
         if c.qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
-        if self.rope is not None:
+        if self.rope is not None and angles is not None:
             scale = self.rope.attention
             q, k = rotate(q, angles, scale), rotate(k, angles, scale)
         return q * self.query_scale, k, split_heads(self.v(x), c.num_kv_heads)
@@ -170,11 +170,14 @@ class Layer(nn.Module):
 
         With `length` [B] they are a part of prompts that are so long.
         """
-        q, *made = self.queries_keys_values(x, angles)
-        if length is not None:
-            seen, kept = read_on(own, made, start, length)
+        q, k, v = self.queries_keys_values(x, angles)
+        new = k, v
+        if own is None or start is None:
+            seen = kept = new
+        elif length is not None:
+            seen, kept = read_on(own, new, start, length)
         else:
-            seen = kept = tuple(made) if own is None else remembered(own, made, start)
+            seen = kept = remembered(own, new, start)
         h = self.attention(q, *seen, mask)
         h = self.attention_post_norm(h) if self.config.post_norm else h
         attended = x + self.drop(h, deterministic=deterministic)
@@ -196,5 +199,5 @@ class Layer(nn.Module):
         self, x: jax.Array, own: KeysValues, start: jax.Array, angles: jax.Array | None
     ) -> KeysValues:
         """The cache `own` with keys and values of x [B, T, D] from `start` on."""
-        _, *made = self.queries_keys_values(x, angles)
-        return remembered(own, made, start)
+        _, k, v = self.queries_keys_values(x, angles)
+        return remembered(own, (k, v), start)

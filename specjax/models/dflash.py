@@ -12,7 +12,7 @@ Dimension letters as in `models.on_target`; A blocks of N tokens each are cut fr
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Self
 
 import flax.linen as nn
 import jax
@@ -23,7 +23,7 @@ from flax import struct
 from specjax.models.attention import AnyBias, of_call, of_texts, of_tree
 from specjax.models.base import Cache, LanguageModel, Output, Params
 from specjax.models.caches import KeysValues, remembered, write
-from specjax.models.layers import MASKED, Dense, RMSNorm, apply, key_mask
+from specjax.models.layers import MASKED, Dense, RMSNorm, apply, call, key_mask
 from specjax.models.on_target import (
     Cross,
     FeatureDrafter,
@@ -55,6 +55,9 @@ class DFlashT5Config(Blocks, OnT5Config):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DFlashCausalConfig(Blocks, OnCausalConfig):
     """Shape of a drafter for a decoder-only target."""
+
+
+Config = DFlashT5Config | DFlashCausalConfig
 
 
 class BlocksBias(struct.PyTreeNode):
@@ -95,7 +98,7 @@ class BlocksBias(struct.PyTreeNode):
         return jnp.take(self.anchors, block, axis=1, mode="clip")
 
 
-class DFlashLayer(Layer):
+class DFlashLayer(Layer[Config]):
     """Self-attention of a block over the states of the text and over itself."""
 
     def setup(self) -> None:
@@ -113,10 +116,8 @@ class DFlashLayer(Layer):
         return self.projected(self.attention_norm(x), angles)
 
 
-class DFlashModule(OnTargetModule):
+class DFlashModule(OnTargetModule[Config]):
     """Parameters and layers; `DFlash` wraps them into the model contract."""
-
-    config: DFlashT5Config | DFlashCausalConfig
 
     def setup(self) -> None:
         super().setup()
@@ -128,7 +129,7 @@ class DFlashModule(OnTargetModule):
         if c.d_model != c.embedding_size:
             self.enter = Dense(c.d_model, c.dtype)
         self.layers = [DFlashLayer(c) for _ in range(c.layers)]
-        if c.cross:
+        if isinstance(c, OnT5Config):
             self.position_bias = RelativeBias(c.num_heads, c.buckets, c.max_distance, True)
 
     def fused(self, features: jax.Array) -> jax.Array:
@@ -168,15 +169,16 @@ class DFlashModule(OnTargetModule):
         self, tokens: jax.Array, data: dict[str, Any], start: jax.Array, at: jax.Array | None
     ) -> tuple[jax.Array, jax.Array, list[KeysValues]]:
         """Logits [B, A, V], states [B, N, D], and the caches with the block behind the text."""
-        own, fed = list(data["own"]), tokens.shape[1]
+        own: list[KeysValues] = list(data["own"])
+        fed = tokens.shape[1]
         angles = self.angles(start[:, None] + jnp.arange(fed))
         bias, cross = self._seen(data, start, fed), None
         if self.config.cross:
             cross = *data["cross"], data["cross_bias"]
         x = self.block(tokens[:, 0], fed)
         for i, layer in enumerate(self.layers):
-            q, *made = layer.of_block(x, angles)
-            own[i] = remembered(own[i], made, start)
+            q, k, v = layer.of_block(x, angles)
+            own[i] = remembered(own[i], (k, v), start)
             x = layer(x, q, *own[i], bias, cross)
         return self.all_logits(x, at, data["places"]), x, own
 
@@ -233,13 +235,13 @@ class DFlash(FeatureDrafter):
     the block's, and overwritten.
     """
 
-    config: DFlashT5Config | DFlashCausalConfig
+    config: Config
 
     @property
     def module(self) -> DFlashModule:
         return DFlashModule(self.config)
 
-    def beside(self, target: LanguageModel) -> DFlash:
+    def beside(self, target: LanguageModel) -> Self:
         """As of any feature drafter; refuses another depth or vocabulary than it was made for.
 
         Raises:
@@ -275,8 +277,7 @@ class DFlash(FeatureDrafter):
         size: int,
     ) -> jax.Array:
         """`DFlashModule.blocks`, for training."""
-        given = tokens, features, cross, anchors, size
-        return self.module.apply({"params": params}, *given, method="blocks")
+        return call(self.module, "blocks", params, tokens, features, cross, anchors, size)
 
     def absorb(self, params: Params, cache: Cache, features: jax.Array, slot: jax.Array) -> Cache:
         own = apply(self.module, "remember", params, features, cache.data["own"], slot)

@@ -64,7 +64,8 @@ class DraftVocabulary(Wrapped):
     ) -> tuple[Output, Cache]:
         none = jnp.zeros((len(tokens), 0), jnp.int32)
         output, cache = self.model.extend(params["model"], tokens, cache, at=none, **how)
-        hidden = output.hidden
+        # A Whisper's call always gives them.
+        hidden: jax.Array = output.hidden  # pyright: ignore[reportAssignmentType]
         if at is not None:
             hidden = jnp.take_along_axis(hidden, at[..., None], axis=1, mode="clip")
         return output.replace(logits=self.read_out(params, hidden)), cache

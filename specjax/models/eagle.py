@@ -25,7 +25,7 @@ import numpy as np
 from specjax.models.attention import AnyBias, CausalBias, WithoutFirst, of_call, of_tree
 from specjax.models.base import Cache, Output, Params, PromptReading, Resume
 from specjax.models.caches import KeysValues, gathered, remembered, write
-from specjax.models.layers import MASKED, RMSNorm, Tree, apply, tree_mask
+from specjax.models.layers import MASKED, RMSNorm, Tree, apply, call, tree_mask
 from specjax.models.on_target import (
     Cross,
     FeatureDrafter,
@@ -66,10 +66,11 @@ class EagleCausalConfig(Details, OnCausalConfig):
     target_name: str = ""  # where the target lies, in the word of who published the drafter
 
 
-class EagleLayer(Layer):
-    """Self-attention over embeddings beside states, on the residual stream of the states."""
+Config = EagleT5Config | EagleCausalConfig
 
-    config: EagleT5Config | EagleCausalConfig
+
+class EagleLayer(Layer[Config]):
+    """Self-attention over embeddings beside states, on the residual stream of the states."""
 
     def setup(self) -> None:
         super().setup()
@@ -89,17 +90,15 @@ class EagleLayer(Layer):
         return super().__call__(residual, *rest)
 
 
-class EagleModule(OnTargetModule):
+class EagleModule(OnTargetModule[Config]):
     """Parameters and the layer; `Eagle` wraps it into the model contract."""
-
-    config: EagleT5Config | EagleCausalConfig
 
     def setup(self) -> None:
         super().setup()
         c = self.config
         self.feature_norms = [RMSNorm(c.eps) for _ in range(c.feature_norms)]
         self.layer = EagleLayer(c)
-        if c.cross:
+        if isinstance(c, OnT5Config):
             self.position_bias = RelativeBias(c.num_heads, c.buckets, c.max_distance, False)
 
     def fused(self, features: jax.Array) -> jax.Array:
@@ -208,7 +207,7 @@ class Eagle(FeatureDrafter):
     feeds.
     """
 
-    config: EagleT5Config | EagleCausalConfig
+    config: Config
 
     @property
     def module(self) -> EagleModule:
@@ -238,13 +237,17 @@ class Eagle(FeatureDrafter):
         steps: int,
     ) -> list[jax.Array]:
         """`EagleModule.unrolled`, for training."""
-        given = tokens, features, cross, steps
-        return self.module.apply({"params": params}, *given, method="unrolled")
+        return call(self.module, "unrolled", params, tokens, features, cross, steps)
 
     def start(
-        self, params: Params, prompt: jax.Array, length: jax.Array, capacity: int, **how: Any
+        self,
+        params: Params,
+        prompt: jax.Array,
+        prompt_length: jax.Array,
+        capacity: int,
+        **how: Any,
     ) -> tuple[Cache, PromptReading]:
-        cache, reading = super().start(params, prompt, length, capacity, **how)
+        cache, reading = super().start(params, prompt, prompt_length, capacity, **how)
         states = jnp.zeros((len(prompt), capacity, self.config.d_model), self.config.dtype)
         return cache.replace(data={**cache.data, "states": states}), reading
 
@@ -277,7 +280,7 @@ class Eagle(FeatureDrafter):
         resume: Resume | None = None,
         features: tuple[int, ...] = (),
     ) -> tuple[Output, Cache]:
-        tree = None if visible is None else (position, visible)
+        tree = None if visible is None or position is None else (position, visible)
         data, start, fed = cache.data, cache.length, tokens.shape[1]
         slots = start[:, None] + jnp.arange(fed)
         earlier = slots - 1 if tree is None else _parents(tree, start)
@@ -314,7 +317,7 @@ def _parents(tree: Tree, start: jax.Array) -> jax.Array:
     return first + jnp.where(jnp.any(parent, axis=-1), node, -1)
 
 
-def _taken(ours: jax.Array | Params, other: jax.Array | Params | None) -> jax.Array | Params:
+def _taken(ours: Params, other: Params) -> Params:
     """The tree `ours` with what `other` has under the same name and of the same shape.
 
     In float32 and in memory of its own: training gives away what it changes.

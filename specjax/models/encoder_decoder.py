@@ -8,7 +8,7 @@ what is added to scores, and how states become logits. Vaswani et al., "Attentio
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import flax.linen as nn
 import jax
@@ -58,7 +58,11 @@ class Attention(nn.Module):
         return self.o(merge_heads(attention(q, k, v, bias)))
 
 
-class Layer(nn.Module):
+Norm = TypeVar("Norm", bound=nn.Module)
+"""What a sublayer has for its norm."""
+
+
+class Layer(nn.Module, Generic[Norm]):
     """A sublayer is `x + f(norm(x))`, or in a post-norm layer `norm(x + f(x))`.
 
     A subclass sets up `self_norm`, `self_attention`, `ff_norm`, `ff` and `drop`; a decoder's
@@ -71,13 +75,11 @@ class Layer(nn.Module):
     def post_norm(self) -> bool:
         return False
 
-    def before(self, norm: nn.Module, x: jax.Array) -> jax.Array:
+    def before(self, norm: Norm, x: jax.Array) -> jax.Array:
         """What a sublayer reads of the residual stream x [B, T, D]."""
         return x if self.post_norm else norm(x)
 
-    def after(
-        self, norm: nn.Module, x: jax.Array, made: jax.Array, deterministic: bool
-    ) -> jax.Array:
+    def after(self, norm: Norm, x: jax.Array, made: jax.Array, deterministic: bool) -> jax.Array:
         """The residual stream behind a sublayer that `made` [B, T, D]."""
         x = x + self.drop(made, deterministic=deterministic)
         return norm(x) if self.post_norm else x
@@ -88,7 +90,7 @@ class Layer(nn.Module):
         return self.after(self.ff_norm, x, h, deterministic)
 
 
-class EncoderLayer(Layer):
+class EncoderLayer(Layer[Norm]):
     """Self-attention in both directions, then the feed-forward network."""
 
     def __call__(
@@ -101,7 +103,7 @@ class EncoderLayer(Layer):
         return self.feed_forward(x, deterministic)
 
 
-class DecoderLayer(Layer):
+class DecoderLayer(Layer[Norm]):
     """Causal self-attention, attention to the encoder's states, the feed-forward network."""
 
     def cross_keys_values(self, encoded: jax.Array) -> KeysValues:
@@ -127,8 +129,8 @@ class DecoderLayer(Layer):
     ) -> tuple[jax.Array, KeysValues]:
         """One layer on x [B, T, D]; `own` is its key and value cache, None when training."""
         h = self.before(self.self_norm, x)
-        made = self.self_attention.keys_values(h, angles)
-        kept = made if own is None else remembered(own, made, start)
+        made: KeysValues = self.self_attention.keys_values(h, angles)
+        kept = made if own is None or start is None else remembered(own, made, start)
         queries = self.self_attention.queries(h, angles)
         own_keys, encoded = (*kept, self_bias), (*cross, cross_bias)
         x = self.attended(x, queries, own_keys, encoded, deterministic)
@@ -203,7 +205,7 @@ class EncoderDecoderModule(nn.Module):
         x: jax.Array,
         biases: Sequence[AnyBias],
         deterministic: bool,
-        angles: Sequence[jax.Array] | None = None,
+        angles: Sequence[jax.Array | None] | None = None,
     ) -> jax.Array:
         """States [B, S, D] after the encoder's layers, each with its bias and angles."""
 
@@ -290,10 +292,11 @@ class EncoderDecoderModule(nn.Module):
             x: jax.Array,
             encoded: jax.Array,
             angles: jax.Array | None,
-            *biases: AnyBias,
+            bias: AnyBias,
+            cross_bias: AnyBias,
         ) -> jax.Array:
             cross = layer.cross_keys_values(encoded)
-            return layer(x, None, None, angles, cross, *biases, deterministic)[0]
+            return layer(x, None, None, angles, cross, bias, cross_bias, deterministic)[0]
 
         x = self.drop(self.enter(target, position), deterministic=deterministic)
         taken = {}

@@ -79,10 +79,11 @@ class Experts(nn.Module):
         inwards = mixture.experts, x.shape[-1], mixture.d_ff
         outwards = mixture.experts, mixture.d_ff, x.shape[-1]
         init = nn.initializers.variance_scaling(1.0, "fan_in", "normal", batch_axis=0)
-        matrices = tuple(
-            self.param(name, init, shape, jnp.float32).astype(self.dtype)
-            for name, shape in (("gates", inwards), ("ups", inwards), ("downs", outwards))
-        )
+
+        def matrix(name: str, shape: tuple[int, int, int]) -> Any:
+            return self.param(name, init, shape, jnp.float32).astype(self.dtype)
+
+        matrices = matrix("gates", inwards), matrix("ups", inwards), matrix("downs", outwards)
         mix = gathered if chosen.size <= FEW * mixture.experts else by_expert
         mixed = mix(tokens, weights, chosen, matrices, ACTIVATIONS[self.activation])
         return mixed.astype(self.dtype).reshape(x.shape)

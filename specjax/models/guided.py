@@ -88,22 +88,29 @@ class Guided(Wrapped):
         **how: Any,
     ) -> tuple[Output, Cache]:
         """The first layers alone, which only draft, are not guided."""
-        seen = {"visible": visible, "at": at}
         own, free = _both(cache)
         output, own = self.model.extend(
-            params, tokens, own, position=position, exit=exit, **seen, **how
+            params, tokens, own, position=position, visible=visible, at=at, exit=exit, **how
         )
         if exit is not None:
             return output, _with(cache, own, free)
         if position is not None:
             position = position - cache.data["offset"][:, None]
-        without, free = self.model.extend(params, tokens, free, position=position, **seen)
+        without, free = self.model.extend(
+            params, tokens, free, position=position, visible=visible, at=at
+        )
         logits = guided_logits(output.logits, without.logits, self.scale)
         return output.replace(logits=logits), _with(cache, own, free)
 
     def keep(self, cache: Cache, path: jax.Array, count: jax.Array) -> Cache:
         own, free = (self.model.keep(one, path, count) for one in _both(cache))
         return _with(cache, own, free)
+
+    def propagate(
+        self, params: Params, hidden: jax.Array, cache: Cache, layers: tuple[int, int]
+    ) -> Cache:
+        """Refused before: states of single layers are not guided."""
+        raise NotImplementedError
 
 
 def guided_logits(own: jax.Array, free: jax.Array, scale: float) -> jax.Array:

@@ -81,7 +81,7 @@ def matmul(rows: jax.Array, w: jax.Array) -> jax.Array:
 
 def _summed(x: jax.Array, y: jax.Array, over: tuple[int, int]) -> jax.Array:
     """The product of matrices over an axis of each, bfloat16."""
-    dims = tuple((axis,) for axis in over), ((), ())
+    dims = ((over[0],), (over[1],)), ((), ())
 
     def in_float32(x: jax.Array, y: jax.Array) -> jax.Array:
         made = jax.lax.dot_general(x, y, dims, preferred_element_type=jnp.float32)

@@ -64,7 +64,7 @@ class Heads:
     def _fresh(self, key: jax.Array, head: int) -> Params:
         probe = jnp.zeros((1, self.inputs(head)))
         tree = self._network(jnp.float32).init(key, probe)["params"]
-        return tree | {"down": jax.tree.map(jnp.zeros_like, tree["down"])}
+        return {**tree, "down": jax.tree.map(jnp.zeros_like, tree["down"])}
 
     def inputs(self, head: int) -> int:
         """Numbers that the network of a head reads."""
@@ -82,7 +82,7 @@ class Heads:
         Sequential heads read the embeddings [..., head, D] of the tokens before theirs too.
         """
         read = hidden[..., None, :]
-        if self.sequential:
+        if self.sequential and embedded is not None:
             read = jnp.concatenate([read, embedded.astype(hidden.dtype)], axis=-2)
         if self.normed:
             read = over_root_mean_square(read)

@@ -187,6 +187,11 @@ class FeedForward(nn.Module):
         return dense(self.features or x.shape[-1], name="down")(hidden)
 
 
+def call(module: nn.Module, method: str, params: Any, *args: Any, **how: Any) -> Any:
+    """`module.method(*args)`, which changes no variables and so returns none."""
+    return module.apply({"params": params}, *args, method=method, **how)
+
+
 @functools.partial(jax.jit, static_argnames=("module", "method", "layers", "features"), inline=True)
 def apply(
     module: nn.Module,
@@ -203,7 +208,7 @@ def apply(
     """
     which = {"layers": layers, "features": features}
     which = {name: value for name, value in which.items() if value is not None}
-    return module.apply({"params": params}, *args, method=method, **which)
+    return call(module, method, params, *args, **which)
 
 
 def initial(module: nn.Module, key: jax.Array, *shapes: tuple[int, ...]) -> Any:

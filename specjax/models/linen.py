@@ -11,11 +11,11 @@ import jax
 
 from specjax.models.base import Cache, Forced, Frames, Output, Params, PromptReading, Resume
 from specjax.models.caches import gathered
-from specjax.models.layers import apply
+from specjax.models.layers import apply, call
 
 
 class LinenModel:
-    """The part of the model contract that follows from the fields below.
+    """The part of the model contract that follows from the fields below, `module` and `depth`.
 
     The module has `states`, `teach`, and `head_logits` with its parts `normed` and `output`; the
     first two take what `taught` gives, then whether dropout is off, then the decoder layers
@@ -24,10 +24,16 @@ class LinenModel:
     """
 
     config: Any
-    module: nn.Module
-    depth: int  # decoder layers
     taught: Callable[[Mapping[str, jax.Array]], tuple[jax.Array, ...]]  # of a batch
     start: Callable[..., tuple[Cache, PromptReading]]
+
+    @property
+    def module(self) -> nn.Module:
+        raise NotImplementedError
+
+    @property
+    def depth(self) -> int:
+        raise NotImplementedError
 
     @property
     def vocab_size(self) -> int:
@@ -133,11 +139,5 @@ def _forced(
     key: jax.Array | None,
 ) -> tuple[jax.Array, ...]:
     """A teacher-forced method of the module on a batch; inlined as `apply` is."""
-    return model.module.apply(
-        {"params": params},
-        *model.taught(batch),
-        key is None,
-        exits,
-        method=method,
-        rngs=None if key is None else {"dropout": key},
-    )
+    rngs = None if key is None else {"dropout": key}
+    return call(model.module, method, params, *model.taught(batch), key is None, exits, rngs=rngs)

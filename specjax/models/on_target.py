@@ -11,6 +11,7 @@ target's width.
 from __future__ import annotations
 
 import dataclasses
+from typing import Generic, Self, TypeVar
 
 import flax.linen as nn
 import jax
@@ -55,6 +56,7 @@ class OnTarget:
     embedding_width: int | None = None  # None: the target's
     embedded: bool = True  # False: its checkpoint has no embedding, and it reads the target's
     headed: bool = True  # False: it has no output layer of its own, but the target's
+    tied: bool = False  # the output layer is the embedding table
 
     @property
     def read(self) -> int:
@@ -103,6 +105,8 @@ class OnCausalConfig(OnTarget, causal_layers.CausalConfig):
 
 
 Shape = OnT5Config | OnCausalConfig
+
+Config = TypeVar("Config", bound=Shape)
 
 
 def usual_layers(depth: int) -> tuple[int, ...]:
@@ -154,16 +158,16 @@ def completed(shape: Shape, params: Params, target: Params) -> Params:
     return params if shape.headed or shape.tied else params | {"head": target["head"]}
 
 
-class Layer(nn.Module):
+class Layer(nn.Module, Generic[Config]):
     """A decoder layer once its self-attention's queries, keys and values are there."""
 
-    config: Shape
+    config: Config
 
     def setup(self) -> None:
         c = self.config
         self.ff_norm = RMSNorm(c.eps)
         self.ff = FeedForward(c.d_ff, c.activation, c.gated, c.dtype, c.dropout, c.ff_bias)
-        if c.cross:
+        if isinstance(c, OnT5Config):
             self.attention = t5.Attention(c)
             self.cross_norm, self.cross_attention = RMSNorm(c.eps), t5.Attention(c.of_cross)
         else:
@@ -173,9 +177,10 @@ class Layer(nn.Module):
         self, x: jax.Array, angles: jax.Array | None
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Queries, keys and values, head-major, of inputs [B, T, D']."""
-        if self.config.cross:
-            return self.attention.queries(x), *self.attention.keys_values(x)
-        return self.attention.queries_keys_values(x, angles)
+        attention = self.attention
+        if isinstance(attention, t5.Attention):
+            return attention.queries(x), *attention.keys_values(x)
+        return attention.queries_keys_values(x, angles)
 
     def __call__(
         self,
@@ -195,10 +200,10 @@ class Layer(nn.Module):
         return x + self.ff(self.ff_norm(x))
 
 
-class OnTargetModule(nn.Module):
+class OnTargetModule(nn.Module, Generic[Config]):
     """Embedding, fused states and output layer; what lies between is each drafter's own."""
 
-    config: Shape
+    config: Config
 
     def setup(self) -> None:
         c = self.config
@@ -238,7 +243,8 @@ class OnTargetModule(nn.Module):
 
     def angles(self, position: jax.Array) -> jax.Array | None:
         c = self.config
-        return None if c.cross else c.rope.angles(position, position + 1)
+        rope = None if isinstance(c, OnT5Config) else c.rope
+        return None if rope is None else rope.angles(position, position + 1)
 
     def nothing_read(self, rows: int, size: int) -> tuple[jax.Array, Cross | None]:
         """States of zeros [B, T, F * E] and a cross-attention cache of one, to initialise on."""
@@ -250,6 +256,7 @@ class OnTargetModule(nn.Module):
         return features, (zeros, zeros, jnp.zeros((1, 1, 1, 1), jnp.float32))
 
 
+@dataclasses.dataclass(frozen=True)
 class FeatureDrafter(LinenModel):
     """A feature drafter under the contract of `models.base`, as far as drafting needs it.
 
@@ -281,7 +288,7 @@ class FeatureDrafter(LinenModel):
         probe = jax.ShapeDtypeStruct((1, 1), jnp.int32)
         return self.module.lazy_init(key, probe)["params"]
 
-    def beside(self, target: LanguageModel) -> FeatureDrafter:
+    def beside(self, target: LanguageModel) -> Self:
         """This drafter, of whose shape a checkpoint may leave something to its target.
 
         Raises:
@@ -309,7 +316,8 @@ class FeatureDrafter(LinenModel):
         ahead: int | None = None,
     ) -> tuple[Cache, PromptReading]:
         c, (rows, width) = self.config, prompt.shape
-        heads, size = (c.num_heads, c.d_kv) if c.cross else (c.num_kv_heads, c.d_head)
+        of_t5 = isinstance(c, OnT5Config)
+        heads, size = (c.num_heads, c.d_kv) if of_t5 else (c.num_kv_heads, c.d_head)
         empty = jnp.zeros((rows, heads, capacity, size), c.dtype)
         data = {
             "own": [(empty, empty)] * self.depth,

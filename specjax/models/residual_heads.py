@@ -56,7 +56,7 @@ class ResidualHeads:
         silent = {f"block_{i}": jax.tree.map(jnp.zeros_like, block) for i in range(self.layers)}
         own = {}
         if self.vocab_size is not None:
-            own["output"] = self._output(jnp.float32).init(key, state)["params"]
+            own["output"] = Dense(self.vocab_size, jnp.float32).init(key, state)["params"]
         return {f"head_{head}": silent | own for head in range(1, self.count + 1)}
 
     def weights(self, head: int) -> int:
@@ -74,11 +74,8 @@ class ResidualHeads:
             x = x + jax.nn.silu(apply(self._block(x.dtype), "__call__", head[f"block_{i}"], x))
         if self.vocab_size is None:
             return trunk.output(x)
-        logits = apply(self._output(x.dtype), "__call__", head["output"], x)
+        logits = apply(Dense(self.vocab_size, x.dtype), "__call__", head["output"], x)
         return logits.astype(jnp.float32)[..., : trunk.vocab_size]
 
     def _block(self, dtype: jnp.dtype) -> Dense:
         return Dense(self.d_model, dtype, bias=True)
-
-    def _output(self, dtype: jnp.dtype) -> Dense:
-        return Dense(self.vocab_size, dtype)

@@ -60,7 +60,9 @@ class Rope:
         return np.arange(0, self.width, 2, dtype=np.float32) / np.float32(self.width)
 
     def _divided(self, by: tuple[float, ...]) -> np.ndarray:
-        return np.float32(1.0) / (np.float32(by) * np.float32(self.theta) ** self._exponent)
+        return np.float32(1.0) / (
+            np.asarray(by, np.float32) * np.float32(self.theta) ** self._exponent
+        )
 
     def _mixed(self, plain: np.ndarray, kept: np.ndarray) -> np.ndarray:
         """The share `kept` [d / 2] of each wave as it is, the rest stretched by the factor."""
@@ -106,7 +108,9 @@ def angles_of(
     ropes: Sequence[Rope | None], position: jax.Array, length: jax.Array | int
 ) -> list[jax.Array | None]:
     """`Rope.angles` of each layer, made once for all that rotate alike; None: not rotated."""
-    made = {rope: rope.angles(position, length) for rope in dict.fromkeys(ropes) if rope}
+    made: dict[Rope | None, jax.Array] = {
+        rope: rope.angles(position, length) for rope in dict.fromkeys(ropes) if rope
+    }
     return [made.get(rope) for rope in ropes]
 
 

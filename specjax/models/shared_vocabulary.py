@@ -15,6 +15,7 @@ import jax
 from specjax.models.base import Cache, Forced, Frames, LanguageModel, Output, Params, PromptReading
 
 
+@dataclasses.dataclass(frozen=True)
 class Wrapped:
     """What is known of a `model` whatever ids it is heard and fed in."""
 
@@ -53,6 +54,10 @@ class Wrapped:
         return self.model.max_positions
 
     @property
+    def drops_scale(self) -> bool:
+        return self.model.drops_scale
+
+    @property
     def eos(self) -> tuple[int, ...]:
         return self.model.eos
 
@@ -68,8 +73,17 @@ class SharedVocabulary(Wrapped):
     model: LanguageModel
     vocab_size: int
 
-    def states(self, params: Params, batch: Mapping[str, jax.Array]) -> jax.Array:
-        return self.model.states(params, batch)
+    def init(self, key: jax.Array) -> Params:
+        return self.model.init(key)
+
+    def teach(
+        self, params: Params, batch: Mapping[str, jax.Array], **how: Any
+    ) -> tuple[jax.Array, ...]:
+        whole = self.model.teach(params, batch, **how)
+        return tuple(logits[..., : self.vocab_size] for logits in whole)
+
+    def states(self, params: Params, batch: Mapping[str, jax.Array], **how: Any) -> jax.Array:
+        return self.model.states(params, batch, **how)
 
     def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
         return self.model.read_out(params, hidden)[..., : self.vocab_size]

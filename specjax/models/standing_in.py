@@ -22,8 +22,8 @@ def started(
     **wanted: Any,
 ) -> Cache:
     """The cache of `start` without a target: one that borrows an encoder is given zeros."""
-    if model.borrows_encoder:
-        frames, config = model.frames, model.config
+    if model.borrows_encoder and (frames := model.frames) is not None:
+        config = model.config
         shape = len(prompt), frames.count // frames.stride, config.d_model
         wanted["encoded"] = jnp.zeros(shape, config.dtype)
     return model.start(params, prompt, prompt_length, capacity, **wanted)[0]

@@ -193,9 +193,10 @@ class T5Module(EncoderDecoderModule):
         """
         distance = np.arange(-(capacity - 1), capacity + 1)
         mask = np.where(distance > 0, MASKED, 0.0)
-        if self.config.layer_tables:
-            return [table(distance) + mask for table in self.decoder_bias]
-        return self.decoder_bias(distance) + mask
+        tables = self.decoder_bias
+        if isinstance(tables, RelativeBias):
+            return tables(distance) + mask
+        return [table(distance) + mask for table in tables]
 
     def step_biases(
         self, data: Mapping[str, Any], start: jax.Array, fed: int, tree: Tree | None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import flax.linen as nn
 import jax
@@ -108,6 +108,9 @@ class T5GemmaConfig:
         return True
 
 
+Config = TypeVar("Config", bound=T5GemmaConfig)
+
+
 class SublayerNorms(nn.Module):
     """The norms before and behind a sublayer; what is stored is the scale less 1."""
 
@@ -150,7 +153,7 @@ class Attention(encoder_decoder.Attention):
         return self.o(merge_heads(attention(q, k, v, bias, self.shape.softcap)))
 
 
-class Sandwiched(encoder_decoder.Layer):
+class Sandwiched(encoder_decoder.Layer[SublayerNorms]):
     """A sublayer is `x + behind(f(before(x)))`."""
 
     config: T5GemmaConfig
@@ -176,25 +179,25 @@ class Sandwiched(encoder_decoder.Layer):
         return super().after(norm, x, norm.behind(made), deterministic)
 
 
-class EncoderLayer(Sandwiched, encoder_decoder.EncoderLayer):
+class EncoderLayer(Sandwiched, encoder_decoder.EncoderLayer[SublayerNorms]):
     def setup(self) -> None:
         self.sublayers()
 
 
-class DecoderLayer(Sandwiched, encoder_decoder.DecoderLayer):
+class DecoderLayer(Sandwiched, encoder_decoder.DecoderLayer[SublayerNorms]):
     def setup(self) -> None:
         self.sublayers()
         self.cross_norm = SublayerNorms(self.shape.eps)
         self.cross_attention = Attention(self.config, self.shape, self.rope)
 
 
-class T5GemmaModule(EncoderDecoderModule):
+class T5GemmaModule(EncoderDecoderModule, Generic[Config]):
     """Parameters and layers; `T5Gemma` wraps it into the model contract."""
 
-    config: T5GemmaConfig
+    config: Config
 
-    encoder_layer: ClassVar[type[EncoderLayer]] = EncoderLayer
-    decoder_layer: ClassVar[type[DecoderLayer]] = DecoderLayer
+    encoder_layer: ClassVar[type[Sandwiched]] = EncoderLayer
+    decoder_layer: ClassVar[type[Sandwiched]] = DecoderLayer
 
     def setup(self) -> None:
         c = self.config

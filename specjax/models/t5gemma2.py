@@ -21,7 +21,13 @@ from specjax.models.attention import Source, merged_attention
 from specjax.models.base import Params
 from specjax.models.caches import KeysValues
 from specjax.models.layers import RMSNorm, merge_heads, split_heads
-from specjax.models.t5gemma import Sandwiched, T5Gemma, T5GemmaConfig, T5GemmaModule
+from specjax.models.t5gemma import (
+    Sandwiched,
+    SublayerNorms,
+    T5Gemma,
+    T5GemmaConfig,
+    T5GemmaModule,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +70,7 @@ class EncoderLayer(t5gemma.EncoderLayer):
     attention = Attention
 
 
-class DecoderLayer(Sandwiched, encoder_decoder.DecoderLayer):
+class DecoderLayer(Sandwiched, encoder_decoder.DecoderLayer[SublayerNorms]):
     """Attention to the decoder's tokens and the encoder's states at once, feed-forward network."""
 
     attention = Attention
@@ -82,10 +88,8 @@ class DecoderLayer(Sandwiched, encoder_decoder.DecoderLayer):
         return self.after(self.self_norm, x, h, deterministic)
 
 
-class T5Gemma2Module(T5GemmaModule):
+class T5Gemma2Module(T5GemmaModule[T5Gemma2Config]):
     """Parameters and layers; `T5Gemma2` wraps it into the model contract."""
-
-    config: T5Gemma2Config
 
     encoder_layer = EncoderLayer
     decoder_layer = DecoderLayer

@@ -45,6 +45,7 @@ class SpeechTokens:
 class WhisperConfig(BartConfig):
     """Shape of a Whisper model; `max_positions` are the decoder's."""
 
+    max_positions: int
     key_bias: bool = False
     mels: int = 80  # numbers of a frame
     encoder_positions: int = 1500
@@ -105,10 +106,8 @@ class Ear(nn.Module):
         return x + self.position_embedding.astype(x.dtype)
 
 
-class WhisperModule(DecoderStack):
+class WhisperModule(DecoderStack[WhisperConfig]):
     """Parameters and layers; `Whisper` wraps it into the model contract."""
-
-    config: WhisperConfig
 
     def setup(self) -> None:
         super().setup()
