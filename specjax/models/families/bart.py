@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -56,7 +56,10 @@ def _layer(layer: str, block: str, attentions: Mapping[str, str]) -> dict[Where,
     return stored | _affine((layer, "ff", "down"), f"{block}.fc2", "kernel")
 
 
-class BartLike(Family):
+Shape = TypeVar("Shape", bound=BartConfig)
+
+
+class BartLike(Family, Generic[Shape]):
     """BART and its relatives; each says which parts its models have."""
 
     model = Bart
@@ -143,7 +146,7 @@ class BartLike(Family):
             **self.places(fields, hf),
         )
 
-    def config_to_hf(self, config: BartConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+    def config_to_hf(self, config: Shape) -> tuple[dict[str, Any], dict[str, Any]]:
         firsts = {"decoder_start_token_id": config.start_token, "bos_token_id": config.bos}
         ends = ends_to_hf(config, **firsts)
         shape = {
@@ -181,7 +184,7 @@ class BartLike(Family):
             return {}
         return {f"model.{stack}.embed_tokens.weight": tensors[EMBEDDING] for stack in STACKS}
 
-    def names(self, config: BartConfig) -> dict[Where, Stored]:
+    def names(self, config: Shape) -> dict[Where, Stored]:
         stored: dict[Where, Stored] = {("embedding",): Stored(EMBEDDING)}
         if not config.tied:
             stored["head", "kernel"] = Stored("lm_head.weight", True)
@@ -205,7 +208,7 @@ class BartLike(Family):
 
 
 @FAMILIES.register("bart")
-class BartFamily(BartLike):
+class BartFamily(BartLike[BartConfig]):
     """BART, such as facebook/bart-large-cnn."""
 
     architecture = "BartForConditionalGeneration"

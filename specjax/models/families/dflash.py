@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import abc
 from typing import Any
 
 from specjax.core.registry import FAMILIES
@@ -11,7 +11,7 @@ from specjax.models.dflash import DFlash, DFlashCausalConfig, DFlashT5Config
 from specjax.models.families import eagle
 from specjax.models.families.family import Stored, Where
 from specjax.models.families.llama import Llama, layer_names
-from specjax.models.families.on_target import FIELDS, OnLlama, OnT5
+from specjax.models.families.on_target import FIELDS, OnLlama, OnT5, OnTargetFamily
 from specjax.models.families.schema import flag, size
 from specjax.models.families.t5 import T5Family
 
@@ -37,7 +37,7 @@ def published_layers(depth: int, count: int) -> list[int]:
     return [1 + round(1 + i * (depth - 4) / (count - 1)) for i in range(count)]
 
 
-class _InBlocks:
+class _InBlocks(OnTargetFamily):
     """What both kinds have in common."""
 
     model = DFlash
@@ -52,8 +52,12 @@ class _InBlocks:
     def layers_read(self, depth: int) -> list[int]:
         return layers_read(depth)
 
-    def names(self, config: Any) -> Mapping[Where, Stored]:
-        stored = dict(super().names(config))
+    @abc.abstractmethod
+    def layer_names(self, config: Any, layer: str, block: str) -> dict[Where, Stored]:
+        """Where the parameters of a layer are stored."""
+
+    def names(self, config: Any) -> dict[Where, Stored]:
+        stored = super().names(config)
         stored["mask",] = Stored("mask_embedding")
         stored["fused_norm", "scale"] = Stored("hidden_norm.weight")
         if config.d_model != config.embedding_size:
@@ -77,7 +81,7 @@ class DFlashT5Family(_InBlocks, OnT5, T5Family):
         norms = {"attention": "input", "cross": "cross_attention", "ff": "post_attention"}
         matrices = [("attention", "self_attn", w) for w in "qkvo"]
         matrices += [("cross_attention", "cross_attn", w) for w in "qo"]
-        stored = {
+        stored: dict[Where, Stored] = {
             (layer, f"{ours}_norm", "scale"): Stored(f"{block}.{theirs}_layernorm.weight")
             for ours, theirs in norms.items()
         }
@@ -89,7 +93,7 @@ class DFlashT5Family(_InBlocks, OnT5, T5Family):
 
 
 @FAMILIES.register("dflash_llama")
-class DFlashLlama(_InBlocks, OnLlama, Llama):
+class DFlashLlama(_InBlocks, OnLlama, Llama[DFlashCausalConfig]):
     """Parallel feature drafters of decoder-only targets with rotary positions."""
 
     shape = DFlashCausalConfig

@@ -14,7 +14,7 @@ from typing import Any
 from specjax.core.registry import FAMILIES
 from specjax.models.base import LanguageModel
 from specjax.models.dflash import DFlash, DFlashCausalConfig
-from specjax.models.families import llama
+from specjax.models.families import llama, rotary
 from specjax.models.families.declared import declared_by
 from specjax.models.families.dflash import BLOCK, LAYERS, layers_read, published_layers
 from specjax.models.families.family import Stored, Where
@@ -90,7 +90,7 @@ NESTED = Schema(
 
 
 @FAMILIES.register(FAMILY)
-class PublishedDFlash(llama.Llama):
+class PublishedDFlash(llama.Llama[DFlashCausalConfig]):
     """DFlash drafters as z-lab and SpecForge publish them."""
 
     model = DFlash
@@ -129,10 +129,11 @@ class PublishedDFlash(llama.Llama):
         # Where texts end is the target's word: here in training, elsewhere once they meet.
         named = (hf if fields["model_type"] == FAMILY else {}) | {"model_type": FAMILY}
         made = llama.causal_config(fields, named, None, dtype, qk_norm=True, **biased)
-        refuse_rotation(made.rope)
+        refuse_rotation(rotary.rope_of(made))
         own = {field.name: getattr(made, field.name) for field in dataclasses.fields(made)}
+        own["tied"] = False
         return DFlashCausalConfig(
-            **own | {"tied": False},
+            **own,
             target_width=made.d_model,
             features=tuple(number + 1 for number in _read(fields)),
             draft_vocab=made.vocab_size,
@@ -174,7 +175,7 @@ class PublishedDFlash(llama.Llama):
         }
 
     def names(self, config: DFlashCausalConfig) -> dict[Where, Stored]:
-        stored = {
+        stored: dict[Where, Stored] = {
             ("fuse", "kernel"): Stored("fc.weight", True),
             ("fused_norm", "scale"): Stored("hidden_norm.weight"),
             ("final_norm", "scale"): Stored("norm.weight"),

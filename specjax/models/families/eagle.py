@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 from specjax.core.registry import FAMILIES
@@ -11,7 +10,7 @@ from specjax.models.base import LanguageModel
 from specjax.models.eagle import Eagle, EagleCausalConfig, EagleT5Config
 from specjax.models.families.family import Stored, Where, linear
 from specjax.models.families.llama import Llama
-from specjax.models.families.on_target import FIELDS, OnLlama, OnT5
+from specjax.models.families.on_target import FIELDS, OnLlama, OnT5, OnTargetFamily
 from specjax.models.families.schema import flag
 from specjax.models.families.t5 import T5Family
 
@@ -32,7 +31,7 @@ def layers_read(depth: int) -> list[int]:
     return sorted({min(2, depth), (depth + 1) // 2, high})
 
 
-class _OneLayer:
+class _OneLayer(OnTargetFamily):
     """What both kinds have in common."""
 
     model = Eagle
@@ -57,8 +56,8 @@ class _OneLayer:
         }
         return words, generation
 
-    def names(self, config: Any) -> Mapping[Where, Stored]:
-        stored = dict(super().names(config))
+    def names(self, config: Any) -> dict[Where, Stored]:
+        stored = super().names(config)
         norms = ["embedding_norm", "state_norm", "ff_norm"]
         attentions = {"attention": "qkvo"}
         if config.cross:
@@ -102,7 +101,7 @@ class EagleT5Family(_OneLayer, OnT5, T5Family):
 
 
 @FAMILIES.register("eagle_llama")
-class EagleLlama(_OneLayer, OnLlama, Llama):
+class EagleLlama(_OneLayer, OnLlama, Llama[EagleCausalConfig]):
     """Feature drafters of decoder-only targets with rotary positions."""
 
     shape = EagleCausalConfig

@@ -17,7 +17,7 @@ import numpy as np
 
 from specjax.core.registry import FAMILIES
 from specjax.models.eagle import Eagle, EagleCausalConfig
-from specjax.models.families import llama
+from specjax.models.families import llama, rotary
 from specjax.models.families.declared import declared_by, part
 from specjax.models.families.eagle3_fields import (
     COUNTS,
@@ -72,7 +72,7 @@ def layers_after(ids: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(number + shift for number in ids))
 
 
-class _Published(llama.Llama):
+class _Published(llama.Llama[EagleCausalConfig]):
     """What both layouts have in common."""
 
     model = Eagle
@@ -97,7 +97,7 @@ class _Published(llama.Llama):
         refuse_images(layer)
         named, one = {"model_type": self.family}, {"num_hidden_layers": 1}
         made = llama.causal_config(layer | one, named, None, dtype, qk_norm=qk_norm)
-        refuse_rotation(made.rope)
+        refuse_rotation(rotary.rope_of(made))
         drafted = fields["draft_vocab_size"] or made.vocab_size
         if drafted > made.vocab_size:
             raise ValueError(
@@ -107,8 +107,9 @@ class _Published(llama.Llama):
         features = layers_after(ids) if ids else ()
         width = fields["target_hidden_size"] or made.d_model
         own = {field.name: getattr(made, field.name) for field in dataclasses.fields(made)}
+        own["tied"] = False
         return EagleCausalConfig(
-            **own | {"tied": False},
+            **own,
             target_width=width,
             features=features,
             draft_vocab=drafted,
@@ -138,7 +139,7 @@ class _Published(llama.Llama):
         return dataclasses.replace(config, embedded=EMBEDDING in tensors)
 
     def names(self, config: EagleCausalConfig) -> dict[Where, Stored]:
-        stored = {
+        stored: dict[Where, Stored] = {
             ("fuse", "kernel"): Stored("fc.weight", True),
             ("final_norm", "scale"): Stored("norm.weight"),
             ("head", "kernel"): Stored("lm_head.weight", True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Collection, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -48,10 +48,16 @@ class Stored:
         return tuple(self.tensor.format(number) for number in range(self.stacked))
 
 
+class Architecture(LanguageModel, Protocol):
+    """A model that is made of its configuration alone."""
+
+    def __init__(self, config: Any) -> None: ...
+
+
 class Family(abc.ABC):
     """How to build a family's model from a configuration, and where its tensors are."""
 
-    model: ClassVar[type[LanguageModel]]
+    model: ClassVar[type[Architecture]]
     """The architecture."""
 
     schema: ClassVar[Schema]
@@ -81,6 +87,7 @@ class Family(abc.ABC):
         return frozenset({*self.generation, *self.neutral})
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         cls.reads = tuple(cls.schema.fields)
 
     @classmethod
@@ -135,11 +142,14 @@ def family_of(model: LanguageModel) -> Family:
     return FAMILIES[model.config.family].cls()
 
 
-def linear(where: Where, tensor: str, biased: bool = True, **layout: int) -> dict[Where, Stored]:
-    """Where a linear layer of PyTorch is stored, and how it is fused or stacked."""
-    stored = {(*where, "kernel"): Stored(f"{tensor}.weight", transposed=True, **layout)}
+def linear(
+    where: Where, tensor: str, biased: bool = True, part: int = 0, parts: int = 1, groups: int = 1
+) -> dict[Where, Stored]:
+    """Where a linear layer of PyTorch is stored, and how it is fused."""
+    kernel = Stored(f"{tensor}.weight", True, part, parts, groups=groups)
+    stored: dict[Where, Stored] = {(*where, "kernel"): kernel}
     if biased:
-        stored[*where, "bias"] = Stored(f"{tensor}.bias", **layout)
+        stored[*where, "bias"] = Stored(f"{tensor}.bias", False, part, parts, groups=groups)
     return stored
 
 

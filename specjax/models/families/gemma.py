@@ -42,7 +42,7 @@ FIELDS: dict[str, Field] = {name: f for name, f in llama.FIELDS.items() if name 
 }
 
 
-class Gemma(llama.Llama):
+class Gemma(llama.Llama[CausalConfig]):
     """Norms around each sublayer, scaled embeddings, every n-th layer with all keys."""
 
     @abc.abstractmethod
@@ -86,7 +86,7 @@ class Gemma(llama.Llama):
         shape, ends = super().config_to_hf(config)
         shape |= windows_to_hf(config) | {
             "hidden_activation": shape.pop("hidden_act"),
-            "query_pre_attn_scalar": round(config.query_scale**-2),
+            "query_pre_attn_scalar": round(config.layer_query_scales[0] ** -2),
             "final_logit_softcapping": config.logit_cap or None,
             "attn_logit_softcapping": config.attention_cap or None,
         }

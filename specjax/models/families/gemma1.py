@@ -17,7 +17,7 @@ TANH = "gelu_pytorch_tanh"
 
 
 @FAMILIES.register("gemma")
-class Gemma1(llama.Llama):
+class Gemma1(llama.Llama[CausalConfig]):
     """Gemma 1 and CodeGemma: Llama with GELU, scaled embeddings and norms around 1."""
 
     schema = Schema(

@@ -55,8 +55,9 @@ class Gemma3Text(gemma.Gemma):
 
     def config_to_hf(self, config: CausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
         shape, ends = super().config_to_hf(config)
-        local = [rope for rope, window in zip(config.ropes, config.windows, strict=True) if window]
-        own = {"architectures": ["Gemma3ForCausalLM"]}
+        both = zip(config.ropes, config.windows, strict=True)
+        local = [rope for rope, window in both if rope and window]
+        own: dict[str, Any] = {"architectures": ["Gemma3ForCausalLM"]}
         if local:
             own["rope_local_base_freq"] = local[0].theta
         return shape | own, ends

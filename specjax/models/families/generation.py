@@ -207,7 +207,7 @@ def changed(
             raise ValueError(
                 f"generation has {name!r}; it must have fields of generation_config.json"
             )
-    return (hf | changes, None) if generation is None else (hf, generation | changes)
+    return ({**hf, **changes}, None) if generation is None else (hf, {**generation, **changes})
 
 
 def refuse_processors(

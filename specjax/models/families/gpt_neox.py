@@ -106,7 +106,7 @@ class GPTNeoX(Family):
         )
 
     def config_to_hf(self, config: CausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
-        ends = ends_to_hf(config, bos_token_id=config.bos)
+        ends, rope = ends_to_hf(config, bos_token_id=config.bos), rotary.rope_of(config)
         shape = {
             "model_type": "gpt_neox",
             "architectures": ["GPTNeoXForCausalLM"],
@@ -121,9 +121,9 @@ class GPTNeoX(Family):
             "hidden_dropout": config.dropout,
             "use_parallel_residual": config.parallel,
             "attention_bias": config.qkv_bias,
-            "rotary_pct": rotary.share_to_hf(config.rope.width, config.d_head),
-            "rotary_emb_base": config.rope.theta,
-            "rope_scaling": rotary.rope_to_hf(config.rope),
+            "rotary_pct": rotary.share_to_hf(rope.width, config.d_head),
+            "rotary_emb_base": rope.theta,
+            "rope_scaling": rotary.rope_to_hf(rope),
             "tie_word_embeddings": config.tied,
         }
         return shape | ends, ends

@@ -25,9 +25,11 @@ def windows_of(kinds: Any, layers: int, window: int | None, needed: str) -> tupl
             f" {' or '.join(map(repr, KINDS))}"
         )
     slides = [kind == "sliding_attention" for kind in kinds]
-    if any(slides) and window is None:
+    if not any(slides):
+        return ()
+    if window is None:
         raise ValueError(f"layer_types is {shown(kinds)}; layers that slide need {needed}")
-    return tuple(window if slide else 0 for slide in slides) if any(slides) else ()
+    return tuple(window if slide else 0 for slide in slides)
 
 
 def same_windows(fields: Mapping[str, Any]) -> tuple[int, ...]:

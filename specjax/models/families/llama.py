@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from specjax.core.registry import FAMILIES
 from specjax.models.causal import Causal, CausalConfig
@@ -49,6 +49,9 @@ FIELDS: dict[str, Field] = (
 
 HARMLESS = COMMON | {"attention_dropout", "initializer_range"}
 """Declared fields of Llama's relatives that change no token."""
+
+
+Shape = TypeVar("Shape", bound=CausalConfig)
 
 
 def d_head_of(fields: Mapping[str, Any]) -> int:
@@ -121,7 +124,7 @@ def _norm_names(config: CausalConfig) -> dict[str, str]:
 
 
 @FAMILIES.register("llama")
-class Llama(Family):
+class Llama(Family, Generic[Shape]):
     """Llama 1-3, Vicuna, TinyLlama: rotary positions, grouped-query attention."""
 
     model = Causal
@@ -150,8 +153,8 @@ class Llama(Family):
         }
         return causal_config(fields, hf, generation, dtype, **biases)
 
-    def config_to_hf(self, config: CausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
-        ends = ends_to_hf(config, bos_token_id=config.bos)
+    def config_to_hf(self, config: Shape) -> tuple[dict[str, Any], dict[str, Any]]:
+        ends, rope = ends_to_hf(config, bos_token_id=config.bos), rotary.rope_of(config)
         shape = {
             "model_type": config.family,
             "architectures": [f"{config.family.capitalize()}ForCausalLM"],
@@ -165,16 +168,16 @@ class Llama(Family):
             "max_position_embeddings": config.max_positions,
             "hidden_act": config.activation,
             "rms_norm_eps": config.eps,
-            "rope_theta": config.rope.theta,
-            "rope_scaling": rotary.rope_to_hf(config.rope),
+            "rope_theta": rope.theta,
+            "rope_scaling": rotary.rope_to_hf(rope),
             "tie_word_embeddings": config.tied,
         }
         biases = {"attention_bias": config.qkv_bias, "mlp_bias": config.ff_bias}
         shape |= {name: value for name, value in biases.items() if name in self.schema.fields}
         return shape | ends, ends
 
-    def names(self, config: CausalConfig) -> dict[Where, Stored]:
-        stored = {
+    def names(self, config: Shape) -> dict[Where, Stored]:
+        stored: dict[Where, Stored] = {
             ("embedding",): Stored("model.embed_tokens.weight"),
             ("final_norm", "scale"): Stored("model.norm.weight"),
         }

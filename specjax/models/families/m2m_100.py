@@ -17,7 +17,7 @@ PAD = 1
 
 
 @FAMILIES.register("m2m_100")
-class M2M100Family(BartLike):
+class M2M100Family(BartLike[BartConfig]):
     """M2M100 and NLLB-200's dense models; positions have no end."""
 
     architecture = "M2M100ForConditionalGeneration"

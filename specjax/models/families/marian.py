@@ -18,7 +18,7 @@ SHARED = "share_encoder_decoder_embeddings"
 
 
 @FAMILIES.register("marian")
-class MarianFamily(BartLike):
+class MarianFamily(BartLike[BartConfig]):
     """Marian, such as Helsinki-NLP/opus-mt-en-de, of one vocabulary or of two."""
 
     architecture = "MarianMTModel"

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from specjax.core.registry import FAMILIES
+from specjax.models.bart import BartConfig
 from specjax.models.families.bart import BartLike
 
 
 @FAMILIES.register("mbart")
-class MBartFamily(BartLike):
+class MBartFamily(BartLike[BartConfig]):
     """mBART and mBART-50."""
 
     architecture = "MBartForConditionalGeneration"

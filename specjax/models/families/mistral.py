@@ -17,7 +17,7 @@ WINDOW = 4096
 
 
 @FAMILIES.register("mistral")
-class Mistral(llama.Llama):
+class Mistral(llama.Llama[CausalConfig]):
     """Llama with a sliding window in every layer."""
 
     schema = Schema(

@@ -43,7 +43,7 @@ def expert_names(
 
 
 @FAMILIES.register("mixtral")
-class Mixtral(llama.Llama):
+class Mixtral(llama.Llama[CausalConfig]):
     """Mistral with a mixture of experts in every layer."""
 
     schema = Schema(
@@ -84,7 +84,7 @@ class Mixtral(llama.Llama):
 
     def config_to_hf(self, config: CausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
         shape, ends = super().config_to_hf(config)
-        mixture = config.mixtures[0]
+        mixture = next(mixture for mixture in config.mixtures if mixture)
         own = {
             "sliding_window": config.windows[0] if config.windows else None,
             "num_local_experts": mixture.experts,

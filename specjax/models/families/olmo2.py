@@ -13,7 +13,7 @@ from specjax.models.families.schema import ALL_FULL, Schema, flag, number, read
 
 
 @FAMILIES.register("olmo2")
-class Olmo2(llama.Llama):
+class Olmo2(llama.Llama[CausalConfig]):
     """Llama with norms behind the sublayers instead of before, and norms of queries and keys.
 
     OLMo 2 (2025), section 3.2; a query's or key's norm is over all heads together.
@@ -35,6 +35,14 @@ class Olmo2(llama.Llama):
     ) -> CausalConfig:
         fields = read(self.schema, hf, GENERATION)
         bias = fields["attention_bias"]
-        more = {"qkv_bias": bias, "out_bias": bias, "wide_qk_norm": True}
-        norms = {"pre_norm": False, "post_norm": True}
-        return llama.causal_config(fields, hf, generation, dtype, **more, **norms)
+        return llama.causal_config(
+            fields,
+            hf,
+            generation,
+            dtype,
+            qkv_bias=bias,
+            out_bias=bias,
+            wide_qk_norm=True,
+            pre_norm=False,
+            post_norm=True,
+        )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 from specjax.core.registry import FAMILIES
 from specjax.models.base import LanguageModel
-from specjax.models.families.family import Stored, Where
-from specjax.models.families.schema import NEEDED, Field, is_int, size
+from specjax.models.encoder_decoder import EncoderDecoder
+from specjax.models.families.family import Family, Stored, Where
+from specjax.models.families.schema import NEEDED, Field, Schema, is_int, size
 from specjax.models.on_target import OnTarget
 from specjax.models.t5 import T5Config
 
@@ -36,9 +36,10 @@ FIELDS = {
 """What the shape of a feature drafter says of its target."""
 
 
-class OnTargetFamily:
+class OnTargetFamily(Family):
     """What all have in common; the other base reads and writes the shape of the layers."""
 
+    schema = Schema(FIELDS)
     prefix = ""
     ignored = r"$^"
     shape: type[OnTarget]
@@ -97,9 +98,9 @@ class OnTargetFamily:
             "draft_vocab_size": target.vocab_size,
         }
 
-    def names(self, config: Any) -> Mapping[Where, Stored]:
+    def names(self, config: Any) -> dict[Where, Stored]:
         """Of what is in all of them; `cross` layers share one table of relative positions."""
-        stored = {
+        stored: dict[Where, Stored] = {
             ("embedding",): Stored("embed_tokens.weight"),
             ("ids",): Stored("draft_ids", integer=True),
             ("fuse", "kernel"): Stored("fc.weight", True),
@@ -125,21 +126,10 @@ class OnT5(OnTargetFamily):
         return words | {"num_layers": 1}, generation
 
     def of_target(self, target: LanguageModel) -> T5Config:
-        return like_t5(target)
+        return like_t5(_with_encoder(FAMILIES.name_of(type(self)), target))
 
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
-        own = FAMILIES.name_of(type(self))
-        if target.frames:
-            raise ValueError(
-                f"model_type is {own!r}, for targets that read text; the target, of family"
-                f" {target.config.family!r}, listens"
-            )
-        if target.start_token is None:
-            raise ValueError(
-                f"model_type is {own!r}; it must be {own.replace('t5', 'llama')!r} for a"
-                " decoder-only target"
-            )
-        heads, width = target.cross_heads
+        heads, width = _with_encoder(FAMILIES.name_of(type(self)), target).cross_heads
         return super().given_by(target) | {
             "target_cross_layer": target.depth,
             "target_num_heads": heads,
@@ -148,7 +138,26 @@ class OnT5(OnTargetFamily):
         }
 
 
-def like_t5(target: LanguageModel) -> T5Config:
+def _with_encoder(family: str, target: LanguageModel) -> EncoderDecoder:
+    """The target, which must have an encoder of text for a drafter of a family.
+
+    Raises:
+      ValueError: naming the family.
+    """
+    if target.frames:
+        raise ValueError(
+            f"model_type is {family!r}, for targets that read text; the target, of family"
+            f" {target.config.family!r}, listens"
+        )
+    if not isinstance(target, EncoderDecoder):
+        raise ValueError(
+            f"model_type is {family!r}; it must be {family.replace('t5', 'llama')!r} for a"
+            " decoder-only target"
+        )
+    return target
+
+
+def like_t5(target: EncoderDecoder) -> T5Config:
     """The shape of T5 layers as large as a target's decoder layers; a T5's own."""
     config, layers = target.config, target.decoder_shape
     if isinstance(config, T5Config):

@@ -118,7 +118,7 @@ class OPT(Family):
         return shape | ends, ends
 
     def names(self, config: CausalConfig) -> dict[Where, Stored]:
-        stored = {
+        stored: dict[Where, Stored] = {
             ("embedding",): Stored("model.decoder.embed_tokens.weight"),
             ("position_embedding",): Stored("model.decoder.embed_positions.weight"),
         }

@@ -13,7 +13,7 @@ from specjax.models.sinusoids import Sinusoids
 
 
 @FAMILIES.register("pegasus")
-class PegasusFamily(BartLike):
+class PegasusFamily(BartLike[BartConfig]):
     """Pegasus, such as google/pegasus-xsum."""
 
     architecture = "PegasusForConditionalGeneration"

@@ -36,7 +36,7 @@ def _renamed(fields: dict[str, Any], name: str) -> Any:
 
 
 @FAMILIES.register("phi3")
-class Phi3(llama.Llama):
+class Phi3(llama.Llama[CausalConfig]):
     """Phi-3, Phi-4: Llama with fused projections, LongRoPE and perhaps partial rotation."""
 
     schema = Schema(
@@ -66,10 +66,11 @@ class Phi3(llama.Llama):
 
     def config_to_hf(self, config: CausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
         shape, ends = super().config_to_hf(config)
+        rope = rotary.rope_of(config)
         own = {
             "sliding_window": config.windows[0] if config.windows else None,
-            "original_max_position_embeddings": config.rope.original or config.max_positions,
-            "partial_rotary_factor": rotary.share_to_hf(config.rope.width, config.d_head),
+            "original_max_position_embeddings": rope.original or config.max_positions,
+            "partial_rotary_factor": rotary.share_to_hf(rope.width, config.d_head),
         }
         return shape | own, ends
 

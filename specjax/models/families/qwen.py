@@ -37,7 +37,7 @@ def _windows(fields: dict[str, Any]) -> tuple[int, ...]:
     return windows_of(kinds, layers, window, "sliding_window, and use_sliding_window true")
 
 
-class _Qwen(llama.Llama):
+class _Qwen(llama.Llama[CausalConfig]):
     """What both have: layers that may slide, and no biases in their feed-forward parts."""
 
     def config_from_hf(

@@ -38,7 +38,7 @@ def _mixtures(fields: dict[str, Any]) -> tuple[Mixture | None, ...]:
 
 
 @FAMILIES.register("qwen3_moe")
-class Qwen3MoE(llama.Llama):
+class Qwen3MoE(llama.Llama[CausalConfig]):
     """Qwen3 with mixtures of experts."""
 
     schema = Schema(

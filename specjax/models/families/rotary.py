@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from specjax.models.causal import CausalConfig
 from specjax.models.families import layer_types
 from specjax.models.families.declared import part
 from specjax.models.families.schema import (
@@ -296,6 +297,19 @@ _BUILD = {
     "yarn": _yarn,
     "longrope": _longrope,
 }
+
+
+def rope_of(config: CausalConfig) -> Rope:
+    """The rotation of a shape whose positions are rotary.
+
+    Raises:
+      ValueError: when they are not.
+    """
+    if config.rope is None:
+        raise ValueError(
+            f"model_type is {config.family!r}, whose positions are rotary; this shape has others"
+        )
+    return config.rope
 
 
 def rope_to_hf(rope: Rope) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ import dataclasses
 import math
 import reprlib
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from specjax.models.families.declared import declared_by, ignore
 
@@ -58,7 +58,7 @@ class Schema:
     declared: Callable[[], Mapping[str, Any]] | None = None
 
     def changed(
-        self, model_type: str = "", harmless: Collection[str] = (), **fields: Field
+        self, model_type: str = "", harmless: Collection[str] = (), /, **fields: Field
     ) -> Schema:
         """The schema of a relative with other fields, of the class of its model type."""
         return dataclasses.replace(
@@ -211,7 +211,7 @@ def shown(value: Any) -> str:
     return " ".join(reprlib.repr(value).split())
 
 
-def is_int(value: Any) -> bool:
+def is_int(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 

@@ -33,7 +33,7 @@ def _rotated(fields: dict[str, Any]) -> list[bool]:
 
 
 @FAMILIES.register("smollm3")
-class SmolLM3(llama.Llama):
+class SmolLM3(llama.Llama[CausalConfig]):
     """Llama without rotation in some layers (Yang et al. 2025, "RoPE to NoPE and back again")."""
 
     schema = Schema(

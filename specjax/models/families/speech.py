@@ -152,7 +152,7 @@ def _listed(ids: Any, vocab_size: int) -> list[int | None]:
     """The tokens of `forced_decoder_ids`, [place, token] from place 1 on."""
     if ids is None:
         return []
-    pairs = ids if isinstance(ids, list) else [None]
+    pairs: list[Any] = ids if isinstance(ids, list) else [None]
     if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs) or any(
         place != number or not (token is None or _is_token(token, vocab_size))
         for number, (place, token) in enumerate(pairs, start=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from specjax.core.registry import FAMILIES
 from specjax.models.families import rotary
@@ -168,9 +168,11 @@ def _layer(layer: str, block: str, bias: bool, kinds: tuple[str, ...]) -> dict[W
     return stored
 
 
-@FAMILIES.register("t5gemma")
-class T5GemmaFamily(Family):
-    """T5Gemma: an encoder and a decoder of Gemma 2 blocks, of one size or of two."""
+Shape = TypeVar("Shape", bound=T5GemmaConfig)
+
+
+class T5GemmaLike(Family, Generic[Shape]):
+    """T5Gemma and its relative: an encoder and a decoder of Gemma's blocks."""
 
     model = T5Gemma
     schema = Schema(
@@ -194,7 +196,7 @@ class T5GemmaFamily(Family):
     prefix = "model."
     output = "lm_head.out_proj.weight"
     architecture = "T5GemmaForConditionalGeneration"
-    described: ClassVar[type[T5GemmaConfig]] = T5GemmaConfig
+    described: type[Shape]
     tables: ClassVar[Mapping[Where, Stored]] = {
         ("embedding",): Stored("model.decoder.embed_tokens.weight"),
         ("source_embedding",): Stored("model.encoder.embed_tokens.weight"),
@@ -212,7 +214,7 @@ class T5GemmaFamily(Family):
 
     def config_from_hf(
         self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
-    ) -> T5GemmaConfig:
+    ) -> Shape:
         fields = read(self.schema, hf, GENERATION)
         sides = (self._side(hf, name) for name in ("encoder", "decoder"))
         (source, encoder), (target, decoder) = sides
@@ -240,7 +242,7 @@ class T5GemmaFamily(Family):
             dtype=dtype,
         )
 
-    def config_to_hf(self, config: T5GemmaConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+    def config_to_hf(self, config: Shape) -> tuple[dict[str, Any], dict[str, Any]]:
         firsts = ("bos_token_id", "decoder_start_token_id")
         ends = ends_to_hf(config, **dict.fromkeys(firsts, config.start_token))
         shape = {
@@ -255,7 +257,7 @@ class T5GemmaFamily(Family):
         }
         return shape | ends, ends
 
-    def names(self, config: T5GemmaConfig) -> dict[Where, Stored]:
+    def names(self, config: Shape) -> dict[Where, Stored]:
         stored = dict(self.tables)
         if not config.tied:
             stored["head", "kernel"] = Stored(self.output, transposed=True)
@@ -276,6 +278,13 @@ class T5GemmaFamily(Family):
                 return self.stack(written)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
+
+
+@FAMILIES.register("t5gemma")
+class T5GemmaFamily(T5GemmaLike[T5GemmaConfig]):
+    """T5Gemma: an encoder and a decoder of Gemma 2 blocks, of one size or of two."""
+
+    described = T5GemmaConfig
 
 
 def _refuse_settings(decoder: dict[str, Any]) -> None:

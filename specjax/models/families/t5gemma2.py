@@ -80,14 +80,14 @@ NO_EYES = {
 
 
 @FAMILIES.register("t5gemma2")
-class T5Gemma2Family(t5gemma.T5GemmaFamily):
+class T5Gemma2Family(t5gemma.T5GemmaLike[T5Gemma2Config]):
     """T5Gemma 2, its text part: Gemma 3 blocks, one attention to own and to the encoder's keys."""
 
     model = T5Gemma2
     schema = dataclasses.replace(
-        t5gemma.T5GemmaFamily.schema,
+        t5gemma.T5GemmaLike.schema,
         harmless={
-            *t5gemma.T5GemmaFamily.schema.harmless,
+            *t5gemma.T5GemmaLike.schema.harmless,
             *IMAGES,
             # Hugging Face overwrites it by the encoder's.
             "eoi_token_id",

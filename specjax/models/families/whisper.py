@@ -21,7 +21,7 @@ SHARED_EMBEDDING = ("embedding",)
 
 
 @FAMILIES.register("whisper")
-class WhisperFamily(BartLike):
+class WhisperFamily(BartLike[WhisperConfig]):
     """Whisper and Distil-Whisper: speech to text."""
 
     model = Whisper
@@ -43,8 +43,8 @@ class WhisperFamily(BartLike):
         },
         aliases={**BartLike.schema.aliases, "num_key_value_heads": "encoder_attention_heads"},
         # SpecAugment masks in training only; the classifier and alignments are of other tasks.
-        harmless=BartLike.schema.harmless
-        | {
+        harmless={
+            *BartLike.schema.harmless,
             "apply_spec_augment",
             "classifier_proj_size",
             "mask_feature_length",
@@ -77,9 +77,10 @@ class WhisperFamily(BartLike):
         with reading_generation(generation if own else None):
             forced = speech.forced_tokens(hf, fields, tokens, shape.vocab_size)
         parts = {field.name: getattr(shape, field.name) for field in dataclasses.fields(BartConfig)}
+        # Hugging Face reads `scale_embedding` of a Whisper, and scales nothing.
+        parts["scale_embedding"] = False
         return WhisperConfig(
-            # Hugging Face reads `scale_embedding` of a Whisper, and scales nothing.
-            **parts | {"scale_embedding": False},
+            **parts,
             mels=hf.get("num_mel_bins", 80),
             encoder_positions=hf.get("max_source_positions", 1500),
             forced=forced,
