@@ -35,7 +35,7 @@ SAFE_TORCH = (2, 6)
 def main(argv: Sequence[str]) -> int:
     """Converts; returns the exit code."""
     if len(argv) != 3 or argv[1].startswith("-"):
-        print(__doc__.splitlines()[0], file=sys.stderr)
+        print((__doc__ or "").partition("\n")[0], file=sys.stderr)
         return 2
     try:
         convert(argv[1], argv[2])

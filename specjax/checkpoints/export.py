@@ -23,6 +23,7 @@ from specjax.models.base import LanguageModel, Params
 from specjax.models.dflash import DFlash
 from specjax.models.eagle import Eagle, EagleCausalConfig
 from specjax.models.families.published import ROPES
+from specjax.models.families.rotary import rope_of
 from specjax.models.on_target import USUAL
 from specjax.models.residual_heads import ResidualHeads
 
@@ -92,7 +93,7 @@ def _export_heads(name: str | Path, folder: str | Path, target: str, dtype: Any)
             f"heads {str(name)!r} hold networks of two layers, for which the layout of {MEDUSA} has"
             " no words; it must be published heads"
         )
-    medusa.save(folder, loaded, target or medusa.target_of(name))
+    medusa.save(folder, loaded.heads, loaded.params, target or medusa.target_of(name))
 
 
 def in_layout(
@@ -109,7 +110,7 @@ def in_layout(
         raise UserError(f"layout is {layout!r}; it must be one of {', '.join(LAYOUTS)}")
     config = model.config
     if layout == DFLASH:
-        if config.family != DFLASH:
+        if config.family != DFLASH or not isinstance(model, DFlash):
             raise UserError(
                 f"model_type is {config.family!r}; for the layout of {DFLASH} it must be"
                 f" {DFLASH!r}, whose masks are a token and whose output layer is the target's"
@@ -138,11 +139,13 @@ def _demands(
     yield "hidden_size", c.d_model, c.d_model == width, f"the embedding's width, {width}"
     layers = c.features
     yield "target_layers", layers, not layers or min(layers) > 1, "layers from 2 on"
-    yield "rope_type", c.rope.kind, c.rope.kind in ROPES, f"one of {', '.join(ROPES)}"
+    kind = rope_of(c).kind
+    yield "rope_type", kind, kind in ROPES, f"one of {', '.join(ROPES)}"
     for name in ("qkv_bias", "out_bias", "ff_bias"):
         yield name, getattr(c, name), not getattr(c, name), "False"
     if c.draft_vocab == c.vocab_size and "ids" in params:
-        rising = bool(np.all(np.diff(np.asarray(params["ids"])) > 0))
+        ids = np.asarray(params["ids"])
+        rising = bool(np.all(ids[1:] > ids[:-1]))
         yield "draft_ids", "out of order", rising, "rising where all ids can be drafted"
     if layout == "specforge":
         yield "target_layers", layers, c.read == USUAL, f"{USUAL} layers"

@@ -125,8 +125,10 @@ def load(
     kept = kept_kernels(files, names, shapes, small)
     plain = {at: stored for at, stored in names.items() if at not in packed and at not in kept}
     params = read_params(path, files, plain, shapes, dtype, where, small)
-    read_packed(params, files, packed, packing, shapes, dtype, where)
-    read_kept(params, files, kept, shapes, small, dtype, where)
+    if packing is not None:
+        read_packed(params, files, packed, packing, shapes, dtype, where)
+    if small is not None:
+        read_kept(params, files, kept, shapes, small, dtype, where)
     used = {tensor for parts in packed.values() for tensor in parts.values()}
     others = {tensor: place for tensor, place in files.items() if tensor not in used}
     refuse_extra(path, others, names, family.ignored)

@@ -28,6 +28,7 @@ from specjax.checkpoints.tensors import (
     refuse_extra,
 )
 from specjax.errors import UserError
+from specjax.models.base import Params
 from specjax.models.families.declared import CONFIG_FILE, note_ignored
 from specjax.models.families.family import Stored, Where
 from specjax.models.families.schema import COMMON, Schema, raw, read, size
@@ -80,14 +81,13 @@ def shapes(name: str | Path, dtype: Any = jnp.float32) -> LoadedHeads:
     )
 
 
-def save(folder: str | Path, loaded: LoadedHeads, target: str = "") -> None:
+def save(folder: str | Path, heads: ResidualHeads, params: Params, target: str = "") -> None:
     """Writes heads as `load` reads them; `target` is the name of the model they are on.
 
     Raises:
       UserError: saying why nothing was written.
     """
-    heads = loaded.heads
-    tensors = gather(loaded.params, names(heads))
+    tensors = gather(params, names(heads))
     if not hosts.is_first():
         return
     words = {

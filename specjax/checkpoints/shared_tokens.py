@@ -145,7 +145,7 @@ def _roles(drafter: Any, target: Any) -> Iterator[tuple[int, int]]:
     """The target's and the drafter's token of each role that both have, each token once."""
     seen_theirs, seen_ours = set(), set()
     for theirs, ours in zip(_special(target), _special(drafter), strict=True):
-        if None in (theirs, ours) or theirs in seen_theirs or ours in seen_ours:
+        if theirs is None or ours is None or theirs in seen_theirs or ours in seen_ours:
             continue
         seen_theirs.add(theirs)
         seen_ours.add(ours)

@@ -32,7 +32,8 @@ def own_prefix(drafter: LanguageModel, target: LanguageModel) -> tuple[int, ...]
         return ()
     language = ENGLISH if ours.languages else None
     forced = prefix_tokens(ours, language, None, _writes_times(target, theirs))
-    whole = drafter.start_token, *forced
+    # All are single tokens, for the language is said where there is one.
+    whole = drafter.start_token, *(token for token in forced if isinstance(token, int))
     before = drafter.start_token if ours.previous is None else ours.previous
     return (before,) * (FEWEST - len(whole)) + whole
 

@@ -311,9 +311,11 @@ def _place(
     everything = tuple(slice(None) for _ in tensor.shape)
     if sharding is None:
         return jax.device_put(tensor.read(everything, dtype))
-    where = sharding.addressable_devices_indices_map(tensor.shape)
-    holders: dict[Any, list[jax.Device]] = {}
-    for device, index in where.items():
+    addressable = sharding.addressable_devices
+    holders: dict[Any, list[Any]] = {}
+    for device, index in sharding.devices_indices_map(tensor.shape).items():
+        if device not in addressable:
+            continue
         holders.setdefault(tuple((s.start, s.stop) for s in index), []).append(device)
     shards = []
     for bounds, devices in holders.items():

@@ -219,7 +219,8 @@ def are_same(drafter: Any, target: Any) -> bool:
 
 def _differing(ours: dict[str, int], theirs: dict[str, int]) -> list[str]:
     """Pieces that have another id, or none, in the first vocabulary, by their id."""
-    return sorted((piece for piece in theirs if ours.get(piece) != theirs[piece]), key=theirs.get)
+    differing = (piece for piece in theirs if ours.get(piece) != theirs[piece])
+    return sorted(differing, key=theirs.__getitem__)
 
 
 def _check_widths(name: str, drafter: Any, target: Any) -> None:

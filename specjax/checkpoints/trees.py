@@ -25,7 +25,7 @@ def save_tree(params: Params, file: Path, metadata: Mapping[str, str] | None = N
     leaves = jax.tree_util.tree_flatten_with_path(params)[0]
     tensors = {_name(path): hosts.whole(leaf) for path, leaf in leaves}
     with replacing(file) as partial:
-        save_file(tensors, partial, metadata and dict(metadata))
+        save_file(tensors, partial, None if metadata is None else dict(metadata))
 
 
 def load_tree(file: Path, expected: Params, what: str, described: str) -> Params:

@@ -126,7 +126,7 @@ def _read(path: Path, size: int, modified: int) -> Header:
         infos = [_info(cursor) for _ in range(tensors)]
     alignment = metadata.get("general.alignment", ALIGNMENT)
     start = -(-cursor.offset // alignment) * alignment
-    placed = {name: _placed(path, name, *info, start, size) for name, *info in infos}
+    placed = {info[0]: _placed(path, *info, start, size) for info in infos}
     return Header(metadata, placed)
 
 

@@ -53,7 +53,7 @@ def read_kept(
     files: Mapping[str, Place],
     kernels: Mapping[Where, Stored],
     shapes: Mapping[Where, tuple[int, ...]],
-    weights: SmallWeights | None,
+    weights: SmallWeights,
     dtype: Any,
     placement: Placement,
 ) -> None:

@@ -82,7 +82,10 @@ def _special_tokens(path: Path, metadata: Mapping[str, Any], tokens: Any) -> dic
 def _conversion() -> tuple[Any, Any]:
     """The table of keys and the conversion of transformers."""
     try:
-        from transformers.integrations.gguf import GGUF_TOKENIZER_MAPPING, convert_gguf_tokenizer
+        from transformers.integrations.gguf.gguf_tokenizer_mapping import (
+            GGUF_TOKENIZER_MAPPING,
+            convert_gguf_tokenizer,
+        )
     except ImportError:
         raise UserError(
             "tokenizers of GGUF files need transformers 5.24 or newer: pip install 'specjax[gguf]'"
