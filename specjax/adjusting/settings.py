@@ -17,7 +17,7 @@ from specjax.checkpoints.pieces import pieces
 from specjax.core import fields
 from specjax.core.adjustment import Adjustment
 from specjax.core.context import Options
-from specjax.core.fields import ConfigField, config_fields, hashable
+from specjax.core.fields import ConfigField, Number, config_fields, hashable
 from specjax.core.registry import ADJUSTMENTS
 from specjax.core.stopping import Stops
 from specjax.errors import UserError
@@ -116,5 +116,5 @@ def _stops(part: StopStrings, model: LanguageModel, tokenizer: Any) -> Stops:
     return part.stops(pieces(tokenizer), model.vocab_size)
 
 
-def _traced(number: float) -> jax.Array:
+def _traced(number: Number) -> jax.Array:
     return jnp.int32(number) if isinstance(number, int) else jnp.float32(number)

@@ -97,7 +97,7 @@ def over_tokens(
     ended = np.zeros(state.shape, bool)
     for place in range(length.max(initial=0)):
         here = np.flatnonzero(length > place)
-        byte = np.array([texts[token][place] for token in here])
+        byte = np.array([texts[token][place] for token in here.tolist()])
         state[:, here] = moves[state[:, here], byte]
         ended[:, here] |= accepts[state[:, here]]
     return state, ended

@@ -37,9 +37,9 @@ class Timestamps(Adjustment):
     off: ClassVar[bool] = False
 
     def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
-        if not isinstance(model, Whisper) or model.config.speech.no_timestamps is None:
+        speech = model.config.speech if isinstance(model, Whisper) else None
+        if speech is None or speech.no_timestamps is None:
             raise ValueError("return_timestamps is True; only a model that listens writes times")
-        speech = model.config.speech
         if speech.no_timestamps in model.forced:
             raise ValueError(
                 "return_timestamps is True; the target's texts begin with a token for no times,"

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from specjax.core import tree
 from specjax.core.context import Context
-from specjax.core.env import Bound
+from specjax.core.env import Bound, states_of
 from specjax.core.rows import append, window
 from specjax.core.scopes import CATCHING_UP
 from specjax.models.base import Cache, Output
@@ -74,7 +74,7 @@ def feed_drafted(
 def last_hidden(model: Bound, cache: Cache, context: Context, lag: int) -> tuple[jax.Array, Cache]:
     """Feeds as `feed_last` does; returns the pending token's residual state [B, D]."""
     output, last, cache = _feed_tail(model, cache, context, lag)
-    hidden = jnp.take_along_axis(output.hidden, last[..., None], axis=1, mode="clip")
+    hidden = jnp.take_along_axis(states_of(output), last[..., None], axis=1, mode="clip")
     return hidden[:, 0], cache
 
 

@@ -21,21 +21,27 @@ class Distribution(Protocol):
 
     def of(self, tokens: jax.Array) -> jax.Array:
         """Probability [B, K] of tokens [B, K]."""
+        ...
 
     def overlap(self, p: jax.Array) -> jax.Array:
         """sum_x min(p, q) [B, K] with p [B, K, V]."""
+        ...
 
     def excess(self, p: jax.Array) -> jax.Array:
         """sum_x [p - q]_+ [B, K] with p [B, K, V], however little it is."""
+        ...
 
     def residual(self, p: jax.Array, at: jax.Array) -> jax.Array:
         """[p - q]_+ [B, V], not normalised, of p [B, V] and position `at` [B]."""
+        ...
 
     def categorical(self, vocabulary: int) -> Categorical:
         """The same with all probabilities written out."""
+        ...
 
     def narrow(self, width: int) -> Distribution:
         """The first `width` positions."""
+        ...
 
 
 class OneHot(struct.PyTreeNode):

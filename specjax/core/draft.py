@@ -68,6 +68,28 @@ class Draft(struct.PyTreeNode):
     def width(self) -> int:
         return self.tokens.shape[1]
 
+    @property
+    def above(self) -> jax.Array:
+        """The `parents` [B, K] of a tree.
+
+        Raises:
+          ValueError: when it is a chain.
+        """
+        if self.parents is None:
+            raise ValueError("the draft is a chain; it must be a tree")
+        return self.parents
+
+    @property
+    def places(self) -> jax.Array:
+        """The `slots` [B, K] of nodes that the drafter's models were fed.
+
+        Raises:
+          ValueError: when the drafter does not say them.
+        """
+        if self.slots is None:
+            raise ValueError("slots is None; a drafter whose models are fed nodes must give them")
+        return self.slots
+
     def check(self, rows: int, most: int) -> None:
         """Refuses tokens that the loop has no place for; shapes alone decide, while tracing.
 

@@ -62,14 +62,19 @@ class Alternative:
 class Drafter:
     """Anything that proposes tokens; this base has no memory and no models."""
 
+    # Subclasses are dataclasses.
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
     def __post_init__(self) -> None:
         fields.check(self)
 
     rule_type: ClassVar[type[Rule] | None] = None
     """The rule that its drafts need; None: any."""
 
-    reads_target: ClassVar[bool] = False
-    """Whether it reads what the target computes, at every round of a text."""
+    @property
+    def reads_target(self) -> bool:
+        """Whether it reads what the target computes, at every round of a text."""
+        return False
 
     @property
     def spec(self) -> Spec:

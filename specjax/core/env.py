@@ -53,6 +53,17 @@ class Bound:
         return self.model.embed(self.params, tokens)
 
 
+def states_of(output: Output) -> jax.Array:
+    """The residual states [B, T, D] that a call gave.
+
+    Raises:
+      ValueError: when its model gives none.
+    """
+    if output.hidden is None:
+        raise ValueError("the model's calls give no states; `Output.hidden` must be there")
+    return output.hidden
+
+
 class Env(struct.PyTreeNode):
     """Static models with their parameters; `env[name]` is a model that can be called."""
 

@@ -29,17 +29,21 @@ class Reader:
     def __post_init__(self) -> None:
         fields.check(self)
 
-    exact: bool = True
-    """Whether the logits are the target's own."""
-
     overrides: bool = False
     """Whether it reads drafts of any drafter, which might be read in another way otherwise."""
 
-    trees: bool = False
-    """Whether it reads trees, and no chains."""
-
     columns: tuple[str, ...] = ()
     """Numbers that it logs, beside `WIDTH`."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether the logits are the target's own."""
+        return True
+
+    @property
+    def trees(self) -> bool:
+        """Whether it reads trees, and no chains."""
+        return False
 
     def around(self, spec: Spec, own: Reader | None) -> Reader:
         """This reader for the drafts of a drafter, which may want to be read in its `own` way."""

@@ -91,7 +91,6 @@ def begin(
     stops, reached = options.stops, None
     if stops is not None:
         reached = stops.begin(context.tokens[:, : prompt.shape[1]], context.length)
-    state = State(context, caches, memory, keys, None, reached)
     trace = empty_trace(
         context.length.shape[0],
         decoder.max_new_tokens,
@@ -99,7 +98,8 @@ def begin(
         context.tokens.shape[1],
         columns(decoder),
     )
-    return state.replace(trace=decoder.layout.rows(trace) if decoder.layout else trace)
+    trace = decoder.layout.rows(trace) if decoder.layout else trace
+    return State(context, caches, memory, keys, trace, reached)
 
 
 def _start(

@@ -95,15 +95,15 @@ def commit(
     verdict = _unread(draft, verdict)
     room = context.room
     count = jnp.minimum(jnp.minimum(verdict.count, until_eos(verdict.tokens, eos)), room)
-    stops, reached = context.options.stops, state.reached
-    if stops is not None:
+    stops, reached, complete = context.options.stops, state.reached, None
+    if stops is not None and reached is not None:
         reached, count, complete = stops.read(reached, verdict.tokens, count)
     length = context.length + count
     ended = ends_text(verdict.tokens, count, eos) | (length >= context.limit) | ~draft.review
-    if stops is not None:
+    if complete is not None:
         ended |= complete
     if verdict.path is not None:
-        caches = _kept(decoder, env, caches, draft, verdict)
+        caches = _kept(decoder, env, caches, draft, verdict.accepted, verdict.path)
     outcome = Outcome(
         draft, reading, verdict, count,
         jnp.minimum(verdict.accepted, count),
@@ -123,19 +123,27 @@ def commit(
     )
 
 
-def _kept(decoder: Decoder, env: Env, caches: Caches, draft: Draft, verdict: Verdict) -> Caches:
+def _kept(
+    decoder: Decoder,
+    env: Env,
+    caches: Caches,
+    draft: Draft,
+    accepted: jax.Array,
+    path: jax.Array,
+) -> Caches:
     """The caches with the nodes that stand behind the text, as far as their models were fed them.
 
-    Nodes are fed with all their ancestors: those of the path that were are its first ones.
+    The first `accepted` [B] of `path` [B, K] stand. Nodes are fed with all their ancestors: those
+    of the path that were are its first ones.
     """
 
     def keep(name: str, path: jax.Array, count: jax.Array) -> Cache:
         return env[name].model.keep(caches[name], path, count)
 
-    kept = {decoder.target: keep(decoder.target, verdict.path, verdict.accepted)}
+    kept = {decoder.target: keep(decoder.target, path, accepted)}
     if decoder.drafter.spec.fed:
-        slots = jnp.take_along_axis(draft.slots, verdict.path, axis=1)
-        stands = jnp.arange(draft.width) < verdict.accepted[:, None]
+        slots = jnp.take_along_axis(draft.places, path, axis=1)
+        stands = jnp.arange(draft.width) < accepted[:, None]
         fed = jnp.sum(stands & (slots >= 0), axis=1, dtype=jnp.int32)
         kept |= {name: keep(name, slots, fed) for name in decoder.drafter.spec.fed}
     return {**caches, **kept}

@@ -110,17 +110,19 @@ class Decoder:
         if call.read_out:
             return  # no cache is touched
         own = call.model == self.target
-        if own and call.exit is None:
-            raise ValueError(
-                f"the drafter's model is {self.target!r}, whose cache the verification needs as it"
-                " was; it must be another one, or an early exit"
-            )
-        if call.exit is not None and not own:
+        if call.exit is None:
+            if own:
+                raise ValueError(
+                    f"the drafter's model is {self.target!r}, whose cache the verification needs as"
+                    " it was; it must be another one, or an early exit"
+                )
+            return
+        if not own:
             raise ValueError(
                 f"exit is {call.exit} of model {call.model!r}; only {self.target!r} may draft with"
                 " its first layers"
             )
-        if own and not 1 <= call.exit < self.target_model.depth:
+        if not 1 <= call.exit < self.target_model.depth:
             depth = self.target_model.depth
             raise ValueError(
                 f"exit is {call.exit}; it must be from 1 to {depth - 1}, below the {depth} decoder"

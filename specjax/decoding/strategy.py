@@ -73,14 +73,15 @@ class Strategy:
     top_k: int = 0
     top_p: float = 1.0
     numbers: tuple[tuple[str, Number], ...] = ()  # one, or one for each arm
-    reader: Reader | None = None  # None: the drafter's own, or whole
+    # Given as None it is the drafter's own, or whole; read, it is always there.
+    reader: Reader = None  # pyright: ignore[reportAssignmentType]  # replaced in __post_init__
     min_p: float = 0.0
     typical_p: float = 1.0
     epsilon_cutoff: float = 0.0
     eta_cutoff: float = 0.0
 
     def __post_init__(self) -> None:
-        fields.check(Drawing(*self.settings))
+        fields.check(Drawing(**drawing(self.settings)))
         self.rule.check_sampling(self.greedy)
         width = self.drafter.spec.width
         if width > fields.MOST_DRAFTED:

@@ -43,7 +43,7 @@ class Bild(TokenByToken):
     """
 
     length: int = fields.draft_length(WINDOW, help="drafted tokens at which it hands over (W)")
-    model: str | None = fields.name(None, help="the small model; off: 'drafter', or the exit")
+    model: str = fields.name(None, help="the small model; off: 'drafter', or the exit")
     exit: int | None = fields.integer(None, help="decoder layers of the target that draft")
     fallback: str | None = fields.number(
         bounds="[0, inf]", traced="fallback", help="confidence below which it hands over"

@@ -7,7 +7,6 @@ Kim et al., "Speculative Decoding with Big Little Decoder" (2023), section 3.5.2
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
 
 from specjax.core import fields
 from specjax.core.registry import DRAFTERS
@@ -19,7 +18,7 @@ from specjax.drafting.neural import StoppingEarly
 class EarlyExit(StoppingEarly):
     """Tokens of the target's own first `exit` decoder layers."""
 
-    exit: int = fields.integer(help="decoder layers that draft")
+    exit: int | None = fields.integer(help="decoder layers that draft")
     length: int = fields.draft_length(help="drafted tokens, at most")
 
-    model: ClassVar[str] = "target"
+    model = "target"

@@ -116,7 +116,7 @@ class Growing(Shaped):
         first, probs, score = laws[0], grown.probs, grown.score
         paths = np.array([shape.path(node) for node in dict.fromkeys(parents.tolist())], int)
         logits = growth.settings.at(logits, grown.tokens[:, paths], jnp.array(depth))
-        if self._certain(settings):
+        if probs is None:
             drawn = largest(logits, ranks.max() + 1)
         else:
             adjusted = adjust(logits, settings)
@@ -125,7 +125,7 @@ class Growing(Shaped):
             drawn = draw_in_order(own_keys, adjusted, shape.most)
             probs = _put(probs, adjusted, first)
         tokens = drawn[:, laws - first, ranks]
-        if self.nodes:
+        if score is not None:
             chance = jnp.take_along_axis(_log_probability(logits, settings), drawn, axis=-1)
             own = chance[:, laws - first, ranks]
             score = _put(score, own + (score[:, parents] if depth else 0.0), nodes[0])
@@ -153,7 +153,7 @@ class Growing(Shaped):
         draft = Draft.chain(tokens, length, self._distribution(grown)).replace(
             parents=parents, slots=jnp.where(was_fed, jnp.array(shape.slots, jnp.int32), -1)
         )
-        return likeliest(draft, grown.score, self.nodes) if self.nodes else draft
+        return draft if grown.score is None else likeliest(draft, grown.score, self.nodes)
 
     def _certain(self, settings: Sampling) -> bool:
         """Whether the likeliest tokens are the children, not draws.
@@ -163,7 +163,7 @@ class Growing(Shaped):
         return settings.greedy or self.nodes > 0
 
     def _distribution(self, grown: Grown) -> Distribution:
-        if grown.probs is None:
+        if grown.probs is None or grown.drawn is None:
             return OneHot(grown.tokens)
         shape = self.shape
         return WithoutReplacement.from_draws(grown.probs, grown.drawn, shape.laws, shape.ranks)
@@ -214,7 +214,7 @@ def likeliest(draft: Draft, score: jax.Array, count: int) -> Draft:
     kept = jnp.sort(jax.lax.top_k(score, count)[1], axis=1)
     rows = jnp.arange(len(kept))[:, None]
     place = jnp.zeros_like(draft.tokens).at[rows, kept].set(jnp.arange(count))
-    parents = draft.parents[rows, kept]
+    parents = draft.above[rows, kept]
     parents = jnp.where(parents < 0, -1, place[rows, parents])
     kept_draft = Draft.chain(draft.tokens[rows, kept], jnp.minimum(draft.length, count))
-    return kept_draft.replace(parents=parents, slots=draft.slots[rows, kept])
+    return kept_draft.replace(parents=parents, slots=draft.places[rows, kept])

@@ -30,7 +30,7 @@ from specjax.drafting.parallel_heads import TARGET, ParallelHeads, head_keys
 class SequentialHeads(ParallelHeads):
     """Heads on the target that read the tokens before theirs: one read-out after another."""
 
-    model: ClassVar[str] = TARGET
+    model = TARGET
     sequential: ClassVar[bool] = True
 
     @property

@@ -77,17 +77,22 @@ class Cascade(Drafter):
     @functools.cached_property
     def combined(self) -> Horizontal:
         """The drafter that the matrix means."""
-        return dataclasses.replace(self._stages(0), greedy=self.reviewers == GREEDY)
+        return Horizontal(self._stages(0), greedy=self.reviewers == GREEDY)
 
-    def _stages(self, row: int) -> Drafter:
+    def _reviewed(self, row: int) -> Drafter:
+        """What drafts for the reviewer of a row other than the first."""
         if self.drafters[-1] in TREES and self.matrix[row][-1]:
             return self._tree(self.matrix[row][-1])
+        stages = self._stages(row)
+        return Horizontal(stages) if stages else Nothing()
+
+    def _stages(self, row: int) -> tuple[Stage, ...]:
         stages, until = [], 0
         for column in range(row, len(self.drafters)):
             until += self.matrix[row][column]
             if self.matrix[row][column]:
                 stages.append(Stage(self._member(column, self.matrix[row][column]), until))
-        return Horizontal(tuple(stages)) if stages else Nothing()
+        return tuple(stages)
 
     def _member(self, column: int, tokens: int) -> Drafter:
         name = self.drafters[column]
@@ -95,7 +100,7 @@ class Cascade(Drafter):
             return DRAFTERS[name].cls(length=tokens)
         lenient = self.lenience and Lenient(self.lenience, relative=True)
         rule = lenient or SpeculativeSampling()
-        return Reviewed(name, self._stages(column + 1), rule, self._lag(column))
+        return Reviewed(name, self._reviewed(column + 1), rule, self._lag(column))
 
     def _tree(self, levels: int) -> Drafter:
         if self.drafters[-1] == "copy_tree":

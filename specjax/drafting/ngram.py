@@ -63,6 +63,14 @@ class _Counted(Drafter):
         name = DRAFTERS.name_of(type(self))
         return Spec(width=self.length, resources=(self.table,), writers=(name,), always=True)
 
+    def logits(self, table: Table, previous: jax.Array) -> jax.Array:
+        """Logarithms [B, V] of the probabilities behind previous [B]."""
+        raise NotImplementedError
+
+    def likeliest(self, table: Table, previous: jax.Array) -> jax.Array:
+        """The argmax [B] of the same."""
+        raise NotImplementedError
+
     def propose(
         self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
     ) -> tuple[Draft, Caches, Memory, Log]:
@@ -90,12 +98,10 @@ class Unigram(_Counted):
     """The likeliest tokens of all, from fitted counts."""
 
     def logits(self, table: Table, previous: jax.Array) -> jax.Array:
-        """Logarithms [B, V] of the probabilities behind previous [B]."""
         shape = (previous.shape[0], table["unigram"].shape[0])
         return jnp.broadcast_to(table["unigram"], shape)
 
     def likeliest(self, table: Table, previous: jax.Array) -> jax.Array:
-        """The argmax [B] of the same."""
         return argmax(self.logits(table, previous))
 
 
@@ -105,9 +111,7 @@ class Bigram(_Counted):
     """The likeliest successors of the last token, from fitted counts."""
 
     def logits(self, table: Table, previous: jax.Array) -> jax.Array:
-        """Logarithms [B, V] of the probabilities behind previous [B]."""
         return bigram_logits(table, previous)
 
     def likeliest(self, table: Table, previous: jax.Array) -> jax.Array:
-        """The argmax [B] of the same."""
         return table["best"][previous]

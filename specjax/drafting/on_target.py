@@ -25,6 +25,7 @@ from specjax.core.rows import Caches, window
 from specjax.core.verdict import Verdict
 from specjax.models.base import Cache, PromptReading
 from specjax.models.eagle import Eagle
+from specjax.models.encoder_decoder import EncoderDecoder
 from specjax.models.on_target import FeatureDrafter
 from specjax.models.shared_vocabulary import unwrapped
 
@@ -43,8 +44,6 @@ class OnTarget(Drafter):
     model: str
     layers: tuple[int, ...]  # of the target, known with the models (`of_models`)
 
-    reads_target = True
-
     drives: ClassVar[type[FeatureDrafter]]
     """What its model is."""
 
@@ -52,6 +51,10 @@ class OnTarget(Drafter):
     def lag(self) -> int:
         """Most tokens that a round writes and the target has read."""
         raise NotImplementedError
+
+    @property
+    def reads_target(self) -> bool:
+        return True
 
     def of_models(self, models: Models) -> OnTarget:
         model = dict(models).get(self.model)
@@ -64,17 +67,11 @@ class OnTarget(Drafter):
         Raises:
           ValueError: saying what does not fit.
         """
-        model, target = unwrapped(env[self.model].model), unwrapped(env.target.model)
-        if not isinstance(model, self.drives):
-            known = (name for name, entry in FAMILIES.items() if entry.cls.model is self.drives)
-            raise ValueError(
-                f"model is {self.model!r}; it must be a feature drafter of family"
-                f" {' or '.join(map(repr, known))}"
-            )
-        ours, theirs = model.config, target.config
+        target = unwrapped(env.target.model)
+        ours, theirs = self._feature_drafter(env).config, target.config
         pairs = {"width": (ours.target_width, theirs.d_model)}
         if ours.cross:
-            if target.start_token is None:
+            if not isinstance(target, EncoderDecoder):
                 raise ValueError(
                     f"{self.model!r} was made for a target with an encoder; this one, of family"
                     f" {theirs.family!r}, has none"
@@ -92,6 +89,17 @@ class OnTarget(Drafter):
                 f"{self.model!r} reads the target's layers {ours.features}; it has {target.depth}"
             )
 
+    def _feature_drafter(self, env: Env) -> FeatureDrafter:
+        """The model, of the kind that it must be."""
+        model = unwrapped(env[self.model].model)
+        if not isinstance(model, self.drives):
+            known = (name for name, entry in FAMILIES.items() if entry.cls.model is self.drives)
+            raise ValueError(
+                f"model is {self.model!r}; it must be a feature drafter of family"
+                f" {' or '.join(map(repr, known))}"
+            )
+        return model
+
     def begin(
         self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array
     ) -> OnTargetMemory:
@@ -107,8 +115,7 @@ class OnTarget(Drafter):
         return OnTargetMemory(features, slot, own)
 
     def opened(self, env: Env, caches: Caches, context: Context, prompt: PromptReading) -> Caches:
-        model = env[self.model]
-        own = unwrapped(model.model)
+        model, own = env[self.model], self._feature_drafter(env)
         cache = own.attend(caches[self.model], caches[env.target_name])
         if prompt.features:
             features = jnp.concatenate(prompt.features, axis=-1)
@@ -127,8 +134,7 @@ class OnTarget(Drafter):
     def with_target(self, env: Env, caches: Caches, memory: OnTargetMemory) -> Caches:
         """The caches with the target's states of the last round."""
         model, cache = env[self.model], caches[self.model]
-        own = unwrapped(model.model)
-        cache = own.absorb(model.params, cache, memory.features, memory.slot)
+        cache = self._feature_drafter(env).absorb(model.params, cache, memory.features, memory.slot)
         return {**caches, self.model: cache}
 
 

@@ -31,15 +31,20 @@ TARGET = "target"
 """The model whose states are there without a call."""
 
 
+class _OnModel(Drafter):
+    """A drafter on a model; no dataclass, so that `model` is a field only where one declares it."""
+
+    model: str
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ParallelHeads(Drafter):
+class ParallelHeads(_OnModel):
     """A drafter by heads on `model`. `heads` names the `LoadedHeads` in `params`.
 
     On the target its memory is the target's last state [B, D] at the token before the pending one;
     zeros where no token is before it.
     """
 
-    model: ClassVar[str]
     heads: str = "heads"
     layers: tuple[int, ...] = ()  # of the target, known with the models (`of_models`)
 

@@ -17,7 +17,7 @@ from specjax.core.catching_up import catch_up, feed_last
 from specjax.core.context import Context, fold, last_token
 from specjax.core.draft import LENGTH, STOPPED, Draft
 from specjax.core.drafter import STOP, Drafter, Log, Memory, Outcome, calls_of
-from specjax.core.env import Bound, Env
+from specjax.core.env import Bound, Env, states_of
 from specjax.core.proposing import drawn_from, propose
 from specjax.core.reader import Reader
 from specjax.core.rows import Caches
@@ -70,21 +70,28 @@ class TokenByToken(Drafter):
     """Drafts up to `length` tokens with the model called `model`.
 
     With `exit` it is the first so many decoder layers of `model`, which must then be the target
-    itself. `threshold` names the option below which the largest plain probability ends a draft.
-    `adapt` shortens drafts by what `adaptive_length` expects of the row, from the acceptance that
-    its memory holds. `online_rate` names the option by which the memory's bias on the logits
-    follows the target (`online`): tokens are drawn from, and tested against, the sum, as settings
-    adjust it; what is learned is of models without settings.
+    itself. `adapt` shortens drafts by what `adaptive_length` expects of the row, from the
+    acceptance that its memory holds. `online_rate` names the option by which the memory's bias on
+    the logits follows the target (`online`): tokens are drawn from, and tested against, the sum, as
+    settings adjust it; what is learned is of models without settings.
     """
 
     length: int
     model: str
     exit: int | None = None
-    threshold: str | None = None
     adapt: str = FIXED
     online_rate: str | None = None
     online_divergence: str = DEFAULT
-    keeps_logits: bool = False
+
+    @property
+    def threshold(self) -> str | None:
+        """The option below which the largest plain probability ends a draft, if any."""
+        return None
+
+    @property
+    def keeps_logits(self) -> bool:
+        """Whether drafts carry the logits of their tokens, for the rule."""
+        return False
 
     @property
     def spec(self) -> Spec:
@@ -224,7 +231,7 @@ class TokenByToken(Drafter):
         output, cache = model.extend(fed, p.cache, exit=self.exit)
         states = p.states
         if states is not None:
-            states = jax.lax.dynamic_update_slice_in_dim(states, output.hidden, p.step, axis=1)
+            states = jax.lax.dynamic_update_slice_in_dim(states, states_of(output), p.step, axis=1)
         return output.logits[:, 0], p.replace(cache=cache, states=states)
 
     def _extend(
@@ -256,9 +263,9 @@ class TokenByToken(Drafter):
         return p.replace(
             step=p.step + 1,
             tokens=_put(p.tokens, token, p.step),
-            probs=None if probs is None else _put(p.probs, probs, p.step),
-            logits=_put(p.logits, logits, p.step) if self.keeps_logits else None,
-            plain=_put(p.plain, jax.nn.softmax(own), p.step) if self._learns else None,
+            probs=None if probs is None or p.probs is None else _put(p.probs, probs, p.step),
+            logits=None if p.logits is None else _put(p.logits, logits, p.step),
+            plain=None if p.plain is None else _put(p.plain, jax.nn.softmax(own), p.step),
             length=p.length + going,
             going=going & ~ended,
             stopped=stopped,

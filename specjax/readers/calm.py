@@ -15,7 +15,7 @@ from flax import struct
 from specjax.core import fields
 from specjax.core.context import Context, last_token
 from specjax.core.draft import Draft
-from specjax.core.env import Env
+from specjax.core.env import Env, states_of
 from specjax.core.masked import masked_step
 from specjax.core.reader import WIDTH, Judge, Reader
 from specjax.core.reading import Reading
@@ -66,9 +66,11 @@ class Calm(Reader):
     measure: str = fields.choice(MEASURES, SATURATION, help="how sure a layer is")
     decay: str = fields.choice(DECAYS, PAPER, help="the threshold's form")
 
-    exact = False
-
     columns = (LAYERS,)
+
+    @property
+    def exact(self) -> bool:
+        return False
 
     def around(self, spec: Spec, own: Reader | None) -> Calm:
         return self
@@ -108,7 +110,7 @@ class Calm(Reader):
             if layer + 1 < depth:
                 left |= self.confidence(output, token.state) >= least
             return _Token(
-                jnp.where(token.left[:, None, None], token.state, output.hidden),
+                jnp.where(token.left[:, None, None], token.state, states_of(output)),
                 left,
                 jnp.where(token.left, token.layers, layer + 1),
                 after.replace(length=start),
@@ -120,7 +122,7 @@ class Calm(Reader):
 
         output, cache = target.extend(tokens, cache, exit=1)
         token = _Token(
-            output.hidden,
+            states_of(output),
             ~context.active | (self.confidence(output, None) >= least),
             jnp.ones_like(start),
             cache.replace(length=start),
@@ -137,8 +139,8 @@ class Calm(Reader):
             largest = jax.lax.top_k(jax.nn.softmax(output.logits[:, 0], axis=-1), 2)[0]
             return largest[:, 0] - largest[:, 1]
         if before is None:
-            return jnp.full(output.hidden.shape[:1], -jnp.inf)
-        return cosine(output.hidden[:, 0], before[:, 0])
+            return jnp.full(states_of(output).shape[:1], -jnp.inf)
+        return cosine(states_of(output)[:, 0], before[:, 0])
 
     def least_confidence(self, context: Context) -> jax.Array:
         """The threshold [B] of the token that follows, lambda_t of section 3.3.

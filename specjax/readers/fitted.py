@@ -7,6 +7,7 @@ A call is compiled for each of some widths; the narrowest that holds every draft
 from __future__ import annotations
 
 import dataclasses
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +24,8 @@ from specjax.core.spec import Spec
 from specjax.core.verdict import Verdict
 from specjax.models.base import Cache
 from specjax.readers.whole import Whole
+
+Judged = TypeVar("Judged", Verdict, Reading)
 
 
 @READERS.register("fitted")
@@ -90,7 +93,7 @@ class Fitted(Reader):
         return *carry, {WIDTH: width}
 
 
-def widened(tree: Verdict | Reading, width: int) -> Verdict | Reading:
+def widened(tree: Judged, width: int) -> Judged:
     """What was made of a narrow draft with the columns of one of `width` tokens.
 
     Columns are the second axis; of a tree's path, one fewer than of tokens.

@@ -24,7 +24,9 @@ class Tree(Reader):
     Afterwards the cache holds the nodes behind its pointer, in their order.
     """
 
-    trees = True
+    @property
+    def trees(self) -> bool:
+        return True
 
     def read(
         self,
@@ -35,9 +37,10 @@ class Tree(Reader):
         judge: Judge,
         features: tuple[int, ...] = (),
     ) -> tuple[Verdict, Reading, Cache, dict[str, jax.Array]]:
-        visible = tree.seen(draft.parents)
+        visible = tree.seen(draft.above)
         position = cache.length[:, None] + tree.depth(visible)
         pending = cache.length + 1
-        how = {"position": position, "visible": visible}
-        verdict, reading, cache, log = read_from(env, cache, draft, context, judge, features, **how)
+        verdict, reading, cache, log = read_from(
+            env, cache, draft, context, judge, features, position=position, visible=visible
+        )
         return verdict, reading, cache.replace(length=pending), log

@@ -9,7 +9,6 @@ the same committed tokens; one that was not asked lags behind and catches up
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +39,9 @@ ARM = "arm"
 
 CHOOSE = 2**31 - 1
 """Folded into keys to choose by: no length and no drafted position is so large."""
+
+Turn = tuple[Draft, Log, Caches, Memory]
+"""What an arm changes where it drafts."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,7 +161,7 @@ class Arms(Drafter):
                 active=mine, most=jnp.where(mine, jnp.minimum(context.most, spec.width), 0)
             )
 
-            def turn(carry: Any, index: int = index, inside: Context = inside) -> Any:
+            def turn(carry: Turn, index: int = index, inside: Context = inside) -> Turn:
                 draft, log, caches, memory = carry
                 made, moved, kept, own = self.propose_alone(
                     index, env, caches, memory, inside, keys

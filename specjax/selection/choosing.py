@@ -42,10 +42,12 @@ class Chooser(Protocol):
     @property
     def tables(self) -> tuple[str, ...]:
         """Names of the parameter trees it reads."""
+        ...
 
     @property
     def rows(self) -> tuple[str, ...]:
         """Names of the numbers per row that the caller must give (`Options.rows`)."""
+        ...
 
     def choose(
         self,
@@ -56,6 +58,7 @@ class Chooser(Protocol):
         arms: int,
     ) -> jax.Array:
         """Arm [B] int32 of each row from the embeddings [B, D] of the prompts; consumes `keys`."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)

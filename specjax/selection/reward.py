@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 ALIGNMENT, SPEEDUP = KINDS = ("alignment", "speedup")
 ROUGE_L, TOKEN_LCS = MEASURES = ("rouge_l", "token_lcs")
@@ -57,7 +58,7 @@ def token_lcs(reference: Sequence[int], output: Sequence[int]) -> float:
     return 2 * _common(reference, output) / (len(reference) + len(output))
 
 
-def cheapness(parameters: Sequence[float], unit: float = 1e9) -> np.ndarray:
+def cheapness(parameters: npt.ArrayLike, unit: float = 1e9) -> np.ndarray:
     """Cost term c [k] of the arms offered: `1 - exp((p - p_max) / unit)` for p parameters.
 
     0 for the largest arm, up to 1 for smaller ones: more is cheaper.
@@ -83,9 +84,9 @@ _ROUGE = "rougeL"
 
 def _common(first: Sequence[int], second: Sequence[int]) -> int:
     """Length of the longest common subsequence."""
-    second = np.asarray(second)
-    best = np.zeros(len(second) + 1, np.int64)  # of the rows so far and each prefix of `second`
+    items = np.asarray(second)
+    best = np.zeros(len(items) + 1, np.int64)  # of the rows so far and each prefix of `second`
     for item in first:
-        longer = np.maximum(best[1:], best[:-1] + (second == item))
+        longer = np.maximum(best[1:], best[:-1] + (items == item))
         best[1:] = np.maximum.accumulate(longer)
     return int(best[-1])

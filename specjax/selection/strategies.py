@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from specjax.core.fields import Number
 from specjax.decoding.strategy import DRAWN, Strategy, drawing
 from specjax.readers.fitted import Fitted, doubling
+from specjax.readers.whole import Whole
 from specjax.selection import switching
 from specjax.selection.arms import Arm, Arms
 from specjax.selection.choosing import POLICY, Chooser, Logits
@@ -67,7 +68,7 @@ def switched(
 
 def _arms(strategies: Mapping[str, Strategy]) -> tuple[Arm, ...]:
     """The arms of strategies that can stand beside each other."""
-    first = next(iter(strategies.values()), None)
+    every = tuple(strategies.values())
     for name, strategy in strategies.items():
         if not strategy.lossless:
             raise ValueError(f"arm {name!r} is not lossless; arms must be")
@@ -75,10 +76,10 @@ def _arms(strategies: Mapping[str, Strategy]) -> tuple[Arm, ...]:
             raise ValueError(f"arm {name!r} chooses among arms itself; arms must be plain drafters")
         if strategy.drafter.spec.trees:
             raise ValueError(f"arm {name!r} drafts trees; arms must draft one text each")
-        if strategy.settings != first.settings:
+        if strategy.settings != every[0].settings:
             raise ValueError(
                 f"arm {name!r} samples with {', '.join(DRAWN)} of {strategy.settings},"
-                f" the first with {first.settings}; they must be alike"
+                f" the first with {every[0].settings}; they must be alike"
             )
     return tuple(Arm(name, arm.drafter, arm.reader) for name, arm in strategies.items())
 
@@ -101,6 +102,6 @@ def _of(
 ) -> Strategy:
     # The rule of one that drafts: what the target says alone needs none.
     first = max(arms.values(), key=lambda arm: arm.drafter.spec.width > 0)
-    reader = Fitted(tuple(sorted(widths))) if len(widths) > 1 else None
+    reader = Fitted(tuple(sorted(widths))) if len(widths) > 1 else drafter.reader or Whole()
     drawn = drawing(first.settings)
     return Strategy(drafter, first.rule, numbers=tuple(numbers.items()), reader=reader, **drawn)

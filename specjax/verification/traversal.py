@@ -94,7 +94,7 @@ class _Children(struct.PyTreeNode):
     @classmethod
     def of(cls, draft: Draft) -> _Children:
         there = jnp.arange(draft.width) < draft.length[:, None]
-        above = jnp.where(there, draft.parents + 1, draft.width + 1)
+        above = jnp.where(there, draft.above + 1, draft.width + 1)
         hangs = above[:, None] == jnp.arange(draft.width + 1)[:, None]
         count = jnp.sum(hangs, axis=-1, dtype=jnp.int32)
         nodes = jnp.argsort(above, axis=1, stable=True)
@@ -146,7 +146,7 @@ def first(draft: Draft, stands: jax.Array) -> jax.Array:
 
     def visit(turn: jax.Array, found: jax.Array) -> jax.Array:
         node = draft.width - 1 - turn
-        above, behind = draft.parents[:, node] + 1, found[:, node + 1]
+        above, behind = draft.above[:, node] + 1, found[:, node + 1]
         own = jnp.where(behind != NONE, behind, jnp.where(stands[:, node], node, NONE))
         return found.at[rows, above].set(jnp.where(own != NONE, own, pick(found, above)))
 

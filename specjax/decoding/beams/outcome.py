@@ -66,7 +66,7 @@ def final(search: Search) -> list[int]:
     ended = made.finished
     step, rank = made.step[:, None], np.arange(made.live.score.shape[1])[None]
     alive = _followed_back(np.broadcast_to(step, rank.shape), rank, made.tokens, made.ranks)[0]
-    texts = [
+    texts: list[list[int]] = [
         text[: made.step[0]].tolist()
         for text, score in zip(alive, made.live.score[0], strict=True)
         if made.active[0] and score > -np.inf
@@ -74,7 +74,7 @@ def final(search: Search) -> list[int]:
     if ended.score[0, 0] > -np.inf:
         best = _followed_back(ended.step, ended.rank, made.tokens, made.ranks)[0, 0]
         texts.append([*best[: ended.step[0, 0]].tolist(), int(ended.token[0, 0])])
-    return os.path.commonprefix(texts)
+    return list(os.path.commonprefix(texts))
 
 
 def _followed_back(
