@@ -85,8 +85,9 @@ class Instruction:
     @property
     def index(self) -> int:
         """Of a parameter or of an element of a tuple."""
-        match = re.search(r"index=(\d+)", self.attributes)
-        return int(match[1] if self.opcode == "get-tuple-element" else self.inside)
+        if self.opcode == "get-tuple-element":
+            return int(re.findall(r"index=(\d+)", self.attributes)[0])
+        return int(self.inside)
 
 
 Computation = Mapping[str, Instruction]
@@ -255,6 +256,8 @@ def _instruction(start: re.Match[str], line: str) -> Instruction:
     rest = line[start.end() :]
     end = _closing(rest, 0) + 1 if rest.startswith("(") else rest.index(" ")
     opcode = _OPCODE.match(rest, end)
+    if opcode is None:
+        raise ValueError(f"a line of the text has no operation: {line!r}")
     close = _closing(rest, opcode.end() - 1)
     inside = rest[opcode.end() : close]
     arrays = tuple(

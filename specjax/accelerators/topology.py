@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 
 from specjax.accelerators.chips import CHIPS, Chip
 from specjax.errors import UserError
-from specjax.parallel.mesh import axis_sizes, mesh_over
+from specjax.parallel.mesh import Device, axis_sizes, mesh_over
 
 _SHAPE = re.compile(r"[1-9]\d{0,3}(x[1-9]\d{0,3})+")
 
@@ -35,7 +35,7 @@ class Topology:
 
     name: str
     chip: Chip
-    devices: tuple[jax.Device, ...]
+    devices: tuple[Device, ...]
 
     def mesh(self, shape: Mapping[str, int], part: int = 0) -> Mesh:
         """The mesh of a run on all of its devices.
@@ -85,7 +85,7 @@ def use_no_tpu() -> None:
     """Lets JAX run on CPU and libtpu only describe; before either has started."""
     for variable, value in _ALONE.items():
         os.environ.setdefault(variable, value)
-    if not jax.config.jax_platforms:
+    if not jax.config.values["jax_platforms"]:
         jax.config.update("jax_platforms", "cpu")
 
 

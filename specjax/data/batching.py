@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import numpy as np
 
@@ -38,7 +39,7 @@ def make_batch(
 ) -> Batch:
     """Pads ids to [size, P] with P a multiple of `bucket`; what is heard has one length."""
     rows = len(prompts)
-    if isinstance(prompts[0], np.ndarray):
+    if _heard(prompts):
         tokens, length = stacked(prompts, size)
     else:
         tokens, length = padded(prompts, size, pad, bucket)
@@ -52,14 +53,22 @@ def make_batch(
     )
 
 
+def _heard(prompts: Sequence[Prompt]) -> TypeGuard[Sequence[np.ndarray]]:
+    """Whether prompts, all of one kind, are what a model hears."""
+    return isinstance(prompts[0], np.ndarray)
+
+
 def stacked(heard: Sequence[np.ndarray], size: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows [P, M] as [size, P, M] float32, and their length [size]; a missing row is silence."""
-    frames = np.zeros((size, *heard[0].shape), np.float32)
+    shape = heard[0].shape
+    frames = np.zeros((size, *shape), np.float32)
     frames[: len(heard)] = heard
-    return frames, np.full(size, frames.shape[1], np.int32)
+    return frames, np.full(size, shape[0], np.int32)
 
 
-def padded(ids: list[list[int]], size: int, pad: int, bucket: int) -> tuple[np.ndarray, np.ndarray]:
+def padded(
+    ids: Sequence[Prompt], size: int, pad: int, bucket: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Rows as [size, P] int32 with P a multiple of `bucket`, and their length [size].
 
     A missing row is one token of padding.

@@ -48,17 +48,19 @@ def chosen_source(task: str, source: Rows | None = None) -> Rows:
       UserError: when the task is unknown, or has no source of its own and none is given.
     """
     chosen = task_of(task)
-    if source is None and chosen.source is None:
+    found = chosen.source if source is None else source
+    if found is None:
         raise UserError(
             f"task {task!r} has no source of its own; give a file whose rows have {chosen.reads}"
         )
-    return chosen.source if source is None else source
+    return found
 
 
 def _usable(name: str, source: Rows, count: int) -> Iterator[Example]:
     task = task_of(name)
-    local = isinstance(source, Source) and source.kind in LOCAL
-    folder = Path(source.path).parent if local else Path()
+    folder = Path()
+    if isinstance(source, Source) and source.kind in LOCAL:
+        folder = Path(source.path).parent
     for number, row in enumerate(rows(source, count), start=1):
         row = task.placed(row, folder)
         try:

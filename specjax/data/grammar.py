@@ -224,7 +224,7 @@ def time_phrase(rng: random.Random, tense: str) -> Text:
 
 def sentence(rng: random.Random, most_words: int = WORDS.stop - 1) -> Pair:
     """A random sentence pair within the bounds of length."""
-    german, bounds = "", range(WORDS.start, min(WORDS.stop, most_words + 1))
+    english, german, bounds = "", "", range(WORDS.start, min(WORDS.stop, most_words + 1))
     while len(german.split()) not in bounds:
         make = rng.choices((_plain, _coordinated, _subordinate, _inverted, _that), (2, 3, 4, 3, 3))
         # The clauses share it: "when he came, he sees" is no sentence.

@@ -77,20 +77,20 @@ def _load(*args: Any, **kwargs: Any) -> Any:
 @contextlib.contextmanager
 def _offline(wanted: bool) -> Iterator[None]:
     """Keeps `datasets` from asking the hub, which it would do for half a minute."""
-    import datasets
+    from datasets import config
 
-    before = datasets.config.HF_HUB_OFFLINE
-    datasets.config.HF_HUB_OFFLINE = before or wanted
+    before = config.HF_HUB_OFFLINE
+    config.HF_HUB_OFFLINE = before or wanted
     try:
         yield
     finally:
-        datasets.config.HF_HUB_OFFLINE = before
+        config.HF_HUB_OFFLINE = before
 
 
 @contextlib.contextmanager
 def _named(path: str, subset: str, split: str, reachable: bool) -> Iterator[None]:
     """Turns the errors of `datasets` into one sentence about the source."""
-    import datasets
+    from datasets.exceptions import DatasetsError
 
     try:
         yield
@@ -99,7 +99,7 @@ def _named(path: str, subset: str, split: str, reachable: bool) -> Iterator[None
         raise UserError(
             f"path {path!r} is {reason}; connect, or name a local file in data.path"
         ) from None
-    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
+    except (OSError, ValueError, RuntimeError, DatasetsError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         cached = "" if reachable else " from the cache, as the Hugging Face hub cannot be reached"
         raise UserError(

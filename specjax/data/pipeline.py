@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import grain.python as grain
 import numpy as np
 
-TokenPair = tuple[Sequence[int], Sequence[int]]
-"""Ids of a prompt and of the output to learn, the output with its EOS."""
+from specjax.data.ragged import Ids, TokenPair
 
 Arrays = dict[str, np.ndarray]
 
@@ -161,19 +160,19 @@ def buckets(pair: TokenPair, bucket: int, start_token: int | None) -> int:
     return -(-(prompt + output - 1 if start_token is None else max(prompt, output)) // bucket)
 
 
-def is_states(prompt: Sequence[int] | np.ndarray) -> bool:
+def is_states(prompt: Ids) -> bool:
     """Whether a prompt is not token ids but encoder states [S, D]."""
     return isinstance(prompt, np.ndarray) and prompt.ndim == STATES
 
 
-def _prompts(prompts: Sequence[Sequence[int] | np.ndarray], width: int, pad: int) -> np.ndarray:
+def _prompts(prompts: Sequence[Ids], width: int, pad: int) -> np.ndarray:
     """Prompts as one array: ids [B, width], or states [B, S, D] float32."""
     if is_states(prompts[0]):
         return np.stack(prompts).astype(np.float32)
     return padded_rows(prompts, width, pad)
 
 
-def padded_rows(rows: Sequence[Sequence[int]], width: int, pad: int) -> np.ndarray:
+def padded_rows(rows: Sequence[Ids], width: int, pad: int) -> np.ndarray:
     """Rows [B, width] of ids, padded behind."""
     made = np.full((len(rows), width), pad, np.int32)
     for index, row in enumerate(rows):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ def tfds_rows(path: str, subset: str, split: str, data_dir: str) -> Iterator[Row
         yield _plain(row)
 
 
-def _data_source(name: str, split: str, data_dir: str) -> Sequence[Any]:
+def _data_source(name: str, split: str, data_dir: str) -> Iterable[Any]:
     import tensorflow_datasets as tfds
 
     try:

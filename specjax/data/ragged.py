@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterable, Sequence
+from typing import TypeVar, overload
 
 import numpy as np
 
+Ids = Sequence[int] | np.ndarray
+"""Token ids, or of a prompt encoder states [S, D]."""
 
-class Ragged(Sequence):
+TokenPair = tuple[Ids, Ids]
+"""Ids of a prompt and of the output to learn, the output with its EOS."""
+
+Row = TypeVar("Row", covariant=True)
+
+
+class Rows(Sequence[Row]):
+    """A sequence whose rows are made when they are asked for."""
+
+    @abc.abstractmethod
+    def row(self, index: int) -> Row:
+        """The row of an index."""
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Row]: ...
+
+    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
+        if isinstance(index, slice):
+            return [self.row(place) for place in range(*index.indices(len(self)))]
+        return self.row(index)
+
+
+class Ragged(Rows[np.ndarray]):
     """Rows of int32 ids, each of its own length."""
 
     def __init__(self, rows: Iterable[Sequence[int]]) -> None:
@@ -21,17 +50,17 @@ class Ragged(Sequence):
     def __len__(self) -> int:
         return len(self._start) - 1
 
-    def __getitem__(self, index: int) -> np.ndarray:
+    def row(self, index: int) -> np.ndarray:
         if not -len(self) <= index < len(self):
             raise IndexError(index)
         index %= len(self)
         return self._flat[self._start[index] : self._start[index + 1]]
 
 
-class Pairs(Sequence):
+class Pairs(Rows[TokenPair]):
     """Prompts and outputs side by side."""
 
-    def __init__(self, prompts: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]) -> None:
+    def __init__(self, prompts: Sequence[Ids], outputs: Sequence[Ids]) -> None:
         if len(prompts) != len(outputs):
             raise ValueError(f"there are {len(prompts)} prompts and {len(outputs)} outputs")
         self.prompts, self.outputs = prompts, outputs
@@ -39,5 +68,5 @@ class Pairs(Sequence):
     def __len__(self) -> int:
         return len(self.prompts)
 
-    def __getitem__(self, index: int) -> tuple[Sequence[int], Sequence[int]]:
+    def row(self, index: int) -> TokenPair:
         return self.prompts[index], self.outputs[index]

@@ -28,7 +28,7 @@ def draft_calls(drafter: Drafter, drafted: int) -> tuple[Call, ...]:
 
     Cascades have no `length` that could be set to it: theirs are those of a full draft.
     """
-    if drafted < getattr(drafter, "length", 0):
+    if dataclasses.is_dataclass(drafter) and drafted < getattr(drafter, "length", 0):
         return dataclasses.replace(drafter, length=drafted).spec.calls
     return drafter.spec.calls
 
@@ -36,8 +36,11 @@ def draft_calls(drafter: Drafter, drafted: int) -> tuple[Call, ...]:
 class Reads(Protocol):
     """Drafts, and how the target reads them: a strategy, a decoder, an arm."""
 
-    drafter: Drafter
-    reader: Reader
+    @property
+    def drafter(self) -> Drafter: ...
+
+    @property
+    def reader(self) -> Reader: ...
 
 
 def members_of(one: Reads) -> tuple[Alternative, ...]:

@@ -55,13 +55,13 @@ def _call_often(
         return _chosen(output, settings, fold(keys, index)), {**caches, call.model: cache}
 
     def turn(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        index, *rest = carry
+        index, rest = carry[0], carry[1:]
         for call, alike in itertools.groupby(calls):
             again, times = functools.partial(make, call), len(list(alike))
             if times == 1:
                 rest = again(index, rest)
             else:
-                rest = jax.lax.fori_loop(index, index + times, again, tuple(rest))
+                rest = jax.lax.fori_loop(index, index + times, again, rest)
         return index + 1, *rest
 
     token = jnp.zeros((rows, 1), jnp.int32)
@@ -92,7 +92,10 @@ def _call(
         exit=call.exit,
         resume=resume,
     )
-    return output.logits if call.logits else output.hidden, cache
+    seen = output.logits if call.logits else output.hidden
+    if seen is None:
+        raise ValueError(f"{call.model!r} gives no states, and this call of it has no logits")
+    return seen, cache
 
 
 def _chosen(logits: jax.Array, settings: Sampling, keys: jax.Array) -> jax.Array:
@@ -165,7 +168,7 @@ class Stopwatch:
 
 
 def _compile(run: functools.partial[jax.Array]) -> None:
-    run.func.lower(*run.args, jnp.int32(1)).compile()
+    _call_often.lower(*run.args, jnp.int32(1)).compile()
 
 
 class Timing:

@@ -35,6 +35,8 @@ def arm_figures(rounds: Rounds, names: Sequence[str]) -> dict[str, dict[str, Any
 
 def arms_of_texts(rounds: Rounds, names: Sequence[str]) -> list[dict[str, int]]:
     """Of every text the number of rounds that each arm had, without those that had none."""
+    if rounds.arm is None:
+        raise ValueError("the rounds do not say which drafter had them")
     pairs = zip(rounds.arm, rounds.ran, strict=True)
     counts = [np.bincount(arm[ran], minlength=len(names)) for arm, ran in pairs]
     return [{name: int(n) for name, n in zip(names, row, strict=True) if n} for row in counts]

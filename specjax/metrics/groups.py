@@ -59,11 +59,11 @@ def _figures(rounds: Rounds, mine: np.ndarray, seconds: np.ndarray | None) -> di
         int(counts[mine].sum())
         for counts in (rounds.drafted, rounds.accepted, rounds.committed, rounds.ran)
     )
-    timed = seconds is not None and tokens
+    known = None if seconds is None or not tokens else float(seconds[mine].sum())
     return {
         "examples": int(mine.sum()),
         "tokens": tokens,
-        "ms_per_token": float(seconds[mine].sum()) / tokens * 1e3 if timed else None,
+        "ms_per_token": None if known is None else known / tokens * 1e3,
         "accept_rate": accepted / drafted if drafted else None,
         "tokens_per_round": tokens / ran if ran else None,
     }

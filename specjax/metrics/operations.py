@@ -34,7 +34,7 @@ from specjax.theory.operations import (
     start,
 )
 
-NONE = Operations(np.float64(0), np.float64(0))
+NONE = Operations(np.zeros(()), np.zeros(()))
 
 
 def shape_of(model: LanguageModel) -> TransformerShape:
@@ -124,6 +124,8 @@ def calm_calls(
     heads = calm.measure == SOFTMAX
     rows, _ = np.nonzero(rounds.ran)
     cached = rounds.begin[rows] + rounds.started[rounds.ran] - 1
+    if rounds.layers is None:
+        raise ValueError("the rounds do not say how many layers their tokens ran")
     layers, total = rounds.layers[rounds.ran], NONE
     for ran in np.unique(layers).tolist():
         here = layers == ran
@@ -181,7 +183,8 @@ def head_calls(drafter: Drafter, params: Mapping[str, Any], rounds: Rounds) -> O
     heads = params[drafter.heads].heads
     weights = [heads.weights(head) for head in range(1, drafter.used + 1)]
     flops = sum(2 * own * states for own, states in zip(weights, drafter.runs, strict=True))
-    return Operations(np.float64(flops), np.float64(sum(weights))) * rounds.ran.sum()
+    memory = np.asarray(sum(weights), np.float64)
+    return Operations(np.asarray(flops, np.float64), memory) * rounds.ran.sum()
 
 
 def operations(

@@ -71,7 +71,9 @@ def logits_at(model: LanguageModel, params: Params, where: Divergence) -> np.nda
     target = unwrapped(model)
     if isinstance(target, Guided):
         without = dataclasses.replace(where, prompt=where.prompt[-1:])
-        own, free = (logits_at(target.model, params, each) for each in (where, without))
+        own, free = (
+            jnp.asarray(logits_at(target.model, params, each)) for each in (where, without)
+        )
         return np.asarray(guided_logits(own, free, target.scale))[: model.vocab_size]
     head = where.head or first_head(model)
     text = [*(head or where.prompt), *where.shared]
@@ -82,8 +84,8 @@ def logits_at(model: LanguageModel, params: Params, where: Divergence) -> np.nda
     return hosts.whole(_logits(model, params, batch, jnp.int32(len(text) - 1)))
 
 
-def _padded(tokens: list[int]) -> jax.Array:
-    return jnp.array([tokens + [0] * (-len(tokens) % WIDTH)], jnp.int32)
+def _padded(tokens: Prompt) -> jax.Array:
+    return jnp.array([[*tokens, *[0] * (-len(tokens) % WIDTH)]], jnp.int32)
 
 
 @functools.partial(jax.jit, static_argnames="model")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import jax
 from jax.sharding import AxisType, Mesh
@@ -20,6 +21,8 @@ DATA, MODEL = "data", "model"
 GROUP, PART = "group", "part"
 AXES = (DATA, MODEL)
 """What configs and callers name."""
+
+Device: TypeAlias = jax.Device  # pyright: ignore[reportInvalidTypeForm]  # jaxlib has no types
 
 
 def make_mesh(shape: Mapping[str, int], part: int = 0) -> Mesh:
@@ -46,7 +49,7 @@ def make_mesh(shape: Mapping[str, int], part: int = 0) -> Mesh:
     return mesh_over(jax.devices()[:wanted], sizes, part)
 
 
-def mesh_over(devices: Sequence[jax.Device], sizes: tuple[int, int], part: int = 0) -> Mesh:
+def mesh_over(devices: Sequence[Device], sizes: tuple[int, int], part: int = 0) -> Mesh:
     """The mesh of these devices; `sizes` are those of AXES."""
     data, model = sizes
     names, shape = AXES, sizes
@@ -92,7 +95,7 @@ def axes_over(mesh: Mesh, ways: int) -> tuple[str, ...]:
     return there[ways]
 
 
-def axis_sizes(shape: Mapping[str, int]) -> tuple[int, ...]:
+def axis_sizes(shape: Mapping[str, int]) -> tuple[int, int]:
     """Sizes in the order of AXES; an axis that is not named has size 1."""
     if not isinstance(shape, Mapping):
         raise UserError(
@@ -103,4 +106,5 @@ def axis_sizes(shape: Mapping[str, int]) -> tuple[int, ...]:
             raise UserError(f"config.mesh has the axis {axis!r}; it may have {' and '.join(AXES)}")
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise UserError(f"config.mesh.{axis} is {size!r}; it must be an integer of at least 1")
-    return tuple(shape.get(axis, 1) for axis in AXES)
+    data, model = (shape.get(axis, 1) for axis in AXES)
+    return data, model

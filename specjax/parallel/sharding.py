@@ -178,7 +178,7 @@ def own_rows(mesh: jax.sharding.Mesh | None, count: int) -> np.ndarray:
         return np.arange(count)
     sharding = NamedSharding(mesh, PartitionSpec(DATA))
     places = sharding.addressable_devices_indices_map((count,)).values()
-    held = {place[0].indices(count) for place in places}
+    held = {place[0].indices(count) for place in places if place is not None}
     return np.concatenate([np.arange(*span) for span in sorted(held)])
 
 

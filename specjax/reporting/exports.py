@@ -89,7 +89,7 @@ def csv_rows(content: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _operations(entry: Mapping[str, Any]) -> dict[str, float]:
+def _operations(entry: Mapping[str, Any]) -> dict[str, float | None]:
     total = (entry.get("operations") or {}).get("total") or {}
     return {f"{field}_per_token": total.get(field) for field in ("flops", "memory_operations")}
 

@@ -112,8 +112,8 @@ def handed_over(strategies: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _percent(time: Mapping[str, float | None], share: str) -> float | None:
-    known = time["total"] and time[share] is not None
-    return 100 * time[share] / time["total"] if known else None
+    total, part = time["total"], time[share]
+    return 100 * part / total if total and part is not None else None
 
 
 def _interval(acceptance: Mapping[str, Any]) -> str:

@@ -69,12 +69,12 @@ def optimal_horizontal(
     hence monotone), and moving the better of two neighbours ahead keeps the cost and can only
     raise a running product. All splits are tried, about longest^J / J!.
     """
-    alphas, costs = probability("alphas", alphas), non_negative("costs", costs)
-    order = np.argsort(-alphas, kind="stable")
+    chances, prices = probability("alphas", alphas), non_negative("costs", costs)
+    order = np.argsort(-chances, kind="stable")
     bound = int(count("longest", longest)) + 1
     splits = np.indices((bound,) * len(alphas)).reshape(len(alphas), -1).T
     splits = splits[splits.sum(axis=1) < bound]
-    values = horizontal_ewif(alphas[order], costs[order], splits)
+    values = horizontal_ewif(chances[order], prices[order], splits)
     best = values.argmax()
     lengths = np.empty(len(alphas), int)
     lengths[order] = splits[best]

@@ -229,7 +229,8 @@ def propagation(shape: TransformerShape) -> Operations:
     Schuster et al. (2022), section 3.2.
     """
     weights = 2 * shape.d_model * shape.kv_width
-    return Operations(2 * weights, weights + shape.d_model + 2 * shape.kv_width)
+    memory = weights + shape.d_model + 2 * shape.kv_width
+    return Operations(np.asarray(2 * weights), np.asarray(memory))
 
 
 def start(shape: TransformerShape, prompt: ArrayLike, borrowed: bool = False) -> Operations:

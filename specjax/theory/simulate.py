@@ -64,13 +64,13 @@ def simulate_vertical(
 
     Arguments as of `cascade.vertical_ewif`. Raises ValueError on impossible arguments.
     """
-    alpha, inner = probability("alpha", alpha), probability("inner_alpha", inner_alpha)
+    outer, inner = probability("alpha", alpha), probability("inner_alpha", inner_alpha)
     steps, length = int(count("steps", steps)), int(count("length", length))
     rounds = int(count("rounds", rounds, least=2))
     calls = non_negative("cost", cost) + length * non_negative("inner_cost", inner_cost)
     inner_stands = rng.random((rounds, steps, length)) < inner
     drafted = (_leading(inner_stands) + 1).sum(axis=-1)
-    stands = rng.random((rounds, steps * (length + 1))) < alpha
+    stands = rng.random((rounds, steps * (length + 1))) < outer
     return _simulation(np.minimum(_leading(stands), drafted) + 1, float(1.0 + steps * calls))
 
 

@@ -10,7 +10,7 @@ import contextlib
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import orbax.checkpoint as ocp
@@ -64,7 +64,8 @@ class Checkpoints:
     def restore(self, step: int, like: TrainState) -> TrainState:
         """The state of a step, in the shapes and on the devices of `like`."""
         abstract = jax.tree.map(_abstract, like)
-        return self._manager.restore(step, args=ocp.args.StandardRestore(abstract))
+        restored = self._manager.restore(step, args=ocp.args.StandardRestore(abstract))
+        return cast(TrainState, restored)  # Orbax types it Any or a mapping
 
     def wait(self) -> None:
         """Returns when everything is on disk.

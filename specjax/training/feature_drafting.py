@@ -7,7 +7,7 @@ come to it, what the drafter says there, and what the target does (`Step`).
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -44,8 +44,11 @@ class Step(struct.PyTreeNode):
         return hits, acceptance.overlap(self.p, self.logits), self.mask
 
 
+Drafter = TypeVar("Drafter", bound=FeatureDrafter, contravariant=True)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FeatureDrafting(Objective):
+class FeatureDrafting(Objective[Drafter]):
     """Divergence of each step of a draft from the target, the later ones with less weight.
 
     The target's distribution is that of the ids that can be drafted, total_variation apart, which
@@ -60,13 +63,13 @@ class FeatureDrafting(Objective):
         FROM_TARGET, "forward_kl", help="cross_entropy: of the target's likeliest token"
     )
 
-    def weights(self, model: FeatureDrafter) -> list[float]:
+    def weights(self, model: Drafter) -> list[float]:
         """Of every step."""
         raise NotImplementedError
 
     def drafted(
         self,
-        model: FeatureDrafter,
+        model: Drafter,
         params: Params,
         frozen: Frozen,
         batch: TrainingBatch,
@@ -75,15 +78,15 @@ class FeatureDrafting(Objective):
         """The steps of drafts on a batch's texts; `key` as of `sums`."""
         raise NotImplementedError
 
-    def frozen_parameters(self, model: FeatureDrafter) -> tuple[str, ...]:
+    def frozen_parameters(self, model: Drafter) -> tuple[str, ...]:
         return model.frozen
 
-    def figures(self, model: FeatureDrafter) -> tuple[str, ...]:
+    def figures(self, model: Drafter) -> tuple[str, ...]:
         return acceptance.figures(len(self.weights(model)))
 
     def sums(
         self,
-        model: FeatureDrafter,
+        model: Drafter,
         params: Params,
         frozen: Frozen,
         batch: TrainingBatch,
@@ -98,7 +101,7 @@ class FeatureDrafting(Objective):
         return total / sum(weights), jnp.sum(steps[0].mask)
 
     def measured(
-        self, model: FeatureDrafter, params: Params, frozen: Frozen, batch: TrainingBatch
+        self, model: Drafter, params: Params, frozen: Frozen, batch: TrainingBatch
     ) -> dict[str, tuple[jax.Array, jax.Array]]:
         ids = frozen[TRUNK].params["ids"]
         steps = self.drafted(model, params, frozen, batch, None)

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+class _Loss(Protocol):
+    """A loss whose gradient `defvjp` gives."""
+
+    def __call__(
+        self, logits: jax.Array, labels: jax.Array, smoothing: float = 0.0
+    ) -> jax.Array: ...
+
+    def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> object: ...
+
+
+def _with_own_gradient(loss: Callable[..., jax.Array]) -> _Loss:
+    return jax.custom_vjp(loss, nondiff_argnums=(2,))
+
+
+@_with_own_gradient
 def cross_entropy(logits: jax.Array, labels: jax.Array, smoothing: float = 0.0) -> jax.Array:
     """Negative log-likelihood [B, T] of labels [B, T] under logits [B, T, V].
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Generic, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from flax import struct
 
 from specjax.models.base import LanguageModel, Params
 from specjax.models.heads import Heads
+from specjax.models.on_target import FeatureDrafter
 
 TrainingBatch = Mapping[str, jax.Array]
 
@@ -42,8 +43,11 @@ Frozen = Mapping[str, FrozenModel]
 """Such models by name."""
 
 
-class Objective(abc.ABC):
-    """A loss of a model on a batch."""
+Model = TypeVar("Model", contravariant=True)
+
+
+class Objective(abc.ABC, Generic[Model]):
+    """A loss of a model on a batch: a `LanguageModel`, or of `trains` where that is not None."""
 
     needs_teacher: ClassVar[bool] = False
     """Whether it reads `frozen[TEACHER]`; then it can also learn on the model's own samples."""
@@ -51,19 +55,19 @@ class Objective(abc.ABC):
     on_target: ClassVar[bool] = False
     """Whether its model is the target itself, which stays as it is."""
 
-    trains: ClassVar[type[LanguageModel] | None] = None
+    trains: ClassVar[type[FeatureDrafter] | None] = None
     """What kind of feature drafter it trains, and no other model; None: any other model."""
 
-    def frozen_parameters(self, model: LanguageModel) -> tuple[str, ...]:
+    def frozen_parameters(self, model: Model) -> tuple[str, ...]:
         """Top names of the model's parameters that stay as they are: those of `frozen[TRUNK]`."""
         return ()
 
-    def figures(self, model: LanguageModel) -> tuple[str, ...]:
+    def figures(self, model: Model) -> tuple[str, ...]:
         """What `measured` measures beside the loss; larger is better."""
         return ()
 
     def measured(
-        self, model: LanguageModel, params: Params, frozen: Frozen, batch: TrainingBatch
+        self, model: Model, params: Params, frozen: Frozen, batch: TrainingBatch
     ) -> dict[str, tuple[jax.Array, jax.Array]]:
         """Sum [] and count [] of every figure on a batch."""
         return {}
@@ -81,14 +85,14 @@ class Objective(abc.ABC):
         """Whether the model's own parameters change; if not, they are `frozen[TRUNK]`."""
         return True
 
-    def heads_on(self, model: LanguageModel) -> Heads | None:
+    def heads_on(self, model: Model) -> Heads | None:
         """The parallel heads on a model that it trains; None for none."""
         return None
 
     @abc.abstractmethod
     def sums(
         self,
-        model: LanguageModel,
+        model: Model,
         params: Params,
         frozen: Frozen,
         batch: TrainingBatch,

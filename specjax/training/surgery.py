@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +43,7 @@ def deepened(model: T5, decoder_layers: int) -> T5:
 def _silent(layer: Params) -> Params:
     """A layer that adds nothing to the residual stream."""
 
-    def leaf(path: tuple[jax.tree_util.DictKey, ...], value: jax.Array) -> jax.Array:
+    def leaf(path: tuple[Any, ...], value: jax.Array) -> jax.Array:
         outputs = {"o", "down"}
         return jnp.zeros_like(value) if outputs & {key.key for key in path} else jnp.array(value)
 
@@ -91,7 +92,7 @@ def layers_taken(
                     f"model.{side}_layers names layer {layer}; there are 0 to {counts[side] - 1}"
                 )
     decoder = decoder or range(counts["decoder"])
-    config = {"num_layers": len(decoder)}
+    config: dict[str, object] = {"num_layers": len(decoder)}
     if isinstance(model, T5Gemma):
         encoder = encoder or range(counts["encoder"])
         config = {
@@ -106,7 +107,7 @@ def layers_taken(
             of_layers = getattr(model.config, name)
             config[name] = tuple(of_layers[layer] for layer in decoder) if of_layers else ()
         config["query_scales"] = model.config.query_scales[: len(decoder)]
-    return type(model)(dataclasses.replace(model.config, **config))
+    return dataclasses.replace(model, config=dataclasses.replace(model.config, **config))
 
 
 def _with_query_scales(model: Causal, params: Params, layers: Sequence[int]) -> Params:
@@ -123,7 +124,7 @@ def _with_query_scales(model: Causal, params: Params, layers: Sequence[int]) -> 
     return made
 
 
-def _encoder_layers(model: T5 | T5Gemma) -> int:
+def _encoder_layers(model: LanguageModel) -> int:
     stack = model.config.encoder if isinstance(model, T5Gemma) else model.config
     return stack.num_layers
 

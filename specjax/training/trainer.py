@@ -109,7 +109,7 @@ def _loop(
             reports = jax.device_get(losses)
             losses = []
             watch.look(step, float(np.mean([r["loss"] for r in reports])))
-            rate = float(run.setup.optimizer.schedule()(step - 1))
+            rate = float(np.asarray(run.setup.optimizer.schedule()(step - 1)))
             log.training(step, reports, rate)
         if evaluating:
             metrics = run.evaluate(state.params) if run.evaluate else {}

@@ -31,7 +31,7 @@ class MMLU(Task):
     def reference(self, row: Row) -> str | None:
         """The letter of the right choice, which rows give as such or by its index from 0."""
         answer = row.get("answer")
-        if answer in range(4):
+        if answer is not None and answer in range(4):
             return LETTERS[answer]
         if answer is None or answer in tuple(LETTERS):
             return answer

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
-from sacrebleu.metrics import BLEU
+from sacrebleu.metrics.bleu import BLEU
 
 from specjax.core.registry import METRICS
 from specjax.data.text import Reference

@@ -38,7 +38,7 @@ def operation_bars(strategies: Strategies) -> Figure | None:
     models = list(dict.fromkeys(m for parts in counted.values() for m in parts if m != "total"))
     colours = model_colours(models)
     figure, panels = style.figure(style.bar_height(len(names)) + 0.3, 3, sharey=True)
-    figure.get_layout_engine().set(wspace=0.06)  # end labels of neighbours would touch
+    figure.set_layout_engine("constrained", wspace=0.06)  # end labels of neighbours would touch
     for axes, (field, title) in zip(panels, _PANELS, strict=True):
         whole = counted[BASELINE]["total"][field]
         parts = ["total"] if field == "intensity" else models
@@ -80,7 +80,7 @@ def roofline(results: Mapping[str, Any]) -> Figure | None:
     height = max(4.0, style.bar_height(len(steps)), 0.24 * len(counted) + 1.0)
     figure, panels = style.figure(height, 1 + both, squeeze=False)
     _steps(panels[0, 0], steps)
-    if both:
+    if counted and size:
         bandwidth = next(iter(steps.values()))["bandwidth"]
         _intensities(panels[0, 1], counted, style.marks(results["strategies"]), size, bandwidth)
     figure.legend(loc="outside right upper")

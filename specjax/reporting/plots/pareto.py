@@ -26,18 +26,18 @@ def quality_against_speed(
 
     The four sequences run over the points; `labels` say what a point of the front is.
     """
-    speed, quality = np.asarray(speed, np.float64), np.asarray(quality, np.float64)
-    on = np.flatnonzero(front(speed, quality))
-    on = on[np.argsort(speed[on], kind="stable")]
+    x, y = np.asarray(speed, np.float64), np.asarray(quality, np.float64)
+    on = np.flatnonzero(front(x, y))
+    on = on[np.argsort(x[on], kind="stable")]
     names = list(dict.fromkeys(series))
     figure, axes = style.figure(max(5.0, 0.22 * (len(names) + min(len(on), _LISTED)) + 1.2))
     for name, look in style.marks(names).items():
         of = np.array([one == name for one in series])
-        axes.plot(speed[of], quality[of], linestyle="", alpha=0.75, **look)
+        axes.plot(x[of], y[of], linestyle="", alpha=0.75, **look)
     # A speed between two points is reached by the faster one, at its quality.
-    axes.step(speed[on], quality[on], where="pre", color=style.DARK, linewidth=1, label="front")
-    for number, index in enumerate(on[:_LISTED], start=1):
-        place = speed[index], quality[index]
+    axes.step(x[on], y[on], where="pre", color=style.DARK, linewidth=1, label="front")
+    for number, index in enumerate(map(int, on[:_LISTED]), start=1):
+        place = x[index], y[index]
         # Every other number below: neighbours on a flat front stay apart.
         offset = (0, 8) if number % 2 else (0, -15)
         axes.annotate(str(number), place, offset, textcoords="offset points", ha="center")

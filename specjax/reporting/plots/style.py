@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.typing import RcKeyType
 
 from specjax.reporting.colours import AMBER, BLUE, DARK, GREEN, PINK, SKY, VERMILION
 from specjax.reporting.colours import GREY as GREY  # for plots, under `style.` as all others
@@ -26,7 +27,7 @@ DPI = 120
 WHITE, GRID = "#ffffff", "#e3e3e3"
 _LONGEST_NAME = 32
 
-_STYLE = {
+_STYLE: dict[RcKeyType, Any] = {
     "figure.facecolor": WHITE,
     "font.family": "DejaVu Sans",
     "font.size": 10.5,
@@ -50,9 +51,11 @@ _STYLE = {
 }
 
 
-def styled() -> contextlib.AbstractContextManager[Any]:
+@contextlib.contextmanager
+def styled() -> Iterator[None]:
     """The look, as a context or as a decorator of a function that draws."""
-    return matplotlib.rc_context(_STYLE)
+    with matplotlib.rc_context(_STYLE):
+        yield
 
 
 def figure(height: float, columns: int = 1, **settings: Any) -> tuple[Figure, Any]:
@@ -67,9 +70,9 @@ def save(made: Figure, folder: Path, name: str) -> None:
     for ending in ("pdf", "png"):
         file = folder / f"{name}.{ending}"
         # Without a date the same results give the same file.
-        plain = {"metadata": {"CreationDate": None}} if ending == "pdf" else {}
+        metadata = {"CreationDate": None} if ending == "pdf" else None
         with replacing(file) as partial, styled():
-            made.savefig(partial, dpi=DPI, **plain)
+            made.savefig(partial, dpi=DPI, metadata=metadata)
 
 
 def marks(names: Iterable[str]) -> dict[str, dict[str, Any]]:

@@ -24,8 +24,8 @@ def inline(made: Figure, name: str, alt: str) -> str:
     with style.styled(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         made.savefig(text, format="svg", transparent=True, metadata={"Date": None})
     drawing = _UNUSED.sub("", text.getvalue())
-    tag, content = re.search(r"(<svg.*?)>(.*</svg>)", drawing, re.DOTALL).groups()
-    view = re.search(r'viewBox="[^"]*"', tag)[0]
+    tag, content = re.findall(r"(<svg.*?)>(.*</svg>)", drawing, re.DOTALL)[0]
+    view = re.findall(r'viewBox="[^"]*"', tag)[0]
     for colour, variable in _COLOURS.items():
         content = content.replace(f": {colour}", f": {variable}")
     return f'<svg {view} role="img" aria-label="{html.escape(alt)}">{content}'

@@ -19,7 +19,7 @@ FROZEN, TRAINED = "frozen", "trained"
 
 @OBJECTIVES.register("blockwise", example={"heads": 2})
 @dataclasses.dataclass(frozen=True)
-class Blockwise(Objective):
+class Blockwise(Objective[LanguageModel]):
     """Cross-entropy of parallel heads on a model, each with the label at its own offset.
 
     Head j at position t learns `labels[t + j - 1]` where both positions are of the output. The loss

@@ -19,7 +19,7 @@ EQUAL, LINEAR = "equal", "linear"
 
 @OBJECTIVES.register("cross_entropy", example={"exits": FIRST_AND_LAST, "smoothing": 0.1})
 @dataclasses.dataclass(frozen=True)
-class CrossEntropy(Objective):
+class CrossEntropy(Objective[LanguageModel]):
     """Cross-entropy with the labels, after the last decoder layer or weighted over several.
 
     Every exit has the shared norm and head. BiLD's early exit trains the first and last layer with
@@ -50,7 +50,7 @@ class CrossEntropy(Objective):
             weight * masked_sum(cross_entropy(one, batch["labels"], self.smoothing), batch["mask"])
             for weight, one in zip(self.weights(layers), logits, strict=True)
         )
-        return sum(losses), jnp.sum(batch["mask"])
+        return jnp.asarray(sum(losses)), jnp.sum(batch["mask"])
 
     def layers(self, depth: int) -> tuple[int, ...] | None:
         """The decoder layers of the exits, counted from 1; None for the last one alone."""

@@ -22,7 +22,7 @@ from specjax.training.objective import Frozen, TrainingBatch
 
 @OBJECTIVES.register("dflash", example={"anchors": 2})
 @dataclasses.dataclass(frozen=True)
-class DFlashObjective(FeatureDrafting):
+class DFlashObjective(FeatureDrafting[DFlash]):
     """Divergence of each token of blocks from the target, token k weighted exp(-(k - 1) / gamma).
 
     Blocks begin at some tokens of the output, their anchors: in training at random ones that the

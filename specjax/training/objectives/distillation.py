@@ -17,7 +17,7 @@ from specjax.training.objective import TEACHER, Frozen, Objective, TrainingBatch
 
 @OBJECTIVES.register("distillation", example={"divergence": "total_variation", "label_weight": 0.3})
 @dataclasses.dataclass(frozen=True)
-class Distillation(Objective):
+class Distillation(Objective[LanguageModel]):
     """Divergence of the model's distribution from the target's at every position.
 
     Both are taken at `temperature`. Vocabularies padded to different widths are compared on the

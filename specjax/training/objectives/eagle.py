@@ -19,7 +19,7 @@ from specjax.training.objective import Frozen, TrainingBatch, behind
 
 @OBJECTIVES.register("eagle", example={"steps": 2})
 @dataclasses.dataclass(frozen=True)
-class EagleObjective(FeatureDrafting):
+class EagleObjective(FeatureDrafting[Eagle]):
     """Divergence of each step of a draft from the target, step k with weight decay**k.
 
     Step 0 reads the target's states up to the token before; step k its own last k. A step's places

@@ -33,7 +33,7 @@ ACTIVATION = "silu"
 
 @OBJECTIVES.register("medusa", example={"heads": 2})
 @dataclasses.dataclass(frozen=True)
-class Medusa(Objective):
+class Medusa(Objective[LanguageModel]):
     """Divergence of parallel heads on the target from it, head j with weight decay**(j - 1).
 
     Token t is drafted by head j from the target's state j + 1 tokens before it, which was there
@@ -131,4 +131,5 @@ class Medusa(Objective):
             state = behind(hidden, head - 1 + shape.behind)
             state = shape.state(params, state, head, tokens)
             drafts.append((state, mask & behind(mask, head - 1)))
-        return tuple(map(jnp.stack, zip(*drafts, strict=True)))
+        states, masks = zip(*drafts, strict=True)
+        return jnp.stack(states), jnp.stack(masks)
