@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.typing import RcKeyType
 
 from specjax.reporting.colours import AMBER, BLUE, DARK, GREEN, PINK, SKY, VERMILION
 from specjax.reporting.colours import GREY as GREY  # for plots, under `style.` as all others
 from specjax.reporting.colours import TARGET as TARGET
 from specjax.writing import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.typing import RcKeyType
 
 _COLOURS = (BLUE, VERMILION, GREEN, PINK, AMBER, SKY, DARK)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
