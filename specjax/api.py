@@ -101,7 +101,7 @@ class Generator:
 
     def __call__(
         self,
-        prompts: str | Sequence[str] | Sequence[Sequence[int]],
+        prompts: str | Sequence[str] | Sequence[Sequence[int] | np.ndarray],
         *,
         seed: int = 0,
         batch_size: int | None = None,

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from specjax.adjusting.settings import checked, obeyed
 from specjax.api import check_parts, chosen_params
@@ -160,7 +161,7 @@ class BeamGenerator:
 
     def __call__(
         self,
-        prompts: str | Sequence[str] | Sequence[Sequence[int]],
+        prompts: str | Sequence[str] | Sequence[Sequence[int] | np.ndarray],
         *,
         batch_size: int | None = None,
     ) -> BeamResult:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from specjax.errors import UserError
-from specjax.models.base import OwnPrompt, head_of
+from specjax.models.base import LanguageModel, head_of
 from specjax.models.whisper import Whisper
 
 
@@ -30,7 +30,7 @@ class Previous:
         """Says whether the next window of an audio is conditioned."""
         self._used[audio] = used
 
-    def batch(self, audios: list[int], size: int) -> OwnPrompt:
+    def batch(self, audios: list[int], size: int) -> tuple[np.ndarray, np.ndarray]:
         """The previous text [B, W] of these audios and its length [B], 0 where there is none."""
         tokens = np.full((size, self._width), self._pad, np.int32)
         length = np.zeros(size, np.int32)
@@ -46,14 +46,14 @@ def width_of(model: Whisper) -> int:
     return model.max_positions // 2
 
 
-def check_previous(model: Whisper, max_new_tokens: int) -> None:
+def check_previous(model: LanguageModel, max_new_tokens: int) -> None:
     """Refuses a model that has no token for it, or no positions.
 
     Raises:
       UserError: naming the setting.
     """
     setting = "condition_on_prev_tokens is True"
-    if model.config.speech.previous is None:
+    if not isinstance(model, Whisper) or model.config.speech.previous is None:
         raise UserError(f"{setting}; the model has no token for previous text (prev_sot_token_id)")
     begun = len(head_of(model)) + width_of(model)
     most = model.max_positions - begun

@@ -29,7 +29,7 @@ class _Maps:
         self._count, self._changed = 0, True
         jax.monitoring.register_event_duration_secs_listener(self._hear)
 
-    def _hear(self, event: str, seconds: float, **more: Any) -> None:
+    def _hear(self, event: str, duration_secs: float, **more: str | int) -> None:
         self._changed |= event == _COMPILED
 
     def count(self) -> int:

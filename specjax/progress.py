@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tqdm import tqdm
@@ -27,19 +27,22 @@ def progress(items: Iterable[Any] | None = None, **settings: Any) -> tqdm:
 class _Lines(tqdm):
     """Whole lines, where a bar would be drawn again and again."""
 
+    _time: Callable[[], float]  # tqdm's clock
     _said = 0.0, 0  # when the last line was written, after how many items
 
     @property
     def format_dict(self) -> dict[str, Any]:
         """A description set later ends in a colon already, one given at first does not."""
         values = super().format_dict
-        return values | {"prefix": (values["prefix"] or "").removesuffix(": ")}
+        return {**values, "prefix": (values["prefix"] or "").removesuffix(": ")}
 
-    def display(self, msg: str | None = None, pos: int | None = None) -> bool:
-        """A line, if the last one is old enough; a changed description does not hurry it."""
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
+        """A line, if the last one is old enough; a changed description does not hurry it.
+
+        Nothing is returned, for nothing is left to be wiped out.
+        """
         if msg is None and self._time() - max(self._said[0], self.start_t) >= EVERY:
             self._say()
-        return False  # nothing is left to be wiped out
 
     def clear(self, nolock: bool = False) -> None:
         """Lines stay."""

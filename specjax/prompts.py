@@ -22,12 +22,16 @@ LETTERS = 16
 class Decodes(Protocol):
     """What a decode says of itself, whatever its loop is."""
 
-    models: Models
-    max_new_tokens: int
+    @property
+    def models(self) -> Models: ...
+
+    @property
+    def max_new_tokens(self) -> int: ...
 
     @property
     def used(self) -> tuple[str, ...]:
         """Names of the models that run, the target first."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +43,7 @@ class OwnSpelling:
     fewest: int  # tokens that it needs, if the target's spelling has as many
     most: int | None  # tokens that it has positions for
 
-    def __call__(self, text: str, ids: list[int]) -> list[int]:
+    def __call__(self, text: str, ids: Prompt) -> list[int]:
         """The ids of a prompt, of which the target has the `ids`; of one too long its end.
 
         One too short is spelled token by token: calls reach so far back that they would begin
@@ -175,10 +179,11 @@ class Prompts:
         """
         for name, model in self.models.items():
             begun, new = len(head_of(model)), self.decoder.max_new_tokens
-            if prompt_positions(model, new) == 0:
+            most = model.max_positions
+            if most is not None and prompt_positions(model, new) == 0:
                 raise UserError(
                     f"max_new_tokens is {new}; behind the {begun} tokens that a text begins with"
-                    f" model {name!r} has positions for {model.max_positions - begun + 1}"
+                    f" model {name!r} has positions for {most - begun + 1}"
                 )
 
     def _check_positions(self, index: int, length: int) -> None:
@@ -208,14 +213,14 @@ class Prompts:
             bucket=bucket,
             limit=self.decoder.max_new_tokens,
         )
-        texts = self.decode(ids) if self.own else []
+        texts = (self.decode(ids) or []) if self.own else []
         own = {
             name: padded(list(map(spelled, texts, ids)), size, 0, bucket)
             for name, spelled in self.own.items()
         }
         return dataclasses.replace(made, own=own)
 
-    def decode(self, tokens: list[list[int]]) -> list[str] | None:
+    def decode(self, tokens: Sequence[Prompt]) -> list[str] | None:
         """Texts of generated ids without special tokens; None without a tokenizer."""
         if self.tokenizer is None:
             return None

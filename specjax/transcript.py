@@ -26,6 +26,8 @@ from specjax.decoding.state import Generation
 from specjax.decoding.summary import Statistics, summarise
 from specjax.errors import UserError
 from specjax.fallback import LOW, Fallback, Scores, scores
+from specjax.models.base import Frames
+from specjax.models.whisper import Whisper
 from specjax.previous_text import Previous, check_previous
 from specjax.programs import release_programs
 from specjax.progress import UNNOTICED, progress
@@ -84,16 +86,16 @@ def transcribe(
     Raises:
       UserError: when an argument is of no use.
     """
-    _check(generator, audio)
+    frames = _check(generator, audio)
     check_integers(seed=seed, batch_size=batch_size)
     thresholds = compression_ratio_threshold, logprob_threshold, no_speech_threshold
     fallback = Fallback(_temperatures(generator, temperature), *thresholds)
     check_settings(generator, fallback, condition_on_prev_tokens)
-    heard = _heard(generator, list(audio))
-    reading = _Reading(generator, heard, fallback, condition_on_prev_tokens)
+    heard = _heard(generator, list(audio), frames.count)
+    reading = _Reading(generator, heard, frames, fallback, condition_on_prev_tokens)
     size = generator.padded_size(min(batch_size, len(reading.heard)))
     traces: list[tuple[Generation, int]] = []
-    seconds = STEP * sum(map(len, reading.heard)) / generator.target.model.frames.stride
+    seconds = STEP * sum(map(len, reading.heard)) / frames.stride
     with progress(total=round(seconds), unit="s", desc="transcribing", delay=UNNOTICED) as bar:
         while waiting := reading.waiting(size):
             release_programs()
@@ -106,20 +108,28 @@ class _Reading:
     """How far each audio was heard, and what was said so far."""
 
     def __init__(
-        self, generator: Generator, heard: list[np.ndarray], fallback: Fallback, conditioned: bool
+        self,
+        generator: Generator,
+        heard: list[np.ndarray],
+        frames: Frames,
+        fallback: Fallback,
+        conditioned: bool,
     ) -> None:
         self.generator, self.heard, self.fallback = generator, heard, fallback
+        self.frames, model = frames, generator.target.model
         self.first = _first_time(generator)
         self.place = [0] * len(heard)  # frames
         self.windows = [0] * len(heard)
         self.parts: list[list[Part]] = [[] for _ in heard]  # counted from the audio's begin
-        self.previous = Previous(generator.target.model, len(heard)) if conditioned else None
+        self.previous = None
+        if conditioned and isinstance(model, Whisper):
+            self.previous = Previous(model, len(heard))
 
     @property
     def seconds(self) -> int:
         """How much of all was heard."""
         frames = sum(map(min, self.place, map(len, self.heard)))
-        return round(STEP * frames / self.generator.target.model.frames.stride)
+        return round(STEP * frames / self.frames.stride)
 
     def waiting(self, most: int) -> list[int]:
         """The first audios that are not at their end."""
@@ -144,7 +154,7 @@ class _Reading:
         self, rows: list[int], size: int, seed: int, attempt: int, temperature: float | None
     ) -> tuple[Batch, Generation]:
         """One decode of the windows of these audios."""
-        generator, frames = self.generator, self.generator.target.model.frames
+        generator, frames = self.generator, self.frames
         full = [np.pad(cut, ((0, frames.count - len(cut)), (0, 0))) for cut in map(self._cut, rows)]
         batch = generator.batch(full, size)
         index, windows = np.zeros((2, size), np.int32)
@@ -162,7 +172,7 @@ class _Reading:
 
     def _cut(self, i: int) -> np.ndarray:
         """The frames [N, M] of an audio's next window."""
-        return self.heard[i][self.place[i] :][: self.generator.target.model.frames.count]
+        return self.heard[i][self.place[i] :][: self.frames.count]
 
     def _judged(
         self,
@@ -192,8 +202,8 @@ class _Reading:
     def _went_on(self, i: int, tokens: list[int], silent: bool) -> None:
         model, frames = self.generator.target.model, len(self._cut(i))
         said = tokens[:-1] if tokens and tokens[-1] in model.eos else tokens
-        parts, passed = split(said, self.first, frames, model.frames.stride)
-        begun = self.place[i] // model.frames.stride
+        parts, passed = split(said, self.first, frames, self.frames.stride)
+        begun = self.place[i] // self.frames.stride
         made = [(begun + start, begun + end, part) for start, end, part in parts if part]
         self.parts[i] += [] if silent else made
         if self.previous and not silent:
@@ -207,8 +217,8 @@ class _Reading:
         return Transcript(self.generator.decode(whole), segments, statistics)
 
     def _segment(self, start: int, end: int, tokens: list[int]) -> Segment:
-        text = self.generator.decode([tokens])
-        return Segment(start * STEP, end * STEP, tokens, text and text[0])
+        texts = self.generator.decode([tokens])
+        return Segment(start * STEP, end * STEP, tokens, texts[0] if texts else None)
 
 
 def split(tokens: list[int], first: int, frames: int, stride: int) -> tuple[list[Part], int]:
@@ -243,7 +253,8 @@ def check_settings(generator: Generator, fallback: Fallback, conditioned: Any) -
       UserError: naming the setting.
     """
     model = generator.target.model
-    if fallback.needs_scores and model.config.speech.no_timestamps is None:
+    speech = model.config.speech if isinstance(model, Whisper) else None
+    if fallback.needs_scores and (speech is None or speech.no_timestamps is None):
         raise UserError("logprob_threshold is given; the model has no token for silence")
     if not isinstance(conditioned, bool):
         raise UserError(f"condition_on_prev_tokens is {conditioned!r}; it must be True or False")
@@ -257,9 +268,8 @@ def _first_time(generator: Generator) -> int:
     return writes[0].first if writes else generator.target.model.vocab_size
 
 
-def _heard(generator: Generator, audio: list[Any]) -> list[np.ndarray]:
-    """The frames [N, M] of each audio, N at least a window's."""
-    most = generator.target.model.frames.count
+def _heard(generator: Generator, audio: list[Any], most: int) -> list[np.ndarray]:
+    """The frames [N, M] of each audio, N at least the `most` of a window."""
     heard = [generator.target.extractor.whole(f"audio {i}", one) for i, one in enumerate(audio)]
     longer = next((i for i, frames in enumerate(heard) if len(frames) > most), None)
     if longer is not None and _first_time(generator) == generator.target.model.vocab_size:
@@ -270,15 +280,16 @@ def _heard(generator: Generator, audio: list[Any]) -> list[np.ndarray]:
     return heard
 
 
-def _check(generator: Any, audio: Any) -> None:
-    """Refuses what cannot be heard."""
+def _check(generator: Any, audio: Any) -> Frames:
+    """What the generator hears at a time; refuses what cannot be heard."""
     if not isinstance(generator, Generator):
         raise UserError(f"generator is {generator!r}; it must be a specjax.Generator")
-    target = generator.target
-    if target.extractor is None:
+    target, frames = generator.target, generator.target.model.frames
+    if target.extractor is None or frames is None:
         raise UserError(
             f"generator decodes by {target.name!r}, which hears nothing; it must listen"
         )
     if isinstance(audio, (str, Path)) or not isinstance(audio, Sized) or not len(audio):
         raise UserError(f"audio is {audio!r}; it must be a list of audio files or waveforms")
     generator.prompts.check_room()
+    return frames

@@ -86,7 +86,7 @@ def naming_write_errors(field: str, folder: Path) -> Iterator[None]:
                 f"{field} {shown!r} has no room for what is written; all that was written whole is"
                 " kept: make room and start the same run again, which goes on from there"
             ) from None
-        if name := _name_in(folder, error):
+        if isinstance(error, OSError) and (name := _name_in(folder, error)):
             raise UserError(
                 f"{field} {shown!r} has a {name!r} that cannot be used: {error.strerror}"
             ) from None
@@ -106,10 +106,10 @@ def is_full(error: BaseException | None) -> bool:
     return False
 
 
-def _name_in(folder: Path, error: Exception) -> str:
+def _name_in(folder: Path, error: OSError) -> str:
     """What file of a folder an error of the system is about; empty when it is about none."""
     file = getattr(error, "filename2", None) or getattr(error, "filename", None)
-    if not isinstance(error, OSError) or not isinstance(file, (str, Path)):
+    if not isinstance(file, (str, Path)):
         return ""
     inside = os.path.relpath(file, folder)
     return "" if inside.startswith(os.pardir) else inside

@@ -33,6 +33,7 @@ from specjax.experiments.decode.strategies import check_models, load_strategies
 from specjax.experiments.finished import finished
 from specjax.experiments.recipes.grammar import LAYERS, STEPS, training
 from specjax.loading import LoadedModel, load
+from specjax.models.base import LanguageModel
 from specjax.models.t5 import T5, T5Config
 from specjax.training.objectives.cross_entropy import CrossEntropy
 from specjax.training.optimizer import Optimizer
@@ -46,7 +47,7 @@ DONE = "trained.json"
 
 MODELS = ("target", "drafter")
 
-Later = Callable[[Mapping[str, T5]], list[ahead.Task]]
+Later = Callable[[Mapping[str, LanguageModel]], list[ahead.Task]]
 """What to compile for the models, by name, while they are trained."""
 
 GIVEN = ("target", "drafter", "task", "source_file", "reference_file", "ngram_file")
@@ -138,7 +139,7 @@ def plan(config: ConfigDict) -> None:
     planning.plan(config, dict.fromkeys(models, "trained in the workdir"), models)
 
 
-def check(config: ConfigDict) -> dict[str, T5]:
+def check(config: ConfigDict) -> dict[str, LanguageModel]:
     """Refuses fields that no run could use; returns the models as they will be decoded with.
 
     Raises:
@@ -233,7 +234,7 @@ def setups(settings: ConfigDict, model: T5) -> tuple[Setup, Setup, Setup]:
     )
 
 
-def setup_of(model: T5, settings: Mapping[str, Any]) -> Setup:
+def setup_of(model: LanguageModel, settings: Mapping[str, Any]) -> Setup:
     """The training of one stage."""
     numbers = settings["steps"], settings["learning_rate"]
     optimizer = Optimizer(*numbers, name="relative_adam", warmup=settings["warmup"])

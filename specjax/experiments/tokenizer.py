@@ -53,7 +53,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     figures = {
         "vocabulary": len(tokenizer),
         "characters_per_token": sum(map(len, heldout)) / len(ids),
-        "unknown": ids.count(tokenizer.unk_token_id) / len(ids),
+        "unknown": sum(token == tokenizer.unk_token_id for token in ids) / len(ids),
     }
     print(f"vocabulary            {figures['vocabulary']:>10,}")
     print(f"characters per token  {figures['characters_per_token']:>10.3f}")

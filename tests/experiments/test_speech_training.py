@@ -129,6 +129,7 @@ def test_states_that_a_kill_cut_off_are_computed_again(tmp_path):
         file.write('{"audio": "3"')
     rows = EncoderStates(tmp_path, "it", (3, 2))(["2", "3"], states)
     assert [row.tolist() for row in rows] == [[[2.0] * 2] * 3, [[3.0] * 2] * 3]
+    assert [row.tolist() for row in rows[1:]] == [[[3.0] * 2] * 3]
 
 
 def test_a_decoder_reads_states_as_its_model_reads_audio(folder):

@@ -18,6 +18,7 @@ from ml_collections import ConfigDict
 from specjax.api import Generator
 from specjax.beams import BeamGenerator, BeamResult, check_settings
 from specjax.checkpoints.huggingface import describe
+from specjax.data.batching import Prompt
 from specjax.decoding.beams.outcome import BeamStatistics
 from specjax.decoding.beams.state import BeamDecoder
 from specjax.decoding.beams.strategy import NEURAL, BeamStrategy, from_config
@@ -68,7 +69,7 @@ class Job:
 
     config: ConfigDict
     data: Data
-    prompts: list[list[int]]
+    prompts: list[Prompt]
     contestants: dict[str, BeamGenerator | Generator]
 
 
@@ -199,8 +200,8 @@ def prepare(config: ConfigDict, strategies: Mapping[str, BeamStrategy], workdir:
         name: BeamGenerator(target, loaded, strategy, tables=tables, **sizes)
         for name, strategy in strategies.items()
     }
-    contestants[GREEDY] = Generator(target, **sizes)
-    prompts = contestants[GREEDY].encode(prompts_of(config, target, data.examples, workdir))
+    contestants[GREEDY] = greedy = Generator(target, **sizes)
+    prompts = greedy.encode(prompts_of(config, target, data.examples, workdir))
     for generator in contestants.values():
         generator.prompts.encode(prompts)  # what one cannot decode is refused before others do
     return Job(config, data, prompts, contestants)
@@ -237,7 +238,7 @@ def measure(
         name: [_decoded(taken[0, index]["decoded"][name]) for index in range(len(batches))]
         for name in job.contestants
     }
-    seconds = {
+    seconds: dict[str, float] = {
         name: sum(
             min(taken[repeat, index]["seconds"][name] for repeat in range(repeats))
             for index in range(len(batches))
@@ -247,7 +248,7 @@ def measure(
     return results, seconds
 
 
-def by_shape(job: Job, batches: Sequence[list[list[int]]]) -> dict[tuple[int, ...], list[int]]:
+def by_shape(job: Job, batches: Sequence[list[Prompt]]) -> dict[tuple[int, ...], list[int]]:
     """Indices of batches by their padded shape."""
     prompts, shapes = job.contestants[GREEDY].prompts, {}
     for index, ids in enumerate(batches):
@@ -256,14 +257,15 @@ def by_shape(job: Job, batches: Sequence[list[list[int]]]) -> dict[tuple[int, ..
     return shapes
 
 
-def _turn(job: Job, ids: list[list[int]]) -> tuple[dict[str, float], dict[str, Decoded]]:
+def _turn(job: Job, ids: list[Prompt]) -> tuple[dict[str, float], dict[str, Decoded]]:
     """Seconds of a batch by contestant, from host tokens to texts, and what each gave."""
     seconds, decoded = {}, {}
     for name, generator in job.contestants.items():
         start = time.perf_counter()
         result = generator(ids, batch_size=job.config.batch_size)
         seconds[name] = time.perf_counter() - start
-        decoded[name] = _of_beams(result) if name != GREEDY else _of_greedy(result)
+        found = _of_beams(result) if isinstance(result, BeamResult) else _of_greedy(result)
+        decoded[name] = found
     return seconds, decoded
 
 
@@ -274,7 +276,7 @@ def _of_beams(result: BeamResult) -> Decoded:
 
 def _of_greedy(result: Result) -> Decoded:
     """One hypothesis, whose score nobody asked for."""
-    pairs = zip(result.texts, result.tokens, strict=True)
+    pairs = zip(result.texts or [], result.tokens, strict=True)
     rows = [[{"text": text, "tokens": tokens, "score": None}] for text, tokens in pairs]
     calls, made = result.statistics.reviews, result.statistics.tokens
     return Decoded(rows, BeamStatistics(len(rows), made, calls, calls, calls, 0))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specjax.decoding.beams.outcome import BeamStatistics
-from specjax.experiments.decode.data import Data
+from specjax.experiments.decode.data import Data, references_of
 from specjax.metrics.metric import metric_of
 from specjax.reporting.table import aligned, cell
 
@@ -53,7 +53,7 @@ def figures(
         "drafts": sum(one.drafts for one in made),
         "same_as_first": sum(one["tokens"] == two["tokens"] for one, two in pairs),
         "quality": metric_of(data.metric)(
-            [one["text"] for one in best], [example.reference for example in data.examples]
+            [one["text"] for one in best], references_of(data.examples)
         ),
     }
 

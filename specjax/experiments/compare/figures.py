@@ -123,12 +123,12 @@ def _figures(
     seconds = summed(decoded.seconds, size // run.batch_size)
     tokens = summed(decoded.tokens, size)
     whole = np.ones((1, len(seconds)), np.int64)
-    times = [
-        None if draw is None else 1e3 * seconds_per_token(draw, seconds, tokens)
-        for draw in (whole, drawn)
-    ]
+
+    def times(draw: np.ndarray) -> np.ndarray:
+        return 1e3 * seconds_per_token(draw, seconds, tokens)
+
     return {
-        "ms_per_token": Figure(float(times[0][0]), times[1]),
+        "ms_per_token": Figure(float(times(whole)[0]), None if drawn is None else times(drawn)),
         **_quality(run, decoded, metric, size, drawn),
     }
 
@@ -139,7 +139,7 @@ def _quality(
     """Scores by name; none for a metric that has none."""
     if not metric.scores:
         return {}
-    references = [reference for _, reference in run.examples]
+    references = [reference for _, reference in run.examples if reference is not None]
     parts = metric.statistics(decoded.outputs, references)
     counts = summed(np.ones(len(parts)), size)
     blocks = summed(parts, size)

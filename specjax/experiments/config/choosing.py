@@ -34,6 +34,7 @@ from specjax.selection.choosing import (
     Given,
 )
 from specjax.selection.features import source_of
+from specjax.selection.selected import Selected
 
 _OF_POLICY, _OF_BANDIT = f"{POLICY}:", "bandit:"
 """Beginnings of names of parameter trees: a policy's folder follows, or a strategy's name."""
@@ -217,15 +218,18 @@ def selection_trees(strategies: Mapping[str, Strategy], target: LanguageModel) -
     trees: dict[str, Params] = {}
     source, width = source_of(target)
     for name, strategy in strategies.items():
-        if not isinstance(strategy.drafter, Arms):
+        drafter = strategy.drafter
+        if not isinstance(drafter, Arms):
             continue
-        for table in strategy.drafter.spec.resources:
+        for table in drafter.spec.resources:
             if table.startswith(_OF_POLICY):
                 shape, trees[table] = policies.load(table.removeprefix(_OF_POLICY))
                 try:
-                    policies.check(shape, strategy.drafter.names, source, width)
+                    policies.check(shape, drafter.names, source, width)
                 except UserError as error:
                     raise UserError(f"strategies.{name}: {error}") from None
-            if table.startswith(_OF_BANDIT):
-                trees[table] = strategy.drafter.chooser.rule.start(width)
+            chooser = drafter.chooser if isinstance(drafter, Selected) else None
+            rule = chooser.rule if isinstance(chooser, ByRule) else None
+            if table.startswith(_OF_BANDIT) and isinstance(rule, Learned):
+                trees[table] = rule.start(width)
     return trees

@@ -69,7 +69,7 @@ def _fields(function: ast.FunctionDef, said: dict[int, str]) -> Iterator[tuple[s
         match statement:
             case ast.Assign(targets=[ast.Attribute(value=ast.Name("config"), attr=name)]):
                 first = said.get(statement.value.lineno, "")
-                yield name, said.get(statement.value.end_lineno, "") or first
+                yield name, said.get(statement.value.end_lineno or 0, "") or first
             case (
                 ast.Expr(ast.Call(ast.Attribute(attr="update"), args=[ast.Call(ast.Name(other))]))
                 | ast.Assign(value=ast.Call(ast.Name(other)))
@@ -96,9 +96,10 @@ def comments(source: str) -> dict[int, str]:
 def _docstring(source: str) -> str:
     """The docstring of a module as its file has it, with its ends of lines."""
     tree = ast.parse(source)
-    if ast.get_docstring(tree) is None:
+    first = tree.body[0] if ast.get_docstring(tree) is not None else None
+    if not isinstance(first, ast.Expr):
         return ""
-    return (ast.get_source_segment(source, tree.body[0].value) or "").strip("rR\"'\n ")
+    return (ast.get_source_segment(source, first.value) or "").strip("rR\"'\n ")
 
 
 def _line(name: str, value: Any, words: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from ml_collections import ConfigDict
 
@@ -213,10 +213,19 @@ def asked_generation(config: ConfigDict) -> dict[str, Any]:
     return {"ignore_generation_config": ignored, "generation": changes}
 
 
-def asked_languages(config: ConfigDict, name: str) -> dict[str, str]:
+class Languages(TypedDict, total=False):
+    """What `specjax.load` is told of languages."""
+
+    source_language: str
+    target_language: str
+
+
+def asked_languages(config: ConfigDict, name: str) -> Languages:
     """What `specjax.load` is told of languages, which are the target's."""
-    fields = ("source_language", "target_language") if name == "target" else ()
-    return {field: config[field] for field in fields}
+    if name != "target":
+        return {}
+    source, target = config.source_language, config.target_language
+    return {"source_language": source, "target_language": target}
 
 
 def checkpoint_dtype(config: ConfigDict) -> Any:

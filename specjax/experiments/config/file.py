@@ -46,6 +46,8 @@ def _config_of(file: str, words: str) -> object:
     """What `get_config` of the file returns; None when there is no such function."""
     loader = SourceFileLoader("config", file)
     spec = importlib.util.spec_from_loader("config", loader)
+    if spec is None:
+        return None
     module: ModuleType = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     get_config = getattr(module, "get_config", None)

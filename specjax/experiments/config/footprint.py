@@ -87,8 +87,8 @@ def cache_bytes(
     if model.start_token is None:
         capacity += config.max_prompt_tokens
 
-    def start(*read: Any) -> Any:
-        return started(model, *read, capacity, ahead=ahead).data
+    def start(params: Any, prompt: jax.Array, length: jax.Array) -> Any:
+        return started(model, params, prompt, length, capacity, ahead=ahead).data
 
     params = abstract_params(model, checkpoint_dtype(config), weights)
     cache = jax.eval_shape(start, params, *abstract_prompt(config, model))

@@ -38,7 +38,7 @@ def check_decode_memory(
     Raises:
       UserError: saying what is needed and what there is.
     """
-    mesh = dict(zip(AXES, axis_sizes(config.mesh.to_dict()), strict=True))
+    mesh: dict[str, int] = dict(zip(AXES, axis_sizes(config.mesh.to_dict()), strict=True))
     drafted = max(strategy.drafter.spec.width for strategy in strategies.values())
     fields = ("batch_size", "max_new_tokens", "bucket")
     given = ", ".join(f"config.{field} {config[field]:,}" for field in fields)
@@ -81,7 +81,7 @@ def check_beam_memory(
         }
         check_bytes(needed, said)  # what is far too large is too large to be planned
         shortest = ConfigDict({**config.to_dict(), "max_prompt_tokens": config.bucket})
-        one = dict.fromkeys(AXES, 1)
+        one: dict[str, int] = dict.fromkeys(AXES, 1)
         plans = {}
         for each, model in models.items():
             placed, weights = (one, decoder.slots, 1, None), weights_of(config, each)

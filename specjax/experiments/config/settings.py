@@ -40,11 +40,11 @@ def check_settings(config: ConfigDict, workdir: Path, free: Sequence[str] = ()) 
         raise UserError(
             f"{str(file)!r} cannot be read ({reason}); give another --workdir, or remove that one"
         )
-    sides = (
+    held, wanted = (
         {field: value for field, value in side.items() if field not in free}
         for side in (before, settings_of(config))
     )
-    for field, (old, new) in differences(*sides):
+    for field, (old, new) in differences(held, wanted):
         raise UserError(
             f"{str(workdir)!r} holds a run with {field} {old!r}, this config has {new!r}; give"
             " another --workdir, or remove that one"

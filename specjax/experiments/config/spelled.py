@@ -39,10 +39,11 @@ def spelled(config: ConfigDict, argv: Sequence[str]) -> tuple[ConfigDict, list[s
             with group.unlocked():
                 group[name] = text if settings.endswith("drafters") else _literal(text)
             continue
-        if not (argument.startswith(_PREFIX) and equals and _adds(made, path, given)):
+        place = _added(made, path, given) if argument.startswith(_PREFIX) and equals else None
+        if place is None:
             left.append(argument)
             continue
-        group, name, field = _place(made, path)
+        group, name, field = place
         with group.unlocked():
             if name not in group:
                 group[name] = ConfigDict()
@@ -66,20 +67,20 @@ def _group(config: ConfigDict, path: str) -> ConfigDict | None:
     return group if isinstance(group, ConfigDict) else None
 
 
-def _adds(config: ConfigDict, path: str, given: set[str]) -> bool:
-    """Whether a dotted path is a field of a strategy that the config does not spell.
+def _added(config: ConfigDict, path: str, given: set[str]) -> tuple[ConfigDict, str, str] | None:
+    """The place of a dotted path, if it is a field of a strategy that the config does not spell.
 
     A strategy is new when some flag names its drafter or reader: else its name is a slip.
     """
     place = _place(config, path)
     if place is None:
-        return False
+        return None
     group, name, field = place
     strategy = path.rpartition(".")[0]
     if name not in group and not given & {f"{strategy}.drafter", f"{strategy}.reader"}:
-        return False
+        return None
     spec = group.get(name, ConfigDict())
-    return isinstance(spec, ConfigDict) and field not in spec
+    return place if isinstance(spec, ConfigDict) and field not in spec else None
 
 
 def _place(config: ConfigDict, path: str) -> tuple[ConfigDict, str, str] | None:
@@ -115,7 +116,7 @@ def _literal(text: str) -> Any:
 def _kinds() -> dict[str, type]:
     """The kind of every field that a strategy may have."""
     classes = [entry.cls for known in (DRAFTERS, READERS, RULES) for entry in known.values()]
-    kinds = dict.fromkeys(NAMES, str)
+    kinds: dict[str, type] = dict.fromkeys(NAMES, str)
     for cls in (*classes, *CHOOSING.values(), Drawing):
         kinds |= {name: field.kind for name, field in config_fields(cls).items()}
     return kinds

@@ -76,7 +76,7 @@ def _check_field(default: Any, value: Any, name: str, path: str, needs: str) -> 
     if isinstance(default, ConfigDict):
         if not isinstance(value, ConfigDict) and not (name == "base" and isinstance(value, str)):
             raise UserError(f"{path} is {value!r}; it must be a group of fields")
-        if name not in _FREE:
+        if name not in _FREE and isinstance(value, ConfigDict):
             check_group(default, value, path, needs)
     elif not _of_type(value, type(default)):
         raise UserError(f"{path} is {value!r}; it must be {_WORDS[type(default)]}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 from ml_collections import ConfigDict
 
 from specjax.accelerators.chips import GIB
@@ -52,7 +51,7 @@ def show_topology(topology: Topology) -> None:
     )
 
 
-def refusal(error: jax.errors.JaxRuntimeError) -> dict[str, Any]:
+def refusal(error: RuntimeError) -> dict[str, Any]:
     """The entry of a program that the compiler refuses for lack of memory.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ml_collections import ConfigDict
@@ -15,7 +15,7 @@ from specjax.core.registry import TASKS
 from specjax.data import examples as of_task
 from specjax.data.sources import KINDS, Source
 from specjax.data.task import task_of
-from specjax.data.text import Example, read_examples, stream_examples
+from specjax.data.text import Example, Reference, read_examples, stream_examples
 from specjax.errors import UserError
 from specjax.metrics.metric import metric_of
 
@@ -29,6 +29,11 @@ BY_SUFFIX = {
     ".txt": "text",
     ".parquet": "parquet",
 }
+
+
+def references_of(examples: Iterable[Example]) -> list[Reference]:
+    """The references that examples have: all do where a metric scores them."""
+    return [example.reference for example in examples if example.reference is not None]
 
 
 @dataclasses.dataclass(frozen=True)

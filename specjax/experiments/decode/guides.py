@@ -19,7 +19,7 @@ from specjax.decoding.strategy import Strategy
 from specjax.errors import UserError
 from specjax.models.base import Params
 from specjax.selection import bandit
-from specjax.selection.arms import ARM
+from specjax.selection.arms import ARM, Arms
 from specjax.selection.choosing import ARMS, ByRule
 from specjax.selection.selected import Selected
 
@@ -32,9 +32,11 @@ class Guide(Protocol):
 
     def told(self, repeat: int, batch: Batch) -> dict[str, Any]:
         """Arguments of `Generator.run` beside batch and keys."""
+        ...
 
     def lesson(self, generation: Generation, seconds: float) -> Lesson:
         """What there is to learn from a batch."""
+        ...
 
     def learn(self, repeat: int, batch: Batch, lesson: Lesson) -> None:
         """Takes it in."""
@@ -120,7 +122,7 @@ def guide(
       UserError: when given arms do not fit.
     """
     drafter = strategy.drafter
-    if ARMS in drafter.spec.rows:
+    if isinstance(drafter, Arms) and ARMS in drafter.spec.rows:
         where = f"strategies.{name}.choices"
         return Fixed(given_arms(where, spec.choices, drafter.names, examples))
     if isinstance(drafter, Selected) and isinstance(drafter.chooser, ByRule):

@@ -29,8 +29,6 @@ JOURNAL = "decoded.jsonl"
 _TRACE = tuple(f.name for f in dataclasses.fields(Trace) if f.name != "columns")
 """The arrays of a trace."""
 
-Arrays = dict[str, np.ndarray]
-
 
 @dataclasses.dataclass
 class Journal:
@@ -108,7 +106,8 @@ def _pack(arrays: Mapping[str, Any]) -> str:
     return base64.b64encode(memory.getvalue()).decode()
 
 
-def _unpack(text: str) -> Arrays:
+def _unpack(text: str) -> dict[str, Any]:
+    """Arrays of the host, which may stand for those of a device, as `jax.device_get` gives them."""
     if not text:
         return {}
     with np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False) as arrays:

@@ -96,7 +96,7 @@ def compiled_entry(
     except jax.errors.JaxRuntimeError as error:
         return refusal(error)
     seconds = time.perf_counter() - start
-    memory, said = memory_of(compiled), audit(compiled.as_text())
+    memory, said = memory_of(compiled), audit(compiled.as_text() or "")
     beside = sum(p.parameter_bytes for n, p in plans.items() if n not in decoder.used)
     return {
         "memory": dataclasses.asdict(memory) | {"other_models": beside},

@@ -116,7 +116,7 @@ def plan(
     planned: Planned = NOTHING,
 ) -> dict[str, Any]:
     """Prints and returns models, memory per device, strategies and settings."""
-    mesh = dict(zip(AXES, axis_sizes(config.mesh.to_dict()), strict=True))
+    mesh: dict[str, int] = dict(zip(AXES, axis_sizes(config.mesh.to_dict()), strict=True))
     models = planned.guided(models)
     width = min(model.vocab_size for model in models.values())
     strategies = load_strategies(config)

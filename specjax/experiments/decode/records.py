@@ -9,7 +9,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from specjax.api import Generator
-from specjax.data.batching import Batch, with_few_shapes
+from specjax.data.batching import Batch, Prompt, with_few_shapes
 from specjax.data.text import Example
 from specjax.decoding.state import Generation
 from specjax.decoding.strategy import Settings, Strategy
@@ -27,7 +27,7 @@ class Job:
     models: dict[str, LoadedModel]
     examples: list[Example]
     metric: str
-    prompts: list[list[int]]
+    prompts: list[Prompt]
     strategies: dict[str, Strategy]
     generators: dict[str, Generator]
     guides: dict[str, Guide]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from specjax.core.drafter import Drafter
 from specjax.decoding.strategy import Settings, Strategy
 from specjax.decoding.summary import summarise
 from specjax.experiments.config.fields import checkpoint_dtype
+from specjax.experiments.decode.data import references_of
 from specjax.experiments.decode.records import Job, Measured, Prices
 from specjax.experiments.decode.seconds import (
     fixed_seconds,
@@ -44,6 +46,7 @@ from specjax.models.base import is_open
 from specjax.models.small_weights import numbers
 from specjax.reporting.exports import write_tables
 from specjax.reporting.report import write_report
+from specjax.selection.arms import Arms
 from specjax.writing import replacing, write_json, write_jsonl
 
 TEXTS = 5
@@ -54,7 +57,9 @@ def write(job: Job, measured: dict[str, Measured], prices: Prices, workdir: Path
     """Writes results.json, outputs.jsonl, trace.npz, the report and tables; prints the table."""
     target = job.generators[BASELINE].decoder.target
     steps = one_token_steps(prices.calls)
-    outputs = {name: job.generators[name].decode(entry.tokens) for name, entry in measured.items()}
+    outputs = {
+        name: job.generators[name].decode(entry.tokens) or [] for name, entry in measured.items()
+    }
     content = {
         "environment": {**environment(), "metric": metric_of(job.metric).signature or job.metric},
         "config": job.config.to_dict(),
@@ -125,7 +130,7 @@ def part_prices(job: Job, drafter: Drafter) -> dict[str, float]:
         name: numbers(entry.params) - idle_weights(entry.model)
         for name, entry in job.models.items()
     }
-    prices = job.config.prices.to_dict() or dict(sizes)
+    prices: dict[str, float] = job.config.prices.to_dict() or dict(sizes)
     for call in drafter.spec.calls:
         shape = shape_of(job.models[call.model].model)
         if call.exit is not None:
@@ -138,7 +143,7 @@ def part_prices(job: Job, drafter: Drafter) -> dict[str, float]:
     return prices
 
 
-def baseline_of(strategy: Strategy, strategies: dict[str, Strategy]) -> str:
+def baseline_of(strategy: Strategy, strategies: Mapping[str, Strategy]) -> str:
     """The strategy that drafts nothing under the same sampling, else the greedy one."""
     for name, other in strategies.items():
         if other.autoregressive and other.settings == strategy.settings:
@@ -187,7 +192,7 @@ def strategy_entry(
         "quality": quality(job, outputs),
         "acceptance": acceptance(rounds),
         "acceptance_by_rank": by_rank(entry.traces, parents) if parents else None,
-        "arms": None if rounds.arm is None else arm_figures(rounds, strategy.drafter.names),
+        "arms": None if rounds.arm is None else arm_figures(rounds, arm_names(strategy)),
         "rounds": round_figures(rounds),
         "time": time_spent(own, total_seconds(entry), fixed_seconds(entry)),
         "predicted": prediction,
@@ -289,8 +294,8 @@ def texts(job: Job, measured: dict[str, Measured]) -> list[dict[str, Any]]:
 
 def groups(job: Job, measured: dict[str, Measured]) -> dict[str, Any]:
     """Figures of every strategy by group of examples; nothing where examples have none."""
-    names = [example.group for example in job.examples]
-    if None in names:
+    names = [example.group for example in job.examples if example.group is not None]
+    if len(names) < len(job.examples):
         return {}
     alone = job.config.batch_size == 1  # else rows of several groups share their seconds
     figures = {
@@ -326,7 +331,7 @@ def differences(
 
 def quality(job: Job, outputs: list[str]) -> dict[str, float]:
     """The scores of the job's metric over all examples."""
-    return metric_of(job.metric)(outputs, [example.reference for example in job.examples])
+    return metric_of(job.metric)(outputs, references_of(job.examples))
 
 
 def output_rows(
@@ -342,7 +347,7 @@ def output_rows(
             "reference": example.reference,
             "output": outputs[name][index],
             "tokens": entry.tokens[index],
-            **({"arms": arms[name][index]} if arms[name] else {}),
+            **({"arms": own[index]} if (own := arms[name]) else {}),
         }
         for index, example in enumerate(job.examples)
         for name, entry in measured.items()
@@ -354,7 +359,12 @@ def arms_of(job: Job, name: str, entry: Measured) -> list[dict[str, int]] | None
     rounds = rounds_of(entry.traces)
     if rounds.arm is None:
         return None
-    return arms_of_texts(rounds, job.strategies[name].drafter.names)
+    return arms_of_texts(rounds, arm_names(job.strategies[name]))
+
+
+def arm_names(strategy: Strategy) -> tuple[str, ...]:
+    """What a strategy chooses among; nothing for others."""
+    return strategy.drafter.names if isinstance(strategy.drafter, Arms) else ()
 
 
 def write_trace(file: Path, measured: dict[str, Measured]) -> None:

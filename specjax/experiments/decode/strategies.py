@@ -95,13 +95,13 @@ def kept(specs: ConfigDict, names: Sequence[str], field: str = "config.strategie
             raise UserError(
                 f"{field} has {name!r}; it must name strategies of the config, {', '.join(specs)}"
             )
-    names = {*names, *(arm for name in names for arm in arms_named(specs[name]))}
-    wanted = {_sampling(specs[name]) for name in names if name in specs}
+    members = {*names, *(arm for name in names for arm in arms_named(specs[name]))}
+    wanted = {_sampling(specs[name]) for name in members if name in specs}
     return ConfigDict(
         {
             name: spec
             for name, spec in specs.items()
-            if name in names or (_alone(spec) and _sampling(spec) in wanted)
+            if name in members or (_alone(spec) and _sampling(spec) in wanted)
         }
     )
 

@@ -46,7 +46,8 @@ def load_tables(
       UserError: when what the config names cannot be used.
     """
     counts = set(names) - set(RESERVED)
-    trees = dict.fromkeys(counts, _counts(config, target, vocab_size, rest) if counts else None)
+    fitted = _counts(config, target, vocab_size, rest) if counts else None
+    trees: dict[str, Any] = dict.fromkeys(counts, fitted)
     if HEADS in names:
         trees[HEADS] = heads.load(heads_file(config), checkpoint_dtype(config))
     if CORPUS in names:
@@ -129,7 +130,8 @@ def _earlier_texts(config: ConfigDict, model: LanguageModel, rest: list[Example]
         examples = of_task.stream(config.task, Source(kind_of(file), file))
     elif config.corpus_split:
         source = source_of(config) or task_of(config.task).source
-        source = dataclasses.replace(source, split=config.corpus_split)
+        if source is not None:  # else the stream refuses the task
+            source = dataclasses.replace(source, split=config.corpus_split)
         examples = of_task.stream(config.task, source, config.corpus_tokens)
     for example in examples:
         if example.output:

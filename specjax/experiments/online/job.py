@@ -145,15 +145,15 @@ def decode_stream(job: Job, turns: list[Turn], workdir: Path, keeper: Checkpoint
         for batch in range(len(turns), job.batches):
             turns.append(decode_batch(job, batch, bar))
             done += len(turns[-1].texts)
-            due = learner is not None and learner.updates < done // job.config.every
+            due = learner if learner and learner.updates < done // job.config.every else None
             if due:
                 bar.set_description("learn")
-                learning = learner.update(texts_of(job, turns, learner.updates))
+                learning = due.update(texts_of(job, turns, due.updates))
                 turns[-1] = dataclasses.replace(turns[-1], learning=learning)
             write_row(out, turns[-1].row())
             # Behind its line: a checkpoint is never ahead of what is decoded.
-            if due and learner.updates % KEPT_EVERY == 0:
-                keeper.save(learner.state, {"step": float(learner.state.step)})
+            if due and due.updates % KEPT_EVERY == 0:
+                keeper.save(due.state, {"step": float(due.state.step)})
             bar.update(len(turns[-1].texts))
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from specjax.checkpoints.tokenizer import check_same_vocabulary
+from specjax.data.batching import Prompt
 from specjax.data.pipeline import Arrays, pad_batch
 from specjax.errors import UserError
 from specjax.experiments.config.fields import DTYPES, asked_generation
@@ -35,7 +36,7 @@ from specjax.training.step import Setup, TrainState, train_step
 DRAFTER = "drafter"
 """The model that learns, by its name in strategies."""
 
-Text = tuple[list[int], Told]
+Text = tuple[Prompt, Told]
 """Ids of a prompt, and what became of it."""
 
 

@@ -7,6 +7,7 @@ import dataclasses
 from ml_collections import ConfigDict
 
 from specjax.api import Generator
+from specjax.data.batching import Prompt
 from specjax.decoding.strategy import Strategy
 from specjax.errors import UserError
 from specjax.experiments.config.fields import check_reads
@@ -23,7 +24,7 @@ class Job:
     config: ConfigDict
     sources: list[str]  # of every text
     texts: list[str]
-    prompts: list[list[int]]
+    prompts: list[Prompt]
     generators: dict[str, Generator]
     learner: Learner | None
     compiled: set[tuple[str, tuple[int, ...]]] = dataclasses.field(default_factory=set)

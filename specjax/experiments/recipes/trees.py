@@ -123,11 +123,12 @@ def measured(file: str) -> Any:
     entry = entries.get(WIDE) if isinstance(entries, dict) else None
     table = entry.get("acceptance_by_rank") if isinstance(entry, dict) else None
     try:
-        some = best(table["rate"], 1)
+        rate = (table or {})["rate"]
+        some = best(rate, 1)
     except (KeyError, TypeError, ValueError):
         raise UserError(
             f"{file!r} has no acceptance by rank of {WIDE!r}; configs/trees.py:0,{WIDE} measures it"
         ) from None
     if not some:
         raise UserError(f"no node of {WIDE!r} stood in {file!r}; there is no best tree")
-    return table["rate"]
+    return rate

@@ -130,21 +130,19 @@ def _sizes(count: int) -> list[int]:
 
 def curve_rows(study: Study, bar: tqdm) -> tuple[list[Row], dict[str, Any]]:
     """One row for each number of queries and seed, and what does not depend on either."""
-    made = study.split.policy(study.reward, study.hidden)
+    made, ways = study.split.policy(study.reward, study.hidden), (GREEDY, DYNAMIC)
     rows: list[Row] = []
+    levels: dict[str, Any] = {}
     for size in study.sizes:
         for seed in range(study.seeds):
             order = np.random.default_rng(seed).permutation(len(study.split.train))
             params = trained(made, study.settings, study.split.train.take(order[:size]), seed)
             judged = worth(params, study.split.test, study.reward)[ALL]
             fields = [field for field in ("reward", "speedup") if field in judged]
-            figures = {f"{way}_{f}": judged[f][way] for f in fields for way in (GREEDY, DYNAMIC)}
+            figures = {f"{way}_{f}": judged[f][way] for f in fields for way in ways}
             rows.append({"queries": size, "seed": seed, **figures})
             bar.update()
-    levels = {
-        field: {way: value for way, value in judged[field].items() if way not in (GREEDY, DYNAMIC)}
-        for field in fields
-    }
+            levels = {f: {w: x for w, x in judged[f].items() if w not in ways} for f in fields}
     return rows, levels
 
 
@@ -152,7 +150,7 @@ def weight_rows(study: Study, bar: tqdm) -> list[Row]:
     """One row for each weight of alignment and seed: what greedy policies of all queries take."""
     test, rows = study.split.test, []
     agreement = test.agreement[study.reward.measure]
-    cheap = cheapness(test.parameters, study.reward.unit)
+    cheap = cheapness(test.parameters.tolist(), study.reward.unit)
     for weight in study.weights:
         reward = dataclasses.replace(study.reward, align_weight=weight)
         made = study.split.policy(reward, study.hidden)

@@ -12,7 +12,7 @@ import jax
 from ml_collections import ConfigDict
 
 from specjax.experiments.decode import job as decode
-from specjax.experiments.sweep.best import best, best_table
+from specjax.experiments.sweep.best import Line, best, best_table
 from specjax.experiments.sweep.grid import Point, points
 from specjax.loading import LoadedModel
 from specjax.metrics.pareto import front
@@ -181,7 +181,7 @@ def write_summary(rows: Sequence[Row], all_points: Sequence[Point], workdir: Pat
         print(best_table(choices, words, metrics[0]))
 
 
-def speed_axis(all_points: Sequence[Point]) -> tuple[Callable[[Row], float], str]:
+def speed_axis(all_points: Sequence[Point]) -> tuple[Callable[[Line], float], str]:
     """What is called speed, and its axis label.
 
     Speedups of different models, data or batch sizes are against different baselines.

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from specjax.api import Generator
@@ -171,7 +172,7 @@ def streams_of(
     """
     pairs = encode(encoder, examples, "train")
     streams = {kind: pairs for kind, share in config.sequences.items() if share > 0}
-    if "target" in streams:
+    if "target" in streams and target is not None:
         file = workdir / OUTPUTS
         outputs = target_outputs(config, encoder, examples, pairs.prompts, target, file)
         streams["target"] = Pairs(pairs.prompts, outputs)
@@ -191,7 +192,7 @@ def validation_pairs(
     """
     pairs = encode(encoder, examples, "validation")
     missing = rows_without_output(examples)
-    if not missing:
+    if not missing or target is None:
         return pairs
     prompts = [pairs.prompts[index] for index in missing]
     rows = [examples[index] for index in missing]
@@ -216,7 +217,7 @@ def target_outputs(
     config: ConfigDict,
     encoder: AnyEncoder,
     examples: list[Example],
-    ids: Sequence[Sequence[int]],
+    ids: Sequence[Sequence[int] | np.ndarray],
     target: LoadedModel,
     file: Path,
 ) -> Ragged:

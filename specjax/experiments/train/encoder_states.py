@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import overload
 
 import numpy as np
 
@@ -69,7 +70,7 @@ class EncoderStates:
                 bar.update(1)
 
 
-class _Rows(Sequence):
+class _Rows(Sequence[np.ndarray]):
     """Some rows of a file of states, read when they are looked at."""
 
     def __init__(self, file: Path, shape: tuple[int, int], places: Sequence[int]) -> None:
@@ -80,5 +81,13 @@ class _Rows(Sequence):
     def __len__(self) -> int:
         return len(self._places)
 
-    def __getitem__(self, index: int) -> np.ndarray:
+    @overload
+    def __getitem__(self, index: int) -> np.ndarray: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[np.ndarray]: ...
+
+    def __getitem__(self, index: int | slice) -> np.ndarray | list[np.ndarray]:
+        if isinstance(index, slice):
+            return [self._states[place] for place in self._places[index]]
         return self._states[self._places[index]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -18,6 +18,9 @@ from specjax.models.base import LanguageModel, Params
 from specjax.models.on_target import FeatureDrafter
 from specjax.models.t5 import T5Config
 from specjax.training.objective import Objective
+
+Ids = Sequence[int] | np.ndarray
+"""Those of one output."""
 
 
 def check_fits(config: ConfigDict, objective: Objective, model: LanguageModel) -> None:
@@ -45,13 +48,14 @@ def check_objective(config: ConfigDict, objective: Objective, model: LanguageMod
     Raises:
       UserError: naming the field, the value and what is allowed.
     """
-    drafts = isinstance(model, FeatureDrafter)
-    if objective.trains is not (type(model) if drafts else None):
+    allowed, kind, trained = "another one", "no feature drafter", None
+    if isinstance(model, FeatureDrafter):
         kind = f"a feature drafter, of family {model.config.family!r}"
+        allowed, trained = objective_for(model), type(model)
+    if objective.trains is not trained:
         raise UserError(
-            f"config.objective.name is {config.objective.name!r}; it must be"
-            f" {objective_for(model) if drafts else 'another one'}, as the model is"
-            f" {kind if drafts else 'no feature drafter'}"
+            f"config.objective.name is {config.objective.name!r}; it must be {allowed}, as the"
+            f" model is {kind}"
         )
 
 
@@ -61,17 +65,21 @@ def objective_for(model: FeatureDrafter) -> str:
     return " or ".join(repr(name) for name, kind in trained.items() if kind is type(model))
 
 
-def adopted(start: LoadedModel, target: LoadedModel, outputs: Iterable[np.ndarray]) -> LoadedModel:
+def adopted(start: LoadedModel, target: LoadedModel, outputs: Iterable[Ids]) -> LoadedModel:
     """A feature drafter to train, with the target's embedding and what it reads states by.
 
-    It drafts the ids that are the most frequent in the `outputs` that it learns.
+    It drafts the ids that are the most frequent in the `outputs` that it learns. Another model
+    stays as it is.
     """
-    ids = frequent(outputs, start.model)
+    model = start.model
+    if not isinstance(model, FeatureDrafter):
+        return start
+    ids = frequent(outputs, model)
     params = {**start.params, "embedding": own_copy(target.params["embedding"])}
     params["ids"] = jnp.asarray(ids)
-    layer, basis, read_out = read_from(target, ids, start.model.config.d_model)
+    layer, basis, read_out = read_from(target, ids, model.config.d_model)
     params = {**params, **read_out}
-    return dataclasses.replace(start, params=start.model.begun(params, layer, basis))
+    return dataclasses.replace(start, params=model.begun(params, layer, basis))
 
 
 def read_from(
@@ -116,7 +124,7 @@ def last_layer(target: LoadedModel) -> Params:
     return {**layer, "attention": layer["self_attention"]}
 
 
-def frequent(outputs: Iterable[np.ndarray], model: FeatureDrafter) -> np.ndarray:
+def frequent(outputs: Iterable[Ids], model: FeatureDrafter) -> np.ndarray:
     """The ids [U] int32, rising, that occur most often in texts; ends of texts are among them."""
     counts = np.zeros(model.vocab_size, np.int64)
     for row in outputs:

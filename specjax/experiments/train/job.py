@@ -20,7 +20,7 @@ from specjax import hosts
 from specjax.checkpoints.spoken import in_language
 from specjax.checkpoints.tokenizer import check_same_vocabulary
 from specjax.core.registry import METRICS, TASKS
-from specjax.data.pipeline import Mixture, is_states, pad_batch
+from specjax.data.pipeline import Mixture, pad_batch
 from specjax.data.ragged import Pairs
 from specjax.data.text import Example
 from specjax.errors import UserError
@@ -44,6 +44,7 @@ from specjax.experiments.train.planning import check_memory, show_plan
 from specjax.experiments.train.scores import Heldout, Scores, acceptance_name, decodable
 from specjax.experiments.train.speech import speech_of
 from specjax.experiments.train.subject import Subject, subject_of
+from specjax.experiments.train.target_outputs import prompt_of
 from specjax.loading import LoadedModel, load
 from specjax.measuring.environment import environment
 from specjax.models.base import Params
@@ -115,11 +116,12 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     # Only now: a mistake that was refused above must not claim the workdir for its config.
     write_settings(config, workdir)
     missing = train_data.rows_without_output(texts.validation)
-    writer = decodable(parts.setup.sharded, target) if config.sequences.target or missing else None
+    asked = target if config.sequences.target or missing else None
+    writer = decodable(parts.setup.sharded, asked) if asked else None
     streams = train_data.streams_of(config, encoder, texts.train, writer, workdir)
     validation = train_data.validation_pairs(config, encoder, texts.validation, writer, workdir)
     del writer  # may be whole where the target itself is not
-    if not config.model.checkpoint and isinstance(start.model, FeatureDrafter):
+    if not config.model.checkpoint and target and isinstance(start.model, FeatureDrafter):
         start = adopted(start, target, (row for rows in streams.values() for row in rows.outputs))
         parts = parts_of(config, start, objective, target, texts, encoder)
     if missing:
@@ -320,13 +322,11 @@ def heldout(
     for first in range(0, len(order), size):
         rows = [pairs[i] for i in order[first : first + size]]
         filled = rows + rows[-1:] * (size - len(rows))
-        ends = start.model.start_token, start.model.pad
-        forced = len(start.model.forced)
+        ends, forced = (start.model.start_token, start.model.pad), len(start.model.forced)
         batch = pad_batch(filled, config.bucket, *ends, config.learn_prompt, forced=forced)
         batch["mask"][len(rows) :] = False
         batches.append(batch)
-    prompts = [prompt if is_states(prompt) else prompt.tolist() for prompt in pairs.prompts]
-    return Heldout(prompts, [example.reference for example in examples], batches)
+    return Heldout(list(map(prompt_of, pairs.prompts)), [e.reference for e in examples], batches)
 
 
 def run_of(config: ConfigDict, parts: Parts, batches: Mixture) -> Run:
@@ -338,7 +338,6 @@ def run_of(config: ConfigDict, parts: Parts, batches: Mixture) -> Run:
         start.model, config.max_output_tokens, setup.objective.sample_temperature, config.seed,
         config.bucket, layout,
     )  # fmt: skip
-
     share = own_rows(start.mesh, config.batch_size) if hosts.several() else None
 
     def prepare(params: Params, step: int, batch: Any) -> Any:

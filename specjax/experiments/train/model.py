@@ -33,7 +33,7 @@ def load_start(config: ConfigDict, target: LoadedModel | None, mesh: Mesh | None
     """
     settings = config.model
     check_start(config)
-    if objective_of(config).on_target:
+    if objective_of(config).on_target and target is not None:
         return dataclasses.replace(target, name=config.name)
     if settings.checkpoint:
         sharded, told = config.fully_sharded, asked_generation(config)
@@ -41,11 +41,9 @@ def load_start(config: ConfigDict, target: LoadedModel | None, mesh: Mesh | None
         start = in_language(start, **config.speech)
         if settings.decoder_layers or settings.encoder_layers:
             start = _with_layers(start, settings)
-        own = start.tokenizer
+        tokenizer = tokenizer_of(settings, start.tokenizer, target)
     else:
-        own = None
-    tokenizer = tokenizer_of(settings, own, target)
-    if not settings.checkpoint:
+        tokenizer = tokenizer_of(settings, None, target)
         start = _fresh(config, tokenizer, target, mesh)
     model = trained_form(config, start.model)
     return dataclasses.replace(start, model=model, tokenizer=tokenizer, name=config.name)

@@ -58,7 +58,7 @@ def frozen_of(
     if fixed:
         params = {name: start.params[name] for name in fixed}
         frozen[FIXED] = FrozenModel(params, start.model)
-    if objective.needs_teacher:
+    if objective.needs_teacher and target is not None:
         frozen[TEACHER] = FrozenModel(target.params, target.model)
     if not objective.trains_model:
         frozen[TRUNK] = FrozenModel(start.params, start.model)

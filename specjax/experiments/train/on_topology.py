@@ -62,7 +62,7 @@ def step_entry(config: ConfigDict, setup_of: SetupOf, mesh: Mesh, most: int) -> 
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
         return refusal(error)
-    memory, said = memory_of(compiled), audit(compiled.as_text(), rounds=False)
+    memory, said = memory_of(compiled), audit(compiled.as_text() or "", rounds=False)
     return {
         "memory": dataclasses.asdict(memory),
         "fits": memory.total <= most,
@@ -71,7 +71,7 @@ def step_entry(config: ConfigDict, setup_of: SetupOf, mesh: Mesh, most: int) -> 
         "copied_weights": sum(copy.size for copy in said.copies if copy.source),
         "collectives": said.collectives,
         "float32_products": said.wide_products,
-        "accessed": compiled.cost_analysis()["bytes accessed"],
+        "accessed": (compiled.cost_analysis() or {})["bytes accessed"],
     }
 
 
@@ -81,7 +81,8 @@ def lowered_step(config: ConfigDict, setup_of: SetupOf, mesh: Mesh) -> jax.stage
     target = target_of(config)
     model, sharded = trained_form(config, planned_model(config, target)), config.fully_sharded
     teacher = placed(target, DTYPES[config.dtype], mesh, sharded) if target else None
-    start = teacher if objective.on_target else placed(model, jax.numpy.float32, mesh, sharded)
+    start = teacher if objective.on_target else None
+    start = start or placed(model, jax.numpy.float32, mesh, sharded)
     setup = setup_of(config, start, objective)
     frozen = frozen_of(objective, start, teacher)
     state = abstract_state(setup, trained(objective, start, mesh, sharded), mesh)

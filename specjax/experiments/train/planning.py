@@ -139,7 +139,7 @@ def planned_model(
       UserError: when nothing says how many ids it has.
     """
     settings = config.model
-    if objective_of(config).on_target:
+    if objective_of(config).on_target and target is not None:
         return target
     if settings.checkpoint:
         told = asked_generation(config)
@@ -158,6 +158,8 @@ def on_device(
     config: ConfigDict, model: LanguageModel | None, tree: Any, *, of_heads: bool = False
 ) -> int:
     """Bytes on each device of the parameters of a model, or of heads on it; None has none."""
+    if model is None:
+        return 0
     mesh = mesh_sizes(config)
     data, ways = mesh[DATA], mesh[MODEL]
 

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from specjax.api import Generator
+from specjax.data.batching import Prompt
 from specjax.data.pipeline import Arrays
 from specjax.data.text import Reference
 from specjax.errors import UserError
@@ -28,7 +29,7 @@ from specjax.training.trainer import on_mesh
 class Heldout:
     """Held-out rows: token ids, references, and padded batches with labels."""
 
-    prompts: list[list[int]]
+    prompts: Sequence[Prompt]
     references: Sequence[Reference | None]
     batches: list[Arrays]
 
@@ -68,8 +69,8 @@ class Scores:
         model = dataclasses.replace(start, params=self.subject.model_params(params))
         model = decodable(self.setup.sharded, model)
         scores = {"loss": self._loss(params), **self._figures(params), **self._quality(model)}
-        for temperature, written in self._written.items():
-            mean, _ = acceptance_on(written, decodable(self.setup.sharded, self.target), model)
+        for temperature, (target, written) in self._written.items():
+            mean, _ = acceptance_on(written, decodable(self.setup.sharded, target), model)
             scores[acceptance_name(temperature)] = mean
         return scores
 
@@ -106,16 +107,19 @@ class Scores:
             bucket=self.bucket,
         )
         texts = generator(self.heldout.prompts, batch_size=self.batch_size).texts
-        return metric(texts, self.heldout.references)
+        return metric(texts or [], [each for each in self.heldout.references if each is not None])
 
     @functools.cached_property
-    def _written(self) -> dict[float, Written]:
-        """What the target says to the held-out prompts."""
-        return {temperature: self._write(temperature) for temperature in self.temperatures}
+    def _written(self) -> dict[float, tuple[LoadedModel, Written]]:
+        """The target and what it says to the held-out prompts; nothing without one."""
+        target = self.target
+        if target is None:
+            return {}
+        return {each: (target, self._write(target, each)) for each in self.temperatures}
 
-    def _write(self, temperature: float) -> Written:
+    def _write(self, target: LoadedModel, temperature: float) -> Written:
         return write(
-            decodable(self.setup.sharded, self.target),
+            decodable(self.setup.sharded, target),
             self.heldout.prompts,
             temperature=temperature,
             max_new_tokens=self.max_new_tokens,

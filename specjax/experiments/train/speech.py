@@ -24,7 +24,7 @@ from specjax.errors import UserError
 from specjax.experiments.train.encoder_states import EncoderStates
 from specjax.experiments.train.subject import Subject
 from specjax.loading import LoadedModel
-from specjax.models.base import Forced, LanguageModel, Params, head_of, is_open
+from specjax.models.base import Forced, LanguageModel, Params, first_head, head_of, is_open
 from specjax.models.whisper import (
     Whisper,
     WhisperDecoder,
@@ -47,7 +47,7 @@ class StatesExtractor:
 
 def decoder_of(loaded: LoadedModel) -> LoadedModel:
     """The decoder of a loaded speech model."""
-    model, params = WhisperDecoder.of(loaded.model), without_encoder(loaded.params)
+    model, params = trained_part(loaded.model), without_encoder(loaded.params)
     return dataclasses.replace(loaded, model=model, params=params, extractor=StatesExtractor())
 
 
@@ -113,7 +113,7 @@ class SpeechEncoder:
         model, params = self.transcriber.model, self.transcriber.params
         forced = head_of(model)
         if not is_open(model):
-            return [list(forced[1:])] * len(sources)
+            return [list(first_head(model)[1:])] * len(sources)
         found, states = [], self.prompts(sources)
         for first in range(0, len(sources), DETECTED_ROWS):
             rows = [states[i] for i in range(first, min(first + DETECTED_ROWS, len(sources)))]
@@ -192,13 +192,14 @@ def speech_of(
       UserError: when their encoders differ, or the workdir has states of another one.
     """
     check_one_encoder(start, target)
-    if start.model.frames is None:
+    model = start.model
+    if not isinstance(model, Whisper):
         return None
     for side in ("train", "validation"):
         if config[side].prefix:
             given = f"config.{side}.prefix is {config[side].prefix!r}"
             raise UserError(f"{given}; it must be empty: the model listens")
-    shape = start.model.config.encoder_positions, start.model.config.d_model
+    shape = model.config.encoder_positions, model.config.d_model
     states = EncoderStates(workdir, config.model.checkpoint, shape)
     decoders = decoder_of(start), target and decoder_of(target)
     encoder = SpeechEncoder(texts, start, decoders[1] or decoders[0], states)

@@ -24,15 +24,23 @@ HEADS = "heads.safetensors"
 class Subject(Protocol):
     """The tree that is trained, and how it becomes a model."""
 
-    start: LoadedModel
-    params: Params
-    changes_model: bool  # whether decoded outputs change in training
+    @property
+    def start(self) -> LoadedModel: ...
+
+    @property
+    def params(self) -> Params: ...
+
+    @property
+    def changes_model(self) -> bool:
+        """Whether decoded outputs change in training."""
+        ...
 
     def model_params(self, params: Params) -> Params:
         """The parameters of the model itself."""
 
     def save(self, params: Params, workdir: Path) -> list[Path]:
         """Writes what was trained; returns where it is."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from specjax import hosts
 from specjax.api import Generator
+from specjax.data.batching import Prompt
 from specjax.data.pipeline import is_states
 from specjax.errors import UserError
 from specjax.programs import release_programs
@@ -20,7 +23,7 @@ from specjax.writing import whole_lines
 def write_outputs(
     generator: Generator,
     prompts: Sequence[str],
-    ids: Sequence[Sequence[int]],
+    ids: Sequence[Sequence[int] | np.ndarray],
     file: Path,
     *,
     batch_size: int,
@@ -60,15 +63,20 @@ def write_outputs(
 
 def _decode(
     generator: Generator,
-    ids: Sequence[Sequence[int]],
+    ids: Sequence[Sequence[int] | np.ndarray],
     indices: Sequence[int],
     batch_size: int,
     seed: int,
 ) -> list[list[int]]:
-    rows = [row if is_states(row) else list(row) for row in ids]
-    batch = generator.batch(rows, batch_size)
+    batch = generator.batch(list(map(prompt_of, ids)), batch_size)
     batch.index[: batch.rows] = indices
     return generator.rows(generator.run(batch, generator.keys(batch, seed)))[: batch.rows]
+
+
+def prompt_of(row: Sequence[int] | np.ndarray) -> Prompt:
+    """A row's prompt as a generator reads it."""
+    array = np.asarray(row)
+    return array if is_states(array) else array.tolist()
 
 
 def _checked(file: Path, prompts: Sequence[str]) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from specjax.experiments.decode.data import Data
+from specjax.experiments.decode.data import Data, references_of
 from specjax.metrics.metric import metric_of
 from specjax.reporting.table import aligned, cell
 from specjax.transcript import Transcript
@@ -49,7 +49,7 @@ def figures(name: str, made: Made, data: Data) -> dict[str, Any]:
         "tokens_per_target_call": sum(one.tokens for one in statistics)
         / sum(one.calls["target"] for one in statistics),
         "same_as_first": sum(map(str.__eq__, texts, _texts(made[first][0]))),
-        "quality": metric_of(data.metric)(texts, [example.reference for example in data.examples]),
+        "quality": metric_of(data.metric)(texts, references_of(data.examples)),
     }
 
 
@@ -94,4 +94,4 @@ def _seconds(repeats: Sequence[Sequence[Transcribed]]) -> np.ndarray:
 
 
 def _texts(batches: Sequence[Transcribed]) -> list[str]:
-    return [text for one in batches for text in one.transcript.texts]
+    return [text for one in batches for text in one.transcript.texts or []]

@@ -43,6 +43,11 @@ class Probe:
     by_rank: dict[str, Any] | None = None  # acceptance of a tree
     shorter: Probe | None = None  # the same examples with the shortest drafts, if they are others
 
+    @property
+    def acceptance(self) -> Any:
+        """By depth and rank [D, W], of a tree."""
+        return None if self.by_rank is None else self.by_rank["rate"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Predicted:
@@ -91,8 +96,8 @@ def predict(job: Job, space: Space, batches: list[Batch], budget: Budget) -> Pre
         return found
     own, (chain,) = costs[wide.strategy.settings], probes.values()
     known = beside(own, chain, wide, target)
-    model, table = wide.strategy.drafter.model, wide.by_rank["rate"]
-    trees = fastest_trees(own, table, model, space.tree_nodes, target, known)
+    (model,) = wide.strategy.drafter.spec.models
+    trees = fastest_trees(own, wide.acceptance, model, space.tree_nodes, target, known)
     return dataclasses.replace(found, trees=trees, acceptance=wide.by_rank)
 
 
@@ -105,7 +110,7 @@ def beside(costs: Costs, chain: Probe, wide: Probe, target: str) -> Beside:
     spec = wide.strategy.drafter.spec
     known = in_place(costs, chain, target)
     rest = unexplained(costs, wide, target) - known.beyond_calls(len(spec.calls))
-    expected = expected_tokens(wide.by_rank["rate"], spec.parents)
+    expected = expected_tokens(wide.acceptance, spec.parents)
     end = end_loss(expected, tokens_per_round(wide.rounds, wide.strategy))
     return Beside(known.token, max(rest, 0.0) / spec.width, end, known.round_)
 

@@ -16,6 +16,7 @@ from ml_collections import ConfigDict
 from specjax.data.batching import Batch
 from specjax.decoding.summary import summarise
 from specjax.experiments.decode import job as decode
+from specjax.experiments.decode.data import references_of
 from specjax.experiments.decode.records import Job
 from specjax.experiments.decode.results import part_prices
 from specjax.experiments.tune.budget import Budget
@@ -114,7 +115,7 @@ def add_batch(
     trial.tokens.append(sum(map(len, rows)))
     trial.examples += len(rows)
     if texts:
-        trial.outputs += job.generators[decode.BASELINE].decode(rows)
+        trial.outputs += job.generators[decode.BASELINE].decode(rows) or []
 
 
 def add_calls(job: Job, name: str, trial: Trial, generation: Any, rows: int) -> None:
@@ -133,7 +134,7 @@ def add_calls(job: Job, name: str, trial: Trial, generation: Any, rows: int) -> 
 def judge(job: Job, search: Search, batches: list[Batch], allowed: float, stage: str) -> None:
     """Scores the outputs so far and drops candidates beyond the allowed loss."""
     order = [int(index) for batch in batches for index in batch.index[: batch.rows]]
-    references = [job.examples[index].reference for index in order][: len(search.alone.outputs)]
+    references = references_of(job.examples[i] for i in order[: len(search.alone.outputs)])
     score = metric_of(job.metric)
     search.alone.quality = score(search.alone.outputs, references)
     for trial in search.alive.values():

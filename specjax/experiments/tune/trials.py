@@ -49,8 +49,9 @@ class Trial:
 
     def may_be_chosen(self, allowed: float | None) -> bool:
         """Whether its outputs are known to be good enough; `allowed` None: they are not judged."""
-        unchanged = allowed is None or self.lossless
-        return unchanged or (self.loss is not None and self.loss <= allowed)
+        if allowed is None or self.lossless:
+            return True
+        return self.loss is not None and self.loss <= allowed
 
 
 @dataclasses.dataclass
@@ -93,11 +94,11 @@ class Search:
 
     def speedup(self, trial: Trial) -> float | None:
         """Over the target alone on the same batches; None before the first."""
-        count = len(trial.seconds)
-        if not count:
+        count, own = len(trial.seconds), trial.seconds_per_token
+        if own is None:
             return None
         alone = sum(self.alone.seconds[:count]) / max(sum(self.alone.tokens[:count]), 1)
-        return alone / trial.seconds_per_token
+        return alone / own
 
     def entry(self) -> dict[str, Any]:
         """As JSON; `search_of` reads it."""
@@ -113,9 +114,10 @@ def search_of(entry: Mapping[str, Any]) -> Search:
 def drop_by_prediction(groups: Iterable[list[Trial]], margin: float, most: int) -> None:
     """Keeps of each group the best predicted, at most `most`, within `margin` of its best."""
     for group in groups:
-        ordered = sorted(group, key=lambda trial: -trial.predicted)
-        for place, trial in enumerate(ordered):
-            below = 1 - trial.predicted / ordered[0].predicted
+        known = [(trial.predicted, trial) for trial in group if trial.predicted is not None]
+        ordered = sorted(known, key=lambda pair: -pair[0])
+        for place, (predicted, trial) in enumerate(ordered):
+            below = 1 - predicted / ordered[0][0]
             if below > margin:
                 trial.drop(PREDICTION, f"predicted {100 * below:.0f}% below the best")
             elif place >= most:
@@ -124,10 +126,12 @@ def drop_by_prediction(groups: Iterable[list[Trial]], margin: float, most: int) 
 
 def drop_worse(alive: Mapping[str, Trial], objective: str, keep: int, stage: str) -> None:
     """Keeps the `keep` cheapest per token."""
-    ordered = sorted(alive.values(), key=lambda trial: trial.cost(objective))
+    costs = [(trial.cost(objective), trial) for trial in alive.values()]
+    known = [(cost, trial) for cost, trial in costs if cost is not None]
+    ordered = sorted(known, key=lambda pair: pair[0])
     words = "slower than the fastest" if objective == TIME else "dearer than the cheapest"
-    for trial in ordered[keep:]:
-        behind = trial.cost(objective) / ordered[0].cost(objective) - 1
+    for cost, trial in ordered[keep:]:
+        behind = cost / ordered[0][0] - 1
         trial.drop(stage, f"{100 * behind:.1f}% {words}")
 
 
@@ -143,7 +147,7 @@ def conclude(search: Search, allowed: float | None) -> str | None:
 
     def rank(name: str) -> tuple[bool, float]:
         trial = known[name]
-        return not trial.seconds, trial.cost(search.objective) or -trial.predicted
+        return not trial.seconds, trial.cost(search.objective) or -(trial.predicted or 0.0)
 
     chosen = min(known, key=rank, default=None)
     for name, trial in search.alive.items():
