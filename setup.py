@@ -49,8 +49,8 @@ setup(
         "docs": ["mkdocs-material<10"],
         "notebooks": ["ipykernel", "jupytext", "nbclient", "nbformat"],
         "test": [
-            "import-linter",
-            "pyright[nodejs]",
+            "import-linter==2.17",
+            "pyright[nodejs]==1.1.414",
             "pytest",
             "pytest-xdist",
             "ruff==0.17.6",

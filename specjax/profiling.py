@@ -8,12 +8,13 @@ from pathlib import Path
 import jax
 
 from specjax.api import Generator
+from specjax.data.batching import Prompt
 from specjax.decoding.loop import advance_jitted, begin_jitted
 
 
 def profile(
     generator: Generator,
-    prompts: Sequence[str] | Sequence[Sequence[int]],
+    prompts: Sequence[str] | Sequence[Prompt],
     folder: str | Path,
     *,
     rounds: int,

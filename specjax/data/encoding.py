@@ -30,7 +30,7 @@ class Encoder:
     eos: int
     max_prompt_tokens: int
     max_output_tokens: int
-    chat: Callable[[Sequence[str]], list[Ids]] | None = None
+    chat: Callable[[Sequence[str]], Sequence[Ids]] | None = None
 
     def prompts(self, texts: Sequence[str]) -> Ragged:
         """Ids of prompts."""
@@ -52,7 +52,7 @@ class Encoder:
         return [self._ended(row)[: self.max_output_tokens] for row in ids]
 
     def _chunks(
-        self, what: str, items: Sequence[Any], encode: Callable[[Sequence[Any]], list[Ids]]
+        self, what: str, items: Sequence[Any], encode: Callable[[Sequence[Any]], Sequence[Ids]]
     ) -> Iterator[Ids]:
         with progress(total=len(items), desc=f"tokenize {what}", unit="text") as bar:
             for start in range(0, len(items), CHUNK):

@@ -39,7 +39,7 @@ class Rows(Sequence[Row]):
 class Ragged(Rows[np.ndarray]):
     """Rows of int32 ids, each of its own length."""
 
-    def __init__(self, rows: Iterable[Sequence[int]]) -> None:
+    def __init__(self, rows: Iterable[Ids]) -> None:
         parts, lengths = [np.zeros(0, np.int32)], []
         for row in rows:
             parts.append(np.asarray(row, np.int32))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ from specjax import hosts
 from specjax.api import Generator
 from specjax.core.adjustment import adjusting
 from specjax.core.context import Context, Options
-from specjax.data.batching import Batch
+from specjax.data.batching import Batch, Prompt
 from specjax.decoding.state import Generation
 from specjax.decoding.strategy import autoregressive
 from specjax.errors import UserError
@@ -61,7 +62,7 @@ class Written:
 
 def write(
     target: LoadedModel,
-    prompts: list[list[int]],
+    prompts: Sequence[Prompt],
     *,
     max_new_tokens: int = 64,
     batch_size: int = 16,

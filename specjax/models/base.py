@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import jax
 from flax import struct
@@ -75,7 +75,9 @@ class Resume(struct.PyTreeNode):
 
 
 class LanguageModel(Protocol):
-    """A named model of a decode: target, drafter, or both (early exit)."""
+    """A named model of a decode: target, drafter, or both (early exit); a frozen dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def config(self) -> Any:

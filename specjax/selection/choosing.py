@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -68,7 +68,7 @@ class ByPolicy:
     logits: Logits
     dynamic: bool = False
     table: str = POLICY
-    rows: ClassVar[tuple[str, ...]] = ()
+    rows = ()
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ class ByRule:
 
     rule: Callable[[Any, jax.Array, jax.Array], jax.Array]
     table: str = POLICY
-    rows: ClassVar[tuple[str, ...]] = ()
+    rows = ()
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -118,8 +118,8 @@ class ByRule:
 class ByChance:
     """Every arm with the same probability."""
 
-    tables: ClassVar[tuple[str, ...]] = ()
-    rows: ClassVar[tuple[str, ...]] = ()
+    tables = ()
+    rows = ()
 
     def choose(
         self,
@@ -136,8 +136,8 @@ class ByChance:
 class Given:
     """The arms that the caller gives with the prompts: `Options.rows[ARMS]`."""
 
-    tables: ClassVar[tuple[str, ...]] = ()
-    rows: ClassVar[tuple[str, ...]] = (ARMS,)
+    tables = ()
+    rows = (ARMS,)
 
     def choose(
         self,

@@ -33,7 +33,7 @@ def check_installed(field: str, project: str) -> None:
 
 def start(project: str, name: str, settings: Mapping[str, Any], workdir: Path) -> Any:
     """wandb's run, new or gone on with; its files are in `workdir`/wandb."""
-    import wandb  # pyright: ignore[reportMissingImports]  # an extra, seldom installed
+    import wandb
 
     file = workdir / ID
     if not file.exists():

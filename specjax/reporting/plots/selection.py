@@ -81,7 +81,7 @@ def _line(
     for row in rows:
         groups.setdefault(row[by], []).append(row[field])
     places = sorted(groups)
-    means = [np.mean(groups[place]) for place in places]
+    means = [float(np.mean(groups[place])) for place in places]
     axes.plot(places, means, linewidth=1.2, **look)
     low, high = ([pick(groups[place]) for place in places] for pick in (min, max))
     axes.fill_between(places, low, high, color=look["color"], alpha=0.15, linewidth=0)
