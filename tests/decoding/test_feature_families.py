@@ -6,6 +6,7 @@ The targets are the golden checkpoints; prompts are longer than their sliding wi
 from __future__ import annotations
 
 import functools
+import json
 from pathlib import Path
 
 import jax
@@ -152,3 +153,21 @@ REFUSED = [
 def test_a_target_that_a_drafter_is_not_made_for_is_refused(family, kind, words):
     with pytest.raises(UserError, match=rf"config.model.shape: model_type is '{kind}'.* {words}"):
         shaped(family, kind)
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "cross", "words"),
+    [
+        ("t5_v1_1", "eagle_t5", 0, "target_cross_layer is 0; it must be at least 1"),
+        ("llama", "dflash_llama", 2, "target_cross_layer is 2; it must be 0"),
+    ],
+)
+def test_a_file_must_say_of_an_encoder_what_its_kind_has(family, kind, cross, words, tmp_path):
+    drafter = shaped(family, kind)
+    huggingface.save(tmp_path, drafter.model, drafter.params)
+    config = tmp_path / "config.json"
+    config.write_text(
+        json.dumps(json.loads(config.read_text("utf-8")) | {"target_cross_layer": cross})
+    )
+    with pytest.raises(UserError, match=words):
+        huggingface.load(tmp_path)

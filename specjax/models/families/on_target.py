@@ -118,6 +118,12 @@ class OnT5(OnTargetFamily):
     def config_from_hf(
         self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
     ) -> Any:
+        for name in ("target_cross_layer", "target_num_heads", "target_head_dim"):
+            if not hf.get(name):
+                raise ValueError(
+                    f"{name} is {hf.get(name)!r}; it must be at least 1 for a drafter that attends"
+                    " to the encoder states of its target"
+                )
         config = super().config_from_hf(hf, generation, dtype)
         return dataclasses.replace(config, num_layers=0)  # it has no encoder of its own
 
@@ -181,6 +187,15 @@ def like_t5(target: EncoderDecoder) -> T5Config:
 
 class OnLlama(OnTargetFamily):
     """Of decoder-only targets with rotary positions."""
+
+    def config_from_hf(
+        self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
+    ) -> Any:
+        if cross := hf.get("target_cross_layer"):
+            raise ValueError(
+                f"target_cross_layer is {cross}; it must be 0 for a drafter of decoder-only targets"
+            )
+        return super().config_from_hf(hf, generation, dtype)
 
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
         refuse_other_positions(FAMILIES.name_of(type(self)), target)
