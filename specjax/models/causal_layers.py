@@ -128,7 +128,9 @@ class Attention(nn.Module):
         q, k = split_heads(q, c.num_heads), split_heads(k, c.num_kv_heads)
         if c.qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
-        if self.rope is not None and angles is not None:
+        if self.rope is not None:
+            if angles is None:
+                raise ValueError("angles is None; rotary positions need those of their tokens")
             scale = self.rope.attention
             q, k = rotate(q, angles, scale), rotate(k, angles, scale)
         return q * self.query_scale, k, split_heads(self.v(x), c.num_kv_heads)

@@ -280,6 +280,8 @@ class Eagle(FeatureDrafter):
         resume: Resume | None = None,
         features: tuple[int, ...] = (),
     ) -> tuple[Output, Cache]:
+        if visible is not None and position is None:
+            raise ValueError("position is None; a tree's tokens need theirs")
         tree = None if visible is None or position is None else (position, visible)
         data, start, fed = cache.data, cache.length, tokens.shape[1]
         slots = start[:, None] + jnp.arange(fed)

@@ -82,7 +82,9 @@ class Heads:
         Sequential heads read the embeddings [..., head, D] of the tokens before theirs too.
         """
         read = hidden[..., None, :]
-        if self.sequential and embedded is not None:
+        if self.sequential:
+            if embedded is None:
+                raise ValueError("embedded is None; sequential heads read the tokens before theirs")
             read = jnp.concatenate([read, embedded.astype(hidden.dtype)], axis=-2)
         if self.normed:
             read = over_root_mean_square(read)
