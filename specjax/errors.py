@@ -1,4 +1,4 @@
-"""The exceptions that are shown as a single sentence: a user's mistake, and a run told to end."""
+"""The exceptions that are shown as one sentence: a user's mistake, a run that a signal ends."""
 
 
 class UserError(ValueError):

@@ -18,7 +18,7 @@ Row = TypeVar("Row", covariant=True)
 
 
 class Rows(Sequence[Row]):
-    """A sequence whose rows are made when they are asked for."""
+    """A sequence that makes a row when it is indexed."""
 
     @abc.abstractmethod
     def row(self, index: int) -> Row:

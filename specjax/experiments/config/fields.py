@@ -214,7 +214,7 @@ def asked_generation(config: ConfigDict) -> dict[str, Any]:
 
 
 class Languages(TypedDict, total=False):
-    """What `specjax.load` is told of languages."""
+    """The language arguments of `specjax.load`."""
 
     source_language: str
     target_language: str
