@@ -32,6 +32,7 @@ import jax
 import planted
 from accelerator_results import FILE, Results, report
 from contests import ROOM, Loaded, Texts, Unit, alternate, decodes, units
+from flags import Parser
 
 from specjax.errors import UserError
 from specjax.measuring.environment import environment
@@ -58,13 +59,6 @@ class Part(NamedTuple):
     setting: str
     pair: str
     number: int  # of the pass
-
-
-class Parser(argparse.ArgumentParser):
-    """Says a mistake in one sentence."""
-
-    def error(self, message: str) -> None:
-        raise UserError(message)
 
 
 def parse(argv: list[str]) -> argparse.Namespace:

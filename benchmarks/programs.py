@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from flags import Parser
 from programs_cases import Case, cases
 from programs_models import lowered
 from programs_text import normalized, operations, sha256
@@ -36,13 +37,6 @@ FIELDS = {"sha256": str, "lines": int, "operations": dict}
 """Of a fingerprint."""
 
 Fingerprint = Mapping[str, Any]
-
-
-class Parser(argparse.ArgumentParser):
-    """Says a mistake in one sentence."""
-
-    def error(self, message: str) -> None:
-        raise UserError(message)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:

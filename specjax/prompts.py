@@ -213,7 +213,7 @@ class Prompts:
             bucket=bucket,
             limit=self.decoder.max_new_tokens,
         )
-        texts = (self.decode(ids) or []) if self.own else []
+        texts = self.texts(ids) if self.own else []
         own = {
             name: padded(list(map(spelled, texts, ids)), size, 0, bucket)
             for name, spelled in self.own.items()
@@ -222,6 +222,14 @@ class Prompts:
 
     def decode(self, tokens: Sequence[Prompt]) -> list[str] | None:
         """Texts of generated ids without special tokens; None without a tokenizer."""
+        return None if self.tokenizer is None else self.texts(tokens)
+
+    def texts(self, tokens: Sequence[Prompt]) -> list[str]:
+        """The same where there is a tokenizer, as every job has.
+
+        Raises:
+          ValueError: when there is none.
+        """
         if self.tokenizer is None:
-            return None
+            raise ValueError("tokenizer is None; texts need one")
         return self.tokenizer.batch_decode(tokens, skip_special_tokens=True)

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 
 
-class _Loss(Protocol):
-    """A loss whose gradient `defvjp` gives."""
-
-    def __call__(
-        self, logits: jax.Array, labels: jax.Array, smoothing: float = 0.0
-    ) -> jax.Array: ...
-
-    def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> object: ...
-
-
-def _with_own_gradient(loss: Callable[..., jax.Array]) -> _Loss:
-    return jax.custom_vjp(loss, nondiff_argnums=(2,))
-
-
-@_with_own_gradient
 def cross_entropy(logits: jax.Array, labels: jax.Array, smoothing: float = 0.0) -> jax.Array:
     """Negative log-likelihood [B, T] of labels [B, T] under logits [B, T, V].
 
     With label smoothing e the target is (1 - e) one-hot + e uniform. A label outside the
     vocabulary gives NaN.
     """
+    return _cross_entropy_of(logits, labels, smoothing)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _cross_entropy_of(logits: jax.Array, labels: jax.Array, smoothing: float) -> jax.Array:
     return _cross_entropy(logits, labels, smoothing)[0]
 
 
@@ -56,7 +46,7 @@ def _cross_entropy_gradient(
     return g[..., None] * (distribution - target), None
 
 
-cross_entropy.defvjp(_cross_entropy, _cross_entropy_gradient)
+_cross_entropy_of.defvjp(_cross_entropy, _cross_entropy_gradient)
 
 
 def forward_kl(p: jax.Array, q: jax.Array) -> jax.Array:

@@ -39,7 +39,7 @@ def first_look(job: Job) -> None:
             took[strategy].append(seconds)
             written[strategy] = rows[0]
     slow, fast = (statistics.median(took[strategy]) for strategy in names)
-    own, text = job.generators[name].decode([written[strategy] for strategy in names]) or []
+    own, text = job.generators[name].prompts.texts([written[strategy] for strategy in names])
     print(f"first look: {job.examples[0].source}")
     print(f"         -> {text}")
     if job.examples[0].output is not None:

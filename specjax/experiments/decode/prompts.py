@@ -100,4 +100,4 @@ def _answers(
         seed=config.seed,
         title="earlier turns",
     )
-    return dict(zip(turns, generator.decode(rows) or [], strict=True))
+    return dict(zip(turns, generator.prompts.texts(rows), strict=True))

@@ -58,7 +58,7 @@ def write(job: Job, measured: dict[str, Measured], prices: Prices, workdir: Path
     target = job.generators[BASELINE].decoder.target
     steps = one_token_steps(prices.calls)
     outputs = {
-        name: job.generators[name].decode(entry.tokens) or [] for name, entry in measured.items()
+        name: job.generators[name].prompts.texts(entry.tokens) for name, entry in measured.items()
     }
     content = {
         "environment": {**environment(), "metric": metric_of(job.metric).signature or job.metric},

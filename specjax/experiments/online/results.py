@@ -127,8 +127,8 @@ def text_rows(job: Job, found: Mapping[str, Sequence[Decoded]]) -> list[dict[str
     """A row for every text and strategy."""
     made = []
     for name, rows in found.items():
-        outputs = job.generators[name].decode([row.told.tokens for row in rows])
-        for index, (row, output) in enumerate(zip(rows, outputs or [], strict=True)):
+        outputs = job.generators[name].prompts.texts([row.told.tokens for row in rows])
+        for index, (row, output) in enumerate(zip(rows, outputs, strict=True)):
             said = {"text": index, "source": row.source, "strategy": name}
             whole = figures([row])
             own = {field: whole[field] for field in _OF_TEXT}

@@ -7,13 +7,12 @@ import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 from ml_collections import ConfigDict
 
 from specjax.api import Generator
 from specjax.data.encoding import Encoder
 from specjax.data.pipeline import Batches, Mixture
-from specjax.data.ragged import Pairs, Ragged
+from specjax.data.ragged import Ids, Pairs, Ragged
 from specjax.data.text import Example
 from specjax.decoding.strategy import autoregressive
 from specjax.errors import UserError
@@ -217,7 +216,7 @@ def target_outputs(
     config: ConfigDict,
     encoder: AnyEncoder,
     examples: list[Example],
-    ids: Sequence[Sequence[int] | np.ndarray],
+    ids: Sequence[Ids],
     target: LoadedModel,
     file: Path,
 ) -> Ragged:

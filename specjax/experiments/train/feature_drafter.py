@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -12,15 +12,13 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from specjax.core.registry import OBJECTIVES
+from specjax.data.ragged import Ids
 from specjax.errors import UserError
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel, Params
 from specjax.models.on_target import FeatureDrafter
 from specjax.models.t5 import T5Config
 from specjax.training.objective import Objective
-
-Ids = Sequence[int] | np.ndarray
-"""Those of one output."""
 
 
 def check_fits(config: ConfigDict, objective: Objective, model: LanguageModel) -> None:

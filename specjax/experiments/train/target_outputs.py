@@ -14,6 +14,7 @@ from specjax import hosts
 from specjax.api import Generator
 from specjax.data.batching import Prompt
 from specjax.data.pipeline import is_states
+from specjax.data.ragged import Ids
 from specjax.errors import UserError
 from specjax.programs import release_programs
 from specjax.progress import progress
@@ -23,7 +24,7 @@ from specjax.writing import whole_lines
 def write_outputs(
     generator: Generator,
     prompts: Sequence[str],
-    ids: Sequence[Sequence[int] | np.ndarray],
+    ids: Sequence[Ids],
     file: Path,
     *,
     batch_size: int,
@@ -63,7 +64,7 @@ def write_outputs(
 
 def _decode(
     generator: Generator,
-    ids: Sequence[Sequence[int] | np.ndarray],
+    ids: Sequence[Ids],
     indices: Sequence[int],
     batch_size: int,
     seed: int,
@@ -73,7 +74,7 @@ def _decode(
     return generator.rows(generator.run(batch, generator.keys(batch, seed)))[: batch.rows]
 
 
-def prompt_of(row: Sequence[int] | np.ndarray) -> Prompt:
+def prompt_of(row: Ids) -> Prompt:
     """A row's prompt as a generator reads it."""
     array = np.asarray(row)
     return array if is_states(array) else array.tolist()

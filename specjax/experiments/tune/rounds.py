@@ -115,7 +115,7 @@ def add_batch(
     trial.tokens.append(sum(map(len, rows)))
     trial.examples += len(rows)
     if texts:
-        trial.outputs += job.generators[decode.BASELINE].decode(rows) or []
+        trial.outputs += job.generators[decode.BASELINE].prompts.texts(rows)
 
 
 def add_calls(job: Job, name: str, trial: Trial, generation: Any, rows: int) -> None:
