@@ -40,10 +40,12 @@ from specjax.decoding.summary import summarise
 from specjax.errors import UserError
 from specjax.experiments.config.command_line import parse
 from specjax.experiments.config.fields import model_names, model_source
+from specjax.experiments.decode.checks import check_decode
 from specjax.experiments.decode.compiling import compile_programs
-from specjax.experiments.decode.job import load_models, prepare, timed
-from specjax.experiments.decode.records import Job
+from specjax.experiments.decode.job import timed
+from specjax.experiments.decode.session import Session, open_session
 from specjax.experiments.decode.strategies import BASELINE
+from specjax.experiments.pairs import load_pair
 from specjax.main import enable_compilation_cache
 from specjax.progress import progress
 from specjax.reporting.table import aligned
@@ -92,13 +94,13 @@ def places_of(config: ConfigDict) -> dict[str, str]:
     return {name: str(place) for name, place in places.items() if str(place) != "target"}
 
 
-def ours(job: Job) -> dict[str, Contestant]:
+def ours(session: Session) -> dict[str, Contestant]:
     """specjax's contestants, whose programs are compiled and have run once."""
-    batches, seed = job.batches(), job.config.seed
-    compile_programs(job, batches)
+    batches, seed = session.batches(), session.config.seed
+    compile_programs(session, batches)
 
     def contestant(name: str) -> Contestant:
-        generator, guide = job.generators[name], job.guides[name]
+        generator, guide = session.generators[name], session.guides[name]
         few = np.full(1, WARM_TOKENS, np.int32)
         timed(generator, batches[0], seed, limit=few, **guide.told(0, batches[0]))
 
@@ -110,7 +112,7 @@ def ours(job: Job) -> dict[str, Contestant]:
 
         return decode
 
-    return {name: contestant(name) for name in job.generators}
+    return {name: contestant(name) for name in session.generators}
 
 
 def theirs(rivals: Rivals, prompts: Sequence[list[int]], new: int) -> dict[str, Contestant]:
@@ -243,9 +245,9 @@ def main() -> None:
     settings = {"config": config.to_dict(), "rivals": args.rivals, "threads": args.threads}
     journal = Journal(workdir / JOURNAL, settings)
     rivals = Rivals(places_of(config), args.rivals.split(","), args.threads)
-    job = prepare(config, load_models(config), workdir)
-    contestants = ours(job) | theirs(rivals, job.prompts, config.max_new_tokens)
-    found = figures(race(contestants, len(job.prompts), config.repeats, journal))
+    session = open_session(config, check_decode(config), load_pair(config), workdir)
+    contestants = ours(session) | theirs(rivals, session.prompts, config.max_new_tokens)
+    found = figures(race(contestants, len(session.prompts), config.repeats, journal))
     (workdir / TABLE).write_text(json.dumps(found), "utf-8")
     versions = f"jax {jax.__version__}, torch {torch.__version__}"
     print(f"{versions}, transformers {transformers.__version__}, {args.threads} threads, float32")

@@ -32,11 +32,14 @@ from specjax.decoding.summary import summarise
 from specjax.errors import UserError
 from specjax.experiments.config.command_line import parse as parse_config
 from specjax.experiments.decode import job as decode
+from specjax.experiments.decode.checks import check_decode
 from specjax.experiments.decode.pricing import Pricing
-from specjax.experiments.decode.records import Job, Measured, Prices
+from specjax.experiments.decode.records import Measured, Prices
 from specjax.experiments.decode.results import baseline_of, label, priced_work
 from specjax.experiments.decode.seconds import loop_seconds_per_token
+from specjax.experiments.decode.session import Session, open_session
 from specjax.experiments.decode.strategies import BASELINE
+from specjax.experiments.pairs import load_pair
 from specjax.experiments.tune.predict import Probe, predicted_speedup, tokens_per_round
 from specjax.experiments.tune.space import alone_under
 from specjax.main import enable_compilation_cache
@@ -118,7 +121,7 @@ def config_of(
 
 
 def run(
-    job: Job, priced_batches: list[Batch], batches: list[Batch]
+    job: Session, priced_batches: list[Batch], batches: list[Batch]
 ) -> tuple[dict[str, Measured], Prices]:
     """Decodes `batches` by all strategies, among short decodes of the others that price rounds."""
     shapes = {batch.shape: batch for batch in (*priced_batches, *batches)}
@@ -129,7 +132,7 @@ def run(
     return measured, pricing.prices()
 
 
-def figures(job: Job, measured: Mapping[str, Measured], prices: Prices) -> dict[str, Any]:
+def figures(job: Session, measured: Mapping[str, Measured], prices: Prices) -> dict[str, Any]:
     """By strategy that drafts: measured and predicted speedups of the decode loop."""
     found = {}
     for name, strategy in job.strategies.items():
@@ -155,7 +158,7 @@ def figures(job: Job, measured: Mapping[str, Measured], prices: Prices) -> dict[
 
 
 def probe_of(
-    job: Job, name: str, measured: Mapping[str, Measured], prices: Prices, shorter: Probe | None
+    job: Session, name: str, measured: Mapping[str, Measured], prices: Prices, shorter: Probe | None
 ) -> Probe:
     """Rounds of a strategy with the speedup that its priced rounds give."""
     strategy = job.strategies[name]
@@ -168,7 +171,7 @@ def probe_of(
 
 
 def add_other_lengths(
-    job: Job,
+    job: Session,
     family: Family,
     priced: Sequence[int],
     measured: Mapping[str, Measured],
@@ -226,7 +229,7 @@ def main() -> None:
     for name, spec in specs.items():
         from_config(name, spec)  # refused before anything is loaded
     args.workdir.mkdir(parents=True, exist_ok=True)
-    job = decode.prepare(config, decode.load_models(config), args.workdir)
+    job = open_session(config, check_decode(config), load_pair(config), args.workdir)
     batches = job.batches()
     few = -(-args.priced_examples // config.batch_size)
     if few >= len(batches):

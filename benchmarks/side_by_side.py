@@ -76,13 +76,7 @@ def generators(args: argparse.Namespace) -> tuple[Mapping[str, Any], list[Any]]:
 
     The one place that knows how a checkout builds them; an import that moves is added here.
     """
-    try:
-        from specjax.experiments.config.defaults import decode_config
-        from specjax.experiments.decode import job as decode
-    except ImportError:  # where they were before the rooms of experiments
-        from specjax.experiments.defaults import decode_config
-
-        from specjax.experiments import decode
+    from specjax.experiments.config.defaults import decode_config
 
     config = decode_config(
         target=args.target,
@@ -97,8 +91,17 @@ def generators(args: argparse.Namespace) -> tuple[Mapping[str, Any], list[Any]]:
         strategies=STRATEGIES,
     )
     config.data.path = args.data_path
-    job = decode.prepare(config, decode.load_models(config), Path())
-    return job.generators, job.batches()
+    try:
+        from specjax.experiments.decode.checks import check_decode
+        from specjax.experiments.decode.session import open_session
+        from specjax.experiments.pairs import load_pair
+
+        session = open_session(config, check_decode(config), load_pair(config), Path())
+    except ImportError:  # before there were sessions
+        from specjax.experiments.decode import job
+
+        session = job.prepare(config, job.load_models(config), Path())
+    return session.generators, session.batches()
 
 
 def serve(args: argparse.Namespace) -> None:

@@ -40,13 +40,14 @@ MANIFEST = flags.DEFINE_string("manifest", None, "JSONL with audio and text", re
 LENGTHS = flags.DEFINE_list("lengths", ["2", "3", "4", "5"], "draft lengths")
 DRAFT_TOKENS = flags.DEFINE_integer("draft_tokens", 8000, "first ids that drafters draft; 0: all")
 LANGUAGE = flags.DEFINE_string("language", "en", "of the speech")
+WEIGHTS = flags.DEFINE_string("weights", "", "how models keep them, as bfloat16; empty: float32")
 REPEATS = flags.DEFINE_integer("repeats", 2, "decodes of each clip by each strategy")
 MOST = flags.DEFINE_integer("max_new_tokens", 128, "tokens of a text")
 
 
 def main(argv: Sequence[str]) -> None:
     del argv
-    target = specjax.load(TARGET.value)
+    target = specjax.load(TARGET.value, weights=WEIGHTS.value)
     target = specjax.in_language(target, LANGUAGE.value, "transcribe")
     clips = examples("transcribe", Source("json", MANIFEST.value))
     strategies = generators(target)
@@ -76,7 +77,8 @@ def generators(target: LoadedModel) -> dict[str, Generator]:
     drafters = {}
     for name, place in (("tiny", TINY.value), ("borrowing", BORROWING.value)):
         if place:
-            loaded = specjax.in_vocabulary_of(target, specjax.load(place), name=name)
+            drafter = specjax.load(place, weights=WEIGHTS.value)
+            loaded = specjax.in_vocabulary_of(target, drafter, name=name)
             drafters[name] = with_encoder_of(target, loaded)
             if DRAFT_TOKENS.value:
                 drafters[name] = drafting_first(drafters[name], DRAFT_TOKENS.value)

@@ -9,7 +9,7 @@ print(result.texts, result.statistics)
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,7 +17,6 @@ import numpy as np
 
 from specjax.adjusting.guidance import guided
 from specjax.adjusting.settings import checked, obeyed
-from specjax.checkpoints.beside import beside, check_target
 from specjax.checks import check_dictionary, check_integer, check_integers
 from specjax.core.context import Options
 from specjax.data.batching import Batch, Prompt
@@ -29,8 +28,7 @@ from specjax.errors import UserError
 from specjax.loading import LoadedModel
 from specjax.models.base import Params
 from specjax.models.families.generation import beams_words
-from specjax.models.shared_vocabulary import with_shared_vocabulary
-from specjax.parallel.sharding import Layout
+from specjax.pair import check_target, fit
 from specjax.programs import release_programs
 from specjax.prompts import Prompts, own_spellings
 from specjax.result import SHOWN, FirstTexts, Result
@@ -83,21 +81,22 @@ class Generator:
         check_integer("invariant", invariant, 0)
         check_dictionary("generation", generation)
         settings = checked({**target.settings, **(generation or {})})
-        target = guided(target, settings)
-        loaded = {"target": target, **beside(target, drafters or {})}
-        self.target, self.strategy = target, strategy or autoregressive()
-        models = with_shared_vocabulary({name: entry.model for name, entry in loaded.items()})
+        pair = fit(guided(target, settings), drafters or {})
+        self.target, self.strategy = pair.target, strategy or autoregressive()
+        models = tuple(pair.models.items())
         try:
             self.decoder = self.strategy.decoder(
-                tuple(models.items()), max_new_tokens, layout=_layout(loaded), invariant=invariant
+                models, max_new_tokens, layout=pair.layout, invariant=invariant
             )
         except ValueError as error:
             raise UserError(f"strategy: {error}") from None
         read = target.tokenizer, self.decoder, max_prompt_tokens, bucket
-        self.prompts = Prompts(*read, own_spellings(loaded, max_new_tokens), target.extractor)
-        self.params = chosen_params(self.decoder.inputs, loaded, tables or {})
+        self.prompts = Prompts(*read, own_spellings(pair.loaded, max_new_tokens), target.extractor)
+        self.params = pair.params(self.decoder.inputs, tables or {})
         check_resources(self.decoder, self.params)
-        self.options = obeyed(self.strategy.options(), settings, target.model, target.tokenizer)
+        self.options = obeyed(
+            self.strategy.options(), settings, pair.target.model, target.tokenizer
+        )
 
     def __call__(
         self,
@@ -295,32 +294,7 @@ def check_parts(target: Any, drafters: Any, tables: Any) -> None:
     for name, value in loaded.items():
         if not isinstance(value, LoadedModel):
             raise UserError(f"{name} is {value!r}; it must be what specjax.load returns")
-    check_target(target.name, target.model)
-
-
-def chosen_params(
-    names: Iterable[str], loaded: Mapping[str, LoadedModel], tables: Mapping[str, Params]
-) -> dict[str, Params]:
-    """The parameter trees of these names, of models or tables.
-
-    Raises:
-      UserError: when one was not given.
-    """
-    trees = {name: entry.params for name, entry in loaded.items()} | dict(tables)
-    missing = [name for name in names if name not in trees]
-    if missing:
-        raise UserError(f"strategy: {missing[0]!r} was not given; pass it in tables")
-    return {name: trees[name] for name in names}
-
-
-def _layout(loaded: Mapping[str, LoadedModel]) -> Layout | None:
-    """How the models lie on the target's mesh."""
-    mesh = loaded["target"].mesh
-    for name, entry in loaded.items():
-        if entry.mesh != mesh:
-            raise UserError(f"drafter {name!r} is on another mesh than the target")
-    ways = tuple((name, entry.ways) for name, entry in loaded.items())
-    return None if mesh is None else Layout(mesh, ways)
+    check_target(target)
 
 
 @jax.jit

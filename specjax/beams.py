@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax.adjusting.settings import checked, obeyed
-from specjax.api import check_parts, chosen_params
+from specjax.api import check_parts
 from specjax.checkpoints.tokenizer import check_same_vocabulary
 from specjax.checks import check_dictionary, check_integer, check_integers
 from specjax.data.batching import Batch
@@ -29,6 +29,7 @@ from specjax.decoding.beams.strategy import BeamStrategy, beam_search
 from specjax.errors import UserError
 from specjax.loading import LoadedModel
 from specjax.models.base import Params
+from specjax.pair import Pair
 from specjax.programs import release_programs
 from specjax.prompts import Prompts
 from specjax.streaming import pieces
@@ -137,16 +138,16 @@ class BeamGenerator:
             raise UserError(
                 f"strategy is {strategy!r}; it must be what specjax.beam_search returns"
             )
-        loaded = {"target": target, **(drafters or {})}
-        for name, entry in loaded.items():
+        pair = Pair(target, drafters or {})
+        for name, entry in pair.loaded.items():
             if entry.mesh is not None:
                 raise UserError(f"{name} is on a mesh; beam search needs models on one device")
-        models = tuple((name, entry.model) for name, entry in loaded.items())
+        models = tuple((name, entry.model) for name, entry in pair.loaded.items())
         try:
             self.decoder = self.strategy.decoder(models, max_new_tokens)
         except ValueError as error:
             raise UserError(f"strategy: {error}") from None
-        self.params = chosen_params(self.decoder.inputs, loaded, tables or {})
+        self.params = pair.params(self.decoder.inputs, tables or {})
         try:
             self.decoder.drafter.check(self.decoder, self.params)
         except ValueError as error:

@@ -13,12 +13,16 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from specjax.accelerators.topology import use_no_tpu
 from specjax.errors import UserError
 from specjax.experiments import JOBS
 from specjax.experiments.config.templates import check_shape
 from specjax.experiments.config.topology import check_topology
 from specjax.locking import alone_in
-from specjax.writing import check_folder, naming_write_errors
+from specjax.writing import check_folder, naming_write_errors, write_json
+
+PLAN = "plan.json"
+"""In the workdir: what a plan found of a topology."""
 
 
 def run(config: ConfigDict, workdir: str | Path) -> Any:
@@ -29,31 +33,52 @@ def run(config: ConfigDict, workdir: str | Path) -> Any:
     Raises:
       UserError: naming the field, the value and what is allowed.
     """
-    module = _checked(config, dry_run=False)
-    check_folder("workdir", Path(workdir))
-    with naming_write_errors("workdir", Path(workdir)), alone_in("workdir", Path(workdir)):
-        return module.run(config, Path(workdir))
+    return run_in("workdir", config, Path(workdir))
 
 
-def plan(config: ConfigDict) -> None:
+def run_in(field: str, config: ConfigDict, workdir: Path) -> Any:
+    """Runs the experiment of a config in a workdir that `field` gave, which errors name."""
+    module = job_of(config, dry_run=False)
+    check_folder(field, workdir)
+    with naming_write_errors(field, workdir), alone_in(field, workdir):
+        return module.run(config, workdir)
+
+
+def plan(config: ConfigDict, workdir: str | Path | None = None) -> None:
     """Prints what `run` would need, without downloading or allocating anything.
+
+    With `config.topology` programs are compiled, and plan.json is written into a `workdir`.
 
     Raises:
       UserError: naming the field, the value and what is allowed.
     """
-    _checked(config, dry_run=True).plan(config)
+    plan_in("workdir", config, None if workdir is None else Path(workdir))
 
 
-def job_of(config: ConfigDict) -> ModuleType:
-    """The module whose `run` and `plan` do what a checked config asks for."""
-    return importlib.import_module(f"specjax.experiments.{JOBS[config.experiment]}")
+def plan_in(field: str, config: ConfigDict, workdir: Path | None) -> None:
+    """Plans the experiment of a config with a workdir that `field` gave, which errors name."""
+    module = job_of(config, dry_run=True)
+    if config.get("topology"):
+        if workdir is not None:
+            check_folder(field, workdir)
+        use_no_tpu()
+    content = module.plan(config)
+    if content and workdir is not None:
+        workdir.mkdir(parents=True, exist_ok=True)
+        write_json(workdir / PLAN, content)
+        print(f"{PLAN} in {workdir}")
 
 
-def _checked(config: Any, dry_run: bool) -> ModuleType:
+def job_of(config: Any, dry_run: bool) -> ModuleType:
+    """The module whose `run` and `plan` do what a config asks for.
+
+    Raises:
+      UserError: when the config is none, or lacks a field of its experiment.
+    """
     if not isinstance(config, ConfigDict):
         raise UserError(
             f"config is {config!r}; it must be a ConfigDict, as specjax.decode_config() makes one"
         )
     check_shape(config)
     check_topology(config, dry_run)
-    return job_of(config)
+    return importlib.import_module(f"specjax.experiments.{JOBS[config.experiment]}")

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import jax
 
-from specjax import hosts
-from specjax.accelerators.topology import use_no_tpu
+from specjax import hosts, jobs
 from specjax.core import reference
 from specjax.core.registry import (
     DRAFTERS,
@@ -23,13 +21,9 @@ from specjax.core.registry import (
 )
 from specjax.errors import AskedToEnd, UserError
 from specjax.experiments import DISTRIBUTED
-from specjax.experiments.config.command_line import Request, flags_text, help_text, parse
+from specjax.experiments.config.command_line import flags_text, help_text, parse
 from specjax.experiments.config.templates import check_shape
-from specjax.experiments.config.topology import check_topology
-from specjax.jobs import job_of
-from specjax.locking import alone_in
 from specjax.reporting.terminal import verbosity
-from specjax.writing import check_folder, naming_write_errors, write_json
 
 CACHE = "SPECJAX_COMPILATION_CACHE"
 """Environment variable with the folder of compiled programs; empty turns the cache off."""
@@ -38,9 +32,6 @@ REGISTRIES = (DRAFTERS, READERS, RULES, OBJECTIVES, TASKS, METRICS, FAMILIES)
 """What `--helpfull` lists."""
 
 _SHORT_HELP = {"--help", "-h"}
-
-PLAN = "plan.json"
-"""In the workdir: what `--dry_run` found of a topology."""
 
 SIGTERM = 143
 """Exit code after SIGTERM, as shells have it; launchers start such a run again."""
@@ -59,24 +50,15 @@ def main(argv: list[str]) -> int:
             print(__doc__, flags_text(), reference.help_text(*REGISTRIES), sep="\n")
             return 0
         request = parse(argv)
-        config = request.config
-        check_shape(config)
-        if request.distributed and not request.dry_run:
-            join(config.experiment)
-        module = job_of(config)
-        check_topology(config, request.dry_run)
         if request.dry_run:
-            plan(module, request)
-        else:
-            check_folder("--workdir", request.workdir)
-            enable_compilation_cache()
-            with (
-                hosts.one_voice(),
-                verbosity(request.verbose),
-                naming_write_errors("--workdir", request.workdir),
-                alone_in("--workdir", request.workdir),
-            ):
-                module.run(config, request.workdir)
+            jobs.plan_in("--workdir", request.config, request.workdir)
+            return 0
+        if request.distributed:
+            check_shape(request.config)
+            join(request.config.experiment)
+        enable_compilation_cache()
+        with hosts.one_voice(), verbosity(request.verbose):
+            jobs.run_in("--workdir", request.config, request.workdir)
     except UserError as error:
         print(f"specjax: {error}", file=sys.stderr)
         return 2
@@ -107,18 +89,6 @@ def join(experiment: str) -> None:
             f"config.experiment is {experiment!r}; with several processes it must be"
             f" {' or '.join(DISTRIBUTED)}"
         )
-
-
-def plan(module: ModuleType, request: Request) -> None:
-    """Prints what the experiment would need; of compiled programs also writes plan.json."""
-    if request.config.get("topology"):
-        check_folder("--workdir", request.workdir)
-        use_no_tpu()
-    content = module.plan(request.config)
-    if content:
-        request.workdir.mkdir(parents=True, exist_ok=True)
-        write_json(request.workdir / PLAN, content)
-        print(f"{PLAN} in {request.workdir}")
 
 
 def enable_compilation_cache() -> None:

@@ -18,7 +18,7 @@ import specjax
 from specjax.checkpoints.huggingface import save
 from specjax.checkpoints.tokenizer import train_tokenizer
 from specjax.experiments.config.fields import check_fields
-from specjax.experiments.decode.job import load_models
+from specjax.experiments.pairs import load_pair
 from specjax.prompts import OwnSpelling, own_spelling
 
 PROMPTS = [pair.source for pair in corpus()[:4]]
@@ -171,12 +171,12 @@ def test_a_job_hears_of_another_vocabulary_once(loaded, stranger, tmp_path, caps
     for name, each in (("target", loaded[0]), ("drafter", stranger)):
         save(tmp_path / name, each.model, each.params, each.tokenizer)
     config = specjax.decode_config(**{name: str(tmp_path / name) for name in ("target", "drafter")})
-    models = load_models(config)
-    specjax.Generator(models["target"], {"drafter": models["drafter"]}, specjax.speculative(2))
+    pair = load_pair(config)
+    specjax.Generator(pair.target, pair.drafters, specjax.speculative(2))
     assert capsys.readouterr().out.count("'drafter' has another vocabulary") == 1
     config.least_shared = 0.99
     with pytest.raises(specjax.UserError, match="least_shared, 0.99"):
-        load_models(config)
+        load_pair(config)
     config.least_shared = 1.5
     config.strategies = {"autoregressive": {}}
     with pytest.raises(specjax.UserError, match="config.least_shared is 1.5"):

@@ -20,18 +20,21 @@ from specjax.models.whisper import Whisper, encoder, without_encoder
 def with_encoder_of(target: Any, drafter: Any) -> Any:
     """The drafter without an encoder of its own where that equals the target's, else as it is.
 
-    Both are what `specjax.load` returns.
+    Both are what `specjax.load` returns. Of a drafter without parameters they are taken to be
+    equal where their shapes are.
     """
-    borrowing = borrowing_of(target.model, drafter.model)
+    borrowing = _borrowing(target.model, drafter.model)
     if borrowing is drafter.model or target.mesh != drafter.mesh:
         return drafter
+    if drafter.params is None:
+        return dataclasses.replace(drafter, model=borrowing)
     if not _equal(encoder(target.params), encoder(drafter.params)):
         return drafter
     params = without_encoder(drafter.params)
     return dataclasses.replace(drafter, model=borrowing, params=params)
 
 
-def borrowing_of(target: LanguageModel, drafter: LanguageModel) -> LanguageModel:
+def _borrowing(target: LanguageModel, drafter: LanguageModel) -> LanguageModel:
     """The drafter without an encoder if its own is of the shape of the target's, else as it is."""
     if not isinstance(target, Whisper) or not isinstance(drafter, Whisper):
         return drafter

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
-from ml_collections import ConfigDict
 
 from specjax.data.pipeline import Arrays
 from specjax.decoding.loop import generate
 from specjax.decoding.strategy import Strategy
 from specjax.experiments.config.placement import decode_mesh
 from specjax.experiments.decode.look import looked_at
-from specjax.experiments.decode.planning import abstract_decode
-from specjax.experiments.decode.strategies import common_width
-from specjax.models.base import LanguageModel
+from specjax.experiments.decode.planning import Plan, abstract_decode
 from specjax.models.shapes import parameter_shapes
 from specjax.training.step import Setup, train_step
 
@@ -46,21 +44,20 @@ def steps(setups: Sequence[Setup], batch: Arrays) -> list[Task]:
     return [functools.partial(_compile_step, setup, batch) for setup in setups]
 
 
-def decodes(
-    config: ConfigDict, models: Mapping[str, LanguageModel], strategies: Mapping[str, Strategy]
-) -> list[Task]:
+def decodes(plan: Plan) -> list[Task]:
     """Tasks that compile decodes, those of the first look first, for prompts that one bucket holds.
 
     None on a mesh, without a bucket, or for a strategy with tables: how large these are is not
     known yet.
     """
+    config, strategies = plan.config, plan.strategies
     if decode_mesh(config) is not None or not config.bucket:
         return []
     config = config.copy_and_resolve_references()
     config.max_prompt_tokens = config.bucket
-    invariant = common_width(config, dict(strategies))
+    short = dataclasses.replace(plan, config=config)
     return [
-        functools.partial(_compile_decode, config, models, strategies[name], invariant)
+        functools.partial(_compile_decode, short, strategies[name])
         for name in dict.fromkeys((*looked_at(strategies), *strategies))
         if not strategies[name].drafter.spec.resources
     ]
@@ -71,9 +68,6 @@ def _compile_step(setup: Setup, batch: Arrays) -> None:
     train_step.lower(setup, jax.eval_shape(setup.start, params), {}, batch).compile()
 
 
-def _compile_decode(
-    config: ConfigDict, models: Mapping[str, LanguageModel], strategy: Strategy, invariant: int
-) -> None:
-    width = min(model.vocab_size for model in models.values())
-    decoder, arguments = abstract_decode(models, strategy, config, width, invariant)
+def _compile_decode(plan: Plan, strategy: Strategy) -> None:
+    decoder, arguments = abstract_decode(plan, strategy)
     generate.lower(decoder, *arguments).compile()

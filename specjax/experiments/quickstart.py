@@ -19,22 +19,26 @@ from specjax.checkpoints import huggingface
 from specjax.checkpoints.tokenizer import train_tokenizer
 from specjax.checks import check_integer
 from specjax.data import grammar
-from specjax.data.grammar import LEAST_LIMIT, MOST_PAIRS, Pair
+from specjax.data.grammar import LEAST_LIMIT, MOST_PAIRS
 from specjax.data.pipeline import Arrays, Batches
 from specjax.errors import UserError
 from specjax.experiments import ahead
 from specjax.experiments.config.fields import check_fields, check_integers, check_numbers
 from specjax.experiments.config.memory import check_decode_memory
 from specjax.experiments.decode import job as decode
-from specjax.experiments.decode import planning
 from specjax.experiments.decode.look import first_look
+from specjax.experiments.decode.planning import Plan, show_plan
+from specjax.experiments.decode.session import open_session
 from specjax.experiments.decode.show import show
 from specjax.experiments.decode.strategies import check_models, load_strategies
 from specjax.experiments.finished import finished
+from specjax.experiments.pairs import load_pair
 from specjax.experiments.recipes.grammar import LAYERS, STEPS, training
 from specjax.loading import LoadedModel, load
 from specjax.models.base import LanguageModel
+from specjax.models.shapes import parameter_shapes
 from specjax.models.t5 import T5, T5Config
+from specjax.pair import Pair
 from specjax.training.objectives.cross_entropy import CrossEntropy
 from specjax.training.optimizer import Optimizer
 from specjax.training.step import Setup
@@ -47,8 +51,8 @@ DONE = "trained.json"
 
 MODELS = ("target", "drafter")
 
-Later = Callable[[Mapping[str, LanguageModel]], list[ahead.Task]]
-"""What to compile for the models, by name, while they are trained."""
+Later = Callable[[], list[ahead.Task]]
+"""What to compile for the models while they are trained."""
 
 GIVEN = ("target", "drafter", "task", "source_file", "reference_file", "ngram_file")
 """Fields that the quickstart fills with what it made."""
@@ -78,20 +82,19 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
 
     What the workdir holds of the same config is only shown.
     """
-    strategies = load_strategies(config)
-    check_decode_memory(config, check(config), strategies)
+    planned = check(config)
+    check_decode_memory(config, planned.pair, planned.strategies)
     done = finished(with_files(config, workdir), workdir)
     if done is not None:
         show(done, workdir)
         return done
     workdir.mkdir(parents=True, exist_ok=True)
-    later = functools.partial(ahead.decodes, config, strategies=strategies)
-    if make_pair(config.training, workdir, later):
+    if make_pair(config.training, workdir, lambda: ahead.decodes(planned)):
         print(f"models in {workdir} are already trained; decoding")
     config = with_files(config, workdir)
-    job = decode.prepare(config, decode.load_models(config), workdir)
-    first_look(job)
-    return decode.finish(job, workdir)
+    session = open_session(config, planned.strategies, load_pair(config), workdir)
+    first_look(session)
+    return decode.finish(session, workdir)
 
 
 def grammar_pair(
@@ -135,12 +138,11 @@ def make_pair(training: ConfigDict, workdir: Path, later: Later | None = None) -
 
 def plan(config: ConfigDict) -> None:
     """Prints what decoding with the models would need."""
-    models = check(config)
-    planning.plan(config, dict.fromkeys(models, "trained in the workdir"), models)
+    show_plan(check(config))
 
 
-def check(config: ConfigDict) -> dict[str, LanguageModel]:
-    """Refuses fields that no run could use; returns the models as they will be decoded with.
+def check(config: ConfigDict) -> Plan:
+    """The decodes of the models as they will be, if every field is one that a run could use.
 
     Raises:
       UserError: naming the field, the value and what is allowed.
@@ -168,9 +170,14 @@ def check(config: ConfigDict) -> dict[str, LanguageModel]:
                 f"config.training.{field} is {settings[field]:,}; it must be at most"
                 f" {MOST_PAIRS:,}, as sentences are made one by one"
             )
-    check_models(load_strategies(config), MODELS)
+    strategies = load_strategies(config)
+    check_models(strategies, MODELS)
     _, deep, small = setups(settings, shape_of(target, settings.vocab_size))
-    return {"target": deep.model, "drafter": small.model}
+    shapes = [
+        LoadedModel(one.model, parameter_shapes(one.model), name="trained in the workdir")
+        for one in (deep, small)
+    ]
+    return Plan(config, strategies, Pair(shapes[0], {"drafter": shapes[1]}))
 
 
 def check_given(config: ConfigDict) -> None:
@@ -197,7 +204,7 @@ def trained_with(workdir: Path) -> dict[str, Any] | None:
 
 
 def train_pair(
-    settings: ConfigDict, pairs: list[Pair], workdir: Path, later: Later | None = None
+    settings: ConfigDict, pairs: list[grammar.Pair], workdir: Path, later: Later | None = None
 ) -> None:
     """Trains the tokenizer, the target, and a drafter that begins as the target's first layers.
 
@@ -209,7 +216,7 @@ def train_pair(
     first, deep, small = setups(settings, model)
     tasks = ahead.steps([setup for setup in (deep, small) if setup.optimizer.steps], batches[0])
     if later:
-        tasks += later({"target": deep.model, "drafter": small.model})
+        tasks += later()
     with ahead.compiling(tasks):
         init = functools.partial(model.init, jax.random.key(settings.seed))
         params = fit(Run("target", first, init, batches.since))
@@ -241,7 +248,7 @@ def setup_of(model: LanguageModel, settings: Mapping[str, Any]) -> Setup:
     return Setup(model, CrossEntropy(), optimizer)
 
 
-def encoded(settings: ConfigDict, pairs: list[Pair]) -> tuple[Any, Batches]:
+def encoded(settings: ConfigDict, pairs: list[grammar.Pair]) -> tuple[Any, Batches]:
     """A tokenizer of the training text, and the batches of it.
 
     Longer sentences are left out: one shape is compiled.
@@ -283,7 +290,7 @@ def shape_of(settings: ConfigDict, vocab_size: int) -> T5:
     return T5(T5Config(vocab_size=vocab_size, tied=True, scale_outputs=True, **shape))
 
 
-def write_corpus(settings: ConfigDict, pairs: list[Pair], workdir: Path) -> None:
+def write_corpus(settings: ConfigDict, pairs: list[grammar.Pair], workdir: Path) -> None:
     """Held-out sentences to decode, and training text for n-grams."""
     held_out = grammar.pairs("test", settings.test_examples, most_words=settings.most_words)
     write_lines(workdir / "test.en", [pair.source for pair in held_out])

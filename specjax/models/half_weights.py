@@ -65,7 +65,8 @@ def product(x: jax.Array, rows: jax.Array) -> jax.Array:
         parts_of(x), rows, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32
     )
     # One by one: XLA gives a sum over an axis to the library of the product, which is slower then.
-    parts = [made[first : first + len(x)] for first in range(0, len(made), len(x))]
+    # A call without logits reads out no row.
+    parts = [made[first : first + len(x)] for first in range(0, len(made), len(x) or 1)] or [made]
     return sum(parts[1:], parts[0]).astype(x.dtype)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import math
@@ -10,6 +11,7 @@ from pathlib import Path
 import jax
 import pytest
 from command import command, refused
+from sessions import plan_of_models
 
 from specjax.accelerators.program import Audit, Memory, audit, memory_of
 from specjax.accelerators.topology import Topology, described
@@ -88,7 +90,8 @@ def decode(
         mesh={"data": 1, "model": WAYS}, strategies={"any": {"drafter": "none"}},
     )  # fmt: skip
     mesh = topology.mesh(config.mesh.to_dict())
-    decoder, lowered = lowered_decode(config, models, STRATEGIES, name, mesh)
+    planned = dataclasses.replace(plan_of_models(config, **models), strategies=STRATEGIES)
+    decoder, lowered = lowered_decode(planned, name, mesh)
     program = lowered.compile()
     slots = {prompt, decoder.buffer(prompt), WINDOW + decoder.ahead}
     return slots, memory_of(program), audit(program.as_text())

@@ -14,7 +14,7 @@ import specjax
 from specjax.checkpoints import heads
 from specjax.checkpoints.huggingface import parse_config
 from specjax.errors import UserError
-from specjax.experiments.decode import planning
+from specjax.experiments.pairs import describe_pair
 from specjax.models.dflash import DFlash
 from specjax.models.eagle import Eagle
 
@@ -168,7 +168,7 @@ def test_a_plan_takes_no_drafter_for_the_target(tmp_path: Path) -> None:
     config = specjax.decode_config()
     config.target, config.drafter = str(folder), ""
     with pytest.raises(UserError, match="target is .*, a drafter of the family 'eagle3'; give it"):
-        planning.shapes(config)
+        describe_pair(config)
 
 
 def test_a_drafter_under_another_name_is_known_by_its_tensors(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ import pytest
 from published import GOLDEN, edited, without
 
 import specjax
-from specjax.checkpoints.beside import beside
 from specjax.errors import UserError
 from specjax.loading import LoadedModel
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
+from specjax.pair import fit
 
 V, LENGTH, LIMIT = 96, 3, 12
 PROMPTS = [[2, 3, 40, 5, 77, 60, 8], [2], [2, 9, 33, 14, 81, 6, 7, 90, 11]]
@@ -97,7 +97,7 @@ def test_every_draft_of_a_rigged_drafter_stands(tmp_path: Path) -> None:
 def test_layers_and_end_are_the_targets_where_the_checkpoint_does_not_say() -> None:
     drafter = specjax.load(GOLDEN / "eagle3_speculators")
     assert drafter.model.config.features == ()
-    met = beside(target(), {"drafter": drafter})["drafter"].model.config
+    met = fit(target(), {"drafter": drafter}).drafters["drafter"].model.config
     assert met.features == (2, 3, 4) and met.eos == (1,)
 
 
@@ -105,13 +105,13 @@ def test_layers_of_a_shallow_target_are_not_guessed() -> None:
     drafter = specjax.load(GOLDEN / "eagle3_speculators")
     shallow = dataclasses.replace(target(), model=Causal(dataclasses.replace(SHAPE, num_layers=6)))
     with pytest.raises(UserError, match=r"drafters\['drafter'\].*at least 7, and this one has 6"):
-        beside(shallow, {"drafter": drafter})
+        fit(shallow, {"drafter": drafter})
 
 
 def test_an_id_that_the_target_lacks_is_refused(tmp_path: Path) -> None:
     far = edited(tmp_path / "far", "eagle3", lambda t: t | {"d2t": t["d2t"] + 60})
     with pytest.raises(UserError, match=r"drafters\['drafter'\]: it drafts the id 1\d\d; .* to 95"):
-        beside(target(), {"drafter": specjax.load(far)})
+        fit(target(), {"drafter": specjax.load(far)})
 
 
 def test_a_drafter_of_a_wider_target_is_refused() -> None:
@@ -138,7 +138,7 @@ def test_a_published_block_writes_the_targets_own_tokens(tied: bool, weights: st
         rest = {name: tree for name, tree in owner.params.items() if name != "head"}
         owner = dataclasses.replace(owner, model=model, params=rest)
     owner = specjax.quantised(owner, weights)
-    met = beside(owner, {"drafter": drafter})["drafter"]
+    met = fit(owner, {"drafter": drafter}).drafters["drafter"]
     assert met.params["embedding"] is owner.params["embedding"] and met.model.eos == (1,)
     assert met.model.config.tied is tied and ("head" in met.params) is not tied
     own = decoded(None, specjax.autoregressive(), owner).tokens

@@ -9,13 +9,12 @@ import jax
 import pytest
 from command import ROOT
 from ml_collections import ConfigDict
+from sessions import session_of
 
 from specjax.data import grammar
 from specjax.experiments import ahead, quickstart
 from specjax.experiments.config.file import read_config
-from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.look import first_look
-from specjax.experiments.decode.strategies import load_strategies
 
 
 @pytest.fixture
@@ -62,27 +61,27 @@ def test_training_finds_the_steps_that_were_compiled_for_it(tmp_path, compiled) 
 def test_decoding_finds_the_programs_that_were_compiled_for_it(tmp_path, compiled) -> None:
     config = small_quickstart()
     config.only = "speculative_7,max_gram"  # none for the second: its table is not known yet
-    strategies = load_strategies(config)
+    planned = quickstart.check(config)
     tasks: list[ahead.Task] = []
 
-    def later(models: dict) -> list[ahead.Task]:
-        tasks.extend(ahead.decodes(config, models, strategies))
+    def later() -> list[ahead.Task]:
+        tasks.extend(ahead.decodes(planned))
         return []
 
     quickstart.make_pair(config.training, tmp_path, later)
     for task in tasks:
         task()
     config = quickstart.with_files(config, tmp_path)
-    job = decode.prepare(config, decode.load_models(config), tmp_path)
+    session = session_of(config, tmp_path)
     assert compiled.count("jit(generate)") == 2
-    first_look(job)
+    first_look(session)
     assert compiled.count("jit(generate)") == 2
 
 
 def test_no_decode_is_compiled_ahead_for_a_mesh(monkeypatch) -> None:
     monkeypatch.setattr(ahead, "decode_mesh", lambda config: object())
     config = small_quickstart()
-    assert ahead.decodes(config, quickstart.check(config), load_strategies(config)) == []
+    assert ahead.decodes(quickstart.check(config)) == []
 
 
 def test_what_has_not_begun_when_training_ends_is_dropped() -> None:

@@ -44,6 +44,16 @@ def test_a_config_has_the_fields_of_its_experiment(place: str, monkeypatch) -> N
     check_shape(read_config(place))
 
 
+@pytest.mark.parametrize(
+    "flags", [(), ("--dry_run", "--config.topology=v5e:2x4")], ids=["run", "plan"]
+)
+def test_a_run_and_a_plan_name_the_flag_of_their_workdir(flags: tuple[str, ...], tmp_path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    place = f"--workdir={tmp_path / 'file'}"
+    done = command(f"--config={ROOT / 'configs' / 'pair.py'}", "--config.target=x", place, *flags)
+    refused(done.returncode, done.stderr, "--workdir", "file")
+
+
 def test_nothing_is_left_of_an_earlier_call() -> None:
     first = parse(["specjax", f"--config={TRANSLATE}", "--config.batch_size=4", "--dry_run"])
     second = parse(["specjax", f"--config={TRANSLATE}"])

@@ -9,12 +9,16 @@ import jax
 import numpy as np
 import pytest
 from pairs import pair_fields
+from sessions import session_of
 
 from specjax.data.batching import Batch
 from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural
 from specjax.experiments.decode import compiling
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.compiling import missing_programs, shape_groups
+from specjax.experiments.decode.session import Session
+from specjax.experiments.pairs import load_pair
+from specjax.pair import Pair
 from specjax.progress import progress
 
 ALIKE = {
@@ -27,14 +31,14 @@ ALIKE = {
 
 
 @pytest.fixture(scope="module")
-def models(pair) -> dict:
-    return decode.load_models(decode_config(**pair_fields(pair)))
+def models(pair) -> Pair:
+    return load_pair(decode_config(**pair_fields(pair)))
 
 
-def job_of(pair, models, strategies: dict, **changes) -> decode.Job:
+def job_of(pair, models, strategies: dict, **changes) -> Session:
     strategies = {"autoregressive": AUTOREGRESSIVE, **strategies}
-    fields = {**pair_fields(pair), "examples": 4, "max_new_tokens": 6, "repeats": 1, **changes}
-    return decode.prepare(decode_config(strategies=strategies, **fields), models, pair)
+    fields = {**pair_fields(pair), "examples": 4, "max_new_tokens": 7, "repeats": 1, **changes}
+    return session_of(decode_config(strategies=strategies, **fields), pair, models)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 from ml_collections import ConfigDict
+from sessions import model_plans
 from standins import stand_in
 
 from specjax import experiments
@@ -22,12 +23,12 @@ from specjax.errors import UserError
 from specjax.experiments import ngram
 from specjax.experiments.config.defaults import decode_config
 from specjax.experiments.config.fields import check_fields, model_names
-from specjax.experiments.config.footprint import cache_bytes
+from specjax.experiments.config.footprint import abstract_params, cache_bytes
 from specjax.experiments.decode import job as decode
-from specjax.experiments.decode import planning
 from specjax.experiments.decode.data import kind_of, source_of
 from specjax.experiments.decode.strategies import load_strategies
 from specjax.experiments.tune.space import space_of
+from specjax.loading import LoadedModel
 from specjax.metrics.operations import idle_weights
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope
@@ -132,7 +133,7 @@ def test_all_papers_are_covered() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAPERS)
 def test_shapes_are_traced_at_full_size(name: str, capsys) -> None:
-    planned = planning.run(get_config(name))["models"]
+    planned = model_plans(get_config(name))
     for model, expected in PARAMETERS.get(name, {}).items():
         close = pytest.approx(expected, rel=CLOSER.get(name, 0.02))
         assert planned[model].parameters == close, model
@@ -145,7 +146,7 @@ def test_t5gemma_2_is_planned_at_full_size() -> None:
     """With the parameters that its cards give."""
     config = module("t5gemma").get_config("2")
     check_fields(config)
-    planned = planning.run(config)["models"]
+    planned = model_plans(config)
     assert planned["target"].parameters == pytest.approx(7.09e9, rel=0.01)
     assert planned["drafter"].parameters == pytest.approx(0.368e9, rel=0.01)
 
@@ -204,7 +205,7 @@ def test_the_dry_run_of_t5_xxl_is_quick_and_small() -> None:
 def test_a_mixture_of_experts_is_planned_at_full_size() -> None:
     """Published: 30.5 billion parameters, 3.3 of them for a token, and 0.6 billion."""
     config = get_config("qwen3_moe")
-    planned = planning.run(config)["models"]
+    planned = model_plans(config)
     assert planned["target"].parameters == pytest.approx(30.53e9, rel=1e-3)
     assert planned["drafter"].parameters == pytest.approx(0.596e9, rel=1e-3)
     assert planned["target"].parameter_bytes < 2 * 30.6e9 / 4  # experts are split, too
@@ -220,16 +221,16 @@ def test_memory_per_device_follows_the_mesh() -> None:
         target="google/t5-v1_1-small", drafter="google/t5-v1_1-small", task="wmt14_ende",
         batch_size=4, max_prompt_tokens=32, max_new_tokens=16, strategies={"three": neural},
     )  # fmt: skip
-    alone = planning.run(config)["models"]["target"]
+    alone = model_plans(config)["target"]
     assert alone.parameters == 76_961_152
     assert alone.parameter_bytes == 4 * alone.parameters
     config.mesh.update(data=2, model=2)
-    split = planning.run(config)["models"]
+    split = model_plans(config)
     assert 0.5 <= split["target"].parameter_bytes / alone.parameter_bytes < 0.501
     assert split["drafter"].parameter_bytes == alone.parameter_bytes
     assert 0.25 <= split["target"].cache_bytes / alone.cache_bytes < 0.27
     config.drafter_ways = {"drafter": 0}
-    assert planning.run(config)["models"]["drafter"] == split["target"].__class__(
+    assert model_plans(config)["drafter"] == split["target"].__class__(
         "google/t5-v1_1-small", alone.parameters, *_bytes(split["target"])
     )
 
@@ -244,8 +245,9 @@ def test_a_plan_counts_of_a_sliding_window_what_its_ring_holds():
         task="wmt14_ende", batch_size=2, max_prompt_tokens=2000, strategies={"any": {}}
     )
     slot = 2 * config.batch_size * shape.num_kv_heads * shape.d_head * 4
+    entry = LoadedModel(Causal(shape), abstract_params(Causal(shape), jnp.float32))
     for ahead, slots in ((16, 2100 + 2 * (64 + 16)), (2050, 3 * 2100)):
-        assert cache_bytes(Causal(shape), config, 1, 1, 100, ahead) == slot * slots
+        assert cache_bytes(entry, config, 1, 1, 100, ahead) == slot * slots
 
 
 def _bytes(entry) -> tuple[int, int]:
@@ -272,7 +274,7 @@ def test_a_plan_refuses_models_of_different_kinds() -> None:
     strategies = {"two": {"drafter": "neural", "length": 2, "model": "drafter"}}
     names = {"target": "google/t5-v1_1-small", "drafter": "JackFram/llama-68m"}
     with pytest.raises(UserError, match="decoder-only"):
-        planning.run(decode_config(**names, strategies=strategies))
+        model_plans(decode_config(**names, strategies=strategies))
 
 
 @pytest.mark.parametrize(
@@ -291,7 +293,7 @@ def test_a_plan_refuses_models_of_different_kinds() -> None:
 def test_a_mistake_is_named_before_anything_is_loaded(changes: dict, named: str) -> None:
     fields = {"target": "google/t5-v1_1-small", "strategies": {"a": {"drafter": "none"}}}
     with pytest.raises(UserError, match=named):
-        planning.run(decode_config(**fields | changes))
+        model_plans(decode_config(**fields | changes))
 
 
 def test_drafters_are_named_behind_the_colon() -> None:

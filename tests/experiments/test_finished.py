@@ -109,7 +109,7 @@ def test_a_decode_is_shown_again_without_loading_a_model(pair, tmp_path, monkeyp
     first = decode.run(config, tmp_path / "run")
     printed = capsys.readouterr().out
     before = (tmp_path / "run" / "results.json").read_bytes()
-    monkeypatch.setattr(decode, "load_models", None)
+    monkeypatch.setattr(decode, "load_pair", None)
     again = decode.run(config, tmp_path / "run")
     assert again["strategies"].keys() == first["strategies"].keys()
     assert capsys.readouterr().out.endswith(printed[printed.index("strategy ") :])

@@ -102,7 +102,7 @@ def test_examples_that_differ_are_told_apart_by_the_target():
     job = SimpleNamespace(
         config=small(dtype="float32"),
         prompts=[prompt] * 3,
-        models={"target": SimpleNamespace(params=params)},
+        pair=SimpleNamespace(target=SimpleNamespace(params=params)),
         generators={"autoregressive": SimpleNamespace(decoder=decoder)},
     )
     base = measured([[best, 1]] * 3)
@@ -110,7 +110,7 @@ def test_examples_that_differ_are_told_apart_by_the_target():
     speculative = specjax.speculative(3)
     assert differences(job, speculative, own, base) == {"differing": 2, "near_ties": 0}
     job.config.dtype = "bfloat16"  # rounds coarsely enough for this model's first two to tie
-    job.models["target"].params = _tied(params, best, second)
+    job.pair.target.params = _tied(params, best, second)
     assert differences(job, speculative, own, base) == {"differing": 2, "near_ties": 1}
     sampled = specjax.speculative(3, temperature=1.0)
     assert differences(job, sampled, own, base) == {"differing": None, "near_ties": None}

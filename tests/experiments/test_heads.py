@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from ml_collections import ConfigDict
 from parallel_heads import random_heads
+from sessions import plan_of_models
 from tiny import write_pair
 
 from specjax.checkpoints import heads
 from specjax.errors import UserError
 from specjax.experiments.config.defaults import decode_config
 from specjax.experiments.decode import job as decode
-from specjax.experiments.decode import planning
+from specjax.experiments.decode.planning import show_plan
 from specjax.models.t5 import T5, T5Config
 
 WIDTH = 12  # of the drafter of tiny.write_pair
@@ -41,7 +42,7 @@ def config(tmp_path_factory) -> ConfigDict:
 def planned(config: ConfigDict) -> None:
     shape = {"d_kv": 4, "d_ff": 16, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
     model = T5(T5Config(vocab_size=11, d_model=WIDTH, **shape))
-    planning.plan(config, {"target": "", "drafter": ""}, {"target": model, "drafter": model})
+    show_plan(plan_of_models(config, target=model, drafter=model))
 
 
 @pytest.mark.slow

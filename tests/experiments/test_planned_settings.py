@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
 
 import jax
 import pytest
+from sessions import model_plans, plan_of
 
 from specjax.errors import UserError
 from specjax.experiments.beams import job as beams
 from specjax.experiments.config.defaults import beams_config, decode_config
-from specjax.experiments.config.generation import planned_settings
-from specjax.experiments.decode import planning
-from specjax.experiments.decode.job import load_models
+from specjax.experiments.config.generation import NOTHING, planned_settings
+from specjax.experiments.decode.planning import abstract_decode, show_plan
+from specjax.experiments.pairs import describe_pair, load_pair
 from specjax.models.guided import Guided
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -41,18 +43,16 @@ def config_of(pair: Path, target: Path | str, **fields):
 def test_a_plan_decodes_under_the_settings_of_the_checkpoint(pair, target, capsys) -> None:
     config = config_of(pair, target)
     config.generation.suppress_tokens = [3]
-    planned = planning.run(config)
+    planned = plan_of(config)
+    show_plan(planned)
     said = capsys.readouterr().out
     assert "settings: repetition_penalty=1.3, stop_strings=('Mann',), suppress_tokens=(3,)" in said
     assert "left out" not in said
-    models, strategy = planning.shapes(config), planned["strategies"]["chain"]
-    width = models[WORD].vocab_size
-    _, (*_, options) = planning.abstract_decode(
-        models, strategy, config, width, planned=planned["settings"]
-    )
+    _, (*_, options) = abstract_decode(planned, planned.strategies["chain"])
     kinds = {type(one).__name__ for one in options.adjustments}
     assert kinds == {"RepetitionPenalty", "Suppressed"} and options.stops is not None
-    _, (*_, plain) = planning.abstract_decode(models, strategy, config, width)
+    bare = dataclasses.replace(planned, settings=NOTHING)
+    _, (*_, plain) = abstract_decode(bare, planned.strategies["chain"])
     assert jax.tree.structure(plain) != jax.tree.structure(options)
 
 
@@ -60,11 +60,11 @@ def test_a_plan_refuses_what_a_run_would(pair, target) -> None:
     config = config_of(pair, target)
     config.generation.suppress_tokens = [10**6]
     with pytest.raises(UserError, match="suppress_tokens has 1000000"):
-        planning.run(config)
+        model_plans(config)
     for file in target.glob("*token*"):
         file.unlink()
     with pytest.raises(UserError, match="needs the target's tokenizer"):
-        planning.run(config_of(pair, target))
+        model_plans(config_of(pair, target))
 
 
 def test_a_plan_of_shapes_alone_says_what_it_leaves_out() -> None:
@@ -80,23 +80,23 @@ def test_a_plan_of_shapes_alone_says_what_it_leaves_out() -> None:
     )
     config.generation.penalty_alpha = 0.6
     with pytest.raises(UserError, match="penalty_alpha is 0.6"):
-        planning.shapes(config)
+        describe_pair(config)
 
 
 def test_a_plan_and_a_run_guide_their_target(capsys) -> None:
     """A plan counts both texts' caches, and a cost is that of both calls."""
     llama = str(GOLDEN / "llama")
     config = decode_config(target=llama, drafter=llama, strategies=CHAIN, max_new_tokens=6)
-    plain = planning.run(config)["models"]["target"].cache_bytes
+    plain = model_plans(config)["target"].cache_bytes
     config.generation.guidance_scale = 1.5
-    planned = planning.run(config)
+    planned = model_plans(config)
     assert "settings: guidance_scale=1.5" in capsys.readouterr().out
-    assert plain < planned["models"]["target"].cache_bytes < 2 * plain
-    loaded = load_models(config)
-    assert loaded["target"].model == Guided(loaded["drafter"].model, 1.5)
+    assert plain < planned["target"].cache_bytes < 2 * plain
+    loaded = load_pair(config)
+    assert loaded.target.model == Guided(loaded.drafters["drafter"].model, 1.5)
     config.generation.guidance_scale = -1.0
     with pytest.raises(UserError, match="guidance_scale is -1.0; it must be a number of"):
-        planning.run(config)
+        model_plans(config)
 
 
 def test_a_plan_notes_the_beams_that_decodes_leave_out() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from command import ROOT
 from ml_collections import ConfigDict
+from sessions import session_of
 
 from specjax.checkpoints import huggingface
 from specjax.data import grammar
@@ -67,7 +68,7 @@ def test_the_first_look_shows_a_text_and_compiles_for_the_comparison(
             "long": neural("drafter", 3),
         },
     )
-    job = decode.prepare(config, decode.load_models(config), tmp_path)
+    job = session_of(config, tmp_path)
     first_look(job)
     said = capsys.readouterr().out
     first = job.examples[0]

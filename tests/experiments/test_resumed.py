@@ -12,12 +12,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
+from sessions import session_of
 
 from specjax.errors import UserError
 from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode import results
 from specjax.experiments.decode.journal import JOURNAL
+from specjax.experiments.pairs import load_pair
+from specjax.pair import Pair
 from specjax.writing import naming_write_errors
 
 REPEATS, EXAMPLES, STRATEGIES = 2, 2, 2
@@ -26,8 +29,8 @@ BATCH = 2 * STRATEGIES
 
 
 @pytest.fixture(scope="module")
-def models(pair) -> dict:
-    return decode.load_models(config_of(pair))
+def models(pair) -> Pair:
+    return load_pair(config_of(pair))
 
 
 def config_of(pair: Path, **changes) -> ConfigDict:
@@ -47,7 +50,7 @@ def config_of(pair: Path, **changes) -> ConfigDict:
 class Runs:
     """Runs one config after another, and counts the timed decodes of the last one."""
 
-    def __init__(self, pair: Path, models: dict, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, pair: Path, models: Pair, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.pair, self.models, self.folder, self.patch = pair, models, folder, patch
         self.timed, self.decodes, self.measured = decode.timed, 0, {}
 
@@ -69,8 +72,8 @@ class Runs:
         self.patch.setattr(results, "write", write)
         priced = SimpleNamespace(take=lambda batch: None, prices=lambda: None)
         self.patch.setattr(decode, "Pricing", lambda *_: priced)
-        job = decode.prepare(config_of(self.pair, **changes), self.models, self.folder)
-        decode.finish(job, self.folder)
+        session = session_of(config_of(self.pair, **changes), self.folder, self.models)
+        decode.finish(session, self.folder)
 
     @property
     def journal(self) -> Path:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
+from sessions import plan_of_models
 from tiny import write_pair
 
 from specjax.data.batching import make_batch
@@ -18,8 +19,8 @@ from specjax.errors import UserError
 from specjax.experiments.config.choosing import selection_trees
 from specjax.experiments.config.defaults import decode_config
 from specjax.experiments.decode import job as decode
-from specjax.experiments.decode import planning
 from specjax.experiments.decode.guides import Online, given_arms, guide
+from specjax.experiments.decode.planning import show_plan
 from specjax.experiments.decode.strategies import load_strategies
 from specjax.experiments.sweep.grid import kept
 from specjax.models.t5 import T5, T5Config
@@ -219,5 +220,5 @@ def test_an_experiment_that_chooses_is_planned(folder, capsys):
     config = experiment(folder)
     fixed = {"drafter": "selected", "arms": ARMS, "mode": "fixed", "choices": "copy"}
     config.strategies.fixed = ConfigDict(fixed)
-    planning.plan(config, {"target": "", "drafter": ""}, {"target": small(), "drafter": small(12)})
+    show_plan(plan_of_models(config, target=small(), drafter=small(12)))
     assert "switched: drafter=switched, arms=" in capsys.readouterr().out

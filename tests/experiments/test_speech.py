@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jax
 import pytest
+from sessions import model_plans, session_of
 from standins import WORDS, write_speech
 
 from specjax.checkpoints import huggingface
@@ -18,7 +19,6 @@ from specjax.errors import UserError
 from specjax.experiments.config.fields import check_reads
 from specjax.experiments.config.file import read_config
 from specjax.experiments.decode import job as decode
-from specjax.experiments.decode import planning
 from specjax.experiments.transcribe import job as transcribe
 from specjax.models.whisper import Whisper, without_encoder
 
@@ -60,12 +60,12 @@ def test_files_of_a_manifest_are_beside_it(folder):
 
 
 def test_a_plan_counts_one_encoder(folder, capsys):
-    planned = planning.run(config_of(folder, only="distil_3"))
+    planned = model_plans(config_of(folder, only="distil_3"))
     printed = capsys.readouterr().out
     assert "drafter: its encoder is counted as the target's" in printed
     ours = huggingface.load(folder / "drafter")
     own = sum(leaf.size for leaf in jax.tree.leaves(without_encoder(ours.params)))
-    assert planned["models"]["drafter"].parameters == own
+    assert planned["drafter"].parameters == own
 
 
 def long_config(folder: Path, **windows):
@@ -137,5 +137,4 @@ def test_what_reads_texts_alone_refuses_such_a_model(folder):
     with pytest.raises(UserError, match="config.target is a model that listens"):
         check_reads("target", huggingface.load(folder / "target").model)
     with pytest.raises(UserError, match="config.prefix is 'say: '; it must be empty"):
-        models = decode.load_models(config_of(folder))
-        decode.prepare(config_of(folder, prefix="say: "), models, folder)
+        session_of(config_of(folder, prefix="say: "), folder)

@@ -58,7 +58,7 @@ def swept(pair, tmp_path_factory) -> tuple[ConfigDict, Path, dict[str, list]]:
     config = sweep_config(base(pair), {LENIENCE: LEVELS, "drafter": _drafters(pair)})
     workdir = tmp_path_factory.mktemp("sweep")
     seen: dict[str, list] = {"loads": [], "first": [], "second": [], "compiled": []}
-    load, finish = decode.load_models, decode.finish
+    load, finish = sweep.load_pair, decode.finish
     calls = seen["first"]
 
     def loading(config):
@@ -81,7 +81,7 @@ def swept(pair, tmp_path_factory) -> tuple[ConfigDict, Path, dict[str, list]]:
 
     jax.monitoring.register_event_duration_secs_listener(compiling)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decode, "load_models", loading)
+        patch.setattr(sweep, "load_pair", loading)
         patch.setattr(decode, "finish", finishing)
         patch.setattr(results, "write_report", lambda *_: None)  # seconds of drawing each
         with pytest.raises(KeyboardInterrupt):
@@ -114,8 +114,8 @@ def test_an_interrupted_point_runs_again_and_finished_ones_do_not(swept):
 
 def test_points_of_the_same_models_load_them_once(swept):
     _, _, seen = swept
-    # Once a call; the missing drafter is tried for each of its three points.
-    assert seen["loads"] == ["drafter", "drafter", "nowhere", "nowhere", "nowhere"]
+    # Once a call; nothing is loaded for the points whose drafter is missing.
+    assert seen["loads"] == ["drafter", "drafter"]
 
 
 def test_a_threshold_is_swept_without_compiling_again(swept):

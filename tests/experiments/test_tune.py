@@ -423,7 +423,7 @@ def test_out_of_time_the_best_so_far_is_told(
 
 
 def test_a_used_up_budget_loads_nothing(pair, tmp_path, monkeypatch):
-    monkeypatch.setattr(decode, "load_models", None)
+    monkeypatch.setattr(tune, "load_pair", None)
     content = tune.run(config_of(pair, budget_seconds=1e-9), tmp_path)
     assert content["status"] == "out of time" and content["chosen"] is None
 

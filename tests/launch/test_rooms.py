@@ -12,8 +12,8 @@ from cluster import ROOT
 CHANGES = {
     "none": ("", "", "1 kept, 0 broken"),
     "layers swapped": (
-        '    "reporting",\n    "metrics",\n',
-        '    "metrics",\n    "reporting",\n',
+        '    "reporting",\n    "metrics | pair",\n',
+        '    "metrics | pair",\n    "reporting",\n',
         "specjax.reporting is not allowed to import specjax.metrics",
     ),
     "siblings that know each other": (

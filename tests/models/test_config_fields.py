@@ -17,7 +17,7 @@ from specjax.checkpoints.huggingface import parse_config
 from specjax.core.registry import ADJUSTMENTS
 from specjax.errors import UserError
 from specjax.experiments.config.defaults import decode_config
-from specjax.experiments.decode.job import load_models
+from specjax.experiments.pairs import load_pair
 from specjax.models.families.generation import SETTINGS
 from specjax.models.families.gpt_neox import GPTNeoX
 from specjax.models.families.schema import shown
@@ -353,13 +353,13 @@ def test_the_switch_reaches_the_api_and_the_experiments(tmp_path: Path) -> None:
     (folder / "generation_config.json").write_text(json.dumps(said | refused), "utf-8")
     config = decode_config(target=str(folder))
     with pytest.raises(UserError, match="config.generation"):
-        load_models(config)
+        load_pair(config)
     config.generation.penalty_alpha = None
-    assert load_models(config)["target"].settings == {"forced_eos_token_id": (7,), "min_length": 5}
+    assert load_pair(config).target.settings == {"forced_eos_token_id": (7,), "min_length": 5}
     with pytest.raises(UserError, match="generation has 'min_lenght'"):
         specjax.load(GOLDEN / "llama", generation={"min_lenght": 3})
     config.ignore_generation_config = True
-    assert not load_models(config)["target"].settings
+    assert not load_pair(config).target.settings
 
 
 def test_the_settings_that_files_may_have_are_those_that_decodes_obey() -> None:

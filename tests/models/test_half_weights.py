@@ -71,6 +71,11 @@ def test_a_bfloat16_model_multiplies_what_it_has() -> None:
     np.testing.assert_allclose(np.asarray(found, np.float64), whole, 2**-8, 1e-4)
 
 
+def test_a_call_that_reads_out_no_logits_multiplies_no_rows() -> None:
+    made = product(jnp.zeros((0, 8)), jnp.ones((3, 8), jnp.bfloat16))
+    assert made.shape == (0, 3) and made.dtype == jnp.float32
+
+
 def test_a_product_of_two_bfloat16_matrices_has_its_own_gradients() -> None:
     keys = jax.random.split(jax.random.key(2), 3)
     shapes = (40, 64), (64, 24), (40, 24)

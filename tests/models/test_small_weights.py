@@ -16,15 +16,15 @@ import specjax
 from specjax.checkpoints import huggingface
 from specjax.experiments.config.defaults import decode_config
 from specjax.experiments.config.fields import model_names, model_source
-from specjax.experiments.config.footprint import expert_itemsize, plan_model
+from specjax.experiments.config.footprint import abstract_params, expert_itemsize, plan_model
 from specjax.experiments.config.placement import copies_target
-from specjax.experiments.decode.job import load_models
+from specjax.experiments.pairs import load_pair
+from specjax.loading import LoadedModel
 from specjax.models import small_weights
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.experts import Mixture
 from specjax.models.rope import Rope
 from specjax.models.shapes import parameter_shapes
-from specjax.models.shared_vocabulary import SharedVocabulary
 from specjax.models.small_weights import (
     SmallWeights,
     is_small,
@@ -185,20 +185,20 @@ def test_a_small_model_takes_the_bytes_that_are_planned(kind):
     for spelled in ALL:
         weights = SmallWeights.spelled(spelled)
         params = jax.eval_shape(functools.partial(shrunk, weights=weights), whole)
+        entry = LoadedModel(model, params)
         plan = functools.partial(
-            plan_model, "", model, config, {"data": 1, "model": 1}, 8, 1, None, weights
+            plan_model, entry, config, {"data": 1, "model": 1}, 8, 1, None, weights
         )
         assert plan().parameters == numbers(whole)
         assert plan().parameter_bytes == sum(map(stored_bytes, jax.tree.leaves(params)))
         layers = [x for x in jax.tree.leaves(params, is_leaf=is_small) if is_small(x)]
         own = sum(map(stored_bytes, jax.tree.leaves(layers)))
         assert plan(shares=True).parameter_bytes == own
+    stored = small(kind, "int4:8")
     compiled = jax.jit(lambda *arrays: [x.astype(jnp.float32) for x in arrays]).lower(
-        *jax.tree.leaves(small(kind, "int4:8").params)
+        *jax.tree.leaves(stored.params)
     )
-    planned = plan_model(
-        "", model, config, {"data": 1, "model": 1}, 8, 1, None, SmallWeights("int4", 8)
-    )
+    planned = plan_model(stored, config, {"data": 1, "model": 1}, 8, 1, None)
     assert compiled.compile().memory_analysis().argument_size_in_bytes == planned.parameter_bytes
 
 
@@ -207,10 +207,10 @@ def test_a_weight_of_an_expert_takes_its_integer_and_its_share_of_scales():
     sizes = {"": 2.0, "int8:8": 1 + 2 / 8, "int4:16": 0.5 + 2 / 16}
     for spelled, size in sizes.items():
         weights = SmallWeights.spelled(spelled) if spelled else None
-        assert expert_itemsize(MODELS["mixture"], jnp.bfloat16, weights) == size
-    assert expert_itemsize(MODELS["llama"], jnp.bfloat16, SmallWeights("int8", 0)) == 2.0
-    fewer = SharedVocabulary(MODELS["mixture"], MODELS["mixture"].vocab_size - 1)
-    assert expert_itemsize(fewer, jnp.bfloat16, None) == 2.0
+        params = abstract_params(MODELS["mixture"], jnp.bfloat16, weights)
+        assert expert_itemsize(params, jnp.bfloat16) == size
+    params = abstract_params(MODELS["llama"], jnp.bfloat16, SmallWeights("int8", 0))
+    assert expert_itemsize(params, jnp.bfloat16) == 2.0
 
 
 @pytest.mark.parametrize("spelled", ["int8", "int4:8"])
@@ -235,10 +235,12 @@ def test_a_config_spells_weights_behind_checkpoints(folder):
     assert model_source(config, "drafter") == (str(folder), SmallWeights("int4", 8))
     assert model_source(config, "other") == (str(folder), SmallWeights("int8", 0))
     assert copies_target(config, "drafter") and copies_target(config, "other")
-    models = load_models(config)
-    assert models["drafter"].params["embedding"] is models["target"].params["embedding"]
+    pair = load_pair(config)
+    assert pair.drafters["drafter"].params["embedding"] is pair.target.params["embedding"]
     jax.tree.map(
-        np.testing.assert_array_equal, models["drafter"].params, small("llama", "int4:8").params
+        np.testing.assert_array_equal,
+        pair.drafters["drafter"].params,
+        small("llama", "int4:8").params,
     )
     config.target = f"{folder}:int8"
     assert not copies_target(config, "drafter")

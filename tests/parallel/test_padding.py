@@ -7,11 +7,11 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from sessions import model_plans
 
 from specjax.experiments.config.defaults import decode_config
 from specjax.experiments.config.placement import whole_words
 from specjax.experiments.config.training import train_config
-from specjax.experiments.decode import planning
 from specjax.experiments.train.planning import show_plan
 from specjax.models.base import LanguageModel
 from specjax.models.causal import Causal, CausalConfig
@@ -106,12 +106,12 @@ def test_a_plan_says_what_does_not_divide_or_pads_it(capsys) -> None:
         max_prompt_tokens=16, max_new_tokens=8, task="wmt14_ende",
         strategies={"any": {"drafter": "neural", "length": 2}},
     )  # fmt: skip
-    before = planning.run(config)["models"]["target"]
+    before = model_plans(config)["target"]
     said = capsys.readouterr().out
     assert "target: 6 heads do not divide by 8, each device has them whole; config.pad" in said
     assert "\ndrafter:" not in said, "it is whole everywhere"
     config.pad_heads = True
-    after = planning.run(config)["models"]["target"]
+    after = model_plans(config)["target"]
     assert "do not divide" not in capsys.readouterr().out
     assert after.parameter_bytes < 0.6 * before.parameter_bytes
     assert after.cache_bytes < 0.2 * before.cache_bytes

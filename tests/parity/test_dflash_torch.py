@@ -15,11 +15,11 @@ from published import block_logits
 torch = pytest.importorskip("torch")
 
 import specjax  # noqa: E402
-from specjax.checkpoints.beside import beside  # noqa: E402
 from specjax.checkpoints.huggingface import load  # noqa: E402
 from specjax.decoding.strategy import Strategy  # noqa: E402
 from specjax.drafting.dflash import DFlash  # noqa: E402
 from specjax.models.on_target import completed  # noqa: E402
+from specjax.pair import fit  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -81,7 +81,7 @@ def test_drafts_beside_a_target_of_transformers_equal_pytorch(
     assert np.all(best[..., -1] - best[..., -2] > 1e-3)  # no tie
 
     target, length = specjax.load(tmp_path / "target"), config["block_size"] - 1
-    loaded = {"target": target, **beside(target, {"drafter": specjax.load(tmp_path / "drafter")})}
+    loaded = fit(target, {"drafter": specjax.load(tmp_path / "drafter")}).loaded
     models = tuple((name, entry.model) for name, entry in loaded.items())
     params = {name: entry.params for name, entry in loaded.items()}
     strategy = Strategy(DFlash(length))

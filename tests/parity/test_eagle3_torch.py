@@ -14,11 +14,11 @@ from published import logits
 torch = pytest.importorskip("torch")
 
 import specjax  # noqa: E402
-from specjax.checkpoints.beside import beside  # noqa: E402
 from specjax.checkpoints.huggingface import load  # noqa: E402
 from specjax.decoding.strategy import Strategy  # noqa: E402
 from specjax.drafting.eagle import Eagle  # noqa: E402
 from specjax.models.on_target import completed  # noqa: E402
+from specjax.pair import fit  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -89,7 +89,7 @@ def test_drafts_beside_a_target_of_transformers_equal_pytorch(
     assert np.all(best[0, :DRAFT, -1] - best[0, :DRAFT, -2] > 1e-3)  # no tie
 
     target = specjax.load(tmp_path / "target")
-    loaded = {"target": target, **beside(target, {"drafter": specjax.load(tmp_path / "drafter")})}
+    loaded = fit(target, {"drafter": specjax.load(tmp_path / "drafter")}).loaded
     models = tuple((name, entry.model) for name, entry in loaded.items())
     params = {name: entry.params for name, entry in loaded.items()}
     made = decoder(models, Strategy(Eagle(DRAFT)), DRAFT + 2)

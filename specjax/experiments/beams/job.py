@@ -17,21 +17,13 @@ from ml_collections import ConfigDict
 
 from specjax.api import Generator
 from specjax.beams import BeamGenerator, BeamResult, check_settings
-from specjax.checkpoints.huggingface import describe
 from specjax.data.batching import Prompt
 from specjax.decoding.beams.outcome import BeamStatistics
 from specjax.decoding.beams.state import BeamDecoder
 from specjax.decoding.beams.strategy import NEURAL, BeamStrategy, from_config
 from specjax.errors import UserError
 from specjax.experiments.beams.results import Decoded, figures, output_rows, table
-from specjax.experiments.config.fields import (
-    asked_generation,
-    asked_languages,
-    check_strategies,
-    checkpoint_dtype,
-    model_names,
-    model_source,
-)
+from specjax.experiments.config.fields import check_strategies, model_names
 from specjax.experiments.config.generation import planned_settings
 from specjax.experiments.config.memory import check_beam_memory
 from specjax.experiments.decode.data import Data, check_chat, load_data
@@ -39,9 +31,9 @@ from specjax.experiments.decode.prompts import prompts_of
 from specjax.experiments.decode.tables import load_tables, reads_rest
 from specjax.experiments.finished import finished
 from specjax.experiments.kept import file_stamps, identity, kept_rows, write_row
-from specjax.loading import load
+from specjax.experiments.pairs import describe_models, load_models
+from specjax.loading import LoadedModel
 from specjax.measuring.environment import environment
-from specjax.models.base import LanguageModel
 from specjax.programs import release_programs
 from specjax.progress import progress
 from specjax.result import Result
@@ -83,7 +75,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
       UserError: when the config cannot be used.
     """
     strategies = check(config)
-    models = shapes(config)
+    models = describe_models(config)
     check_beam_memory(config, models, decoders(config, models, strategies))
     done = finished(config, workdir)
     if done is not None:
@@ -113,15 +105,15 @@ def plan(config: ConfigDict) -> None:
       UserError: when the config cannot be used.
     """
     strategies = check(config)
-    models = shapes(config)
+    models = describe_models(config)
     made = decoders(config, models, strategies)
     check_beam_memory(config, models, made)
     planned = planned_settings(config)
     check_settings(planned.settings)
     for strategy in strategies.values():
-        planned.obeyed(strategy.scoring(config.max_new_tokens).options, models["target"])
-    for name, model in models.items():
-        print(f"{name}: {model_names(config)[name]}, {model.depth} decoder layers")
+        planned.obeyed(strategy.scoring(config.max_new_tokens).options, models["target"].model)
+    for name, entry in models.items():
+        print(f"{name}: {entry.name}, {entry.model.depth} decoder layers")
     for name, decoder in made.items():
         print(
             f"{name}: {len(decoder.depth)} tokens of a text in each target call, at most"
@@ -131,17 +123,9 @@ def plan(config: ConfigDict) -> None:
         print(line)
 
 
-def shapes(config: ConfigDict) -> dict[str, LanguageModel]:
-    """Every model of the config by its name, without weights."""
-    dtype, told = checkpoint_dtype(config), asked_generation(config)
-    return {
-        name: describe(model_source(config, name)[0], dtype, **told) for name in model_names(config)
-    }
-
-
 def decoders(
     config: ConfigDict,
-    models: Mapping[str, LanguageModel],
+    models: Mapping[str, LoadedModel],
     strategies: Mapping[str, BeamStrategy],
 ) -> dict[str, BeamDecoder]:
     """What each strategy is with these models.
@@ -149,10 +133,10 @@ def decoders(
     Raises:
       UserError: when one does not fit.
     """
-    made = {}
+    made, architectures = {}, tuple((name, entry.model) for name, entry in models.items())
     for name, strategy in strategies.items():
         try:
-            made[name] = strategy.decoder(tuple(models.items()), config.max_new_tokens)
+            made[name] = strategy.decoder(architectures, config.max_new_tokens)
         except ValueError as error:
             raise UserError(f"strategies.{name}: {error}") from None
     return made
@@ -183,12 +167,7 @@ def check(config: ConfigDict) -> dict[str, BeamStrategy]:
 
 def prepare(config: ConfigDict, strategies: Mapping[str, BeamStrategy], workdir: Path) -> Job:
     """Loads models and data, and makes a generator for each strategy, and one that is greedy."""
-    dtype, told = checkpoint_dtype(config), asked_generation(config)
-    loaded = {}
-    for name in model_names(config):
-        place, weights = model_source(config, name)
-        languages = asked_languages(config, name)
-        loaded[name] = load(place, dtype, weights=str(weights or ""), **languages, **told)
+    loaded = load_models(config)
     target = loaded.pop("target")
     if target.tokenizer is None:
         raise UserError(f"target {config.target!r} has no tokenizer files")

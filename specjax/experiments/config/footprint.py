@@ -12,10 +12,9 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from specjax.errors import UserError
-from specjax.experiments.config.fields import checkpoint_dtype
-from specjax.models.base import LanguageModel
+from specjax.loading import LoadedModel
+from specjax.models.base import LanguageModel, Params
 from specjax.models.shapes import parameter_shapes
-from specjax.models.shared_vocabulary import unwrapped
 from specjax.models.small_weights import (
     EXPERTS,
     SmallWeights,
@@ -41,8 +40,7 @@ class ModelPlan:
 
 
 def plan_model(
-    checkpoint: str,
-    model: LanguageModel,
+    entry: LoadedModel,
     config: ConfigDict,
     mesh: Mapping[str, int],
     capacity: int,
@@ -57,7 +55,7 @@ def plan_model(
     `ahead` as a decode does (`decoding.state.ahead_of`). A model that `shares` with another takes
     memory for its small weights only.
     """
-    params = abstract_params(model, checkpoint_dtype(config), weights)
+    model, params = entry.model, entry.params
 
     def on_device(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> int:
         where = where_of(path)
@@ -67,31 +65,25 @@ def plan_model(
         return stored_bytes(leaf) // (ways if split else 1)
 
     return ModelPlan(
-        checkpoint,
+        entry.name,
         numbers(params),
         sum(jax.tree.leaves(jax.tree_util.tree_map_with_path(on_device, params))),
-        cache_bytes(model, config, mesh["data"], ways, capacity, ahead, weights),
+        cache_bytes(entry, config, mesh["data"], ways, capacity, ahead),
     )
 
 
 def cache_bytes(
-    model: LanguageModel,
-    config: ConfigDict,
-    data: int,
-    ways: int,
-    capacity: int,
-    ahead: int | None,
-    weights: SmallWeights | None = None,
+    entry: LoadedModel, config: ConfigDict, data: int, ways: int, capacity: int, ahead: int | None
 ) -> int:
     """Bytes of a model's cache on each device."""
+    model = entry.model
     if model.start_token is None:
         capacity += config.max_prompt_tokens
 
     def start(params: Any, prompt: jax.Array, length: jax.Array) -> Any:
         return started(model, params, prompt, length, capacity, ahead=ahead).data
 
-    params = abstract_params(model, checkpoint_dtype(config), weights)
-    cache = jax.eval_shape(start, params, *abstract_prompt(config, model))
+    cache = jax.eval_shape(start, entry.params, *abstract_prompt(config, model))
 
     def on_device(leaf: jax.ShapeDtypeStruct) -> int:
         if leaf.ndim != 4:
@@ -102,9 +94,8 @@ def cache_bytes(
     return sum(map(on_device, jax.tree.leaves(cache)))
 
 
-def expert_itemsize(model: LanguageModel, dtype: Any, weights: SmallWeights | None) -> float:
+def expert_itemsize(params: Params, dtype: Any) -> float:
     """Bytes of a weight of the model's experts with its share of the scales; of none `dtype`'s."""
-    params = abstract_params(unwrapped(model), dtype, weights)
     flat = jax.tree_util.tree_flatten_with_path(params, is_leaf=is_small)[0]
     experts = [leaf for path, leaf in flat if where_of(path)[-1] in EXPERTS]
     stored = sum(map(stored_bytes, jax.tree.leaves(experts)))

@@ -20,8 +20,9 @@ from specjax.decoding.strategy import Strategy
 from specjax.errors import UserError
 from specjax.experiments.config.footprint import ModelPlan, plan_model
 from specjax.experiments.config.placement import copies_target, ways_of, weights_of
+from specjax.loading import LoadedModel
 from specjax.models.attention import least_scores
-from specjax.models.base import LanguageModel
+from specjax.pair import Pair
 from specjax.parallel.mesh import AXES, axis_sizes
 
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
@@ -30,9 +31,7 @@ FLOAT = 4
 """Bytes of a logit or of a score."""
 
 
-def check_decode_memory(
-    config: ConfigDict, models: Mapping[str, LanguageModel], strategies: Mapping[str, Strategy]
-) -> None:
+def check_decode_memory(config: ConfigDict, pair: Pair, strategies: Mapping[str, Strategy]) -> None:
     """Refuses a decode whose weights, caches and logits do not fit on a device.
 
     Raises:
@@ -44,11 +43,11 @@ def check_decode_memory(
     given = ", ".join(f"config.{field} {config[field]:,}" for field in fields)
     given += f" and drafts of {drafted:,} tokens"
     rows = config.batch_size // mesh["data"]
-    width = min(model.vocab_size for model in models.values())
+    models = [entry.model for entry in pair.loaded.values()]
     bucket = max(config.bucket, 1)
-    scores = [least_scores(bucket, model.start_token is None) for model in models.values()]
+    scores = [least_scores(bucket, model.start_token is None) for model in models]
     needed = {
-        "logits": rows * (drafted + 1) * width * FLOAT,
+        "logits": rows * (drafted + 1) * pair.vocab_size * FLOAT,
         "attention": rows * max(scores) * FLOAT,
     }
     check_bytes(needed, given)  # what is far too large is too large to be planned
@@ -56,14 +55,14 @@ def check_decode_memory(
     shortest = ConfigDict({**config.to_dict(), "max_prompt_tokens": bucket})
     capacity = config.max_new_tokens + drafted + 2
     ahead = max(ahead_of(strategy.drafter, strategy.reader) for strategy in strategies.values())
-    plans = plan_models(dict.fromkeys(models, ""), models, shortest, mesh, capacity, ahead).values()
+    plans = plan_models(pair, shortest, mesh, capacity, ahead).values()
     needed["weights"] = sum(plan.parameter_bytes for plan in plans)
     needed["caches"] = sum(plan.cache_bytes for plan in plans)
     check_bytes(needed, given)
 
 
 def check_beam_memory(
-    config: ConfigDict, models: Mapping[str, LanguageModel], decoders: Mapping[str, BeamDecoder]
+    config: ConfigDict, models: Mapping[str, LoadedModel], decoders: Mapping[str, BeamDecoder]
 ) -> None:
     """Refuses beam searches whose weights, caches, masks and logits do not fit on a device.
 
@@ -83,28 +82,22 @@ def check_beam_memory(
         shortest = ConfigDict({**config.to_dict(), "max_prompt_tokens": config.bucket})
         one: dict[str, int] = dict.fromkeys(AXES, 1)
         plans = {}
-        for each, model in models.items():
-            placed, weights = (one, decoder.slots, 1, None), weights_of(config, each)
-            plans[each] = plan_model(each, model, shortest, *placed, weights)
+        for each, entry in models.items():
+            plans[each] = plan_model(entry, shortest, one, decoder.slots, 1, None)
         needed["weights"] = sum(plan.parameter_bytes for plan in plans.values())
         needed["caches"] = sum(plans[each].cache_bytes for each in decoder.used)
         check_bytes(needed, said)
 
 
 def plan_models(
-    checkpoints: Mapping[str, str],
-    models: Mapping[str, LanguageModel],
-    config: ConfigDict,
-    mesh: Mapping[str, int],
-    capacity: int,
-    ahead: int | None,
+    pair: Pair, config: ConfigDict, mesh: Mapping[str, int], capacity: int, ahead: int | None
 ) -> dict[str, ModelPlan]:
     """What each model of a decode takes on a device, by its name."""
     made = {}
-    for name, model in models.items():
+    for name, entry in pair.loaded.items():
         weights, shares = weights_of(config, name), copies_target(config, name)
         placed = mesh, capacity, ways_of(config, name), ahead
-        made[name] = plan_model(checkpoints[name], model, config, *placed, weights, shares)
+        made[name] = plan_model(entry, config, *placed, weights, shares)
     return made
 
 

@@ -17,6 +17,8 @@ from specjax.parallel.sharding import undivided
 
 def ways_of(config: ConfigDict, name: str) -> int:
     """Devices that share a model: all of `mesh.model` the target, by `drafter_ways` a drafter."""
+    if "mesh" not in config:
+        return 0  # of one device
     _, model = axis_sizes(config.mesh.to_dict())
     return model if name == "target" else config.drafter_ways.get(name, 1) or model
 
@@ -43,6 +45,8 @@ def part_of(config: ConfigDict) -> int:
 
 def decode_mesh(config: ConfigDict) -> Mesh | None:
     """The mesh of a run; None for a single device."""
+    if "mesh" not in config:
+        return None
     return mesh_of(config.mesh.to_dict(), part_of(config))
 
 

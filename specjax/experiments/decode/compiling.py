@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from specjax.data.batching import Batch
-from specjax.experiments.decode.records import Job
+from specjax.experiments.decode.session import Session
 from specjax.programs import side_by_side
 from specjax.progress import progress
 
@@ -24,29 +24,31 @@ class Program:
     runs: list[tuple[str, tuple[int, ...]]]
 
 
-def compile_programs(job: Job, batches: Sequence[Batch]) -> None:
-    """Compiles all strategies for the shapes of batches; seconds are kept in `job.compiled`.
+def compile_programs(session: Session, batches: Sequence[Batch]) -> None:
+    """Compiles all strategies for the shapes of batches; seconds are kept in `session.compiled`.
 
     Strategies that differ in traced numbers only share a program, and its seconds.
     """
-    programs = list(missing_programs(job, batches).values())
+    programs = list(missing_programs(session, batches).values())
     compilers = {index: program.compile for index, program in enumerate(programs)}
     with progress(total=len(programs), desc="compile", unit="program", smoothing=0) as bar:
         for index, seconds in side_by_side(compilers):
-            job.compiled.update(dict.fromkeys(programs[index].runs, seconds))
+            session.compiled.update(dict.fromkeys(programs[index].runs, seconds))
             bar.update()
 
 
-def missing_programs(job: Job, batches: Sequence[Batch]) -> dict[Hashable, Program]:
+def missing_programs(session: Session, batches: Sequence[Batch]) -> dict[Hashable, Program]:
     """The programs of batches that are not compiled, by what JAX keeps them apart by."""
     programs: dict[Hashable, Program] = {}
     for batch in batches:
-        keys = next(iter(job.generators.values())).keys(batch, job.config.seed)  # alike for all
-        for name, generator in job.generators.items():
+        keys = next(iter(session.generators.values())).keys(
+            batch, session.config.seed
+        )  # alike for all
+        for name, generator in session.generators.items():
             run = name, batch.shape
-            if run in job.compiled:
+            if run in session.compiled:
                 continue
-            told = job.guides[name].told(0, batch)
+            told = session.guides[name].told(0, batch)
             compiler = functools.partial(generator.compile, batch, keys, **told)
             program = generator.program(batch, keys, **told)
             programs.setdefault(program, Program(compiler, [])).runs.append(run)

@@ -13,43 +13,22 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from specjax import hosts
-from specjax.adjusting.guidance import guided
 from specjax.api import Generator
-from specjax.checkpoints.draft_vocabulary import drafting_first
-from specjax.checkpoints.shared_encoder import with_encoder_of
-from specjax.checkpoints.shared_tokens import in_vocabulary_of, share_in
-from specjax.checkpoints.small_copies import quantised
-from specjax.checkpoints.spoken import in_language
-from specjax.checkpoints.tokenizer import token_ids
 from specjax.data.batching import Batch
-from specjax.data.text import Example
-from specjax.errors import UserError
-from specjax.experiments.config.choosing import selection_trees
-from specjax.experiments.config.fields import (
-    asked_generation,
-    asked_languages,
-    checkpoint_dtype,
-    model_names,
-    model_source,
-)
 from specjax.experiments.config.memory import check_decode_memory
-from specjax.experiments.config.placement import copies_target, decode_mesh, ways_of
-from specjax.experiments.decode import planning, results
+from specjax.experiments.decode import results
 from specjax.experiments.decode.checks import check_decode
 from specjax.experiments.decode.compiling import compile_programs, shape_groups
-from specjax.experiments.decode.data import load_data
-from specjax.experiments.decode.guides import guide
 from specjax.experiments.decode.journal import JOURNAL, Journal, journal
 from specjax.experiments.decode.on_topology import plan_on_topology
+from specjax.experiments.decode.planning import Plan, show_plan
 from specjax.experiments.decode.pricing import Pricing
-from specjax.experiments.decode.prompts import prompts_of
-from specjax.experiments.decode.records import Decoded, Job, Measured
+from specjax.experiments.decode.records import Decoded, Measured
+from specjax.experiments.decode.session import Session, open_session
 from specjax.experiments.decode.show import show
-from specjax.experiments.decode.strategies import BASELINE, common_width, load_strategies
-from specjax.experiments.decode.tables import load_tables, reads_rest
 from specjax.experiments.decode.unused import note_unused
 from specjax.experiments.finished import finished
-from specjax.loading import LoadedModel, load
+from specjax.experiments.pairs import describe_pair, load_pair
 from specjax.measuring import cost
 from specjax.profiling import profile
 from specjax.programs import release_programs
@@ -64,142 +43,52 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
 
     What the workdir holds of the same config is only shown.
     """
-    check_decode(config)
+    strategies = check_decode(config)
     done = finished(config, workdir)
     if done is not None:
         show(done, workdir)
         return done
-    strategies = load_strategies(config)
-    check_decode_memory(config, planning.shapes(config), strategies)
+    check_decode_memory(config, describe_pair(config), strategies)
     note_unused(config, strategies)
-    models = load_models(config)
+    pair = load_pair(config)
     workdir.mkdir(parents=True, exist_ok=True)
-    return finish(prepare(config, models, workdir), workdir)
+    return finish(open_session(config, strategies, pair, workdir), workdir)
 
 
-def finish(job: Job, workdir: Path) -> dict[str, Any]:
+def finish(session: Session, workdir: Path) -> dict[str, Any]:
     """Decodes, measures and writes results; returns the content of results.json.
 
     A run that was killed goes on after the last batch that all strategies had decoded.
     """
-    batches = job.batches()
-    pricing = Pricing(job, batches, timed)
-    with journal(workdir / JOURNAL, job) as kept:
-        say_kept(job, kept, len(batches))
-        measured = measure(job, batches, pricing.take, kept)
+    batches = session.batches()
+    pricing = Pricing(session, batches, timed)
+    with journal(workdir / JOURNAL, session) as kept:
+        say_kept(session, kept, len(batches))
+        measured = measure(session, batches, pricing.take, kept)
         prices = pricing.prices()
-        if job.config.profile_rounds:
-            write_profiles(job, workdir / PROFILE)
-        return results.write(job, measured, prices, workdir)
+        if session.config.profile_rounds:
+            write_profiles(session, workdir / PROFILE)
+        return results.write(session, measured, prices, workdir)
 
 
-def say_kept(job: Job, kept: Journal, batches: int) -> None:
+def say_kept(session: Session, kept: Journal, batches: int) -> None:
     """Says what an earlier run leaves to do."""
     if kept.decoded:
-        total = job.config.repeats * batches
+        total = session.config.repeats * batches
         print(f"{len(kept.decoded)} of {total} batches were decoded before; going on")
 
 
 def plan(config: ConfigDict) -> dict[str, Any] | None:
     """Prints what the experiment would need; on a topology returns what its compiler says."""
-    planned = planning.run(config)
-    if not config.get("topology"):
-        return None
-    return plan_on_topology(config, planning.shapes(config), *planned.values())
-
-
-def load_models(config: ConfigDict) -> dict[str, LoadedModel]:
-    """Every model of the config by its name, in the target's vocabulary.
-
-    Raises:
-      UserError: when one is missing or has too little in common with the target.
-    """
-    mesh, dtype, models = decode_mesh(config), checkpoint_dtype(config), {}
-    for name in model_names(config):
-        place, weights = model_source(config, name)
-        if copies_target(config, name):
-            models[name] = quantised(models["target"], str(weights))
-            continue
-        models[name] = load(
-            place,
-            dtype,
-            weights=str(weights or ""),
-            mesh=mesh,
-            ways=ways_of(config, name),
-            pad_heads=config.pad_heads,
-            **asked_generation(config),
-            **asked_languages(config, name),
-        )
-    target = models.pop("target")
-    target = in_language(target, **config.speech) if "speech" in config else target
-    target = guided(target, target.settings)
-    share = config.least_shared
-    met = {
-        name: in_vocabulary_of(target, drafter, name=name, least_shared=share)
-        for name, drafter in models.items()
-    }
-    count = config.get("draft_tokens", 0)
-    borrowing = {name: with_encoder_of(target, drafter) for name, drafter in met.items()}
-    return {"target": target} | {
-        name: drafting_first(drafter, count) if count else drafter
-        for name, drafter in borrowing.items()
-    }
-
-
-def prepare(config: ConfigDict, models: dict[str, LoadedModel], workdir: Path) -> Job:
-    """Loads data and builds one generator per strategy on models that `load_models` gave.
-
-    Answers to earlier turns of conversations are kept in the workdir.
-    """
-    target = models["target"]
-    if target.tokenizer is None:
-        raise UserError(f"target {config.target!r} has no tokenizer files")
-    if config.prefix and target.model.frames:
-        raise UserError(f"config.prefix is {config.prefix!r}; it must be empty: the target listens")
-    width = min(entry.model.vocab_size for entry in models.values())
-    strategies = load_strategies(config)
-    invariant = common_width(config, strategies)
-    check_decode_memory(config, {n: entry.model for n, entry in models.items()}, strategies)
-    tables = {
-        table for strategy in strategies.values() for table in strategy.drafter.spec.resources
-    }
-    chosen_by = selection_trees(strategies, target.model)
-    read = tables - set(chosen_by)
-    data = load_data(config, more=reads_rest(config, read))
-    say_shared(models, data.examples)
-    trees = chosen_by | load_tables(config, read, target, width, data.rest)
-    generators = {
-        name: Generator(
-            target,
-            {k: v for k, v in models.items() if k != "target"},
-            strategy,
-            tables=trees,
-            max_new_tokens=config.max_new_tokens,
-            max_prompt_tokens=config.max_prompt_tokens,
-            bucket=config.bucket,
-            invariant=invariant,
-        )
-        for name, strategy in strategies.items()
-    }
-    prompts = generators[BASELINE].encode(prompts_of(config, target, data.examples, workdir))
-    guides = {
-        name: guide(name, config.strategies.get(name), strategy, chosen_by, len(prompts))
-        for name, strategy in strategies.items()
-    }
-    return Job(config, models, data.examples, data.metric, prompts, strategies, generators, guides)
-
-
-def say_shared(models: dict[str, LoadedModel], examples: list[Example]) -> None:
-    """Says of drafters of another vocabulary how much of the references they could write."""
-    texts = [example.output for example in examples if example.output]
-    for name, entry in models.items():
-        if entry.own_tokenizer is not None and texts:
-            share = share_in(entry, token_ids(entry.tokenizer, texts))
-            print(f"drafter {name!r} has {share:.1%} of the tokens of the references")
+    strategies = check_decode(config)
+    note_unused(config, strategies)
+    planned = Plan.of(config, strategies)
+    sizes = show_plan(planned)
+    return plan_on_topology(planned, sizes) if config.get("topology") else None
 
 
 def measure(
-    job: Job,
+    session: Session,
     batches: list[Batch],
     between: Callable[[Batch], None] | None = None,
     journal: Journal | None = None,
@@ -212,13 +101,13 @@ def measure(
     be dropped once their shapes are decoded (`release_programs`).
     """
     journal = journal or Journal()
-    repeats = job.config.repeats
+    repeats = session.config.repeats
     done = itertools.count(1)
-    measured = {name: Measured.empty(repeats, len(batches)) for name in job.generators}
+    measured = {name: Measured.empty(repeats, len(batches)) for name in session.generators}
     left = repeats * len(batches) - len(journal.decoded)
     every = max(-(-left // cost.TRIALS), 1)
     for group in shape_groups(batches, len(measured)):
-        ready(job, [(batches[indices[0]], indices) for indices in group], measured, journal)
+        ready(session, [(batches[indices[0]], indices) for indices in group], measured, journal)
         total = repeats * len(batches)
         turns = [turn for indices in group for turn in itertools.product(range(repeats), indices)]
         with progress(
@@ -226,8 +115,8 @@ def measure(
         ) as bar:
             for repeat, index in turns:
                 kept = journal.decoded.get((repeat, index))
-                decoded = kept or measure_batch(job, batches[index], repeat)
-                take_in(job, batches[index], measured, repeat, index, decoded)
+                decoded = kept or measure_batch(session, batches[index], repeat)
+                take_in(session, batches[index], measured, repeat, index, decoded)
                 if kept:
                     continue
                 journal.add(repeat, index, decoded)
@@ -240,7 +129,7 @@ def measure(
 
 
 def ready(
-    job: Job,
+    session: Session,
     shapes: Sequence[tuple[Batch, Sequence[int]]],
     measured: dict[str, Measured],
     journal: Journal,
@@ -249,38 +138,38 @@ def ready(
 
     With each goes the indices of the batches of its shape.
     """
-    todo = [batch for batch, indices in shapes if not _decoded(indices, job, journal)]
-    warm_up(job, todo)
+    todo = [batch for batch, indices in shapes if not _decoded(indices, session, journal)]
+    warm_up(session, todo)
     for batch in todo:
-        seconds = {name: job.compiled[name, batch.shape] for name in job.generators}
+        seconds = {name: session.compiled[name, batch.shape] for name in session.generators}
         journal.add_compiled(batch.shape, seconds)
     for batch, _ in shapes:
         for name, entry in measured.items():
             entry.compile_seconds += journal.compiled[batch.shape][name]
 
 
-def _decoded(indices: Sequence[int], job: Job, journal: Journal) -> bool:
+def _decoded(indices: Sequence[int], session: Session, journal: Journal) -> bool:
     """Whether the journal holds all repeats of these batches."""
-    return set(itertools.product(range(job.config.repeats), indices)) <= set(journal.decoded)
+    return set(itertools.product(range(session.config.repeats), indices)) <= set(journal.decoded)
 
 
-def warm_up(job: Job, batches: Sequence[Batch]) -> None:
+def warm_up(session: Session, batches: Sequence[Batch]) -> None:
     """Compiles every strategy for the shapes of batches and runs it once on each."""
-    compile_programs(job, batches)
+    compile_programs(session, batches)
     for batch in batches:
-        for name, generator in job.generators.items():
-            timed(generator, batch, job.config.seed, **job.guides[name].told(0, batch))
+        for name, generator in session.generators.items():
+            timed(generator, batch, session.config.seed, **session.guides[name].told(0, batch))
 
 
-def measure_batch(job: Job, batch: Batch, repeat: int) -> dict[str, Decoded]:
+def measure_batch(session: Session, batch: Batch, repeat: int) -> dict[str, Decoded]:
     """Decodes a batch by all strategies, one after another, and once each without new tokens."""
-    nothing = np.zeros(job.config.batch_size, np.int32)
+    nothing = np.zeros(session.config.batch_size, np.int32)
     decoded = {}
-    for name, generator in job.generators.items():
-        guide = job.guides[name]
+    for name, generator in session.generators.items():
+        guide = session.guides[name]
         told = guide.told(repeat, batch)
-        took, _, generation = timed(generator, batch, job.config.seed, **told)
-        fixed = timed(generator, batch, job.config.seed, limit=nothing, **told)[0]
+        took, _, generation = timed(generator, batch, session.config.seed, **told)
+        fixed = timed(generator, batch, session.config.seed, limit=nothing, **told)[0]
         lesson = guide.lesson(generation, took)
         kept = jax.device_get(generation.replace(memory=())) if repeat == 0 else None
         decoded[name] = Decoded(took, fixed, kept, lesson)
@@ -288,7 +177,7 @@ def measure_batch(job: Job, batch: Batch, repeat: int) -> dict[str, Decoded]:
 
 
 def take_in(
-    job: Job,
+    session: Session,
     batch: Batch,
     measured: dict[str, Measured],
     repeat: int,
@@ -298,7 +187,7 @@ def take_in(
     """Adds what all strategies gave for a batch to what is measured, and to what guides know."""
     for name, output in decoded.items():
         measured[name].add(repeat, index, batch.rows, output)
-        job.guides[name].learn(repeat, batch, output.lesson)
+        session.guides[name].learn(repeat, batch, output.lesson)
 
 
 def timed(
@@ -316,10 +205,10 @@ def timed(
     return hosts.from_first(time.perf_counter() - start), rows, generation
 
 
-def write_profiles(job: Job, folder: Path) -> None:
+def write_profiles(session: Session, folder: Path) -> None:
     """A profiler trace of the first rounds of every strategy, in a folder of its own."""
-    prompts = job.prompts[: job.config.batch_size]
-    for name, generator in job.generators.items():
-        rounds = job.config.profile_rounds
-        profile(generator, prompts, folder / name, rounds=rounds, seed=job.config.seed)
+    prompts = session.prompts[: session.config.batch_size]
+    for name, generator in session.generators.items():
+        rounds = session.config.profile_rounds
+        profile(generator, prompts, folder / name, rounds=rounds, seed=session.config.seed)
     print(f"profiles in {folder}")

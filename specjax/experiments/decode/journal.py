@@ -20,7 +20,8 @@ import numpy as np
 
 from specjax.decoding.state import Generation
 from specjax.decoding.trace import Trace
-from specjax.experiments.decode.records import Decoded, Job
+from specjax.experiments.decode.records import Decoded
+from specjax.experiments.decode.session import Session
 from specjax.experiments.kept import identity, kept_rows, write_row
 
 JOURNAL = "decoded.jsonl"
@@ -55,13 +56,13 @@ class Journal:
 
 
 @contextlib.contextmanager
-def journal(file: Path, job: Job) -> Iterator[Journal]:
+def journal(file: Path, session: Session) -> Iterator[Journal]:
     """The journal of a run, as `kept_rows` keeps it.
 
     Raises:
       UserError: when it is damaged.
     """
-    with kept_rows(file, identity(job.config, job.prompts)) as (rows, out):
+    with kept_rows(file, identity(session.config, session.prompts)) as (rows, out):
         made = _read(rows)
         made.file = out
         yield made

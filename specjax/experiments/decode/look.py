@@ -8,42 +8,42 @@ from collections.abc import Mapping
 
 from specjax.decoding.strategy import Strategy
 from specjax.experiments.decode.job import timed, warm_up
-from specjax.experiments.decode.records import Job
 from specjax.experiments.decode.results import baseline_of
+from specjax.experiments.decode.session import Session
 
 TURNS = 5
 """Decodes of the example by each of the two."""
 
 
-def first_look(job: Job) -> None:
+def first_look(session: Session) -> None:
     """Prints the first example as a strategy that drafts writes it, and its speedup.
 
     Over the same without drafts, by medians of a few decodes in turn. A whole run says it better.
     The example is the first of the data, whatever the models make of it; the reference and what
     the target alone writes tell whose mistakes are in the text.
     """
-    names = looked_at(job.strategies)
+    names = looked_at(session.strategies)
     if not names:
         return
     alone, name = names
-    batch = job.batches()[0]
-    generators = {strategy: job.generators[strategy] for strategy in names}
-    few = dataclasses.replace(job, generators=generators)
+    batch = session.batches()[0]
+    generators = {strategy: session.generators[strategy] for strategy in names}
+    few = dataclasses.replace(session, generators=generators)
     warm_up(few, [batch])
     took: dict[str, list[float]] = {strategy: [] for strategy in few.generators}
     written: dict[str, list[int]] = {}
     for _ in range(TURNS):
         for strategy, generator in few.generators.items():
-            told = job.guides[strategy].told(0, batch)
-            seconds, rows, _ = timed(generator, batch, job.config.seed, **told)
+            told = session.guides[strategy].told(0, batch)
+            seconds, rows, _ = timed(generator, batch, session.config.seed, **told)
             took[strategy].append(seconds)
             written[strategy] = rows[0]
     slow, fast = (statistics.median(took[strategy]) for strategy in names)
-    own, text = job.generators[name].prompts.texts([written[strategy] for strategy in names])
-    print(f"first look: {job.examples[0].source}")
+    own, text = session.generators[name].prompts.texts([written[strategy] for strategy in names])
+    print(f"first look: {session.examples[0].source}")
     print(f"         -> {text}")
-    if job.examples[0].output is not None:
-        print(f" reference: {job.examples[0].output}")
+    if session.examples[0].output is not None:
+        print(f" reference: {session.examples[0].output}")
     same = written[alone] == written[name]
     print(f"            the target alone writes{' the same tokens' if same else f': {own}'}")
     here = "this sentence" if batch.rows == 1 else f"this batch of {batch.rows}"

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-from ml_collections import ConfigDict
 
 from specjax.accelerators.chips import GIB
 from specjax.accelerators.predict import Round, Share, free_tokens, round_of, speedup
@@ -18,14 +17,13 @@ from specjax.decoding.state import Decoder
 from specjax.decoding.strategy import Strategy
 from specjax.experiments.config.fields import checkpoint_dtype
 from specjax.experiments.config.footprint import ModelPlan, expert_itemsize
-from specjax.experiments.config.generation import Planned
-from specjax.experiments.config.placement import part_of, ways_of, weights_of
+from specjax.experiments.config.placement import part_of, ways_of
 from specjax.experiments.config.topology import refusal, show_topology
 from specjax.experiments.decode.acceptance import acceptances
+from specjax.experiments.decode.planning import Plan
 from specjax.experiments.decode.programs import lowered_decode
 from specjax.experiments.decode.results import baseline_of
 from specjax.measuring.walltime import priced
-from specjax.models.base import LanguageModel
 from specjax.parallel.mesh import axis_sizes
 from specjax.reporting.table import aligned, cell
 from specjax.theory.speculative import expected_tokens
@@ -48,18 +46,13 @@ COLUMNS: tuple[tuple[str, tuple[str, ...], float, str], ...] = (
 """Heading, path in a strategy's entry of plan.json, unit (0: not a number), format."""
 
 
-def plan_on_topology(
-    config: ConfigDict,
-    models: Mapping[str, LanguageModel],
-    plans: Mapping[str, ModelPlan],
-    strategies: Mapping[str, Strategy],
-    planned: Planned,
-) -> dict[str, Any]:
+def plan_on_topology(plan: Plan, plans: Mapping[str, ModelPlan]) -> dict[str, Any]:
     """Compiles all strategies for `config.topology`; prints a table, returns plan.json's content.
 
     Raises:
       UserError: when topology, mesh or acceptance cannot be used.
     """
+    config, strategies = plan.config, plan.strategies
     rates = acceptances(config.acceptance, strategies)
     topology = described(config.topology)
     mesh = topology.mesh(config.mesh.to_dict(), part_of(config))
@@ -67,8 +60,8 @@ def plan_on_topology(
     entries: dict[str, dict[str, Any]] = {}
     for name in strategies:
         print(f"compiling {name}", flush=True)
-        decoder, lowered = lowered_decode(config, models, strategies, name, mesh, planned)
-        entries[name] = compiled_entry(config, decoder, lowered, plans, topology)
+        decoder, lowered = lowered_decode(plan, name, mesh)
+        entries[name] = compiled_entry(plan, decoder, lowered, plans, topology)
     for name, entry in entries.items():
         entry |= prediction(name, entries, strategies, rates)
     print(table(entries))
@@ -77,13 +70,13 @@ def plan_on_topology(
         "devices": len(topology.devices),
         "chip": dataclasses.asdict(topology.chip),
         "config": config.to_dict(),
-        "settings": dict(planned.settings),
+        "settings": dict(plan.settings.settings),
         "strategies": entries,
     }
 
 
 def compiled_entry(
-    config: ConfigDict,
+    plan: Plan,
     decoder: Decoder,
     lowered: jax.stages.Lowered,
     plans: Mapping[str, ModelPlan],
@@ -107,12 +100,12 @@ def compiled_entry(
         "loops_in_a_round": said.loops,
         "float32_products": said.wide_products,
         "weights": {tree: dataclasses.asdict(reads) for tree, reads in said.weights.items()},
-        "round": round_entry(config, decoder, said, plans, topology),
+        "round": round_entry(plan, decoder, said, plans, topology),
     }
 
 
 def round_entry(
-    config: ConfigDict,
+    plan: Plan,
     decoder: Decoder,
     said: Audit,
     plans: Mapping[str, ModelPlan],
@@ -124,6 +117,7 @@ def round_entry(
     """
     if not priced(decoder):
         return None
+    config = plan.config
     data, _ = axis_sizes(config.mesh.to_dict())
     dtype, nothing = checkpoint_dtype(config), WeightReads(0, 0)
     shares = {
@@ -133,7 +127,7 @@ def round_entry(
             plans[name].cache_bytes,
             ways_of(config, name),
             config.batch_size // data,
-            expert_itemsize(dict(decoder.models)[name], dtype, weights_of(config, name)),
+            expert_itemsize(plan.pair.loaded[name].params, dtype),
         )
         for name in decoder.used
     }

@@ -9,8 +9,9 @@ import numpy as np
 
 from specjax.data.batching import Batch
 from specjax.decoding.strategy import Settings, Strategy, drawing
-from specjax.experiments.decode.records import Job, Prices
+from specjax.experiments.decode.records import Prices
 from specjax.experiments.decode.results import baseline_of
+from specjax.experiments.decode.session import Session
 from specjax.experiments.decode.strategies import BASELINE
 from specjax.measuring import cost
 from specjax.measuring.in_place import TOKENS, RoundPrice, Sample, round_price, work_of
@@ -20,7 +21,7 @@ from specjax.progress import progress
 from specjax.sampling import sampling
 
 Timed = Callable[..., tuple[float, Any, Any]]
-"""Seconds, rows and generation of a decode; called as `experiments.decode.job.timed` is."""
+"""Seconds, rows and generation of a decode; called as `experiments.decode.session.timed` is."""
 
 
 class RoundTimes:
@@ -29,9 +30,9 @@ class RoundTimes:
     They run the programs of the experiment, so that nothing is compiled for them.
     """
 
-    def __init__(self, job: Job, timed: Timed) -> None:
-        self.job, self.timed = job, timed
-        names = [name for name, one in job.generators.items() if priced(one.decoder)]
+    def __init__(self, session: Session, timed: Timed) -> None:
+        self.session, self.timed = session, timed
+        names = [name for name, one in session.generators.items() if priced(one.decoder)]
         self.samples: dict[str, list[Sample]] = {name: [] for name in names}
 
     @property
@@ -49,12 +50,12 @@ class RoundTimes:
     def _sample(self, name: str, batch: Batch) -> Sample:
         took, generation = self._decode(name, batch, np.minimum(batch.limit, TOKENS))
         fixed, _ = self._decode(name, batch, np.zeros_like(batch.limit))
-        work = work_of(self.job.generators[name].decoder, [(generation, batch.rows)])
+        work = work_of(self.session.generators[name].decoder, [(generation, batch.rows)])
         return Sample(1e3 * (took - fixed), work)
 
     def _decode(self, name: str, batch: Batch, limit: np.ndarray) -> tuple[float, Any]:
-        told = self.job.guides[name].told(0, batch)
-        seed, generator = self.job.config.seed, self.job.generators[name]
+        told = self.session.guides[name].told(0, batch)
+        seed, generator = self.session.config.seed, self.session.generators[name]
         took, _, generation = self.timed(generator, batch, seed, limit=limit, **told)
         return took, generation
 
@@ -62,9 +63,9 @@ class RoundTimes:
         """By strategy, of those whose rounds have a price; `calls` are timed alone."""
         found = {}
         for name, samples in self.samples.items():
-            strategy = self.job.strategies[name]
-            baseline = baseline_of(strategy, self.job.strategies)
-            decoder = self.job.generators[name].decoder
+            strategy = self.session.strategies[name]
+            baseline = baseline_of(strategy, self.session.strategies)
+            decoder = self.session.generators[name].decoder
             found[name] = round_price(
                 samples,
                 self.samples[baseline],
@@ -81,10 +82,10 @@ class Pricing:
     A machine is not the same from minute to minute: trials among the decodes meet what those met.
     """
 
-    def __init__(self, job: Job, batches: list[Batch], timed: Timed) -> None:
+    def __init__(self, session: Session, batches: list[Batch], timed: Timed) -> None:
         self.batches = batches
-        self.calls = call_times(job, batches)
-        self.rounds = RoundTimes(job, timed)
+        self.calls = call_times(session, batches)
+        self.rounds = RoundTimes(session, timed)
 
     def take(self, batch: Batch) -> None:
         """One more trial, with a batch that was just decoded."""
@@ -103,7 +104,7 @@ class Pricing:
 
 
 def call_times(
-    job: Job, batches: list[Batch], *, sparse: bool = False
+    session: Session, batches: list[Batch], *, sparse: bool = False
 ) -> dict[Settings, cost.CallTimes]:
     """Readies the timing of the model calls that the predictions need, at the shapes of this run.
 
@@ -111,24 +112,24 @@ def call_times(
     the largest. `sparse` leaves out some of the widths, for predictions that choose what to run.
     """
     groups: dict[Settings, list[Strategy]] = {}
-    for strategy in job.strategies.values():
+    for strategy in session.strategies.values():
         groups.setdefault(strategy.settings, []).append(strategy)
     return {
-        settings: _group_times(job, batches, settings, group, sparse)
+        settings: _group_times(session, batches, settings, group, sparse)
         for settings, group in groups.items()
     }
 
 
 def _group_times(
-    job: Job, batches: list[Batch], settings: Settings, group: list[Strategy], sparse: bool
+    session: Session, batches: list[Batch], settings: Settings, group: list[Strategy], sparse: bool
 ) -> cost.CallTimes:
     """The timing of the calls of strategies with the same sampling settings."""
-    decoder = job.generators[BASELINE].decoder
+    decoder = session.generators[BASELINE].decoder
     widest = sorted(batch.tokens.shape[1] for batch in batches)[len(batches) // 2]
     watch = Stopwatch(
-        {name: entry.model for name, entry in job.models.items()},
-        {name: entry.params for name, entry in job.models.items()},
-        batch=job.config.batch_size,
+        {name: entry.model for name, entry in session.pair.loaded.items()},
+        {name: entry.params for name, entry in session.pair.loaded.items()},
+        batch=session.config.batch_size,
         prompt=widest,
         capacity=decoder.buffer(widest),
         sampling=sampling(**drawing(settings)),

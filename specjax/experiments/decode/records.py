@@ -1,4 +1,4 @@
-"""A decode experiment that is ready to run, and what each of its strategies gave."""
+"""What each strategy of a decode experiment gave, and what its calls cost."""
 
 from __future__ import annotations
 
@@ -6,49 +6,12 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from specjax.api import Generator
-from specjax.data.batching import Batch, Prompt, with_few_shapes
-from specjax.data.text import Example
 from specjax.decoding.state import Generation
-from specjax.decoding.strategy import Settings, Strategy
-from specjax.experiments.decode.guides import Guide
-from specjax.loading import LoadedModel
+from specjax.decoding.strategy import Settings
 from specjax.measuring.cost import Costs
 from specjax.measuring.in_place import RoundPrice
-
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """A decode experiment ready to run."""
-
-    config: ConfigDict
-    models: dict[str, LoadedModel]
-    examples: list[Example]
-    metric: str
-    prompts: list[Prompt]
-    strategies: dict[str, Strategy]
-    generators: dict[str, Generator]
-    guides: dict[str, Guide]
-    compiled: dict[tuple[str, tuple[int, ...]], float] = dataclasses.field(default_factory=dict)
-    """Seconds, by strategy and shape of the batch."""
-
-    def batches(self) -> list[Batch]:
-        """The examples in order, padded; the same for every strategy.
-
-        To multiples of `config.bucket`; where it is 0, to few widths that fit their lengths.
-        """
-        size = self.config.batch_size
-        first = next(iter(self.generators.values()))
-        batches = [
-            first.batch(self.prompts[start : start + size], size, first=start)
-            for start in range(0, len(self.prompts), size)
-        ]
-        if self.config.bucket:
-            return batches
-        pad = self.models["target"].model.pad
-        return with_few_shapes(batches, self.config.max_new_tokens, pad)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ from specjax.decoding.strategy import Settings, Strategy
 from specjax.decoding.summary import summarise
 from specjax.experiments.config.fields import checkpoint_dtype
 from specjax.experiments.decode.data import references_of
-from specjax.experiments.decode.records import Job, Measured, Prices
+from specjax.experiments.decode.records import Measured, Prices
 from specjax.experiments.decode.seconds import (
     fixed_seconds,
     loop_seconds_per_token,
@@ -23,6 +23,7 @@ from specjax.experiments.decode.seconds import (
     total_seconds,
     trace_of,
 )
+from specjax.experiments.decode.session import Session
 from specjax.experiments.decode.show import show
 from specjax.experiments.decode.strategies import BASELINE, cut_words
 from specjax.experiments.kept import file_stamps
@@ -53,32 +54,39 @@ TEXTS = 5
 """Texts kept round by round, which the report shows side by side."""
 
 
-def write(job: Job, measured: dict[str, Measured], prices: Prices, workdir: Path) -> dict[str, Any]:
+def write(
+    session: Session, measured: dict[str, Measured], prices: Prices, workdir: Path
+) -> dict[str, Any]:
     """Writes results.json, outputs.jsonl, trace.npz, the report and tables; prints the table."""
-    target = job.generators[BASELINE].decoder.target
+    target = session.generators[BASELINE].decoder.target
     steps = one_token_steps(prices.calls)
     outputs = {
-        name: job.generators[name].prompts.texts(entry.tokens) for name, entry in measured.items()
+        name: session.generators[name].prompts.texts(entry.tokens)
+        for name, entry in measured.items()
     }
     content = {
-        "environment": {**environment(), "metric": metric_of(job.metric).signature or job.metric},
-        "config": job.config.to_dict(),
-        "files": file_stamps(job.config),
-        "data": {
-            "name": job.config.name or job.config.task,
-            "examples": len(job.examples),
-            "metric": job.metric,
+        "environment": {
+            **environment(),
+            "metric": metric_of(session.metric).signature or session.metric,
         },
-        "models": models(job, steps),
+        "config": session.config.to_dict(),
+        "files": file_stamps(session.config),
+        "data": {
+            "name": session.config.name or session.config.task,
+            "examples": len(session.examples),
+            "metric": session.metric,
+        },
+        "models": models(session, steps),
         "strategies": {
-            name: strategy_entry(job, name, measured, prices, outputs[name]) for name in measured
+            name: strategy_entry(session, name, measured, prices, outputs[name])
+            for name in measured
         },
         "costs": cost_entries(prices.calls, target),
-        "roofline": rooflines(job, rounds_of(measured[BASELINE].traces), steps),
-        "texts": texts(job, measured),
-        "groups": groups(job, measured),
+        "roofline": rooflines(session, rounds_of(measured[BASELINE].traces), steps),
+        "texts": texts(session, measured),
+        "groups": groups(session, measured),
     }
-    write_jsonl(workdir / "outputs.jsonl", output_rows(job, measured, outputs))
+    write_jsonl(workdir / "outputs.jsonl", output_rows(session, measured, outputs))
     write_trace(workdir / "trace.npz", measured)
     write_report(content, workdir)
     write_tables(content, workdir)
@@ -109,18 +117,18 @@ def one_token_steps(costs: dict[Settings, Costs]) -> dict[str, float]:
     }
 
 
-def models(job: Job, steps: dict[str, float]) -> dict[str, Any]:
+def models(session: Session, steps: dict[str, float]) -> dict[str, Any]:
     """Size and measured one-token cost of each model."""
     return {
         name: {
             "parameters": numbers(entry.params),
             "step_ms": steps.get(name, 0.0),
         }
-        for name, entry in job.models.items()
+        for name, entry in session.pair.loaded.items()
     }
 
 
-def part_prices(job: Job, drafter: Drafter) -> dict[str, float]:
+def part_prices(session: Session, drafter: Drafter) -> dict[str, float]:
     """What a call of a model counts for: `config.prices`, or its number of parameters.
 
     Experts that a token does not have are left out. A drafter's early exits count for the share of
@@ -128,11 +136,11 @@ def part_prices(job: Job, drafter: Drafter) -> dict[str, float]:
     """
     sizes = {
         name: numbers(entry.params) - idle_weights(entry.model)
-        for name, entry in job.models.items()
+        for name, entry in session.pair.loaded.items()
     }
-    prices: dict[str, float] = job.config.prices.to_dict() or dict(sizes)
+    prices: dict[str, float] = session.config.prices.to_dict() or dict(sizes)
     for call in drafter.spec.calls:
-        shape = shape_of(job.models[call.model].model)
+        shape = shape_of(session.pair.loaded[call.model].model)
         if call.exit is not None:
             rest = shape.between(call.exit, shape.layers)
             above = rest.decoder_weights - rest.idle_weights
@@ -152,26 +160,26 @@ def baseline_of(strategy: Strategy, strategies: Mapping[str, Strategy]) -> str:
 
 
 def strategy_entry(
-    job: Job,
+    session: Session,
     name: str,
     measured: dict[str, Measured],
     prices: Prices,
     outputs: list[str],
 ) -> dict[str, Any]:
     """One entry of `strategies` in results.json (architecture.md)."""
-    strategy, entry = job.strategies[name], measured[name]
-    baseline = baseline_of(strategy, job.strategies)
+    strategy, entry = session.strategies[name], measured[name]
+    baseline = baseline_of(strategy, session.strategies)
     base = measured[baseline]
-    own = priced_work(job, name, entry, prices)
+    own = priced_work(session, name, entry, prices)
     costs, decoder = own.costs, own.decoder
     stats = summarise(decoder, entry.traces)
     rounds, parents = rounds_of(entry.traces), strategy.drafter.spec.parents
     loop_speedup = loop_seconds_per_token(base) / loop_seconds_per_token(entry)
-    prediction = predicted(stats, own, priced_work(job, baseline, base, prices), loop_speedup)
+    prediction = predicted(stats, own, priced_work(session, baseline, base, prices), loop_speedup)
     counters = handovers(rounds, replaced_tokens(entry.traces), decoder.target)
     return {
         **speeds(entry, base, stats.tokens, loop_speedup, prediction["with_v"]),
-        **speedup_bounds(entry, base, job.config.seed),
+        **speedup_bounds(entry, base, session.config.seed),
         "acceptance_rate": stats.acceptance_rate,
         "tokens_per_target_call": stats.tokens_per_target_call,
         "calls": stats.calls,
@@ -180,16 +188,16 @@ def strategy_entry(
         "rollback_percent": counters["rollback_percent"],
         "handovers": counters,
         "standardized_walltime_improvement": standardized_walltime_improvement(
-            stats.tokens, stats.calls, part_prices(job, strategy.drafter), decoder.target
+            stats.tokens, stats.calls, part_prices(session, strategy.drafter), decoder.target
         ),
         "standardized_walltime_improvement_measured": standardized_walltime_improvement(
             stats.tokens, stats.calls, costs.one_token, decoder.target
         ),
         "identical_to_target": identical(entry, base) if strategy.greedy else None,
-        **differences(job, strategy, entry, base),
+        **differences(session, strategy, entry, base),
         "lossless": strategy.lossless,
         "baseline": baseline,
-        "quality": quality(job, outputs),
+        "quality": quality(session, outputs),
         "acceptance": acceptance(rounds),
         "acceptance_by_rank": by_rank(entry.traces, parents) if parents else None,
         "arms": None if rounds.arm is None else arm_figures(rounds, arm_names(strategy)),
@@ -198,19 +206,22 @@ def strategy_entry(
         "predicted": prediction,
         "operations": operations(
             rounds,
-            prompt_lengths(job),
+            prompt_lengths(session),
             strategy.drafter,
-            {key: job.models[key].model for key in decoder.used},
-            job.generators[name].params,
+            {key: session.pair.loaded[key].model for key in decoder.used},
+            session.generators[name].params,
             decoder.target,
             decoder.reader,
         ),
     }
 
 
-def priced_work(job: Job, name: str, entry: Measured, prices: Prices) -> Priced:
+def priced_work(session: Session, name: str, entry: Measured, prices: Prices) -> Priced:
     """What a strategy did, and what its calls and rounds cost."""
-    decoder, costs = job.generators[name].decoder, prices.calls[job.strategies[name].settings]
+    decoder, costs = (
+        session.generators[name].decoder,
+        prices.calls[session.strategies[name].settings],
+    )
     return Priced(costs, decoder, work_of(decoder, entry.traces), prices.rounds.get(name))
 
 
@@ -244,47 +255,49 @@ def speedup_bounds(entry: Measured, base: Measured, seed: int) -> dict[str, floa
     return {"speedup_low": low, "speedup_high": high}
 
 
-def prompt_lengths(job: Job) -> np.ndarray:
+def prompt_lengths(session: Session) -> np.ndarray:
     """Tokens [N] of every example's prompt, or encoder states of what is heard."""
-    frames = job.models["target"].model.frames
-    return np.array([len(prompt) for prompt in job.prompts]) // (frames.stride if frames else 1)
+    frames = session.pair.target.model.frames
+    return np.array([len(prompt) for prompt in session.prompts]) // (frames.stride if frames else 1)
 
 
-def rooflines(job: Job, alone: Rounds, steps: dict[str, float]) -> dict[str, Any] | None:
+def rooflines(session: Session, alone: Rounds, steps: dict[str, float]) -> dict[str, Any] | None:
     """The bound of memory on the one-token step of each model that ran.
 
     At the mean cache length of the target decoding `alone`. None on a mesh, where a device holds
     only a part.
     """
-    if any(entry.mesh for entry in job.models.values()):
+    if any(entry.mesh for entry in session.pair.loaded.values()):
         return None
     rows, _ = np.nonzero(alone.ran)
     cached = float(np.mean(alone.begin[rows] + alone.started[alone.ran] - 1)) if len(rows) else 0.0
-    source = float(prompt_lengths(job).mean())
+    source = float(prompt_lengths(session).mean())
     bandwidth = copy_bandwidth()
     return {
         name: roofline(
-            step_bytes(job.models[name].model, job.config.batch_size, cached, source),
+            step_bytes(session.pair.loaded[name].model, session.config.batch_size, cached, source),
             bandwidth,
             step,
         )
         for name, step in steps.items()
-        if name in job.models
+        if name in session.pair.loaded
     }
 
 
-def texts(job: Job, measured: dict[str, Measured]) -> list[dict[str, Any]]:
+def texts(session: Session, measured: dict[str, Measured]) -> list[dict[str, Any]]:
     """A few texts round by round: the first example under every strategy, then the second, ..."""
-    drafting = [name for name, strategy in job.strategies.items() if not strategy.autoregressive]
+    drafting = [
+        name for name, strategy in session.strategies.items() if not strategy.autoregressive
+    ]
     entries = []
-    pairs = itertools.product(range(len(job.examples)), drafting)
+    pairs = itertools.product(range(len(session.examples)), drafting)
     for index, name in itertools.islice(pairs, TEXTS):
-        batch, row = divmod(index, job.config.batch_size)
+        batch, row = divmod(index, session.config.batch_size)
         generation, _ = measured[name].traces[batch]
-        decoder, tokenizer = job.generators[name].decoder, job.models["target"].tokenizer
+        decoder, tokenizer = session.generators[name].decoder, session.pair.target.tokenizer
         entries.append(
             {
-                "source": job.examples[index].source,
+                "source": session.examples[index].source,
                 "strategy": name,
                 "rounds": rounds_of_text(generation, row, decoder, tokenizer),
             }
@@ -292,17 +305,20 @@ def texts(job: Job, measured: dict[str, Measured]) -> list[dict[str, Any]]:
     return entries
 
 
-def groups(job: Job, measured: dict[str, Measured]) -> dict[str, Any]:
+def groups(session: Session, measured: dict[str, Measured]) -> dict[str, Any]:
     """Figures of every strategy by group of examples; nothing where examples have none."""
-    names = [example.group for example in job.examples if example.group is not None]
-    if len(names) < len(job.examples):
+    names = [example.group for example in session.examples if example.group is not None]
+    if len(names) < len(session.examples):
         return {}
-    alone = job.config.batch_size == 1  # else rows of several groups share their seconds
+    alone = session.config.batch_size == 1  # else rows of several groups share their seconds
     figures = {
         name: by_group(names, rounds_of(entry.traces), entry.batch_seconds if alone else None)
         for name, entry in measured.items()
     }
-    bases = {name: figures[baseline_of(job.strategies[name], job.strategies)] for name in measured}
+    bases = {
+        name: figures[baseline_of(session.strategies[name], session.strategies)]
+        for name in measured
+    }
     return with_speedups(figures, bases)
 
 
@@ -313,7 +329,7 @@ def identical(entry: Measured, base: Measured) -> float:
 
 
 def differences(
-    job: Job, strategy: Strategy, entry: Measured, base: Measured
+    session: Session, strategy: Strategy, entry: Measured, base: Measured
 ) -> dict[str, int | None]:
     """Examples whose tokens are not the autoregressive ones, and those at a near tie of the target.
 
@@ -321,24 +337,24 @@ def differences(
     """
     if not (strategy.greedy and strategy.lossless):
         return {"differing": None, "near_ties": None}
-    model = job.generators[BASELINE].decoder.target_model
-    heads = base.heads if is_open(model) else [()] * len(job.prompts)
-    rows = zip(job.prompts, entry.tokens, base.tokens, heads, strict=True)
+    model = session.generators[BASELINE].decoder.target_model
+    heads = base.heads if is_open(model) else [()] * len(session.prompts)
+    rows = zip(session.prompts, entry.tokens, base.tokens, heads, strict=True)
     parted = list(filter(None, itertools.starmap(divergence, rows)))
-    given = model, job.models["target"].params, parted, checkpoint_dtype(job.config)
+    given = model, session.pair.target.params, parted, checkpoint_dtype(session.config)
     return {"differing": len(parted), "near_ties": near_ties(*given)}
 
 
-def quality(job: Job, outputs: list[str]) -> dict[str, float]:
-    """The scores of the job's metric over all examples."""
-    return metric_of(job.metric)(outputs, references_of(job.examples))
+def quality(session: Session, outputs: list[str]) -> dict[str, float]:
+    """The scores of the session's metric over all examples."""
+    return metric_of(session.metric)(outputs, references_of(session.examples))
 
 
 def output_rows(
-    job: Job, measured: dict[str, Measured], outputs: dict[str, list[str]]
+    session: Session, measured: dict[str, Measured], outputs: dict[str, list[str]]
 ) -> list[dict[str, Any]]:
     """One row per example and strategy."""
-    arms = {name: arms_of(job, name, entry) for name, entry in measured.items()}
+    arms = {name: arms_of(session, name, entry) for name, entry in measured.items()}
     return [
         {
             "example": index,
@@ -349,17 +365,17 @@ def output_rows(
             "tokens": entry.tokens[index],
             **({"arms": own[index]} if (own := arms[name]) else {}),
         }
-        for index, example in enumerate(job.examples)
+        for index, example in enumerate(session.examples)
         for name, entry in measured.items()
     ]
 
 
-def arms_of(job: Job, name: str, entry: Measured) -> list[dict[str, int]] | None:
+def arms_of(session: Session, name: str, entry: Measured) -> list[dict[str, int]] | None:
     """Of every example the rounds of each arm; None for a strategy that chooses none."""
     rounds = rounds_of(entry.traces)
     if rounds.arm is None:
         return None
-    return arms_of_texts(rounds, arm_names(job.strategies[name]))
+    return arms_of_texts(rounds, arm_names(session.strategies[name]))
 
 
 def arm_names(strategy: Strategy) -> tuple[str, ...]:

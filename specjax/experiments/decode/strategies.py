@@ -14,7 +14,7 @@ from specjax.sampling import CUTS
 BASELINE = "autoregressive"
 
 
-def common_width(config: ConfigDict, strategies: dict[str, Strategy]) -> int:
+def common_width(config: ConfigDict, strategies: Mapping[str, Strategy]) -> int:
     """Tokens that every call of the target feeds in the run: the most that a strategy may need.
 
     0, as many as each call needs, without `config.invariant`.

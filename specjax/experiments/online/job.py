@@ -17,20 +17,19 @@ from ml_collections import ConfigDict
 from tqdm import tqdm
 
 from specjax.errors import UserError
-from specjax.experiments.config.fields import model_names
-from specjax.experiments.config.generation import planned_settings
 from specjax.experiments.config.memory import check_decode_memory
 from specjax.experiments.config.online import as_decode
 from specjax.experiments.config.settings import check_settings, write_settings
-from specjax.experiments.decode import planning
 from specjax.experiments.decode.data import data_words
 from specjax.experiments.decode.job import timed
+from specjax.experiments.decode.planning import Plan, show_plan
 from specjax.experiments.kept import write_row
 from specjax.experiments.online.checks import check
 from specjax.experiments.online.learner import DRAFTER, Text
 from specjax.experiments.online.parts import Job, prepare
 from specjax.experiments.online.records import Turn, told
 from specjax.experiments.online.results import write_results
+from specjax.experiments.pairs import describe_pair
 from specjax.models.base import Params
 from specjax.programs import release_programs
 from specjax.progress import progress
@@ -55,7 +54,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     strategies = check(config)
     check_settings(config, workdir, ("blocks",))
     decode = as_decode(config)
-    check_decode_memory(decode, planning.shapes(decode), strategies)
+    check_decode_memory(decode, describe_pair(decode), strategies)
     job = prepare(config, strategies)
     turns = kept_turns(job, workdir)
     # Only now: a mistake that was refused above must not claim the workdir for its config.
@@ -73,10 +72,7 @@ def plan(config: ConfigDict) -> None:
     Raises:
       UserError: when a field, a model or a file cannot be used.
     """
-    check(config)
-    decode = as_decode(config)
-    settings = planned_settings(decode)
-    planning.plan(decode, model_names(decode), planning.shapes(decode), settings)
+    show_plan(Plan.of(as_decode(config), check(config)))
     for name in config.stream:
         source = config.sources[name]
         print(f"stream: {name}, {source.examples or 'all'} texts of {data_words(source)}")

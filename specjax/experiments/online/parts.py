@@ -13,8 +13,8 @@ from specjax.errors import UserError
 from specjax.experiments.config.fields import check_reads
 from specjax.experiments.config.online import as_decode
 from specjax.experiments.decode.data import stream
-from specjax.experiments.decode.job import load_models
 from specjax.experiments.online.learner import DRAFTER, Learner, learner_of
+from specjax.experiments.pairs import load_pair
 
 
 @dataclasses.dataclass
@@ -46,16 +46,14 @@ class Job:
 
 def prepare(config: ConfigDict, strategies: dict[str, Strategy]) -> Job:
     """Loads models and texts, and makes a generator for each strategy."""
-    decode = as_decode(config)
-    models = load_models(decode)
-    target = models["target"]
+    pair = load_pair(as_decode(config))
+    target = pair.target
     if target.tokenizer is None:
         raise UserError(f"target {config.target!r} has no tokenizer files")
     check_reads("target", target.model)
-    drafters = {name: entry for name, entry in models.items() if name != "target"}
     sizes = {name: config[name] for name in ("max_new_tokens", "max_prompt_tokens", "bucket")}
     generators = {
-        name: Generator(target, drafters, strategy, **sizes)
+        name: Generator(target, pair.drafters, strategy, **sizes)
         for name, strategy in strategies.items()
     }
     sources, texts = [], []
@@ -69,5 +67,5 @@ def prepare(config: ConfigDict, strategies: dict[str, Strategy]) -> Job:
     job = Job(config, sources, texts, prompts, generators, None)
     if config.learns:
         updates = len(texts) // config.every
-        job.learner = learner_of(config, target, models[DRAFTER], updates)
+        job.learner = learner_of(config, target, pair.drafters[DRAFTER], updates)
     return job

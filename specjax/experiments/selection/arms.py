@@ -13,10 +13,9 @@ from specjax.drafting.token_by_token import TokenByToken
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel
 from specjax.models.shapes import parameter_shapes
+from specjax.pair import TARGET, Pair
 from specjax.selection.data import ALONE
 from specjax.training.surgery import layers_taken
-
-TARGET = "target"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,12 +37,13 @@ class StrategyArm:
     writer: Writer | None  # None: the drafter is no model that writes by itself
 
 
-def arms_of(config: ConfigDict, models: Mapping[str, LanguageModel]) -> dict[str, StrategyArm]:
+def arms_of(config: ConfigDict, pair: Pair) -> dict[str, StrategyArm]:
     """The arms by name, in the order of `config.strategies`.
 
     Raises:
       UserError: when a strategy cannot be used or be an arm.
     """
+    models = {name: entry.model for name, entry in pair.loaded.items()}
     arms = {
         name: _arm(name, from_config(name, spec), models)
         for name, spec in config.strategies.items()

@@ -14,7 +14,6 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.decoding.strategy import Strategy
 from specjax.errors import UserError
 from specjax.experiments.config.fields import (
     DTYPES,
@@ -29,14 +28,14 @@ from specjax.experiments.config.placement import check_ways
 from specjax.experiments.config.settings import check_settings, write_settings
 from specjax.experiments.config.sources import check_sources
 from specjax.experiments.decode.data import data_words
-from specjax.experiments.decode.planning import shapes
 from specjax.experiments.decode.strategies import check_models
+from specjax.experiments.pairs import describe_pair
 from specjax.experiments.selection import parts as select_parts
-from specjax.experiments.selection.arms import TARGET, StrategyArm, arms_of, writers_of
+from specjax.experiments.selection.arms import StrategyArm, arms_of, writers_of
 from specjax.experiments.selection.parts import Job
 from specjax.experiments.selection.times import TIMES, measured
 from specjax.measuring.environment import environment
-from specjax.models.base import LanguageModel
+from specjax.pair import Pair
 from specjax.reporting.table import aligned
 from specjax.selection import data, features
 from specjax.selection.reward import ROUGE_L
@@ -58,7 +57,9 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     Raises:
       UserError: when a field, a model or the data cannot be used.
     """
-    check_decode_memory(config, *check(config))
+    pair, arms = check(config)
+    strategies = {name: arm.strategy for name, arm in arms.items()}
+    check_decode_memory(config, pair, strategies)
     # Times may be asked for afterwards: what is generated does not depend on them.
     check_settings(config, workdir, free=("repeats",))
     job = select_parts.prepare(config)
@@ -89,21 +90,20 @@ def plan(config: ConfigDict) -> None:
     Raises:
       UserError: when a field, a model or a file cannot be used.
     """
-    models, _ = check(config)
-    kind, width = features.source_of(models[TARGET])
+    pair, arms = check(config)
+    kind, width = features.source_of(pair.target.model)
     print(f"target: {config.target}; embeddings: {kind} of width {width}")
-    arms = arms_of(config, models)
     for name, arm in arms.items():
         wrote = f"writes {arm.writer.name}" if arm.writer else "writes nothing by itself"
         print(f"arm {name}: {arm.parameters:,} parameters, {wrote}")
     for name, task in config.tasks.items():
         print(f"task {name}: {data_words(task)}, {task.examples or 'all'} queries")
-    print(f"generated: {len(writers_of(arms, models[TARGET]))} outputs for each query")
+    print(f"generated: {len(writers_of(arms, pair.target.model))} outputs for each query")
     print(f"timed: {config.repeats} decodes by each arm" if config.repeats else "nothing is timed")
 
 
-def check(config: ConfigDict) -> tuple[dict[str, LanguageModel], dict[str, Strategy]]:
-    """Models without weights and the arms' strategies, if every field is one that a run could use.
+def check(config: ConfigDict) -> tuple[Pair, dict[str, StrategyArm]]:
+    """The pair without weights and the arms, if every field is one that a run could use.
 
     Raises:
       UserError: naming the field, the value and what is allowed.
@@ -115,13 +115,12 @@ def check(config: ConfigDict) -> tuple[dict[str, LanguageModel], dict[str, Strat
     check_ways(config)
     check_tasks(config)
     check_groups(config, "strategies")
-    models = shapes(config)
-    arms = arms_of(config, models)
-    strategies = {name: arm.strategy for name, arm in arms.items()}
-    check_models(strategies, tuple(models))
+    pair = describe_pair(config)
+    arms = arms_of(config, pair)
+    check_models({name: arm.strategy for name, arm in arms.items()}, tuple(pair.loaded))
     if config.repeats == 0:
         check_writers(arms)
-    return models, strategies
+    return pair, arms
 
 
 def check_tasks(config: ConfigDict) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from specjax.decoding.strategy import Strategy, autoregressive, drawing
 from specjax.errors import UserError
 from specjax.experiments.config.fields import check_reads
 from specjax.experiments.decode.data import stream
-from specjax.experiments.decode.job import load_models
-from specjax.experiments.selection.arms import TARGET, StrategyArm, Writer, arms_of, writers_of
+from specjax.experiments.pairs import load_pair
+from specjax.experiments.selection.arms import StrategyArm, Writer, arms_of, writers_of
 from specjax.experiments.train.target_outputs import write_outputs
 from specjax.loading import LoadedModel
+from specjax.pair import TARGET, Pair
 from specjax.programs import release_programs
 from specjax.progress import progress
 from specjax.selection import features
@@ -51,16 +53,16 @@ class Job:
     """Loaded models, arms and queries."""
 
     config: ConfigDict
-    models: dict[str, LoadedModel]
+    pair: Pair
     arms: dict[str, StrategyArm]
     queries: list[Query]
 
     @property
     def target(self) -> LoadedModel:
-        return self.models[TARGET]
+        return self.pair.target
 
     def generator(
-        self, target: LoadedModel, drafters: dict[str, LoadedModel], strategy: Strategy
+        self, target: LoadedModel, drafters: Mapping[str, LoadedModel], strategy: Strategy
     ) -> Generator:
         """A generator under the limits of the config, which all queries fit."""
         fields = ("max_new_tokens", "max_prompt_tokens", "bucket")
@@ -76,14 +78,14 @@ def prepare(config: ConfigDict) -> Job:
     Raises:
       UserError: when a model or the data cannot be used.
     """
-    models = load_models(config)
-    if models[TARGET].tokenizer is None:
+    pair = load_pair(config)
+    if pair.target.tokenizer is None:
         raise UserError(f"target {config.target!r} has no tokenizer files")
-    check_reads("target", models[TARGET].model)
-    arms = arms_of(config, {name: entry.model for name, entry in models.items()})
+    check_reads("target", pair.target.model)
+    arms = arms_of(config, pair)
     queries: list[Query] = []
     for name, task in config.tasks.items():
-        offered = _queries(name, task, models[TARGET].tokenizer)
+        offered = _queries(name, task, pair.target.tokenizer)
         kept = [query for query in offered if len(query.ids) <= config.max_prompt_tokens]
         if not kept:
             raise UserError(
@@ -94,7 +96,7 @@ def prepare(config: ConfigDict) -> Job:
             f"task {name}: {len(kept)} queries, {len(offered) - len(kept)} too long ones left out"
         )
         queries += kept
-    return Job(config, models, arms, queries)
+    return Job(config, pair, arms, queries)
 
 
 def _queries(name: str, task: ConfigDict, tokenizer: Any) -> list[Query]:
@@ -108,13 +110,12 @@ def _queries(name: str, task: ConfigDict, tokenizer: Any) -> list[Query]:
 
 def arm_generators(job: Job) -> dict[str, Generator]:
     """The target alone, then every arm that drafts, as a decode runs them."""
-    drafters = {name: entry for name, entry in job.models.items() if name != TARGET}
     settings = next(iter(job.arms.values())).strategy.settings
     alone = autoregressive(**drawing(settings))
     generators = {ALONE: job.generator(job.target, {}, alone)}
     for name, arm in job.arms.items():
         if not arm.strategy.autoregressive:
-            generators[name] = job.generator(job.target, drafters, arm.strategy)
+            generators[name] = job.generator(job.target, job.pair.drafters, arm.strategy)
     return generators
 
 
@@ -124,7 +125,7 @@ def writer_generators(job: Job) -> dict[Writer, Generator]:
     for writer in writers_of(job.arms, job.target.model):
         # The first layers of a model run on its own parameters, the others are not looked at.
         model = dataclasses.replace(
-            job.models[writer.weights], model=writer.model, tokenizer=job.target.tokenizer
+            job.pair.loaded[writer.weights], model=writer.model, tokenizer=job.target.tokenizer
         )
         strategy = autoregressive(temperature=writer.temperature)
         generators[writer] = job.generator(model, {}, strategy)

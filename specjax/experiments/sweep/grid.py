@@ -14,6 +14,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from specjax.core.fields import hashable
+from specjax.decoding.strategy import Strategy
 from specjax.errors import UserError
 from specjax.experiments.config.defaults import model_fields
 from specjax.experiments.config.file import read_config
@@ -38,6 +39,7 @@ class Point:
     name: str  # of its folder
     fields: Mapping[str, Any]  # dotted field -> value
     config: ConfigDict
+    strategies: Mapping[str, Strategy]
 
     @property
     def label(self) -> str:
@@ -66,11 +68,9 @@ def points(config: ConfigDict) -> list[Point]:
     changes = combinations(grid, config.strategies, config.get("apart", False))
     names = folder_names([fields for fields, _ in changes])
     all_points = [
-        Point(name, fields, changed(base, fields, strategies))
+        point_of(name, fields, changed(base, fields, strategies))
         for name, (fields, strategies) in zip(names, changes, strict=True)
     ]
-    for point in all_points:
-        check_point(point)
     order = {point.models: index for index, point in reversed(list(enumerate(all_points)))}
     return sorted(all_points, key=lambda point: order[point.models])
 
@@ -256,10 +256,11 @@ def changed(base: ConfigDict, fields: Mapping[str, Any], strategies: Sequence[st
     return made
 
 
-def check_point(point: Point) -> None:
-    """Refuses a point that could never run, naming it."""
+def point_of(name: str, fields: Mapping[str, Any], config: ConfigDict) -> Point:
+    """A point of a sweep; refuses one that could never run, naming it."""
+    point = Point(name, fields, config, {})
     try:
-        check_decode(point.config)
+        return dataclasses.replace(point, strategies=check_decode(config))
     except UserError as error:
         raise UserError(f"point {point.label}: {error}") from None
 

@@ -11,11 +11,14 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
+from specjax.experiments.config.memory import check_decode_memory
 from specjax.experiments.decode import job as decode
+from specjax.experiments.decode.session import open_session
+from specjax.experiments.pairs import describe_pair, load_pair
 from specjax.experiments.sweep.best import Line, best, best_table
 from specjax.experiments.sweep.grid import Point, points
-from specjax.loading import LoadedModel
 from specjax.metrics.pareto import front
+from specjax.pair import Pair
 from specjax.progress import progress
 from specjax.reporting import terminal
 from specjax.reporting.plots import style
@@ -62,7 +65,7 @@ def run(config: ConfigDict, workdir: Path) -> list[Row]:
     all_points = points(config)
     (workdir / RUNS).mkdir(parents=True, exist_ok=True)
     rows = {}
-    models: dict[str, LoadedModel] = {}
+    pair: Pair | None = None
     loaded = ""
     with progress(all_points, unit="point") as bar:
         for point in bar:
@@ -72,13 +75,15 @@ def run(config: ConfigDict, workdir: Path) -> list[Row]:
             error = None
             if results is None:
                 try:
-                    if point.models != loaded:
-                        if loaded:
+                    described = describe_pair(point.config)
+                    check_decode_memory(point.config, described, point.strategies)
+                    if pair is None or point.models != loaded:
+                        if pair is not None:
                             # Two sets of models may not fit into memory together.
-                            models, loaded = {}, ""
+                            pair = None
                             jax.clear_caches()
-                        models, loaded = decode.load_models(point.config), point.models
-                    results = run_point(point, models, folder)
+                        pair, loaded = load_pair(point.config), point.models
+                    results = run_point(point, pair, folder)
                 except Exception as problem:  # whatever it is, the other points go on
                     error = f"{type(problem).__name__}: {problem}"
                     bar.write(f"{point.label} failed: {error}")
@@ -121,7 +126,7 @@ def finished(point: Point, folder: Path) -> dict[str, Any] | None:
     return results if same else None
 
 
-def run_point(point: Point, models: dict[str, LoadedModel], folder: Path) -> dict[str, Any]:
+def run_point(point: Point, pair: Pair, folder: Path) -> dict[str, Any]:
     """One decode experiment; what it prints goes to `printed.txt` in its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     with (
@@ -129,7 +134,8 @@ def run_point(point: Point, models: dict[str, LoadedModel], folder: Path) -> dic
         contextlib.redirect_stdout(out),
         terminal.verbosity(True),
     ):
-        return decode.finish(decode.prepare(point.config, models, folder), folder)
+        session = open_session(point.config, point.strategies, pair, folder)
+        return decode.finish(session, folder)
 
 
 def row(point: Point, results: dict[str, Any] | None, error: str | None) -> Row:

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from specjax.api import Generator
+from specjax.decoding.strategy import Strategy
 from specjax.errors import UserError
 from specjax.experiments.config.fields import check_strategies, model_names
 from specjax.experiments.config.placement import check_ways
-from specjax.experiments.decode import planning
 from specjax.experiments.decode.data import Data, check_one_source, load_data
-from specjax.experiments.decode.job import load_models
 from specjax.experiments.decode.strategies import check_models, load_strategies
 from specjax.experiments.decode.tables import check_corpus, load_tables, reads_rest
 from specjax.experiments.finished import finished
 from specjax.experiments.kept import file_stamps
+from specjax.experiments.pairs import describe_pair, load_pair
 from specjax.experiments.transcribe.results import Transcribed, figures, output_rows, table
 from specjax.fallback import Fallback
 from specjax.measuring.environment import environment
@@ -61,12 +62,12 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     Raises:
       UserError: when the config cannot be used.
     """
-    check(config)
+    strategies = check(config)
     done = finished(config, workdir)
     if done is not None:
         print(table(done["strategies"]))
         return done
-    job = prepare(config)
+    job = prepare(config, strategies)
     workdir.mkdir(parents=True, exist_ok=True)
     made = measure(job)
     content = {
@@ -89,14 +90,14 @@ def plan(config: ConfigDict) -> None:
       UserError: when the config cannot be used.
     """
     check(config)
-    for name, model in planning.shapes(config).items():
-        _check_hears(name, model)
-        print(f"{name}: {model_names(config)[name]}, {model.depth} decoder layers")
+    for name, entry in describe_pair(config).loaded.items():
+        _check_hears(name, entry.model)
+        print(f"{name}: {entry.name}, {entry.model.depth} decoder layers")
     print("strategies:", ", ".join(config.strategies))
 
 
-def check(config: ConfigDict) -> None:
-    """Refuses values that no transcript could use.
+def check(config: ConfigDict) -> dict[str, Strategy]:
+    """The strategies, if every field is one that a transcript could use.
 
     Raises:
       UserError: naming the field, the value and what is allowed.
@@ -105,10 +106,12 @@ def check(config: ConfigDict) -> None:
     check_one_source(config)
     check_ways(config)
     check_corpus(config)
-    check_models(load_strategies(config), tuple(model_names(config)))
+    strategies = load_strategies(config)
+    check_models(strategies, tuple(model_names(config)))
     if config.prefix:
         raise UserError(f"config.prefix is {config.prefix!r}; it must be empty: the target listens")
     fallback_of(config)
+    return strategies
 
 
 def fallback_of(config: ConfigDict) -> Fallback:
@@ -126,19 +129,18 @@ def fallback_of(config: ConfigDict) -> Fallback:
         raise UserError(f"config.windows.{error}") from None
 
 
-def prepare(config: ConfigDict) -> Job:
+def prepare(config: ConfigDict, strategies: Mapping[str, Strategy]) -> Job:
     """Loads models and data, and builds one generator per strategy."""
-    models = load_models(config)
-    target = models["target"]
+    pair = load_pair(config)
+    target = pair.target
     _check_hears("target", target.model)
-    strategies = load_strategies(config)
     tables = {name for one in strategies.values() for name in one.drafter.spec.resources}
     data = load_data(config, more=reads_rest(config, tables))
-    width = min(entry.model.vocab_size for entry in models.values())
-    trees = load_tables(config, tables, target, width, data.rest)
-    drafters = {name: entry for name, entry in models.items() if name != "target"}
+    trees = load_tables(config, tables, target, pair.vocab_size, data.rest)
     generators = {
-        name: Generator(target, drafters, one, tables=trees, max_new_tokens=config.max_new_tokens)
+        name: Generator(
+            target, pair.drafters, one, tables=trees, max_new_tokens=config.max_new_tokens
+        )
         for name, one in strategies.items()
     }
     for generator in generators.values():

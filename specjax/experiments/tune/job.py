@@ -13,8 +13,9 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from specjax.errors import UserError
-from specjax.experiments.decode import job as decode
-from specjax.experiments.decode.records import Job
+from specjax.experiments.config.memory import check_decode_memory
+from specjax.experiments.decode.session import Session, open_session
+from specjax.experiments.pairs import describe_pair, load_pair
 from specjax.experiments.recipes.trees import WIDTHS
 from specjax.experiments.tune import report as tune_report
 from specjax.experiments.tune.budget import Budget, OutOfTime
@@ -82,35 +83,36 @@ def work(config: ConfigDict, space: Space, search: Search, budget: Budget, workd
         tune_report.write(workdir, config, space, search, tune_report.RUNNING)
 
     budget.check()
-    job = decode.prepare(space.decode, decode.load_models(space.decode), workdir)
-    check_metric(job, space)
-    batches = by_width(job.batches())
+    check_decode_memory(space.decode, describe_pair(space.decode), space.strategies)
+    session = open_session(space.decode, space.strategies, load_pair(space.decode), workdir)
+    check_metric(session, space)
+    batches = by_width(session.batches())
     if config.objective == TIME and not search.predicted:
-        few = batches[: -(-config.probe_examples // job.config.batch_size)]
-        found = predict(job, space, few, budget)
+        few = batches[: -(-config.probe_examples // session.config.batch_size)]
+        found = predict(session, space, few, budget)
         for name, speedup in found.speedups.items():
             search.trials[name].predicted = speedup
         search.costs, search.acceptance = found.costs, found.acceptance
         search.add_trees(found.trees)
         if found.trees:
             space = space.with_trees(search.shapes)
-            job = decode.prepare(space.decode, job.models, workdir)
+            session = open_session(space.decode, space.strategies, session.pair, workdir)
         drop_by_prediction(groups(space, search), config.margin, most_of_a_group(config, space))
         save()
     print(f"{len(search.alive)} of {len(search.trials)} candidates are run")
-    halve(job, space, config, search, batches, budget, save)
+    halve(session, space, config, search, batches, budget, save)
 
 
-def check_metric(job: Job, space: Space) -> None:
+def check_metric(session: Session, space: Space) -> None:
     """Refuses a search that must judge outputs and cannot.
 
     Raises:
       UserError: when there is no metric.
     """
-    if space.judged and not metric_of(job.metric).scores:
+    if space.judged and not metric_of(session.metric).scores:
         raise UserError(
-            f"config.base.metric is {job.metric!r}; candidates that change outputs are judged, so"
-            " it must be a metric, and examples need references"
+            f"config.base.metric is {session.metric!r}; candidates that change outputs are judged,"
+            " so it must be a metric, and examples need references"
         )
 
 

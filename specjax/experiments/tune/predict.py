@@ -12,9 +12,9 @@ from specjax.data.batching import Batch
 from specjax.decoding.strategy import Strategy, from_config
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.pricing import call_times
-from specjax.experiments.decode.records import Job
 from specjax.experiments.decode.results import cost_entries
 from specjax.experiments.decode.seconds import loop_seconds_per_token
+from specjax.experiments.decode.session import Session
 from specjax.experiments.recipes.trees import WIDE
 from specjax.experiments.tune.budget import Budget
 from specjax.experiments.tune.space import Space
@@ -59,7 +59,7 @@ class Predicted:
     acceptance: dict[str, Any] | None = None  # by depth and rank, of the wide tree
 
 
-def predict(job: Job, space: Space, batches: list[Batch], budget: Budget) -> Predicted:
+def predict(session: Session, space: Space, batches: list[Batch], budget: Budget) -> Predicted:
     """The speedup of every candidate, and the fastest trees where they are searched.
 
     Candidates that differ in draft length share two decodes of `batches`: the longest drafts give
@@ -72,16 +72,16 @@ def predict(job: Job, space: Space, batches: list[Batch], budget: Budget) -> Pre
     for others, candidate in space.probes.items():
         budget.check()
         short = space.short_probes[others].name
-        probes[others] = probe(job, space, candidate.name, batches, short)
+        probes[others] = probe(session, space, candidate.name, batches, short)
     wide = None
     if space.tree_nodes:
         budget.check()
-        wide = probe(job, space, WIDE, batches, WIDE)
+        wide = probe(session, space, WIDE, batches, WIDE)
     budget.check()
-    drafting = dataclasses.replace(job, strategies=timed_strategies(space))
+    drafting = dataclasses.replace(session, strategies=timed_strategies(space))
     calls = call_times(drafting, batches, sparse=True)
     costs = {settings: times.costs() for settings, times in calls.items()}
-    target = job.generators[space.baseline].decoder.target
+    target = session.generators[space.baseline].decoder.target
     speedups = {
         candidate.name: predicted_speedup(
             costs[candidate.strategy.settings],
@@ -126,18 +126,18 @@ def timed_strategies(space: Space) -> dict[str, Strategy]:
     return timed
 
 
-def probe(job: Job, space: Space, name: str, batches: list[Batch], short: str) -> Probe:
+def probe(session: Session, space: Space, name: str, batches: list[Batch], short: str) -> Probe:
     """Decodes batches once by a strategy of the space, by `short`, and by the target alone."""
-    config = job.config.copy_and_resolve_references()
+    config = session.config.copy_and_resolve_references()
     config.repeats = 1
-    generators = {each: job.generators[each] for each in (space.baseline, name, short)}
+    generators = {each: session.generators[each] for each in (space.baseline, name, short)}
     measured = decode.measure(
-        dataclasses.replace(job, config=config, generators=generators), batches
+        dataclasses.replace(session, config=config, generators=generators), batches
     )
     took = {each: loop_seconds_per_token(entry) for each, entry in measured.items()}
 
     def probe_of(each: str, shorter: Probe | None = None) -> Probe:
-        strategy, traces = job.strategies[each], measured[each].traces
+        strategy, traces = session.strategies[each], measured[each].traces
         parents = strategy.drafter.spec.parents
         table = by_rank(traces, parents) if parents else None
         speedup = took[space.baseline] / took[each]

@@ -17,8 +17,9 @@ from specjax.data.batching import Batch
 from specjax.decoding.summary import summarise
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.data import references_of
-from specjax.experiments.decode.records import Job
 from specjax.experiments.decode.results import part_prices
+from specjax.experiments.decode.session import Session
+from specjax.experiments.decode.strategies import BASELINE
 from specjax.experiments.tune.budget import Budget
 from specjax.experiments.tune.space import Space, round_sizes
 from specjax.experiments.tune.trials import SWI, Search, Trial, drop_worse
@@ -36,7 +37,7 @@ def by_width(batches: Iterable[Batch]) -> list[Batch]:
 
 
 def halve(
-    job: Job,
+    session: Session,
     space: Space,
     config: ConfigDict,
     search: Search,
@@ -49,14 +50,16 @@ def halve(
     Raises:
       OutOfTime: when the budget ends first; what was measured is in `search`.
     """
-    sizes = round_sizes(space.first_examples(config), len(job.examples), search.contenders)
+    sizes = round_sizes(space.first_examples(config), len(session.examples), search.contenders)
     for number, size in list(enumerate(sizes, 1))[search.rounds :]:
         if search.rounds and len(search.alive) < 2:
             return
         stage = f"round {number}"
-        decode_more(job, space, search, batches[: -(-size // job.config.batch_size)], budget, stage)
+        decode_more(
+            session, space, search, batches[: -(-size // session.config.batch_size)], budget, stage
+        )
         if space.judged:
-            judge(job, search, batches, config.quality_loss, stage)
+            judge(session, search, batches, config.quality_loss, stage)
         keep = 1 if number == len(sizes) else max(1, len(search.alive) // 2)
         drop_worse(search.alive, search.objective, keep, stage)
         search.rounds = number
@@ -65,34 +68,34 @@ def halve(
 
 
 def decode_more(
-    job: Job, space: Space, search: Search, batches: list[Batch], budget: Budget, stage: str
+    session: Session, space: Space, search: Search, batches: list[Batch], budget: Budget, stage: str
 ) -> None:
     """Decodes those of batches that have not been yet by all candidates and by the target alone.
 
     Times are medians of `repeats`; the calls that SWI prices are the same in every one.
     """
-    repeats = 1 if search.objective == SWI else job.config.repeats
+    repeats = 1 if search.objective == SWI else session.config.repeats
     trials = {space.baseline: search.alone, **search.alive}
     compiled = set()
     todo = batches[len(search.alone.seconds) :]
     for batch in progress(todo, desc=f"{stage}: {len(search.alive)} candidates", unit="batch"):
         for name in trials:
-            program = job.generators[name].decoder, batch.shape
+            program = session.generators[name].decoder, batch.shape
             if program not in compiled:
                 budget.check()
-                decode.timed(job.generators[name], batch, job.config.seed)
+                decode.timed(session.generators[name], batch, session.config.seed)
                 compiled.add(program)
         budget.check()
-        seconds, last = in_turns(job, list(trials), batch, repeats)
+        seconds, last = in_turns(session, list(trials), batch, repeats)
         for name, trial in trials.items():
             rows, generation = last[name]
-            add_batch(job, trial, seconds[name], rows, texts=space.judged)
+            add_batch(session, trial, seconds[name], rows, texts=space.judged)
             if search.objective == SWI:
-                add_calls(job, name, trial, generation, len(rows))
+                add_calls(session, name, trial, generation, len(rows))
 
 
 def in_turns(
-    job: Job, names: Sequence[str], batch: Batch, repeats: int
+    session: Session, names: Sequence[str], batch: Batch, repeats: int
 ) -> tuple[dict[str, float], dict[str, tuple[list[list[int]], Any]]]:
     """Median seconds of a batch by strategy over the repeats, every other one backwards.
 
@@ -102,40 +105,44 @@ def in_turns(
     last = {}
     for repeat in range(repeats):
         for name in names[:: 1 if repeat % 2 == 0 else -1]:
-            seconds, rows, generation = decode.timed(job.generators[name], batch, job.config.seed)
+            seconds, rows, generation = decode.timed(
+                session.generators[name], batch, session.config.seed
+            )
             took[name].append(seconds)
             last[name] = rows[: batch.rows], generation
     return {name: float(np.median(times)) for name, times in took.items()}, last
 
 
 def add_batch(
-    job: Job, trial: Trial, seconds: float, rows: list[list[int]], *, texts: bool
+    session: Session, trial: Trial, seconds: float, rows: list[list[int]], *, texts: bool
 ) -> None:
     trial.seconds.append(seconds)
     trial.tokens.append(sum(map(len, rows)))
     trial.examples += len(rows)
     if texts:
-        trial.outputs += job.generators[decode.BASELINE].prompts.texts(rows)
+        trial.outputs += session.generators[BASELINE].prompts.texts(rows)
 
 
-def add_calls(job: Job, name: str, trial: Trial, generation: Any, rows: int) -> None:
+def add_calls(session: Session, name: str, trial: Trial, generation: Any, rows: int) -> None:
     """Adds the calls of the first `rows` rows and prices all of the trial's.
 
     See docs/methods/cascade.md, "Standardised walltime improvement".
     """
-    decoder = job.generators[name].decoder
+    decoder = session.generators[name].decoder
     for part, count in summarise(decoder, [(generation, rows)]).calls.items():
         trial.calls[part] = trial.calls.get(part, 0) + count
     trial.swi = standardized_walltime_improvement(
-        sum(trial.tokens), trial.calls, part_prices(job, decoder.drafter), decoder.target
+        sum(trial.tokens), trial.calls, part_prices(session, decoder.drafter), decoder.target
     )
 
 
-def judge(job: Job, search: Search, batches: list[Batch], allowed: float, stage: str) -> None:
+def judge(
+    session: Session, search: Search, batches: list[Batch], allowed: float, stage: str
+) -> None:
     """Scores the outputs so far and drops candidates beyond the allowed loss."""
     order = [int(index) for batch in batches for index in batch.index[: batch.rows]]
-    references = references_of(job.examples[i] for i in order[: len(search.alone.outputs)])
-    score = metric_of(job.metric)
+    references = references_of(session.examples[i] for i in order[: len(search.alone.outputs)])
+    score = metric_of(session.metric)
     search.alone.quality = score(search.alone.outputs, references)
     for trial in search.alive.values():
         trial.quality = score(trial.outputs, references)

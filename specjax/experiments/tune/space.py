@@ -19,7 +19,7 @@ from specjax.experiments.config.fields import (
     check_numbers,
     model_names,
 )
-from specjax.experiments.decode.strategies import BASELINE, check_models
+from specjax.experiments.decode.strategies import BASELINE, check_models, load_strategies
 from specjax.experiments.recipes.trees import WIDE
 from specjax.experiments.sweep.grid import base_config, check_count
 from specjax.experiments.tune.trees import check_trees, label, tree_spec, wide_spec
@@ -83,6 +83,11 @@ class Space:
     decode: ConfigDict  # the base with the candidates, and the target alone, as its strategies
     baseline: str  # which of those is the target alone under the same sampling
     tree_nodes: int = 0  # most nodes of trees that are searched beside them; 0: no trees
+
+    @property
+    def strategies(self) -> dict[str, Strategy]:
+        """All of them, the baselines too, as a decode has them."""
+        return load_strategies(self.decode)
 
     @property
     def alone(self) -> tuple[str, ...]:

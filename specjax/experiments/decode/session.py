@@ -1,0 +1,109 @@
+"""A decode experiment with its models, data and generators: what its strategies run on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from specjax.api import Generator
+from specjax.checkpoints.shared_tokens import share_in
+from specjax.checkpoints.tokenizer import token_ids
+from specjax.data.batching import Batch, Prompt, with_few_shapes
+from specjax.data.text import Example
+from specjax.decoding.strategy import Strategy
+from specjax.errors import UserError
+from specjax.experiments.config.choosing import selection_trees
+from specjax.experiments.decode.data import load_data
+from specjax.experiments.decode.guides import Guide, guide
+from specjax.experiments.decode.prompts import prompts_of
+from specjax.experiments.decode.strategies import BASELINE, common_width
+from specjax.experiments.decode.tables import load_tables, reads_rest
+from specjax.pair import Pair
+
+
+@dataclasses.dataclass(frozen=True)
+class Session:
+    """A decode experiment ready to run: the same pair and data for all of its strategies."""
+
+    config: ConfigDict
+    pair: Pair
+    examples: list[Example]
+    metric: str
+    prompts: list[Prompt]
+    strategies: dict[str, Strategy]
+    generators: dict[str, Generator]
+    guides: dict[str, Guide]
+    compiled: dict[tuple[str, tuple[int, ...]], float] = dataclasses.field(default_factory=dict)
+    """Seconds, by strategy and shape of the batch."""
+
+    def batches(self) -> list[Batch]:
+        """The examples in order, padded; the same for every strategy.
+
+        To multiples of `config.bucket`; where it is 0, to few widths that fit their lengths.
+        """
+        size = self.config.batch_size
+        first = next(iter(self.generators.values()))
+        batches = [
+            first.batch(self.prompts[start : start + size], size, first=start)
+            for start in range(0, len(self.prompts), size)
+        ]
+        if self.config.bucket:
+            return batches
+        pad = self.pair.target.model.pad
+        return with_few_shapes(batches, self.config.max_new_tokens, pad)
+
+
+def open_session(
+    config: ConfigDict, strategies: Mapping[str, Strategy], pair: Pair, workdir: Path
+) -> Session:
+    """Loads data and makes a generator for each strategy of a config on its loaded pair.
+
+    Answers to earlier turns of conversations are kept in the workdir.
+
+    Raises:
+      UserError: when the data or a strategy cannot be used with the pair.
+    """
+    target = pair.target
+    if target.tokenizer is None:
+        raise UserError(f"target {config.target!r} has no tokenizer files")
+    if config.prefix and target.model.frames:
+        raise UserError(f"config.prefix is {config.prefix!r}; it must be empty: the target listens")
+    tables = {table for one in strategies.values() for table in one.drafter.spec.resources}
+    policies = selection_trees(strategies, target.model)
+    read = tables - set(policies)
+    data = load_data(config, more=reads_rest(config, read))
+    say_shared(pair, data.examples)
+    trees = policies | load_tables(config, read, target, pair.vocab_size, data.rest)
+    invariant = common_width(config, strategies)
+    generators = {
+        name: Generator(
+            target,
+            pair.drafters,
+            strategy,
+            tables=trees,
+            max_new_tokens=config.max_new_tokens,
+            max_prompt_tokens=config.max_prompt_tokens,
+            bucket=config.bucket,
+            invariant=invariant,
+        )
+        for name, strategy in strategies.items()
+    }
+    prompts = generators[BASELINE].encode(prompts_of(config, target, data.examples, workdir))
+    guides = {
+        name: guide(name, config.strategies.get(name), strategy, policies, len(prompts))
+        for name, strategy in strategies.items()
+    }
+    made = dict(strategies), generators, guides
+    return Session(config, pair, data.examples, data.metric, prompts, *made)
+
+
+def say_shared(pair: Pair, examples: list[Example]) -> None:
+    """Says of drafters of another vocabulary how much of the references they could write."""
+    texts = [example.output for example in examples if example.output]
+    for name, entry in pair.drafters.items():
+        if entry.own_tokenizer is not None and texts:
+            share = share_in(entry, token_ids(entry.tokenizer, texts))
+            print(f"drafter {name!r} has {share:.1%} of the tokens of the references")

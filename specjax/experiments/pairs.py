@@ -1,0 +1,128 @@
+"""The pair of a config: its models with weights, or as shapes for a plan."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ml_collections import ConfigDict
+
+from specjax.adjusting.guidance import guided
+from specjax.checkpoints.draft_vocabulary import drafting_first
+from specjax.checkpoints.huggingface import describe
+from specjax.checkpoints.small_copies import quantised
+from specjax.checkpoints.spoken import in_language
+from specjax.errors import UserError
+from specjax.experiments.config.fields import (
+    asked_generation,
+    asked_languages,
+    checkpoint_dtype,
+    model_names,
+    model_source,
+)
+from specjax.experiments.config.footprint import abstract_params
+from specjax.experiments.config.placement import copies_target, decode_mesh, ways_of, weights_of
+from specjax.loading import LoadedModel, load
+from specjax.pair import TARGET, Pair, check_target, fit
+from specjax.parallel.padding import NO_SMALL, padded
+
+
+def load_models(config: ConfigDict) -> dict[str, LoadedModel]:
+    """Every model of the config by its name, the target first, as its checkpoint has it.
+
+    A quantized drafter of the target's own checkpoint shares with it what is not quantized.
+
+    Raises:
+      UserError: when a checkpoint is missing or cannot be loaded.
+    """
+    mesh, dtype, models = decode_mesh(config), checkpoint_dtype(config), {}
+    for name in model_names(config):
+        place, weights = model_source(config, name)
+        if copies_target(config, name):
+            models[name] = quantised(models[TARGET], str(weights))
+            continue
+        models[name] = load(
+            place,
+            dtype,
+            weights=str(weights or ""),
+            mesh=mesh,
+            ways=ways_of(config, name),
+            pad_heads=config.get("pad_heads", False),
+            **asked_generation(config),
+            **asked_languages(config, name),
+        )
+    return models
+
+
+def load_pair(config: ConfigDict) -> Pair:
+    """The config's drafters fitted to its target.
+
+    Raises:
+      UserError: when a model is missing or has too little in common with the target.
+    """
+    models = load_models(config)
+    target = models.pop(TARGET)
+    target = in_language(target, **config.speech) if "speech" in config else target
+    target = guided(target, target.settings)
+    pair = fit(target, models, least_shared=config.least_shared)
+    count = config.get("draft_tokens", 0)
+    if not count:
+        return pair
+    return Pair(target, {name: drafting_first(one, count) for name, one in pair.drafters.items()})
+
+
+def describe_models(config: ConfigDict) -> dict[str, LoadedModel]:
+    """Every model of the config by its name, the target first, with shapes for parameters.
+
+    Reads configuration files only.
+    """
+    models = _described(config)
+    return {name: _with_shapes(config, name, entry) for name, entry in models.items()}
+
+
+def describe_pair(config: ConfigDict) -> Pair:
+    """The config's pair with shapes for parameters, heads padded if the config says so.
+
+    Reads configuration files only.
+
+    Raises:
+      UserError: when a model cannot be used in its place.
+    """
+    models = _described(config)
+    target = models.pop(TARGET)
+    check_target(target)
+    if "speech" in config:
+        try:
+            target = in_language(target, **config.speech)
+        except UserError as error:
+            raise UserError(f"config.speech: {error}") from None
+    fitted = fit(target, models).loaded
+    if config.pad_heads:
+        fitted = {name: _padded(config, name, entry) for name, entry in fitted.items()}
+    shaped = {name: _with_shapes(config, name, entry) for name, entry in fitted.items()}
+    return Pair(shaped.pop(TARGET), shaped)
+
+
+def _described(config: ConfigDict) -> dict[str, LoadedModel]:
+    dtype, changes = checkpoint_dtype(config), asked_generation(config)
+    return {
+        name: LoadedModel(
+            describe(model_source(config, name)[0], dtype, **changes), None, name=checkpoint
+        )
+        for name, checkpoint in model_names(config).items()
+    }
+
+
+def _padded(config: ConfigDict, name: str, entry: LoadedModel) -> LoadedModel:
+    """The model with the heads of zeros that it needs; a copy of the target is made of its own."""
+    wide = padded(entry.model, ways_of(config, name))
+    if wide is entry.model:
+        return entry
+    if weights_of(config, name) and not copies_target(config, name):
+        raise UserError(f"config.{NO_SMALL}")
+    return dataclasses.replace(entry, model=wide)
+
+
+def _with_shapes(config: ConfigDict, name: str, entry: LoadedModel) -> LoadedModel:
+    weights = weights_of(config, name)
+    params = abstract_params(entry.model, checkpoint_dtype(config), weights)
+    return dataclasses.replace(entry, params=params)

@@ -1,0 +1,131 @@
+"""A target and the drafters that were fitted to it, with weights or as shapes."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from specjax.adjusting.guidance import guided
+from specjax.checkpoints.shared_encoder import with_encoder_of
+from specjax.checkpoints.shared_tokens import LEAST_SHARED, in_vocabulary_of
+from specjax.errors import UserError
+from specjax.loading import LoadedModel
+from specjax.models.base import LanguageModel, Params
+from specjax.models.on_target import FeatureDrafter, completed
+from specjax.models.shared_vocabulary import with_shared_vocabulary
+from specjax.parallel.sharding import Layout
+
+TARGET = "target"
+"""The target's name among the models of a pair."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """A target and drafters in its ids, which have from it what their checkpoints leave out.
+
+    `fit` makes one. Parameters are arrays, or shapes where nothing but a plan is made.
+    """
+
+    target: LoadedModel
+    drafters: Mapping[str, LoadedModel]
+
+    @property
+    def loaded(self) -> dict[str, LoadedModel]:
+        """Every model by its name, the target first."""
+        return {TARGET: self.target, **self.drafters}
+
+    @functools.cached_property
+    def models(self) -> dict[str, LanguageModel]:
+        """The models by name; logits are as wide as the narrowest of them."""
+        return with_shared_vocabulary({name: entry.model for name, entry in self.loaded.items()})
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids that all models have."""
+        return min(entry.model.vocab_size for entry in self.loaded.values())
+
+    @property
+    def layout(self) -> Layout | None:
+        """How the models lie on the target's mesh; None on one device.
+
+        Raises:
+          UserError: when a drafter is on another mesh.
+        """
+        mesh = self.target.mesh
+        for name, entry in self.drafters.items():
+            if entry.mesh != mesh:
+                raise UserError(f"drafter {name!r} is on another mesh than the target")
+        ways = tuple((name, entry.ways) for name, entry in self.loaded.items())
+        return None if mesh is None else Layout(mesh, ways)
+
+    def guided(self, settings: Mapping[str, Any]) -> Pair:
+        """The pair with its target under the guidance of checked settings, if they have any."""
+        return dataclasses.replace(self, target=guided(self.target, settings))
+
+    def params(self, names: Iterable[str], tables: Mapping[str, Params]) -> dict[str, Params]:
+        """The parameter trees of these names, of models or tables.
+
+        Raises:
+          UserError: when one was not given.
+        """
+        trees = {name: entry.params for name, entry in self.loaded.items()} | dict(tables)
+        missing = [name for name in names if name not in trees]
+        if missing:
+            raise UserError(f"strategy: {missing[0]!r} was not given; pass it in tables")
+        return {name: trees[name] for name in names}
+
+
+def fit(
+    target: LoadedModel,
+    drafters: Mapping[str, LoadedModel],
+    *,
+    least_shared: float = LEAST_SHARED,
+) -> Pair:
+    """The pair of a target and drafters, each in the target's ids.
+
+    A drafter of another tokenizer drafts the tokens that both have, one with an encoder equal to
+    the target's shares that encoder, and a feature drafter is completed by the target's embedding
+    and output layer. A fitted drafter stays as it is. Models without parameters (`params` None) are
+    fitted by their shapes: vocabularies are taken to agree, and encoders of one shape to be equal.
+
+    Raises:
+      UserError: when a drafter does not fit the target, naming it.
+    """
+    check_target(target)
+    return Pair(
+        target,
+        {name: _fitted(name, target, one, least_shared) for name, one in drafters.items()},
+    )
+
+
+def _fitted(
+    name: str, target: LoadedModel, drafter: LoadedModel, least_shared: float
+) -> LoadedModel:
+    if drafter.params is not None:
+        drafter = in_vocabulary_of(target, drafter, name=name, least_shared=least_shared)
+    drafter = with_encoder_of(target, drafter)
+    if not isinstance(drafter.model, FeatureDrafter):
+        return drafter
+    try:
+        model = drafter.model.beside(target.model)
+        params = drafter.params
+        if params is not None:
+            params = completed(model.config, params, target.params)
+    except ValueError as error:
+        raise UserError(f"drafters[{name!r}]: {error}") from None
+    return dataclasses.replace(drafter, model=model, params=params)
+
+
+def check_target(target: LoadedModel) -> None:
+    """Refuses a drafter in the place of the target that it was made for.
+
+    Raises:
+      UserError: naming its family.
+    """
+    if isinstance(target.model, FeatureDrafter):
+        raise UserError(
+            f"target is {target.name!r}, a drafter of the family {target.model.config.family!r};"
+            " give it in drafters, beside the target that it was made for"
+        )
