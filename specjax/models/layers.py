@@ -1,6 +1,6 @@
 """Building blocks shared by the model families: projections, norms, attention, masks.
 
-Layout choices live here because only whole programs can judge them (docs/design.md): weights are
+Layout choices live here because only whole programs can judge them (docs/decisions.md): weights are
 `[in, out]` and applied as `x @ w` (`half_weights` has outputs first), caches are head-major
 `[B, H, C, d]`.
 """
@@ -26,7 +26,7 @@ def product(x: jax.Array, w: Any) -> jax.Array:
     """x [..., D] times w [D, F], an array or a small weight, with the leading axes as one.
 
     The gradient of w is then a product of matrices as they lie; over several axes XLA's CPU
-    backend transposes the incoming gradient first (docs/design.md).
+    backend transposes the incoming gradient first (docs/decisions.md).
     """
     rows = x.reshape(-1, x.shape[-1])
     made = small_weights.product(rows, w) if small_weights.is_small(w) else _whole_product(rows, w)
@@ -234,7 +234,7 @@ def split_heads(x: jax.Array, heads: int) -> jax.Array:
     """[B, T, H*d] -> head-major [B, H, T, d].
 
     On a TPU several tokens are split only after the product that made x: XLA would fold the split
-    into the product, which then wants its weights in another layout (docs/design.md).
+    into the product, which then wants its weights in another layout (docs/decisions.md).
     """
     if x.shape[1] > 1:
         barrier = jax.lax.optimization_barrier
