@@ -15,10 +15,10 @@ find_python() {
   return 1
 }
 
-stamp=.venv/.specjax-extras # the checksum of setup.py, then the extras that are installed
+stamp=.venv/.specjax-extras # the checksum of pyproject.toml, then the extras that are installed
 asked=${needs:-},${SPECJAX_EXTRAS:-},$(cut -d ' ' -f 3 "$stamp" 2>/dev/null || true)
 extras=$(tr , '\n' <<< "$asked" | sed '/^$/d' | sort -u | paste -s -d , -)
-wanted="$(cksum < setup.py) $extras"
+wanted="$(cksum < pyproject.toml) $extras"
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
   python=$(find_python)
   [ -x .venv/bin/python ] || "$python" -m venv .venv

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -97,9 +98,9 @@ def test_without_sentencepiece_its_name_is_said(
     assert "pip install sentencepiece" in complaint(tmp_path)
 
 
-def test_setup_names_what_sentencepiece_files_need() -> None:
-    words = (Path(__file__).parents[2] / "setup.py").read_text("utf-8")
-    assert '"sentencepiece"' in words and '"protobuf"' in words
+def test_dependencies_include_what_sentencepiece_files_need() -> None:
+    settings = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    assert {"sentencepiece", "protobuf"} <= set(settings["project"]["dependencies"])
 
 
 # Damaged files

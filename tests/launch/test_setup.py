@@ -21,7 +21,7 @@ def clone(tmp_path: Path) -> Path:
     """A clone with an environment in which nothing is installed."""
     (tmp_path / "launch").mkdir()
     shutil.copy(ROOT / "launch" / "setup.sh", tmp_path / "launch")
-    shutil.copy(ROOT / "setup.py", tmp_path)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
     python = tmp_path / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(PYTHON)
@@ -54,6 +54,6 @@ def test_what_is_missing_later_is_added_and_what_is_there_is_not_installed_again
 
 def test_new_requirements_are_installed_for_all_that_is_there(clone: Path) -> None:
     set_up(clone, needs="test", extras="cuda13")
-    with (clone / "setup.py").open("a") as file:
+    with (clone / "pyproject.toml").open("a") as file:
         file.write("# changed\n")
     assert set_up(clone) == [".[cuda13,test]"] * 2

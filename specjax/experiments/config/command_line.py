@@ -17,7 +17,7 @@ from specjax.experiments.config.file import read_config
 from specjax.experiments.config.spelled import spelled
 from specjax.paths import check_regular
 
-DEFAULT_CONFIG = Path(__file__).parents[3] / "configs" / "quickstart.py"
+DEFAULT_CONFIG = Path(__file__).parents[1] / "recipes" / "quickstart.py"
 _PREFIX = "--config."
 
 
