@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+
+from filelock import FileLock, Timeout
 
 from specjax import hosts
 from specjax.errors import UserError
 
 LOCK = ".specjax.lock"
 """In a workdir while a run is in it: which process that is."""
+
+_RETRY = 0.2
+"""Seconds of further attempts: a holder that ends removes the file that was just opened."""
 
 
 @contextlib.contextmanager
@@ -42,28 +45,19 @@ def _enter(held: contextlib.ExitStack, folder: Path) -> str:
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     held.callback(_remove_empty, made)
-    while True:
-        file = held.enter_context((folder / LOCK).open("a+", encoding="utf-8"))
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            return file.read().strip() or "another process"
-        except OSError:
-            pass  # there are no locks here
-        if _still_there(file, folder / LOCK):
-            break  # else its last holder has removed it since it was opened
-    held.callback((folder / LOCK).unlink, missing_ok=True)
-    file.truncate(0)
-    file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-    file.flush()
+    file = folder / LOCK
+    try:
+        held.enter_context(FileLock(file, timeout=_RETRY, fallback_to_soft=False))
+    except Timeout:
+        with contextlib.suppress(FileNotFoundError):  # released since
+            return file.read_text("utf-8").strip() or "another process"
+        return "another process"
+    except OSError as error:
+        if error.filename:  # the file cannot be opened; else the file system has no locks
+            raise
+    held.callback(file.unlink, missing_ok=True)
+    file.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", "utf-8")
     return ""
-
-
-def _still_there(file: IO[str], path: Path) -> bool:
-    with contextlib.suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    return False
 
 
 def _remove_empty(folders: list[Path]) -> None:

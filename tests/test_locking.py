@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import socket
 import subprocess
@@ -47,6 +49,26 @@ def test_what_a_run_writes_stays(tmp_path: Path) -> None:
     with alone_in("--workdir", tmp_path / "work"):
         (tmp_path / "work" / "results.json").write_text("{}")
     assert [file.name for file in (tmp_path / "work").iterdir()] == ["results.json"]
+
+
+def test_without_locks_of_the_file_system_nobody_is_kept_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    work = tmp_path / "work"
+    with alone_in("--workdir", work), alone_in("--workdir", work):
+        assert (work / LOCK).exists()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_lock_file_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / LOCK).mkdir()
+    with pytest.raises(OSError) as error, alone_in("--workdir", tmp_path):
+        pass
+    assert error.value.filename == str(tmp_path / LOCK)
 
 
 def test_a_killed_run_leaves_no_lock(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+import jiwer
 import numpy as np
 
 from specjax.core.registry import METRICS
@@ -39,21 +40,24 @@ class WordErrorRate(Metric):
         return {"word_accuracy": 100 * (1 - wrong / words) if words else 100.0 * (wrong == 0)}
 
     def _best(self, output: str, texts: Sequence[str]) -> tuple[int, int]:
-        heard, said = self.words(output), map(self.words, texts)
-        counts = [(edits(heard, words), len(words)) for words in said]
+        found = [jiwer.process_words(self.words(text), self.words(output)) for text in texts]
+        counts = [
+            (words.substitutions + words.deletions + words.insertions, len(words.references[0]))
+            for words in found
+        ]
         return min(counts, key=lambda count: count[0] / max(count[1], 1))
 
-    def words(self, text: str) -> list[str]:
-        """The words of a text as they are compared."""
-        return text.split()
+    def words(self, text: str) -> str:
+        """The words of a text as they are compared, with spaces between them."""
+        return " ".join(text.split())
 
 
 @METRICS.register("wer_basic")
 class BasicWordErrorRate(WordErrorRate):
     """The same without case, punctuation and what stands in brackets (Whisper, appendix C)."""
 
-    def words(self, text: str) -> list[str]:
-        return _basic()(text).split()
+    def words(self, text: str) -> str:
+        return super().words(_basic()(text))
 
 
 @METRICS.register("wer_english")
@@ -64,8 +68,8 @@ class EnglishWordErrorRate(WordErrorRate):
     part of checkpoints.
     """
 
-    def words(self, text: str) -> list[str]:
-        return _english()(text).split()
+    def words(self, text: str) -> str:
+        return super().words(_english()(text))
 
 
 @functools.cache
@@ -80,14 +84,3 @@ def _english() -> Callable[[str], str]:
     from transformers.models.whisper.english_normalizer import EnglishTextNormalizer
 
     return EnglishTextNormalizer({})
-
-
-def edits(heard: Sequence[str], said: Sequence[str]) -> int:
-    """The fewest substitutions, deletions and insertions that make `said` what was `heard`."""
-    above = list(range(len(said) + 1))
-    for row, word in enumerate(heard, start=1):
-        here = [row]
-        for place, other in enumerate(said, start=1):
-            here.append(min(above[place] + 1, here[-1] + 1, above[place - 1] + (word != other)))
-        above = here
-    return above[-1]
