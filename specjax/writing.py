@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from specjax import hosts
 from specjax.errors import UserError
@@ -251,6 +251,13 @@ def whole_lines(file: Path) -> list[dict[str, Any]]:
             opened.truncate(len(whole))
     lines = whole.decode("utf-8", "replace").split("\n")
     return [_row(file, number, line) for number, line in enumerate(lines, start=1) if line]
+
+
+def write_row(file: TextIO | None, row: Mapping[str, Any], *, ensure_ascii: bool = True) -> None:
+    """Appends a row that `whole_lines` reads after a kill; nothing without a file."""
+    if file:
+        file.write(json.dumps(row, ensure_ascii=ensure_ascii) + "\n")
+        file.flush()
 
 
 def _row(file: Path, number: int, line: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from specjax import hosts
 from specjax.data.batching import Prompt
 from specjax.measuring.environment import environment
 from specjax.paths import expanded
-from specjax.writing import whole_lines
+from specjax.writing import whole_lines, write_row
 
 
 @contextlib.contextmanager
@@ -46,13 +46,6 @@ def kept_rows(
             write_row(out, run)
         yield rows, out
     file.unlink(missing_ok=True)
-
-
-def write_row(file: TextIO | None, row: Mapping[str, Any]) -> None:
-    """Adds a row at once; nothing without a file."""
-    if file:
-        file.write(json.dumps(row) + "\n")
-        file.flush()
 
 
 def identity(config: ConfigDict, prompts: Sequence[Prompt]) -> dict[str, Any]:

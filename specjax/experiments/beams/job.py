@@ -30,14 +30,14 @@ from specjax.experiments.decode.data import Data, check_chat, load_data
 from specjax.experiments.decode.prompts import prompts_of
 from specjax.experiments.decode.tables import load_tables, reads_rest
 from specjax.experiments.finished import finished
-from specjax.experiments.kept import file_stamps, identity, kept_rows, write_row
+from specjax.experiments.kept import file_stamps, identity, kept_rows
 from specjax.experiments.pairs import describe_models, load_models
 from specjax.loading import LoadedModel
 from specjax.measuring.environment import environment
 from specjax.programs import release_programs
 from specjax.progress import progress
 from specjax.result import Result
-from specjax.writing import write_json, write_jsonl
+from specjax.writing import write_json, write_jsonl, write_row
 
 RESULTS, OUTPUTS, KEPT = "results.json", "outputs.jsonl", "searched.jsonl"
 

@@ -23,7 +23,6 @@ from specjax.experiments.config.settings import check_settings, write_settings
 from specjax.experiments.decode.data import data_words
 from specjax.experiments.decode.job import timed
 from specjax.experiments.decode.planning import Plan, show_plan
-from specjax.experiments.kept import write_row
 from specjax.experiments.online.checks import check
 from specjax.experiments.online.learner import DRAFTER, Text
 from specjax.experiments.online.parts import Job, prepare
@@ -34,7 +33,7 @@ from specjax.models.base import Params
 from specjax.programs import release_programs
 from specjax.progress import progress
 from specjax.training.checkpoint import Checkpoints
-from specjax.writing import whole_lines
+from specjax.writing import whole_lines, write_row
 
 DECODED = "decoded.jsonl"
 """In the workdir: a line for every batch."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -15,7 +14,7 @@ from specjax.experiments.decode.job import timed
 from specjax.programs import release_programs
 from specjax.progress import progress
 from specjax.selection.data import SECONDS, TOKENS
-from specjax.writing import whole_lines
+from specjax.writing import whole_lines, write_row
 
 TIMES = "seconds.jsonl"
 """In the workdir."""
@@ -61,8 +60,7 @@ def measured(
                     timed(generator, batch, seed)
                 ready = batch.shape
             made[index] = {"index": index} | _decode(generators, batch, repeats, seed)
-            lines.write(json.dumps(made[index]) + "\n")
-            lines.flush()
+            write_row(lines, made[index])
             bar.update()
     return [made[index] for index in range(len(ids))]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 
 from specjax.errors import UserError
 from specjax.progress import progress
-from specjax.writing import whole_lines
+from specjax.writing import whole_lines, write_row
 
 STATES = "encoder_states.bin"
 """In the workdir: states [N, S, D] in half precision, one audio file after another."""
@@ -63,9 +62,7 @@ class EncoderStates:
             for file in files:
                 states.write(compute(file).astype(DTYPE).tobytes())
                 states.flush()
-                line = {"audio": file, "checkpoint": self._checkpoint}
-                index.write(json.dumps(line, ensure_ascii=False) + "\n")
-                index.flush()
+                write_row(index, {"audio": file, "checkpoint": self._checkpoint})
                 self._places[file] = len(self._places)
                 bar.update(1)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from specjax.data.ragged import Ids
 from specjax.errors import UserError
 from specjax.programs import release_programs
 from specjax.progress import progress
-from specjax.writing import whole_lines
+from specjax.writing import whole_lines, write_row
 
 
 def write_outputs(
@@ -55,8 +54,7 @@ def write_outputs(
             for index, row, text in zip(indices, tokens, texts, strict=True):
                 made[index] = row
                 line = {"index": index, "source": prompts[index], "reference": text, "tokens": row}
-                lines.write(json.dumps(line, ensure_ascii=False) + "\n")
-            lines.flush()
+                write_row(lines, line, ensure_ascii=False)
             bar.update(len(indices))
             release_programs()
     return [made[index] for index in range(len(prompts))]
