@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from specjax import hosts
 from specjax.errors import UserError
+from specjax.experiments.config.settings import differences, settings_of
 from specjax.experiments.kept import file_stamps
 
 RESULTS = "results.json"
@@ -66,36 +67,21 @@ def _found(config: ConfigDict, workdir: Path) -> tuple[dict[str, Any] | None, st
 
 def difference(content: Mapping[str, Any], config: ConfigDict) -> str:
     """How the run of a results.json differs from that of a config, in words; empty: not at all."""
-    now = json.loads(json.dumps(config.to_dict()))
-    before = content["config"]
-    for name in dict.fromkeys((*now, *before)):
-        if name not in _PLANNING:
-            words = _differing(before.get(name, _MISSING), now.get(name, _MISSING), name)
-            if words:
-                return words
+    now, before = (
+        {name: value for name, value in side.items() if name not in _PLANNING}
+        for side in (settings_of(config), content["config"])
+    )
+    for field, (new, old) in differences(now, before, missing=_MISSING):
+        if old is _MISSING:
+            return f"{field} is {new!r} and was not there"
+        if new is _MISSING:
+            return f"{field} was {old!r} and is not there"
+        return f"{field} was {old!r} and is {new!r}"
     stamps = file_stamps(config)
     for file, stamp in content.get("files", {}).items():
         if stamps.get(file) != stamp:
             return f"{file!r} has changed since"
     return ""
-
-
-def _differing(before: Any, now: Any, path: str) -> str:
-    """The first field at or below a dotted path that differs, in words."""
-    if isinstance(before, Mapping) and isinstance(now, Mapping):
-        names = dict.fromkeys((*now, *before))
-        each = (
-            _differing(before.get(name, _MISSING), now.get(name, _MISSING), f"{path}.{name}")
-            for name in names
-        )
-        return next(filter(None, each), "")
-    if before == now:
-        return ""
-    if before is _MISSING:
-        return f"config.{path} is {now!r} and was not there"
-    if now is _MISSING:
-        return f"config.{path} was {before!r} and is not there"
-    return f"config.{path} was {before!r} and is {now!r}"
 
 
 def _read(file: Path) -> dict[str, Any] | None:

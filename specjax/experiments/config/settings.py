@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +51,13 @@ def check_settings(config: ConfigDict, workdir: Path, free: Sequence[str] = ()) 
         )
 
 
-def differences(first: Any, second: Any, where: str = "config") -> Any:
-    """Dotted paths at which two trees differ, with both values."""
+def differences(
+    first: Any, second: Any, where: str = "config", missing: Any = None
+) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """Dotted paths at which two trees differ, with both values; absent ones are `missing`."""
     if isinstance(first, dict) and isinstance(second, dict):
         for key in dict.fromkeys([*first, *second]):
-            yield from differences(first.get(key), second.get(key), f"{where}.{key}")
+            both = first.get(key, missing), second.get(key, missing)
+            yield from differences(*both, f"{where}.{key}", missing)
     elif first != second:
         yield where, (first, second)

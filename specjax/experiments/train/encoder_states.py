@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import overload
 
 import numpy as np
 
+from specjax.data.ragged import Rows
 from specjax.errors import UserError
 from specjax.progress import progress
 from specjax.writing import whole_lines, write_row
@@ -67,7 +67,7 @@ class EncoderStates:
                 bar.update(1)
 
 
-class _Rows(Sequence[np.ndarray]):
+class _Rows(Rows[np.ndarray]):
     """Some rows of a file of states, read when they are looked at."""
 
     def __init__(self, file: Path, shape: tuple[int, int], places: Sequence[int]) -> None:
@@ -78,13 +78,5 @@ class _Rows(Sequence[np.ndarray]):
     def __len__(self) -> int:
         return len(self._places)
 
-    @overload
-    def __getitem__(self, index: int) -> np.ndarray: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[np.ndarray]: ...
-
-    def __getitem__(self, index: int | slice) -> np.ndarray | list[np.ndarray]:
-        if isinstance(index, slice):
-            return [self._states[place] for place in self._places[index]]
+    def row(self, index: int) -> np.ndarray:
         return self._states[self._places[index]]
