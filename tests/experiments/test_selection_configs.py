@@ -61,7 +61,7 @@ def test_offline_data_are_planned_at_full_size(name, capsys):
     config = get_config(name, words)
     select_data.plan(config)
     assert sum(task.examples for task in config.tasks.values()) == count
-    arms = select_data.arms_of(config, select_data.shapes(config))
+    arms = select_data.arms_of(config, select_data.describe_pair(config))
     for arm, size in sizes.items():
         assert arms[arm].parameters == pytest.approx(size, rel=0.02), arm
     assert "timed: 3 decodes" in capsys.readouterr().out or words != "test"
