@@ -80,6 +80,8 @@ def help_text(*shown: Registry) -> str:
 def table(shown: Registry) -> str:
     """The Markdown table of a registry, and below it one of its fields if it has any.
 
+    Entries share a row where they say the same of a field.
+
     Of what lives in its package: what a user registered elsewhere is not in our docs.
     """
     ours = [entry for entry in shown.values() if entry.cls.__module__.startswith(shown.package)]
@@ -88,16 +90,15 @@ def table(shown: Registry) -> str:
         [f"`{entry.name}`", entry.summary, *(_attribute(entry, name) for name in shown.shown)]
         for entry in ours
     ]
-    fields = [
-        [f"`{entry.name}`", f"`{name}`", field.help, field.allowed, default_words(field)]
-        for entry in ours
-        for name, field in config_fields(entry.cls).items()
-    ]
+    owners: dict[tuple[str, ...], list[str]] = {}  # by what a row says of a field
+    for entry in ours:
+        for name, field in config_fields(entry.cls).items():
+            said = f"`{name}`", field.help, field.allowed, default_words(field)
+            owners.setdefault(said, []).append(f"`{entry.name}`")
     tables = _markdown(head, entries)
-    if fields:
-        tables += "\n" + _markdown(
-            [shown.kind, "field", "what it is", "must be", "default"], fields
-        )
+    if owners:
+        rows = [[", ".join(names), *said] for said, names in owners.items()]
+        tables += "\n" + _markdown([shown.kind, "field", "what it is", "must be", "default"], rows)
     return tables
 
 

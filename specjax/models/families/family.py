@@ -63,9 +63,6 @@ class Family(abc.ABC):
     schema: ClassVar[Schema]
     """The fields of its `config.json`."""
 
-    reads: ClassVar[tuple[str, ...]]
-    """Names of the fields that it reads: those of its schema."""
-
     prefix: ClassVar[str] = ""
     """Of tensor names, which checkpoints of the bare model leave off."""
 
@@ -85,10 +82,6 @@ class Family(abc.ABC):
     def generation_fields(self) -> frozenset[str]:
         """Fields of `generation_config.json` that are read of this family's files."""
         return frozenset({*self.generation, *self.neutral})
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        cls.reads = tuple(cls.schema.fields)
 
     @classmethod
     def claims(cls, hf: Mapping[str, Any]) -> bool:
