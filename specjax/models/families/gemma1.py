@@ -10,7 +10,7 @@ from specjax.models.causal import CausalConfig
 from specjax.models.families import llama
 from specjax.models.families.declared import declared_by
 from specjax.models.families.generation import GENERATION
-from specjax.models.families.schema import Field, Schema, choice, flag, read, size
+from specjax.models.families.schema import ALL_FULL, Field, Schema, choice, flag, read, size
 from specjax.models.layers import ACTIVATIONS
 
 TANH = "gelu_pytorch_tanh"
@@ -22,6 +22,7 @@ class Gemma1(llama.Llama[CausalConfig]):
 
     schema = Schema(
         fields=llama.FIELDS
+        | ALL_FULL  # transformers' cache looks at them, though the class declares neither
         | {
             "num_key_value_heads": size(16),
             "head_dim": size(256),
