@@ -91,7 +91,7 @@ class Generator:
         except ValueError as error:
             raise UserError(f"strategy: {error}") from None
         read = target.tokenizer, self.decoder, max_prompt_tokens, bucket
-        self.prompts = Prompts(*read, own_spellings(pair.loaded, max_new_tokens), target.extractor)
+        self.prompts = Prompts(*read, own_spellings(pair.members, max_new_tokens), target.extractor)
         self.params = pair.params(self.decoder.inputs, tables or {})
         check_resources(self.decoder, self.params)
         self.options = obeyed(

@@ -139,10 +139,10 @@ class BeamGenerator:
                 f"strategy is {strategy!r}; it must be what specjax.beam_search returns"
             )
         pair = Pair(target, drafters or {})
-        for name, entry in pair.loaded.items():
+        for name, entry in pair.members.items():
             if entry.mesh is not None:
                 raise UserError(f"{name} is on a mesh; beam search needs models on one device")
-        models = tuple((name, entry.model) for name, entry in pair.loaded.items())
+        models = tuple((name, entry.model) for name, entry in pair.members.items())
         try:
             self.decoder = self.strategy.decoder(models, max_new_tokens)
         except ValueError as error:

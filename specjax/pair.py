@@ -32,19 +32,19 @@ class Pair:
     drafters: Mapping[str, LoadedModel]
 
     @property
-    def loaded(self) -> dict[str, LoadedModel]:
+    def members(self) -> dict[str, LoadedModel]:
         """Every model by its name, the target first."""
         return {TARGET: self.target, **self.drafters}
 
     @functools.cached_property
     def models(self) -> dict[str, LanguageModel]:
         """The models by name; logits are as wide as the narrowest of them."""
-        return with_shared_vocabulary({name: entry.model for name, entry in self.loaded.items()})
+        return with_shared_vocabulary({name: entry.model for name, entry in self.members.items()})
 
     @property
     def vocab_size(self) -> int:
         """Ids that all models have."""
-        return min(entry.model.vocab_size for entry in self.loaded.values())
+        return min(entry.model.vocab_size for entry in self.members.values())
 
     @property
     def layout(self) -> Layout | None:
@@ -57,10 +57,10 @@ class Pair:
         for name, entry in self.drafters.items():
             if entry.mesh != mesh:
                 raise UserError(f"drafter {name!r} is on another mesh than the target")
-        ways = tuple((name, entry.ways) for name, entry in self.loaded.items())
+        ways = tuple((name, entry.ways) for name, entry in self.members.items())
         return None if mesh is None else Layout(mesh, ways)
 
-    def guided(self, settings: Mapping[str, Any]) -> Pair:
+    def with_guidance(self, settings: Mapping[str, Any]) -> Pair:
         """The pair with its target under the guidance of checked settings, if they have any."""
         return dataclasses.replace(self, target=guided(self.target, settings))
 
@@ -70,7 +70,7 @@ class Pair:
         Raises:
           UserError: when one was not given.
         """
-        trees = {name: entry.params for name, entry in self.loaded.items()} | dict(tables)
+        trees = {name: entry.params for name, entry in self.members.items()} | dict(tables)
         missing = [name for name in names if name not in trees]
         if missing:
             raise UserError(f"strategy: {missing[0]!r} was not given; pass it in tables")
@@ -96,11 +96,11 @@ def fit(
     check_target(target)
     return Pair(
         target,
-        {name: _fitted(name, target, one, least_shared) for name, one in drafters.items()},
+        {name: _fit_drafter(name, target, one, least_shared) for name, one in drafters.items()},
     )
 
 
-def _fitted(
+def _fit_drafter(
     name: str, target: LoadedModel, drafter: LoadedModel, least_shared: float
 ) -> LoadedModel:
     if drafter.params is not None:

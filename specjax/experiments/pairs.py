@@ -22,7 +22,7 @@ from specjax.experiments.config.fields import (
 from specjax.experiments.config.footprint import abstract_params
 from specjax.experiments.config.placement import copies_target, decode_mesh, ways_of, weights_of
 from specjax.loading import LoadedModel, load
-from specjax.pair import TARGET, Pair, check_target, fit
+from specjax.pair import TARGET, Pair, fit
 from specjax.parallel.padding import NO_SMALL, padded
 
 
@@ -75,8 +75,8 @@ def describe_models(config: ConfigDict) -> dict[str, LoadedModel]:
 
     Reads configuration files only.
     """
-    models = _described(config)
-    return {name: _with_shapes(config, name, entry) for name, entry in models.items()}
+    models = _describe(config)
+    return {name: _add_shapes(config, name, entry) for name, entry in models.items()}
 
 
 def describe_pair(config: ConfigDict) -> Pair:
@@ -87,22 +87,21 @@ def describe_pair(config: ConfigDict) -> Pair:
     Raises:
       UserError: when a model cannot be used in its place.
     """
-    models = _described(config)
+    models = _describe(config)
     target = models.pop(TARGET)
-    check_target(target)
     if "speech" in config:
         try:
             target = in_language(target, **config.speech)
         except UserError as error:
             raise UserError(f"config.speech: {error}") from None
-    fitted = fit(target, models).loaded
+    fitted = fit(target, models).members
     if config.pad_heads:
-        fitted = {name: _padded(config, name, entry) for name, entry in fitted.items()}
-    shaped = {name: _with_shapes(config, name, entry) for name, entry in fitted.items()}
+        fitted = {name: _pad_heads(config, name, entry) for name, entry in fitted.items()}
+    shaped = {name: _add_shapes(config, name, entry) for name, entry in fitted.items()}
     return Pair(shaped.pop(TARGET), shaped)
 
 
-def _described(config: ConfigDict) -> dict[str, LoadedModel]:
+def _describe(config: ConfigDict) -> dict[str, LoadedModel]:
     dtype, changes = checkpoint_dtype(config), asked_generation(config)
     return {
         name: LoadedModel(
@@ -112,7 +111,7 @@ def _described(config: ConfigDict) -> dict[str, LoadedModel]:
     }
 
 
-def _padded(config: ConfigDict, name: str, entry: LoadedModel) -> LoadedModel:
+def _pad_heads(config: ConfigDict, name: str, entry: LoadedModel) -> LoadedModel:
     """The model with the heads of zeros that it needs; a copy of the target is made of its own."""
     wide = padded(entry.model, ways_of(config, name))
     if wide is entry.model:
@@ -122,7 +121,7 @@ def _padded(config: ConfigDict, name: str, entry: LoadedModel) -> LoadedModel:
     return dataclasses.replace(entry, model=wide)
 
 
-def _with_shapes(config: ConfigDict, name: str, entry: LoadedModel) -> LoadedModel:
+def _add_shapes(config: ConfigDict, name: str, entry: LoadedModel) -> LoadedModel:
     weights = weights_of(config, name)
     params = abstract_params(entry.model, checkpoint_dtype(config), weights)
     return dataclasses.replace(entry, params=params)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import jax
 import pytest
@@ -59,10 +60,12 @@ def test_a_plan_fits_the_models_that_a_run_fits(made, tmp_path: Path) -> None:
     config = made(tmp_path)
     described, loaded = describe_pair(config), load_pair(config)
     assert described.models == loaded.models
-    for name, entry in loaded.loaded.items():
-        shapes = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), entry.params)
-        planned = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), described.loaded[name].params)
-        assert planned == shapes, name
+    for name, entry in loaded.members.items():
+        assert shapes(described.members[name].params) == shapes(entry.params), name
+
+
+def shapes(params: Any) -> Any:
+    return jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), params)
 
 
 @KINDS

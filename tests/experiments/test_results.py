@@ -35,7 +35,7 @@ def test_an_early_exit_counts_for_the_layers_that_run(named):
     model = T5(CONFIG)
     loaded = SimpleNamespace(model=model, params=model.init(jax.random.key(0)))
     job = SimpleNamespace(
-        config=decode_config(prices=named), pair=SimpleNamespace(loaded={"target": loaded})
+        config=decode_config(prices=named), pair=SimpleNamespace(members={"target": loaded})
     )
     prices = part_prices(job, EarlyExit(1, 2))
     alone = size(dataclasses.replace(CONFIG, num_decoder_layers=1)) / whole
@@ -57,6 +57,6 @@ def test_a_mixture_counts_for_the_experts_of_a_token():
         name: SimpleNamespace(model=model, params=parameter_shapes(model))
         for name, model in (("target", few), ("drafter", many))
     }
-    job = SimpleNamespace(config=decode_config(), pair=SimpleNamespace(loaded=loaded))
+    job = SimpleNamespace(config=decode_config(), pair=SimpleNamespace(members=loaded))
     prices = part_prices(job, Neural(2, model="drafter"))
     assert prices["drafter"] - prices["target"] == 8 * (8 - 2)  # the router's columns

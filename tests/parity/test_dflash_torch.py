@@ -81,7 +81,7 @@ def test_drafts_beside_a_target_of_transformers_equal_pytorch(
     assert np.all(best[..., -1] - best[..., -2] > 1e-3)  # no tie
 
     target, length = specjax.load(tmp_path / "target"), config["block_size"] - 1
-    loaded = fit(target, {"drafter": specjax.load(tmp_path / "drafter")}).loaded
+    loaded = fit(target, {"drafter": specjax.load(tmp_path / "drafter")}).members
     models = tuple((name, entry.model) for name, entry in loaded.items())
     params = {name: entry.params for name, entry in loaded.items()}
     strategy = Strategy(DFlash(length))

@@ -89,7 +89,7 @@ def test_drafts_beside_a_target_of_transformers_equal_pytorch(
     assert np.all(best[0, :DRAFT, -1] - best[0, :DRAFT, -2] > 1e-3)  # no tie
 
     target = specjax.load(tmp_path / "target")
-    loaded = fit(target, {"drafter": specjax.load(tmp_path / "drafter")}).loaded
+    loaded = fit(target, {"drafter": specjax.load(tmp_path / "drafter")}).members
     models = tuple((name, entry.model) for name, entry in loaded.items())
     params = {name: entry.params for name, entry in loaded.items()}
     made = decoder(models, Strategy(Eagle(DRAFT)), DRAFT + 2)

@@ -43,7 +43,7 @@ def check_decode_memory(config: ConfigDict, pair: Pair, strategies: Mapping[str,
     given = ", ".join(f"config.{field} {config[field]:,}" for field in fields)
     given += f" and drafts of {drafted:,} tokens"
     rows = config.batch_size // mesh["data"]
-    models = [entry.model for entry in pair.loaded.values()]
+    models = [entry.model for entry in pair.members.values()]
     bucket = max(config.bucket, 1)
     scores = [least_scores(bucket, model.start_token is None) for model in models]
     needed = {
@@ -94,7 +94,7 @@ def plan_models(
 ) -> dict[str, ModelPlan]:
     """What each model of a decode takes on a device, by its name."""
     made = {}
-    for name, entry in pair.loaded.items():
+    for name, entry in pair.members.items():
         weights, shares = weights_of(config, name), copies_target(config, name)
         placed = mesh, capacity, ways_of(config, name), ahead
         made[name] = plan_model(entry, config, *placed, weights, shares)

@@ -41,9 +41,8 @@ def missing_programs(session: Session, batches: Sequence[Batch]) -> dict[Hashabl
     """The programs of batches that are not compiled, by what JAX keeps them apart by."""
     programs: dict[Hashable, Program] = {}
     for batch in batches:
-        keys = next(iter(session.generators.values())).keys(
-            batch, session.config.seed
-        )  # alike for all
+        first = next(iter(session.generators.values()))
+        keys = first.keys(batch, session.config.seed)  # alike for all
         for name, generator in session.generators.items():
             run = name, batch.shape
             if run in session.compiled:

@@ -127,7 +127,7 @@ def round_entry(
             plans[name].cache_bytes,
             ways_of(config, name),
             config.batch_size // data,
-            expert_itemsize(plan.pair.loaded[name].params, dtype),
+            expert_itemsize(plan.pair.members[name].params, dtype),
         )
         for name in decoder.used
     }

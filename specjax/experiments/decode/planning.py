@@ -55,7 +55,7 @@ class Plan:
           UserError: when a model or a setting cannot be used.
         """
         pair, settings = describe_pair(config), planned_settings(config)
-        return cls(config, strategies, pair.guided(settings.settings), settings)
+        return cls(config, strategies, pair.with_guidance(settings.settings), settings)
 
     @property
     def invariant(self) -> int:
@@ -80,7 +80,7 @@ def show_plan(plan: Plan) -> dict[str, ModelPlan]:
     show(config, mesh, plans, strategies)
     for line in (*plan.settings.said, *filter(None, [plan.settings.note])):
         print(line)
-    models = {name: entry.model for name, entry in plan.pair.loaded.items()}
+    models = {name: entry.model for name, entry in plan.pair.members.items()}
     for name in (name for name, model in models.items() if model.borrows_encoder):
         print(f"{name}: its encoder is counted as the target's; a run compares their weights")
     for name, model in models.items():

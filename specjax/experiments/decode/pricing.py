@@ -21,7 +21,7 @@ from specjax.progress import progress
 from specjax.sampling import sampling
 
 Timed = Callable[..., tuple[float, Any, Any]]
-"""Seconds, rows and generation of a decode; called as `experiments.decode.session.timed` is."""
+"""Seconds, rows and generation of a decode; called as `experiments.decode.job.timed` is."""
 
 
 class RoundTimes:
@@ -127,8 +127,8 @@ def _group_times(
     decoder = session.generators[BASELINE].decoder
     widest = sorted(batch.tokens.shape[1] for batch in batches)[len(batches) // 2]
     watch = Stopwatch(
-        {name: entry.model for name, entry in session.pair.loaded.items()},
-        {name: entry.params for name, entry in session.pair.loaded.items()},
+        {name: entry.model for name, entry in session.pair.members.items()},
+        {name: entry.params for name, entry in session.pair.members.items()},
         batch=session.config.batch_size,
         prompt=widest,
         capacity=decoder.buffer(widest),

@@ -20,7 +20,7 @@ def lowered_decode(plan: Plan, name: str, mesh: Mesh) -> tuple[Decoder, jax.stag
     Raises:
       UserError: when the strategy does not fit the models.
     """
-    models = plan.pair.loaded
+    models = plan.pair.members
     ways = tuple((model, ways_of(plan.config, model)) for model in models)
     layout = Layout(mesh, ways) if mesh.size > 1 else None
     decoder, (params, *rest) = abstract_decode(plan, plan.strategies[name], layout)

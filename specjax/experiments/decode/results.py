@@ -124,7 +124,7 @@ def models(session: Session, steps: dict[str, float]) -> dict[str, Any]:
             "parameters": numbers(entry.params),
             "step_ms": steps.get(name, 0.0),
         }
-        for name, entry in session.pair.loaded.items()
+        for name, entry in session.pair.members.items()
     }
 
 
@@ -136,11 +136,11 @@ def part_prices(session: Session, drafter: Drafter) -> dict[str, float]:
     """
     sizes = {
         name: numbers(entry.params) - idle_weights(entry.model)
-        for name, entry in session.pair.loaded.items()
+        for name, entry in session.pair.members.items()
     }
     prices: dict[str, float] = session.config.prices.to_dict() or dict(sizes)
     for call in drafter.spec.calls:
-        shape = shape_of(session.pair.loaded[call.model].model)
+        shape = shape_of(session.pair.members[call.model].model)
         if call.exit is not None:
             rest = shape.between(call.exit, shape.layers)
             above = rest.decoder_weights - rest.idle_weights
@@ -208,7 +208,7 @@ def strategy_entry(
             rounds,
             prompt_lengths(session),
             strategy.drafter,
-            {key: session.pair.loaded[key].model for key in decoder.used},
+            {key: session.pair.members[key].model for key in decoder.used},
             session.generators[name].params,
             decoder.target,
             decoder.reader,
@@ -218,10 +218,8 @@ def strategy_entry(
 
 def priced_work(session: Session, name: str, entry: Measured, prices: Prices) -> Priced:
     """What a strategy did, and what its calls and rounds cost."""
-    decoder, costs = (
-        session.generators[name].decoder,
-        prices.calls[session.strategies[name].settings],
-    )
+    decoder = session.generators[name].decoder
+    costs = prices.calls[session.strategies[name].settings]
     return Priced(costs, decoder, work_of(decoder, entry.traces), prices.rounds.get(name))
 
 
@@ -267,7 +265,7 @@ def rooflines(session: Session, alone: Rounds, steps: dict[str, float]) -> dict[
     At the mean cache length of the target decoding `alone`. None on a mesh, where a device holds
     only a part.
     """
-    if any(entry.mesh for entry in session.pair.loaded.values()):
+    if any(entry.mesh for entry in session.pair.members.values()):
         return None
     rows, _ = np.nonzero(alone.ran)
     cached = float(np.mean(alone.begin[rows] + alone.started[alone.ran] - 1)) if len(rows) else 0.0
@@ -275,12 +273,12 @@ def rooflines(session: Session, alone: Rounds, steps: dict[str, float]) -> dict[
     bandwidth = copy_bandwidth()
     return {
         name: roofline(
-            step_bytes(session.pair.loaded[name].model, session.config.batch_size, cached, source),
+            step_bytes(session.pair.members[name].model, session.config.batch_size, cached, source),
             bandwidth,
             step,
         )
         for name, step in steps.items()
-        if name in session.pair.loaded
+        if name in session.pair.members
     }
 
 
@@ -315,10 +313,8 @@ def groups(session: Session, measured: dict[str, Measured]) -> dict[str, Any]:
         name: by_group(names, rounds_of(entry.traces), entry.batch_seconds if alone else None)
         for name, entry in measured.items()
     }
-    bases = {
-        name: figures[baseline_of(session.strategies[name], session.strategies)]
-        for name in measured
-    }
+    strategies = session.strategies
+    bases = {name: figures[baseline_of(strategies[name], strategies)] for name in measured}
     return with_speedups(figures, bases)
 
 

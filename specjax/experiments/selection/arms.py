@@ -43,7 +43,7 @@ def arms_of(config: ConfigDict, pair: Pair) -> dict[str, StrategyArm]:
     Raises:
       UserError: when a strategy cannot be used or be an arm.
     """
-    models = {name: entry.model for name, entry in pair.loaded.items()}
+    models = {name: entry.model for name, entry in pair.members.items()}
     arms = {
         name: _arm(name, from_config(name, spec), models)
         for name, spec in config.strategies.items()

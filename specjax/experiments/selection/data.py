@@ -117,7 +117,7 @@ def check(config: ConfigDict) -> tuple[Pair, dict[str, StrategyArm]]:
     check_groups(config, "strategies")
     pair = describe_pair(config)
     arms = arms_of(config, pair)
-    check_models({name: arm.strategy for name, arm in arms.items()}, tuple(pair.loaded))
+    check_models({name: arm.strategy for name, arm in arms.items()}, tuple(pair.members))
     if config.repeats == 0:
         check_writers(arms)
     return pair, arms

@@ -125,7 +125,7 @@ def writer_generators(job: Job) -> dict[Writer, Generator]:
     for writer in writers_of(job.arms, job.target.model):
         # The first layers of a model run on its own parameters, the others are not looked at.
         model = dataclasses.replace(
-            job.pair.loaded[writer.weights], model=writer.model, tokenizer=job.target.tokenizer
+            job.pair.members[writer.weights], model=writer.model, tokenizer=job.target.tokenizer
         )
         strategy = autoregressive(temperature=writer.temperature)
         generators[writer] = job.generator(model, {}, strategy)

@@ -90,7 +90,7 @@ def plan(config: ConfigDict) -> None:
       UserError: when the config cannot be used.
     """
     check(config)
-    for name, entry in describe_pair(config).loaded.items():
+    for name, entry in describe_pair(config).members.items():
         _check_hears(name, entry.model)
         print(f"{name}: {entry.name}, {entry.model.depth} decoder layers")
     print("strategies:", ", ".join(config.strategies))
