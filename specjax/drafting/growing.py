@@ -35,10 +35,10 @@ Of the level's depth, the tokens [B, G] of all nodes so far and what the level a
 
 @dataclasses.dataclass(frozen=True)
 class Growing(Shaped):
-    """A tree of a fixed shape, or of its likeliest nodes."""
+    """A tree of a fixed shape, or of its most probable nodes."""
 
     nodes: int = fields.integer(
-        0, least=0, help="likeliest nodes of the tree that the target reads; 0: all, as drawn"
+        0, least=0, help="most probable nodes, which the target reads; 0: all, as drawn"
     )
 
     def __post_init__(self) -> None:

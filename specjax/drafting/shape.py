@@ -100,7 +100,7 @@ class Shaped(Drafter):
         "a list of integers of at least -1",
         lambda x: isinstance(x, int) and not isinstance(x, bool) and x >= -1,
         (),
-        help="the node that each node hangs on, -1 for the last token of the text",
+        help="the parent of each node, -1 for the last token of the text",
     )
 
     def __post_init__(self) -> None:
