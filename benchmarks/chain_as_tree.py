@@ -3,7 +3,7 @@
     python benchmarks/chain_as_tree.py --target=t5-ende-target --drafter=t5-ende-drafter \\
       --source_file=test.en.gz --prefix='translate English to German: ' --lengths=3,5
 
-`neural` drafts K tokens, `neural_tree` a tree of K levels of one node; both commit the same tokens
+`neural` drafts K tokens, with `widths` a tree of K levels of one node; both commit the same tokens
 in the same rounds and end where the text does: the drafter's calls are counted. One text after
 another, batch 1, the two in turn and each first every second time. The figure is the median over
 texts and trials of the tree's time over the chain's, with its quartiles: in wall time, and in CPU
@@ -115,7 +115,7 @@ def main() -> int:
         prompts = [args.prefix + example.source for example in examples]
         for length in args.lengths:
             chain = Side(args, models, prompts, drafter="neural", length=length)
-            tree = Side(args, models, prompts, drafter="neural_tree", widths=(1,) * length)
+            tree = Side(args, models, prompts, drafter="neural", widths=(1,) * length)
             calls = check_alike(chain, tree, args.temperature == 0.0)
             print(f"K={length}: {calls[1]} calls of the drafter as a tree, {calls[0]} as a chain")
             found = ratios(chain, tree, args.trials)

@@ -4,7 +4,7 @@
       --config.target=TARGET --config.drafter=DRAFTER --config.source_file=test.en.gz \\
       --config.prefix='translate English to German: ' --config.examples=60 \\
       --chain='{"drafter": "neural", "model": "drafter"}' --lengths=1,2,3,4,5,6,7,8 \\
-      --strategy='{"drafter": "neural_tree", "model": "drafter", "widths": [2, 2, 1]}'
+      --strategy='{"drafter": "neural", "model": "drafter", "widths": [2, 2, 1]}'
 
 The flags of any decode config give models and data; its strategies are replaced. The first
 `--priced_examples` prompts are decoded for the prices of rounds only, the others are measured, all
@@ -102,7 +102,7 @@ def strategies_of(
         made |= {name: {**chain, "length": n} for n, name in family.items()}
         families.append(family)
     for index, spec in enumerate(args.strategy):
-        made[f"{spec['drafter']}_{index}"] = spec
+        made[f"given_{index}_{spec['drafter']}"] = spec
     alone = {BASELINE: {"drafter": "none"}}
     for _, spec in map(alone_under, made.values()):
         if spec not in alone.values():

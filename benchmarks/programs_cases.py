@@ -40,7 +40,19 @@ FITTED = {
 }  # fmt: skip
 
 SAMPLED = {"temperature": 1.0}
-TREE = {"drafter": "neural_tree", "widths": (2, 2)}
+TREE = {"drafter": "neural", "widths": (2, 2)}
+TREES = {
+    "neural tree": TREE,
+    "eagle tree": {"drafter": "eagle", "widths": (2, 2)},
+    "hydra tree": {"drafter": "hydra", "widths": (2, 2)},
+    "bigram tree": {"drafter": "bigram", "widths": (2, 2)},
+    "lookup tree": {"drafter": "prompt_lookup", "length": 3, "branches": 2, "longest": 8},
+    "suffix tree": {"drafter": "suffix", "length": 3, "branches": 2, "corpus": True},
+    "dflash tree": {"drafter": "dflash", "widths": (2, 2)},
+    "medusa chain": {"drafter": "medusa", "length": 2},
+}  # fmt: skip
+"""Drafters in other shapes than those of their examples."""
+
 SETTINGS = {"repetition_penalty": 1.6, "no_repeat_ngram_size": 2, "forced_eos_token_id": 1}
 BEAM_SETTINGS = {"no_repeat_ngram_size": 2, "min_length": 3}
 
@@ -81,6 +93,8 @@ def _case(name: str, spec: Mapping[str, Any], **others: Any) -> Case:
 
 def example(drafter: str) -> dict[str, Any]:
     """The fields of a drafter's example, with those of the rule that it needs."""
+    if drafter in TREES:
+        return TREES[drafter]
     entry = DRAFTERS[drafter]
     own = getattr(entry.cls, "rule_type", None)
     rule = RULES[RULES.name_of(own)].example if own else {}
@@ -89,9 +103,9 @@ def example(drafter: str) -> dict[str, Any]:
 
 def _examples() -> Iterator[Case]:
     """All drafters on T5, of readers those that are no drafter's own, heads on a target too."""
-    for drafter in DRAFTERS:
+    for drafter in (*DRAFTERS, *TREES):
         yield _case(f"t5/{drafter}", example(drafter))
-    for drafter in ("blockwise", "medusa"):
+    for drafter in ("medusa", "medusa chain"):
         spec = {**example(drafter), "model": "target"}
         yield _case(f"t5/{drafter} on target", spec, on_target=True)
     for reader in READERS:
@@ -118,9 +132,9 @@ def _more() -> Iterator[Case]:
     """Other fields, and drafters whose draws have a law of their own."""
     for name, spec in {**{name: PLAIN[name] for name in MORE}, **FITTED}.items():
         yield _case(f"llama/{name}", spec)
-    for drafter in ("none", "bigram", "cascade", "copy_tree", "eagle", "eagle_tree", "dflash"):
+    for drafter in ("none", "bigram", "cascade", "lookup tree", "eagle", "eagle tree", "dflash"):
         yield _case(f"llama/{drafter} sampled", {**example(drafter), **SAMPLED}, rows=1)
-    for drafter in ("neural", "neural_tree"):
+    for drafter in ("neural", "neural tree"):
         spec = {**example(drafter), **SAMPLED}
         yield _case(f"t5/{drafter} sampled", spec)
         yield _case(f"t5/{drafter} under settings", spec, settings=SETTINGS)
@@ -156,7 +170,7 @@ def _by_policy(switch: bool) -> Strategy:
 def _families() -> Iterator[Case]:
     """Models with windows and models that listen; half precision, and calls of equal width."""
     for kind in ("gemma", "whisper"):
-        for drafter in ("none", "neural", "neural_tree", "early_exit"):
+        for drafter in ("none", "neural", "neural tree", "early_exit"):
             yield _case(f"{kind}/{drafter}", example(drafter))
     for kind in ("t5", "llama"):
         spec = {**example("neural"), **SAMPLED}

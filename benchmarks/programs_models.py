@@ -15,7 +15,7 @@ from specjax.decoding.beams.loop import search
 from specjax.decoding.beams.strategy import BeamStrategy
 from specjax.decoding.loop import generate
 from specjax.decoding.strategy import Strategy
-from specjax.drafting.parallel_heads import ParallelHeads
+from specjax.drafting.draft_heads import DraftHeads
 from specjax.experiments.config.choosing import selection_trees
 from specjax.models.base import LanguageModel, Params
 from specjax.models.dflash import DFlash, DFlashCausalConfig, DFlashT5Config
@@ -105,7 +105,7 @@ def weights(one: LanguageModel) -> Params:
     return {name: tree for name, tree in parameter_shapes(one).items() if name != "ids"}
 
 
-def heads(drafter: ParallelHeads, on_target: bool, width: int) -> LoadedHeads:
+def heads(drafter: DraftHeads, on_target: bool, width: int) -> LoadedHeads:
     """Parallel heads on the target's states, or on those of a trunk."""
     own: dict[str, Any] = {}
     if on_target:
@@ -119,8 +119,8 @@ def tables(case: Case, made: Strategy, target: LanguageModel, drafter: Any) -> d
     """All trees beside models that the drafter may read."""
     found: dict[str, Params] = {"ngram": table_shapes(V), CORPUS: corpus.shapes(64)}
     if isinstance(made, Strategy):
-        on_target = case.on_target or made.drafter.reads_target
-        if isinstance(made.drafter, ParallelHeads):
+        on_target = case.on_target or bool(made.drafter.spec.features)
+        if isinstance(made.drafter, DraftHeads):
             trunk = target if on_target else drafter
             found[HEADS] = heads(made.drafter, on_target, trunk.config.d_model)
         names = getattr(made.drafter, "names", ())
@@ -136,8 +136,8 @@ def lowered(case: Case, platform: str) -> str:
     names = ("target", "drafter")
     models = {name: model(case.kind, name, case.dtype) for name in names}
     target = models["target"]
-    reads_target = isinstance(made, Strategy) and made.drafter.reads_target
-    if reads_target and not isinstance(made.drafter, ParallelHeads):
+    reads_target = isinstance(made, Strategy) and bool(made.drafter.spec.features)
+    if reads_target and not isinstance(made.drafter, DraftHeads):
         models["drafter"] = feature_drafter(made.drafter.drives, target)
     read = tables(case, made, target, models["drafter"])
     loaded = {name: specjax.LoadedModel(one, weights(one)) for name, one in models.items()}
@@ -153,7 +153,8 @@ def lowered(case: Case, platform: str) -> str:
         common["invariant"] = case.invariant
         generator = specjax.Generator(loaded["target"], drafters, made, **common)
         batch = generator.batch(prompts(case), case.rows)
-        told = dict.fromkeys(made.drafter.spec.rows, np.zeros(case.rows, np.int32))
+        choice = made.drafter.choice
+        told = dict.fromkeys(choice.rows if choice else (), np.zeros(case.rows, np.int32))
         jitted = generate
         arguments = generator.arguments(batch, generator.keys(batch, 0), rows=told)
     return jitted.trace(*arguments).lower(lowering_platforms=(platform,)).as_text()

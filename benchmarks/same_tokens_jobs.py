@@ -210,8 +210,8 @@ CHOOSING: Specs = {
 }
 
 ENCODER_DECODER: Specs = {
-    "blockwise": {"drafter": "blockwise", "length": 4},
-    "blockwise_3": {"drafter": "blockwise", "length": 3},
+    "blockwise": {"drafter": "medusa", "length": 4},
+    "blockwise_3": {"drafter": "medusa", "length": 3},
     "calm": {"drafter": "calm", "threshold": 0.6, "tau": 4.0},
     "calm_softmax": {"drafter": "calm", "threshold": 0.3, "measure": "softmax"},
 }

@@ -28,7 +28,6 @@ from specjax.core.calls import Call
 from specjax.core.drafter import Drafter
 from specjax.core.tree import places
 from specjax.drafting.neural import Neural
-from specjax.drafting.neural_tree import NeuralTree
 from specjax.errors import UserError
 from specjax.experiments.recipes.trees import ACCEPTANCE, SIZES, deepened
 from specjax.measuring.roofline import step_bytes
@@ -91,7 +90,7 @@ def main() -> int:
     for nodes in SIZES:
         tree = best(table, nodes)
         levels = max(places(tree)[0]) + 1
-        print(f"tree of {nodes} nodes: {line(tree, NeuralTree(parents=tree))[1]}")
+        print(f"tree of {nodes} nodes: {line(tree, Neural(parents=tree))[1]}")
         print(f"  chain of {levels} tokens: {chains[levels][1]}")
     fastest = max(chains, key=chains.get)
     print(f"fastest chain, {fastest} tokens: {chains[fastest][1]}")

@@ -225,6 +225,6 @@ plt.show()
 #
 # ## Next
 #
-# - [docs/tutorials/own_drafter.md](https://github.com/specjax/specjax/blob/main/docs/tutorials/own_drafter.md#4-go-on) says where to look for more: drafters that call models, remember, or draw at random.
+# - [docs/tutorials/own_drafter.md](https://github.com/specjax/specjax/blob/main/docs/tutorials/own_drafter.md#5-go-on) says where to look for more: drafters that call models, remember, or draw at random.
 # - In the repository, `tests/contract` runs these tests for every registered drafter.
 # - [train_drafter](train_drafter.ipynb): a drafter that learns.

@@ -6,10 +6,10 @@
 
 Behind the colon are names and directories (or hub ids) of the drafters, and before a directory how
 it drafts if it is no small model: `layer=eagle@runs/eagle/model,block=dflash@runs/dflash/model`.
-Heads on the target are one file for all: `heads=blockwise@runs/medusa/heads.safetensors`, and their
-tree `tree=medusa@runs/medusa/heads.safetensors` (`hydra`, `hydra_tree`). What copies has no place:
-`copies=suffix@`. Each drafts three tokens, or a tree of widths 3, 2, 1, greedily and at temperature
-1, against autoregressive decoding of the same kind.
+Heads on the target are one file for all: `heads=medusa@runs/medusa/heads.safetensors`, and their
+tree `tree=medusa_tree@runs/medusa/heads.safetensors` (`hydra`, `hydra_tree`). What copies has no
+place: `copies=suffix@`. Each drafts three tokens, or a tree of widths 3, 2, 1, greedily and at
+temperature 1, against autoregressive decoding of the same kind.
 docs/how_to/training.md has the figures of four drafters of a 28M target, and
 docs/lab_book/feature_drafters.md those of seven.
 """
@@ -24,12 +24,12 @@ from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_
 LENGTH, WIDTHS = 3, (3, 2, 1)
 COPYING = ("max_gram", "suffix")
 ON_TARGET: dict[str, dict[str, Any]] = {
-    "blockwise": {"model": "target", "length": LENGTH},
-    "hydra": {"length": LENGTH},
-    "hydra_tree": {"widths": WIDTHS},
-    "medusa": {"model": "target", "widths": WIDTHS},
+    "hydra": {"drafter": "hydra", "length": LENGTH},
+    "hydra_tree": {"drafter": "hydra", "widths": WIDTHS},
+    "medusa": {"drafter": "medusa", "model": "target", "length": LENGTH},
+    "medusa_tree": {"drafter": "medusa", "model": "target", "widths": WIDTHS},
 }
-"""Drafters that read heads, with their fields."""
+"""Strategies whose drafters read heads."""
 
 
 def get_config(drafters: str = "drafter=") -> ConfigDict:
@@ -51,7 +51,7 @@ def get_config(drafters: str = "drafter=") -> ConfigDict:
                     f"--config=...:{drafters!r} has heads in {config.heads!r} and in {place!r};"
                     " a run reads one file of heads"
                 )
-            config.heads, strategy = place, {"drafter": kind, **ON_TARGET[kind]}
+            config.heads, strategy = place, ON_TARGET[kind]
         elif kind in COPYING:
             strategy = {"drafter": kind, "length": LENGTH}
         else:

@@ -256,7 +256,8 @@ class Generator:
     ) -> tuple[Any, ...]:
         """What `decoding.loop.generate` and `begin` are given for `run`."""
         given = dict(rows or {})
-        for name in self.decoder.drafter.spec.rows:
+        choice = self.decoder.drafter.choice
+        for name in choice.rows if choice else ():
             if name not in given:
                 raise UserError(
                     f"{name} is None; the strategy needs that of each row, by its index"

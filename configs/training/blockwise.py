@@ -7,7 +7,7 @@
 
 The trunk stays as it is, `objective.trunk=trained` trains it as well. The heads are left in
 `heads.safetensors`; a decode experiment reads them with `--config.heads=FILE` and drafts with
-`{"drafter": "blockwise", "model": "drafter", "length": 4}`.
+`{"drafter": "medusa", "model": "drafter", "length": 4}`.
 """
 
 from ml_collections import ConfigDict

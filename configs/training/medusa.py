@@ -7,9 +7,9 @@
 
 `--config=...:hydra` trains heads that read the tokens before theirs. The target stays as it is and
 is read once. The heads are left in `heads.safetensors`, for `--config.heads=FILE` and
-`{"drafter": "medusa", "model": "target", "widths": (3, 2, 1)}`, `{"drafter": "blockwise", "model":
-"target", "length": 3}`, `{"drafter": "hydra", "length": 3}` or `{"drafter": "hydra_tree", "widths":
-(3, 2, 1)}`. On two CPU cores Medusa's heads on a 28M target take five minutes, twice as long
+`{"drafter": "medusa", "model": "target", "widths": (3, 2, 1)}`, `{"drafter": "medusa", "model":
+"target", "length": 3}`, `{"drafter": "hydra", "length": 3}` or `{"drafter": "hydra", "widths": (3,
+2, 1)}`. On two CPU cores Medusa's heads on a 28M target take five minutes, twice as long
 beside other programs; accepted are 0.46, 0.29, 0.19 and 0.16. `--config.train.examples=0` takes all
 there are.
 

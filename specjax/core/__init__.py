@@ -20,7 +20,7 @@ from specjax.core.env import Env
 from specjax.core.reader import Reader
 from specjax.core.reading import Reading
 from specjax.core.rule import NestableRule, Rule
-from specjax.core.spec import Spec
+from specjax.core.spec import Spec, TreeSpec
 from specjax.core.verdict import Verdict
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "Reading",
     "Rule",
     "Spec",
+    "TreeSpec",
     "Verdict",
     "fields",
     "last_token",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import jax
 from flax import struct
@@ -59,6 +59,38 @@ class Alternative:
     reader: Reader
 
 
+class Choice(Protocol):
+    """A choice among drafters."""
+
+    @property
+    def members(self) -> tuple[Alternative, ...]:
+        """The drafters that are chosen among, each as it would draft alone."""
+        ...
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """Names of the numbers per row that the caller must give (`Options.rows`)."""
+        ...
+
+    def wanted(
+        self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array
+    ) -> dict[str, jax.Array]:
+        """Whether [] a model needs to read the prompts; models that are not named always do."""
+        ...
+
+    def alternatives(self, rows: int) -> tuple[Alternative, ...]:
+        """Ways to decode `rows` rows to their end of which one is taken (`chosen`).
+
+        Each then runs in a loop of its own, with the memory of the drafter that chooses. Empty:
+        there is one loop.
+        """
+        ...
+
+    def chosen(self, memory: Memory) -> jax.Array:
+        """The alternative [] that is taken."""
+        ...
+
+
 class Drafter:
     """Anything that proposes tokens; this base has no memory and no models."""
 
@@ -72,23 +104,23 @@ class Drafter:
     """The rule that its drafts need; None: any."""
 
     @property
-    def reads_target(self) -> bool:
-        """Whether it reads what the target computes, at every round of a text."""
-        return False
-
-    @property
     def spec(self) -> Spec:
         """All that is static."""
         raise NotImplementedError
-
-    def of_models(self, models: Models) -> Drafter:
-        """The drafter once the models are known, which may say more of its `spec`."""
-        return self
 
     @property
     def reader(self) -> Reader | None:
         """How the target must read its drafts; None: whole."""
         return None
+
+    @property
+    def choice(self) -> Choice | None:
+        """The choice among drafters that it is; None: it drafts by itself."""
+        return None
+
+    def of_models(self, models: Models) -> Drafter:
+        """The drafter once the models are known, which may say more of its `spec`."""
+        return self
 
     def check(self, env: Env) -> None:
         """Refuses resources that do not fit.
@@ -97,20 +129,14 @@ class Drafter:
           ValueError: saying what does not.
         """
 
-    def begin(self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array) -> Memory:
-        """The memory before the first round; `prompt` is the target's reading of the prompts.
+    def begin(
+        self, env: Env, caches: Caches, context: Context, prompt: PromptReading, keys: jax.Array
+    ) -> tuple[Memory, Caches]:
+        """The memory and the caches before the first round, once all models read the prompts.
 
-        Folds `keys` [B].
+        `prompt` is the target's reading of them. Folds `keys` [B].
         """
-        return ()
-
-    def opened(self, env: Env, caches: Caches, context: Context, prompt: PromptReading) -> Caches:
-        """The caches before the first round, once all models have read the prompts."""
-        return caches
-
-    def wanted(self, memory: Memory, context: Context) -> dict[str, jax.Array]:
-        """Whether [] a model needs to read the prompts; models that are not named always do."""
-        return {}
+        return (), caches
 
     def propose(
         self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
@@ -121,22 +147,6 @@ class Drafter:
     def observe(self, memory: Memory, outcome: Outcome) -> Memory:
         """The memory after a round."""
         return memory
-
-    @property
-    def members(self) -> tuple[Alternative, ...]:
-        """The drafters that it chooses among, each as it would draft alone; none by default."""
-        return ()
-
-    def alternatives(self, rows: int) -> tuple[Alternative, ...]:
-        """Ways to decode `rows` rows to their end of which one is taken (`chosen`).
-
-        Each then runs in a loop of its own, with the memory of this drafter. Empty: no choice.
-        """
-        return ()
-
-    def chosen(self, memory: Memory) -> jax.Array:
-        """The alternative [] that is taken."""
-        raise NotImplementedError
 
 
 def distinct(groups: Iterable[Iterable[T]]) -> tuple[T, ...]:

@@ -186,9 +186,13 @@ def interval(bounds: str) -> tuple[Callable[[float], bool], str]:
 
 
 def config_fields(cls: type) -> dict[str, ConfigField]:
-    """The fields of a class that a config may give, by name; one that is no dataclass has none."""
-    fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
-    return {field.name: field.metadata[KEY] for field in fields if KEY in field.metadata}
+    """The fields of a class that a config may give, by name; one that is no dataclass has none.
+
+    Not those that the class `lacks`, though what it inherits from has them.
+    """
+    fields, lacks = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else (), "lacks"
+    known = {field.name: field.metadata[KEY] for field in fields if KEY in field.metadata}
+    return {name: field for name, field in known.items() if name not in getattr(cls, lacks, ())}
 
 
 def side_by_side(classes: Iterable[type]) -> dict[str, Any]:

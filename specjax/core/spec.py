@@ -6,6 +6,19 @@ import dataclasses
 
 from specjax.core.calls import Call
 
+LATER = (-1,)
+"""`Spec.features` of a drafter whose layers are known with its models (`Drafter.of_models`)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TreeSpec:
+    """What is static about drafts that are trees."""
+
+    levels: int  # most nodes on a path from the root
+    parents: tuple[int, ...] = ()  # of the nodes, where all drafts have the same
+    shared: bool = False  # children of different nodes share draws
+    fed: tuple[str, ...] = ()  # models, other than the target, that are fed nodes (`Draft.slots`)
+
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
@@ -17,20 +30,20 @@ class Spec:
     models: tuple[str, ...] = ()  # whose caches it uses
     resources: tuple[str, ...] = ()  # parameter trees it reads that are no model's
     writers: tuple[str, ...] = ()  # who writes its tokens; `Draft.drafted_by` points into this
-    rows: tuple[str, ...] = ()  # numbers per row that the caller must give (`Options.rows`)
     always: bool = False  # every draft has a token
-    features: tuple[int, ...] = ()  # target layers whose states it wants to observe
-    trees: bool = False  # its drafts have parents
-    shared: bool = False  # nodes of a tree that hang on different ones share draws
-    parents: tuple[int, ...] = ()  # of their nodes, where all drafts have the same
-    levels: int = 0  # most nodes on a path, where drafts are trees
-    fed: tuple[str, ...] = ()  # models, beside the target, that are fed nodes (`Draft.slots`)
-    columns: tuple[str, ...] = ()  # numbers that it logs, beside `STOP` and the runs of its calls
+    features: tuple[int, ...] = ()  # target layers whose states it observes after every round
+    columns: tuple[str, ...] = ()  # numbers that it logs, other than `STOP` and runs of its calls
+    tree: TreeSpec | None = None  # None: its drafts are chains
 
     @property
     def longest(self) -> int:
-        """Most drafted tokens that may stand."""
-        return self.levels or self.width
+        """Most drafted tokens that may be accepted."""
+        return self.tree.levels if self.tree else self.width
+
+    @property
+    def parents(self) -> tuple[int, ...]:
+        """Of the nodes of all its drafts, where these are trees of one shape."""
+        return self.tree.parents if self.tree else ()
 
     @property
     def touched(self) -> int:

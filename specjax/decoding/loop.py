@@ -57,8 +57,8 @@ def begin(
 ) -> State:
     """The state before the first round: prompts read, one pending token per row, in no cache.
 
-    The drafter's memory begins once the target has read the prompts; models that it does not want
-    then read nothing.
+    The drafter's memory begins once all models have read the prompts; models that no row of a
+    choice needs read nothing.
     """
     env = decoder.env(params)
     context = first_context(decoder, prompt, prompt_length, limit, options)
@@ -72,8 +72,9 @@ def begin(
     context = with_previous(context, head)
     prefix = context.tokens[:, : head.shape[1] + previous_width(options)]
     caches = {decoder.target: begun(env.target, cache, prefix, context.begin)}
-    memory = decoder.drafter.begin(env, context, prompt_reading, keys)
-    wanted = decoder.drafter.wanted(memory, context)
+    choice, wanted = decoder.drafter.choice, {}
+    if choice:
+        wanted = choice.wanted(env, context, prompt_reading, keys)
     for name in decoder.used[1:]:
         given = {"ahead": ahead, **own.get(name, {})}
         if env[name].model.borrows_encoder:
@@ -84,7 +85,7 @@ def begin(
             caches[name] = masked_step(wanted[name], step, zeros_like_result(start))
         else:
             caches[name] = start()
-    caches = decoder.drafter.opened(env, caches, context, prompt_reading)
+    memory, caches = decoder.drafter.begin(env, caches, context, prompt_reading, keys)
     if decoder.layout:
         caches = {name: decoder.layout.cache(name, cache) for name, cache in caches.items()}
         context, memory, keys = decoder.layout.rows((context, memory, keys))
@@ -136,10 +137,11 @@ def advance(decoder: Decoder, params: dict[str, Any], state: State, rounds: int 
             after = jax.lax.while_loop(unfinished, turn, state.replace(caches=used))
         return after.replace(caches={**state.caches, **after.caches})
 
-    alternatives = decoder.drafter.alternatives(state.context.length.shape[0])
-    if not alternatives:
+    choice = decoder.drafter.choice
+    alternatives = choice.alternatives(state.context.length.shape[0]) if choice else ()
+    if choice is None or not alternatives:
         return run(decoder, state)
-    chosen = decoder.drafter.chosen(state.memory)
+    chosen = choice.chosen(state.memory)
     for index, one in enumerate(alternatives):
         reader = decoder.reader if decoder.reader.overrides else one.reader
         alone = dataclasses.replace(decoder, drafter=one.drafter, reader=reader)

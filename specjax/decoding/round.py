@@ -141,11 +141,12 @@ def _kept(
         return env[name].model.keep(caches[name], path, count)
 
     kept = {decoder.target: keep(decoder.target, path, accepted)}
-    if decoder.drafter.spec.fed:
+    tree = decoder.drafter.spec.tree
+    if tree and tree.fed:
         slots = jnp.take_along_axis(draft.places, path, axis=1)
         stands = jnp.arange(draft.width) < accepted[:, None]
         fed = jnp.sum(stands & (slots >= 0), axis=1, dtype=jnp.int32)
-        kept |= {name: keep(name, slots, fed) for name in decoder.drafter.spec.fed}
+        kept |= {name: keep(name, slots, fed) for name in tree.fed}
     return {**caches, **kept}
 
 

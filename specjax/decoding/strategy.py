@@ -29,6 +29,16 @@ from specjax.sampling import sampling
 from specjax.verification.block import BlockVerification
 from specjax.verification.speculative_sampling import SpeculativeSampling
 
+RENAMED = {
+    "neural_tree": "'neural', with widths, parents or nodes for a tree",
+    "eagle_tree": "'eagle', with widths, parents or nodes for a tree",
+    "hydra_tree": "'hydra', with widths, parents or nodes for a tree",
+    "ngram_tree": "'bigram', with widths or parents for a tree",
+    "copy_tree": "'prompt_lookup', with branches for a tree",
+    "blockwise": "'medusa', with length for a chain",
+}
+"""Drafters that were names of their own."""
+
 Settings = tuple[float, ...]
 """The values of `Drawing`, in the order of its fields."""
 
@@ -92,8 +102,8 @@ class Strategy:
         if self.reader is None:
             object.__setattr__(self, "reader", self.drafter.reader or Whole())
         self.reader.check(width)
-        if self.drafter.spec.trees != self.reader.trees:
-            drafts = "trees" if self.drafter.spec.trees else "chains"
+        if bool(self.drafter.spec.tree) != self.reader.trees:
+            drafts = "trees" if self.drafter.spec.tree else "chains"
             raise ValueError(
                 f"reader is {self.reader}; it must be one of {drafts}, as the drafts are"
             )
@@ -105,10 +115,11 @@ class Strategy:
             rule, drafter = RULES.name_of(type(self.rule)), DRAFTERS.name_of(type(self.drafter))
             needed = RULES.name_of(own)
             raise ValueError(f"rule is {rule!r}; drafter {drafter!r} needs its own, {needed!r}")
-        if self.drafter.spec.trees and not self.rule.trees:
+        if self.drafter.spec.tree and not self.rule.trees:
             rule, known = RULES.name_of(type(self.rule)), [n for n in RULES if RULES[n].cls.trees]
             raise ValueError(f"rule is {rule!r}; drafts that are trees need {' or '.join(known)}")
-        if self.drafter.spec.shared and self.rule.apart and not self.greedy:
+        tree = self.drafter.spec.tree
+        if tree and tree.shared and self.rule.apart and not self.greedy:
             rule, drafter = RULES.name_of(type(self.rule)), DRAFTERS.name_of(type(self.drafter))
             raise ValueError(
                 f"rule is {rule!r}; it must be 'lossless' with drafter {drafter!r} at a temperature"
@@ -169,7 +180,7 @@ class Strategy:
                 f"invariant is {invariant}; it must be 0 (off) or at least {least}, the tokens that"
                 " a round may touch"
             )
-        if self.drafter.spec.trees:
+        if self.drafter.spec.tree:
             raise ValueError(
                 f"invariant is {invariant}; it must be 0 (off) for trees, of which a call reads all"
                 " nodes"
@@ -256,7 +267,7 @@ def _with_best_rule(strategy: Strategy) -> Strategy:
     Where tokens are drawn that is block verification, which judges chains.
     """
     spec = strategy.drafter.spec
-    if strategy.greedy or spec.trees or not spec.width:
+    if strategy.greedy or spec.tree or not spec.width:
         return strategy
     return dataclasses.replace(strategy, rule=BlockVerification())
 
@@ -321,6 +332,8 @@ def _say_where(where: str, check: Callable[..., Any], *args: Any) -> Any:
 
 
 def _chosen(where: str, field: str, value: Any, table: Mapping[str, Any]) -> str:
+    if field == "drafter" and isinstance(value, str) and value in RENAMED and value not in table:
+        raise UserError(f"{where}{field} is {value!r}; it must be {RENAMED[value]}")
     if not isinstance(value, str) or value not in table:
         raise UserError(f"{where}{field} is {value!r}; it must be one of {', '.join(table)}")
     return value

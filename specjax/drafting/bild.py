@@ -14,12 +14,16 @@ import jax.numpy as jnp
 from specjax.core import fields
 from specjax.core.context import Context
 from specjax.core.draft import ENDED, HELD, Draft
-from specjax.core.drafter import STOP, Log, Memory, Outcome
+from specjax.core.drafter import STOP, Drafter, Log, Memory, Outcome
 from specjax.core.env import Env
 from specjax.core.reader import Reader
 from specjax.core.registry import DRAFTERS
 from specjax.core.rows import Caches, ends_text
-from specjax.drafting.token_by_token import TokenByToken
+from specjax.core.spec import Spec
+from specjax.drafting import chain
+from specjax.drafting.early_exit import EarlyExit
+from specjax.drafting.neural import Neural
+from specjax.drafting.nodes import NOTHING
 from specjax.models.base import PromptReading
 from specjax.readers.fitted import Fitted
 from specjax.readers.whole import Whole
@@ -32,7 +36,7 @@ WINDOW = 10
 
 @DRAFTERS.register("bild", example={"fallback": 0.5, "length": 3})
 @dataclasses.dataclass(frozen=True)
-class Bild(TokenByToken):
+class Bild(Drafter):
     """Big Little Decoder: tokens of a small model until it is unsure.
 
     The small model is `model`, or with `exit` so many of the target's first decoder layers. It
@@ -60,25 +64,33 @@ class Bild(TokenByToken):
         super().__post_init__()
 
     @property
-    def threshold(self) -> str | None:
-        return self.fallback
-
-    @property
-    def keeps_logits(self) -> bool:
-        return self.distance in OF_DISTRIBUTIONS
+    def small(self) -> Neural | EarlyExit:
+        """The small model, whose chain ends where it is unsure."""
+        if self.exit is None:
+            return Neural(self.length, self.model, confidence=self.fallback)
+        return EarlyExit(self.length, self.model, exit=self.exit, confidence=self.fallback)
 
     @property
     def official(self) -> bool:
         return self.compat == OFFICIAL
 
     @property
+    def spec(self) -> Spec:
+        return self.small.spec
+
+    @property
     def reader(self) -> Reader:
         """The target is not asked in rounds whose texts all end."""
-        return Fitted((self.length,), super().reader or Whole())
+        return Fitted((self.length,), self.small.reader or Whole())
 
-    def begin(self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array) -> Memory:
+    def check(self, env: Env) -> None:
+        self.small.check(env)
+
+    def begin(
+        self, env: Env, caches: Caches, context: Context, prompt: PromptReading, keys: jax.Array
+    ) -> tuple[Memory, Caches]:
         """Whether [B] the round before threw drafts away."""
-        return jnp.zeros(context.length.shape, bool) if self.official else ()
+        return jnp.zeros(context.length.shape, bool) if self.official else (), caches
 
     def observe(self, memory: Memory, outcome: Outcome) -> Memory:
         if not self.official:
@@ -92,7 +104,10 @@ class Bild(TokenByToken):
         asked = context.replace(
             active=context.active & ~held, most=jnp.where(held, 0, context.most)
         )
-        draft, after, memory, log = super().propose(env, caches, memory, asked, keys)
+        keeps = self.distance in OF_DISTRIBUTIONS
+        draft, after, _, log = chain.draft(
+            self.small, env, caches, NOTHING, asked, keys, keeps_logits=keeps
+        )
         ended = self._ends(draft, context, env[self.model].eos)
         log[STOP] = jnp.where(held, HELD, jnp.where(ended, ENDED, log[STOP]))
         review = jnp.ones_like(ended) if self.verify_eos else ~ended

@@ -63,14 +63,14 @@ class Reviewed(Drafter):
         if self.model in self.inner.spec.models:
             raise ValueError(f"{self.model!r} reviews its own drafts; a cascade names each once")
         _check_whole(self.inner)
-        if self.inner.spec.trees:
+        if self.inner.spec.tree:
             self._check_tree()
 
     def _check_tree(self) -> None:
         """The law that a lenient review of a tree lets through is not known."""
         if not (self.rule.trees and self.rule.lossless):
             raise ValueError(f"{self.rule} cannot review trees inside a cascade; it must be exact")
-        if self.inner.spec.fed:
+        if self.inner.spec.tree and self.inner.spec.tree.fed:
             raise ValueError(
                 f"{self.inner} feeds a model its nodes; a tree inside a cascade must be drafted"
                 " without a model"
@@ -95,8 +95,10 @@ class Reviewed(Drafter):
         """Whether a reviewer above needs scores."""
         return not self.rule.lossless
 
-    def begin(self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array) -> Memory:
-        return self.inner.begin(env, context, prompt, keys)
+    def begin(
+        self, env: Env, caches: Caches, context: Context, prompt: PromptReading, keys: jax.Array
+    ) -> tuple[Memory, Caches]:
+        return self.inner.begin(env, caches, context, prompt, keys)
 
     def propose(
         self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
@@ -176,7 +178,7 @@ class Stage:
 
     def __post_init__(self) -> None:
         _check_whole(self.drafter)
-        if self.drafter.spec.trees:
+        if self.drafter.spec.tree:
             raise ValueError(f"{self.drafter} drafts trees, which extend no draft")
 
 
@@ -252,8 +254,14 @@ class Horizontal(Drafter):
         """Whether any stage gives scores."""
         return any(getattr(stage.drafter, "scored", False) for stage in self.stages)
 
-    def begin(self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array) -> Memory:
-        return tuple(stage.drafter.begin(env, context, prompt, keys) for stage in self.stages)
+    def begin(
+        self, env: Env, caches: Caches, context: Context, prompt: PromptReading, keys: jax.Array
+    ) -> tuple[Memory, Caches]:
+        memories = []
+        for stage in self.stages:
+            memory, caches = stage.drafter.begin(env, caches, context, prompt, keys)
+            memories.append(memory)
+        return tuple(memories), caches
 
     def propose(
         self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array

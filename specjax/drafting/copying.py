@@ -16,9 +16,17 @@ from specjax.core.context import Context, last_token
 from specjax.core.draft import LENGTH, NO_MATCH, Draft
 from specjax.core.drafter import STOP, Drafter, Log, Memory
 from specjax.core.env import Env
+from specjax.core.reader import Reader
 from specjax.core.registry import DRAFTERS
 from specjax.core.rows import NOT_A_TOKEN, Caches, append, window
 from specjax.core.spec import Spec
+from specjax.drafting.branches import (
+    branched,
+    branched_reader,
+    branched_spec,
+    branches_field,
+    check_branches,
+)
 
 
 def text(context: Context, spare: int) -> tuple[jax.Array, jax.Array]:
@@ -87,7 +95,7 @@ def best_match(sizes: jax.Array) -> tuple[jax.Array, jax.Array]:
 def repeated(joined: jax.Array, begin: jax.Array, length: jax.Array, count: int) -> jax.Array:
     """`count` tokens [B, S, count] of joined [B, N] from each `begin` [B, S] on.
 
-    At the end of the text, `length` [B], they go on with their beginning: the text repeats itself.
+    After the end of the text, `length` [B], they start over: the text repeats itself.
     """
     period = jnp.maximum(length[:, None] - begin, 1)[..., None]
     places = begin[..., None] + jnp.arange(count) % period
@@ -109,6 +117,7 @@ class PromptLookup(Drafter):
     length: int = fields.draft_length(help="drafted tokens")
     shortest: int = fields.integer(1, help="fewest tokens of a match")
     longest: int = fields.integer(8, help="most tokens of a match that are looked at")
+    branches: int = branches_field()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -117,20 +126,44 @@ class PromptLookup(Drafter):
                 f"shortest is {self.shortest} and longest {self.longest}; "
                 "prompt lookup needs 1 <= shortest <= longest"
             )
+        check_branches(self.branches, self.length)
 
     @property
     def spec(self) -> Spec:
-        return Spec(width=self.length, writers=("copy",))
+        return branched_spec(self.branches, self.length, writers=("copy",))
+
+    @property
+    def reader(self) -> Reader | None:
+        return branched_reader(self.branches)
 
     def propose(
         self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
     ) -> tuple[Draft, Caches, Memory, Log]:
         joined, length = text(context, spare=0)
-        begin, size = longest_match(joined, length, pattern_length(context), self.longest)
-        matched = size >= self.shortest
-        count = jnp.where(matched, jnp.minimum(self.length, length - begin), 0)
-        draft = Draft.chain(window(joined, begin, self.length), count)
-        return draft, caches, memory, {STOP: jnp.where(matched, LENGTH, NO_MATCH)}
+        sizes = match_sizes(joined, length, pattern_length(context), self.longest)
+        if self.branches > 1:
+            tokens, counts = self._continuations(joined, length, sizes)
+        else:
+            begin, size = best_match(sizes)
+            left = jnp.minimum(self.length, length - begin)
+            tokens = [window(joined, begin, self.length)]
+            counts = [jnp.where(size >= self.shortest, left, 0)]
+        stop = jnp.where(counts[0] > 0, LENGTH, NO_MATCH)
+        return branched(tokens, counts), caches, memory, {STOP: stop}
+
+    def _continuations(
+        self, joined: jax.Array, length: jax.Array, sizes: jax.Array
+    ) -> tuple[list[jax.Array], list[jax.Array]]:
+        """What followed the longest matches, each with another first token, and how much of it."""
+        sizes = jnp.where(sizes >= self.shortest, sizes, 0)
+        following = jnp.roll(joined, -1, axis=1)
+        tokens, counts = [], []
+        for _ in range(self.branches):
+            begin, size = best_match(sizes)
+            tokens.append(repeated(joined, begin[:, None], length, self.length)[:, 0])
+            counts.append((size > 0) * self.length)
+            sizes = jnp.where(following == tokens[-1][:, :1], 0, sizes)
+        return tokens, counts
 
 
 @DRAFTERS.register("max_gram", example={"length": 4, "table": "ngram"})

@@ -1,7 +1,7 @@
-"""A chain of tokens of one layer that goes on from the target's states.
+"""One decoder layer that goes on from the target's states.
 
 Li et al., "EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time
-Test" (2025) (docs/methods/eagle.md).
+Test" (2025); trees of the most probable nodes are EAGLE-2's (docs/methods/eagle.md).
 """
 
 from __future__ import annotations
@@ -9,40 +9,46 @@ from __future__ import annotations
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 
-from specjax.core import fields
-from specjax.core.calls import Call
+from specjax.core.catching_up import catch_up
 from specjax.core.context import Context
-from specjax.core.env import Bound
+from specjax.core.drafter import Log
+from specjax.core.env import Env
 from specjax.core.registry import DRAFTERS
-from specjax.core.spec import Spec
-from specjax.drafting.neural import StoppingEarly
-from specjax.drafting.on_target import OnOwnStates
-from specjax.drafting.token_by_token import Progress
+from specjax.core.rows import Caches, window
+from specjax.drafting.chain import Progress
+from specjax.drafting.nodes import Nodes
+from specjax.drafting.on_target import OnTarget, TargetStates
 from specjax.models.base import Cache
+from specjax.models.eagle import Eagle as Model
 
 
 @DRAFTERS.register("eagle", example={"length": 3})
 @dataclasses.dataclass(frozen=True)
-class Eagle(OnOwnStates, StoppingEarly):
-    """Tokens of one decoder layer that reads the target's states."""
+class Eagle(OnTarget):
+    """Tokens of one decoder layer that reads the target's states, then its own."""
 
-    length: int = fields.draft_length(help="drafted tokens, at most")
-    model: str = fields.name("drafter", help="the feature drafter, trained for this target")
-    layers: tuple[int, ...] = ()
+    drives = Model
 
-    @property
-    def spec(self) -> Spec:
-        return dataclasses.replace(super().spec, features=self.layers)
+    def open(
+        self, env: Env, caches: Caches, memory: TargetStates, context: Context
+    ) -> tuple[jax.Array, Cache]:
+        """The last tokens of the text are fed exactly once."""
+        model, cache = env[self.model], self.absorbed(env, caches, memory)
+        cache = catch_up(model, cache, context, self.lag)
+        tokens = window(context.tokens, cache.length, self.lag)
+        last = context.length - 1 - cache.length
+        output, cache = model.extend(tokens, cache, at=last[:, None])
+        return output.logits[:, 0], cache.replace(length=context.length)
 
-    @property
-    def lag(self) -> int:
-        return self.length + 1
+    def feed(self, env: Env, state: Cache, nodes: Nodes) -> tuple[jax.Array, Cache]:
+        output, cache = env[self.model].extend(nodes.tokens, state, **nodes.placement)
+        return output.logits, cache
 
-    def _calls(self) -> tuple[Call, ...]:
-        later = (Call(self.model, 1, 1),) * (self.length - 1)
-        return Call(self.model, self.lag, 1), *later
-
-    def _open(self, model: Bound, cache: Cache, context: Context) -> tuple[jax.Array, Progress]:
-        logits, cache = self.feed_text(model, cache, context)
-        return logits, self._empty(context, cache, logits, None)
+    def close(
+        self, env: Env, caches: Caches, state: Cache, context: Context, drafted: Progress | None
+    ) -> tuple[Caches, dict[str, jax.Array], Log]:
+        """What was drafted is forgotten: it is fed again, with the target's states, if accepted."""
+        length = jnp.minimum(state.length, context.length)
+        return {**caches, self.model: state.replace(length=length)}, {}, {}

@@ -1,4 +1,4 @@
-"""The target's own first decoder layers as drafter, on its weights and its cache.
+"""The target's own first decoder layers as proposer, on its weights and its cache.
 
 Kim et al., "Speculative Decoding with Big Little Decoder" (2023), section 3.5.2, under any rule
 (docs/methods/early_exit.md). The target goes on from their states (`readers.resumed`).
@@ -7,18 +7,104 @@ Kim et al., "Speculative Decoding with Big Little Decoder" (2023), section 3.5.2
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import struct
 
 from specjax.core import fields
+from specjax.core.calls import Call
+from specjax.core.context import Context, last_token
+from specjax.core.drafter import Log, Memory
+from specjax.core.env import Env, states_of
+from specjax.core.reader import Reader
 from specjax.core.registry import DRAFTERS
-from specjax.drafting.neural import StoppingEarly
+from specjax.core.rows import Caches
+from specjax.drafting.chain import Progress
+from specjax.drafting.nodes import Nodes
+from specjax.drafting.proposer import TREE_FIELDS, Proposer
+from specjax.models.base import Cache
+from specjax.readers.resumed import STATES, Resumed
+
+
+class ExitState(struct.PyTreeNode):
+    """The target's cache, and the states that its first layers gave."""
+
+    cache: Cache
+    states: jax.Array  # [B, K + 1, D] of the tokens fed
 
 
 @DRAFTERS.register("early_exit", example={"exit": 1, "length": 2})
 @dataclasses.dataclass(frozen=True)
-class EarlyExit(StoppingEarly):
+class EarlyExit(Proposer):
     """Tokens of the target's own first `exit` decoder layers."""
 
-    exit: int | None = fields.integer(help="decoder layers that draft")
-    length: int = fields.draft_length(help="drafted tokens, at most")
+    model: str = "target"  # another one is refused, but not here
+    _: dataclasses.KW_ONLY
+    exit: int = fields.integer(help="decoder layers that draft")
 
-    model = "target"
+    lacks: ClassVar[tuple[str, ...]] = TREE_FIELDS
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return (self.model,)
+
+    @property
+    def lag(self) -> int:
+        """The target's own cache lacks the pending token only."""
+        return 1
+
+    def call(self, tokens: int, logits: int) -> Call:
+        return Call(self.model, tokens, logits, self.exit)
+
+    @property
+    def last_calls(self) -> tuple[Call, ...]:
+        return (self.call(1, 0),)
+
+    @property
+    def chain_reader(self) -> Reader:
+        return Resumed(self.exit)
+
+    def open(
+        self, env: Env, caches: Caches, memory: Memory, context: Context
+    ) -> tuple[jax.Array, ExitState]:
+        fed = last_token(context)[:, None]
+        output, cache = env[self.model].extend(fed, caches[self.model], exit=self.exit)
+        states = jnp.pad(states_of(output), ((0, 0), (0, self.depth), (0, 0)))
+        return output.logits[:, 0], ExitState(cache, states)
+
+    def feed(self, env: Env, state: ExitState, nodes: Nodes) -> tuple[jax.Array, ExitState]:
+        output, cache = env[self.model].extend(nodes.tokens, state.cache, exit=self.exit)
+        states = jax.lax.dynamic_update_slice_in_dim(
+            state.states, states_of(output), nodes.depth, axis=1
+        )
+        return output.logits, ExitState(cache, states)
+
+    def close(
+        self,
+        env: Env,
+        caches: Caches,
+        state: ExitState,
+        context: Context,
+        drafted: Progress | None,
+    ) -> tuple[Caches, dict[str, jax.Array], Log]:
+        """Feeds the last token too, from whose state the target goes on; nothing is drafted of it.
+
+        One pointer serves all layers, so it goes back to where it was.
+        """
+        assert drafted is not None  # it `lacks` trees
+
+        def lacking(p: Progress) -> jax.Array:
+            return jnp.any(p.length == p.step)
+
+        def feed(p: Progress) -> Progress:
+            fed = jax.lax.dynamic_slice_in_dim(p.tokens, p.step - 1, 1, axis=1)
+            _, state = self.feed(env, p.state, Nodes(fed, p.step, p.tokens))
+            return p.replace(state=state, step=p.step + 1)
+
+        # A row alone would feed it so, unless a predicate ended the draft after it.
+        runs = {self.last_calls[0].part: drafted.length + 1 - drafted.calls}
+        state = jax.lax.while_loop(lacking, feed, drafted).state
+        cache = state.cache.replace(length=caches[self.model].length)
+        return {**caches, self.model: cache}, {STATES: state.states}, runs

@@ -1,138 +1,158 @@
-"""Trees that are grown level by level, from the laws of the nodes that the next level hangs on.
+"""Trees of a proposer, grown level by level from the distributions after the level above.
 
 Levels end where no row needs another: at the end of the rows, or of all paths of their texts.
 Cai et al. (2024) and Chen et al., "Sequoia" (2024) for trees of a fixed shape; Li et al.,
-"EAGLE-2" (2024) for those of the likeliest nodes (docs/methods/trees.md).
+"EAGLE-2" (2024) for those of the most probable nodes (docs/methods/trees.md). B batch rows, G nodes
+of the tree, D distributions, W most children of a node, V vocabulary.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from specjax.core import fields
 from specjax.core.adjustment import Adjusting, adjusting
 from specjax.core.context import Context, fold
 from specjax.core.distribution import Distribution, OneHot, WithoutReplacement
 from specjax.core.draft import Draft
+from specjax.core.drafter import Log, calls_of
+from specjax.core.env import Env
 from specjax.core.masked import masked_step
 from specjax.core.proposing import draw_in_order
-from specjax.core.spec import Spec
-from specjax.drafting.shape import Shaped
+from specjax.core.rows import Caches
+from specjax.drafting.nodes import Nodes, ProposerMemory
+from specjax.drafting.shape import Shape
 from specjax.sampling import Sampling, adjust, largest
 
-Feed = Callable[[int, jax.Array, Any], tuple[jax.Array, Any]]
-"""Logits [B, m, V] behind the m nodes of a level that have children, and what feeding them changed.
+if TYPE_CHECKING:
+    from specjax.drafting.proposer import Proposer
 
-Of the level's depth, the tokens [B, G] of all nodes so far and what the level above left."""
+
+class Grown(struct.PyTreeNode):
+    """Carry: the levels so far; what is not grown holds zeros."""
+
+    tokens: jax.Array  # [B, G] int32
+    ended: jax.Array  # [B, G] bool: the text ends with the node or above it
+    drawn: jax.Array | None  # [B, D, W] int32: of each distribution; None: certain tokens
+    probs: jax.Array | None  # [B, D, V] float32; None: certain tokens
+    score: jax.Array | None  # [B, G] float32: logarithm of the drafter's probability of the path
+    levels: jax.Array  # [B] int32: those that the row needed, the drafter's calls
+    going: jax.Array  # [B] bool: it needs the next one
+    state: Any  # of the proposer
+
+
+def draft(
+    proposer: Proposer,
+    shape: Shape,
+    env: Env,
+    caches: Caches,
+    memory: ProposerMemory,
+    context: Context,
+    keys: jax.Array,
+) -> tuple[Draft, Caches, ProposerMemory, Log]:
+    """The tree, or its most probable nodes; each row has the levels that it needed itself."""
+    logits, state = proposer.open(env, caches, memory.own, context)
+    growth = _Growth(proposer, shape, env, adjusting(context, logits.shape[-1]), keys)
+    grown = growth.level_and_below(0, logits[:, None], growth.nothing(logits, state))
+    made = _tree(shape, grown)
+    if grown.score is not None:
+        made = most_probable(made, grown.score, proposer.nodes)
+    caches, *_ = proposer.close(env, caches, grown.state, context, None)
+    log = calls_of({proposer.part: grown.levels}) if proposer.calls else {}
+    return made, caches, memory, log
 
 
 @dataclasses.dataclass(frozen=True)
-class Growing(Shaped):
-    """A tree of a fixed shape, or of its most probable nodes."""
+class _Growth:
+    """What all levels of a tree have in common."""
 
-    nodes: int = fields.integer(
-        0, least=0, help="most probable nodes, which the target reads; 0: all, as drawn"
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        size = self.shape.size
-        if self.nodes > size:
-            raise ValueError(f"nodes is {self.nodes}; it must be at most {size}, as the tree has")
+    proposer: Proposer
+    shape: Shape
+    env: Env
+    settings: Adjusting
+    keys: jax.Array  # [B]
 
     @property
-    def fed(self) -> tuple[int, ...]:
-        """Of how many nodes the laws are needed, level by level; the pending token first."""
-        shape = self.shape
-        return 1, *(len(shape.fed(depth)) for depth in range(shape.levels - 1))
+    def context(self) -> Context:
+        return self.settings.context
 
-    def _grown_spec(self, **given: Any) -> Spec:
-        """What all drafts of such a tree have in common, and what is given."""
-        shape = self.shape
-        known = {
-            "width": self.nodes or shape.size,
-            "parents": () if self.nodes else shape.parents,
-        }
-        return self._tree_spec(**{**known, **given})
+    @property
+    def certain(self) -> bool:
+        """Whether the most probable tokens are the children, not draws.
 
-    def grow(
-        self,
-        feed: Feed,
-        logits: jax.Array,
-        carry: Any,
-        context: Context,
-        eos: tuple[int, ...],
-        keys: jax.Array,
-    ) -> Grown:
-        """All levels, from the logits [B, V] behind the pending token; `eos` ends a text."""
-        growth = _Growth(feed, eos, adjusting(context, logits.shape[-1]), keys)
-        return self._from(growth, 0, logits[:, None], self._seed(logits, carry, context))
+        To choose among drawn nodes by their probability would make the chosen ones other draws.
+        """
+        return self.context.options.sampling.greedy or self.proposer.nodes > 0
 
-    def _seed(self, logits: jax.Array, carry: Any, context: Context) -> Grown:
+    def nothing(self, logits: jax.Array, state: Any) -> Grown:
         """No level yet."""
         shape, (rows, vocabulary) = self.shape, logits.shape
-        laws, certain = len(shape.inner) + 1, self._certain(context.options.sampling)
+        count, scored = len(shape.inner) + 1, self.proposer.nodes > 0
         return Grown(
             tokens=jnp.zeros((rows, shape.size), jnp.int32),
             ended=jnp.zeros((rows, shape.size), bool),
-            drawn=None if certain else jnp.zeros((rows, laws, shape.most), jnp.int32),
-            probs=None if certain else jnp.zeros((rows, laws, vocabulary), jnp.float32),
-            score=jnp.zeros((rows, shape.size), jnp.float32) if self.nodes else None,
+            drawn=None if self.certain else jnp.zeros((rows, count, shape.most), jnp.int32),
+            probs=None if self.certain else jnp.zeros((rows, count, vocabulary), jnp.float32),
+            score=jnp.zeros((rows, shape.size), jnp.float32) if scored else None,
             levels=jnp.zeros((rows,), jnp.int32),
-            going=context.most > 0,
-            carry=carry,
+            going=self.context.most > 0,
+            state=state,
         )
 
-    def _from(self, growth: _Growth, depth: int, logits: jax.Array, grown: Grown) -> Grown:
-        """The level of nodes that hang on those of logits [B, m, V], and all below it.
+    def level_and_below(self, depth: int, logits: jax.Array, grown: Grown) -> Grown:
+        """The children of the nodes of logits [B, m, V], and all levels below them.
 
         Each level is a loop of at most one turn within that of the level above.
         """
-        shape = self.shape
-        grown = self._level(growth, depth, logits, grown)
-        if depth + 1 == shape.levels:
+        grown = self._level(depth, logits, grown)
+        if depth + 1 == self.shape.levels:
             return grown
 
         def deeper(grown: Grown) -> Grown:
-            logits, carry = growth.feed(depth, grown.tokens, grown.carry)
-            return self._from(growth, depth + 1, logits, grown.replace(carry=carry))
+            logits, state = self._feed(depth, grown)
+            return self.level_and_below(depth + 1, logits, grown.replace(state=state))
 
         return masked_step(jnp.any(grown.going), deeper, grown)
 
-    def _level(self, growth: _Growth, depth: int, logits: jax.Array, grown: Grown) -> Grown:
-        """With the nodes of a level from the logits [B, m, V] of those they hang on."""
-        shape, context = self.shape, growth.settings.context
-        settings = context.options.sampling
+    def _feed(self, depth: int, grown: Grown) -> tuple[jax.Array, Any]:
+        """Logits [B, m, V] after the nodes of a level that have children."""
+        nodes = np.array(self.shape.fed(depth))
+        paths = np.array([self.shape.path(node) for node in nodes])
+        placement = _placement(self.shape, depth, self.context.length)
+        fed = Nodes(grown.tokens[:, nodes], depth + 1, grown.tokens, paths, placement)
+        return self.proposer.feed(self.env, grown.state, fed)
+
+    def _level(self, depth: int, logits: jax.Array, grown: Grown) -> Grown:
+        """With the nodes of a level, from the logits [B, m, V] after their parents."""
+        shape, sampling = self.shape, self.context.options.sampling
         nodes = np.array(shape.level(depth))
         parents = np.array(shape.parents)[nodes]
-        laws, ranks = np.array(shape.laws)[nodes], np.array(shape.ranks)[nodes]
-        first, probs, score = laws[0], grown.probs, grown.score
+        numbers, ranks = np.array(shape.distributions)[nodes], np.array(shape.ranks)[nodes]
+        first, probs, score = numbers[0], grown.probs, grown.score
         paths = np.array([shape.path(node) for node in dict.fromkeys(parents.tolist())], int)
-        logits = growth.settings.at(logits, grown.tokens[:, paths], jnp.array(depth))
+        logits = self.settings.at(logits, grown.tokens[:, paths], jnp.array(depth))
         if probs is None:
             drawn = largest(logits, ranks.max() + 1)
         else:
-            adjusted = adjust(logits, settings)
-            numbers = first + jnp.arange(logits.shape[1])
-            own_keys = jax.vmap(fold, (None, 0), out_axes=1)(growth.keys, numbers)
+            adjusted = adjust(logits, sampling)
+            each = first + jnp.arange(logits.shape[1])
+            own_keys = jax.vmap(fold, (None, 0), out_axes=1)(self.keys, each)
             drawn = draw_in_order(own_keys, adjusted, shape.most)
             probs = _put(probs, adjusted, first)
-        tokens = drawn[:, laws - first, ranks]
+        tokens = drawn[:, numbers - first, ranks]
         if score is not None:
-            chance = jnp.take_along_axis(_log_probability(logits, settings), drawn, axis=-1)
-            own = chance[:, laws - first, ranks]
+            chance = jnp.take_along_axis(log_probability(logits, sampling), drawn, axis=-1)
+            own = chance[:, numbers - first, ranks]
             score = _put(score, own + (score[:, parents] if depth else 0.0), nodes[0])
-        ended = jnp.isin(tokens, jnp.array(growth.eos))
+        ended = jnp.isin(tokens, jnp.array(self.env.target.eos))
         ended = _put(grown.ended, ended | (grown.ended[:, parents] if depth else False), nodes[0])
         fed = np.array(shape.fed(depth), int)
-        more = (depth + 1 < context.most) & jnp.any(~ended[:, fed], axis=1)
+        more = (depth + 1 < self.context.most) & jnp.any(~ended[:, fed], axis=1)
         return grown.replace(
             tokens=_put(grown.tokens, tokens, nodes[0]),
             ended=ended,
@@ -143,53 +163,37 @@ class Growing(Shaped):
             going=grown.going & more,
         )
 
-    def draft(self, grown: Grown) -> Draft:
-        """The tree, or its likeliest nodes; each row has the levels that it needed itself."""
-        shape, tokens = self.shape, grown.tokens
-        sizes = jnp.array([0, *(shape.level(depth).stop for depth in range(shape.levels))])
-        length, fed = sizes[grown.levels], sizes[jnp.maximum(grown.levels - 1, 0)]
-        parents = jnp.broadcast_to(jnp.array(shape.parents, jnp.int32), tokens.shape)
-        was_fed = jnp.arange(shape.size) < fed[:, None]
-        draft = Draft.chain(tokens, length, self._distribution(grown)).replace(
-            parents=parents, slots=jnp.where(was_fed, jnp.array(shape.slots, jnp.int32), -1)
-        )
-        return draft if grown.score is None else likeliest(draft, grown.score, self.nodes)
 
-    def _certain(self, settings: Sampling) -> bool:
-        """Whether the likeliest tokens are the children, not draws.
+def _placement(shape: Shape, depth: int, length: jax.Array) -> dict[str, jax.Array]:
+    """Where the fed nodes of a level and those before them are, and which of them they see.
 
-        To choose among drawn nodes by their probability would make the chosen ones other draws.
-        """
-        return settings.greedy or self.nodes > 0
-
-    def _distribution(self, grown: Grown) -> Distribution:
-        if grown.probs is None or grown.drawn is None:
-            return OneHot(grown.tokens)
-        shape = self.shape
-        return WithoutReplacement.from_draws(grown.probs, grown.drawn, shape.laws, shape.ranks)
+    Nothing where these are a chain, as far as a model goes by default. `length` [B] of the texts.
+    """
+    before = [node for node in shape.inner if shape.depths[node] <= depth]
+    if len(before) == depth + 1:
+        return {}
+    position = length[:, None] + jnp.array([shape.depths[node] for node in before])
+    seen = shape.seen[np.ix_(shape.fed(depth), before)]
+    visible = jnp.broadcast_to(seen, (len(length), *seen.shape))
+    return {"position": position, "visible": visible}
 
 
-@dataclasses.dataclass(frozen=True)
-class _Growth:
-    """What all levels of a tree have in common."""
+def _tree(shape: Shape, grown: Grown) -> Draft:
+    """All levels that each row needed."""
+    tokens = grown.tokens
+    sizes = jnp.array([0, *(shape.level(depth).stop for depth in range(shape.levels))])
+    length, fed = sizes[grown.levels], sizes[jnp.maximum(grown.levels - 1, 0)]
+    parents = jnp.broadcast_to(jnp.array(shape.parents, jnp.int32), tokens.shape)
+    was_fed = jnp.arange(shape.size) < fed[:, None]
+    return Draft.chain(tokens, length, _distribution(shape, grown)).replace(
+        parents=parents, slots=jnp.where(was_fed, jnp.array(shape.slots, jnp.int32), -1)
+    )
 
-    feed: Feed
-    eos: tuple[int, ...]  # of the target: what ends a text
-    settings: Adjusting
-    keys: jax.Array  # [B]
 
-
-class Grown(struct.PyTreeNode):
-    """Carry: the levels so far of a tree of G nodes and D laws; what is not grown holds zeros."""
-
-    tokens: jax.Array  # [B, G] int32
-    ended: jax.Array  # [B, G] bool: the text ends with the node or above it
-    drawn: jax.Array | None  # [B, D, W] int32: of each law; None: certain tokens
-    probs: jax.Array | None  # [B, D, V] float32; None: certain tokens
-    score: jax.Array | None  # [B, G] float32: logarithm of the drafter's probability of the path
-    levels: jax.Array  # [B] int32: those that the row needed, the drafter's calls
-    going: jax.Array  # [B] bool: it needs the next one
-    carry: Any  # of `Feed`: a cache, or nothing that changes
+def _distribution(shape: Shape, grown: Grown) -> Distribution:
+    if grown.probs is None or grown.drawn is None:
+        return OneHot(grown.tokens)
+    return WithoutReplacement.from_draws(grown.probs, grown.drawn, shape.distributions, shape.ranks)
 
 
 def _put(rows: jax.Array, values: jax.Array, first: int) -> jax.Array:
@@ -197,24 +201,29 @@ def _put(rows: jax.Array, values: jax.Array, first: int) -> jax.Array:
     return jax.lax.dynamic_update_slice_in_dim(rows, values, int(first), axis=1)
 
 
-def _log_probability(logits: jax.Array, settings: Sampling) -> jax.Array:
+def log_probability(logits: jax.Array, sampling: Sampling) -> jax.Array:
     """Of every token; a greedy drafter's plain one, which is not certain of its argmax."""
-    if settings.greedy:
+    if sampling.greedy:
         return jax.nn.log_softmax(logits, axis=-1)
-    return jnp.log(adjust(logits, settings))
+    return jnp.log(adjust(logits, sampling))
 
 
-def likeliest(draft: Draft, score: jax.Array, count: int) -> Draft:
+def most_probable(draft: Draft, score: jax.Array, count: int) -> Draft:
     """The tree's `count` nodes of largest score [B, K], in their order; tokens must be certain.
 
     No node scores more than its parent, and of equals the first count: parents are kept. Those at
     and beyond the draft's length come last.
     """
     score = jnp.where(jnp.arange(draft.width) < draft.length[:, None], score, -jnp.inf)
-    kept = jnp.sort(jax.lax.top_k(score, count)[1], axis=1)
-    rows = jnp.arange(len(kept))[:, None]
+    return chosen_nodes(draft, jnp.sort(jax.lax.top_k(score, count)[1], axis=1))
+
+
+def chosen_nodes(draft: Draft, kept: jax.Array) -> Draft:
+    """The tree of the nodes `kept` [B, n], whose parents are kept too; tokens must be certain."""
+    rows, count = jnp.arange(len(kept))[:, None], kept.shape[1]
     place = jnp.zeros_like(draft.tokens).at[rows, kept].set(jnp.arange(count))
     parents = draft.above[rows, kept]
     parents = jnp.where(parents < 0, -1, place[rows, parents])
-    kept_draft = Draft.chain(draft.tokens[rows, kept], jnp.minimum(draft.length, count))
-    return kept_draft.replace(parents=parents, slots=draft.places[rows, kept])
+    made = Draft.chain(draft.tokens[rows, kept], jnp.minimum(draft.length, count))
+    slots = None if draft.slots is None else draft.slots[rows, kept]
+    return made.replace(parents=parents, slots=slots, drafted_by=draft.drafted_by[rows, kept])

@@ -21,8 +21,7 @@ from specjax.core.registry import DRAFTERS
 from specjax.core.rows import Caches
 from specjax.core.spec import Spec
 from specjax.drafting.cascade import LAG, Horizontal, Reviewed, Stage
-from specjax.drafting.copy_tree import CopyTree
-from specjax.drafting.ngram_tree import NgramTree
+from specjax.drafting.copying import PromptLookup
 from specjax.drafting.nothing import Nothing
 from specjax.models.base import PromptReading
 from specjax.verification.lenient import Lenient
@@ -31,11 +30,8 @@ from specjax.verification.speculative_sampling import SpeculativeSampling
 SAMPLED, GREEDY = REVIEWERS = ("sampled", "greedy")
 """How inner reviewers choose."""
 
-LAST = ("max_gram", "prompt_lookup", "bigram", "unigram")
-"""Drafters without a model that may be the last of a cascade."""
-
-TREES = ("copy_tree", "ngram_tree")
-"""Others that may, which draft trees: for a model's review, alone."""
+BRANCHED = ("prompt_lookup", "bigram", "unigram")
+"""Those whose drafts are trees with `branches` above 1, which a model reviews on their own."""
 
 EXAMPLE = {"drafters": ("drafter", "max_gram"), "matrix": ((2, 2), (0, 1))}
 
@@ -45,10 +41,11 @@ EXAMPLE = {"drafters": ("drafter", "max_gram"), "matrix": ((2, 2), (0, 1))}
 class Cascade(Drafter):
     """Drafters that review and extend each other's drafts, by a matrix K.
 
-    `drafters` names models from the largest to the smallest; the last may be one of `LAST` or of
-    `TREES`. Row 1 of `matrix` [n, n], upper triangular, is the target's, row i + 1 that of drafter
-    i where it reviews; entry j says how many tokens drafter j adds to that reviewer's draft: of a
-    tree, how deep it is. `branches` hang on the tree's root, each a chain.
+    `drafters` names models from the largest to the smallest; the last may be a
+    drafter without a model (`last_drafters`). Row 1
+    of `matrix` [n, n], upper triangular, is the target's, row i + 1 that of drafter i where it
+    reviews; entry j says how many tokens drafter j adds to that reviewer's draft: of a tree, how
+    deep it is. Each of its `branches` is a chain from the root.
 
     Raises:
       ValueError: when drafters or matrix do not fit.
@@ -64,13 +61,13 @@ class Cascade(Drafter):
         None, bounds="(0, 1]", traced="lenience", help="l of inner reviews (1 / lambda); off: 1"
     )
     reviewers: str = fields.choice(REVIEWERS, SAMPLED, help="how inner reviewers choose")
-    branches: int = fields.integer(2, help="continuations of a last drafter that drafts trees")
+    branches: int = fields.integer(1, help="continuations of a last drafter; above 1: trees")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_drafters(self.drafters)
         check_matrix(self.matrix, len(self.drafters))
-        if self.drafters[-1] in TREES:
+        if self.branches > 1:
             check_tree(self)
         _ = self.combined  # a member that does not fit says so now
 
@@ -81,7 +78,7 @@ class Cascade(Drafter):
 
     def _reviewed(self, row: int) -> Drafter:
         """What drafts for the reviewer of a row other than the first."""
-        if self.drafters[-1] in TREES and self.matrix[row][-1]:
+        if self.branches > 1 and self.matrix[row][-1]:
             return self._tree(self.matrix[row][-1])
         stages = self._stages(row)
         return Horizontal(stages) if stages else Nothing()
@@ -96,21 +93,23 @@ class Cascade(Drafter):
 
     def _member(self, column: int, tokens: int) -> Drafter:
         name = self.drafters[column]
-        if name in LAST:
+        if name in last_drafters():
             return DRAFTERS[name].cls(length=tokens)
         lenient = self.lenience and Lenient(self.lenience, relative=True)
         rule = lenient or SpeculativeSampling()
         return Reviewed(name, self._reviewed(column + 1), rule, self._lag(column))
 
     def _tree(self, levels: int) -> Drafter:
-        if self.drafters[-1] == "copy_tree":
-            return CopyTree(levels, branches=self.branches)
-        return NgramTree((self.branches, *(1,) * (levels - 1)))
+        if self.drafters[-1] == "prompt_lookup":
+            return PromptLookup(levels, branches=self.branches)
+        widths = (self.branches, *(1,) * (levels - 1))
+        return DRAFTERS[self.drafters[-1]].cls(widths=widths)
 
     def _lag(self, column: int) -> int:
         """With the tokens that later models add in the same row, as far as a catch-up feeds."""
         names = self.drafters
-        models = [j for j in range(column + 1, len(names)) if names[j] not in LAST + TREES]
+        last = last_drafters()
+        models = [j for j in range(column + 1, len(names)) if names[j] not in last]
         added = [sum(row[j] for j in models) for row in self.matrix[: column + 1] if row[column]]
         return min(LAG + max(added, default=0), CHUNK)
 
@@ -125,13 +124,15 @@ class Cascade(Drafter):
           ValueError: saying how many there are.
         """
         tokens = env.target.vocab_size
-        if self.drafters[-1] == "ngram_tree" and self.branches > tokens:
+        if self.drafters[-1] != "prompt_lookup" and self.branches > tokens:
             raise ValueError(
                 f"branches is {self.branches}; it must be at most {tokens:,}, the vocabulary"
             )
 
-    def begin(self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array) -> Memory:
-        return self.combined.begin(env, context, prompt, keys)
+    def begin(
+        self, env: Env, caches: Caches, context: Context, prompt: PromptReading, keys: jax.Array
+    ) -> tuple[Memory, Caches]:
+        return self.combined.begin(env, caches, context, prompt, keys)
 
     def propose(
         self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
@@ -142,17 +143,31 @@ class Cascade(Drafter):
         return self.combined.observe(memory, outcome)
 
 
+def last_drafters() -> tuple[str, ...]:
+    """Registered drafters of chains that need no model, nor another field than their length."""
+    found = []
+    for name, entry in DRAFTERS.items():
+        known = fields.config_fields(entry.cls)
+        others = (field for own, field in known.items() if own != "length")
+        if "length" in known and not any(field.required for field in others):
+            spec = entry.cls(length=1).spec
+            if not (spec.models or spec.features):
+                found.append(name)
+    return tuple(found)
+
+
 def check_drafters(drafters: tuple[str, ...]) -> None:
     """Refuses names of which no cascade can be made.
 
     Raises:
       ValueError: saying what they must be.
     """
-    early = [name for name in drafters[:-1] if name in LAST + TREES]
+    last = last_drafters()
+    early = [name for name in drafters[:-1] if name in last]
     if not drafters or early or len(set(drafters)) < len(drafters):
         raise ValueError(
             f"drafters is {drafters}; it must name different models, the largest first, of which"
-            f" the last may be one of {', '.join(LAST + TREES)} instead"
+            f" the last may be one of {', '.join(last)} instead"
         )
 
 
@@ -181,11 +196,16 @@ def check_tree(cascade: Cascade) -> None:
       ValueError: saying what must be.
     """
     name, matrix = cascade.drafters[-1], cascade.matrix
+    if name not in BRANCHED:
+        raise ValueError(
+            f"branches is {cascade.branches} and the last drafter {name!r}; it must be one of"
+            f" {', '.join(BRANCHED)} to draft trees"
+        )
     mixed = [row for row in matrix if row[-1] and any(row[:-1])]
     if matrix[0][-1] or mixed:
         raise ValueError(
-            f"matrix is {matrix}; {name!r} drafts trees, so in the first row its entry must be 0,"
-            " and in another where it is not it must be the only one"
+            f"matrix is {matrix}; {name!r} drafts trees by branches, so in the first row its entry"
+            " must be 0, and in another where it is not it must be the only one"
         )
     if cascade.lenience is not None:
         raise ValueError(f"lenience is given; it must be off where {name!r} drafts trees")

@@ -1,8 +1,8 @@
-"""A tree of the likeliest tokens of parallel heads, from one state.
+"""Parallel draft heads: one state gives the distributions of all drafted tokens.
 
-Cai et al., "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads"
-(2024), section 2.1.2 (docs/methods/trees.md). A head knows nothing of the tokens before its own, so
-nodes of a level have the same children, the first of them where they have fewer.
+Stern et al., "Blockwise Parallel Decoding for Deep Autoregressive Models" (2018) for chains, Cai et
+al., "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads" (2024),
+section 2.1.2, for trees (docs/methods/medusa.md).
 """
 
 from __future__ import annotations
@@ -10,66 +10,47 @@ from __future__ import annotations
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 
-from specjax.core.adjustment import adjusting
+from specjax.core import fields
+from specjax.core.catching_up import catch_up, last_hidden
 from specjax.core.context import Context
-from specjax.core.distribution import Distribution, OneHot, WithoutReplacement
-from specjax.core.draft import Draft
 from specjax.core.drafter import Log, Memory
 from specjax.core.env import Env
-from specjax.core.proposing import draw_in_order
 from specjax.core.registry import DRAFTERS
 from specjax.core.rows import Caches
-from specjax.core.spec import Spec
-from specjax.drafting.blockwise import IndependentHeads
-from specjax.drafting.parallel_heads import head_keys
-from specjax.drafting.shape import Shaped
-from specjax.sampling import adjust, largest
+from specjax.drafting.chain import Progress
+from specjax.drafting.draft_heads import DraftHeads
 
 
 @DRAFTERS.register("medusa", example={"widths": (2, 1)})
 @dataclasses.dataclass(frozen=True)
-class Medusa(Shaped, IndependentHeads):
-    """A tree of parallel heads' likeliest tokens; sampling, drawn without replacement."""
+class Medusa(DraftHeads):
+    """Tokens of parallel heads, all from one state of their trunk or of the target."""
+
+    model: str = fields.name(
+        "drafter", help="the heads' trunk; target: its own states, without a call"
+    )
+
+    parallel = True
 
     @property
-    def used(self) -> int:
-        return self.shape.levels
+    def trunk(self) -> str:
+        return self.model
 
-    @property
-    def asking(self) -> str:
-        return f"{self.given} is {getattr(self, self.given)}, of {self.used} levels"
+    def open(
+        self, env: Env, caches: Caches, memory: Memory, context: Context
+    ) -> tuple[jax.Array, Caches]:
+        hidden, after = memory, {}
+        if not self.on_target:
+            trunk = env[self.model]
+            cache = catch_up(trunk, caches[self.model], context, self.lag)
+            hidden, cache = last_hidden(trunk, cache, context, self.lag)
+            after = {self.model: cache}
+        loaded = env.params[self.heads]
+        used = dataclasses.replace(loaded.heads, count=self.depth)
+        return used.logits(loaded.params, hidden, env[self.model]), after
 
-    @property
-    def spec(self) -> Spec:
-        return self._tree_spec(reach=self.shape.size, shared=True, **self._common())
-
-    def check(self, env: Env) -> None:
-        """Refuses heads that do not fit, and more children than there are tokens.
-
-        Raises:
-          ValueError: saying what does not.
-        """
-        super().check(env)
-        self.check_children(env[self.model].model.vocab_size)
-
-    def propose(
-        self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
-    ) -> tuple[Draft, Caches, Memory, Log]:
-        logits, caches, log = self.logits(env, caches, memory, context)
-        logits = adjusting(context, logits.shape[-1]).in_parallel(logits)
-        shape = self.shape
-        levels, ranks = shape.depths, shape.ranks
-        if context.options.sampling.greedy:
-            best = largest(logits, shape.most)
-            tokens = best[:, levels, ranks]
-            distribution: Distribution = OneHot(tokens)
-        else:
-            probs = adjust(logits, context.options.sampling)
-            drawn = draw_in_order(head_keys(keys, self.used), probs, shape.most)
-            tokens = drawn[:, levels, ranks]
-            distribution = WithoutReplacement.from_draws(probs, drawn, levels, ranks)
-        draft = Draft.chain(tokens, distribution=distribution)
-        parents = jnp.broadcast_to(jnp.array(shape.parents, jnp.int32), tokens.shape)
-        return draft.replace(parents=parents), caches, memory, log
+    def close(
+        self, env: Env, caches: Caches, state: Caches, context: Context, drafted: Progress | None
+    ) -> tuple[Caches, dict[str, jax.Array], Log]:
+        return {**caches, **state}, {}, {}

@@ -1,62 +1,64 @@
-"""A language model as drafter: what may end its drafts, and whether it learns between rounds.
+"""A language model as proposer.
 
-Leviathan et al., "Fast Inference from Transformers via Speculative Decoding" (2023), Algorithm 1.
+Leviathan et al., "Fast Inference from Transformers via Speculative Decoding" (2023), Algorithm 1;
+trees: Chen et al., "Sequoia" (2024) and Li et al., "EAGLE-2" (2024) (docs/methods/trees.md).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+
+import jax
+import jax.numpy as jnp
 
 from specjax.core import fields
+from specjax.core.catching_up import catch_up, feed_last
+from specjax.core.context import Context
+from specjax.core.drafter import Log, Memory
+from specjax.core.env import Env
 from specjax.core.registry import DRAFTERS
-from specjax.drafting.adaptive_length import (
-    ADAPT,
-    COST,
-    EXPECTED,
-    FIXED,
-    OVERHEAD,
-    VERIFICATION,
-    check_adaptive,
-    cost_field,
-)
-from specjax.drafting.online import check_online, divergence_field, rate_field
-from specjax.drafting.token_by_token import TokenByToken
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StoppingEarly(TokenByToken):
-    """What may end a draft before its length, and what is learned of each."""
-
-    confidence: str | None = fields.number(
-        None,
-        bounds="[0, 1]",
-        traced="confidence",
-        help="largest plain probability below which nothing more is drafted",
-    )
-    adapt: str = fields.choice(ADAPT, FIXED, help="how long a draft gets")
-    cost: str = cost_field(COST)
-    verification: str = cost_field(VERIFICATION)
-    overhead: str = cost_field(OVERHEAD)
-    acceptance: str = cost_field(EXPECTED)
-    online_rate: str | None = rate_field()
-    online_divergence: str = divergence_field()
-
-    @property
-    def threshold(self) -> str | None:
-        return self.confidence
-
-    @classmethod
-    def check_values(cls, values: Mapping[str, Any]) -> None:
-        check_adaptive(values)
-        check_online(values)
+from specjax.core.rows import Caches
+from specjax.drafting.chain import Progress
+from specjax.drafting.nodes import Nodes
+from specjax.drafting.on_target import refuse_feature_drafter
+from specjax.drafting.proposer import Proposer
+from specjax.models.base import Cache
 
 
 @DRAFTERS.register("neural", example={"length": 4})
 @dataclasses.dataclass(frozen=True)
-class Neural(StoppingEarly):
-    """A small model's tokens, up to a confidence stop."""
+class Neural(Proposer):
+    """A small model's tokens."""
 
-    length: int = fields.draft_length(help="drafted tokens, at most")
     model: str = fields.name("drafter", help="the model that drafts")
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return (self.model,)
+
+    def check(self, env: Env) -> None:
+        """Refuses a model that needs the target's states, and more children than there are tokens.
+
+        Raises:
+          ValueError: saying what does not fit.
+        """
+        refuse_feature_drafter(env, self.model)
+        super().check(env)
+
+    def open(
+        self, env: Env, caches: Caches, memory: Memory, context: Context
+    ) -> tuple[jax.Array, Cache]:
+        model = env[self.model]
+        cache = catch_up(model, caches[self.model], context, self.lag)
+        return feed_last(model, cache, context, self.lag)
+
+    def feed(self, env: Env, state: Cache, nodes: Nodes) -> tuple[jax.Array, Cache]:
+        output, cache = env[self.model].extend(nodes.tokens, state, **nodes.placement)
+        return output.logits, cache
+
+    def close(
+        self, env: Env, caches: Caches, state: Cache, context: Context, drafted: Progress | None
+    ) -> tuple[Caches, dict[str, jax.Array], Log]:
+        if drafted is None:  # the cache holds the nodes of a tree after its pointer
+            state = state.replace(length=jnp.minimum(state.length, context.length))
+        return {**caches, self.model: state}, {}, {}

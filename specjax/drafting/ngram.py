@@ -1,4 +1,4 @@
-"""Unigram and bigram drafters over fitted count tables.
+"""Unigram and bigram drafters over fitted count tables, as chains and as trees.
 
 See docs/methods/drafters.md, "Unigram and bigram".
 
@@ -18,6 +18,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from specjax.core import fields
 from specjax.core.adjustment import adjusting
@@ -26,10 +27,21 @@ from specjax.core.draft import Draft
 from specjax.core.drafter import Drafter, Log, Memory
 from specjax.core.env import Env
 from specjax.core.proposing import drawn_from, propose
+from specjax.core.reader import Reader
 from specjax.core.registry import DRAFTERS
 from specjax.core.rows import Caches
-from specjax.core.spec import Spec
-from specjax.sampling import argmax
+from specjax.core.spec import Spec, TreeSpec
+from specjax.drafting.shape import (
+    Shape,
+    check_children,
+    check_shape,
+    length_field,
+    parents_field,
+    shape_of,
+    widths_field,
+)
+from specjax.readers.tree import Tree
+from specjax.sampling import largest
 
 Table = dict[str, jax.Array]
 
@@ -53,65 +65,137 @@ def bigram_logits(table: Table, previous: jax.Array) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class _Counted(Drafter):
-    """Tokens of an n-gram distribution, adjusted like the target's: at temperature 0 the argmax."""
+    """Tokens of an n-gram distribution, adjusted like the target's: at temperature 0 the argmax.
 
-    length: int = fields.draft_length(help="drafted tokens")
+    The nodes of a tree are the most probable successors, whatever the temperature.
+    """
+
+    length: int | None = length_field()
     table: str = fields.counts()
+    _: dataclasses.KW_ONLY
+    widths: tuple[int, ...] = widths_field()
+    parents: tuple[int, ...] = parents_field()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_shape(self.length, self.widths, self.parents)
+
+    @property
+    def shape(self) -> Shape | None:
+        """The tree; None: a chain."""
+        return None if self.length else shape_of(self.widths, self.parents)
 
     @property
     def spec(self) -> Spec:
-        name = DRAFTERS.name_of(type(self))
-        return Spec(width=self.length, resources=(self.table,), writers=(name,), always=True)
+        name, shape = DRAFTERS.name_of(type(self)), self.shape
+        return Spec(
+            width=shape.size if shape else self.length or 0,
+            resources=(self.table,),
+            writers=(name,),
+            always=True,
+            tree=TreeSpec(shape.levels, shape.parents) if shape else None,
+        )
+
+    @property
+    def reader(self) -> Reader | None:
+        return Tree() if self.shape else None
+
+    def check(self, env: Env) -> None:
+        """Refuses more children than there are tokens.
+
+        Raises:
+          ValueError: saying how many.
+        """
+        given = "widths" if self.widths else "parents"
+        check_children(self.shape, given, env.target.vocab_size)
 
     def logits(self, table: Table, previous: jax.Array) -> jax.Array:
-        """Logarithms [B, V] of the probabilities behind previous [B]."""
+        """Logarithms [B, V] of the probabilities after previous [B]."""
         raise NotImplementedError
 
-    def likeliest(self, table: Table, previous: jax.Array) -> jax.Array:
-        """The argmax [B] of the same."""
+    def best(self, table: Table, previous: jax.Array, count: int) -> jax.Array:
+        """The `count` most probable tokens [..., count] after previous [...], all different."""
         raise NotImplementedError
 
     def propose(
         self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
     ) -> tuple[Draft, Caches, Memory, Log]:
-        table, sampling = env.params[self.table], context.options.sampling
+        table = env.params[self.table]
+        if self.shape:
+            draft = self._tree(self.shape, table, context)
+        else:
+            draft = self._chain(table, context, keys)
+        return draft, caches, memory, {}
+
+    def _chain(self, table: Table, context: Context, keys: jax.Array) -> Draft:
+        sampling = context.options.sampling
         settings = adjusting(context, len(table["best"]))
 
         def step(drafted: jax.Array, index: jax.Array) -> tuple[jax.Array, Any]:
             previous = jnp.where(index > 0, drafted[:, index - 1], last_token(context))
             if sampling.greedy and not settings:
-                token, probs = self.likeliest(table, previous), None
+                token, probs = self.best(table, previous, 1)[..., 0], None
             else:
                 logits = settings.behind(self.logits(table, previous), drafted, index)
                 token, probs = propose(logits, sampling, fold(keys, index))
             return drafted.at[:, index].set(token), (token, probs)
 
-        nothing = jnp.zeros((len(keys), self.length), jnp.int32)
-        _, (tokens, probs) = jax.lax.scan(step, nothing, jnp.arange(self.length))
+        nothing = jnp.zeros((len(keys), self.spec.width), jnp.int32)
+        _, (tokens, probs) = jax.lax.scan(step, nothing, jnp.arange(self.spec.width))
         tokens, probs = jax.tree.map(lambda x: x.swapaxes(0, 1), (tokens, probs))
-        return Draft.chain(tokens, distribution=drawn_from(tokens, probs)), caches, memory, {}
+        return Draft.chain(tokens, distribution=drawn_from(tokens, probs))
+
+    def _tree(self, shape: Shape, table: Table, context: Context) -> Draft:
+        above, first = last_token(context)[:, None], -1
+        levels = []
+        for depth in range(shape.levels):
+            nodes = np.array(shape.level(depth))
+            ranks = np.array(shape.ranks)[nodes]
+            children = self.best(table, above, ranks.max() + 1)
+            levels.append(children[:, np.array(shape.parents)[nodes] - first, ranks])
+            above, first = levels[-1], nodes[0]
+        tokens = jnp.concatenate(levels, axis=1)
+        parents = jnp.broadcast_to(jnp.array(shape.parents, jnp.int32), tokens.shape)
+        return Draft.chain(tokens).replace(parents=parents)
 
 
 @DRAFTERS.register("unigram", example={"length": 2})
 @dataclasses.dataclass(frozen=True)
 class Unigram(_Counted):
-    """The likeliest tokens of all, from fitted counts."""
+    """The most probable tokens of all, from fitted counts."""
 
     def logits(self, table: Table, previous: jax.Array) -> jax.Array:
         shape = (previous.shape[0], table["unigram"].shape[0])
         return jnp.broadcast_to(table["unigram"], shape)
 
-    def likeliest(self, table: Table, previous: jax.Array) -> jax.Array:
-        return argmax(self.logits(table, previous))
+    def best(self, table: Table, previous: jax.Array, count: int) -> jax.Array:
+        return jnp.broadcast_to(largest(table["unigram"], count), (*previous.shape, count))
 
 
 @DRAFTERS.register("bigram", example={"length": 2})
 @dataclasses.dataclass(frozen=True)
 class Bigram(_Counted):
-    """The likeliest successors of the last token, from fitted counts."""
+    """The most probable successors of the last token, from fitted counts."""
 
     def logits(self, table: Table, previous: jax.Array) -> jax.Array:
         return bigram_logits(table, previous)
 
-    def likeliest(self, table: Table, previous: jax.Array) -> jax.Array:
-        return table["best"][previous]
+    def best(self, table: Table, previous: jax.Array, count: int) -> jax.Array:
+        if count == 1:
+            return table["best"][previous][..., None]
+        return successors(table, previous, count)
+
+
+def successors(table: Table, previous: jax.Array, count: int) -> jax.Array:
+    """The `count` most probable successors [B, N, count] of previous [B, N], all different.
+
+    Those that were seen, the most frequent first; then, as unseen ones are all equally probable by
+    the counts of pairs, the most frequent tokens of all.
+    """
+    ids, counts = table["ids"][previous, :count], table["counts"][previous, :count]
+    often = largest(table["unigram"], count)
+    repeated = jnp.any(often[:, None] == ids[..., None, :], axis=-1)
+    tokens = jnp.concatenate([ids, jnp.broadcast_to(often, repeated.shape)], axis=-1)
+    wanted = jnp.concatenate([counts > 0, ~repeated], axis=-1)
+    best = jnp.argsort(~wanted, axis=-1, stable=True)[..., :count]
+    return jnp.take_along_axis(tokens, best, axis=-1).astype(jnp.int32)

@@ -1,8 +1,8 @@
-"""What drafters on the target's features share: its states, round by round, in their model's cache.
+"""What proposers on the target's features share: its states, round by round, in a cache.
 
-After each round the target's states at the tokens that stood go to the cache of the drafter's
-model. One that goes on from its own states feeds those tokens again (Li et al., "EAGLE-3: Scaling
-up Inference Acceleration of Large Language Models via Training-Time Test" (2025),
+After each round the target's states at the accepted tokens go to the cache of the proposer's model.
+One that goes on from its own states feeds those tokens again (Li et al., "EAGLE-3: Scaling up
+Inference Acceleration of Large Language Models via Training-Time Test" (2025),
 docs/methods/eagle.md); one that drafts in parallel does not (docs/methods/dflash.md).
 """
 
@@ -15,51 +15,60 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.core.catching_up import catch_up
+from specjax.core import fields
 from specjax.core.context import Context
-from specjax.core.draft import Draft
-from specjax.core.drafter import Drafter, Log, Memory, Outcome
-from specjax.core.env import Bound, Env, Models
+from specjax.core.drafter import Outcome
+from specjax.core.env import Env, Models
 from specjax.core.registry import DRAFTERS, FAMILIES
-from specjax.core.rows import Caches, window
+from specjax.core.rows import Caches
+from specjax.core.spec import LATER
 from specjax.core.verdict import Verdict
+from specjax.drafting.proposer import Proposer
 from specjax.models.base import Cache, PromptReading
-from specjax.models.eagle import Eagle
 from specjax.models.encoder_decoder import EncoderDecoder
 from specjax.models.on_target import FeatureDrafter
 from specjax.models.shared_vocabulary import unwrapped
 
 
-class OnTargetMemory(struct.PyTreeNode):
-    """What the target computed in the last round, and what the drafter remembers beside."""
+class TargetStates(struct.PyTreeNode):
+    """What the target computed in the last round."""
 
     features: jax.Array  # [B, lag, F * E]
     slot: jax.Array  # [B] int32 of the first of them; -1: there was none before the text
-    own: Memory
 
 
-class OnTarget(Drafter):
-    """A drafter whose `model` reads the target's states; it comes before the one it extends."""
+@dataclasses.dataclass(frozen=True)
+class OnTarget(Proposer):
+    """A proposer whose model reads the target's states."""
 
-    model: str
-    layers: tuple[int, ...]  # of the target, known with the models (`of_models`)
+    model: str = fields.name("drafter", help="the feature drafter, trained for this target")
+    layers: tuple[int, ...] = LATER  # of the target, known with the models (`of_models`)
 
     drives: ClassVar[type[FeatureDrafter]]
     """What its model is."""
 
+    keeps_nodes = False
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return (self.model,)
+
+    @property
+    def features(self) -> tuple[int, ...]:
+        return self.layers
+
     @property
     def lag(self) -> int:
         """Most tokens that a round writes and the target has read."""
-        raise NotImplementedError
-
-    @property
-    def reads_target(self) -> bool:
-        return True
+        return self.depth + 1
 
     def of_models(self, models: Models) -> OnTarget:
         model = dict(models).get(self.model)
-        layers = getattr(model.config, "features", ()) if model else ()
+        layers = getattr(model.config, "features", LATER) if model else LATER
         return dataclasses.replace(self, layers=layers)
+
+    def drafted_ids(self, env: Env) -> int:
+        return unwrapped(env[self.model].model).config.draft_vocab
 
     def check(self, env: Env) -> None:
         """Refuses a model that is no feature drafter, or one for another target.
@@ -88,6 +97,7 @@ class OnTarget(Drafter):
             raise ValueError(
                 f"{self.model!r} reads the target's layers {ours.features}; it has {target.depth}"
             )
+        super().check(env)
 
     def _feature_drafter(self, env: Env) -> FeatureDrafter:
         """The model, of the kind that it must be."""
@@ -100,78 +110,37 @@ class OnTarget(Drafter):
             )
         return model
 
-    def begin(
-        self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array
-    ) -> OnTargetMemory:
-        own = super().begin(env, context, prompt, keys)
-        model, rows = env[self.model].model.config, context.length.shape[0]
-        width = model.read * model.target_width
-        features = jnp.zeros((rows, self.lag, width), model.dtype)
-        slot = context.length - 2
-        if prompt.features:
-            last = jnp.concatenate(prompt.features, axis=-1)
-            last = jnp.take_along_axis(last, slot[:, None, None], axis=1, mode="clip")
-            features = features.at[:, :1].set(last.astype(features.dtype))
-        return OnTargetMemory(features, slot, own)
-
-    def opened(self, env: Env, caches: Caches, context: Context, prompt: PromptReading) -> Caches:
+    def start(
+        self, env: Env, caches: Caches, context: Context, prompt: PromptReading
+    ) -> tuple[TargetStates, Caches]:
         model, own = env[self.model], self._feature_drafter(env)
+        config, rows = model.model.config, context.length.shape[0]
+        states = jnp.zeros((rows, self.lag, config.read * config.target_width), config.dtype)
+        slot = context.length - 2
         cache = own.attend(caches[self.model], caches[env.target_name])
         if prompt.features:
             features = jnp.concatenate(prompt.features, axis=-1)
+            last = jnp.take_along_axis(features, slot[:, None, None], axis=1, mode="clip")
+            states = states.at[:, :1].set(last.astype(states.dtype))
             tokens = context.tokens[:, : features.shape[1]]
             cache = own.read(model.params, cache, tokens, features)
             # The last token of each is pending.
             cache = cache.replace(length=context.length - 1)
-        return {**caches, self.model: cache}
+        return TargetStates(states, slot), {**caches, self.model: cache}
 
-    def observe(self, memory: OnTargetMemory, outcome: Outcome) -> OnTargetMemory:
-        features = stood(jnp.concatenate(outcome.reading.features, axis=-1), outcome.verdict)
+    def update(self, memory: TargetStates, outcome: Outcome) -> TargetStates:
+        features = accepted_states(jnp.concatenate(outcome.reading.features, -1), outcome.verdict)
         features = features[:, : self.lag].astype(memory.features.dtype)
-        slot = outcome.context.length - 1
-        return OnTargetMemory(features, slot, super().observe(memory.own, outcome))
+        return TargetStates(features, outcome.context.length - 1)
 
-    def with_target(self, env: Env, caches: Caches, memory: OnTargetMemory) -> Caches:
-        """The caches with the target's states of the last round."""
-        model, cache = env[self.model], caches[self.model]
-        cache = self._feature_drafter(env).absorb(model.params, cache, memory.features, memory.slot)
-        return {**caches, self.model: cache}
+    def absorbed(self, env: Env, caches: Caches, memory: TargetStates) -> Cache:
+        """The model's cache with the target's states of the last round."""
+        model, own = env[self.model], self._feature_drafter(env)
+        return own.absorb(model.params, caches[self.model], memory.features, memory.slot)
 
 
-class OnOwnStates(OnTarget):
-    """One that goes on from its own states where the target has none yet, token by token."""
-
-    drives = Eagle
-
-    def propose(
-        self,
-        env: Env,
-        caches: Caches,
-        memory: OnTargetMemory,
-        context: Context,
-        keys: jax.Array,
-    ) -> tuple[Draft, Caches, OnTargetMemory, Log]:
-        caches = self.with_target(env, caches, memory)
-        draft, caches, own, log = super().propose(env, caches, memory.own, context, keys)
-        return draft, self.behind_text(caches, context), memory.replace(own=own), log
-
-    def behind_text(self, caches: Caches, context: Context) -> Caches:
-        """The caches with what was drafted forgotten: it is fed again if it stands."""
-        cache = caches[self.model]
-        length = jnp.minimum(cache.length, context.length)
-        return {**caches, self.model: cache.replace(length=length)}
-
-    def feed_text(self, model: Bound, cache: Cache, context: Context) -> tuple[jax.Array, Cache]:
-        """The logits [B, V] behind the text, whose last tokens are fed exactly once."""
-        cache = catch_up(model, cache, context, self.lag)
-        tokens = window(context.tokens, cache.length, self.lag)
-        last = context.length - 1 - cache.length
-        output, cache = model.extend(tokens, cache, at=last[:, None])
-        return output.logits[:, 0], cache.replace(length=context.length)
-
-
-def stood(states: jax.Array, verdict: Verdict) -> jax.Array:
-    """Of states [B, K + 1, D] those of the pending token and then of the tokens that stood."""
+def accepted_states(states: jax.Array, verdict: Verdict) -> jax.Array:
+    """Of states [B, K + 1, D] those of the pending token and then of the accepted ones."""
     if verdict.path is None:
         return states
     read = jnp.pad(verdict.path + 1, ((0, 0), (1, 0)))

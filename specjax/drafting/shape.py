@@ -1,6 +1,7 @@
-"""Trees whose shape is known beforehand, and what drafters of them share.
+"""Shapes of drafts: chains, trees of a fixed shape, and trees of the most probable nodes.
 
-Cai et al., "Medusa" (2024) and Chen et al., "Sequoia" (2024) (docs/methods/trees.md).
+Cai et al., "Medusa" (2024) and Chen et al., "Sequoia" (2024) for fixed trees; Li et al., "EAGLE-2"
+(2024) for those of the most probable nodes (docs/methods/trees.md).
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from specjax.core import fields, tree
-from specjax.core.drafter import Drafter
-from specjax.core.reader import Reader
-from specjax.core.spec import Spec
-from specjax.readers.tree import Tree
+
+GROWN = (4, 3, 2, 1, 1)
+"""Children, level by level, of the tree whose most probable nodes are kept by default."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,8 +42,11 @@ class Shape:
         return tuple(sorted(set(self.parents) - {-1}))
 
     @functools.cached_property
-    def laws(self) -> tuple[int, ...]:
-        """Of each node the one it hangs on: 0 the pending token, then the inner nodes."""
+    def distributions(self) -> tuple[int, ...]:
+        """Of each node the number of the distribution it is drawn from.
+
+        0 is that after the pending token; those after the inner nodes follow.
+        """
         number = {node: place for place, node in enumerate((-1, *self.inner))}
         return tuple(number[parent] for parent in self.parents)
 
@@ -59,11 +62,11 @@ class Shape:
         return range(first, first + self.depths.count(depth))
 
     def path(self, node: int) -> tuple[int, ...]:
-        """The node and all that it hangs on, the first of them first."""
+        """The path from the root to the node."""
         return (*self.path(self.parents[node]), node) if node >= 0 else ()
 
     def fed(self, depth: int) -> tuple[int, ...]:
-        """Of them those with children."""
+        """The nodes of a level that have children."""
         return tuple(node for node in self.inner if self.depths[node] == depth)
 
     @property
@@ -72,7 +75,7 @@ class Shape:
 
     @functools.cached_property
     def seen(self) -> np.ndarray:
-        """Whether [G, G] a node is the other or hangs on it."""
+        """Whether [G, G] a node is the other or one of its descendants."""
         seen = np.eye(self.size, dtype=bool)
         for node, parent in enumerate(self.parents):
             if parent >= 0:
@@ -81,70 +84,79 @@ class Shape:
 
 
 @functools.lru_cache
-def shape_of(widths: tuple[int, ...], parents: tuple[int, ...]) -> Shape:
+def shape_of(widths: tuple[int, ...], parents: tuple[int, ...] = ()) -> Shape:
     """The tree of so many children per node and level, or of these parents."""
     return Shape(*(tree.regular(widths) if widths else tree.by_level(parents)))
 
 
-@dataclasses.dataclass(frozen=True)
-class Shaped(Drafter):
-    """A drafter of trees of one shape."""
+def length_field() -> Any:
+    """The config field of a chain's length."""
+    return fields.draft_length(None, help="drafted tokens of a chain, at most")
 
-    widths: tuple[int, ...] = fields.listing(
+
+def widths_field() -> Any:
+    """The config field of a tree whose nodes of a level have equally many children."""
+    return fields.listing(
         "a list of integers of at least 1",
         fields.is_positive,
         (),
-        help="children of every node, level by level; or give `parents`",
+        help="a tree: children of every node, level by level",
     )
-    parents: tuple[int, ...] = fields.listing(
+
+
+def parents_field() -> Any:
+    """The config field of any other tree."""
+    return fields.listing(
         "a list of integers of at least -1",
         lambda x: isinstance(x, int) and not isinstance(x, bool) and x >= -1,
         (),
-        help="the parent of each node, -1 for the last token of the text",
+        help="a tree: the parent of each node, -1 for the last token of the text",
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if bool(self.widths) == bool(self.parents):
-            raise ValueError(
-                f"widths is {self.widths} and parents is {self.parents}; one of them must be given"
-            )
-        tree.places(self.parents)
-        levels = range(1, len(self.widths) + 1)
-        size = sum(math.prod(self.widths[:level]) for level in levels) or len(self.parents)
-        if size > fields.MOST_DRAFTED:
-            raise ValueError(
-                f"the tree has {size:,} nodes; it must have at most {fields.MOST_DRAFTED:,}"
-            )
 
-    @property
-    def shape(self) -> Shape:
-        """The tree that is grown."""
-        return shape_of(self.widths, self.parents)
+def nodes_field() -> Any:
+    """The config field of how many of a tree's nodes are verified."""
+    return fields.integer(
+        0,
+        least=0,
+        most=fields.MOST_DRAFTED,
+        help=f"a tree of so many most probable nodes, of `widths` {list(GROWN)} unless given",
+    )
 
-    @property
-    def given(self) -> str:
-        """The field that says the shape."""
-        return "widths" if self.widths else "parents"
 
-    @property
-    def reader(self) -> Reader:
-        return Tree()
+def check_shape(length: int | None, widths: tuple[int, ...], parents: tuple[int, ...]) -> None:
+    """Refuses drafts of no shape, of two, or of too many nodes.
 
-    def _tree_spec(self, **given: Any) -> Spec:
-        """What all drafts of the shape have in common, and what is given."""
-        shape = self.shape
-        known = {"width": shape.size, "parents": shape.parents, "levels": shape.levels}
-        return Spec(**{**known, "always": True, "trees": True, **given})
+    Raises:
+      ValueError: naming the fields.
+    """
+    given = {"length": length, "widths": widths, "parents": parents}
+    given = {name: value for name, value in given.items() if value}
+    if not given:
+        raise ValueError(
+            "length is missing; it must be an integer of at least 1 and at most"
+            f" {fields.MOST_DRAFTED:,}, or widths, parents or nodes must say a tree"
+        )
+    if len(given) > 1:
+        said = " and ".join(f"{name} is {value}" for name, value in given.items())
+        raise ValueError(f"{said}; one of them must be given")
+    tree.places(parents)
+    levels = range(1, len(widths) + 1)
+    size = sum(math.prod(widths[:level]) for level in levels) or len(parents)
+    if size > fields.MOST_DRAFTED:
+        raise ValueError(
+            f"the tree has {size:,} nodes; it must have at most {fields.MOST_DRAFTED:,}"
+        )
 
-    def check_children(self, vocabulary: int) -> None:
-        """Refuses more children than there are tokens.
 
-        Raises:
-          ValueError: saying how many.
-        """
-        if self.shape.most > vocabulary:
-            raise ValueError(
-                f"{self.given} gives a node {self.shape.most} children; it has at most as many as"
-                f" there are tokens, {vocabulary:,}"
-            )
+def check_children(shape: Shape | None, given: str, vocabulary: int) -> None:
+    """Refuses more children than there are tokens; `given` is the field that says them.
+
+    Raises:
+      ValueError: saying how many.
+    """
+    if shape and shape.most > vocabulary:
+        raise ValueError(
+            f"{given} gives a node {shape.most} children; it has at most as many as"
+            f" there are tokens, {vocabulary:,}"
+        )

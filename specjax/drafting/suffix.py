@@ -22,9 +22,17 @@ from specjax.core.draft import LENGTH, NO_MATCH, STOPPED, Draft
 from specjax.core.drafter import STOP, Drafter, Log, Memory
 from specjax.core.env import Env
 from specjax.core.fields import CORPUS
+from specjax.core.reader import Reader
 from specjax.core.registry import DRAFTERS
 from specjax.core.rows import Caches
 from specjax.core.spec import Spec
+from specjax.drafting.branches import (
+    branched,
+    branched_reader,
+    branched_spec,
+    branches_field,
+    check_branches,
+)
 from specjax.drafting.copying import match_sizes, pattern_length, repeated, text
 from specjax.sampling import argmax
 
@@ -58,11 +66,20 @@ class Suffix(Drafter):
     )
     longest: int = fields.integer(16, most=LONGEST, help="most tokens of a match")
     places: int = fields.integer(16, most=64, help="places of a match that are looked at")
+    branches: int = branches_field()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_branches(self.branches, self.length)
 
     @property
     def spec(self) -> Spec:
-        resources = (CORPUS,) if self.corpus else ()
-        return Spec(width=self.length, resources=resources, writers=("copy", "corpus"))
+        own = {"resources": (CORPUS,) if self.corpus else (), "writers": ("copy", "corpus")}
+        return branched_spec(self.branches, self.length, **own)
+
+    @property
+    def reader(self) -> Reader | None:
+        return branched_reader(self.branches)
 
     def check(self, env: Env) -> None:
         """Refuses a corpus that is none.
@@ -86,14 +103,19 @@ class Suffix(Drafter):
         numbers = context.options.numbers
         parts = [promise(one, numbers["factor"], numbers["floor"]) for one in found]
         length, score = (jnp.concatenate(each, axis=1) for each in zip(*parts, strict=True))
-        best = argmax(score)[:, None]
-        tokens = jnp.concatenate([one.tokens for one in found], axis=1)
-        tokens = jnp.take_along_axis(tokens, best[..., None], axis=1)[:, 0]
-        count = jnp.take_along_axis(length, best, axis=1)[:, 0]
-        writer = jnp.broadcast_to(best // self.places, tokens.shape)
+        every = jnp.concatenate([one.tokens for one in found], axis=1)
+        tokens, counts, writers = [], [], []
+        for _ in range(self.branches):
+            best = argmax(score)[:, None]
+            tokens.append(jnp.take_along_axis(every, best[..., None], axis=1)[:, 0])
+            counts.append(jnp.take_along_axis(length, best, axis=1)[:, 0])
+            writers.append(jnp.broadcast_to(best // self.places, tokens[-1].shape))
+            # The next continuation begins with another token.
+            same = every[..., 0] == tokens[-1][:, :1]
+            score, length = jnp.where(same, -1.0, score), jnp.where(same, 0, length)
         matched = jnp.any(jnp.stack([one.size for one in found]) > 0, axis=0)
-        stop = jnp.where(count == self.length, LENGTH, jnp.where(matched, STOPPED, NO_MATCH))
-        draft = Draft.chain(jnp.maximum(tokens, 0), count, drafted_by=writer)
+        stop = jnp.where(counts[0] == self.length, LENGTH, jnp.where(matched, STOPPED, NO_MATCH))
+        draft = branched([jnp.maximum(one, 0) for one in tokens], counts, writers)
         return draft, caches, memory, {STOP: stop}
 
     def _in_row(self, context: Context) -> Found:

@@ -28,7 +28,7 @@ def draft_calls(drafter: Drafter, drafted: int) -> tuple[Call, ...]:
 
     Cascades have no `length` that could be set to it: theirs are those of a full draft.
     """
-    if dataclasses.is_dataclass(drafter) and drafted < getattr(drafter, "length", 0):
+    if dataclasses.is_dataclass(drafter) and drafted < (getattr(drafter, "length", 0) or 0):
         return dataclasses.replace(drafter, length=drafted).spec.calls
     return drafter.spec.calls
 
@@ -45,7 +45,8 @@ class Reads(Protocol):
 
 def members_of(one: Reads) -> tuple[Alternative, ...]:
     """The drafters and readers that one chooses among, or its own."""
-    return one.drafter.members or (Alternative(one.drafter, one.reader),)
+    choice = one.drafter.choice
+    return choice.members if choice else (Alternative(one.drafter, one.reader),)
 
 
 def pricing_order(one: Alternative) -> tuple[bool, int]:
@@ -54,7 +55,7 @@ def pricing_order(one: Alternative) -> tuple[bool, int]:
     Then cascades, whose draft is whole before a call of any width, the narrowest first.
     """
     spec = one.drafter.spec
-    return not spec.models, 0 if hasattr(one.drafter, "length") else spec.width
+    return not spec.models, 0 if getattr(one.drafter, "length", 0) else spec.width
 
 
 def needed(

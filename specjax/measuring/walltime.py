@@ -17,7 +17,7 @@ IN_PLACE, ALONE = "in place", "alone"
 def priced(decoder: Decoder) -> bool:
     """Whether what a round costs is known before it, and is what the formulas say."""
     reader = decoder.reader
-    return reader.exact and not reader.overrides and not decoder.drafter.members
+    return reader.exact and not reader.overrides and not decoder.drafter.choice
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ def predicted(statistics: Statistics, own: Priced, base: Priced, measured: float
     in_place = _in_place(own, base)
     with_v = alone if in_place is None else in_place
     paper = None
-    if not decoder.drafter.spec.trees:
+    if not decoder.drafter.spec.tree:
         paper = costs.theoretical_speedup(statistics, decoder, decoder.target)
     return {
         "theorem_3_8": paper,
@@ -96,7 +96,7 @@ def time_spent(own: Priced, total: float, fixed: float) -> dict[str, float | Non
     """
     costs, work, decoder = own.costs, own.work, own.decoder
     if not priced(decoder):
-        parts = {"target": None, "drafter": None if decoder.drafter.members else 0.0}
+        parts = {"target": None, "drafter": None if decoder.drafter.choice else 0.0}
         return {"total": total, **parts, "rest": total - fixed, "fixed": fixed}
     drafter = costs.drafting_ms(decoder.drafter, work.rounds, work.runs) / 1e3
     target = calls_ms(costs, work, decoder, decoder.target) / 1e3 - drafter

@@ -15,7 +15,7 @@ import numpy as np
 from specjax.core.calls import Call, parts
 from specjax.core.drafter import Drafter
 from specjax.core.reader import Reader
-from specjax.drafting.parallel_heads import ParallelHeads
+from specjax.drafting.draft_heads import DraftHeads
 from specjax.metrics.traces import Rounds
 from specjax.models.bart import BartConfig
 from specjax.models.base import LanguageModel
@@ -178,11 +178,12 @@ def drafter_calls(
 
 def head_calls(drafter: Drafter, params: Mapping[str, Any], rounds: Rounds) -> Operations:
     """Operations of the networks of parallel heads in every round."""
-    if not isinstance(drafter, ParallelHeads):
+    if not isinstance(drafter, DraftHeads):
         return NONE
     heads = params[drafter.heads].heads
-    weights = [heads.weights(head) for head in range(1, drafter.used + 1)]
-    flops = sum(2 * own * states for own, states in zip(weights, drafter.runs, strict=True))
+    weights = [heads.weights(head) for head in range(1, drafter.depth + 1)]
+    runs = drafter.fed if drafter.sequential else (1,) * drafter.depth
+    flops = sum(2 * own * states for own, states in zip(weights, runs, strict=True))
     memory = np.asarray(sum(weights), np.float64)
     return Operations(np.asarray(flops, np.float64), memory) * rounds.ran.sum()
 

@@ -9,6 +9,7 @@ the same committed tokens; one that was not asked lags behind and catches up
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +28,7 @@ from specjax.core.drafter import (
     calls_of,
     distinct,
 )
-from specjax.core.env import Env
+from specjax.core.env import Env, Models
 from specjax.core.masked import masked_step
 from specjax.core.reader import Reader
 from specjax.core.rows import Caches, of_rows
@@ -63,16 +64,19 @@ class Arms(Drafter):
 
     arms: tuple[Arm, ...]
 
+    whole_texts: ClassVar[bool] = False
+    """Whether an arm drafts all rounds of a text."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         names = self.names
         if not names or len(set(names)) < len(names):
             raise ValueError(f"arms are {names}; they must have names, each its own")
         for arm in self.arms:
-            if arm.drafter.reads_target:
+            if arm.drafter.spec.features and not self.whole_texts:
                 raise ValueError(
                     f"arm {arm.name!r} reads the target's states at every round; arms must do"
-                    " without, for others have some of the rounds"
+                    " without where others have some of the rounds"
                 )
 
     @property
@@ -82,6 +86,15 @@ class Arms(Drafter):
     @property
     def drafters(self) -> tuple[Drafter, ...]:
         return tuple(arm.drafter for arm in self.arms)
+
+    @property
+    def choice(self) -> Arms:
+        return self
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """Names of the numbers per row that the caller must give."""
+        return ()
 
     @property
     def members(self) -> tuple[Alternative, ...]:
@@ -98,19 +111,48 @@ class Arms(Drafter):
             models=distinct(spec.models for spec in specs),
             resources=distinct(spec.resources for spec in specs),
             writers=distinct(spec.writers for spec in specs),
-            rows=distinct(spec.rows for spec in specs),
+            features=distinct(spec.features for spec in specs),
             columns=(ARM, *distinct(spec.columns for spec in specs)),
         )
+
+    def of_models(self, models: Models) -> Arms:
+        arms = (
+            dataclasses.replace(arm, drafter=arm.drafter.of_models(models)) for arm in self.arms
+        )
+        return dataclasses.replace(self, arms=tuple(arms))
 
     def check(self, env: Env) -> None:
         for drafter in self.drafters:
             drafter.check(env)
 
-    def begin_arms(
+    def wanted(
         self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array
-    ) -> tuple[Memory, ...]:
-        """The memories of all arms."""
-        return tuple(drafter.begin(env, context, prompt, keys) for drafter in self.drafters)
+    ) -> dict[str, jax.Array]:
+        """All models read all prompts."""
+        return {}
+
+    def alternatives(self, rows: int) -> tuple[Alternative, ...]:
+        """All arms share one loop."""
+        return ()
+
+    def chosen(self, memory: Memory) -> jax.Array:
+        raise NotImplementedError
+
+    def begin_arms(
+        self, env: Env, caches: Caches, context: Context, prompt: PromptReading, keys: jax.Array
+    ) -> tuple[tuple[Memory, ...], Caches]:
+        """The memories of all arms, and the caches."""
+        memories = []
+        for drafter in self.drafters:
+            own = prompt.replace(features=self._of(drafter, prompt.features))
+            memory, caches = drafter.begin(env, caches, context, own, keys)
+            memories.append(memory)
+        return tuple(memories), caches
+
+    def _of(self, drafter: Drafter, features: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        """Of the states of all layers that arms observe those of one arm's."""
+        known = dict(zip(self.spec.features, features, strict=False))
+        return tuple(known[layer] for layer in drafter.spec.features if layer in known)
 
     def observe_arms(
         self, memories: tuple[Memory, ...], outcome: Outcome, arm: jax.Array
@@ -118,7 +160,9 @@ class Arms(Drafter):
         """The memories after a round; each arm learns of its own rows `arm` [B] only."""
         seen = []
         for index, (drafter, memory) in enumerate(zip(self.drafters, memories, strict=True)):
-            after = drafter.observe(memory, outcome)
+            features = self._of(drafter, outcome.reading.features)
+            own = outcome.replace(reading=outcome.reading.replace(features=features))
+            after = drafter.observe(memory, own)
             seen.append(_in_rows(arm == index, after, memory))
         return tuple(seen)
 

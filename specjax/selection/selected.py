@@ -37,31 +37,40 @@ class Selected(Arms):
 
     chooser: Chooser
 
+    whole_texts = True
+
     @property
     def spec(self) -> Spec:
-        spec, chooser = super().spec, self.chooser
-        return dataclasses.replace(
-            spec,
-            resources=distinct((spec.resources, chooser.tables)),
-            rows=distinct((spec.rows, chooser.rows)),
-        )
+        spec = super().spec
+        return dataclasses.replace(spec, resources=distinct((spec.resources, self.chooser.tables)))
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        return self.chooser.rows
+
+    def _arm(self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array) -> jax.Array:
+        """Of each row [B]."""
+        chance, arms = fold(keys, CHOOSE), len(self.arms)
+        return self.chooser.choose(env.params, prompt.embedding, context.options, chance, arms)
 
     def begin(
-        self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array
-    ) -> SelectedMemory:
-        chance = fold(keys, CHOOSE)
-        embedding, arms = prompt.embedding, len(self.arms)
-        arm = self.chooser.choose(env.params, embedding, context.options, chance, arms)
-        return SelectedMemory(arm, embedding, self.begin_arms(env, context, prompt, keys))
+        self, env: Env, caches: Caches, context: Context, prompt: PromptReading, keys: jax.Array
+    ) -> tuple[SelectedMemory, Caches]:
+        arm = self._arm(env, context, prompt, keys)
+        memories, caches = self.begin_arms(env, caches, context, prompt, keys)
+        return SelectedMemory(arm, prompt.embedding, memories), caches
 
-    def wanted(self, memory: SelectedMemory, context: Context) -> dict[str, jax.Array]:
+    def wanted(
+        self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array
+    ) -> dict[str, jax.Array]:
         """A model is wanted where an active row chose an arm that uses it."""
+        arm = self._arm(env, context, prompt, keys)
 
         def users(model: str) -> jax.Array:
             return jnp.array([model in drafter.spec.models for drafter in self.drafters])
 
         return {
-            model: jnp.any(context.active & users(model)[memory.arm])
+            model: jnp.any(context.active & users(model)[arm])
             for model in self.spec.models
             if model != "target"
         }
@@ -97,7 +106,10 @@ class Only(Drafter):
 
     @property
     def spec(self) -> Spec:
-        return dataclasses.replace(self.of.drafters[self.index].spec, writers=self.of.spec.writers)
+        """Writers and features are those of all arms, as the memory of all needs them."""
+        whole = self.of.spec
+        own = self.of.drafters[self.index].spec
+        return dataclasses.replace(own, writers=whole.writers, features=whole.features)
 
     def propose(
         self, env: Env, caches: Caches, memory: SelectedMemory, context: Context, keys: jax.Array

@@ -74,7 +74,7 @@ def _arms(strategies: Mapping[str, Strategy]) -> tuple[Arm, ...]:
             raise ValueError(f"arm {name!r} is not lossless; arms must be")
         if isinstance(strategy.drafter, Arms):
             raise ValueError(f"arm {name!r} chooses among arms itself; arms must be plain drafters")
-        if strategy.drafter.spec.trees:
+        if strategy.drafter.spec.tree:
             raise ValueError(f"arm {name!r} drafts trees; arms must draft one text each")
         if strategy.settings != every[0].settings:
             raise ValueError(

@@ -60,8 +60,8 @@ class Switched(Arms):
         )
 
     def begin(
-        self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array
-    ) -> SwitchedMemory:
+        self, env: Env, caches: Caches, context: Context, prompt: PromptReading, keys: jax.Array
+    ) -> tuple[SwitchedMemory, Caches]:
         """What is expected of the arms, from the embeddings [B, D] of the prompts."""
         rows = context.length.shape[0]
         if self.logits is None:
@@ -70,8 +70,8 @@ class Switched(Arms):
             logits = self.logits(env.params[self.table], prompt.embedding)
             seen = switching.told(logits, context.options.numbers)
         zero = jnp.zeros((rows,), jnp.int32)
-        arms = self.begin_arms(env, context, prompt, keys)
-        return SwitchedMemory(zero, zero > 0, prompt.embedding, seen, arms)
+        arms, caches = self.begin_arms(env, caches, context, prompt, keys)
+        return SwitchedMemory(zero, zero > 0, prompt.embedding, seen, arms), caches
 
     def propose(
         self, env: Env, caches: Caches, memory: SwitchedMemory, context: Context, keys: jax.Array

@@ -30,7 +30,7 @@ ROUNDING = 1e-9
 class Fastest:
     """The tree of the largest improvement."""
 
-    parents: tuple[int, ...]  # as the drafter `neural_tree` takes them; empty: draft nothing
+    parents: tuple[int, ...]  # as drafters take them; empty: draft nothing
     tokens: float  # expected of a round
     improvement: float  # over autoregressive decoding
 

@@ -10,6 +10,7 @@ import functools
 import last_token  # noqa: F401 - a newcomer's drafter registers itself
 import numpy as np
 import pytest
+import repeated_bigram  # noqa: F401 - and a newcomer's proposer
 import two_in_a_row  # noqa: F401 - and a newcomer's rule
 from decodes import run, texts
 from feature_drafters import without_encoder
@@ -20,9 +21,13 @@ from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, seq
 from specjax.core.registry import DRAFTERS, READERS, RULES
 from specjax.data.corpus import Corpus
 from specjax.decoding.strategy import Strategy, strategy
-from specjax.drafting.parallel_heads import ParallelHeads
+from specjax.drafting.draft_heads import DraftHeads
 from specjax.errors import UserError
+from specjax.models.eagle import Eagle
 from specjax.models.on_target import FeatureDrafter
+from specjax.selection.arms import ARM
+from specjax.selection.choosing import ByChance
+from specjax.selection.strategies import selected
 from specjax.training.ngram import fit
 
 V, EOS, LENGTH = 5, 1, 3
@@ -39,20 +44,41 @@ PARAMS = {
     "corpus": EARLIER.table(),
 }
 P_VALUE = 1e-3
-OWN_STATES = ("blockwise on target", "medusa on target")  # instead of a trunk's
-EVERY = [*DRAFTERS, *OWN_STATES]
+SHAPES = {  # other than those of the examples
+    "neural tree": {"widths": (2, 2)},
+    "neural nodes": {"nodes": 4, "widths": (2, 2)},
+    "eagle tree": {"widths": (2, 2)},
+    "hydra tree": {"widths": (2, 2)},
+    "medusa chain": {"length": 2},
+    "medusa nodes": {"nodes": 3, "widths": (2, 1)},
+    "dflash tree": {"widths": (2, 2)},
+    "dflash nodes": {"nodes": 5, "widths": (3, 2)},
+    "bigram tree": {"widths": (2, 2)},
+    "unigram tree": {"parents": (-1, -1, 0)},
+    "prompt_lookup tree": {"length": 3, "branches": 2, "longest": 8},
+    "suffix tree": {"length": 3, "branches": 2, "corpus": True},
+    "repeated_bigram tree": {"widths": (2, 2)},
+    "repeated_bigram nodes": {"nodes": 3, "widths": (2, 2)},
+    "cascade tree": {
+        "drafters": ("drafter", "prompt_lookup"), "matrix": ((2, 0), (0, 2)), "branches": 2
+    },
+}  # fmt: skip
+OWN_STATES = ("medusa chain on target", "medusa on target")  # instead of a trunk's
+EVERY = [*DRAFTERS, *SHAPES, *OWN_STATES]
 LOSSLESS = [name for name in EVERY if name != "bild"]  # bild has a rule of its own
 PROMPTS = [[3, 2, 4, 2], [2, 2], [4, 3, 2], [3], [4, 4, 2, 3], [2, 4], [3, 3], [2, 3, 4, 4]]
 
 
 def made(drafter: str, **fields) -> Strategy:
-    """The strategy of the drafter's example."""
-    drafter, _, model = drafter.partition(" on ")
+    """The strategy of the drafter's example, or in another shape."""
+    shape, _, model = drafter.partition(" on ")
+    drafter = shape.partition(" ")[0]
     entry = DRAFTERS[drafter]
+    own_fields = SHAPES.get(shape, entry.example)
     fields |= {"model": model} if model else {}
     own_rule = getattr(entry.cls, "rule_type", None)
     own = RULES[RULES.name_of(own_rule)].example if own_rule else {}
-    return strategy(drafter=drafter, **entry.example, **own, **fields)
+    return strategy(drafter=drafter, **own_fields, **own, **fields)
 
 
 @functools.cache
@@ -70,25 +96,27 @@ def heads(sequential: bool):
 def decoded(strategy: Strategy, prompts, limit: int, seed: int = 0, settings=None):
     """A decode whose drafter is a small model, or the feature drafter where that is asked for."""
     models, params = MODELS, PARAMS
-    if strategy.drafter.reads_target:
-        if isinstance(strategy.drafter, ParallelHeads):
+    if strategy.drafter.spec.features:
+        if isinstance(strategy.drafter, DraftHeads):
             params = PARAMS | {"heads": heads(strategy.drafter.sequential)}
         else:
-            model, own = on_target(strategy.drafter.drives)
+            model, own = on_target(getattr(strategy.drafter, "drives", Eagle))
             models = MODELS[0], ("drafter", model)
             params = PARAMS | {"drafter": own}
     return run(models, params, strategy, prompts, limit, seed, settings=settings)
 
 
 CHAINS = [  # block judges chains
-    name for name in LOSSLESS if name != "none" and not made(name).drafter.spec.trees
+    name for name in LOSSLESS if name != "none" and not made(name).drafter.spec.tree
 ]
 
 
 LIKE_OTHERS = {  # drafters whose drafts are made, and judged, as those of one that is not here
-    "bigram", "blockwise", "blockwise on target", "cascade", "copy_tree", "dflash", "eagle",
-    "eagle_tree", "early_exit", "hydra", "hydra_tree", "max_gram", "medusa on target", "ngram_tree",
-    "suffix", "unigram", "uniform",
+    "bigram", "bigram tree", "cascade", "cascade tree", "dflash", "dflash nodes", "eagle",
+    "eagle tree", "early_exit", "hydra", "hydra tree", "max_gram", "medusa chain",
+    "medusa chain on target", "medusa on target", "medusa nodes", "neural nodes",
+    "prompt_lookup tree", "repeated_bigram nodes", "repeated_bigram tree", "suffix", "suffix tree",
+    "unigram", "unigram tree", "uniform",
 }  # fmt: skip
 
 
@@ -108,7 +136,7 @@ def test_sampling_keeps_the_targets_distribution(drafter, rows):
 CUT = {"min_p": 0.35, "typical_p": 0.6, "epsilon_cutoff": 0.12, "eta_cutoff": 0.2}
 RULES_KEEPING = [  # of chains and of trees
     ("neural", "block"), ("neural", "lossless"),
-    ("neural_tree", "traversal"), ("neural_tree", "lossless"),
+    ("neural tree", "traversal"), ("neural tree", "lossless"),
 ]  # fmt: skip
 
 
@@ -153,7 +181,7 @@ def of_settings(settings) -> list:
 
     Trees of a model are looked at at once under the first, chains under the others.
     """
-    fast = "neural_tree" if settings is BY_TEXT else "neural"
+    fast = "neural tree" if settings is BY_TEXT else "neural"
     slow = pytest.mark.slow
     return [pytest.param(name, settings, marks=() if name == fast else slow) for name in LOSSLESS]
 
@@ -165,7 +193,7 @@ def test_sampling_keeps_the_targets_distribution_under_settings(drafter, setting
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("drafter", "rule"), [("neural", "lossless"), ("neural_tree", "traversal")]
+    ("drafter", "rule"), [("neural", "lossless"), ("neural tree", "traversal")]
 )
 def test_other_rules_keep_it_under_settings_too(drafter, rule, rows):
     sampled_under(BY_TEXT, made(drafter, temperature=1.0, rule=rule), rows)
@@ -198,11 +226,11 @@ OF_PROMPTS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", OF_PROMPTS)
-@pytest.mark.parametrize("drafter", ["neural", "neural_tree", "prompt_lookup", "eagle"])
+@pytest.mark.parametrize("drafter", ["neural", "neural tree", "prompt_lookup", "eagle"])
 def test_settings_see_a_prompt_as_text_and_every_end(drafter, settings, rows):
     settings, drawn = OF_PROMPTS[settings], made(drafter, temperature=1.0)
     second, own = BEHIND, PARAMS["drafter"]
-    if drawn.drafter.reads_target:
+    if drawn.drafter.spec.features:
         second, own = without_encoder(
             V, WIDTH, (1,), (1, 2, 4), None, BEHIND.eos, kind=drawn.drafter.drives
         )
@@ -276,13 +304,13 @@ def test_block_verification_keeps_it_too(drafter, rows):
 APART = [  # traversal judges trees whose nodes were drawn apart
     name
     for name in LOSSLESS
-    if made(name).drafter.spec.trees and not made(name).drafter.spec.shared
+    if made(name).drafter.spec.tree and not made(name).drafter.spec.tree.shared
 ]
 
 
 @pytest.mark.parametrize(
     "drafter",
-    [pytest.param(n, marks=() if n == "neural_tree" else pytest.mark.slow) for n in APART],
+    [pytest.param(n, marks=() if n == "neural tree" else pytest.mark.slow) for n in APART],
 )
 def test_traversal_verification_keeps_it_too(drafter, rows):
     expected = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
@@ -341,8 +369,46 @@ def test_every_entry_says_what_it_is(registry):
         assert 10 < len(entry.summary) < 110 and entry.summary.endswith("."), entry.name
 
 
+COUNTS, LAYER = "repeated_bigram", "eagle"
+
+
+def arms(temperature: float) -> Strategy:
+    """A newcomer's proposer and one on the target's states, one of them for each text."""
+    own = {name: made(name, temperature=temperature) for name in (COUNTS, LAYER)}
+    return selected(own, ByChance())
+
+
+@pytest.mark.slow
+def test_a_choice_of_proposers_keeps_the_targets_distribution(rows):
+    expected = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
+    out = decoded(arms(1.0), [SOURCE] * rows, LENGTH, seed=7)
+    assert chi_square(counted(texts(out)), expected) > P_VALUE
+    assert set(np.unique(out.trace.column(ARM))) == {0, 1}
+
+
+@pytest.mark.parametrize("prompts", [PROMPTS, PROMPTS[:1], PROMPTS[2:3]], ids=len)
+def test_a_choice_of_proposers_writes_the_targets_own_text(prompts):
+    """A single text has its arm's own loop."""
+    alone = decoded(Strategy(), prompts, 12)
+    assert texts(decoded(arms(0.0), prompts, 12)) == texts(alone)
+
+
+@pytest.mark.parametrize("temperature", [0.0, pytest.param(1.0, marks=pytest.mark.slow)])
+def test_a_newcomers_proposer_is_reviewed_in_a_cascade(temperature, rows):
+    matrix = ((2, 0), (0, 2))
+    spec = {"drafters": ("drafter", COUNTS), "matrix": matrix, "temperature": temperature}
+    cascade = strategy(drafter="cascade", **spec)
+    if not temperature:
+        alone = decoded(Strategy(), PROMPTS, 12)
+        assert texts(decoded(cascade, PROMPTS, 12)) == texts(alone)
+        return
+    expected = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
+    out = decoded(cascade, [SOURCE] * rows, LENGTH, seed=7)
+    assert chi_square(counted(texts(out)), expected) > P_VALUE
+
+
 def test_a_newcomers_files_are_small():
-    for module in (last_token, two_in_a_row):
+    for module in (last_token, repeated_bigram, two_in_a_row):
         with open(module.__file__, encoding="utf-8") as lines:
             assert len(lines.readlines()) <= 35
 

@@ -22,6 +22,7 @@ from specjax.core import (
     Draft,
     Drafter,
     Spec,
+    TreeSpec,
 )
 from specjax.core.context import fold
 from specjax.core.rows import pick_last, window
@@ -46,7 +47,11 @@ class TwoBranches(Drafter):
     def spec(self) -> Spec:
         nodes = 2 * DEEP
         return Spec(
-            width=nodes, reach=nodes, resources=(self.resource,), writers=("a", "b"), trees=True
+            width=nodes,
+            reach=nodes,
+            resources=(self.resource,),
+            writers=("a", "b"),
+            tree=TreeSpec(DEEP),
         )
 
     def propose(self, env, caches, memory, context, keys):
@@ -127,8 +132,8 @@ class ReadsStates(Drafter):
     def spec(self) -> Spec:
         return Spec(width=1, writers=("states",), resources=("out",), features=(1,))
 
-    def begin(self, env, context, prompt, keys):
-        return jnp.zeros((context.length.shape[0], 16), jnp.float32)
+    def begin(self, env, caches, context, prompt, keys):
+        return jnp.zeros((context.length.shape[0], 16), jnp.float32), caches
 
     def propose(self, env, caches, memory, context, keys):
         return Draft.chain(argmax(memory @ env.params["out"])[:, None]), caches, memory, {}
@@ -174,8 +179,8 @@ class Learns(Drafter):
     def spec(self) -> Spec:
         return Spec(width=self.width, writers=("learned",))
 
-    def begin(self, env, context, prompt, keys):
-        return jnp.zeros((context.length.shape[0], env.target.vocab_size), jnp.float32)
+    def begin(self, env, caches, context, prompt, keys):
+        return jnp.zeros((context.length.shape[0], env.target.vocab_size), jnp.float32), caches
 
     def propose(self, env, caches, memory, context, keys):
         q = adjust(memory, context.options.sampling)

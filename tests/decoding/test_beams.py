@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import repeated_bigram  # noqa: F401 - a newcomer's proposer registers itself
 from beam_reference import Bigram, close, searched
 from processors import processed
 
@@ -187,13 +188,14 @@ def exact_counts(table: dict[str, jax.Array]) -> dict[str, jax.Array]:
     return made | {"ids": jnp.asarray(ids, jnp.int32), "best": jnp.asarray(ids[:, 0], jnp.int32)}
 
 
-def test_counts_that_know_the_target_have_all_their_steps_stand():
+@pytest.mark.parametrize("drafter", ["bigram", "repeated_bigram"])
+def test_counts_that_know_the_target_have_all_their_steps_stand(drafter):
     """Of four tokens: of more, two texts may have the same pairs, and so the same score."""
     model, table = Bigram(VOCABULARY), tables(0, end=-1.0)
     table["by_place"] = jnp.zeros_like(table["by_place"])
     params = {"target": table, "ngram": exact_counts(table)}
     prompts = [[token] for token in range(VOCABULARY)]
-    strategy = BeamStrategy(drafter="bigram", length=2)
+    strategy = BeamStrategy(drafter=drafter, length=2)
     _, made = searches({"target": model}, params, prompts, strategy, most=4)
     assert (made.step == 4).all() and (made.rounds == 2).all()
     assert not made.drafts.any()  # no model drafts

@@ -400,7 +400,7 @@ def test_a_config_spells_all_of_it():
         reader=Fitted((0, 1, 3, 5)),
     )
     assert made.target_widths == (0, 1, 3, 5)
-    assert made == same and made.drafter.keeps_logits and not made.lossless
+    assert made == same and not made.lossless
     short = from_config("short", {"drafter": "bild", "fallback": 0, "rollback": 3})
     assert short == bild(0.0, 3.0) and short.drafter.spec.width == 10
 

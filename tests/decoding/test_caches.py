@@ -25,12 +25,11 @@ from specjax.data.corpus import Corpus
 from specjax.decoding.strategy import Strategy
 from specjax.drafting import cascade as cascades
 from specjax.drafting.adaptive_length import BREAK_EVEN
-from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.copying import MaxGram, PromptLookup
 from specjax.drafting.early_exit import EarlyExit
 from specjax.drafting.matrix import Cascade
+from specjax.drafting.medusa import Medusa
 from specjax.drafting.neural import Neural
-from specjax.drafting.neural_tree import NeuralTree
 from specjax.drafting.ngram import Bigram, Unigram
 from specjax.drafting.nothing import Nothing
 from specjax.drafting.suffix import Suffix
@@ -93,19 +92,19 @@ STRATEGIES = {
     "break_even": Strategy(
         Neural(4, adapt=BREAK_EVEN), numbers=(("cost", 0.2),), reader=Fitted((1, 2, 4))
     ),
-    "exit": Strategy(EarlyExit(1, 3)),
+    "exit": Strategy(EarlyExit(3, exit=1)),
     "exit_drafted": Strategy(
-        EarlyExit(1, 4, confidence="confidence"),
+        EarlyExit(4, exit=1, confidence="confidence"),
         temperature=1.0,
         numbers=(("confidence", 0.3),),
         reader=Fitted((0, 1, 3, 4), Resumed(1)),
     ),
     "sampled": Strategy(Neural(3), temperature=1.0),
     # Lenient enough for most drafts to stand: the trunk is then as far behind as it ever is.
-    "blockwise": Strategy(Blockwise(3), Lenient(), temperature=1.0, numbers=(("lenience", 1e-4),)),
-    "neural_tree": Strategy(NeuralTree((2, 2, 1))),
-    "neural_tree_sampled": Strategy(NeuralTree(parents=(-1, -1, 0, 2, 1, 0)), temperature=1.0),
-    "likeliest_nodes": Strategy(NeuralTree((3, 2, 2), nodes=6), temperature=1.0),
+    "blockwise": Strategy(Medusa(3), Lenient(), temperature=1.0, numbers=(("lenience", 1e-4),)),
+    "neural_tree": Strategy(Neural(widths=(2, 2, 1))),
+    "neural_tree_sampled": Strategy(Neural(parents=(-1, -1, 0, 2, 1, 0)), temperature=1.0),
+    "likeliest_nodes": Strategy(Neural(widths=(3, 2, 2), nodes=6), temperature=1.0),
     "unigram": Strategy(Unigram(2), temperature=1.0),
     "bigram": Strategy(Bigram(3)),
     "prompt_lookup": Strategy(PromptLookup(3)),
@@ -136,13 +135,13 @@ STRATEGIES = {
         numbers=(("lenience", 0.2),),
     ),
     "reviewed_tree": Strategy(
-        Cascade(("drafter", "ngram_tree"), ((3, 0), (0, 2)), branches=3), temperature=1.0
+        Cascade(("drafter", "bigram"), ((3, 0), (0, 2)), branches=3), temperature=1.0
     ),
     "selected": Strategy(
         Selected(
             (
                 Arm("small", Neural(3), Whole()),
-                Arm("exit", EarlyExit(1, 2), Resumed(1)),
+                Arm("exit", EarlyExit(2, exit=1), Resumed(1)),
                 Arm("tiny", Neural(2, "little"), Whole()),
             ),
             ByChance(),
@@ -154,7 +153,7 @@ STRATEGIES = {
             (
                 Arm("none", Nothing(), Whole()),
                 Arm("small", Neural(3), Whole()),
-                Arm("exit", EarlyExit(1, 2), Resumed(1)),
+                Arm("exit", EarlyExit(2, exit=1), Resumed(1)),
                 Arm("tiny", Neural(2, "little"), Whole()),
                 Arm("small_confident", Neural(2, confidence="confidence"), Whole()),
             ),

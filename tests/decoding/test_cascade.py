@@ -21,8 +21,8 @@ from scripted import (
 
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.cascade import Horizontal, Reviewed, Stage
-from specjax.drafting.matrix import GREEDY, LAST, SAMPLED, Cascade
-from specjax.drafting.ngram_tree import NgramTree
+from specjax.drafting.matrix import GREEDY, SAMPLED, Cascade
+from specjax.drafting.ngram import Bigram
 from specjax.programs import release_programs
 from specjax.readers.fitted import Fitted
 from specjax.training.ngram import fit
@@ -57,10 +57,11 @@ CASCADES = int(os.environ.get("SPECJAX_CASCADES", "24"))
 """Seeds of the slow tests; all 200 take a quarter of an hour."""
 
 
-def cascade(drafters, matrix, lenience=None, reviewers=SAMPLED) -> Horizontal:
+def cascade(drafters, matrix, lenience=None, reviewers=SAMPLED, branches=1) -> Horizontal:
     """The drafter that a matrix means."""
     matrix = tuple(map(tuple, matrix))
-    return Cascade(tuple(drafters), matrix, lenience=lenience, reviewers=reviewers).combined
+    fields = {"lenience": lenience, "reviewers": reviewers, "branches": branches}
+    return Cascade(tuple(drafters), matrix, **fields).combined
 
 
 def random_cascade(seed: int) -> Horizontal:
@@ -68,7 +69,7 @@ def random_cascade(seed: int) -> Horizontal:
     rng = np.random.default_rng(seed)
     names = [name for name, _ in MODELS[1:]][: rng.integers(1, 4)]
     if rng.random() < 0.6:
-        names[-1] = str(rng.choice(list(LAST)))
+        names[-1] = str(rng.choice(["max_gram", "prompt_lookup", "bigram", "unigram"]))
     matrix = np.triu(rng.integers(0, 4, (len(names), len(names))))
     matrix[0, rng.integers(len(names))] += 1  # something is drafted
     lenience = "lenience" if rng.random() < 0.7 else None
@@ -120,8 +121,8 @@ NESTED = {
     "bigram": (("large", "small", "bigram"), ((2, 0, 0), (0, 1, 0), (0, 0, 1))),
 }
 TREES = {
-    "ngram_tree": (("large", "ngram_tree"), ((2, 0), (0, 2))),
-    "copy_tree": (("large", "small", "copy_tree"), ((2, 1, 0), (0, 1, 0), (0, 0, 3))),
+    "bigram": (("large", "bigram"), ((2, 0), (0, 2))),
+    "copies": (("large", "small", "prompt_lookup"), ((2, 1, 0), (0, 1, 0), (0, 0, 3))),
 }
 """Cascades whose last drafter gives its reviewer trees."""
 P_VALUE = 1e-3  # 13 fixed-seed tests: a right law fails one of them with probability 0.013
@@ -157,19 +158,19 @@ def test_sampling_through_two_levels_keeps_the_target_law(nested, lenience, sett
 @pytest.mark.parametrize(
     "nested, settings",
     [
-        slow("ngram_tree", "plain"),
-        slow("ngram_tree", "truncated"),
-        slow("copy_tree", "plain"),
-        slow("copy_tree", "truncated"),
+        slow("bigram", "plain"),
+        slow("bigram", "truncated"),
+        slow("copies", "plain"),
+        slow("copies", "truncated"),
     ],
 )
 def test_a_reviewed_tree_keeps_the_target_law(nested, settings):
-    assert p_value(cascade(*TREES[nested]), SETTINGS[settings]) > P_VALUE
+    assert p_value(cascade(*TREES[nested], branches=2), SETTINGS[settings]) > P_VALUE
 
 
-@pytest.mark.parametrize("nested", ["ngram_tree", slow("copy_tree")])
+@pytest.mark.parametrize("nested", ["bigram", slow("copies")])
 def test_a_greedy_cascade_of_trees_says_what_the_target_says(nested, alone):
-    out = run(MODELS, PARAMS, Strategy(cascade(*TREES[nested])), PROMPTS, LIMIT)
+    out = run(MODELS, PARAMS, Strategy(cascade(*TREES[nested], branches=2)), PROMPTS, LIMIT)
     assert texts(out) == alone
 
 
@@ -186,7 +187,7 @@ class SaysTheFirstNodesLaws(Reviewed):
 
 @pytest.mark.slow
 def test_a_reviewer_that_says_another_nodes_law_fails_the_same_test():
-    drafter = Horizontal((Stage(SaysTheFirstNodesLaws("small", NgramTree((6,))), 2),))
+    drafter = Horizontal((Stage(SaysTheFirstNodesLaws("small", Bigram(widths=(6,))), 2),))
     assert p_value(drafter, SETTINGS["plain"]) < 1e-6
 
 

@@ -34,7 +34,7 @@ OWN = [[0, 3, 5, 6, 3, 1]]  # the prompt in the drafter's ids, longer than the t
 
 STRATEGIES = {
     "neural": {"drafter": "neural", "length": 2},
-    "neural_tree": {"drafter": "neural_tree", "widths": (2, 1)},
+    "neural_tree": {"drafter": "neural", "widths": (2, 1)},
     "cascade": {
         "drafter": "cascade",
         "drafters": ("drafter", "little"),

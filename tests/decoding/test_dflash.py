@@ -77,8 +77,8 @@ def test_a_block_sees_the_targets_states_of_all_tokens_before_it(kind):
 class Forgetful(DFlash):
     """Wrong on purpose: keeps the states of the round before the last."""
 
-    def observe(self, memory, outcome):
-        return dataclasses.replace(super().observe(memory, outcome), features=memory.features)
+    def update(self, memory, outcome):
+        return super().update(memory, outcome).replace(features=memory.features)
 
 
 @KINDS

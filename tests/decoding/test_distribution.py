@@ -24,8 +24,8 @@ from specjax.core.distribution import Categorical, pick
 from specjax.core.verdict import verdict_of
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.adaptive_length import ACCEPTANCE, BREAK_EVEN, FIXED
-from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.copying import MaxGram, PromptLookup
+from specjax.drafting.medusa import Medusa
 from specjax.drafting.neural import Neural
 from specjax.drafting.ngram import Bigram
 from specjax.drafting.nothing import Nothing
@@ -50,7 +50,7 @@ DRAFTERS = {
     "confidence": Neural(3, confidence="confidence"),
     "acceptance": Neural(3, adapt=ACCEPTANCE),
     "break_even": Neural(3, adapt=BREAK_EVEN),
-    "blockwise": Blockwise(2),
+    "blockwise": Medusa(2),
     "bigram": Bigram(2),
     "prompt_lookup": PromptLookup(2),
     "max_gram": MaxGram(2),
@@ -137,7 +137,7 @@ def test_a_wrong_rule_fails_the_same_test(rule, drafter, rows):
 
 
 @dataclasses.dataclass(frozen=True)
-class LawsOfOtherHeads(Blockwise):
+class LawsOfOtherHeads(Medusa):
     """Wrong on purpose: reports for each token the law that another head drew from."""
 
     def propose(self, env, caches, memory, context, keys):

@@ -26,13 +26,10 @@ from feature_drafters import (
 import specjax
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.eagle import Eagle
-from specjax.drafting.eagle_tree import EagleTree
 from specjax.drafting.neural import Neural
-from specjax.drafting.neural_tree import NeuralTree
 from specjax.readers.whole import Whole
 from specjax.selection.arms import Arm
-from specjax.selection.choosing import ByChance
-from specjax.selection.selected import Selected
+from specjax.selection.switched import Switched
 
 LENGTH = 3
 KINDS = pytest.mark.parametrize("kind", ONE_FAST)
@@ -55,7 +52,7 @@ def wrong_slots(kind: str, params, state) -> int:
     return differing(cache, fresh, cache.length)
 
 
-DRAFTERS = {"chain": Eagle(LENGTH), "tree": EagleTree((2, 2, 1), nodes=6)}
+DRAFTERS = {"chain": Eagle(LENGTH), "tree": Eagle(widths=(2, 2, 1), nodes=6)}
 
 
 @pytest.mark.parametrize(
@@ -82,8 +79,8 @@ def test_after_every_round_trusted_slots_are_of_the_targets_states(shape, kind):
 class Forgetful(Eagle):
     """Wrong on purpose: goes on from the states of the round before the last."""
 
-    def observe(self, memory, outcome):
-        return dataclasses.replace(super().observe(memory, outcome), features=memory.features)
+    def update(self, memory, outcome):
+        return super().update(memory, outcome).replace(features=memory.features)
 
 
 @KINDS
@@ -152,15 +149,15 @@ def test_only_ids_of_its_vocabulary_are_drafted(temperature):
 
 def test_a_tree_needs_no_more_children_than_ids_that_are_drafted():
     models, params = setting("t5")
-    made = decoder(models, Strategy(EagleTree((9,))), LIMIT)
+    made = decoder(models, Strategy(Eagle(widths=(9,))), LIMIT)
     with pytest.raises(ValueError, match=r"widths gives a node 9 children; .* there are tokens, 8"):
         made.drafter.check(made.env(params))
 
 
-def test_an_arm_must_not_read_the_target():
+def test_an_arm_of_single_rounds_must_not_read_the_target():
     arms = (Arm("features", Eagle(2), Whole()),)
     with pytest.raises(ValueError, match="arm 'features' reads the target's states"):
-        Selected(arms, ByChance())
+        Switched(arms, (1,))
 
 
 @pytest.mark.parametrize(
@@ -180,11 +177,11 @@ def test_a_drafter_of_another_target_is_refused(change, words):
         made.drafter.check(made.env(params))
 
 
-@pytest.mark.parametrize("drafter", [Neural(2), NeuralTree((2,))])
+@pytest.mark.parametrize("drafter", [Neural(2), Neural(widths=(2,))])
 def test_a_feature_drafter_is_no_small_model(drafter):
     models, params = setting("t5")
     made = decoder(models, Strategy(drafter), LIMIT)
-    with pytest.raises(ValueError, match="its drafter must be 'eagle' or 'eagle_tree'"):
+    with pytest.raises(ValueError, match="its drafter must be 'eagle'"):
         made.drafter.check(made.env(params))
 
 

@@ -31,12 +31,12 @@ def bild(fallback: float, rollback: float, **how) -> Strategy:
 
 
 STRATEGIES = {
-    "fixed": Strategy(EarlyExit(2, 3)),
+    "fixed": Strategy(EarlyExit(3, exit=2)),
     "confidence": Strategy(
-        EarlyExit(1, 4, confidence="confidence"), numbers=(("confidence", 0.3),)
+        EarlyExit(4, exit=1, confidence="confidence"), numbers=(("confidence", 0.3),)
     ),
     "drafted": Strategy(
-        EarlyExit(1, 4, adapt=BREAK_EVEN),
+        EarlyExit(4, exit=1, adapt=BREAK_EVEN),
         numbers=(("cost", 0.2),),
         reader=Fitted((1, 3, 4), Resumed(1)),
     ),
@@ -80,7 +80,7 @@ def test_sampled_tokens_keep_the_law_of_the_uncached_model(kind):
     prompt, settings = [3, 4, 5], (1.2, 0, 1.0)
     source, head = (prompt, (0,)) if kind == "t5" else ((), tuple(prompt))
     law = sequence_law(Uncached(kind), PARAMS[kind], source, head, 2, settings)
-    strategy = dataclasses.replace(Strategy(EarlyExit(1, 2)), temperature=1.2)
+    strategy = dataclasses.replace(Strategy(EarlyExit(2, exit=1)), temperature=1.2)
     found = texts(decode(kind, strategy, [prompt] * 20_000, limit=3))
     assert chi_square(counted([row[:2] for row in found]), law) > 1e-3
 
@@ -89,7 +89,7 @@ def test_sampled_tokens_keep_the_law_of_the_uncached_model(kind):
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_a_row_does_not_depend_on_its_batch(temperature):
     prompts = sixteen_prompts()
-    strategy = dataclasses.replace(Strategy(EarlyExit(1, 3)), temperature=temperature)
+    strategy = dataclasses.replace(Strategy(EarlyExit(3, exit=1)), temperature=temperature)
     together = texts(decode("t5", strategy, prompts))
     for count in (1, 4):
         assert texts(decode("t5", strategy, prompts[:count])) == together[:count]
@@ -109,7 +109,7 @@ def test_the_exit_runs_once_on_every_token_that_the_target_reviews(name, part):
 @pytest.mark.parametrize(
     ("drafter", "named"),
     [
-        (EarlyExit(DEPTH, 2), "exit is 3; it must be from 1 to 2, below the 3 decoder"),
+        (EarlyExit(2, exit=DEPTH), "exit is 3; it must be from 1 to 2, below the 3 decoder"),
         (Bild(2, "drafter", exit=1), "exit is 1 of model 'drafter'; only 'target'"),
         (Neural(2, "target"), "the drafter's model is 'target'"),
     ],

@@ -43,7 +43,7 @@ SHAPES = {"eagle": {"draft_vocab_size": 60}, "dflash": {"draft_vocab_size": 60, 
 STRATEGIES = {
     "eagle": (
         specjax.strategy(drafter="eagle", length=3),
-        specjax.strategy(drafter="eagle_tree", widths=(3, 2)),
+        specjax.strategy(drafter="eagle", widths=(3, 2)),
     ),
     "dflash": (specjax.strategy(drafter="dflash", length=2),),
 }

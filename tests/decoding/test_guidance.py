@@ -26,7 +26,7 @@ PARAMS = {"target": prefix_params(V, seed=1), "drafter": prefix_params(V, seed=2
 P_VALUE = 1e-3
 DRAFTING: dict[str, dict[str, Any]] = {
     "chain": {"drafter": "neural", "length": 2},
-    "tree": {"drafter": "neural_tree", "widths": (2, 2)},
+    "tree": {"drafter": "neural", "widths": (2, 2)},
     "copies": {"drafter": "prompt_lookup", "length": 2},
     "first layers": {"drafter": "early_exit", "length": 2, "exit": 1},
     "states": {"drafter": "eagle", "length": 2},
@@ -62,7 +62,7 @@ class UnderGuidance:
 
 def decoded(drawn: Strategy, prompts: Any, limit: int) -> list[list[int]]:
     second = MODEL, PARAMS["drafter"]
-    if drawn.drafter.reads_target:
+    if drawn.drafter.spec.features:
         second = without_encoder(V, WIDTH, (1,), (1, 2, 4), None, (EOS,), kind=drawn.drafter.drives)
     models = ("target", Guided(MODEL, SCALE)), ("drafter", second[0])
     return texts(run(models, PARAMS | {"drafter": second[1]}, drawn, prompts, limit, seed=7))

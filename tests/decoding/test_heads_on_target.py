@@ -15,9 +15,7 @@ from parallel_heads import heads_on_target, random_heads
 from specjax.core.drafter import CALLS
 from specjax.core.env import Env
 from specjax.decoding.strategy import Strategy, strategy
-from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.hydra import Hydra
-from specjax.drafting.hydra_tree import HydraTree
 from specjax.drafting.medusa import Medusa
 from specjax.models.bart import Bart, BartConfig
 from specjax.models.causal import Causal, CausalConfig
@@ -25,8 +23,7 @@ from specjax.models.rope import Rope
 from specjax.models.t5 import T5, T5Config
 from specjax.readers.whole import Whole
 from specjax.selection.arms import Arm
-from specjax.selection.choosing import ByChance
-from specjax.selection.selected import Selected
+from specjax.selection.switched import Switched
 from specjax.training.objective import behind
 from specjax.training.objectives.hydra import Hydra as HydraObjective
 from specjax.training.objectives.medusa import Medusa as MedusaObjective
@@ -51,10 +48,10 @@ PROMPTS = [[3, 4, 5, 1], [6], [7, 8, 9, 2, 3, 4, 1], [2, 2, 2, 1]]
 HEADS = {kind: heads_on_target(LENGTH, D, kind, scale=0.2) for kind in (False, True)}
 UNNORMED = {kind: heads_on_target(LENGTH, D, kind, 0.2, normed=False) for kind in (False, True)}
 DRAFTERS = {
-    "blockwise": Blockwise(LENGTH, model="target"),
-    "medusa": Medusa((2, 2, 1), model="target"),
+    "medusa_chain": Medusa(LENGTH, model="target"),
+    "medusa": Medusa(widths=(2, 2, 1), model="target"),
     "hydra": Hydra(LENGTH),
-    "hydra_tree": HydraTree((2, 2, 1), nodes=6),
+    "hydra_tree": Hydra(widths=(2, 2, 1), nodes=6),
 }
 EVERY = ["t5", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("llama", "bart"))]
 PAIRS = [(kind, name) for kind in TARGETS for name in DRAFTERS]
@@ -113,7 +110,7 @@ def wrong_rows(kind: str, state) -> int:
     hidden = behind(uncached(kind, batch_of(kind, state.context)), 1)
     rows = np.arange(len(PROMPTS))
     expected = np.asarray(hidden)[rows, np.asarray(state.context.length) - 1]
-    off = np.abs(np.asarray(state.memory) - expected).max(axis=-1) > 1e-4
+    off = np.abs(np.asarray(state.memory.own) - expected).max(axis=-1) > 1e-4
     return int(np.sum(off & np.asarray(state.context.active)))
 
 
@@ -122,7 +119,7 @@ def test_the_memory_is_the_targets_state_before_the_pending_token(kind, name):
     _, _, seen = states(kind, DRAFTERS[name])
     assert len(seen) > 3
     assert [wrong_rows(kind, state) for state in seen] == [0] * len(seen)
-    first = np.asarray(seen[0].memory)
+    first = np.asarray(seen[0].memory.own)
     # An encoder-decoder target has read nothing; of a prompt of one token nothing is before it.
     assert (
         not np.any(first)
@@ -135,7 +132,7 @@ def test_the_memory_is_the_targets_state_before_the_pending_token(kind, name):
 class Forgetful(Hydra):
     """Wrong on purpose: goes on from the state of the round before the last."""
 
-    def observe(self, memory, outcome):
+    def update(self, memory, outcome):
         return memory
 
 
@@ -161,11 +158,11 @@ def trained(kind: str, sequential: bool, batch) -> list[jax.Array]:
     ("kind", "name"),
     [
         ("llama", "hydra"),
-        pytest.param("t5", "blockwise", marks=pytest.mark.slow),
+        pytest.param("t5", "medusa_chain", marks=pytest.mark.slow),
         pytest.param("t5", "hydra", marks=pytest.mark.slow),
         pytest.param("bart", "hydra", marks=pytest.mark.slow),
-        pytest.param("bart", "blockwise", marks=pytest.mark.slow),
-        pytest.param("llama", "blockwise", marks=pytest.mark.slow),
+        pytest.param("bart", "medusa_chain", marks=pytest.mark.slow),
+        pytest.param("llama", "medusa_chain", marks=pytest.mark.slow),
     ],
 )
 def test_a_draft_is_what_was_trained_at_its_place(kind, name):
@@ -195,7 +192,7 @@ def test_a_draft_is_what_was_trained_at_its_place(kind, name):
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_node_reads_the_tokens_of_its_path(temperature):
     """Every node hangs on a path; the law it was drawn from is that of a chain along the path."""
-    drafter = HydraTree((2, 2, 1))
+    drafter = Hydra(widths=(2, 2, 1))
     models, params = setting("t5", drafter)
     chosen = Strategy(drafter, temperature=temperature)
     made = decoder(models, chosen, LIMIT)
@@ -208,9 +205,9 @@ def test_a_node_reads_the_tokens_of_its_path(temperature):
     for node in range(shape.size):
         path = shape.path(shape.parents[node])
         text = np.concatenate([pending[:, None], tokens[:, list(path)]], axis=1)
-        logits = np.asarray(made.drafter.law(env, state.memory, jnp.asarray(text)))
+        logits = np.asarray(made.drafter._logits(env, state.memory.own, jnp.asarray(text)))
         if temperature:
-            law = np.asarray(draft.distribution.probs)[:, shape.laws[node]]
+            law = np.asarray(draft.distribution.probs)[:, shape.distributions[node]]
             np.testing.assert_allclose(law, jax.nn.softmax(logits), atol=1e-5)
         else:
             best = np.argsort(-logits, axis=-1)[:, shape.ranks[node]]
@@ -225,9 +222,9 @@ def test_the_targets_own_text_is_written(kind, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("drafter", ["hydra", "blockwise"])
+@pytest.mark.parametrize("drafter", ["hydra", "medusa"])
 def test_a_narrower_call_gives_the_same_text_and_states(drafter):
-    fields = {"length": LENGTH} | ({"model": "target"} if drafter == "blockwise" else {})
+    fields = {"length": LENGTH} | ({"model": "target"} if drafter == "medusa" else {})
     whole, fitted = (strategy(drafter=drafter, **fields, reader=r) for r in ("whole", "fitted"))
     models, params = setting("t5", whole.drafter)
     one, other = (run(models, params, chosen, PROMPTS, LIMIT) for chosen in (whole, fitted))
@@ -243,7 +240,9 @@ def test_no_model_is_called_but_the_read_out_is_counted(name):
     drafter = DRAFTERS[name]
     spec = drafter.spec
     assert spec.models == () and {call.part for call in spec.calls} == {"target read-out"}
-    assert sum(call.tokens for call in spec.calls) == sum(drafter.runs)
+    assert sum(call.tokens for call in spec.calls) == (
+        sum(drafter.fed) if drafter.sequential else drafter.depth
+    )
     _, _, seen = states("t5", drafter)
     trace = seen[-1].trace
     runs = np.asarray(trace.column(CALLS + "target read-out"))
@@ -256,18 +255,18 @@ def test_no_model_is_called_but_the_read_out_is_counted(name):
 REFUSED = {
     "as wide": (Hydra(2), heads_on_target(2, 8, True), "a model of width 8; 'target' has 16"),
     "as many": (Hydra(4), HEADS[True], "length is 4; 'heads' holds 3 heads"),
-    "levels": (HydraTree((1,) * 4), HEADS[True], "of 4 levels; 'heads' holds 3 heads"),
-    "children": (HydraTree((20,)), HEADS[True], "gives a node 20 children"),
+    "levels": (Hydra(widths=(1,) * 4), HEADS[True], "of 4 levels; 'heads' holds 3 heads"),
+    "children": (Hydra(widths=(20,)), HEADS[True], "gives a node 20 children"),
     "of a trunk": (
-        DRAFTERS["blockwise"], random_heads(3, D, 0),
+        DRAFTERS["medusa_chain"], random_heads(3, D, 0),
         "states of the pending token; model is 'target', it must be a model that is called",
     ),
     "of the target": (
-        Blockwise(2), HEADS[False],
+        Medusa(2), HEADS[False],
         "states before the pending token; model is 'drafter', it must be the target",
     ),
-    "independent": (Hydra(2), HEADS[False], "does not read .* must be blockwise or medusa"),
-    "sequential": (DRAFTERS["medusa"], HEADS[True], "reads the .* must be hydra or hydra_tree"),
+    "independent": (Hydra(2), HEADS[False], "does not read .* must be medusa"),
+    "sequential": (DRAFTERS["medusa"], HEADS[True], "reads the .* must be hydra"),
 }  # fmt: skip
 
 
@@ -282,10 +281,10 @@ def test_heads_that_were_made_for_other_states_are_refused(case):
         drafter.check(env)
 
 
-@pytest.mark.parametrize("name", ["blockwise", "hydra"])
-def test_an_arm_must_not_read_the_target(name):
+@pytest.mark.parametrize("name", ["medusa_chain", "hydra"])
+def test_an_arm_of_single_rounds_must_not_read_the_target(name):
     with pytest.raises(ValueError, match="arm 'heads' reads the target's states"):
-        Selected((Arm("heads", DRAFTERS[name], Whole()),), ByChance())
+        Switched((Arm("heads", DRAFTERS[name], Whole()),), (1,))
 
 
 @pytest.mark.parametrize("kind", TARGETS)

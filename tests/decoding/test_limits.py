@@ -16,11 +16,10 @@ from scripted import WIDTH, PrefixModel, prefix_params
 from specjax.decoding.loop import advance_jitted, begin_jitted, finish, generate
 from specjax.decoding.strategy import Strategy, speculative, strategy
 from specjax.drafting.adaptive_length import ACCEPTANCE, BREAK_EVEN
-from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.copying import MaxGram, PromptLookup
 from specjax.drafting.matrix import Cascade
+from specjax.drafting.medusa import Medusa
 from specjax.drafting.neural import Neural
-from specjax.drafting.neural_tree import NeuralTree
 from specjax.drafting.ngram import Bigram
 from specjax.drafting.uniform import Uniform
 from specjax.readers.fitted import Fitted
@@ -57,9 +56,9 @@ STRATEGIES = {
     "acceptance": Strategy(Neural(5, adapt=ACCEPTANCE)),
     "break_even": Strategy(Neural(5, adapt=BREAK_EVEN), reader=Fitted((1, 3, 5))),
     "lenient": Strategy(Neural(4), Lenient(), numbers=(("lenience", 0.3),)),
-    "tree": Strategy(NeuralTree((2, 1, 2))),
-    "likeliest": Strategy(NeuralTree((2, 2, 1), nodes=6)),
-    "blockwise": Strategy(Blockwise(3)),
+    "tree": Strategy(Neural(widths=(2, 1, 2))),
+    "likeliest": Strategy(Neural(widths=(2, 2, 1), nodes=6)),
+    "blockwise": Strategy(Medusa(3)),
     "bigram": Strategy(Bigram(4)),
     "prompt_lookup": Strategy(PromptLookup(4)),
     "max_gram": Strategy(MaxGram(4)),

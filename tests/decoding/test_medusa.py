@@ -55,15 +55,15 @@ def test_a_wider_tree_keeps_the_targets_distribution(settings, shape):
 
 
 def test_nodes_are_counted_level_by_level():
-    assert Medusa((3, 2, 1)).spec.width == 3 + 6 + 6
-    assert Medusa((3, 2, 1)).spec.calls[0].logits == 3
+    assert Medusa(widths=(3, 2, 1)).spec.width == 3 + 6 + 6
+    assert Medusa(widths=(3, 2, 1)).spec.calls[0].logits == 3
 
 
 def test_a_shape_may_be_given_by_its_parents():
     whole = Medusa(parents=(-1, -1, 0, 0, 1, 1))
-    assert whole.spec == Medusa((2, 2)).spec
+    assert whole.spec == Medusa(widths=(2, 2)).spec
     assert Medusa(parents=(-1, 0, -1, 1)).spec.parents == (-1, -1, 0, 2)
-    assert Medusa(parents=(-1, 0, -1, 1)).used == 3
+    assert Medusa(parents=(-1, 0, -1, 1)).depth == 3
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_trees_that_no_heads_fill_are_refused(widths, count, said):
     models = (("target", model), ("drafter", model))
     env = Env({"target": {}, "drafter": {}, "heads": heads}, models)
     with pytest.raises(ValueError, match=said):
-        Medusa(widths).check(env)
+        Medusa(widths=widths).check(env)
 
 
 def test_rules_that_know_chains_only_are_refused():
@@ -91,7 +91,7 @@ def test_rules_that_know_chains_only_are_refused():
 
 def test_a_reader_of_chains_is_refused():
     with pytest.raises(ValueError, match=r"reader is Whole\(.*must be one of trees, as the drafts"):
-        Strategy(Medusa((2,)), reader=Whole())
+        Strategy(Medusa(widths=(2,)), reader=Whole())
     with pytest.raises(ValueError, match="it must be one of chains"):
         Strategy(reader=Tree())
 

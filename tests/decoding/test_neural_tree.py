@@ -17,8 +17,8 @@ from specjax.core.calls import Call
 from specjax.core.draft import Draft
 from specjax.core.env import Env
 from specjax.decoding.strategy import Strategy, strategy
-from specjax.drafting.growing import likeliest
-from specjax.drafting.neural_tree import NeuralTree
+from specjax.drafting.growing import most_probable
+from specjax.drafting.neural import Neural
 from specjax.errors import UserError
 
 LIMIT, LENGTH = 12, 3
@@ -35,7 +35,7 @@ def pair(kind: str):
 
 
 def tree(**given) -> Strategy:
-    return strategy(drafter="neural_tree", **given)
+    return strategy(drafter="neural", **given)
 
 
 @pytest.mark.slow
@@ -146,25 +146,22 @@ def test_decoder_only_rows_keep_it_too(rows):
 
 
 @dataclasses.dataclass(frozen=True)
-class LikeliestDraws(NeuralTree):
+class LikeliestDraws(Neural):
     """Wrong on purpose: chooses among drawn nodes, and reports what the others were drawn from."""
-
-    def _certain(self, settings):
-        return settings.greedy
 
     def propose(self, env, caches, memory, context, keys):
         whole = dataclasses.replace(self, nodes=0)
-        draft, *rest = NeuralTree.propose(whole, env, caches, memory, context, keys)
+        draft, *rest = Neural.propose(whole, env, caches, memory, context, keys)
         score = jnp.log(draft.distribution.categorical(5).of(draft.tokens))
         parents = jnp.maximum(draft.parents, 0)
         score += jnp.where(draft.parents < 0, 0.0, jnp.take_along_axis(score, parents, axis=1))
-        cut = likeliest(draft, score, self.nodes)
+        cut = most_probable(draft, score, self.nodes)
         return cut.replace(distribution=draft.distribution.narrow(self.nodes)), *rest
 
 
 @pytest.mark.slow
 def test_choosing_among_drawn_nodes_would_not_keep_it(rows):
-    wrong = LikeliestDraws((3, 2), nodes=4)
+    wrong = LikeliestDraws(widths=(3, 2), nodes=4)
     assert p_value(Strategy(wrong, temperature=1.0), rows) < 1e-6
 
 
@@ -175,12 +172,12 @@ def test_the_likeliest_nodes_are_kept_with_their_ancestors():
     parents = jnp.array([[-1, -1, 0, 1, 2]] * 2)
     slots = jnp.array([[0, 1, 2, -1, -1]] * 2)
     whole = Draft.chain(tokens).replace(parents=parents, slots=slots)
-    kept = likeliest(whole, score, 3)
+    kept = most_probable(whole, score, 3)
     assert kept.tokens.tolist() == [[5, 6, 7], [5, 6, 8]]
     assert kept.parents.tolist() == [[-1, -1, 0], [-1, -1, 1]]
     assert kept.slots.tolist() == [[0, 1, 2], [0, 1, -1]]
     assert kept.length.tolist() == [3, 3]
-    short = likeliest(whole.replace(length=jnp.array([2, 4])), score, 3)
+    short = most_probable(whole.replace(length=jnp.array([2, 4])), score, 3)
     assert short.tokens[:, :2].tolist() == [[5, 6], [5, 6]]
     assert short.length.tolist() == [2, 3]
 
@@ -216,18 +213,24 @@ def test_the_likeliest_paths_go_to_the_target(temperature):
 
 def test_one_call_feeds_the_nodes_of_a_level_that_have_children():
     one = Call("drafter", 2, 1)
-    assert NeuralTree((3, 2, 1)).spec.calls == (one, Call("drafter", 3, 3), Call("drafter", 6, 6))
-    listed = NeuralTree(parents=(-1, 0, -1, 1, 0))  # of the second level one has children
+    assert Neural(widths=(3, 2, 1)).spec.calls == (
+        one,
+        Call("drafter", 3, 3),
+        Call("drafter", 6, 6),
+    )
+    listed = Neural(parents=(-1, 0, -1, 1, 0))  # of the second level one has children
     assert listed.spec.calls == (one, Call("drafter", 1, 1), Call("drafter", 1, 1))
     assert listed.spec.width == 5 and listed.spec.reach == 5
-    few = NeuralTree((3, 3, 1), nodes=4).spec
+    few = Neural(widths=(3, 3, 1), nodes=4).spec
     assert few.width == 4 and few.reach == 3 + 9
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, r"widths is \(\) and parents is \(\); one of them must be given"),
+        ({}, "length is missing; it must be .* or widths, parents or nodes must say a tree"),
+        ({"length": 2, "nodes": 3}, "one of them must be given"),
+        ({"widths": (2,), "confidence": 0.5}, "confidence is given; it must not be, for drafts"),
         ({"widths": (2,), "parents": (-1,)}, "one of them must be given"),
         ({"widths": (2, 0)}, "widths is .*; it must be a list of integers of at least 1"),
         ({"parents": (-1, 1)}, r"parents is \(-1, 1\); node 1 must hang on one before it"),
@@ -245,4 +248,4 @@ def test_more_children_than_tokens_are_refused():
     model = MODELS["t5"]
     env = Env({"target": {}, "drafter": {}}, (("target", model), ("drafter", model)))
     with pytest.raises(ValueError, match="widths gives a node 20 children; .* are tokens, 12$"):
-        NeuralTree((20, 1)).check(env)
+        Neural(widths=(20, 1)).check(env)

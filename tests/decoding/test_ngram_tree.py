@@ -10,8 +10,7 @@ from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_l
 
 from specjax.core.env import Env
 from specjax.decoding.strategy import Strategy, strategy
-from specjax.drafting.ngram import bigram_logits
-from specjax.drafting.ngram_tree import NgramTree, successors
+from specjax.drafting.ngram import Bigram, bigram_logits, successors
 from specjax.training.ngram import fit
 
 V, LENGTH, ROWS, SOURCE = 5, 3, 20_000, (3, 2, 4, 2)
@@ -42,7 +41,7 @@ def test_a_tree_stands_deeper_than_its_likeliest_chain():
     params = {**PARAMS, "ngram": fit(texts(alone), V, start_token=0)}
     stood = []
     for widths in ((1, 1), (3, 2)):
-        out = run(models, params, strategy(drafter="ngram_tree", widths=widths), prompts, 12)
+        out = run(models, params, strategy(drafter="bigram", widths=widths), prompts, 12)
         assert texts(out) == texts(alone)
         stood.append(int(out.trace.accepted.sum()))
     assert stood[1] > stood[0] > 0
@@ -55,7 +54,7 @@ def test_sampling_keeps_the_targets_distribution(given, settings):
     """Beside the contract's test of the registered example."""
     temperature, top_k, top_p = settings
     drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-    made = strategy(drafter="ngram_tree", **given, **drawn)
+    made = strategy(drafter="bigram", **given, **drawn)
     law = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, settings)
     out = run((("target", MODEL),), PARAMS, made, [SOURCE] * ROWS, LENGTH, seed=7)
     assert int(out.trace.accepted.sum()) > 0
@@ -65,4 +64,4 @@ def test_sampling_keeps_the_targets_distribution(given, settings):
 def test_more_children_than_tokens_are_refused():
     env = Env({"target": {}, "ngram": TABLE}, (("target", MODEL),))
     with pytest.raises(ValueError, match="widths gives a node 9 children; .* are tokens, 5$"):
-        NgramTree((9,)).check(env)
+        Bigram(widths=(9,)).check(env)

@@ -23,6 +23,7 @@ from scripted import (
 )
 
 import specjax
+from specjax.core.distribution import Categorical
 from specjax.decoding.loop import generate
 from specjax.decoding.strategy import Strategy, from_config
 from specjax.drafting.neural import Neural
@@ -71,7 +72,7 @@ def feature_drafter(kind: type[FeatureDrafter]):
 
 
 def decoded(strategy: Strategy, prompts, limit: int, seed: int = 7):
-    if strategy.drafter.reads_target:
+    if strategy.drafter.spec.features:
         model, own = feature_drafter(strategy.drafter.drives)
         models = (MODELS[0], ("drafter", model))
         return run(models, {**PARAMS, "drafter": own}, strategy, prompts, limit, seed)
@@ -92,10 +93,11 @@ def test_sampling_keeps_the_targets_distribution_however_fast_it_learns(kind, ro
 class OfOldParameters(Neural):
     """Wrong on purpose: says that tokens were drawn without what was learned."""
 
-    def _extend(self, p, logits, model, memory, settings, keys):
-        after = super()._extend(p, logits, model, memory, settings, keys)
-        said = adjust(logits, settings.context.options.sampling)
-        return after.replace(probs=after.probs.at[:, p.step].set(said))
+    def propose(self, env, caches, memory, context, keys):
+        logits, _ = self.open(env, caches, memory.own, context)
+        draft, *others = super().propose(env, caches, memory, context, keys)
+        said = Categorical(adjust(logits, context.options.sampling)[:, None])
+        return draft.replace(distribution=said), *others
 
 
 @pytest.mark.slow
@@ -136,8 +138,7 @@ def test_a_row_learns_for_itself_whoever_shares_its_batch():
 
 
 def _learned(generation):
-    own = getattr(generation.memory, "own", generation.memory)
-    return getattr(own, "learned", own)
+    return generation.memory.learned
 
 
 @pytest.mark.parametrize("divergence", GRADIENTS)

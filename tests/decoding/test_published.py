@@ -58,7 +58,7 @@ def test_a_drafter_without_embedding_writes_the_targets_own_tokens(tmp_path: Pat
 @pytest.mark.slow
 def test_a_tree_of_a_speculators_drafter_writes_the_targets_own_tokens() -> None:
     drafter = specjax.load(GOLDEN / "eagle3_speculators")
-    strategy = specjax.strategy(drafter="eagle_tree", widths=(2, 2), nodes=5)
+    strategy = specjax.strategy(drafter="eagle", widths=(2, 2), nodes=5)
     assert decoded(drafter, strategy).tokens == alone()
 
 

@@ -18,7 +18,7 @@ from specjax.errors import UserError
 
 LIMIT = 10
 PROMPTS = [[2, 3, 40, 5, 77, 60, 8], [2], [2, 9, 33, 14, 81, 6, 7, 90, 11]]
-CHAIN = specjax.strategy(drafter="blockwise", model="target", length=3)
+CHAIN = specjax.strategy(drafter="medusa", model="target", length=3)
 TREE = specjax.strategy(drafter="medusa", model="target", widths=(2, 2, 1))
 OWN = tuple(f"{head}.2.weight" for head in range(3))
 
@@ -84,9 +84,9 @@ def test_heads_of_another_target_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="made for a model of width 20; 'target' has 24"):
         decoded(CHAIN, heads.load(edited(tmp_path / "width", narrow)))
     with pytest.raises(UserError, match="'heads' holds 3 heads, so it must be at most 3"):
-        longer = specjax.strategy(drafter="blockwise", model="target", length=4)
+        longer = specjax.strategy(drafter="medusa", model="target", length=4)
         decoded(longer, heads.load(GOLDEN / "medusa"))
     with pytest.raises(UserError, match="reads states before the pending token"):
-        made = specjax.strategy(drafter="blockwise", length=2)
+        made = specjax.strategy(drafter="medusa", length=2)
         tables = {"heads": heads.load(GOLDEN / "medusa")}
         specjax.Generator(target(), {"drafter": target()}, made, tables=tables)

@@ -21,11 +21,10 @@ from specjax.core.env import Bound
 from specjax.decoding.loop import generate
 from specjax.decoding.state import Decoder
 from specjax.decoding.strategy import Strategy, autoregressive, speculative
-from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.early_exit import EarlyExit
 from specjax.drafting.matrix import Cascade
+from specjax.drafting.medusa import Medusa
 from specjax.drafting.neural import Neural
-from specjax.drafting.neural_tree import NeuralTree
 from specjax.drafting.nothing import Nothing
 from specjax.models.base import Cache
 from specjax.models.caches import Ring
@@ -57,16 +56,16 @@ PROMPTS = [[3, 4, 5, 6, 7, 8, 9, 2, 3, 4], [6], [7, 8, 9, 2, 3, 4], [2, 2]]
 ARMS = (
     Arm("none", Nothing(), Whole()),
     Arm("small", Neural(3), Whole()),
-    Arm("exit", EarlyExit(1, 2), Resumed(1)),
+    Arm("exit", EarlyExit(2, exit=1), Resumed(1)),
     Arm("tiny", Neural(2, "little"), Whole()),
 )
 SWITCHED = (("costs", (0.0, 0.1, 0.2, 0.1)), *switching.DEFAULTS.items(), ("explore", 3.0))
 STRATEGIES = {
     "none": Strategy(Nothing()),
     "neural": Strategy(Neural(3), temperature=1.0),
-    "neural_tree": Strategy(NeuralTree((2, 2)), temperature=1.0),
-    "exit": Strategy(EarlyExit(1, 3)),
-    "blockwise": Strategy(Blockwise(3), Lenient(), temperature=1.0, numbers=(("lenience", 1e-4),)),
+    "neural_tree": Strategy(Neural(widths=(2, 2)), temperature=1.0),
+    "exit": Strategy(EarlyExit(3, exit=1)),
+    "blockwise": Strategy(Medusa(3), Lenient(), temperature=1.0, numbers=(("lenience", 1e-4),)),
     "bild_official": specjax.strategy(
         drafter="bild", rollback=1.5, length=3, fallback=0.2, compat="official"
     ),
@@ -227,6 +226,6 @@ def test_a_decode_says_how_far_ahead_it_writes() -> None:
 
 def test_decodes_of_the_same_logits_have_rings_of_one_size() -> None:
     """Attention adds over all places of a ring."""
-    chains = [one for one in STRATEGIES.values() if not one.drafter.spec.trees]
+    chains = [one for one in STRATEGIES.values() if not one.drafter.spec.tree]
     made = [one.decoder(MODELS, 8, invariant=7) for one in chains]
     assert len({decoder.ahead for decoder in made}) == 1

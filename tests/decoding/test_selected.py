@@ -211,7 +211,7 @@ def test_dynamic_and_random_choices_have_their_laws():
 
 
 def test_given_arms_must_be_given():
-    assert SELECTED.drafter.spec.rows == ("arms",)
+    assert SELECTED.drafter.rows == ("arms",)
     with pytest.raises(KeyError, match="arms"):
         choose(Given(), {}, TARGET["embedding"])
 
@@ -251,8 +251,8 @@ def test_a_rule_may_read_a_state_that_changes_between_calls():
 
 EXITS = (
     Arm("none", Nothing(), Whole()),
-    Arm("exit_1", EarlyExit(1, 3), Resumed(1)),
-    Arm("exit_2", EarlyExit(2, 2), Resumed(2)),
+    Arm("exit_1", EarlyExit(3, exit=1), Resumed(1)),
+    Arm("exit_2", EarlyExit(2, exit=2), Resumed(2)),
 )
 assert DEPTH == 3
 

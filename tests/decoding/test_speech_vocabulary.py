@@ -171,7 +171,7 @@ def alone_texts(target) -> list[list[int]]:
 
 @pytest.mark.parametrize(
     "drafting", [{"drafter": "neural", "length": 3},
-                 pytest.param({"drafter": "neural_tree", "widths": (2, 1)}, marks=pytest.mark.slow)]
+                 pytest.param({"drafter": "neural", "widths": (2, 1)}, marks=pytest.mark.slow)]
 )  # fmt: skip
 def test_the_text_is_the_targets_own(target, drafter, drafting, alone_texts):
     made = specjax.Generator(

@@ -38,7 +38,7 @@ def test_an_adaptive_drafter_has_its_numbers_traced():
         ({**NEURAL, "temperature": 1.0, "rule": "lossless"}, SpeculativeSampling()),
         ({"drafter": "none", "temperature": 1.0}, SpeculativeSampling()),
         (
-            {"drafter": "neural_tree", "widths": (2, 2), "temperature": 1.0},
+            {"drafter": "neural", "widths": (2, 2), "temperature": 1.0},
             SpeculativeSampling(),
         ),
     ],
@@ -88,7 +88,7 @@ def test_what_does_not_fit_is_refused(change, sentence):
 
 def test_an_early_exit_and_calm_are_spelled_by_their_fields():
     spec = {"drafter": "early_exit", "exit": 2, "length": 3}
-    assert from_config("mine", spec) == Strategy(EarlyExit(2, 3))
+    assert from_config("mine", spec) == Strategy(EarlyExit(3, exit=2))
     spec = {"reader": "calm", "threshold": 0.8, "tau": 4.0, "measure": "softmax"}
     made = from_config("mine", spec)
     numbers = (("threshold", 0.8), ("tau", 4.0))

@@ -7,12 +7,11 @@ import pytest
 from specjax.core.calls import Call
 from specjax.decoding.strategy import from_config
 from specjax.drafting.cascade import Horizontal, Reviewed, Stage
-from specjax.drafting.copy_tree import CopyTree
-from specjax.drafting.copying import MaxGram
+from specjax.drafting.copying import MaxGram, PromptLookup
 from specjax.drafting.early_exit import EarlyExit
 from specjax.drafting.matrix import Cascade
-from specjax.drafting.neural_tree import NeuralTree
-from specjax.drafting.ngram_tree import NgramTree
+from specjax.drafting.neural import Neural
+from specjax.drafting.ngram import Bigram
 from specjax.drafting.nothing import Nothing
 from specjax.errors import UserError
 from specjax.verification.lenient import Lenient
@@ -63,7 +62,7 @@ def test_a_config_spells_a_cascade():
     [
         ({"drafters": []}, r"drafters is \(\); it must name different models"),
         ({"drafters": ["base", "base", "max_gram"]}, "drafters is .*; it must name different"),
-        ({"drafters": ["max_gram", "base", "small"]}, "the last may be one of max_gram"),
+        ({"drafters": ["max_gram", "base", "small"]}, "the last may be one of bigram"),
         ({"drafters": "base"}, "drafters is 'base'; it must be a list of names"),
         ({"matrix": [[5]]}, r"matrix is \(\(5,\),\); for 3 drafters it must be 3 rows"),
         ({"matrix": [[1, 1, 1], [1, 1, 1], [0, 0, 1]]}, "those left of the diagonal 0"),
@@ -96,29 +95,39 @@ def test_a_model_does_not_review_itself():
 
 
 def test_a_reviewed_tree_is_handed_on_as_its_longest_path():
-    made = Cascade(("base", "copy_tree"), ((5, 0), (0, 3)), branches=4).combined
+    made = Cascade(("base", "prompt_lookup"), ((5, 0), (0, 3)), branches=4).combined
     (stage,) = made.stages
-    assert stage.drafter.inner == CopyTree(3, branches=4)
+    assert stage.drafter.inner == PromptLookup(3, branches=4)
     assert stage.drafter.spec.width == 3 + 1 and made.spec.width == 4 + 4
     assert stage.drafter.spec.calls == (Call("base", 12 + 2, 12 + 1),)
-    named = Cascade(("base", "ngram_tree"), ((5, 0), (0, 2))).combined
-    assert named.stages[0].drafter.inner == NgramTree((2, 1))
+    named = Cascade(("base", "bigram"), ((5, 0), (0, 2)), branches=2).combined
+    assert named.stages[0].drafter.inner == Bigram(widths=(2, 1))
     assert named.spec.resources == ("ngram",)
 
 
-TREE = {"drafter": "cascade", "drafters": ["base", "copy_tree"], "matrix": [[5, 0], [0, 3]]}
+TREE = {
+    "drafter": "cascade", "drafters": ["base", "prompt_lookup"], "matrix": [[5, 0], [0, 3]],
+    "branches": 2,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "change, sentence",
     [
-        ({"matrix": [[5, 1], [0, 3]]}, "'copy_tree' drafts trees, so in the first row its entry"),
         (
-            {"drafters": ["base", "small", "copy_tree"], "matrix": [[2, 0, 0], [0, 1, 1], [0] * 3]},
+            {"matrix": [[5, 1], [0, 3]]},
+            "'prompt_lookup' drafts trees by branches, so in",
+        ),
+        (
+            {
+                "drafters": ["base", "small", "prompt_lookup"],
+                "matrix": [[2, 0, 0], [0, 1, 1], [0] * 3],
+            },
             "in another where it is not it must be the only one",
         ),
-        ({"lenience": 0.5}, "lenience is given; it must be off where 'copy_tree' drafts trees"),
-        ({"branches": 400}, "branches is 400; the tree of 'copy_tree' must have at most 1,000"),
+        ({"lenience": 0.5}, "lenience is given; it must be off where 'prompt_lookup' drafts trees"),
+        ({"branches": 400}, "branches is 400; the tree of 'prompt_lookup' must have at most 1,000"),
+        ({"drafters": ["base", "max_gram"]}, "'max_gram'; it must be one of prompt_lookup, bigram"),
         ({"branches": 0}, "branches is 0; it must be an integer of at least 1"),
     ],
 )
@@ -129,14 +138,14 @@ def test_trees_that_no_model_reviews_exactly_and_alone_are_refused(change, sente
 
 def test_other_reviews_of_trees_are_refused():
     with pytest.raises(ValueError, match="Lenient.* cannot review trees .*; it must be exact"):
-        Reviewed("base", CopyTree(2), Lenient(relative=True))
+        Reviewed("base", PromptLookup(2, branches=2), Lenient(relative=True))
     with pytest.raises(ValueError, match="feeds a model its nodes; a tree inside a cascade must"):
-        Reviewed("base", NeuralTree((2, 2), model="small"))
-    with pytest.raises(ValueError, match="CopyTree.* drafts trees, which extend no draft"):
-        Stage(CopyTree(2), 2)
+        Reviewed("base", Neural(widths=(2, 2), model="small"))
+    with pytest.raises(ValueError, match="PromptLookup.* drafts trees, which extend no draft"):
+        Stage(PromptLookup(2, branches=2), 2)
 
 
 @pytest.mark.parametrize("place", [lambda d: Stage(d, 2), lambda d: Reviewed("small", d)])
 def test_an_early_exit_does_not_draft_inside_a_cascade(place):
     with pytest.raises(ValueError, match="is an early exit, which cannot draft inside a cascade"):
-        place(EarlyExit(1, 2))
+        place(EarlyExit(2, exit=1))

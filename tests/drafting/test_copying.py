@@ -11,7 +11,6 @@ import pytest
 from given_rows import context, known, random_rows
 
 from specjax.core.env import Env
-from specjax.drafting.copy_tree import CopyTree
 from specjax.drafting.copying import MaxGram, PromptLookup, longest_match, text
 
 LONGEST = 6
@@ -122,7 +121,7 @@ def naive_copies(c: list[int], pattern: int, branches: int, k: int) -> list[list
 @pytest.mark.parametrize("encoder", [True, False])
 def test_a_tree_of_copies_follows_matches_that_go_on_otherwise(encoder):
     sources, outputs = random_rows(4)
-    drafter = CopyTree(4, shortest=2, longest=LONGEST, branches=2)
+    drafter = PromptLookup(4, shortest=2, longest=LONGEST, branches=2)
     draft = proposed(drafter, context(sources, outputs, encoder))
     counts = set()
     for row, (c, p) in enumerate(known(sources, outputs, encoder)):

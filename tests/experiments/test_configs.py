@@ -18,7 +18,9 @@ from specjax import experiments
 from specjax.checkpoints.huggingface import describe
 from specjax.core.registry import TASKS
 from specjax.drafting.eagle import Eagle
+from specjax.drafting.medusa import Medusa
 from specjax.drafting.neural import Neural
+from specjax.drafting.suffix import Suffix
 from specjax.errors import UserError
 from specjax.experiments import ngram
 from specjax.experiments.config.defaults import decode_config
@@ -322,14 +324,15 @@ def test_a_drafter_behind_the_colon_may_say_how_it_drafts() -> None:
 
 
 def test_heads_behind_the_colon_are_one_file_and_what_copies_has_no_place() -> None:
-    config = module("drafters").get_config("chain=blockwise@h,tree=medusa@h,copies=suffix@")
+    config = module("drafters").get_config("chain=medusa@h,tree=medusa_tree@h,copies=suffix@")
     config.target = "t"
     assert config.heads == "h" and model_names(config) == {"target": "t"}
-    kinds = {name: type(each.drafter).__name__ for name, each in load_strategies(config).items()}
-    assert kinds["chain"] == "Blockwise" and kinds["tree_sampled"] == "Medusa"
-    assert kinds["copies"] == kinds["copies_sampled"] == "Suffix"
+    drafters = {name: each.drafter for name, each in load_strategies(config).items()}
+    assert drafters["chain"] == Medusa(3, "target")
+    assert drafters["tree_sampled"] == Medusa(model="target", widths=(3, 2, 1))
+    assert drafters["copies"] == drafters["copies_sampled"] == Suffix(3)
     with pytest.raises(UserError, match="a run reads one file of heads"):
-        module("drafters").get_config("chain=blockwise@h,tree=medusa@other")
+        module("drafters").get_config("chain=medusa@h,tree=medusa_tree@other")
 
 
 @pytest.mark.parametrize("name", ["cascade_gsm8k", "cascade_mmlu"])

@@ -35,7 +35,7 @@ def config(tmp_path_factory) -> ConfigDict:
         max_new_tokens=6,
         repeats=1,
         bucket=64,
-        strategies={"parallel": {"drafter": "blockwise", "length": 3}},
+        strategies={"parallel": {"drafter": "medusa", "length": 3}},
     )
 
 
@@ -55,7 +55,7 @@ def test_an_experiment_decodes_with_the_heads_of_its_config(config, tmp_path):
 
 def test_an_experiment_with_heads_is_planned_from_their_shapes(config, capsys):
     planned(config)
-    assert "parallel: drafter=blockwise, length=3; greedy" in capsys.readouterr().out
+    assert "parallel: drafter=medusa, length=3; greedy" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

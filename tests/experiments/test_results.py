@@ -37,7 +37,7 @@ def test_an_early_exit_counts_for_the_layers_that_run(named):
     job = SimpleNamespace(
         config=decode_config(prices=named), pair=SimpleNamespace(members={"target": loaded})
     )
-    prices = part_prices(job, EarlyExit(1, 2))
+    prices = part_prices(job, EarlyExit(2, exit=1))
     alone = size(dataclasses.replace(CONFIG, num_decoder_layers=1)) / whole
     assert prices["target"] == unit
     assert prices["target[:1]"] / unit == pytest.approx(alone, rel=0.01)  # but for norms

@@ -18,8 +18,8 @@ from specjax.api import Generator
 from specjax.checkpoints import heads as heads_file
 from specjax.checkpoints import huggingface
 from specjax.decoding.strategy import Strategy, autoregressive
-from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.hydra import Hydra
+from specjax.drafting.medusa import Medusa
 from specjax.errors import UserError
 from specjax.experiments.train import data as train_data
 from specjax.experiments.train import job as train
@@ -150,7 +150,7 @@ def test_heads_are_trained_and_draft(pair, tmp_path, trunk):
     target = load(pair / "target")
     drafter = load(tmp_path / "run" / "model" if trunk == "trained" else pair / "drafter")
     generator = Generator(
-        target, {"drafter": drafter}, Strategy(drafter=Blockwise(2)),
+        target, {"drafter": drafter}, Strategy(drafter=Medusa(2)),
         tables={"heads": heads}, max_new_tokens=8, bucket=128,
     )  # fmt: skip
     alone = Generator(target, max_new_tokens=8, bucket=128)
@@ -213,7 +213,7 @@ def test_heads_on_the_target_are_trained_and_draft(pair, tmp_path, kind):
     target = load(pair / "target")
     heads = heads_file.load(tmp_path / "run" / "heads.safetensors")
     assert (heads.heads.behind, heads.heads.sequential) == (1, kind == "hydra")
-    drafter = Hydra(2) if kind == "hydra" else Blockwise(2, model="target")
+    drafter = Hydra(2) if kind == "hydra" else Medusa(2, model="target")
     generator = Generator(
         target, strategy=Strategy(drafter), tables={"heads": heads}, max_new_tokens=8, bucket=128
     )

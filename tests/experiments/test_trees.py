@@ -49,7 +49,7 @@ def test_the_default_shapes_have_their_nodes(heat):
 def test_chains_and_trees_are_of_one_kind(kind, heat):
     strategies = load_strategies(get_config(f"{heat},{kind}"))
     names = {DRAFTERS.name_of(type(s.drafter)) for s in strategies.values()} - {"none"}
-    assert names == {KINDS[kind].chain, KINDS[kind].tree}
+    assert names == {KINDS[kind].drafter}
     assert list(load_strategies(get_config(f"{heat},{kind},wide")))[-1] == "wide"
     if kind in ("medusa", "hydra"):
         shapes = [s.drafter.shape for name, s in strategies.items() if name.startswith("tree")]
@@ -95,7 +95,7 @@ def test_a_run_of_the_wide_tree_measures_what_the_next_one_takes(tmp_path):
     config.update(target=str(tmp_path / "target"), drafter=str(tmp_path / "drafter"))
     config.update(source_file=str(tmp_path / "source.txt"), prefix="")
     config.update(examples=3, max_new_tokens=6, repeats=1, bucket=64)
-    config.strategies.few = {"drafter": "neural_tree", "widths": (3, 2), "nodes": 4}
+    config.strategies.few = {"drafter": "neural", "widths": (3, 2), "nodes": 4}
     entries = decode.run(config, tmp_path / "run")["strategies"]
     wide, few = entries["wide"], entries["few"]
     assert wide["identical_to_target"] == few["identical_to_target"] == 1.0

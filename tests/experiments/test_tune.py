@@ -18,10 +18,9 @@ from told_rounds import rounds
 from specjax.data.batching import Batch
 from specjax.data.text import Example
 from specjax.decoding.strategy import Strategy
-from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.matrix import Cascade
+from specjax.drafting.medusa import Medusa
 from specjax.drafting.neural import Neural
-from specjax.drafting.neural_tree import NeuralTree
 from specjax.errors import UserError
 from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural, tune_config
 from specjax.experiments.config.file import read_config
@@ -181,7 +180,7 @@ def test_a_stopped_draft_is_priced_by_the_calls_it_made():
 
 
 def test_parallel_heads_are_priced_by_one_call_a_round():
-    heads = Strategy(Blockwise(4))
+    heads = Strategy(Medusa(4))
     probe = explained(heads, rounds([1, 3], [4, 4], calls=2))
     found = predicted_speedup(COSTS, probe, heads, "target")
     assert found == pytest.approx(2.0 / (0.8 / 2.0 + 4.0 / 2.0))
@@ -466,7 +465,7 @@ def test_a_tree_is_run_beside_chains_and_written_as_a_config(pair, tmp_path, mon
     assert written.source_file == config.base.source_file
     strategies = load_strategies(written)
     assert strategies.keys() == {"autoregressive", "plain"}
-    assert strategies["plain"] == Strategy(NeuralTree(parents=BRANCHED.parents))
+    assert strategies["plain"] == Strategy(Neural(parents=BRANCHED.parents))
     idle = Clock(monkeypatch)
     again = tune.run(config, tmp_path)
     assert not idle.decoded and not idle.predictions

@@ -9,7 +9,6 @@ from told_rounds import rounds
 from specjax.core.tree import places
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.neural import Neural
-from specjax.drafting.neural_tree import NeuralTree
 from specjax.experiments.config.defaults import neural
 from specjax.experiments.recipes.trees import deepened
 from specjax.experiments.tune.predict import Probe, beside
@@ -49,7 +48,7 @@ def test_what_the_wide_tree_lost_at_the_ends_of_texts_all_trees_lose():
 
 def test_the_probes_say_what_a_level_and_a_node_cost_beside_the_calls():
     chain = Probe(Strategy(Neural(4)), rounds([3, 3], [4, 4], calls=8), speedup=1.0)
-    wide_tree = Strategy(NeuralTree((2, 1)))
+    wide_tree = Strategy(Neural(widths=(2, 1)))
     ranks = {"rate": [[0.5, 0.5], [1.0, 0.0]]}
     wide = Probe(wide_tree, rounds([3, 1], [4, 4], calls=4), speedup=0.4, by_rank=ranks)
     found = beside(PRICES, chain, wide, "target")
@@ -69,7 +68,7 @@ def test_two_chains_tell_what_a_round_costs_from_what_a_level_does():
         return Probe(Strategy(Neural(length)), seen, speedup, shorter=shorter)
 
     ranks = {"rate": [[0.5, 0.5], [1.0, 0.0]]}
-    tree = Strategy(NeuralTree((2, 1)))
+    tree = Strategy(Neural(widths=(2, 1)))
     took = (0.3 + 0.3) / 2.0 + 1.4 + 0.8 + 2 * 0.1 + 4 * 0.05
     wide = Probe(tree, rounds([3, 1], [4, 4], calls=4), speedup=2.0 / took, by_rank=ranks)
     found = beside(PRICES, chain(4, chain(1)), wide, "target")
@@ -82,7 +81,7 @@ def test_two_chains_tell_what_a_round_costs_from_what_a_level_does():
 def test_trees_are_drafted_and_judged_as_the_chains_are():
     chain = neural("small", 3, temperature=0.7, top_k=5, rule="block", reader="fitted")
     assert tree_spec(chain, parents=(-1, -1)) == {
-        "drafter": "neural_tree", "parents": (-1, -1), "model": "small", "temperature": 0.7,
+        "drafter": "neural", "parents": (-1, -1), "model": "small", "temperature": 0.7,
         "top_k": 5, "rule": "traversal",
     }  # fmt: skip
 

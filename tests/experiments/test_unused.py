@@ -12,7 +12,7 @@ from specjax.experiments.decode.unused import unused_fields
 
 BIGRAM = {"drafter": "bigram", "length": 2}
 CORPUS = {"drafter": "suffix", "length": 2, "corpus": True}
-HEADS = {"drafter": "blockwise", "length": 2}
+HEADS = {"drafter": "medusa", "length": 2}
 
 CASES = {
     "nothing": ({}, {"b": BIGRAM}, []),

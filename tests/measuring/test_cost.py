@@ -13,13 +13,12 @@ from exits import MODELS, PARAMS
 from specjax.core.calls import Call
 from specjax.decoding.strategy import Strategy
 from specjax.decoding.summary import Statistics
-from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.copying import PromptLookup
 from specjax.drafting.early_exit import EarlyExit
 from specjax.drafting.hydra import Hydra
 from specjax.drafting.matrix import Cascade
+from specjax.drafting.medusa import Medusa
 from specjax.drafting.neural import Neural
-from specjax.drafting.neural_tree import NeuralTree
 from specjax.drafting.nothing import Nothing
 from specjax.measuring.cost import (
     TRIALS,
@@ -58,7 +57,7 @@ def test_narrow_verifications_are_priced_as_such():
 
 
 def test_a_blockwise_drafter_is_priced_by_its_one_wide_call():
-    block = Blockwise(4)
+    block = Medusa(4)
     once = dataclasses.replace(STATS, calls={"target": 10, "drafter": 10})
     found = COSTS.predicted_speedup(once, Strategy(block), "target")
     assert found == pytest.approx(3 / (0.9 / 2.0 + 1.5))
@@ -106,7 +105,7 @@ def test_a_whole_cascade_precedes_the_target_call_of_any_width():
 
 
 TREE_COSTS = Costs({"target": {1: 2.0, 9: 4.0}, "drafter": {1: 0.2, 2: 0.3, 4: 0.7}})
-TREE = NeuralTree((4, 1))  # four children of the pending token, a child of each
+TREE = Neural(widths=(4, 1))  # four children of the pending token, a child of each
 
 
 def test_every_level_of_a_tree_is_measured_as_wide_as_it_is_fed():
@@ -133,7 +132,7 @@ def test_a_tree_is_predicted_from_its_levels_and_the_reading_of_all_nodes():
 
 
 def test_an_early_exit_is_timed_by_the_layers_that_run():
-    drafters = [Nothing(), EarlyExit(1, 3)]
+    drafters = [Nothing(), EarlyExit(3, exit=1)]
     states = Call("target", 1, 0, exit=1)
     calls = needed(map(Strategy, drafters), "target", {0, 3})
     assert [(call.part, call.tokens) for call in calls] == [
@@ -144,7 +143,7 @@ def test_an_early_exit_is_timed_by_the_layers_that_run():
 
 
 def test_an_early_exit_is_priced_by_its_calls_and_the_target_by_the_rest():
-    exits = EarlyExit(1, 4)
+    exits = EarlyExit(4, exit=1)
     parts = {"target[1:]": {1: 1.5, 5: 2.4}, "target[:1]": {1: 0.6}, "target[:1] states": {1: 0.3}}
     costs = Costs({"target": {1: 2.0}, **parts})
     calls = {"target": 10, "target[:1]": 40, "target[:1] states": 9}
@@ -157,7 +156,7 @@ def test_an_early_exit_is_priced_by_its_calls_and_the_target_by_the_rest():
 def test_heads_on_the_target_are_priced_by_its_read_out():
     part = "target read-out"
     costs = Costs({"target": {1: 2.0, 4: 3.0}, part: {1: 0.1, 3: 0.2}})
-    for drafter, runs, drafting in ((Hydra(3), 3, 0.3), (Blockwise(3, model="target"), 1, 0.2)):
+    for drafter, runs, drafting in ((Hydra(3), 3, 0.3), (Medusa(3, model="target"), 1, 0.2)):
         made = dataclasses.replace(STATS, calls={"target": 10, part: 10 * runs}, widths={3: 10})
         found = costs.predicted_speedup(made, Strategy(drafter), "target")
         assert found == pytest.approx(3 / ((drafting + 3.0) / 2.0))

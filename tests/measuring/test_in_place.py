@@ -11,7 +11,6 @@ from specjax.decoding.strategy import Strategy
 from specjax.decoding.summary import Statistics
 from specjax.drafting.copying import PromptLookup
 from specjax.drafting.neural import Neural
-from specjax.drafting.neural_tree import NeuralTree
 from specjax.drafting.nothing import Nothing
 from specjax.measuring.cost import Costs
 from specjax.measuring.in_place import (
@@ -150,7 +149,7 @@ def test_without_a_price_of_rounds_calls_alone_predict_and_the_result_says_so():
 
 
 def test_a_tree_is_priced_in_place_as_chains_are():
-    one = Strategy(NeuralTree((4, 1)))
+    one = Strategy(Neural(widths=(4, 1)))
     done = Work(30, 10, {"target": 10, "drafter": 20}, {8: 10})
     took = 10 * (0.3 + 0.7 + 4.0) + 10 * ROUND
     passes = [Sample(slow * took, done) for slow in SLOWER]

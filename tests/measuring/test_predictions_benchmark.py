@@ -26,7 +26,7 @@ COSTS = Costs({"target": {1: 2.0, 2: 2.2, 5: 4.0}, "drafter": {1: 0.2, 2: 0.3}})
 
 def test_chains_have_every_length_and_each_sampling_its_baseline():
     chain = {"drafter": "neural", "model": "drafter"}
-    tree = {"drafter": "neural_tree", "model": "drafter", "widths": [2, 1], "temperature": 0.7}
+    tree = {"drafter": "neural", "model": "drafter", "widths": [2, 1], "temperature": 0.7}
     args = argparse.Namespace(chain=[chain], strategy=[tree], lengths=(2, 1))
     specs, families = predictions.strategies_of(args)
     assert families == [{1: "neural_1", 2: "neural_2"}]
@@ -35,7 +35,7 @@ def test_chains_have_every_length_and_each_sampling_its_baseline():
         "alone_1": {"drafter": "none", "temperature": 0.7},
         "neural_1": {**chain, "length": 1},
         "neural_2": {**chain, "length": 2},
-        "neural_tree_0": tree,
+        "given_0_neural": tree,
     }
 
 

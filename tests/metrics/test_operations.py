@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from parallel_heads import heads_on_target, random_heads
 
-from specjax.drafting.blockwise import Blockwise
 from specjax.drafting.copying import PromptLookup
 from specjax.drafting.early_exit import EarlyExit
-from specjax.drafting.hydra_tree import HydraTree
+from specjax.drafting.hydra import Hydra
+from specjax.drafting.medusa import Medusa
 from specjax.drafting.neural import Neural
 from specjax.drafting.nothing import Nothing
 from specjax.measuring.roofline import copy_bandwidth, roofline, step_bytes
@@ -168,7 +168,7 @@ def test_a_neural_drafter_feeds_two_tokens_and_then_one_at_a_time():
 
 def test_parallel_heads_cost_one_wide_call_and_their_networks():
     heads = random_heads(4, PAIR["drafter"].config.d_model, seed=0)
-    block = Blockwise(3)
+    block = Medusa(3)
     found = operations(rounds([2, 1]), PROMPTS, block, PAIR, {"heads": heads}, "target", Whole())
     shape = shape_of(PAIR["drafter"])
     calls = decoder_call(shape, 4, np.array([0, 1, 0]), np.array([7, 7, 5]), 3).total()
@@ -179,7 +179,7 @@ def test_parallel_heads_cost_one_wide_call_and_their_networks():
 
 def test_heads_on_the_target_cost_its_output_layer_and_their_networks():
     width = PAIR["target"].config.d_model
-    heads, tree = heads_on_target(2, width, sequential=True), HydraTree((2, 1))
+    heads, tree = heads_on_target(2, width, sequential=True), Hydra(widths=(2, 1))
     runs = {"target": np.array([2, 1]), "target read-out": np.array([4, 2])}
     made = dataclasses.replace(rounds([0, 0]), calls=runs)
     models = {"target": PAIR["target"]}
@@ -216,7 +216,7 @@ def test_an_early_exit_pays_for_its_layers_and_the_target_for_the_others():
     once = rounds([0, 0])
     calls = {"target": [2, 1], "target[:1]": [6, 3], "target[:1] states": [2, 0]}
     once = dataclasses.replace(once, calls={k: np.array(v) for k, v in calls.items()})
-    drafter = EarlyExit(1, 3)
+    drafter = EarlyExit(3, exit=1)
     model, lengths = PAIR["target"], np.array([7, 7, 5])
     found = operations(once, PROMPTS, drafter, {"target": model}, {}, "target", drafter.reader)
     # Of two layers one drafts and one reviews.

@@ -42,7 +42,7 @@ def test_of_a_decode_all_that_stood_is_counted(temperature):
     weights = prefix_params(size, seed=1)
     near = jax.tree.map(lambda x, y: x + 0.1 * y, weights, prefix_params(size, seed=2))
     models, params = (("target", model), ("drafter", model)), {"target": weights, "drafter": near}
-    tree = strategy(drafter="neural_tree", widths=(3, 2), temperature=temperature)
+    tree = strategy(drafter="neural", widths=(3, 2), temperature=temperature)
     prompts = np.random.default_rng(0).integers(0, size, (rows, 3)).tolist()
     out = run(models, params, tree, prompts, 20)
     made = jax.device_get(dataclasses.replace(out, memory=()))

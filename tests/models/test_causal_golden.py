@@ -18,7 +18,7 @@ from specjax.checkpoints.huggingface import load, save
 from specjax.decoding.strategy import Strategy, autoregressive, speculative
 from specjax.drafting.copying import PromptLookup
 from specjax.drafting.early_exit import EarlyExit
-from specjax.drafting.neural_tree import NeuralTree
+from specjax.drafting.neural import Neural
 from specjax.models.base import Cache, Output, Params
 from specjax.models.causal import Causal
 
@@ -165,7 +165,9 @@ def test_drafts_leave_the_tokens_of_pytorch(golden: Golden) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("drafter", [EarlyExit(1, 2), NeuralTree((2, 1))], ids=["exit", "tree"])
+@pytest.mark.parametrize(
+    "drafter", [EarlyExit(2, exit=1), Neural(widths=(2, 1))], ids=["exit", "tree"]
+)
 @pytest.mark.parametrize("golden", [*SLOW, "gemma3_text"], indirect=True)
 def test_exits_and_trees_leave_the_tokens_of_pytorch(golden: Golden, drafter: Any) -> None:
     assert greedy_tokens(golden, Strategy(drafter)) == golden.greedy.tolist()

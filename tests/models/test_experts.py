@@ -178,4 +178,4 @@ def test_drafts_of_every_kind_leave_the_tokens(name: str) -> None:
 
     expected = decoded(autoregressive())
     assert decoded(strategy(drafter="early_exit", exit=1, length=3)) == expected
-    assert decoded(strategy(drafter="copy_tree", length=4, branches=2)) == expected
+    assert decoded(strategy(drafter="prompt_lookup", length=4, branches=2)) == expected

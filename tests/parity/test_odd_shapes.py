@@ -155,7 +155,7 @@ def test_logits_and_greedy_tokens_are_those_of_pytorch(pair: Pair) -> None:
 def test_speculative_tokens_are_the_same(pair: Pair) -> None:
     """By the target's first layer where it has several, else by copying from the prompt."""
     deep = pair.ours.model.depth > 1
-    strategy = Strategy(EarlyExit(1, DRAFTED) if deep else PromptLookup(DRAFTED))
+    strategy = Strategy(EarlyExit(DRAFTED, exit=1) if deep else PromptLookup(DRAFTED))
     assert pair.decode(strategy) == pair.decoded
 
 

@@ -88,7 +88,7 @@ def their_tokens(model: Any, prompt: list[int], settings: dict[str, Any]) -> lis
 
 CHAIN = {"drafter": "neural", "length": 3}
 DRAFTED = {
-    "tree": {"drafter": "neural_tree", "widths": (2, 2)},
+    "tree": {"drafter": "neural", "widths": (2, 2)},
     "copies": {"drafter": "prompt_lookup", "length": 3},
     "cascade": {"drafter": "cascade", "drafters": ("drafter",), "matrix": ((2,),)},
 }
@@ -152,7 +152,7 @@ def on_states(target: Any) -> dict[str, Any]:
     "drafting",
     [
         {"drafter": "eagle", "length": 3},
-        {"drafter": "eagle_tree", "widths": (2, 2), "nodes": 4},
+        {"drafter": "eagle", "widths": (2, 2), "nodes": 4},
         {"drafter": "medusa", "widths": (2, 2), "model": "target"},
     ],
     ids=lambda drafting: drafting["drafter"],

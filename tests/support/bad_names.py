@@ -46,7 +46,7 @@ _LONG_FILES = {
 }
 
 _CORPUS = "--config.strategies={'a': {'drafter': 'suffix', 'length': 3, 'corpus': True}}"
-_HEADS = "--config.strategies={'a': {'drafter': 'blockwise', 'length': 2}}"
+_HEADS = "--config.strategies={'a': {'drafter': 'medusa', 'length': 2}}"
 _BIGRAM = "--config.strategies={'a': {'drafter': 'bigram', 'length': 2}}"
 _PLAN = "--dry_run"
 

@@ -13,7 +13,7 @@ from parallel_heads import random_heads
 
 from specjax.data.pipeline import pad_batch
 from specjax.decoding.strategy import Strategy
-from specjax.drafting.blockwise import Blockwise
+from specjax.drafting.medusa import Medusa
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.heads import Heads, LoadedHeads
 from specjax.models.rope import Rope
@@ -168,7 +168,7 @@ def test_heads_learn_a_text_that_is_certain(joint):
     assert loss < 0.2
     params = {"target": target, "drafter": trunk, "heads": LoadedHeads(shape, heads)}
     models = (("target", model), ("drafter", model))
-    strategy = Strategy(Blockwise(HEADS))
+    strategy = Strategy(Medusa(HEADS))
     out = run(models, params, strategy, [prompt for prompt, _ in COUNTING], 12)
     assert texts(out) == [output for _, output in COUNTING]
     assert np.sum(out.trace.accepted) > 0.95 * np.sum(out.trace.drafted)

@@ -18,9 +18,11 @@ from flax import struct
 from specjax.core.env import Env
 from specjax.decoding.beams.state import BeamDecoder, BeamDrafter, State
 from specjax.decoding.beams.step import Live
-from specjax.decoding.beams.trie import Nodes, feed
+from specjax.decoding.beams.trie import Nodes, placement
+from specjax.drafting import nodes as drafted
 from specjax.drafting.copying import match_sizes
 from specjax.drafting.ngram import bigram_logits
+from specjax.drafting.proposer import Proposer
 from specjax.models.base import Cache
 
 MATCH = 4.0
@@ -28,26 +30,39 @@ MATCH = 4.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Neural(BeamDrafter):
-    """A smaller model; its memory is its cache."""
+class Proposed(BeamDrafter):
+    """A proposer that reads the tokens it is fed; its memory is its model's cache, if it has one.
 
-    model: str
+    Of `drafting.nodes.Nodes` it is given the tokens and their placement.
+    """
+
+    proposer: Proposer
 
     @property
     def models(self) -> tuple[str, ...]:
-        return (self.model,)
+        return self.proposer.models
 
-    def begin(self, decoder: BeamDecoder, state: State, live: Nodes) -> Cache:
-        return state.caches[self.model]
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return self.proposer.resources
+
+    def begin(self, decoder: BeamDecoder, state: State, live: Nodes) -> Cache | None:
+        return state.caches[self.models[0]] if self.models else None
 
     def logits(
-        self, decoder: BeamDecoder, env: Env, state: State, memory: Cache, level: Nodes, first: int
-    ) -> tuple[jax.Array, Cache]:
-        begin = state.begin[self.model]
-        return feed(decoder, env[self.model], state.search, memory, begin, level, first)
+        self, decoder: BeamDecoder, env: Env, state: State, memory: Any, level: Nodes, first: int
+    ) -> tuple[jax.Array, Any]:
+        where = {}
+        if self.models:
+            begin = state.begin[self.models[0]]
+            where = placement(decoder, state.search, begin, level, first)
+        token = jnp.minimum(level.token, self.proposer.drafted_ids(env) - 1)  # it may have fewer
+        fed = drafted.Nodes(token, 1, token, placement=where)
+        return self.proposer.feed(env, memory, fed)
 
-    def end(self, state: State, memory: Cache) -> State:
-        return state.replace(caches={**state.caches, self.model: memory})
+    def end(self, state: State, memory: Any) -> State:
+        caches = {name: memory for name in self.models}
+        return state.replace(caches={**state.caches, **caches})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,18 +8,20 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.core import fields
+from specjax.core import fields, registry
 from specjax.core.env import Models
-from specjax.decoding.beams.drafters import Bigram, Copies, Neural
+from specjax.decoding.beams.drafters import Bigram, Copies, Proposed
 from specjax.decoding.beams.state import BeamDecoder, BeamDrafter
 from specjax.decoding.beams.step import Scoring
 from specjax.decoding.strategy import checked_values
+from specjax.drafting.neural import Neural
+from specjax.drafting.proposer import Proposer
 from specjax.errors import UserError
 
 NONE, NEURAL, BIGRAM, PROMPT_LOOKUP, MAX_GRAM = DRAFTERS = (
     "none", "neural", "bigram", "prompt_lookup", "max_gram",
 )  # fmt: skip
-"""Others draft one text, or have no law of their own to put hypotheses in order by."""
+"""Those of the package; registered proposers of others draft too (`proposers`)."""
 
 MOST_BEAMS = 128
 """All beams are fed in one call."""
@@ -40,11 +42,34 @@ _OF_DRAFTERS = {
 """Fields that some drafters have only."""
 
 
+def proposers() -> tuple[str, ...]:
+    """Registered proposers whose distributions depend on the tokens that they are fed alone."""
+    found = []
+    for name, entry in registry.DRAFTERS.items():
+        fields_ = fields.config_fields(entry.cls).values()
+        if issubclass(entry.cls, Proposer) and not any(field.required for field in fields_):
+            made = entry.cls(length=1)
+            if not (made.parallel or made.unrolled or made.features):
+                found.append(name)
+    return tuple(found)
+
+
+def check_drafter(where: str, drafter: str) -> None:
+    """Refuses what drafts one text only, or has no distribution to order hypotheses by.
+
+    Raises:
+      ValueError: naming those that do not.
+    """
+    known = tuple(dict.fromkeys((*DRAFTERS, *proposers())))
+    if drafter not in known:
+        raise ValueError(f"{where} is {drafter!r}; it must be one of {', '.join(known)}")
+
+
 @dataclasses.dataclass(frozen=True)
 class BeamStrategy:
     """A beam search; its results are those of transformers' `generate(num_beams=beams)`."""
 
-    drafter: str = fields.choice(DRAFTERS, NONE, help="none: plain beam search")
+    drafter: str = fields.name(NONE, help="none: plain beam search")
     beams: int = fields.integer(4, most=MOST_BEAMS, help="live hypotheses of each text")
     length_penalty: float = fields.number(
         1.0, bounds="[-10, 10]", help="log-probabilities are divided by length to this power"
@@ -68,6 +93,7 @@ class BeamStrategy:
 
     def __post_init__(self) -> None:
         fields.check(self)
+        check_drafter("drafter", self.drafter)
         if self.sequences > self.beams:
             raise ValueError(
                 f"sequences is {self.sequences}; it must be at most beams, {self.beams}"
@@ -105,9 +131,11 @@ class BeamStrategy:
 
     def _drafter(self) -> BeamDrafter:
         if self.drafter == NEURAL:
-            return Neural(self.model)
+            return Proposed(Neural(1, self.model))
         if self.drafter == BIGRAM:
             return Bigram(self.table)
+        if self.drafter not in DRAFTERS:
+            return Proposed(registry.DRAFTERS[self.drafter].cls(length=1))
         return Copies(self.longest, self.table if self.drafter == MAX_GRAM else "")
 
     def scoring(self, max_new_tokens: int) -> Scoring:
@@ -155,7 +183,9 @@ def from_config(name: str, given: dict[str, Any]) -> BeamStrategy:
     who = f"a beam search with drafter {drafter!r}"
     try:
         known["drafter"].value(f"{where}drafter", drafter)
-        barred = set().union(*_OF_DRAFTERS.values()) - set(_OF_DRAFTERS[drafter])
+        check_drafter(f"{where}drafter", drafter)
+        own = _OF_DRAFTERS.get(drafter, ("length", "width"))
+        barred = set().union(*_OF_DRAFTERS.values()) - set(own)
         known = {name: field for name, field in known.items() if name not in barred}
         values = checked_values(where, given, known, who, ())
     except UserError:

@@ -48,10 +48,20 @@ def feed(
     nodes: Nodes,
     first: int = 0,
 ) -> tuple[jax.Array, Cache]:
-    """Logits [B, T, V] behind a round's nodes from `first` on, written behind those before.
+    """Logits [B, T, V] after a round's nodes from `first` on, written after those before."""
+    where = placement(decoder, search, begin, nodes, first)
+    token = jnp.minimum(nodes.token, model.vocab_size - 1)  # a drafter may have fewer ids
+    output, cache = model.extend(token, cache, **where)
+    return output.logits, cache
 
-    The tree that `LanguageModel.extend` is told of are the last S slots of the cache. Of these
-    the first may lie before the trie, in the prompt or before any slot.
+
+def placement(
+    decoder: BeamDecoder, search: Search, begin: jax.Array, nodes: Nodes, first: int
+) -> dict[str, jax.Array]:
+    """What `LanguageModel.extend` must know of a round's nodes from `first` on.
+
+    The tree are the last S slots of the cache. Of these the first may lie before the trie, in the
+    prompt or before any slot.
     """
     fed, size = nodes.token.shape[1], decoder.slots
     used = (search.step * decoder.beams)[:, None]  # [B, 1]
@@ -61,10 +71,7 @@ def feed(
     step = jnp.where(slot < used, slot // decoder.beams, search.step[:, None] + depth)
     position = begin[:, None] + jnp.where(in_prompt, slot, step)
     among = jnp.take_along_axis(nodes.sees, jnp.clip(slot, 0, size - 1)[:, None], axis=2)
-    visible = among | in_prompt[:, None]
-    token = jnp.minimum(nodes.token, model.vocab_size - 1)  # a drafter may have fewer ids
-    output, cache = model.extend(token, cache, position=position, visible=visible)
-    return output.logits, cache
+    return {"position": position, "visible": among | in_prompt[:, None]}
 
 
 def rewound(cache: Cache, begin: jax.Array, decoder: BeamDecoder, search: Search) -> Cache:

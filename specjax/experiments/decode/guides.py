@@ -122,7 +122,7 @@ def guide(
       UserError: when given arms do not fit.
     """
     drafter = strategy.drafter
-    if isinstance(drafter, Arms) and ARMS in drafter.spec.rows:
+    if isinstance(drafter, Arms) and ARMS in drafter.rows:
         where = f"strategies.{name}.choices"
         return Fixed(given_arms(where, spec.choices, drafter.names, examples))
     if isinstance(drafter, Selected) and isinstance(drafter.chooser, ByRule):

@@ -159,7 +159,7 @@ def prediction(
     took, base = (entries[strategy].get("round") for strategy in (name, baseline))
     entry = {"acceptance": None, "tokens_per_round": None, "speedup": None, "baseline": baseline}
     spec = strategies[name].drafter.spec
-    if name not in rates or not took or not base or spec.trees:
+    if name not in rates or not took or not base or spec.tree:
         return entry
     width = spec.width
     return entry | {

@@ -122,7 +122,8 @@ def abstract_decode(
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), config.batch_size))
     limit = jax.ShapeDtypeStruct(rows, jnp.int32)
     options = plan.settings.obeyed(strategy.options(), target)
-    options = options.replace(rows=dict.fromkeys(decoder.drafter.spec.rows, limit))
+    choice = decoder.drafter.choice
+    options = options.replace(rows=dict.fromkeys(choice.rows if choice else (), limit))
     return decoder, (params, *abstract_prompt(config, target), keys, limit, options)
 
 

@@ -22,7 +22,7 @@ def common_width(config: ConfigDict, strategies: Mapping[str, Strategy]) -> int:
     if not config.invariant:
         return 0
     for name, strategy in strategies.items():
-        if strategy.drafter.spec.trees:
+        if strategy.drafter.spec.tree:
             raise UserError(
                 f"config.invariant is True; it must be False with strategies.{name}: a call reads"
                 " all nodes of a tree"

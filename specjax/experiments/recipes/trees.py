@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from specjax.checkpoints.config_json import read_json
+from specjax.drafting.shape import GROWN
 from specjax.errors import UserError
 from specjax.paths import expanded
 from specjax.theory.trees import best
@@ -22,9 +23,6 @@ WIDTHS = (4, 4, 3, 2)
 
 LENGTHS, SIZES = (3, 5, 8), (4, 8, 16, 32)
 """Tokens of chains, nodes of trees."""
-
-GROWN = (4, 3, 2, 1, 1)
-"""Children, level by level, of a tree whose likeliest nodes are kept."""
 
 DEEPEST = 8
 """Levels at most, as many as the longest chain has."""
@@ -42,33 +40,25 @@ ACCEPTANCE = (
 class Kind:
     """What drafts chains and trees alike."""
 
-    chain: str
-    tree: str
+    drafter: str
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     most: int = DEEPEST  # tokens of a path
-    grows: bool = True  # whether trees of the likeliest nodes are drafted too
+    shares: bool = False  # whether nodes of a level share draws
 
-    def chained(self, heat: float, length: int) -> dict[str, Any]:
-        """A strategy that drafts so many tokens one behind the other."""
-        return {"drafter": self.chain, **self.fields, "length": length, **_drawn(heat)}
-
-    def branched(self, heat: float, **shape: Any) -> dict[str, Any]:
-        """A strategy that drafts trees of a shape."""
-        return {"drafter": self.tree, **self.fields, **shape, **_drawn(heat)}
-
-
-def _drawn(heat: float) -> dict[str, Any]:
-    return {"temperature": heat} if heat else {}
+    def strategy(self, heat: float, **shape: Any) -> dict[str, Any]:
+        """A strategy that drafts in a shape."""
+        drawn = {"temperature": heat} if heat else {}
+        return {"drafter": self.drafter, **self.fields, **shape, **drawn}
 
 
 HEADS = 4
 """Heads that `configs/training/medusa.py` trains."""
 
 KINDS = {
-    "neural": Kind("neural", "neural_tree", {"model": "drafter"}),
-    "eagle": Kind("eagle", "eagle_tree", {"model": "drafter"}),
-    "medusa": Kind("blockwise", "medusa", {"model": "target"}, HEADS, grows=False),
-    "hydra": Kind("hydra", "hydra_tree", {}, HEADS),
+    "neural": Kind("neural", {"model": "drafter"}),
+    "eagle": Kind("eagle", {"model": "drafter"}),
+    "medusa": Kind("medusa", {"model": "target"}, HEADS, shares=True),
+    "hydra": Kind("hydra", {}, HEADS),
 }
 """Small models, a layer on the target's states, and two kinds of heads on them."""
 
@@ -76,12 +66,12 @@ KINDS = {
 def chains(kind: Kind, heat: float) -> dict[str, Any]:
     """Drafts without branches."""
     lengths = sorted({min(length, kind.most) for length in LENGTHS})
-    return {f"chain_{length}": kind.chained(heat, length) for length in lengths}
+    return {f"chain_{length}": kind.strategy(heat, length=length) for length in lengths}
 
 
 def wide(kind: Kind, heat: float) -> dict[str, Any]:
     """A tree wide enough for the best ones to be found in it."""
-    return {WIDE: kind.branched(heat, widths=WIDTHS)}
+    return {WIDE: kind.strategy(heat, widths=WIDTHS)}
 
 
 def best_trees(kind: Kind, heat: float, acceptance: Any) -> dict[str, Any]:
@@ -91,15 +81,13 @@ def best_trees(kind: Kind, heat: float, acceptance: Any) -> dict[str, Any]:
     apart.
     """
     table = deepened(acceptance, kind.most)
-    trees = {f"tree_{nodes}": kind.branched(heat, parents=best(table, nodes)) for nodes in SIZES}
-    if not kind.grows:
-        return trees
+    trees = {f"tree_{nodes}": kind.strategy(heat, parents=best(table, nodes)) for nodes in SIZES}
     leaves_first = {"tree_16_traversal": trees["tree_16"] | {"rule": "traversal"}}
     likeliest = {
-        f"likeliest_{nodes}": kind.branched(heat, widths=GROWN[: kind.most], nodes=nodes)
+        f"likeliest_{nodes}": kind.strategy(heat, widths=GROWN[: kind.most], nodes=nodes)
         for nodes in (8, 16)
     }
-    return {**(leaves_first if heat else {}), **trees, **likeliest}
+    return {**(leaves_first if heat and not kind.shares else {}), **trees, **likeliest}
 
 
 def deepened(acceptance: Any, most: int = DEEPEST) -> np.ndarray:

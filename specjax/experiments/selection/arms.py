@@ -9,7 +9,8 @@ import jax
 from ml_collections import ConfigDict
 
 from specjax.decoding.strategy import DRAWN, Strategy, from_config
-from specjax.drafting.token_by_token import TokenByToken
+from specjax.drafting.early_exit import EarlyExit
+from specjax.drafting.neural import Neural
 from specjax.errors import UserError
 from specjax.models.base import LanguageModel
 from specjax.models.shapes import parameter_shapes
@@ -89,11 +90,11 @@ def _arm(name: str, strategy: Strategy, models: Mapping[str, LanguageModel]) -> 
         # The greedy output would be the target's own; a sample says how far apart its outputs are.
         writer = Writer("target_sample", models[TARGET], TARGET, temperature=1.0)
         return StrategyArm(strategy, parameters_of(models[TARGET]), writer)
-    if not isinstance(drafter, TokenByToken):
+    if not isinstance(drafter, Neural | EarlyExit):
         return StrategyArm(
             strategy, sum(parameters_of(models[m]) for m in drafter.spec.models), None
         )
     model, name = models[drafter.model], drafter.model
-    if drafter.exit is not None:
+    if isinstance(drafter, EarlyExit):
         model, name = layers_taken(model, range(drafter.exit)), f"{name}_exit_{drafter.exit}"
     return StrategyArm(strategy, parameters_of(model), Writer(name, model, drafter.model))

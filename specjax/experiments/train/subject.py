@@ -63,7 +63,7 @@ class WholeModel:
 
 @dataclasses.dataclass(frozen=True)
 class HeadsAlone:
-    """Parallel heads on a frozen trunk (docs/methods/blockwise.md, "Training")."""
+    """Parallel heads on a frozen trunk (docs/methods/medusa.md, "Training")."""
 
     start: LoadedModel
     heads: Heads

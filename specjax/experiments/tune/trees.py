@@ -14,7 +14,7 @@ import numpy as np
 
 from specjax.core.calls import Call
 from specjax.core.tree import places
-from specjax.drafting.neural_tree import LAG
+from specjax.drafting.proposer import LAG
 from specjax.errors import UserError
 from specjax.experiments.recipes.trees import WIDTHS, deepened
 from specjax.measuring.cost import SHORTEST, Costs
@@ -57,7 +57,7 @@ def tree_spec(spec: Mapping[str, Any], **shape: Any) -> dict[str, Any]:
     shared = {field: value for field, value in spec.items() if field not in _OF_CHAINS}
     if shared.get("rule") == "block":
         shared["rule"] = "traversal"
-    return {"drafter": "neural_tree", **shape, **shared}
+    return {"drafter": "neural", **shape, **shared}
 
 
 def wide_spec(spec: Mapping[str, Any]) -> dict[str, Any]:

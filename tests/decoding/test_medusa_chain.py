@@ -16,8 +16,9 @@ from specjax.core.distribution import OneHot
 from specjax.core.drafter import CALLS
 from specjax.core.env import Env
 from specjax.decoding.strategy import Strategy, from_config
-from specjax.drafting.blockwise import Blockwise
+from specjax.drafting.medusa import Medusa
 from specjax.drafting.neural import Neural
+from specjax.drafting.nodes import NOTHING
 from specjax.errors import UserError
 from specjax.loading import LoadedModel
 from specjax.models.causal import Causal, CausalConfig
@@ -56,7 +57,7 @@ def test_greedy_decoding_gives_the_targets_own_tokens(kind):
     models = (("target", model), ("drafter", model))
     alone, drafted = (
         run(models, params, strategy, PROMPTS, 16)
-        for strategy in (Strategy(), Strategy(Blockwise(LENGTH)))
+        for strategy in (Strategy(), Strategy(Medusa(LENGTH)))
     )
     assert texts(drafted) == texts(alone)
     trace = drafted.trace
@@ -97,7 +98,7 @@ def drafted(context: Context):
     cache, _ = MODEL.start(PARAMS["drafter"], *read, 24)
     keys = jax.random.split(jax.random.key(0), len(TEXTS))
     env = Env(PARAMS, (("drafter", MODEL),))
-    draft, caches, _, log = Blockwise(LENGTH).propose(env, {"drafter": cache}, (), context, keys)
+    draft, caches, _, log = Medusa(LENGTH).propose(env, {"drafter": cache}, NOTHING, context, keys)
     return draft.cut(context.most, MODEL.eos), caches, log
 
 
@@ -143,7 +144,7 @@ def test_the_laws_of_a_sampled_draft_are_adjusted_as_the_targets():
     assert np.all(drawn[:3] > 0)
 
 
-def generator(drafter: Blockwise, heads) -> Generator:
+def generator(drafter: Medusa, heads) -> Generator:
     loaded = LoadedModel(MODELS["t5"], {})
     return Generator(loaded, {"drafter": loaded}, Strategy(drafter), tables={"heads": heads})
 
@@ -151,11 +152,11 @@ def generator(drafter: Blockwise, heads) -> Generator:
 @pytest.mark.parametrize(
     ("drafter", "heads", "named"),
     [
-        (Blockwise(4), random_heads(3, D, 0), "length is 4; 'heads' holds 3 heads"),
-        (Blockwise(2), random_heads(3, 8, 0), "of width 8; 'drafter' has 12"),
-        (Blockwise(2, model="target"), random_heads(3, D, 0), "reads states of the pending token"),
+        (Medusa(4), random_heads(3, D, 0), "length is 4; 'heads' holds 3 heads"),
+        (Medusa(2), random_heads(3, 8, 0), "of width 8; 'drafter' has 12"),
+        (Medusa(2, model="target"), random_heads(3, D, 0), "reads states of the pending token"),
         (Neural(2, "target"), random_heads(3, D, 0), "drafter's model is 'target'"),
-        (Blockwise(2), {}, "'heads' is a dict; it must be LoadedHeads"),
+        (Medusa(2), {}, "'heads' is a dict; it must be LoadedHeads"),
     ],
 )
 def test_heads_that_do_not_fit_are_refused_at_the_door(drafter, heads, named):
@@ -164,15 +165,15 @@ def test_heads_that_do_not_fit_are_refused_at_the_door(drafter, heads, named):
 
 
 def test_as_many_tokens_as_there_are_heads_are_allowed():
-    assert generator(Blockwise(3), random_heads(3, D, 0)).decoder.drafter.spec.width == 3
+    assert generator(Medusa(3), random_heads(3, D, 0)).decoder.drafter.spec.width == 3
 
 
 def test_a_config_names_the_drafter_its_trunk_and_its_length():
-    spec = {"drafter": "blockwise", "length": 4, "temperature": 1.0}
+    spec = {"drafter": "medusa", "length": 4, "temperature": 1.0}
     made = from_config("mine", spec)
-    assert made == Strategy(Blockwise(4), BlockVerification(), temperature=1.0)
+    assert made == Strategy(Medusa(4), BlockVerification(), temperature=1.0)
     assert from_config("mine", spec | {"model": "small"}).drafter.spec.models == ("small",)
-    with pytest.raises(UserError, match="mine.length is missing"):
-        from_config("mine", {"drafter": "blockwise"})
+    with pytest.raises(UserError, match="mine: length is missing"):
+        from_config("mine", {"drafter": "medusa"})
     with pytest.raises(UserError, match="table is 'heads'; it must be a name other than"):
         from_config("mine", {"drafter": "bigram", "length": 2, "table": "heads"})

@@ -1,0 +1,134 @@
+"""Drafts of a parallel proposer, whose distributions of all depths are known at once.
+
+Tokens of a chain are drawn independently given the prefix, which the lossless rules allow: they
+test each token against the distribution it was drawn from (Stern et al. (2018),
+docs/methods/medusa.md). Nodes of a tree's level share the distribution of their depth, so they have
+the same children, the first of them where they have fewer: Cai et al., "Medusa" (2024), section
+2.1.2. B batch rows, K depths, G nodes, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax.core.adjustment import adjusting
+from specjax.core.context import Context, fold
+from specjax.core.distribution import Distribution, OneHot, WithoutReplacement
+from specjax.core.draft import LENGTH, STOPPED, Draft
+from specjax.core.drafter import STOP, Log, calls_of
+from specjax.core.env import Env
+from specjax.core.proposing import draw_in_order, drawn_from, propose
+from specjax.core.rows import Caches, until_eos
+from specjax.drafting.adaptive_length import ACCEPTANCE, BREAK_EVEN, least_chance
+from specjax.drafting.chain import longest
+from specjax.drafting.growing import log_probability, most_probable
+from specjax.drafting.nodes import ProposerMemory
+from specjax.drafting.shape import Shape
+from specjax.sampling import adjust, confidence, largest
+
+if TYPE_CHECKING:
+    from specjax.drafting.proposer import Proposer
+
+
+def draft(
+    proposer: Proposer,
+    env: Env,
+    caches: Caches,
+    memory: ProposerMemory,
+    context: Context,
+    keys: jax.Array,
+) -> tuple[Draft, Caches, ProposerMemory, Log]:
+    """The chain or the tree."""
+    logits, state = proposer.open(env, caches, memory.own, context)
+    log: Log = {}
+    if proposer.shape:
+        made = _tree(proposer, proposer.shape, logits, context, keys)
+    else:
+        if memory.learned is not None:
+            logits = logits + memory.learned.bias[:, None]
+            learned = memory.learned.replace(drafted=jax.nn.softmax(logits))
+            memory = memory.replace(learned=learned)
+        made, log = _chain(proposer, env, logits, memory, context, keys)
+    caches, *_ = proposer.close(env, caches, state, context, None)
+    if proposer.calls:
+        log |= calls_of({proposer.part: context.active.astype(jnp.int32)})
+    return made, caches, memory, log
+
+
+def _chain(
+    proposer: Proposer,
+    env: Env,
+    logits: jax.Array,
+    memory: ProposerMemory,
+    context: Context,
+    keys: jax.Array,
+) -> tuple[Draft, Log]:
+    """Tokens [B, K], each from its own logits [B, K, V].
+
+    Of settings they obey what the committed tokens say, and how long the text is. No drafted token
+    changes the distributions: where the draft ends is known before any is drawn.
+    """
+    options = context.options
+    adjusted = adjusting(context, logits.shape[-1]).in_parallel(logits)
+    per_depth = jax.vmap(propose, in_axes=(1, None, 1), out_axes=1)
+    tokens, probs = per_depth(adjusted, options.sampling, _keys(keys, logits.shape[1]))
+    length = until_eos(tokens, proposer.ends(env))
+    stopped = jnp.zeros_like(context.active)
+    if proposer.confidence is not None:
+        sure = confidence(logits) >= options.numbers[proposer.confidence]
+        run = jnp.sum(jnp.cumprod(sure, axis=1), axis=1, dtype=jnp.int32)
+        stopped, length = run < length, jnp.minimum(run, length)
+    if proposer.adapt == BREAK_EVEN:
+        assert memory.seen is not None
+        chance = jnp.cumprod(confidence(logits), axis=1)
+        least = least_chance(memory.seen, proposer.depth, options.numbers)
+        run = 1 + jnp.sum(chance[:, :-1] >= least[:, None], axis=1, dtype=jnp.int32)
+        stopped, length = stopped | (run < length), jnp.minimum(run, length)
+    if proposer.adapt == ACCEPTANCE:
+        length = jnp.minimum(length, longest(proposer, memory, context))
+    log = {STOP: jnp.where(stopped, STOPPED, LENGTH)}
+    return Draft.chain(tokens, length, drawn_from(tokens, probs)), log
+
+
+def _tree(
+    proposer: Proposer, shape: Shape, logits: jax.Array, context: Context, keys: jax.Array
+) -> Draft:
+    """The tree, or its most probable nodes, from the logits [B, K, V] of its levels."""
+    sampling = context.options.sampling
+    logits = adjusting(context, logits.shape[-1]).in_parallel(logits)
+    levels, ranks = shape.depths, shape.ranks
+    if sampling.greedy or proposer.nodes:
+        best = largest(logits, shape.most)
+        tokens = best[:, levels, ranks]
+        distribution: Distribution = OneHot(tokens)
+    else:
+        probs = adjust(logits, sampling)
+        best = draw_in_order(_keys(keys, shape.levels), probs, shape.most)
+        tokens = best[:, levels, ranks]
+        distribution = WithoutReplacement.from_draws(probs, best, levels, ranks)
+    parents = jnp.broadcast_to(jnp.array(shape.parents, jnp.int32), tokens.shape)
+    made = Draft.chain(tokens, distribution=distribution).replace(parents=parents)
+    if not proposer.nodes:
+        return made
+    chance = jnp.take_along_axis(log_probability(logits, sampling), best, axis=-1)
+    score = _along_paths(shape, chance[:, levels, ranks])
+    return most_probable(made, score, proposer.nodes)
+
+
+def _along_paths(shape: Shape, values: jax.Array) -> jax.Array:
+    """Of values [B, G] the sums along the paths to the nodes; none is above its parent's."""
+    levels = [values[:, : shape.level(0).stop]]
+    for depth in range(1, shape.levels):
+        nodes = np.array(shape.level(depth))
+        above = np.array(shape.parents)[nodes] - shape.level(depth - 1).start
+        levels.append(values[:, nodes] + levels[-1][:, above])
+    return jnp.concatenate(levels, axis=1)
+
+
+def _keys(keys: jax.Array, count: int) -> jax.Array:
+    """Keys [B, count] of the depths from keys [B]."""
+    return jax.vmap(fold, in_axes=(None, 0), out_axes=1)(keys, jnp.arange(count))

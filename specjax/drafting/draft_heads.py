@@ -1,0 +1,151 @@
+"""What proposers by draft heads share: heads that fit, and the state that they read.
+
+Of a trunk that is called for it, or of the target itself: then the state is the proposer's memory,
+left by the last verification (docs/methods/medusa.md).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from specjax.core.calls import Call
+from specjax.core.context import Context
+from specjax.core.drafter import Memory, Outcome
+from specjax.core.env import Env, Models
+from specjax.core.rows import Caches, of_rows, pick_last
+from specjax.core.spec import LATER
+from specjax.drafting.on_target import accepted_states
+from specjax.drafting.proposer import Proposer
+from specjax.models.base import PromptReading
+from specjax.models.heads import Heads, LoadedHeads
+from specjax.models.residual_heads import ResidualHeads
+from specjax.models.shared_vocabulary import unwrapped
+
+TARGET = "target"
+"""The model whose states are there without a call."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DraftHeads(Proposer):
+    """A proposer by heads on `trunk`. `heads` names the `LoadedHeads` in `params`.
+
+    On the target its memory is the target's last state [B, D] at the token before the pending one;
+    zeros where no token is before it.
+    """
+
+    _: dataclasses.KW_ONLY
+    heads: str = "heads"
+    layers: tuple[int, ...] = LATER  # of the target, known with the models (`of_models`)
+
+    sequential: ClassVar[bool] = False
+    """Whether its heads read the tokens before theirs."""
+
+    @property
+    def trunk(self) -> str:
+        """The model whose states the heads read."""
+        raise NotImplementedError
+
+    @property
+    def on_target(self) -> bool:
+        return self.trunk == TARGET
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return () if self.on_target else (self.trunk,)
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        return (self.heads,)
+
+    @property
+    def features(self) -> tuple[int, ...]:
+        return self.layers if self.on_target else ()
+
+    @property
+    def lag(self) -> int:
+        """After a whole accepted draft the trunk has seen neither it nor the bonus."""
+        return self.depth + 1
+
+    def call(self, tokens: int, logits: int) -> Call:
+        """One of the trunk, or none but the read-out of the heads' states."""
+        if self.on_target:
+            return Call(self.trunk, logits, logits, read_out=True)
+        return Call(self.trunk, tokens, logits)
+
+    def of_models(self, models: Models) -> DraftHeads:
+        target = dict(models).get(TARGET)
+        if not self.on_target or target is None:
+            return self
+        return dataclasses.replace(self, layers=(target.depth,))
+
+    def check(self, env: Env) -> None:
+        """Refuses heads that do not fit.
+
+        Raises:
+          ValueError: when there are too few, or they were made for other states.
+        """
+        loaded = env.params[self.heads]
+        if not isinstance(loaded, LoadedHeads):
+            raise ValueError(f"{self.heads!r} is a {type(loaded).__name__}; it must be LoadedHeads")
+        heads = loaded.heads
+        if self.depth > heads.count:
+            raise ValueError(
+                f"{self.asking}; {self.heads!r} holds {heads.count} heads, so it must be"
+                f" at most {heads.count}"
+            )
+        width = env[self.trunk].model.config.d_model
+        if heads.d_model != width:
+            raise ValueError(
+                f"{self.heads!r} was made for a model of width {heads.d_model}; {self.trunk!r} has"
+                f" {width}"
+            )
+        self._check_vocabulary(env, heads)
+        if heads.behind != self.on_target:
+            state = ("of the pending token", "before the pending token")[heads.behind]
+            allowed = "the target" if heads.behind else "a model that is called for them"
+            raise ValueError(
+                f"{self.heads!r} reads states {state}; model is {self.trunk!r}, it must be"
+                f" {allowed}"
+            )
+        if heads.sequential != self.sequential:
+            allowed = "hydra" if heads.sequential else "medusa"
+            raise ValueError(
+                f"{self.heads!r} {'reads' if heads.sequential else 'does not read'} the tokens"
+                f" before a head's own; its drafter must be {allowed}"
+            )
+        super().check(env)
+
+    def _check_vocabulary(self, env: Env, heads: Heads | ResidualHeads) -> None:
+        if not isinstance(heads, ResidualHeads) or heads.vocab_size is None:
+            return
+        ids = unwrapped(env[self.trunk].model).vocab_size
+        if heads.vocab_size != ids:
+            raise ValueError(
+                f"{self.heads!r} was made for a model of {heads.vocab_size} ids; {self.trunk!r} has"
+                f" {ids}"
+            )
+
+    def start(
+        self, env: Env, caches: Caches, context: Context, prompt: PromptReading
+    ) -> tuple[Memory, Caches]:
+        if not self.on_target:
+            return (), caches
+        loaded = env.params[self.heads]
+        dtype = jax.tree.leaves(loaded.params)[0].dtype
+        state = jnp.zeros((context.length.shape[0], loaded.heads.d_model), dtype)
+        if prompt.features:
+            last = pick_last(prompt.features[0], context.length - 1).astype(dtype)
+            state = of_rows(context.length > 1, last, state)
+        return state, caches
+
+    def update(self, memory: Memory, outcome: Outcome) -> Memory:
+        if not self.on_target:
+            return ()
+        (states,) = outcome.reading.features
+        # The last token that was written is pending: the state is that of the one before it.
+        states = accepted_states(states, outcome.verdict)
+        return pick_last(states, outcome.committed).astype(memory.dtype)

@@ -1,0 +1,48 @@
+"""What proposers are fed, and what they remember between rounds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+from flax import struct
+
+from specjax.core.drafter import Memory
+from specjax.drafting.adaptive_length import Running
+from specjax.drafting.online import Learned
+
+
+@dataclasses.dataclass(frozen=True)
+class Nodes:
+    """Drafted tokens that a proposer is fed, of which it gives what follows.
+
+    B batch rows, m nodes, K drafted tokens so far, D tokens of a path.
+    """
+
+    tokens: jax.Array  # [B, m] int32
+    depth: jax.Array | int  # []: tokens of the paths to them
+    drafted: jax.Array  # [B, K] int32: all of the draft, as far as it is there
+    paths: np.ndarray | None = None  # [m, D]: of a tree, which of them lead to each node
+    placement: Mapping[str, jax.Array] = dataclasses.field(default_factory=dict)  # for `extend`
+
+    @property
+    def path(self) -> jax.Array:
+        """The drafted tokens [B, m, D] up to and with each node; the first `depth` count."""
+        if self.paths is not None:
+            return self.drafted[:, self.paths]
+        known = isinstance(self.depth, int)
+        return self.drafted[:, None, : self.depth] if known else self.drafted[:, None]
+
+
+class ProposerMemory(struct.PyTreeNode):
+    """What rows remember between rounds; None: nothing of the kind."""
+
+    own: Memory  # of the proposer
+    seen: Running | None  # of acceptance, for adaptive lengths
+    learned: Learned | None  # of the target, for online adaptation
+
+
+NOTHING = ProposerMemory((), None, None)
+"""Of a proposer that remembers nothing."""

@@ -1,0 +1,313 @@
+"""The proposer contract: what gives next-token distributions, drawn as a chain or as a tree.
+
+A proposer is written once. `length` draws a chain from it (`chain`), `widths` or `parents` a tree
+of a fixed shape and `nodes` one of the most probable nodes (`growing`); a parallel proposer, which
+knows the distributions of all depths at once, is drawn by `block`. Letters: B batch rows, K drafted
+tokens, m nodes that are fed together, D depth of a path, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+
+from specjax.core import fields
+from specjax.core.calls import Call
+from specjax.core.context import Context
+from specjax.core.draft import Draft
+from specjax.core.drafter import Drafter, Log, Memory, Outcome
+from specjax.core.env import Bound, Env
+from specjax.core.reader import Reader
+from specjax.core.registry import DRAFTERS
+from specjax.core.rows import Caches
+from specjax.core.spec import Spec, TreeSpec
+from specjax.drafting import block, chain, growing
+from specjax.drafting.adaptive_length import (
+    ADAPT,
+    COST,
+    EXPECTED,
+    FIXED,
+    OVERHEAD,
+    VERIFICATION,
+    check_adaptive,
+    cost_field,
+    nothing_seen,
+)
+from specjax.drafting.nodes import Nodes, ProposerMemory
+from specjax.drafting.online import check_online, divergence_field, nothing_learned, rate_field
+from specjax.drafting.shape import (
+    GROWN,
+    Shape,
+    check_children,
+    check_shape,
+    length_field,
+    nodes_field,
+    parents_field,
+    shape_of,
+    widths_field,
+)
+from specjax.models.base import PromptReading
+from specjax.readers.tree import Tree
+
+LAG = 2
+"""Tokens fed first: after a whole accepted draft a model has seen neither its last token nor the
+one that followed."""
+
+TREE_FIELDS = ("widths", "parents", "nodes")
+
+
+@dataclasses.dataclass(frozen=True)
+class Proposer(Drafter):
+    """A drafter by next-token distributions; subclasses give them, the fields say the shape.
+
+    `adapt` shortens a chain by what `adaptive_length` expects of the row, from the acceptance that
+    its memory holds. `online_rate` names the option by which the memory's bias on the logits
+    follows the target (`online`): tokens are drawn from, and tested against, the sum, as settings
+    adjust it; what is learned is of models without settings.
+    """
+
+    length: int | None = length_field()
+    _: dataclasses.KW_ONLY
+    widths: tuple[int, ...] = widths_field()
+    parents: tuple[int, ...] = parents_field()
+    nodes: int = nodes_field()
+    confidence: str | None = fields.number(
+        None,
+        bounds="[0, 1]",
+        traced="confidence",
+        help="largest plain probability below which nothing more is drafted",
+    )
+    adapt: str = fields.choice(ADAPT, FIXED, help="how long a draft gets")
+    cost: str = cost_field(COST)
+    verification: str = cost_field(VERIFICATION)
+    overhead: str = cost_field(OVERHEAD)
+    acceptance: str = cost_field(EXPECTED)
+    online_rate: str | None = rate_field()
+    online_divergence: str = divergence_field()
+
+    parallel: ClassVar[bool] = False
+    """Whether `open` gives the distributions of all depths at once; nothing is fed then."""
+
+    unrolled: ClassVar[bool] = False
+    """Whether `feed` must know the depth of what it is fed while it is traced."""
+
+    lacks: ClassVar[tuple[str, ...]] = ()
+    """Fields that it does not have: `TREE_FIELDS` of one that drafts chains only."""
+
+    keeps_nodes: ClassVar[bool] = True
+    """Whether its cache keeps the nodes of a tree that are accepted, which are fed again else."""
+
+    # What a proposer says and gives.
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The model whose cache it uses, if any."""
+        return ()
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """Parameter trees that it reads and that are no model's."""
+        return ()
+
+    @property
+    def features(self) -> tuple[int, ...]:
+        """Target layers whose states it observes after every round."""
+        return ()
+
+    @property
+    def lag(self) -> int:
+        """Tokens that its first call of a round feeds."""
+        return LAG
+
+    def call(self, tokens: int, logits: int) -> Call | None:
+        """Its call that feeds so many tokens and reads so many distributions; None: it has none."""
+        return Call(self.models[0], tokens, logits) if self.models else None
+
+    def drafted_ids(self, env: Env) -> int:
+        """How many ids it may draft."""
+        return self._bound(env).vocab_size
+
+    def start(
+        self, env: Env, caches: Caches, context: Context, prompt: PromptReading
+    ) -> tuple[Memory, Caches]:
+        """Its own memory and its cache before the first round."""
+        return (), caches
+
+    def open(
+        self, env: Env, caches: Caches, memory: Memory, context: Context
+    ) -> tuple[jax.Array, Any]:
+        """Logits after the text, [B, V], or [B, K, V] of a parallel one, and its state."""
+        raise NotImplementedError
+
+    @property
+    def last_calls(self) -> tuple[Call, ...]:
+        """Of a chain, those of `close`."""
+        return ()
+
+    @property
+    def chain_reader(self) -> Reader | None:
+        """How the target must read chains of it; None: whole."""
+        return None
+
+    def feed(self, env: Env, state: Any, nodes: Nodes) -> tuple[jax.Array, Any]:
+        """Logits [B, m, V] after the nodes, and its state."""
+        raise NotImplementedError
+
+    def close(
+        self, env: Env, caches: Caches, state: Any, context: Context, drafted: chain.Progress | None
+    ) -> tuple[Caches, dict[str, jax.Array], Log]:
+        """The caches after drafting, what readers need of a chain, and more calls [B] by part."""
+        return caches, {}, {}
+
+    def update(self, memory: Memory, outcome: Outcome) -> Memory:
+        """Its own memory after a round."""
+        return memory
+
+    # What follows from that.
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in TREE_FIELDS:
+            if getattr(self, name) and name in self.lacks:
+                raise ValueError(f"{name} is {getattr(self, name)}; {self.part} drafts chains only")
+        if self.nodes and not (self.length or self.widths or self.parents):
+            object.__setattr__(self, "widths", GROWN)
+        check_shape(self.length, self.widths, self.parents)
+        if self.shape:
+            self._check_tree(self.shape)
+        elif self.nodes:
+            said = f"length is {self.length} and nodes is {self.nodes}"
+            raise ValueError(f"{said}; one of them must be given")
+
+    def _check_tree(self, shape: Shape) -> None:
+        if self.nodes > shape.size:
+            raise ValueError(
+                f"nodes is {self.nodes}; it must be at most {shape.size}, as the tree has"
+            )
+        off = {"confidence": None, "adapt": FIXED, "online_rate": None}
+        for name, value in off.items():
+            if getattr(self, name) != value:
+                raise ValueError(f"{name} is given; it must not be, for drafts that are trees")
+
+    @classmethod
+    def check_values(cls, values: Mapping[str, Any]) -> None:
+        check_adaptive(values)
+        check_online(values)
+
+    def _bound(self, env: Env) -> Bound:
+        """Its model, or the target where it has none."""
+        return env[self.models[0]] if self.models else env.target
+
+    def ends(self, env: Env) -> tuple[int, ...]:
+        """The tokens that end a chain."""
+        return self._bound(env).eos
+
+    @property
+    def shape(self) -> Shape | None:
+        """The tree that is grown; None: a chain."""
+        return shape_of(self.widths, self.parents) if self.widths or self.parents else None
+
+    @property
+    def given(self) -> str:
+        """The field that says the shape."""
+        return next(name for name in ("length", "widths", "parents") if getattr(self, name))
+
+    @property
+    def asking(self) -> str:
+        """What says how deep it is, for a refusal."""
+        levels = f", of {self.depth} levels" if self.shape else ""
+        return f"{self.given} is {getattr(self, self.given)}{levels}"
+
+    @property
+    def depth(self) -> int:
+        """Most drafted tokens on a path."""
+        return self.shape.levels if self.shape else self.length or 0
+
+    @property
+    def fed(self) -> tuple[int, ...]:
+        """Of how many nodes the distributions are needed, level by level; the text's first."""
+        if not self.shape:
+            return (1,) * self.depth
+        return 1, *(len(self.shape.fed(depth)) for depth in range(self.shape.levels - 1))
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """Of a draft of full width."""
+        if self.parallel:
+            calls = (self.call(self.lag, self.depth),)
+        else:
+            later = (self.call(count, count) for count in self.fed[1:])
+            calls = (self.call(self.lag, 1), *later, *self.last_calls)
+        return tuple(call for call in calls if call)
+
+    @property
+    def part(self) -> str:
+        """What its calls run (`Call.part`), or its name where it has none."""
+        names = (name for name, entry in DRAFTERS.items() if entry.cls is type(self))
+        return self.calls[0].part if self.calls else next(names, type(self).__name__)
+
+    @property
+    def tree_spec(self) -> TreeSpec | None:
+        """What is static of its trees."""
+        if not self.shape:
+            return None
+        return TreeSpec(
+            self.shape.levels,
+            parents=() if self.nodes else self.shape.parents,
+            shared=self.parallel and not self.nodes,
+            fed=self.models if self.keeps_nodes and not self.parallel else (),
+        )
+
+    @property
+    def spec(self) -> Spec:
+        width = self.nodes or self.shape.size if self.shape else self.depth
+        fed = len(self.shape.inner) if self.shape and self.models and not self.parallel else 0
+        return Spec(
+            width=width,
+            reach=max(width, fed),
+            calls=self.calls,
+            models=self.models,
+            resources=self.resources,
+            writers=(self.part,),
+            always=self.confidence is None,
+            features=self.features,
+            tree=self.tree_spec,
+        )
+
+    @property
+    def reader(self) -> Reader | None:
+        return Tree() if self.shape else self.chain_reader
+
+    def check(self, env: Env) -> None:
+        check_children(self.shape, self.given, self.drafted_ids(env))
+
+    def begin(
+        self, env: Env, caches: Caches, context: Context, prompt: PromptReading, keys: jax.Array
+    ) -> tuple[ProposerMemory, Caches]:
+        own, caches = self.start(env, caches, context, prompt)
+        rows = context.length.shape[0]
+        seen = None if self.adapt == FIXED else nothing_seen(rows)
+        learned = None
+        if self.online_rate is not None:
+            learned = nothing_learned(rows, self.depth, self._bound(env).vocab_size)
+        return ProposerMemory(own, seen, learned), caches
+
+    def observe(self, memory: ProposerMemory, outcome: Outcome) -> ProposerMemory:
+        seen, learned = memory.seen, memory.learned
+        if seen is not None:
+            seen = seen.after(outcome.accepted, outcome.tested)
+        if learned is not None:
+            learned = learned.after(outcome, self.online_divergence)
+        return ProposerMemory(self.update(memory.own, outcome), seen, learned)
+
+    def propose(
+        self, env: Env, caches: Caches, memory: ProposerMemory, context: Context, keys: jax.Array
+    ) -> tuple[Draft, Caches, ProposerMemory, Log]:
+        if self.parallel:
+            return block.draft(self, env, caches, memory, context, keys)
+        if self.shape:
+            return growing.draft(self, self.shape, env, caches, memory, context, keys)
+        return chain.draft(self, env, caches, memory, context, keys)
