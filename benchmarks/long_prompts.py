@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax.accelerators.program import memory_of
-from specjax.checkpoints import huggingface
+from specjax.hf import huggingface
 from specjax.models import attention, causal
 from specjax.models.base import Cache, LanguageModel, Params
 from specjax.models.causal import Causal, CausalConfig

@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.checkpoints.huggingface import parse_config
-from specjax.checkpoints.known_shapes import SHAPES, Shape
+from specjax.hf.huggingface import parse_config
+from specjax.hf.known_shapes import SHAPES, Shape
 from specjax.models.base import LanguageModel, Params
 
 SMALL = 0.1

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import specjax
-from specjax.checkpoints.huggingface import parse_config
 from specjax.core.fields import CORPUS, HEADS
 from specjax.data import corpus
 from specjax.decoding.beams.loop import search
@@ -17,6 +16,7 @@ from specjax.decoding.loop import generate
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.draft_heads import DraftHeads
 from specjax.experiments.config.choosing import selection_trees
+from specjax.hf.huggingface import parse_config
 from specjax.models.base import LanguageModel, Params
 from specjax.models.dflash import DFlash, DFlashCausalConfig, DFlashT5Config
 from specjax.models.eagle import EagleCausalConfig, EagleT5Config

@@ -32,10 +32,10 @@ import transformers
 from torch.nn.functional import cross_entropy
 from transformers import T5ForConditionalGeneration
 
-from specjax.checkpoints import huggingface
-from specjax.checkpoints.tokenizer import load_tokenizer
 from specjax.data.pipeline import Arrays, Batches, TokenPair
 from specjax.data.text import read_examples
+from specjax.hf import huggingface
+from specjax.hf.tokenizer import load_tokenizer
 from specjax.models.base import LanguageModel
 from specjax.training.objectives.cross_entropy import CrossEntropy
 from specjax.training.optimizer import Optimizer

@@ -23,12 +23,12 @@ from absl import app, flags
 
 import specjax
 from specjax.api import Generator
-from specjax.checkpoints.draft_vocabulary import drafting_first
-from specjax.checkpoints.shared_encoder import with_encoder_of
 from specjax.data.examples import examples
 from specjax.data.sources import Source
 from specjax.decoding.loop import advance_jitted, begin_jitted, finish
 from specjax.decoding.summary import summarise
+from specjax.hf.draft_vocabulary import drafting_first
+from specjax.hf.shared_encoder import with_encoder_of
 from specjax.loading import LoadedModel
 from specjax.metrics.metric import metric_of
 from specjax.reporting.table import aligned

@@ -25,9 +25,9 @@ from specjax.decoding.state import Generation, check_resources
 from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.decoding.summary import summarise
 from specjax.errors import UserError
+from specjax.hf.families.generation import beams_words
 from specjax.loading import LoadedModel
 from specjax.models.base import Params
-from specjax.models.families.generation import beams_words
 from specjax.pair import check_target, fit
 from specjax.programs import release_programs
 from specjax.prompts import Prompts, own_spellings

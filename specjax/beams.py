@@ -19,7 +19,6 @@ import numpy as np
 
 from specjax.adjusting.settings import checked, obeyed
 from specjax.api import check_parts
-from specjax.checkpoints.tokenizer import check_same_vocabulary
 from specjax.checks import check_dictionary, check_integer, check_integers
 from specjax.data.batching import Batch
 from specjax.decoding.beams.loop import advance_jitted, begin_jitted, search
@@ -27,6 +26,7 @@ from specjax.decoding.beams.outcome import BeamStatistics, Found, final, found, 
 from specjax.decoding.beams.state import Search
 from specjax.decoding.beams.strategy import BeamStrategy, beam_search
 from specjax.errors import UserError
+from specjax.hf.tokenizer import check_same_vocabulary
 from specjax.loading import LoadedModel
 from specjax.models.base import Params
 from specjax.pair import Pair

@@ -11,14 +11,14 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from specjax.adjusting.settings import checked
-from specjax.checkpoints import huggingface
-from specjax.checkpoints.extractor import load_extractor
-from specjax.checkpoints.languages import check_told_once, written_in
-from specjax.checkpoints.tokenizer import load_tokenizer
 from specjax.checks import check_dictionary, check_integer, checked_dtype, checked_weights
 from specjax.errors import UserError
+from specjax.hf import huggingface
+from specjax.hf.extractor import load_extractor
+from specjax.hf.families.generation import beams_in, settings_in
+from specjax.hf.languages import check_told_once, written_in
+from specjax.hf.tokenizer import load_tokenizer
 from specjax.models.base import LanguageModel, Params
-from specjax.models.families.generation import beams_in, settings_in
 from specjax.parallel import padding
 from specjax.parallel.sharding import placement
 

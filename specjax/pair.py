@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from specjax.adjusting.guidance import guided
-from specjax.checkpoints.shared_encoder import with_encoder_of
-from specjax.checkpoints.shared_tokens import LEAST_SHARED, in_vocabulary_of
 from specjax.errors import UserError
+from specjax.hf.shared_encoder import with_encoder_of
+from specjax.hf.shared_tokens import LEAST_SHARED, in_vocabulary_of
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel, Params
 from specjax.models.on_target import FeatureDrafter, completed

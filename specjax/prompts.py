@@ -103,7 +103,7 @@ class Prompts:
     max_prompt_tokens: int
     bucket: int
     own: Mapping[str, OwnSpelling] = dataclasses.field(default_factory=dict)  # by model
-    extractor: Any = None  # of a target that listens (`checkpoints.extractor`)
+    extractor: Any = None  # of a target that listens (`hf.extractor`)
 
     @property
     def models(self) -> dict[str, LanguageModel]:

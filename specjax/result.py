@@ -9,10 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from specjax.checkpoints.two_vocabularies import prompt_text
 from specjax.data.batching import Prompt
 from specjax.decoding.state import Decoder, Generation
 from specjax.decoding.summary import Statistics
+from specjax.hf.two_vocabularies import prompt_text
 from specjax.metrics.text import rounds_of_text
 
 SHOWN = 5

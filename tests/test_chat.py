@@ -11,7 +11,6 @@ import jax
 import pytest
 
 import specjax
-from specjax.checkpoints.tokenizer import load_tokenizer, train_tokenizer
 from specjax.data.text import Example
 from specjax.errors import UserError
 from specjax.experiments.config.command_line import parse
@@ -20,6 +19,7 @@ from specjax.experiments.config.training import train_config
 from specjax.experiments.decode.data import check_chat, check_single_turn
 from specjax.experiments.decode.prompts import prompts_of
 from specjax.experiments.train import data as train_data
+from specjax.hf.tokenizer import load_tokenizer, train_tokenizer
 from specjax.loading import LoadedModel
 from specjax.models.causal import Causal
 from specjax.models.causal_layers import CausalConfig

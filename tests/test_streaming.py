@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from specjax.checkpoints.tokenizer import train_byte_tokenizer, train_tokenizer
+from specjax.hf.tokenizer import train_byte_tokenizer, train_tokenizer
 from specjax.streaming import Growing, final_text
 
 TEXTS = [

@@ -11,7 +11,7 @@ import pytest
 from standins import WORDS
 
 import specjax
-from specjax.checkpoints.tokenizer import train_tokenizer
+from specjax.hf.tokenizer import train_tokenizer
 from specjax.loading import LoadedModel, load
 from specjax.transcript import split
 

@@ -15,10 +15,10 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 import specjax
-from specjax.checkpoints.huggingface import save
-from specjax.checkpoints.tokenizer import train_tokenizer
 from specjax.experiments.config.fields import check_fields
 from specjax.experiments.pairs import load_pair
+from specjax.hf.huggingface import save
+from specjax.hf.tokenizer import train_tokenizer
 from specjax.prompts import OwnSpelling, own_spelling
 
 PROMPTS = [pair.source for pair in corpus()[:4]]

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 
 from specjax.adjusting.guidance import Guidance
 from specjax.adjusting.stop_strings import StopStrings
-from specjax.checkpoints.pieces import pieces
 from specjax.core import fields
 from specjax.core.adjustment import Adjustment
 from specjax.core.context import Options
@@ -21,6 +20,7 @@ from specjax.core.fields import ConfigField, Number, config_fields, hashable
 from specjax.core.registry import ADJUSTMENTS
 from specjax.core.stopping import Stops
 from specjax.errors import UserError
+from specjax.hf.pieces import pieces
 from specjax.models.base import LanguageModel
 
 

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from specjax.checkpoints.two_vocabularies import text_ids
 from specjax.data.ragged import Ragged
+from specjax.hf.two_vocabularies import text_ids
 from specjax.progress import progress
 
 CHUNK = 1000

@@ -10,9 +10,6 @@ from typing import Any
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from specjax.checkpoints.hub import SMALL_FILES, locate
-from specjax.checkpoints.huggingface import describe
-from specjax.checkpoints.tokenizer import load_tokenizer, written_ids
 from specjax.core.registry import TASKS
 from specjax.data import files
 from specjax.data.heldout import hold_out
@@ -21,6 +18,9 @@ from specjax.errors import UserError
 from specjax.experiments.config.fields import check_choices, check_integers, check_numbers
 from specjax.experiments.decode.data import check_one_place, data_words, file_words, stream
 from specjax.experiments.decode.tables import output_texts
+from specjax.hf.hub import SMALL_FILES, locate
+from specjax.hf.huggingface import describe
+from specjax.hf.tokenizer import load_tokenizer, written_ids
 from specjax.measuring.environment import environment
 from specjax.metrics.ngram import foretell
 from specjax.models.base import LanguageModel, pending_token

@@ -7,10 +7,6 @@ import dataclasses
 from ml_collections import ConfigDict
 
 from specjax.adjusting.guidance import guided
-from specjax.checkpoints.draft_vocabulary import drafting_first
-from specjax.checkpoints.huggingface import describe
-from specjax.checkpoints.small_copies import quantised
-from specjax.checkpoints.spoken import in_language
 from specjax.errors import UserError
 from specjax.experiments.config.fields import (
     asked_generation,
@@ -21,6 +17,10 @@ from specjax.experiments.config.fields import (
 )
 from specjax.experiments.config.footprint import abstract_params
 from specjax.experiments.config.placement import copies_target, decode_mesh, ways_of, weights_of
+from specjax.hf.draft_vocabulary import drafting_first
+from specjax.hf.huggingface import describe
+from specjax.hf.small_copies import quantised
+from specjax.hf.spoken import in_language
 from specjax.loading import LoadedModel, load
 from specjax.pair import TARGET, Pair, fit
 from specjax.parallel.padding import NO_SMALL, padded

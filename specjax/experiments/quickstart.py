@@ -15,8 +15,6 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from specjax.checkpoints import huggingface
-from specjax.checkpoints.tokenizer import train_tokenizer
 from specjax.checks import check_integer
 from specjax.data import grammar
 from specjax.data.grammar import LEAST_LIMIT, MOST_PAIRS
@@ -34,6 +32,8 @@ from specjax.experiments.decode.strategies import check_models, load_strategies
 from specjax.experiments.finished import finished
 from specjax.experiments.pairs import load_pair
 from specjax.experiments.recipes.grammar import LAYERS, STEPS, training
+from specjax.hf import huggingface
+from specjax.hf.tokenizer import train_tokenizer
 from specjax.loading import LoadedModel, load
 from specjax.models.base import LanguageModel
 from specjax.models.shapes import parameter_shapes

@@ -9,13 +9,6 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.checkpoints.tokenizer import (
-    BYTE_SPECIALS,
-    BYTES,
-    token_ids,
-    train_byte_tokenizer,
-    train_tokenizer,
-)
 from specjax.core.registry import TASKS
 from specjax.data import files
 from specjax.data.heldout import hold_out
@@ -23,6 +16,13 @@ from specjax.data.text import is_json
 from specjax.errors import UserError
 from specjax.experiments.config.fields import check_choices, check_integers
 from specjax.experiments.decode.data import check_one_place, data_words, file_words, stream
+from specjax.hf.tokenizer import (
+    BYTE_SPECIALS,
+    BYTES,
+    token_ids,
+    train_byte_tokenizer,
+    train_tokenizer,
+)
 from specjax.progress import progress
 from specjax.writing import replacing_directory
 

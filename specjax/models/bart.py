@@ -2,7 +2,7 @@
 
 One encoder-decoder architecture with layer norms and biases whose parts a configuration chooses:
 learned positions or sinusoids, norms before or behind sublayers, a norm of the embeddings, final
-norms, a bias of the logits. A family (`models/families/`) maps a checkpoint's words onto it.
+norms, a bias of the logits. A family (`hf/families/`) maps a checkpoint's words onto it.
 
 Lewis et al., "BART: Denoising Sequence-to-Sequence Pre-training" (2020); Liu et al., "Multilingual
 Denoising Pre-training for Neural Machine Translation" (2020); Junczys-Dowmunt et al., "Marian"

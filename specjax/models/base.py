@@ -24,6 +24,9 @@ from flax import struct
 
 Params = Any
 
+Where = tuple[str, ...]
+"""Path of a parameter in its tree."""
+
 Forced = int | tuple[int, ...]
 """A token that texts begin with, or several of which the target finds one likeliest there."""
 

@@ -3,7 +3,7 @@
 One architecture whose parts a configuration chooses: learned or rotary positions, one rotation or
 one for each layer, layer or root-mean-square norms before or behind a sublayer, plain or gated
 feed-forward, biases, grouped key-value heads, query and key norms, sliding windows, soft caps. A
-family (`models/families/`) maps a checkpoint's words onto it.
+family (`hf/families/`) maps a checkpoint's words onto it.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ target's states of token t - 1, of several layers and fused into one vector. A d
 target states do not exist: the drafter's own last state stands in. For encoder-decoder targets the
 layer also attends to the target's own cross-attention keys and values: nothing is encoded twice.
 
-Published drafters (models/families/eagle3.py) differ in details: where norms are, whether the first
+Published drafters (hf/families/eagle3.py) differ in details: where norms are, whether the first
 token is seen, which state is handed on. `Details` has a field for each.
 
 Dimension letters as in `models.base`; F target layers are read, U ids can be drafted, E is the

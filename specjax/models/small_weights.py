@@ -10,7 +10,7 @@ scales; here integers are nearest ones. Of experts [E, D, F] each matrix has sca
 [E, G, F].
 
 Embeddings, output layers, routers, norms, biases and tables of positions stay as they are.
-Checkpoints may bring zero points too (`checkpoints/packed.py`): a weight is then
+Checkpoints may bring zero points too (`hf/packed.py`): a weight is then
 (integer - zero point) * scale.
 """
 

@@ -16,8 +16,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from specjax.models.base import Cache, LanguageModel
-from specjax.models.families.family import Where
+from specjax.models.base import Cache, LanguageModel, Where
 from specjax.models.shapes import parameter_shapes
 from specjax.models.small_weights import where_of
 from specjax.parallel.mesh import DATA, MODEL, axes_over
@@ -183,7 +182,7 @@ def own_rows(mesh: jax.sharding.Mesh | None, count: int) -> np.ndarray:
 
 
 def placement(mesh: jax.sharding.Mesh, ways: int = 0, fully_sharded: bool = False) -> Any:
-    """Says for `checkpoints.load` where each parameter of a model goes.
+    """Says for `hf.load` where each parameter of a model goes.
 
     `ways` are the devices of the `model` axis that it is split over: 0 all, 1 none.
 

@@ -19,9 +19,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from specjax.checkpoints.config_json import read_json
-from specjax.checkpoints.trees import load_tree, save_tree
 from specjax.errors import UserError
+from specjax.hf.config_json import read_json
+from specjax.hf.trees import load_tree, save_tree
 from specjax.selection import reward as rewards
 from specjax.selection.reward import Reward
 from specjax.writing import write_json, write_jsonl

@@ -15,9 +15,9 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from specjax.checkpoints.config_json import read_json
-from specjax.checkpoints.trees import load_tree, save_tree
 from specjax.errors import UserError
+from specjax.hf.config_json import read_json
+from specjax.hf.trees import load_tree, save_tree
 from specjax.models.base import Params
 from specjax.models.layers import product
 from specjax.models.shapes import parameter_shapes

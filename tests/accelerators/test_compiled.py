@@ -22,9 +22,9 @@ from specjax.experiments.config.training import train_config
 from specjax.experiments.decode.programs import lowered_decode
 from specjax.experiments.train.job import setup_of
 from specjax.experiments.train.on_topology import lowered_step
+from specjax.hf.families.family import family_of
 from specjax.models.base import LanguageModel
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.families.family import family_of
 from specjax.models.rope import Rope
 from specjax.models.t5 import T5, T5Config
 

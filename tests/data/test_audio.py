@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from specjax.checkpoints.extractor import Extractor, load_extractor
 from specjax.data.audio import RATE, read_audio
 from specjax.errors import UserError
+from specjax.hf.extractor import Extractor, load_extractor
 from specjax.models.base import Frames
 
 FRAMES = Frames(100, 8, 2)

@@ -12,9 +12,9 @@ import pytest
 from drafter_files import DEPTH, READ, written
 
 import specjax
-from specjax.checkpoints import heads
-from specjax.checkpoints.huggingface import parse_config
 from specjax.errors import UserError
+from specjax.hf import heads
+from specjax.hf.huggingface import parse_config
 from specjax.loading import LoadedModel
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.rope import Rope

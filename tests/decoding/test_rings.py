@@ -14,7 +14,6 @@ from decodes import decoder, first_state, inputs, one_round, texts
 from parallel_heads import random_heads
 
 import specjax
-from specjax.checkpoints.huggingface import load
 from specjax.core.catching_up import CHUNK, catch_up, feed_last
 from specjax.core.context import Context, Options
 from specjax.core.env import Bound
@@ -26,6 +25,7 @@ from specjax.drafting.matrix import Cascade
 from specjax.drafting.medusa import Medusa
 from specjax.drafting.neural import Neural
 from specjax.drafting.nothing import Nothing
+from specjax.hf.huggingface import load
 from specjax.models.base import Cache
 from specjax.models.caches import Ring
 from specjax.models.causal import Causal, CausalConfig

@@ -14,14 +14,14 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 import specjax
-from specjax.checkpoints import huggingface
-from specjax.checkpoints.draft_vocabulary import drafting_first
-from specjax.checkpoints.extractor import load_extractor
-from specjax.checkpoints.shared_encoder import with_encoder_of
-from specjax.checkpoints.shared_tokens import in_vocabulary_of, shared_tokens
-from specjax.checkpoints.speech_tokens import own_prefix
 from specjax.core.env import Bound
 from specjax.core.opening import begun
+from specjax.hf import huggingface
+from specjax.hf.draft_vocabulary import drafting_first
+from specjax.hf.extractor import load_extractor
+from specjax.hf.shared_encoder import with_encoder_of
+from specjax.hf.shared_tokens import in_vocabulary_of, shared_tokens
+from specjax.hf.speech_tokens import own_prefix
 from specjax.loading import LoadedModel
 from specjax.models.draft_vocabulary import draft_tokens, with_draft_vocabulary
 from specjax.models.whisper import SpeechTokens, Whisper

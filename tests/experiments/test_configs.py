@@ -15,7 +15,6 @@ from sessions import model_plans
 from standins import stand_in
 
 from specjax import experiments
-from specjax.checkpoints.huggingface import describe
 from specjax.core.registry import TASKS
 from specjax.drafting.eagle import Eagle
 from specjax.drafting.medusa import Medusa
@@ -30,6 +29,7 @@ from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.data import kind_of, source_of
 from specjax.experiments.decode.strategies import load_strategies
 from specjax.experiments.tune.space import space_of
+from specjax.hf.huggingface import describe
 from specjax.loading import LoadedModel
 from specjax.metrics.operations import idle_weights
 from specjax.models.causal import Causal, CausalConfig

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from command import ROOT, Done, command, refused
 
-from specjax.checkpoints.tokenizer import train_tokenizer
 from specjax.experiments.config.command_line import parse
 from specjax.experiments.decode.show import show
+from specjax.hf.tokenizer import train_tokenizer
 from specjax.reporting.terminal import verbosity
 
 ENTRY = {

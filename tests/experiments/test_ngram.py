@@ -14,14 +14,14 @@ from command import ROOT, command
 from ml_collections import ConfigDict
 from tiny import corpus
 
-from specjax.checkpoints.huggingface import describe
-from specjax.checkpoints.tokenizer import load_tokenizer
 from specjax.data.heldout import hold_out
 from specjax.errors import UserError
 from specjax.experiments import ngram as job
 from specjax.experiments.config.defaults import decode_config, ngram_config
 from specjax.experiments.decode.data import load_data
 from specjax.experiments.decode.tables import load_tables, reads_rest
+from specjax.hf.huggingface import describe
+from specjax.hf.tokenizer import load_tokenizer
 from specjax.training import ngram
 
 GRAMMAR = {"task": "multi30k_ende", "data": {"kind": "grammar", "split": "train"}}

@@ -15,8 +15,6 @@ from ml_collections import ConfigDict
 from tiny import corpus
 
 import specjax
-from specjax.checkpoints import huggingface
-from specjax.checkpoints.tokenizer import train_tokenizer
 from specjax.decoding.loop import generate
 from specjax.errors import UserError
 from specjax.experiments.config.online import online_config
@@ -25,6 +23,8 @@ from specjax.experiments.online.checks import check
 from specjax.experiments.online.learner import Learner, lesson
 from specjax.experiments.online.parts import prepare
 from specjax.experiments.online.records import Told
+from specjax.hf import huggingface
+from specjax.hf.tokenizer import train_tokenizer
 
 NEURAL = {"drafter": "neural", "length": 2}
 STRATEGIES = {"fixed": NEURAL, "shared": NEURAL}

@@ -11,9 +11,9 @@ import pytest
 from ml_collections import ConfigDict
 
 import specjax
-from specjax.checkpoints import huggingface
 from specjax.experiments.config.defaults import decode_config
 from specjax.experiments.pairs import describe_pair, load_pair
+from specjax.hf import huggingface
 from specjax.models.causal import Causal
 from specjax.models.whisper import Whisper
 from specjax.pair import fit

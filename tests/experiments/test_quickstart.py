@@ -9,7 +9,6 @@ from command import ROOT
 from ml_collections import ConfigDict
 from sessions import session_of
 
-from specjax.checkpoints import huggingface
 from specjax.data import grammar
 from specjax.errors import UserError
 from specjax.experiments import quickstart
@@ -17,6 +16,7 @@ from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, n
 from specjax.experiments.config.file import read_config
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.look import first_look
+from specjax.hf import huggingface
 
 
 def settings_of(**changes) -> ConfigDict:

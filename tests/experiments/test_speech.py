@@ -11,8 +11,6 @@ import pytest
 from sessions import model_plans, session_of
 from standins import WORDS, write_speech
 
-from specjax.checkpoints import huggingface
-from specjax.checkpoints.tokenizer import train_tokenizer
 from specjax.data.examples import examples
 from specjax.data.sources import Source
 from specjax.errors import UserError
@@ -20,6 +18,8 @@ from specjax.experiments.config.fields import check_reads
 from specjax.experiments.config.file import read_config
 from specjax.experiments.decode import job as decode
 from specjax.experiments.transcribe import job as transcribe
+from specjax.hf import huggingface
+from specjax.hf.tokenizer import train_tokenizer
 from specjax.models.whisper import Whisper, without_encoder
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "whisper"

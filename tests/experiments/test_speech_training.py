@@ -13,14 +13,14 @@ from standins import WORDS, write_speech
 from training_configs import get_config
 
 import specjax
-from specjax.checkpoints import huggingface
-from specjax.checkpoints.tokenizer import train_tokenizer
 from specjax.data.pipeline import pad_batch
 from specjax.errors import UserError
 from specjax.experiments.train import job as train
 from specjax.experiments.train.encoder_states import INDEX, STATES, EncoderStates
 from specjax.experiments.train.planning import show_plan
 from specjax.experiments.train.speech import decoder_of
+from specjax.hf import huggingface
+from specjax.hf.tokenizer import train_tokenizer
 from specjax.models.whisper import Whisper, encoder, encoder_states
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "whisper"

@@ -10,11 +10,11 @@ from ml_collections import ConfigDict
 from tiny import corpus
 from transformers import AutoTokenizer
 
-from specjax.checkpoints.tokenizer import load_tokenizer, train_tokenizer
 from specjax.data.heldout import hold_out
 from specjax.errors import UserError
 from specjax.experiments import tokenizer as job
 from specjax.experiments.config.defaults import tokenizer_config
+from specjax.hf.tokenizer import load_tokenizer, train_tokenizer
 
 
 @pytest.fixture(scope="module")

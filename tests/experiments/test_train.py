@@ -15,8 +15,6 @@ from training_configs import ROOT, SHAPES, get_config, small
 
 import specjax
 from specjax.api import Generator
-from specjax.checkpoints import heads as heads_file
-from specjax.checkpoints import huggingface
 from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.drafting.hydra import Hydra
 from specjax.drafting.medusa import Medusa
@@ -26,6 +24,8 @@ from specjax.experiments.train import job as train
 from specjax.experiments.train.data import OUTPUTS
 from specjax.experiments.train.planning import show_plan
 from specjax.experiments.train.target_outputs import write_outputs
+from specjax.hf import heads as heads_file
+from specjax.hf import huggingface
 from specjax.loading import load
 from specjax.metrics.acceptance import analytic_acceptance
 from specjax.models.causal import Causal, CausalConfig

@@ -22,11 +22,11 @@ from jax.sharding import PartitionSpec as P
 from safetensors.numpy import load_file, save_file
 
 import specjax
-from specjax.checkpoints.huggingface import load, read_config, read_generation, save
 from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.drafting.neural import Neural
 from specjax.errors import UserError
-from specjax.models.families.bart import STACKS
+from specjax.hf.families.bart import STACKS
+from specjax.hf.huggingface import load, read_config, read_generation, save
 from specjax.models.layers import apply
 from specjax.models.sinusoids import Sinusoids
 from specjax.parallel.sharding import parameter_spec

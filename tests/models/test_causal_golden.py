@@ -14,11 +14,11 @@ import pytest
 from decodes import run, texts
 from safetensors.numpy import load_file
 
-from specjax.checkpoints.huggingface import load, save
 from specjax.decoding.strategy import Strategy, autoregressive, speculative
 from specjax.drafting.copying import PromptLookup
 from specjax.drafting.early_exit import EarlyExit
 from specjax.drafting.neural import Neural
+from specjax.hf.huggingface import load, save
 from specjax.models.base import Cache, Output, Params
 from specjax.models.causal import Causal
 

@@ -8,7 +8,7 @@ import pytest
 from published import GOLDEN, block_logits
 from safetensors.numpy import load_file
 
-from specjax.checkpoints.huggingface import load
+from specjax.hf.huggingface import load
 from specjax.models.on_target import completed
 
 TOLERANCE = 1e-4  # logits have a deviation of 2; float32 in another order of sums

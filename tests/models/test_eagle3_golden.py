@@ -10,7 +10,7 @@ import pytest
 from published import logits
 from safetensors.numpy import load_file
 
-from specjax.checkpoints.huggingface import load
+from specjax.hf.huggingface import load
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TOLERANCE = 1e-4  # logits have a deviation of 1.5; float32 in another order of sums

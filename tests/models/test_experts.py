@@ -14,8 +14,8 @@ import qwix
 from decodes import run, texts
 from flax.traverse_util import flatten_dict
 
-from specjax.checkpoints.huggingface import load
 from specjax.decoding.strategy import Strategy, autoregressive, strategy
+from specjax.hf.huggingface import load
 from specjax.models.experts import Experts, Mixture, by_expert, gathered
 from specjax.models.small_weights import (
     EXPERTS,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import specjax
-from specjax.checkpoints import huggingface
+from specjax.hf import huggingface
 from specjax.models import layers
 from specjax.models.half_weights import HalfKernel, matmul, product
 from specjax.models.small_weights import SmallWeights, numbers, stored_bytes

@@ -13,12 +13,12 @@ import pytest
 import qwix
 
 import specjax
-from specjax.checkpoints import huggingface
 from specjax.experiments.config.defaults import decode_config
 from specjax.experiments.config.fields import model_names, model_source
 from specjax.experiments.config.footprint import abstract_params, expert_itemsize, plan_model
 from specjax.experiments.config.placement import copies_target
 from specjax.experiments.pairs import load_pair
+from specjax.hf import huggingface
 from specjax.loading import LoadedModel
 from specjax.models import small_weights
 from specjax.models.causal import Causal, CausalConfig

@@ -16,9 +16,9 @@ from decodes import decoder, run, texts
 from jax.sharding import PartitionSpec as P
 from safetensors.numpy import load_file
 
-from specjax.checkpoints.huggingface import load
-from specjax.checkpoints.tensors import flat_shapes
 from specjax.decoding.strategy import speculative
+from specjax.hf.huggingface import load
+from specjax.hf.tensors import flat_shapes
 from specjax.metrics.operations import shape_of
 from specjax.models.caches import Ring
 from specjax.models.rope import Rope

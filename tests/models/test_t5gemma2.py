@@ -20,10 +20,10 @@ from golden_models import read_golden, same, teacher_forced
 from safetensors.numpy import load_file, save_file
 from scripted import chi_square, counted, sequence_law
 
-from specjax.checkpoints.huggingface import load, save
-from specjax.checkpoints.tensors import flat_shapes
 from specjax.decoding.strategy import autoregressive, speculative
 from specjax.errors import UserError
+from specjax.hf.huggingface import load, save
+from specjax.hf.tensors import flat_shapes
 from specjax.metrics.operations import shape_of
 from specjax.models.shapes import parameter_shapes
 from specjax.training.surgery import take

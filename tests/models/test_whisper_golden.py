@@ -15,9 +15,9 @@ from decodes import texts
 from safetensors.numpy import load_file
 
 import specjax
-from specjax.checkpoints import huggingface
-from specjax.checkpoints.shared_encoder import with_encoder_of
 from specjax.decoding.loop import generate
+from specjax.hf import huggingface
+from specjax.hf.shared_encoder import with_encoder_of
 from specjax.loading import LoadedModel, load
 from specjax.models.whisper import Whisper
 

@@ -425,10 +425,10 @@ FAULTS = (
     ),
     Fault(
         "prompts keep the language of the tokenizer's file",
-        "checkpoints/languages.py",
+        "hf/languages.py",
         "        tokenizer.src_lang = code\n",
         "",
-        "tests/checkpoints/test_languages.py",
+        "tests/hf/test_languages.py",
     ),
     Fault(
         "T5's bias looks one position aside",
@@ -467,7 +467,7 @@ FAULTS = (
     ),
     Fault(
         "fused keys and values change places",
-        "models/families/phi3.py",
+        "hf/families/phi3.py",
         '((0, "q"), (spans, "k"), (spans + 1, "v"))',
         '((0, "q"), (spans, "v"), (spans + 1, "k"))',
         "tests/models/test_causal_golden.py -k teacher",
@@ -628,21 +628,21 @@ FAULTS = (
     ),
     Fault(
         "published layers are taken as SpecForge counts them",
-        "models/families/eagle3.py",
+        "hf/families/eagle3.py",
         "    shift = 1 if min(ids) == 1 else 0\n",
         "    shift = 0\n",
-        "tests/checkpoints/test_published.py -k counted",
+        "tests/hf/test_published.py -k counted",
     ),
     Fault(
         "the layer of Model Optimizer's drafters is not found",
-        "models/families/eagle3.py",
+        "hf/families/eagle3.py",
         """re.sub(r"^layers\\.0\\.", f"{self.block}.", bare)""",
         "bare",
-        "tests/checkpoints/test_published_drafters.py -k 'drafter_loads and nvidia'",
+        "tests/hf/test_published_drafters.py -k 'drafter_loads and nvidia'",
     ),
     Fault(
         "a published drafter sees the first token",
-        "models/families/eagle3.py",
+        "hf/families/eagle3.py",
         "            reads_first=False,\n",
         "",
         "tests/models/test_eagle3_golden.py -k chained",
@@ -656,7 +656,7 @@ FAULTS = (
     ),
     Fault(
         "ids are those that the checkpoint stores",
-        "checkpoints/tensors.py",
+        "hf/tensors.py",
         "        if self.stored.place:\n",
         "        if False:\n",
         "tests/decoding/test_published.py -k rigged",
@@ -677,10 +677,10 @@ FAULTS = (
     ),
     Fault(
         "one token of a drafter means two of its target's",
-        "checkpoints/shared_tokens.py",
+        "hf/shared_tokens.py",
         "            taken.add(free[0])\n",
         "",
-        "tests/checkpoints/test_shared_tokens.py",
+        "tests/hf/test_shared_tokens.py",
     ),
     Fault(
         "a block sees the state of its own pending token in training",
@@ -705,10 +705,10 @@ FAULTS = (
     ),
     Fault(
         "a published drafter reads the layer before",
-        "models/families/dflash_published.py",
+        "hf/families/dflash_published.py",
         "tuple(number + 1 for number in _read(fields))",
         "tuple(number for number in _read(fields))",
-        "tests/checkpoints/test_published_dflash.py -k says_is_computed",
+        "tests/hf/test_published_dflash.py -k says_is_computed",
     ),
     Fault(
         "published heads read the state before the norm",
@@ -754,7 +754,7 @@ FAULTS = (
     ),
     Fault(
         "the biases of a drafter's attention are not kept",
-        "models/families/eagle.py",
+        "hf/families/eagle.py",
         '    return config.out_bias if matrix == "o" else config.qkv_bias\n',
         "    return False\n",
         "tests/decoding/test_feature_families.py -k biases",
@@ -768,7 +768,7 @@ FAULTS = (
     ),
     Fault(
         "a drafter takes over that its target has biases",
-        "models/families/on_target.py",
+        "hf/families/on_target.py",
         ' | {"attention_bias": False, "mlp_bias": False}',
         "",
         "tests/decoding/test_feature_families.py -k biases",
@@ -868,7 +868,7 @@ FAULTS = (
     # Mixtures of experts, and families that store or place things otherwise.
     Fault(
         "queries, keys and values of other heads",
-        "checkpoints/tensors.py",
+        "hf/tensors.py",
         "before = (group * others + self.stored.part)",
         "before = (group * (others + 1) + self.stored.part)",
         "tests/parallel/test_sharded.py -k block",
@@ -918,17 +918,17 @@ FAULTS = (
     ),
     Fault(
         "AWQ's numbers read in the order of their bits",
-        "checkpoints/packed.py",
+        "hf/packed.py",
         "AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)",
         "AWQ_ORDER = (0, 1, 2, 3, 4, 5, 6, 7)",
-        "tests/checkpoints/test_packed.py -k format_says",
+        "tests/hf/test_packed.py -k format_says",
     ),
     Fault(
         "a reordered GPTQ checkpoint read as if it were not",
-        "checkpoints/packed.py",
+        "hf/packed.py",
         "if groups is not None and not np.array_equal(",
         "if groups is None and not np.array_equal(",
-        "tests/checkpoints/test_packed.py -k contradict",
+        "tests/hf/test_packed.py -k contradict",
     ),
     # Texts that begin with several tokens, models that listen.
     Fault(
@@ -947,7 +947,7 @@ FAULTS = (
     ),
     Fault(
         "encoders of one shape are taken for the same",
-        "checkpoints/shared_encoder.py",
+        "hf/shared_encoder.py",
         "    if not _equal(encoder(target.params), encoder(drafter.params)):\n",
         "    if False:\n",
         "tests/models/test_whisper_golden.py",

@@ -20,14 +20,14 @@ from feature_drafters import drawn, without_encoder
 from jax.sharding import PartitionSpec as P
 
 import specjax
-from specjax.checkpoints import huggingface
-from specjax.checkpoints.huggingface import parse_config
-from specjax.checkpoints.tensors import flat_shapes, opened, tensor_places
+from specjax.hf import huggingface
+from specjax.hf.families.dflash_published import PublishedDFlash
+from specjax.hf.families.family import family_of
+from specjax.hf.huggingface import parse_config
+from specjax.hf.tensors import flat_shapes, opened, tensor_places
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.dflash import DFlash
 from specjax.models.experts import Mixture
-from specjax.models.families.dflash_published import PublishedDFlash
-from specjax.models.families.family import family_of
 from specjax.models.rope import Rope
 from specjax.models.shapes import parameter_shapes
 from specjax.models.t5 import T5, T5Config

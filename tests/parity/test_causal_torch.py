@@ -22,10 +22,10 @@ from transformers import (  # noqa: E402
     Gemma3ForConditionalGeneration,
 )
 
-from specjax.checkpoints import huggingface  # noqa: E402
-from specjax.checkpoints.huggingface import load  # noqa: E402
-from specjax.checkpoints.tokenizer import load_tokenizer  # noqa: E402
 from specjax.decoding.strategy import autoregressive  # noqa: E402
+from specjax.hf import huggingface  # noqa: E402
+from specjax.hf.huggingface import load  # noqa: E402
+from specjax.hf.tokenizer import load_tokenizer  # noqa: E402
 
 pytestmark = pytest.mark.slow
 

@@ -15,9 +15,9 @@ from published import block_logits
 torch = pytest.importorskip("torch")
 
 import specjax  # noqa: E402
-from specjax.checkpoints.huggingface import load  # noqa: E402
 from specjax.decoding.strategy import Strategy  # noqa: E402
 from specjax.drafting.dflash import DFlash  # noqa: E402
+from specjax.hf.huggingface import load  # noqa: E402
 from specjax.models.on_target import completed  # noqa: E402
 from specjax.pair import fit  # noqa: E402
 

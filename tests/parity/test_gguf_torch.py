@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
 import specjax  # noqa: E402
-from specjax.checkpoints import huggingface  # noqa: E402
+from specjax.hf import huggingface  # noqa: E402
 
 pytestmark = pytest.mark.slow
 

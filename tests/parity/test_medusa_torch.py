@@ -11,8 +11,8 @@ from published import GOLDEN as FOLDER
 
 torch = pytest.importorskip("torch")
 
-from specjax.checkpoints import heads, huggingface  # noqa: E402
 from specjax.core.env import Bound  # noqa: E402
+from specjax.hf import heads, huggingface  # noqa: E402
 
 pytestmark = pytest.mark.slow
 

@@ -22,11 +22,11 @@ torch = pytest.importorskip("torch")
 
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM  # noqa: E402
 
-from specjax.checkpoints import huggingface  # noqa: E402
-from specjax.checkpoints.huggingface import load  # noqa: E402
 from specjax.decoding.strategy import Strategy, autoregressive  # noqa: E402
 from specjax.drafting.copying import PromptLookup  # noqa: E402
 from specjax.drafting.early_exit import EarlyExit  # noqa: E402
+from specjax.hf import huggingface  # noqa: E402
+from specjax.hf.huggingface import load  # noqa: E402
 
 pytestmark = pytest.mark.slow
 

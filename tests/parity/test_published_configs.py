@@ -1,7 +1,7 @@
 """Models with the configurations of popular ones write transformers' greedy tokens.
 
 Random weights of small sizes; transformers and specjax read the same folder, whose JSON has all the
-fields of the published files (`tests/checkpoints/published_configs.json`).
+fields of the published files (`tests/hf/published_configs.json`).
 """
 
 from __future__ import annotations

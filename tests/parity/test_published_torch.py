@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 from transformers import LlamaConfig  # noqa: E402
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS  # noqa: E402
 
-from specjax.checkpoints.huggingface import load  # noqa: E402
+from specjax.hf.huggingface import load  # noqa: E402
 from specjax.models.on_target import completed  # noqa: E402
 
 pytestmark = pytest.mark.slow

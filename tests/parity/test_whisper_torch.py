@@ -13,7 +13,7 @@ from odd_shapes import speech_shapes
 torch = pytest.importorskip("torch")
 
 import specjax  # noqa: E402
-from specjax.checkpoints import huggingface  # noqa: E402
+from specjax.hf import huggingface  # noqa: E402
 from specjax.loading import load  # noqa: E402
 
 pytestmark = pytest.mark.slow

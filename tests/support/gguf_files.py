@@ -13,7 +13,7 @@ import gguf
 import numpy as np
 from safetensors.numpy import load_file
 
-from specjax.checkpoints.tokenizer import train_byte_tokenizer
+from specjax.hf.tokenizer import train_byte_tokenizer
 
 OF_TYPE = {"gemma3_text": "gemma3", "mistral": "llama"}
 """Architectures that are not called as their `model_type`."""

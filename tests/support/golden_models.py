@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from safetensors.numpy import load_file
 
-from specjax.checkpoints.huggingface import load
+from specjax.hf.huggingface import load
 from specjax.models.base import Cache, LanguageModel, Output, Params, PromptReading
 
 GOLDEN = Path(__file__).parents[1] / "golden"

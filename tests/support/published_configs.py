@@ -1,4 +1,4 @@
-"""Configurations of published models at small sizes: `tests/checkpoints/published_configs.json`.
+"""Configurations of published models at small sizes: `tests/hf/published_configs.json`.
 
 A model's `config` has the fields of its `config.json`, over a shape that others share; `generation`
 holds its `generation_config.json`, if it has one. `ignored` are the fields that a load must name,
@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-FILE = Path(__file__).parents[1] / "checkpoints" / "published_configs.json"
+FILE = Path(__file__).parents[1] / "hf" / "published_configs.json"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import jax
 
-from specjax.checkpoints import huggingface
-from specjax.checkpoints.tokenizer import train_byte_tokenizer
 from specjax.data import grammar
+from specjax.hf import huggingface
+from specjax.hf.tokenizer import train_byte_tokenizer
 from specjax.models.causal import Causal
 from specjax.models.causal_layers import CausalConfig
 from specjax.models.rope import Rope

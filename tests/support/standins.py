@@ -13,11 +13,11 @@ import numpy as np
 from ml_collections import ConfigDict
 from transformers import NllbTokenizer
 
-from specjax.checkpoints import huggingface
-from specjax.checkpoints.known_shapes import SHAPES
-from specjax.checkpoints.tokenizer import train_tokenizer
 from specjax.data.audio import RATE
 from specjax.experiments.config.fields import model_names
+from specjax.hf import huggingface
+from specjax.hf.known_shapes import SHAPES
+from specjax.hf.tokenizer import train_tokenizer
 
 SENTENCES = [
     "the old teacher reads a book in the park",

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import jax
 
-from specjax.checkpoints import huggingface
-from specjax.checkpoints.tokenizer import train_tokenizer
 from specjax.data import grammar
+from specjax.hf import huggingface
+from specjax.hf.tokenizer import train_tokenizer
 from specjax.models.t5 import T5, T5Config
 
 TEXTS = 60

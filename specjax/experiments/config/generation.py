@@ -10,16 +10,16 @@ from ml_collections import ConfigDict
 
 from specjax.adjusting.guidance import guided_by
 from specjax.adjusting.settings import checked, obeyed
-from specjax.checkpoints.huggingface import described_generation
-from specjax.checkpoints.languages import check_told_once, written_in
-from specjax.checkpoints.spoken import told_generation
-from specjax.checkpoints.tokenizer import load_tokenizer
 from specjax.core.context import Options
 from specjax.errors import UserError
 from specjax.experiments.config.fields import asked_generation, model_source
+from specjax.hf.families.generation import beams_in, beams_words, settings_in
+from specjax.hf.families.schema import shown
+from specjax.hf.huggingface import described_generation
+from specjax.hf.languages import check_told_once, written_in
+from specjax.hf.spoken import told_generation
+from specjax.hf.tokenizer import load_tokenizer
 from specjax.models.base import LanguageModel
-from specjax.models.families.generation import beams_in, beams_words, settings_in
-from specjax.models.families.schema import shown
 
 STOPS, LANGUAGE = "stop_strings", "target_language"
 """The setting, and the field of configs, that need the target's tokenizer."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from specjax.checkpoints.huggingface import stored_weights
 from specjax.errors import UserError
 from specjax.experiments.config.fields import model_names, model_source
+from specjax.hf.huggingface import stored_weights
 from specjax.models.base import LanguageModel
 from specjax.models.small_weights import SmallWeights
 from specjax.parallel.mesh import axis_sizes, check_part, mesh_of

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from specjax.checkpoints.config_json import read_json
 from specjax.decoding.strategy import Strategy
 from specjax.errors import UserError
+from specjax.hf.config_json import read_json
 from specjax.paths import expanded
 
 _FIELD = "config.acceptance"

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from specjax.accelerators.chips import GIB
-from specjax.checkpoints import heads
 from specjax.core.fields import CORPUS, HEADS
 from specjax.data import corpus
 from specjax.decoding.loop import generate
@@ -32,6 +31,7 @@ from specjax.experiments.config.memory import plan_models
 from specjax.experiments.config.placement import ways_of, whole_words
 from specjax.experiments.decode.strategies import common_width, cut_words, specs_of
 from specjax.experiments.pairs import describe_pair
+from specjax.hf import heads
 from specjax.pair import Pair
 from specjax.parallel.mesh import AXES, axis_sizes
 from specjax.parallel.sharding import Layout

@@ -9,8 +9,6 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from specjax.api import Generator
-from specjax.checkpoints.shared_tokens import share_in
-from specjax.checkpoints.tokenizer import token_ids
 from specjax.data.batching import Batch, Prompt, with_few_shapes
 from specjax.data.text import Example
 from specjax.decoding.strategy import Strategy
@@ -21,6 +19,8 @@ from specjax.experiments.decode.guides import Guide, guide
 from specjax.experiments.decode.prompts import prompts_of
 from specjax.experiments.decode.strategies import BASELINE, common_width
 from specjax.experiments.decode.tables import load_tables, reads_rest
+from specjax.hf.shared_tokens import share_in
+from specjax.hf.tokenizer import token_ids
 from specjax.pair import Pair
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.checkpoints import heads
-from specjax.checkpoints.tokenizer import written_ids
 from specjax.core.fields import CORPUS, HEADS, RESERVED
 from specjax.data import examples as of_task
 from specjax.data.corpus import Corpus
@@ -19,6 +17,8 @@ from specjax.data.text import Example, is_json, read_lines
 from specjax.errors import UserError
 from specjax.experiments.config.fields import checkpoint_dtype, heads_file
 from specjax.experiments.decode.data import kind_of, source_of
+from specjax.hf import heads
+from specjax.hf.tokenizer import written_ids
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel, pending_token
 from specjax.models.shared_vocabulary import SharedVocabulary

@@ -18,7 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from specjax.checkpoints.tokenizer import check_same_vocabulary
 from specjax.data.batching import Prompt
 from specjax.data.pipeline import Arrays, pad_batch
 from specjax.errors import UserError
@@ -27,6 +26,7 @@ from specjax.experiments.online.records import Told
 from specjax.experiments.train.feature_drafter import check_objective
 from specjax.experiments.train.objective import frozen_of, objective_of
 from specjax.experiments.train.subject import Subject, subject_of
+from specjax.hf.tokenizer import check_same_vocabulary
 from specjax.loading import LoadedModel, load
 from specjax.models.base import Params
 from specjax.training.objective import Frozen

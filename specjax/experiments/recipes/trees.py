@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from specjax.checkpoints.config_json import read_json
 from specjax.drafting.shape import GROWN
 from specjax.errors import UserError
+from specjax.hf.config_json import read_json
 from specjax.paths import expanded
 from specjax.theory.trees import best
 

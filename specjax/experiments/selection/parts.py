@@ -12,7 +12,6 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from specjax.api import Generator
-from specjax.checkpoints.trees import load_tree, save_tree
 from specjax.data.batching import make_batch
 from specjax.data.text import Reference
 from specjax.decoding.strategy import Strategy, autoregressive, drawing
@@ -22,6 +21,7 @@ from specjax.experiments.decode.data import stream
 from specjax.experiments.pairs import load_pair
 from specjax.experiments.selection.arms import StrategyArm, Writer, arms_of, writers_of
 from specjax.experiments.train.target_outputs import write_outputs
+from specjax.hf.trees import load_tree, save_tree
 from specjax.loading import LoadedModel
 from specjax.pair import TARGET, Pair
 from specjax.programs import release_programs

@@ -17,8 +17,6 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from specjax import hosts
-from specjax.checkpoints.spoken import in_language
-from specjax.checkpoints.tokenizer import check_same_vocabulary
 from specjax.core.registry import METRICS, TASKS
 from specjax.data.pipeline import Mixture, pad_batch
 from specjax.data.ragged import Pairs
@@ -45,6 +43,8 @@ from specjax.experiments.train.scores import Heldout, Scores, acceptance_name, d
 from specjax.experiments.train.speech import speech_of
 from specjax.experiments.train.subject import Subject, subject_of
 from specjax.experiments.train.target_outputs import prompt_of
+from specjax.hf.spoken import in_language
+from specjax.hf.tokenizer import check_same_vocabulary
 from specjax.loading import LoadedModel, load
 from specjax.measuring.environment import environment
 from specjax.models.base import Params

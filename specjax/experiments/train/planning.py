@@ -11,8 +11,6 @@ from jax.sharding import PartitionSpec
 from ml_collections import ConfigDict
 
 from specjax.accelerators.chips import GIB
-from specjax.checkpoints.huggingface import describe
-from specjax.checkpoints.tensors import flat_shapes
 from specjax.errors import UserError
 from specjax.experiments.config.fields import DTYPES, asked_generation
 from specjax.experiments.config.footprint import abstract_params
@@ -21,9 +19,10 @@ from specjax.experiments.config.placement import whole_words
 from specjax.experiments.train.model import shape_of, tokenizer_of
 from specjax.experiments.train.objective import objective_of
 from specjax.experiments.train.speech import trained_part
+from specjax.hf.huggingface import describe
+from specjax.hf.tensors import flat_shapes
 from specjax.models.attention import least_scores
-from specjax.models.base import LanguageModel
-from specjax.models.families.family import Where
+from specjax.models.base import LanguageModel, Where
 from specjax.models.shapes import parameter_shapes
 from specjax.parallel.mesh import AXES, DATA, MODEL, axis_sizes
 from specjax.parallel.sharding import full_spec, parameter_spec

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import jax
 
-from specjax.checkpoints import heads as heads_file
+from specjax.hf import heads as heads_file
 from specjax.loading import LoadedModel
 from specjax.models.base import Params
 from specjax.models.heads import Heads, LoadedHeads

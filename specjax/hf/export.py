@@ -1,0 +1,156 @@
+"""`python -m specjax.hf.export DRAFTER FOLDER --layout=specforge`: for other engines.
+
+Feature drafters and Medusa heads in the layouts that others read
+(docs/how_to/published_drafters.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from specjax.checks import checked_dtype
+from specjax.errors import UserError
+from specjax.hf import heads, huggingface, medusa
+from specjax.hf.families.published import ROPES
+from specjax.hf.families.rotary import rope_of
+from specjax.hf.tokenizer import load_tokenizer
+from specjax.models.base import LanguageModel, Params
+from specjax.models.dflash import DFlash
+from specjax.models.eagle import Eagle, EagleCausalConfig
+from specjax.models.on_target import USUAL
+from specjax.models.residual_heads import ResidualHeads
+
+EAGLE = {"specforge": "eagle3", "speculators": "eagle3_speculators"}
+"""Families of EAGLE-3 by who writes their layout."""
+
+DFLASH, MEDUSA = "dflash", "medusa"
+LAYOUTS = (*EAGLE, DFLASH, MEDUSA)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exports; returns the exit code."""
+    flags = _parser().parse_args(list(argv[1:]))
+    try:
+        export(flags.drafter, flags.folder, flags.layout, flags.target, flags.dtype)
+    except UserError as error:
+        print(f"specjax: {error}", file=sys.stderr)
+        return 2
+    print(f"{flags.folder} holds {flags.drafter} in the layout of {flags.layout}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m specjax.hf.export",
+        description="Writes a feature drafter, or heads on the target, for other engines.",
+    )
+    parser.add_argument("drafter", help="directory or hub id of a feature drafter, or of heads")
+    parser.add_argument("folder", help="where it is written; new, empty or an earlier export")
+    parser.add_argument(
+        "--layout",
+        choices=LAYOUTS,
+        required=True,
+        help="specforge, dflash: for SGLang and vLLM; speculators: for `vllm serve FOLDER`;"
+        " medusa: for text-generation-inference",
+    )
+    parser.add_argument(
+        "--target", default="", help="name of its target, for speculators and medusa"
+    )
+    parser.add_argument("--dtype", default="float32", help="of the weights, such as bfloat16")
+    return parser
+
+
+def export(
+    name: str | Path, folder: str | Path, layout: str, target: str = "", dtype: Any = "float32"
+) -> None:
+    """Writes a feature drafter in another layout, with its tokenizer if it has one; or heads.
+
+    Raises:
+      UserError: when it cannot be read, or computes what the layout has no words for.
+    """
+    if layout == MEDUSA:
+        _export_heads(name, folder, target, dtype)
+        return
+    found = huggingface.load(name, checked_dtype(dtype))
+    tokenizer = load_tokenizer(
+        found.path, found.model.vocab_size, source_vocab=found.model.source_vocab
+    )
+    model = in_layout(found.model, found.params, layout, target)
+    huggingface.save(folder, model, found.params, tokenizer, found.generation)
+
+
+def _export_heads(name: str | Path, folder: str | Path, target: str, dtype: Any) -> None:
+    loaded = heads.load(name, checked_dtype(dtype))
+    if not isinstance(loaded.heads, ResidualHeads):
+        raise UserError(
+            f"heads {str(name)!r} hold networks of two layers, for which the layout of {MEDUSA} has"
+            " no words; it must be published heads"
+        )
+    medusa.save(folder, loaded.heads, loaded.params, target or medusa.target_of(name))
+
+
+def in_layout(
+    model: LanguageModel, params: Params, layout: str, target: str = ""
+) -> Eagle | DFlash:
+    """The drafter as one of a layout; its parameters stay as they are.
+
+    `target` is the name of the model that it drafts for.
+
+    Raises:
+      UserError: naming a field of its configuration, and what the layout allows.
+    """
+    if layout not in (*EAGLE, DFLASH):
+        raise UserError(f"layout is {layout!r}; it must be one of {', '.join(LAYOUTS)}")
+    config = model.config
+    if layout == DFLASH:
+        if config.family != DFLASH or not isinstance(model, DFlash):
+            raise UserError(
+                f"model_type is {config.family!r}; for the layout of {DFLASH} it must be"
+                f" {DFLASH!r}, whose masks are a token and whose output layer is the target's"
+            )
+        return model
+    if not isinstance(config, EagleCausalConfig):
+        raise UserError(
+            f"model_type is {config.family!r}; a feature drafter of a decoder-only target is what"
+            f" the layout of {layout} is for"
+        )
+    for field, value, fits, allowed in _demands(config, params, layout):
+        if not fits:
+            raise UserError(
+                f"{field} is {value!r}; for the layout of {layout} it must be {allowed}"
+            )
+    changed = {"family": EAGLE[layout], "target_name": target or config.target_name}
+    return Eagle(dataclasses.replace(config, **changed))
+
+
+def _demands(
+    config: EagleCausalConfig, params: Params, layout: str
+) -> Iterator[tuple[str, Any, bool, str]]:
+    """(field, value, whether it fits, what is allowed) for all that a layout demands."""
+    c, width = config, config.embedding_width or config.target_width
+    yield "read_first_token", c.reads_first, not c.reads_first, "False: engines never read it"
+    yield "hidden_size", c.d_model, c.d_model == width, f"the embedding's width, {width}"
+    layers = c.features
+    yield "target_layers", layers, not layers or min(layers) > 1, "layers from 2 on"
+    kind = rope_of(c).kind
+    yield "rope_type", kind, kind in ROPES, f"one of {', '.join(ROPES)}"
+    for name in ("qkv_bias", "out_bias", "ff_bias"):
+        yield name, getattr(c, name), not getattr(c, name), "False"
+    if c.draft_vocab == c.vocab_size and "ids" in params:
+        ids = np.asarray(params["ids"])
+        rising = bool(np.all(ids[1:] > ids[:-1]))
+        yield "draft_ids", "out of order", rising, "rising where all ids can be drafted"
+    if layout == "specforge":
+        yield "target_layers", layers, c.read == USUAL, f"{USUAL} layers"
+        yield "qk_norm", c.qk_norm, not c.qk_norm, "False"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,138 @@
+"""From audio to what a model hears, by the feature extractor of its checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from specjax.data.audio import RATE, read_audio
+from specjax.errors import UserError
+from specjax.hf.config_json import read_json
+from specjax.models.base import Frames
+
+FILES = ("preprocessor_config.json", "processor_config.json")
+LOUDEST = 100.0
+"""Most that a number of a waveform or of features may be; waveforms reach a little beyond 1."""
+
+HOP = 160
+"""Samples between frames, where a checkpoint has none of these files."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Extractor:
+    """Log-mel features of audio that is a file, a waveform, or features already.
+
+    A waveform is a list or an array of floating-point numbers from -1 to 1, `RATE` of them a
+    second. Audio longer than the model's window is refused and not cut: what is said there would be
+    lost. `whole` takes it, for those that go on where a window ends. Shorter audio is followed by
+    silence, as the model was taught.
+    """
+
+    features: Any  # transformers' WhisperFeatureExtractor
+    frames: Frames
+
+    def __call__(self, where: str, prompt: Any) -> np.ndarray:
+        """What the model hears [P, M] float32; `where` names the prompt in a refusal.
+
+        Raises:
+          UserError: when the audio is of no use.
+        """
+        where, given = _read(where, prompt)
+        if given.ndim == 2:
+            return self._checked(where, given).T
+        most = self.features.n_samples
+        if not 0 < given.size <= most:
+            raise UserError(
+                f"{where} has {given.size / RATE:.2f} seconds; it must have more than 0 and at most"
+                f" {most / RATE:g}, as longer audio is not cut; specjax.transcribe hears it all"
+            )
+        return self._extracted(given)
+
+    def whole(self, where: str, prompt: Any) -> np.ndarray:
+        """The same of audio of any length [N, M], N at least the P frames of one window.
+
+        Raises:
+          UserError: when the audio is of no use.
+        """
+        where, given = _read(where, prompt)
+        if given.ndim == 2:
+            return self._checked(where, given, longer=True).T
+        if not given.size:
+            raise UserError(f"{where} has 0 seconds; it must have more than 0")
+        if given.size <= self.features.n_samples:
+            return self._extracted(given)
+        return self._extracted(given, truncation=False, padding="longest")
+
+    def _extracted(self, waveform: np.ndarray, **settings: Any) -> np.ndarray:
+        made = self.features(waveform, sampling_rate=RATE, return_tensors="np", **settings)
+        return np.asarray(made["input_features"][0], np.float32).T
+
+    def _checked(self, where: str, given: np.ndarray, *, longer: bool = False) -> np.ndarray:
+        """Features that are given as such [M, P], as the extractor lays them out."""
+        (width, count), shape = given.shape, (self.frames.width, self.frames.count)
+        if width != shape[0] or count < shape[1] or (count > shape[1] and not longer):
+            raise UserError(
+                f"{where} has features of shape {given.shape}; the model hears {shape[0]} numbers"
+                f" of each of {'at least ' * longer}{shape[1]} frames, {shape}"
+            )
+        return given
+
+
+def load_extractor(path: Path, frames: Frames) -> Extractor:
+    """The feature extractor of a checkpoint directory, Whisper's own where it has no file of one.
+
+    Raises:
+      UserError: when it is damaged, or makes something else than the model hears.
+    """
+    from transformers import WhisperFeatureExtractor  # slow to import
+
+    stored = next((path / name for name in FILES if (path / name).exists()), None)
+    if stored is None:
+        seconds = frames.count * HOP // RATE
+        made = WhisperFeatureExtractor(feature_size=frames.width, chunk_length=seconds)
+    else:
+        read_json(stored)
+        try:
+            made = WhisperFeatureExtractor.from_pretrained(path)
+        except (OSError, TypeError, ValueError) as error:
+            raise UserError(f"{str(stored)!r} cannot be used: {error}") from None
+    found, wanted = (made.feature_size, made.nb_max_frames), (frames.width, frames.count)
+    if found != wanted or made.sampling_rate != RATE:
+        raise UserError(
+            f"the feature extractor of {str(path)!r} gives {found[0]} numbers of each of"
+            f" {found[1]} frames at {made.sampling_rate} Hz; the model hears {wanted[0]} of"
+            f" {wanted[1]} at {RATE}"
+        )
+    return Extractor(made, frames)
+
+
+def _read(where: str, prompt: Any) -> tuple[str, np.ndarray]:
+    """What a prompt is called, and its waveform [N] or features [M, P]."""
+    if isinstance(prompt, (str, Path)):
+        where, prompt = f"audio {str(prompt)!r}", read_audio(prompt)
+    return where, _numbers(where, prompt)
+
+
+def _numbers(where: str, prompt: Any) -> np.ndarray:
+    """A waveform [N], or features [M, P], float32."""
+    try:
+        given = np.asarray(prompt)
+    except ValueError:  # rows of several lengths
+        given = np.asarray(None)
+    if given.ndim not in (1, 2) or not np.issubdtype(given.dtype, np.floating):
+        raise UserError(
+            f"{where} is of type {type(prompt).__name__}; it must be an audio file, a waveform of"
+            f" floating-point numbers, {RATE:,} a second, or features [M, P]"
+        )
+    if not np.isfinite(given).all():
+        raise UserError(f"{where} has numbers that are not finite")
+    loudest = float(np.abs(given).max(initial=0.0))
+    if loudest > LOUDEST:
+        raise UserError(
+            f"{where} has numbers as large as {loudest:.3g}; those of a waveform must be from -1 to"
+            f" 1, and more than {LOUDEST:g} is no sound"
+        )
+    return given.astype(np.float32)

@@ -1,0 +1,213 @@
+"""Published DFlash drafters: the layout of z-lab, which SpecForge, SGLang and vLLM share.
+
+Stored are layers like Qwen3's, the matrix that fuses the target's states, and two norms; embedding
+and output layer are the target's, and a mask is one of its tokens
+(docs/how_to/published_drafters.md says where each fact is from).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from specjax.core.registry import FAMILIES
+from specjax.hf.families import llama, rotary
+from specjax.hf.families.declared import declared_by
+from specjax.hf.families.dflash import BLOCK, LAYERS, layers_read, published_layers
+from specjax.hf.families.family import Stored
+from specjax.hf.families.generation import GENERATION
+from specjax.hf.families.on_target import refuse_other_positions
+from specjax.hf.families.published import (
+    UNUSED,
+    agreed,
+    all_full,
+    nested,
+    read_nested,
+    refuse_images,
+    refuse_rotation,
+)
+from specjax.hf.families.schema import (
+    Field,
+    Schema,
+    choice,
+    is_int,
+    is_number,
+    only,
+    raw,
+    read,
+    shown,
+    size,
+)
+from specjax.models.base import LanguageModel, Where
+from specjax.models.dflash import DFlash, DFlashCausalConfig
+
+FAMILY, ARCHITECTURE = "dflash", "DFlashDraftModel"
+
+ARCHITECTURES = ARCHITECTURE, "QwenDFlashDraftModel", "Qwen3DFlashDraftModel"
+"""What z-lab and SpecForge, AngelSlim and NeMo Automodel call the same layers."""
+
+
+def _layers() -> Field:
+    def fits(value: Any) -> bool:
+        numbers = isinstance(value, list | tuple) and bool(value) and all(map(is_int, value))
+        return numbers and len(set(value)) == len(value) and min(value) >= 0
+
+    return Field(None, "a list of different layers of the target, from 0 on", fits)
+
+
+def _one(why: str) -> Field:
+    return Field(1.0, f"1: {why}", lambda value: is_number(value) and value == 1)
+
+
+TWICE = {
+    "block_size": size(None, least=2),
+    "mask_token_id": size(None, least=0),
+    "target_layer_ids": _layers(),
+}
+"""Fields that stand in `dflash_config`, beside it, or at both places."""
+
+CAUSAL = only(False, "a block is seen as a whole, which that of JetSpec is not")
+
+NESTED = Schema(
+    TWICE
+    | {
+        "causal": CAUSAL,
+        "use_swa": only(False, "a drafter has no sliding window"),
+        "attention_sink_bias": only(False, "attention has no sinks"),
+        "fc_layernorm": only(False, "states are fused without a norm of each"),
+        "attention_mode": choice("gqa", ("gqa", "mha")),
+        "projector_type": choice(None, ("dflash",)),
+        "shift_label": only(False, "the logits at a place are of the token at that place"),
+        "pure_draft_prefix_len": only(0, "every mask is drafted"),
+        "input_embedding_scale": _one("embeddings are the target's as they are"),
+        "output_multiplier": _one("logits are the target's as they are"),
+        "final_logit_softcapping": only(None, "logits are the target's as they are"),
+    },
+    harmless=("swa_window_size",),  # used where `use_swa` says so
+)
+"""`dflash_config`."""
+
+
+@FAMILIES.register(FAMILY)
+class PublishedDFlash(llama.Llama[DFlashCausalConfig]):
+    """DFlash drafters as z-lab and SpecForge publish them."""
+
+    model = DFlash
+    prefix = ""
+    ignored = r"(.*\.)?rotary_emb\.inv_freq"
+    schema = Schema(
+        llama.FIELDS
+        | TWICE
+        | {
+            # Their layers are Qwen3's whatever the target is.
+            "model_type": choice("qwen3", ("qwen3", FAMILY)),
+            "attention_bias": llama.Llama.schema.fields["attention_bias"],
+            "mlp_bias": only(False, "such biases are not supported"),
+            "dflash_config": raw(),
+            "is_causal": CAUSAL,
+            "layer_types": all_full(),
+            "num_target_layers": size(None),
+            "use_sliding_window": only(False, "a drafter has no sliding window"),
+        },
+        harmless=UNUSED,
+        declared=declared_by("qwen3"),
+    )
+
+    @classmethod
+    def claims(cls, hf: Mapping[str, Any]) -> bool:
+        return "dflash_config" in hf or hf.get("architectures") in [[one] for one in ARCHITECTURES]
+
+    def config_from_hf(
+        self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
+    ) -> DFlashCausalConfig:
+        fields = read(self.schema, hf, GENERATION)
+        inside = read_nested(NESTED, nested(fields, "dflash_config"), "dflash_config")
+        fields |= {key: agreed(key, fields[key], inside[key], "dflash_config") for key in TWICE}
+        refuse_images(fields)
+        biased = {"qkv_bias": fields["attention_bias"], "out_bias": fields["attention_bias"]}
+        # Where texts end is the target's word: here in training, elsewhere once they meet.
+        named = (hf if fields["model_type"] == FAMILY else {}) | {"model_type": FAMILY}
+        made = llama.causal_config(fields, named, None, dtype, qk_norm=True, **biased)
+        refuse_rotation(rotary.rope_of(made))
+        own = {field.name: getattr(made, field.name) for field in dataclasses.fields(made)}
+        own["tied"] = False
+        return DFlashCausalConfig(
+            **own,
+            target_width=made.d_model,
+            features=tuple(number + 1 for number in _read(fields)),
+            draft_vocab=made.vocab_size,
+            embedded=False,
+            headed=False,
+            block_size=fields["block_size"] or BLOCK,
+            mask_token=_mask(fields),
+            target_depth=fields["num_target_layers"],
+        )
+
+    def config_to_hf(self, config: DFlashCausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+        words, ends = super().config_to_hf(config)
+        words |= {
+            "architectures": [ARCHITECTURE],
+            "model_type": "qwen3",
+            "block_size": config.block_size,
+            "dflash_config": {
+                "mask_token_id": config.mask_token,
+                "target_layer_ids": [number - 1 for number in config.features],
+            },
+            "layer_types": ["full_attention"] * config.num_layers,
+            "num_target_layers": config.target_depth,
+        }
+        return words, ends
+
+    def given_by(self, target: LanguageModel) -> dict[str, Any]:
+        refuse_other_positions(FAMILY, target)
+        words, _ = super().config_to_hf(target.config)
+        # Of a shallow target the last layer is among them, and its states are not published.
+        below = [number - 1 for number in layers_read(target.depth) if number < target.depth]
+        return words | {
+            "architectures": [ARCHITECTURE],
+            "model_type": FAMILY,
+            "attention_bias": False,
+            "mlp_bias": False,
+            "num_hidden_layers": min(LAYERS, target.depth),
+            "num_target_layers": target.depth,
+            "target_layer_ids": below,
+        }
+
+    def names(self, config: DFlashCausalConfig) -> dict[Where, Stored]:
+        stored: dict[Where, Stored] = {
+            ("fuse", "kernel"): Stored("fc.weight", True),
+            ("fused_norm", "scale"): Stored("hidden_norm.weight"),
+            ("final_norm", "scale"): Stored("norm.weight"),
+        }
+        for index in range(config.num_layers):
+            stored |= llama.layer_names(config, f"layers_{index}", f"layers.{index}")
+        return stored
+
+
+def _mask(fields: Mapping[str, Any]) -> int:
+    """The token whose embedding stands at all masked places."""
+    token, most = fields["mask_token_id"], fields["vocab_size"] - 1
+    if token is None or token > most:
+        raise ValueError(
+            f"mask_token_id is {shown(token)}; it must be an id of the target, from 0 to {most}"
+        )
+    return token
+
+
+def _read(fields: Mapping[str, Any]) -> list[int]:
+    """Layers of the target, from 0 on, after which its states are read."""
+    ids, depth = fields["target_layer_ids"], fields["num_target_layers"]
+    if ids is None and depth is None:
+        raise ValueError(
+            "target_layer_ids is None; it must name layers of the target where num_target_layers"
+            " does not say how many there are"
+        )
+    if ids is None:
+        ids = [number - 1 for number in published_layers(depth, fields["num_hidden_layers"])]
+    if depth is not None and max(ids) > depth - 2:
+        # Behind the last layer the published states are normed.
+        raise ValueError(
+            f"target_layer_ids is {shown(ids)}; of {depth} layers they must be at most {depth - 2}"
+        )
+    return list(ids)

@@ -1,0 +1,149 @@
+"""Formats of drafters that are not read, by what tells them apart in a published file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from specjax.hf.families.schema import shown
+
+READ = "EAGLE-3, DFlash and Medusa's heads"
+
+ARCHITECTURES = {
+    r".*DSpark.*": "DSpark",
+    r".*DFlash2.*|.*DFlashV2.*": "DFlash 2",
+    r".*Domino.*": "Domino",
+    r".*JetSpec.*": "JetSpec",
+    r"DFlashSpeculator": "DFlash in the layout of vLLM's speculators",
+    r"DFlash(?!DraftModel).+": "DFlash with the layers of another model",
+    r".*P-?Eagle.*": "P-EAGLE",
+    r"Eagle3Deep[Ss]eek\w*": "EAGLE-3 with multi-head latent attention",
+    r"(LlamaForCausalLM|Qwen2ForCausalLM|MistralForCausalLM)Eagle": "EAGLE-1 or EAGLE-2",
+    r"Eagle(Llama|MiniCPM|Mistral|Cohere|Deepseek)\w*|EAGLEModel": "EAGLE-1 or EAGLE-2",
+    r".*MTP.*|.*NextN": "multi-token prediction (MTP)",
+    r"MLPSpeculator\w*": "MLPSpeculator",
+    r"Medusa\w*": "Medusa in the layout of vLLM",
+    r"CosyVoice\w*": "EAGLE-3 for speech tokens (CosyVoice)",
+}
+"""Names of classes in `architectures`, as patterns."""
+
+SPECULATORS = {
+    "dspark": "DSpark",
+    "dflash": "DFlash in the layout of vLLM's speculators",
+    "peagle": "P-EAGLE",
+    "mtp": "multi-token prediction (MTP)",
+    "eagle": "EAGLE-1 or EAGLE-2",
+    "mlp": "MLPSpeculator",
+    "jetspec": "JetSpec",
+}
+"""Values of `speculators_model_type`."""
+
+MODEL_TYPES = {
+    r"mlp_speculator": "MLPSpeculator",
+    r"medusa": "Medusa in the layout of vLLM",
+    r"eagle": "EAGLE-1 or EAGLE-2",
+    r".*_mtp": "multi-token prediction (MTP)",
+}
+
+FIELDS = {
+    "parallel_drafting": "P-EAGLE",
+    "ptd_token_id": "P-EAGLE",
+    "pard_token": "PARD",
+    "hydra_num_heads": "Hydra",
+}
+"""Fields that only drafters of one format have."""
+
+PROJECTORS = {"dspark": "DSpark", "domino": "Domino"}
+"""Values of `projector_type` in `dflash_config`."""
+
+NESTED = {
+    "selector_rank": "DFlash 2",
+    "conv_kernel_size": "DFlash 2",
+    "markov_rank": "DSpark",
+    "gru_hidden_dim": "Domino",
+}
+"""Fields of `dflash_config` that only drafters of one format have."""
+
+
+def refuse_unread(hf: Mapping[str, Any]) -> None:
+    """Refuses configurations of drafters whose format no family reads.
+
+    Raises:
+      ValueError: naming the field, its value and the format.
+    """
+    _refuse_medusa(hf)
+    found = next(_formats(hf), None)
+    if found:
+        field, value, name = found
+        raise ValueError(
+            f"{field} is {shown(value)}: a drafter of the format {name}, which specjax does not"
+            f" read; it reads {READ}"
+        )
+
+
+def _formats(hf: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
+    """Fields that tell a format that is not read, their values and its name."""
+    for architecture in _listed(hf.get("architectures")):
+        for pattern, name in ARCHITECTURES.items():
+            if re.fullmatch(pattern, architecture):
+                yield "architectures", hf["architectures"], name
+    for field, named in (("speculators_model_type", SPECULATORS), ("model_type", MODEL_TYPES)):
+        for pattern, name in named.items():
+            if re.fullmatch(pattern, str(hf.get(field))):
+                yield field, hf[field], name
+    yield from _given(hf, FIELDS)
+    inside = hf.get("dflash_config")
+    if isinstance(inside, Mapping):
+        projector = inside.get("projector_type")
+        if isinstance(projector, str) and projector in PROJECTORS:
+            yield "projector_type", projector, PROJECTORS[projector]
+        yield from _given(inside, NESTED)
+
+
+def _given(fields: Mapping[str, Any], named: Mapping[str, str]) -> Iterator[tuple[str, Any, str]]:
+    for field, name in named.items():
+        value = fields.get(field)
+        if value is not None and value is not False:
+            yield field, value, name
+
+
+def _listed(value: Any) -> list[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+
+
+def _refuse_medusa(hf: Mapping[str, Any]) -> None:
+    """Refuses Medusa's heads where a model is asked for.
+
+    Raises:
+      ValueError: saying how they are read.
+    """
+    count = hf.get("medusa_num_heads")
+    if count is None:
+        return
+    if "model_type" in hf:
+        raise ValueError(
+            f"medusa_num_heads is {shown(count)}: a model with Medusa's heads in it, a format that"
+            f" specjax does not read; it reads {READ}"
+        )
+    raise ValueError(
+        f"medusa_num_heads is {shown(count)}: Medusa's heads, which are a table beside their target"
+        " and no model; specjax.hf.heads.load reads them, in experiments config.heads"
+    )
+
+
+def refuse_fused(tensors: Collection[str], stored: Collection[str]) -> None:
+    """Refuses drafters whose configurations are those of small models, as EAGLE-1's are.
+
+    Raises:
+      ValueError: naming the tensor that tells them apart, one that the model has no place for.
+    """
+    fused = next((name for name in tensors if re.fullmatch(r"(model\.)?fc\.weight", name)), None)
+    if fused is None or fused in stored:
+        return
+    later = any("hidden_norm" in name for name in tensors)
+    name = "EAGLE-3 or DFlash under another name" if later else "EAGLE-1 or EAGLE-2"
+    raise ValueError(
+        f"it has the tensor {fused.removeprefix('model.')!r}: a drafter of the format {name},"
+        f" which specjax does not read; it reads {READ}"
+    )

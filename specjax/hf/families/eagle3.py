@@ -1,0 +1,366 @@
+"""Published EAGLE-3 drafters: the layouts of SafeAILab and SpecForge, and of vLLM's speculators.
+
+Both store one decoder layer, the matrix that fuses three of the target's states, and an output
+layer over the ids that can be drafted (docs/how_to/published_drafters.md says where each fact is
+from). Read and written as what `models.eagle` computes; what that does not compute is refused.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from specjax.core.registry import FAMILIES
+from specjax.hf.families import llama, rotary
+from specjax.hf.families.declared import declared_by, part
+from specjax.hf.families.eagle3_fields import (
+    COUNTS,
+    LAYER,
+    NESTED,
+    NORMS,
+    PLAIN,
+    TELLING,
+    VOCABULARIES,
+    equal,
+)
+from specjax.hf.families.family import Stored
+from specjax.hf.families.generation import GENERATION
+from specjax.hf.families.published import (
+    UNUSED,
+    agreed,
+    nested,
+    read_nested,
+    refuse_images,
+    refuse_rotation,
+)
+from specjax.hf.families.schema import (
+    COMMON,
+    MOST_LAYERS,
+    NEEDED,
+    Schema,
+    choice,
+    flag,
+    only,
+    raw,
+    read,
+    shown,
+    size,
+)
+from specjax.models.base import Where
+from specjax.models.eagle import Eagle, EagleCausalConfig
+from specjax.models.on_target import USUAL
+
+EMBEDDING, MAPPING, DRAFTABLE = "embed_tokens.weight", "d2t", "t2d"
+"""Tensors that a checkpoint may leave out: the last two where all ids can be drafted."""
+
+SPECULATED = 5
+"""Draft length that an export proposes."""
+
+
+def layers_after(ids: Sequence[int]) -> tuple[int, ...]:
+    """Numbers of layers after which the target's states are read.
+
+    Two ways of counting are in use. vLLM and its speculators name how many layers have run;
+    SpecForge names the last one that has, from 0 on. As in SGLang, a list that has layer 1 is
+    SpecForge's: nobody reads the states after the first layer.
+    """
+    shift = 1 if min(ids) == 1 else 0
+    return tuple(sorted(number + shift for number in ids))
+
+
+class _Published(llama.Llama[EagleCausalConfig]):
+    """What both layouts have in common."""
+
+    model = Eagle
+    prefix = ""
+    ignored = r"t2d|d2t|(.*\.)?rotary_emb\.inv_freq"
+    family: ClassVar[str]
+    block: ClassVar[str]
+    """Of the layer's tensors."""
+
+    @abc.abstractmethod
+    def config_from_hf(
+        self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
+    ) -> EagleCausalConfig: ...
+
+    def shape(
+        self, fields: dict[str, Any], layer: dict[str, Any], qk_norm: bool, dtype: Any
+    ) -> EagleCausalConfig:
+        """The shape of checked `fields` and those of its `layer`.
+
+        Where texts end is the target's word: in published files special tokens are often others'.
+        """
+        refuse_images(layer)
+        named, one = {"model_type": self.family}, {"num_hidden_layers": 1}
+        made = llama.causal_config(layer | one, named, None, dtype, qk_norm=qk_norm)
+        refuse_rotation(rotary.rope_of(made))
+        drafted = fields["draft_vocab_size"] or made.vocab_size
+        if drafted > made.vocab_size:
+            raise ValueError(
+                f"draft_vocab_size is {drafted}; it must be at most vocab_size, {made.vocab_size}"
+            )
+        ids = fields["eagle_aux_hidden_state_layer_ids"]
+        features = layers_after(ids) if ids else ()
+        width = fields["target_hidden_size"] or made.d_model
+        own = {field.name: getattr(made, field.name) for field in dataclasses.fields(made)}
+        own["tied"] = False
+        return EagleCausalConfig(
+            **own,
+            target_width=width,
+            features=features,
+            draft_vocab=drafted,
+            embedding_width=None if width == made.d_model else made.d_model,
+            reads_first=False,
+            feature_norms=_feature_norms(fields, len(features) or USUAL),
+            normed_residual=fields["norm_before_residual"],
+            normed_states=fields["norm_output"],
+        )
+
+    def of_stored(self, config: EagleCausalConfig, tensors: Collection[str]) -> EagleCausalConfig:
+        second = next((name for name in sorted(tensors) if name.startswith("layers.1.")), None)
+        if second:
+            raise ValueError(
+                f"num_hidden_layers is above 1: it has the tensor {second!r}, and drafters of"
+                " several layers are not supported"
+            )
+        if config.draft_vocab < config.vocab_size and MAPPING not in tensors:
+            raise ValueError(
+                f"it lacks the tensor {MAPPING!r}, which says what its {config.draft_vocab} ids are"
+            )
+        if EMBEDDING not in tensors and config.embedding_width:
+            raise ValueError(
+                f"it lacks the tensor {EMBEDDING!r}, and the target's embedding is"
+                f" {config.target_width} wide, the drafter's layer {config.d_model}"
+            )
+        return dataclasses.replace(config, embedded=EMBEDDING in tensors)
+
+    def names(self, config: EagleCausalConfig) -> dict[Where, Stored]:
+        stored: dict[Where, Stored] = {
+            ("fuse", "kernel"): Stored("fc.weight", True),
+            ("final_norm", "scale"): Stored("norm.weight"),
+            ("head", "kernel"): Stored("lm_head.weight", True),
+        }
+        if config.embedded:
+            stored["embedding",] = Stored(EMBEDDING)
+        if config.draft_vocab < config.vocab_size:
+            stored["ids",] = Stored(MAPPING, integer=True, place=True)
+        for number in range(config.feature_norms):
+            tensor = f"fc_norm.{number}" if config.feature_norms > 1 else "input_norm"
+            stored[f"feature_norms_{number}", "scale"] = Stored(f"{tensor}.weight")
+        norms = {
+            "embedding_norm": "input_layernorm",
+            "state_norm": "hidden_norm",
+            "ff_norm": "post_attention_layernorm",
+        }
+        for norm, tensor in norms.items():
+            stored["layer", norm, "scale"] = Stored(f"{self.block}.{tensor}.weight")
+        for w in "qkvo":
+            where = "layer", "attention", w, "kernel"
+            stored[where] = Stored(f"{self.block}.self_attn.{w}_proj.weight", True)
+        for w in "qk" if config.qk_norm else "":
+            where = "layer", "attention", f"{w}_norm", "scale"
+            stored[where] = Stored(f"{self.block}.self_attn.{w}_norm.weight")
+        for w in ("gate", "up", "down"):
+            where = "layer", "ff", w, "kernel"
+            stored[where] = Stored(f"{self.block}.mlp.{w}_proj.weight", True)
+        return stored
+
+    def repeated(
+        self, config: EagleCausalConfig, tensors: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        """Which of the target's ids can be drafted."""
+        if MAPPING not in tensors:
+            return {}
+        can = np.zeros(config.vocab_size, bool)
+        can[tensors[MAPPING] + np.arange(config.draft_vocab)] = True
+        return {DRAFTABLE: can}
+
+    def layer_to_hf(self, config: EagleCausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The words of its layer, and its special tokens."""
+        words, ends = super().config_to_hf(config)
+        kind = "qwen3" if config.qk_norm else "llama"
+        return words | {"model_type": kind, "tie_word_embeddings": False}, ends
+
+
+def _feature_norms(fields: dict[str, Any], read: int) -> int:
+    if fields["norm_before_fc"] and fields["fc_norm"]:
+        raise ValueError("fc_norm is true; it must be false where norm_before_fc is true")
+    return 1 if fields["norm_before_fc"] else read if fields["fc_norm"] else 0
+
+
+def _norms_to_hf(config: EagleCausalConfig) -> dict[str, bool]:
+    return {
+        "norm_before_residual": config.normed_residual,
+        "norm_before_fc": config.feature_norms == 1,
+        "fc_norm": config.feature_norms > 1,
+        "norm_output": config.normed_states,
+    }
+
+
+def _wider(config: EagleCausalConfig) -> int | None:
+    """The target's width where it is not the drafter's."""
+    return None if config.target_width == config.d_model else config.target_width
+
+
+@FAMILIES.register("eagle3")
+class Eagle3(_Published):
+    """EAGLE-3 drafters of SafeAILab, SpecForge, AngelSlim, nebius and Model Optimizer."""
+
+    family = "eagle3"
+    block = "midlayer"
+    architectures: ClassVar[tuple[str, ...]] = (
+        "LlamaForCausalLMEagle3",
+        "Eagle3LlamaForCausalLM",
+        "EAGLE3LlamaForCausalLM",
+        "LlamaEagle3DraftModel",
+    )
+    schema = Schema(
+        LAYER
+        | NORMS
+        | COUNTS
+        | {
+            "model_type": choice("llama", PLAIN),
+            # One layer is built whatever it says; some say how many the target has.
+            "num_hidden_layers": size(most=MOST_LAYERS),
+            # A word of the target: the output layer has other rows than the embedding.
+            "tie_word_embeddings": flag(False),
+            "eagle_config": raw(),
+            "num_aux_hidden_states": equal(USUAL, "so many layers are read"),
+            "bias": only(False, "biases are not supported"),
+            "qkv_bias": only(False, "biases are not supported"),
+        },
+        aliases={VOCABULARIES[1]: VOCABULARIES[0]},
+        harmless=UNUSED,
+        declared=declared_by("llama"),
+    )
+
+    @classmethod
+    def claims(cls, hf: Mapping[str, Any]) -> bool:
+        named = hf.get("architectures") or []
+        if not isinstance(named, list):
+            return False
+        if any(one in cls.architectures for one in named):
+            return True
+        plain = hf.get("model_type") in list(PLAIN) and all(one in PLAIN.values() for one in named)
+        return plain and any(field in hf for field in TELLING)
+
+    def named(self, tensor: str) -> str:
+        """The name in SafeAILab's layout; Model Optimizer's layer is `layers.0`."""
+        bare = tensor.removeprefix("model.")
+        return re.sub(r"^layers\.0\.", f"{self.block}.", bare)
+
+    def config_from_hf(
+        self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
+    ) -> EagleCausalConfig:
+        fields = read(self.schema, hf, GENERATION)
+        key = "eagle_aux_hidden_state_layer_ids"
+        inside = read_nested(NESTED, nested(fields, "eagle_config"), "eagle_config")[key]
+        fields[key] = agreed(key, fields[key], inside, "eagle_config")
+        if fields[key] and len(fields[key]) != USUAL:
+            raise ValueError(f"{key} is {shown(fields[key])}; it must name {USUAL} layers")
+        return self.shape(fields, fields, False, dtype)
+
+    def config_to_hf(self, config: EagleCausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+        words, ends = self.layer_to_hf(config)
+        words |= {"architectures": list(self.architectures[:1])}
+        words |= {"draft_vocab_size": config.draft_vocab}
+        # SpecForge reads its own word `norm_output` otherwise where it is false.
+        words |= {name: True for name, on in _norms_to_hf(config).items() if on}
+        if width := _wider(config):
+            words["target_hidden_size"] = width
+        if config.features:
+            layers = {"eagle_aux_hidden_state_layer_ids": list(config.features)}
+            words["eagle_config"] = layers | {"use_aux_hidden_state": True}
+        return words, ends
+
+
+@FAMILIES.register("eagle3_speculators")
+class Eagle3Speculators(_Published):
+    """EAGLE-3 drafters in the layout of vLLM's speculators."""
+
+    family = "eagle3_speculators"
+    block = "layers.0"
+    schema = Schema(
+        NORMS
+        | COUNTS
+        | {
+            "norm_before_residual": dataclasses.replace(flag(None), default=NEEDED),
+            "speculators_model_type": choice("eagle3", ("eagle3",)),
+            "speculators_config": raw(),
+            "transformer_layer_config": raw(),
+        },
+        harmless=COMMON
+        | {
+            "embed_requires_grad",
+            "has_no_defaults_at_init",
+            "speculators_version",
+            "tie_word_embeddings",
+        },
+        declared=dict,  # the exporter's own class, not one of transformers
+    )
+    layer: ClassVar[Schema] = Schema(
+        LAYER | {"model_type": choice("llama", ("llama", "qwen3"))},
+        harmless=UNUSED | {"tie_word_embeddings"},
+        declared=declared_by("llama"),
+    )
+
+    @classmethod
+    def claims(cls, hf: Mapping[str, Any]) -> bool:
+        return "speculators_model_type" in hf
+
+    def config_from_hf(
+        self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
+    ) -> EagleCausalConfig:
+        fields = read(self.schema, hf, GENERATION)
+        words = fields["transformer_layer_config"]
+        if not isinstance(words, dict):
+            raise ValueError(f"transformer_layer_config is {shown(words)}; it must be an object")
+        with part("transformer_layer_config"):
+            layer = read(self.layer, words, GENERATION)
+            made = self.shape(fields, layer, layer["model_type"] == "qwen3", dtype)
+        return dataclasses.replace(made, target_name=_verifier(fields["speculators_config"]))
+
+    def config_to_hf(self, config: EagleCausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+        layer, ends = self.layer_to_hf(config)
+        del layer["architectures"]
+        words = {
+            "architectures": ["Eagle3DraftModel"],
+            "speculators_model_type": "eagle3",
+            "draft_vocab_size": config.draft_vocab,
+            "target_hidden_size": _wider(config),
+            "eagle_aux_hidden_state_layer_ids": list(config.features) or None,
+            "embed_requires_grad": False,
+            "tie_word_embeddings": False,
+            "transformer_layer_config": layer,
+            "speculators_config": _proposal(config.target_name),
+        }
+        return words | _norms_to_hf(config), ends
+
+
+def _verifier(words: Any) -> str:
+    """The name of the target in `speculators_config`; empty where there is none."""
+    try:
+        return words["verifier"]["name_or_path"] or ""
+    except (KeyError, TypeError):
+        return ""
+
+
+def _proposal(target_name: str) -> dict[str, Any]:
+    """`speculators_config`: how an engine drafts unless it is told otherwise."""
+    greedy = {
+        "proposal_type": "greedy",
+        "speculative_tokens": SPECULATED,
+        "verifier_accept_k": 1,
+        "accept_tolerance": 0.0,
+    }
+    return {
+        "algorithm": "eagle3",
+        "default_proposal_method": "greedy",
+        "proposal_methods": [greedy],
+        "verifier": {"name_or_path": target_name or None, "architectures": []},
+    }

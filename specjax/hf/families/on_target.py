@@ -1,0 +1,227 @@
+"""What all families of feature drafters say of their targets, in words like Hugging Face's."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from specjax.core.registry import FAMILIES
+from specjax.hf.families.family import Family, Stored
+from specjax.hf.families.schema import NEEDED, Field, Schema, is_int, size
+from specjax.models.base import LanguageModel, Where
+from specjax.models.encoder_decoder import EncoderDecoder
+from specjax.models.on_target import OnTarget
+from specjax.models.t5 import T5Config
+
+
+def _layers() -> Field:
+    def fits(value: Any) -> bool:
+        return isinstance(value, list | tuple) and bool(value) and all(map(_is_layer, value))
+
+    return Field(NEEDED, "a list of layers of the target, counted from 1", fits)
+
+
+def _is_layer(value: Any) -> bool:
+    return is_int(value) and value >= 1
+
+
+FIELDS = {
+    "target_hidden_size": size(),
+    "target_layers": _layers(),
+    "target_cross_layer": size(0, least=0),
+    "target_num_heads": size(0, least=0),
+    "target_head_dim": size(0, least=0),
+    "draft_vocab_size": size(),
+}
+"""What the shape of a feature drafter says of its target."""
+
+
+class OnTargetFamily(Family):
+    """What all have in common; the other base reads and writes the shape of the layers."""
+
+    schema = Schema(FIELDS)
+    prefix = ""
+    ignored = r"$^"
+    shape: type[OnTarget]
+
+    def config_from_hf(
+        self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
+    ) -> Any:
+        layer = super().config_from_hf(hf, generation, dtype)
+        own = {field.name: getattr(layer, field.name) for field in dataclasses.fields(layer)}
+        if hf["draft_vocab_size"] > layer.vocab_size:
+            raise ValueError(
+                f"draft_vocab_size is {hf['draft_vocab_size']}; it must be at most vocab_size,"
+                f" {layer.vocab_size}"
+            )
+        return self.shape(
+            **(own | {"tied": False} | self.own_fields(hf)),
+            target_width=hf["target_hidden_size"],
+            features=tuple(hf["target_layers"]),
+            draft_vocab=hf["draft_vocab_size"],
+            cross=hf.get("target_cross_layer", 0),
+            cross_heads=hf.get("target_num_heads", 0),
+            cross_width=hf.get("target_head_dim", 0),
+        )
+
+    def own_fields(self, hf: dict[str, Any]) -> dict[str, Any]:
+        """Fields of its shape that no other has, from `config.json`."""
+        return {}
+
+    def config_to_hf(self, config: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        words, generation = super().config_to_hf(config)
+        words |= {
+            "architectures": [f"Specjax{self.model.__name__}"],
+            "tie_word_embeddings": False,
+            "target_hidden_size": config.target_width,
+            "target_layers": list(config.features),
+            "target_cross_layer": config.cross,
+            "target_num_heads": config.cross_heads,
+            "target_head_dim": config.cross_width,
+            "draft_vocab_size": config.draft_vocab,
+        }
+        return words, generation
+
+    def layers_read(self, depth: int) -> list[int]:
+        """The layers of a target of so many that a drafter reads unless its shape says which."""
+        raise NotImplementedError
+
+    def of_target(self, target: LanguageModel) -> Any:
+        """The shape of layers that suit a target, in the family's own words."""
+        return target.config
+
+    def given_by(self, target: LanguageModel) -> dict[str, Any]:
+        words, _ = super().config_to_hf(self.of_target(target))
+        return words | {
+            "target_hidden_size": target.config.d_model,
+            "target_layers": self.layers_read(target.depth),
+            "draft_vocab_size": target.vocab_size,
+        }
+
+    def names(self, config: Any) -> dict[Where, Stored]:
+        """Of what is in all of them; `cross` layers share one table of relative positions."""
+        stored: dict[Where, Stored] = {
+            ("embedding",): Stored("embed_tokens.weight"),
+            ("ids",): Stored("draft_ids", integer=True),
+            ("fuse", "kernel"): Stored("fc.weight", True),
+            ("final_norm", "scale"): Stored("norm.weight"),
+            ("head", "kernel"): Stored("lm_head.weight", True),
+        }
+        if config.cross:
+            stored["position_bias", "table"] = Stored("relative_attention_bias.weight")
+        return stored
+
+
+class OnT5(OnTargetFamily):
+    """Of targets with an encoder, in layers like T5's whatever the target's are like."""
+
+    def config_from_hf(
+        self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
+    ) -> Any:
+        for name in ("target_cross_layer", "target_num_heads", "target_head_dim"):
+            if not hf.get(name):
+                raise ValueError(
+                    f"{name} is {hf.get(name)!r}; it must be at least 1 for a drafter that attends"
+                    " to the encoder states of its target"
+                )
+        config = super().config_from_hf(hf, generation, dtype)
+        return dataclasses.replace(config, num_layers=0)  # it has no encoder of its own
+
+    def config_to_hf(self, config: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        words, generation = super().config_to_hf(config)
+        return words | {"num_layers": 1}, generation
+
+    def of_target(self, target: LanguageModel) -> T5Config:
+        return like_t5(_with_encoder(FAMILIES.name_of(type(self)), target))
+
+    def given_by(self, target: LanguageModel) -> dict[str, Any]:
+        heads, width = _with_encoder(FAMILIES.name_of(type(self)), target).cross_heads
+        return super().given_by(target) | {
+            "target_cross_layer": target.depth,
+            "target_num_heads": heads,
+            "target_head_dim": width,
+            "num_layers": 1,
+        }
+
+
+def _with_encoder(family: str, target: LanguageModel) -> EncoderDecoder:
+    """The target, which must have an encoder of text for a drafter of a family.
+
+    Raises:
+      ValueError: naming the family.
+    """
+    if target.frames:
+        raise ValueError(
+            f"model_type is {family!r}, for targets that read text; the target, of family"
+            f" {target.config.family!r}, listens"
+        )
+    if not isinstance(target, EncoderDecoder):
+        raise ValueError(
+            f"model_type is {family!r}; it must be {family.replace('t5', 'llama')!r} for a"
+            " decoder-only target"
+        )
+    return target
+
+
+def like_t5(target: EncoderDecoder) -> T5Config:
+    """The shape of T5 layers as large as a target's decoder layers; a T5's own."""
+    config, layers = target.config, target.decoder_shape
+    if isinstance(config, T5Config):
+        return config
+    return T5Config(
+        family="t5",
+        vocab_size=config.vocab_size,
+        d_model=config.d_model,
+        d_kv=target.cross_heads[1],
+        d_ff=layers.d_ff,
+        num_heads=layers.num_heads,
+        num_layers=1,
+        num_decoder_layers=1,
+        activation=layers.activation,
+        gated=layers.gated,
+        start_token=config.start_token,
+        eos=config.eos,
+        pad=config.pad,
+    )
+
+
+class OnLlama(OnTargetFamily):
+    """Of decoder-only targets with rotary positions."""
+
+    def config_from_hf(
+        self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
+    ) -> Any:
+        if cross := hf.get("target_cross_layer"):
+            raise ValueError(
+                f"target_cross_layer is {cross}; it must be 0 for a drafter of decoder-only targets"
+            )
+        return super().config_from_hf(hf, generation, dtype)
+
+    def given_by(self, target: LanguageModel) -> dict[str, Any]:
+        refuse_other_positions(FAMILIES.name_of(type(self)), target)
+        # Serving engines read no biases; a drafter has them where its own shape says so.
+        words = super().given_by(target) | {"attention_bias": False, "mlp_bias": False}
+        rope = target.config.rope
+        if rope.kind == "longrope" and rope.width < target.config.d_head:
+            # Drafters rotate whole heads, for whose waves the target has too few factors.
+            words["rope_scaling"] = None
+        return words
+
+
+def refuse_other_positions(family: str, target: LanguageModel) -> None:
+    """Refuses targets with an encoder, or without rotary positions, for a drafter of a family.
+
+    Raises:
+      ValueError: naming both.
+    """
+    theirs = target.config.family
+    if target.start_token is not None:
+        raise ValueError(
+            f"model_type is {family!r}, for decoder-only targets; the target, of family"
+            f" {theirs!r}, has an encoder"
+        )
+    if getattr(target.config, "rope", None) is None:
+        raise ValueError(
+            f"model_type is {family!r}, whose positions are rotary; the target, of family"
+            f" {theirs!r}, has others"
+        )

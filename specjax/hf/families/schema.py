@@ -1,0 +1,226 @@
+"""What the fields of a family's `config.json` may say, checked before anything else is read.
+
+A field that the family's configuration class in transformers declares, or that its model reads
+without that, is obeyed, or refused where it is not at its default. A field that is not declared is
+not read by transformers' model either: it is ignored, and named in a note
+(`hf.families.declared`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import reprlib
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeGuard
+
+from specjax.hf.families.declared import declared_by, ignore
+
+MOST = 2**31 - 1
+MOST_LAYERS = 4096
+
+COMMON = frozenset(
+    """
+    _attn_implementation _commit_hash _name_or_path architectures attn_implementation auto_map
+    chunk_size_feed_forward dtype experts_implementation gradient_checkpointing id2label label2id
+    model_type name_or_path num_labels output_attentions output_hidden_states problem_type
+    return_dict sep_token_id tokenizer_class torch_dtype transformers_version use_cache
+    """.split()  # noqa: SIM905
+)
+"""Fields that transformers' base classes read, and that change no token in any family."""
+
+
+NEEDED = object()
+"""The default of a field that must be there: a model's sizes, which nobody leaves out."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """A field that is read; null is allowed where Hugging Face's default is null."""
+
+    default: Any  # of Hugging Face's configuration class
+    allowed: str  # ends the sentence "it must be ..."
+    fits: Callable[[Any], bool]
+
+
+@dataclasses.dataclass(frozen=True)
+class Schema:
+    """The fields of a family: those read, other names of them, those that change nothing.
+
+    Harmless are only fields that transformers declares or reads. What it `declared` besides these
+    three, with its defaults, must be at its default, and all else is ignored; None: nothing but
+    these three may be there.
+    """
+
+    fields: Mapping[str, Field]
+    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)  # other name -> name
+    harmless: Collection[str] = COMMON
+    declared: Callable[[], Mapping[str, Any]] | None = None
+
+    def changed(
+        self, model_type: str = "", harmless: Collection[str] = (), /, **fields: Field
+    ) -> Schema:
+        """The schema of a relative with other fields, of the class of its model type."""
+        return dataclasses.replace(
+            self,
+            fields={**self.fields, **fields},
+            harmless={*self.harmless, *harmless},
+            declared=declared_by(model_type) if model_type else self.declared,
+        )
+
+    def without(self, *names: str) -> Schema:
+        """The schema of a relative that does not read these fields."""
+        fields = {name: field for name, field in self.fields.items() if name not in names}
+        return dataclasses.replace(self, fields=fields)
+
+
+def size(default: Any = NEEDED, least: int = 1, most: int = MOST) -> Field:
+    """A count."""
+
+    def fits(value: Any) -> bool:
+        return is_int(value) and least <= value <= most
+
+    return Field(default, f"an integer from {least} to {most}", fits)
+
+
+def number(default: float | None) -> Field:
+    """A finite number above zero: an epsilon, a base, a factor."""
+    return Field(default, "a positive number", is_positive)
+
+
+def rate(default: float) -> Field:
+    """A share, such as a dropout rate."""
+    return Field(
+        default, "a number from 0 to 1", lambda value: is_number(value) and 0 <= value <= 1
+    )
+
+
+def flag(default: bool | None) -> Field:
+    """True or false."""
+    return Field(default, "true or false", lambda value: isinstance(value, bool))
+
+
+def choice(default: Any, options: Collection[Any]) -> Field:
+    """One of a few names."""
+
+    def fits(value: Any) -> bool:
+        return isinstance(value, str) and value in options
+
+    return Field(default, f"one of {', '.join(options)}", fits)
+
+
+def only(default: Any, why: str = "others change what is computed") -> Field:
+    """A field of which one value is supported, and null where that is it."""
+    word = {None: "null", True: "true", False: "false"}.get(default, repr(default))
+    return Field(default, f"{word}: {why}", lambda value: value is default)
+
+
+def raw(default: Any = None) -> Field:
+    """A field that the family itself checks."""
+    return Field(default, "", lambda value: True)
+
+
+SHARED: dict[str, Field] = {
+    "quantization_config": only(
+        None, "quantized weights are not read, only float32, float16 or bfloat16"
+    ),
+    "is_causal": only(True),
+    # No class declares these four, and transformers' caches, masks and loading read them.
+    "attention_chunk_size": only(None),
+    "kv_sharing_modes": only(None),
+    "per_layer_config": only(None),
+    "transformers_weights": only(None, "weights are in model.safetensors or its shards"),
+}
+"""Fields of every family."""
+
+ALL_FULL: dict[str, Field] = {"layer_types": only(None), "sliding_window": only(None)}
+"""Fields of families without windows, which transformers' caches read of every family."""
+
+CAUSAL: dict[str, Field] = SHARED | {"is_encoder_decoder": only(False)}
+"""Fields of every decoder-only family."""
+
+
+def read(schema: Schema, hf: Mapping[str, Any], elsewhere: Collection[str] = ()) -> dict[str, Any]:
+    """The schema's fields of a configuration, checked, with defaults for those it leaves out.
+
+    Fields named `elsewhere` are others' to check.
+
+    Raises:
+      ValueError: naming the field, its value and what is allowed.
+    """
+    unlisted = set(hf) - {*schema.fields, *schema.aliases, *schema.harmless, *elsewhere}
+    _refuse_or_ignore(schema, {name: hf[name] for name in hf if name in unlisted})
+    written = {name: _written(schema, hf, name) for name in schema.fields}
+    return {name: _checked(hf, written[name], field) for name, field in schema.fields.items()}
+
+
+def _refuse_or_ignore(schema: Schema, unlisted: Mapping[str, Any]) -> None:
+    """Refuses the fields that count in transformers, and ignores the others."""
+    declared = schema.declared() if unlisted and schema.declared else {}
+    for name, value in unlisted.items():
+        if schema.declared and name not in declared:
+            ignore(name)
+        elif name not in declared or value != declared[name]:
+            raise ValueError(
+                f"{name} is {shown(value)}; specjax does not know what this field changes, and"
+                " reads no model whose configuration has it"
+            )
+
+
+def _written(schema: Schema, hf: Mapping[str, Any], name: str) -> str:
+    """The name under which a configuration has a field; it must not contradict itself."""
+    names = [name, *(other for other, meant in schema.aliases.items() if meant == name)]
+    given = [other for other in names if other in hf]
+    for other in given[1:]:
+        if hf[other] != hf[given[0]]:
+            raise ValueError(
+                f"{other} is {shown(hf[other])} and {given[0]} is {shown(hf[given[0]])}; both name"
+                " the same field and must agree"
+            )
+    return given[0] if given else name
+
+
+def _checked(hf: Mapping[str, Any], name: str, field: Field) -> Any:
+    value = hf.get(name, field.default)
+    if value is NEEDED:
+        raise ValueError(f"the field {name!r} is missing")
+    if value is None and field.default is None:
+        return None
+    if name in hf and not field.fits(value):
+        raise ValueError(f"{name} is {shown(value)}; it must be {field.allowed}")
+    return value
+
+
+def head_width(
+    fields: Mapping[str, Any], width: str = "hidden_size", heads: str = "num_attention_heads"
+) -> int:
+    """The width of the heads that fill a model's, of its fields of these names.
+
+    Raises:
+      ValueError: when they cannot.
+    """
+    if fields[width] % fields[heads]:
+        raise ValueError(
+            f"{width} is {fields[width]}; it must be divisible by {heads}, {fields[heads]}"
+        )
+    return fields[width] // fields[heads]
+
+
+def shown(value: Any) -> str:
+    """A value as the sentence of an error shows it: short, in one line."""
+    return " ".join(reprlib.repr(value).split())
+
+
+def is_int(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number that fits into a float."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    return abs(value) <= MOST if isinstance(value, int) else math.isfinite(value)
+
+
+def is_positive(value: Any) -> bool:
+    return is_number(value) and value > 0

@@ -1,0 +1,66 @@
+"""Where checkpoints are: directories, GGUF files, hub ids in the cache or to be downloaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from huggingface_hub import snapshot_download, try_to_load_from_cache
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from huggingface_hub.utils import validate_repo_id
+
+from specjax.errors import UserError
+from specjax.hf.families.declared import CONFIG_FILE
+from specjax.hf.gguf.header import is_gguf
+from specjax.paths import check_regular, expanded, shortened
+
+SMALL_FILES = ("*.json", "*.model", "*.spm", "*.txt", "*.jinja")
+FILES = ("model*.safetensors", *SMALL_FILES)
+"""What is downloaded of a hub id: all of it, or without the weights.
+
+Some repositories hold the weights a second time under another name (`consolidated.safetensors`).
+"""
+
+
+def locate(name: str | Path, patterns: Sequence[str] = FILES) -> Path:
+    """The directory of a local path or (downloaded, or cached) hub id, or a local GGUF file."""
+    path = expanded(name)
+    if is_gguf(path):
+        return path
+    if os.path.isdir(path):
+        for pattern in patterns:
+            for file in path.glob(pattern):
+                check_regular(file)
+        return path
+    if not is_hub_id(name):
+        raise UserError(
+            f"model path {shortened(name)!r} is not a directory with config.json in it, nor a hub"
+            " id: these have letters, digits, '-', '_' and '.', as 'google/flan-t5-small'"
+        )
+    try:
+        return Path(snapshot_download(str(name), allow_patterns=list(patterns)))
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        raise UserError(
+            f"model {str(name)!r} is neither a directory nor a hub id that could be downloaded or"
+            f" found in the cache ({type(error).__name__})"
+        ) from error
+
+
+def is_hub_id(name: str | Path) -> bool:
+    """Whether a name that is no directory could be a hub id."""
+    text = str(name)
+    looks_like_path = text.startswith((".", "/", "~")) or text.count("/") > 1
+    if looks_like_path or os.path.exists(text):
+        return False
+    try:
+        validate_repo_id(text)
+    except HFValidationError:
+        return False
+    return True
+
+
+def cached_folder(name: str | Path) -> Path | None:
+    """The folder of a hub id whose configuration is in the cache; None without one."""
+    cached = try_to_load_from_cache(str(name), CONFIG_FILE) if is_hub_id(name) else None
+    return Path(cached).parent if isinstance(cached, str) else None

@@ -1,0 +1,394 @@
+"""Models from Hugging Face directories, hub ids or GGUF files: config, weights, tokenizer.
+
+No PyTorch, no pickle, no remote code. Tensors stream one by one into the chosen dtype.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from safetensors.numpy import save_file
+
+from specjax import hosts
+from specjax.checks import checked_weights
+from specjax.core.registry import FAMILIES
+from specjax.errors import UserError
+from specjax.hf.config_json import read_json
+from specjax.hf.embeddings import (
+    refuse_differing_copies,
+    with_embedding,
+    without_copied_head,
+)
+from specjax.hf.families import drafter_formats
+from specjax.hf.families.declared import (
+    CONFIG_FILE,
+    GENERATION_FILE,
+    note_ignored,
+)
+from specjax.hf.families.family import Family, family_of
+from specjax.hf.families.generation import (
+    GenerationFileError,
+    changed,
+    reading_generation,
+    refuse_processors,
+    said,
+)
+from specjax.hf.families.schema import shown
+from specjax.hf.gguf import configuration
+from specjax.hf.gguf.header import is_gguf
+from specjax.hf.gguf.kernels import kept_kernels, read_kept
+from specjax.hf.hub import cached_folder, locate
+from specjax.hf.known_shapes import SHAPES
+from specjax.hf.packed import Packing, packed_kernels, packing_of, read_packed
+from specjax.hf.tensors import (
+    SINGLE,
+    Placement,
+    flat_shapes,
+    gather,
+    on_one_device,
+    read_params,
+    refuse_extra,
+    tensor_places,
+)
+from specjax.models.base import LanguageModel, Params, Where
+from specjax.models.on_target import FeatureDrafter
+from specjax.models.shapes import parameter_shapes
+from specjax.models.small_weights import SmallWeights, is_small
+from specjax.paths import expanded
+from specjax.writing import replacing_directory
+
+DRAFTER_FIELDS = ("dflash_config", "draft_vocab_size", "eagle_config", "speculators_config")
+"""Fields of drafters alone, which transformers would ignore and read the rest as a model."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """A loaded model: its description, its parameters and where it came from."""
+
+    model: LanguageModel
+    params: Params
+    path: Path
+    generation: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # what its file says
+
+
+def load(
+    name: str | Path,
+    dtype: Any = jnp.float32,
+    placement: Callable[..., Placement] | None = None,
+    *,
+    weights: str = "",
+    ignore_generation_config: bool = False,
+    generation: Mapping[str, Any] | None = None,
+) -> Checkpoint:
+    """Loads a model from a directory, hub id or GGUF file with floating-point weights in `dtype`.
+
+    With `weights` the kernels of its layers are as small as they say (`models.small_weights`).
+    `placement(model)` says where each parameter goes (`parallel.sharding`); all on the default
+    device when it is None. What `generation_config.json` asks for, with the changes of
+    `generation`, are settings that decodes obey; what none can is refused. With
+    `ignore_generation_config` all of it besides special tokens is ignored.
+
+    Raises:
+      UserError: when the path, a file, the model type or a tensor is missing or does not fit.
+    """
+    small, path = checked_weights(weights), locate(name)
+    asked = Asked(ignore_generation_config, generation or {})
+    with note_ignored(f"model {str(name)!r}"):
+        family, config = read_config(path, dtype, asked)
+    files = tensor_places(path, family, str(name))
+    try:
+        drafter_formats.refuse_fused(files, tensor_names(family, config))
+        config = family.of_stored(config, files)
+    except ValueError as error:
+        raise UserError(f"checkpoint {str(path)!r} cannot be used: {error}") from None
+    embedding = family.names(config).get(("embedding",))
+    if embedding:
+        files = with_embedding(files, embedding.tensor, family.output, config.tied)
+        if config.tied:
+            files = without_copied_head(files, embedding.tensor, family.output)
+    if family.output in files:
+        # transformers 5 writes `tie_word_embeddings: true` for every T5, tied or not.
+        config = dataclasses.replace(config, tied=False)
+    model, names = family.model(config), family.names(config)
+    where = on_one_device if placement is None else placement(model)
+    shapes = flat_shapes(parameter_shapes(model))
+    packing = packing_at(path)
+    _check_weights(path, small, packing, shapes)
+    packed = packed_kernels(files, names, packing, _model_type(path))
+    kept = kept_kernels(files, names, shapes, small)
+    plain = {at: stored for at, stored in names.items() if at not in packed and at not in kept}
+    params = read_params(path, files, plain, shapes, dtype, where, small)
+    if packing is not None:
+        read_packed(params, files, packed, packing, shapes, dtype, where)
+    if small is not None:
+        read_kept(params, files, kept, shapes, small, dtype, where)
+    used = {tensor for parts in packed.values() for tensor in parts.values()}
+    others = {tensor: place for tensor, place in files.items() if tensor not in used}
+    refuse_extra(path, others, names, family.ignored)
+    refuse_differing_copies(path, files, names)
+    return Checkpoint(model, params, path, read_generation(path, asked))
+
+
+def tensor_names(family: Family, config: Any) -> set[str]:
+    """Names of all tensors that a family reads."""
+    return {name for stored in family.names(config).values() for name in stored.tensors}
+
+
+def _check_weights(
+    path: Path, weights: SmallWeights | None, packing: Packing | None, shapes: Mapping[Where, Any]
+) -> None:
+    """Refuses weights that a checkpoint cannot have."""
+    if weights is None:
+        return
+    if packing:
+        raise UserError(
+            f"weights is {str(weights)!r}; it must be '' for checkpoint {str(path)!r}, which is"
+            f" stored in {packing.weights.kind}"
+        )
+    try:
+        weights.check(shapes)
+    except ValueError as error:
+        raise UserError(f"checkpoint {str(path)!r} cannot be used: {error}") from None
+
+
+def packing_at(path: Path) -> Packing | None:
+    """How the checkpoint in `path` packs its kernels; None where they are floating-point numbers.
+
+    Raises:
+      UserError: when its configuration says what is not read.
+    """
+    try:
+        return packing_of(_files(path)[0])
+    except ValueError as error:
+        raise UserError(f"{_where(path)} cannot be used: {error}") from None
+
+
+def stored_weights(name: str | Path) -> SmallWeights | None:
+    """How small the kernels of a directory or cached hub id are stored; None: not at all."""
+    path = expanded(name)
+    if is_gguf(path):
+        return None
+    if not os.path.isdir(path):
+        path = cached_folder(name) or path
+    packing = packing_at(path) if os.path.isfile(path / CONFIG_FILE) else None
+    return packing and packing.weights
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What a user makes of `generation_config.json`: nothing at all, or this where it differs."""
+
+    ignored: bool = False
+    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+EVERYTHING = Asked()
+
+
+def _files(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """What both files of configuration hold; None for the second where there is none."""
+    if is_gguf(path):
+        return configuration.read_config(path), None
+    hf, generation = read_json(path / CONFIG_FILE), path / GENERATION_FILE
+    return hf, read_json(generation) if generation.exists() else None
+
+
+def generation_file(path: Path) -> Path:
+    """The file of the checkpoint in `path` that its generation settings are read from."""
+    own = path / GENERATION_FILE
+    return own if own.exists() else path / CONFIG_FILE
+
+
+def _model_type(path: Path) -> str:
+    return str(_files(path)[0].get("model_type"))
+
+
+def _where(path: Path) -> str:
+    return repr(str(path if is_gguf(path) else path / CONFIG_FILE))
+
+
+def read_config(path: Path, dtype: Any, asked: Asked = EVERYTHING) -> tuple[Family, Any]:
+    """The family and the shape of the checkpoint in `path`."""
+    files = _files(path)
+    words = configuration.named_by_keys(path) if is_gguf(path) else str
+    return parse_config(
+        _where(path), *files, dtype, asked, repr(str(generation_file(path))), words=words
+    )
+
+
+def read_generation(path: Path, asked: Asked = EVERYTHING) -> dict[str, Any]:
+    """What the checkpoint in `path` says of generation, as it is written."""
+    if asked.ignored:
+        return {}
+    hf, generation = _files(path)
+    return said(
+        *changed(hf, generation, asked.changes, _family(_where(path), hf).generation_fields)
+    )
+
+
+def parse_config(
+    where: str,
+    hf: dict[str, Any],
+    generation: dict[str, Any] | None,
+    dtype: Any,
+    asked: Asked = EVERYTHING,
+    where_generation: str = GENERATION_FILE,
+    *,
+    words: Callable[[str], str] = str,
+) -> tuple[Family, Any]:
+    """The family and the shape that Hugging Face's configuration fields describe.
+
+    `generation` is what `generation_config.json` holds, None without that file. Errors name the
+    file that they are in, by `where` or `where_generation`, and fields by the `words` of the file.
+    """
+    family = _family(where, hf)
+    try:
+        if packing_of(hf):
+            hf = {field: value for field, value in hf.items() if field != "quantization_config"}
+        config = family.config_from_hf(hf, generation, dtype)
+        if not asked.ignored:
+            settings = changed(hf, generation, asked.changes, family.generation_fields)
+            with reading_generation(generation):
+                refuse_processors(*settings, family.generation, family.neutral)
+    except GenerationFileError as error:
+        raise UserError(f"{where_generation} cannot be used: {error}") from None
+    except ValueError as error:
+        raise UserError(f"{where} cannot be used: {words(str(error))}") from None
+    return family, config
+
+
+def _family(where: str, hf: dict[str, Any]) -> Family:
+    """The family that claims a configuration, or the one that its `model_type` names."""
+    try:
+        drafter_formats.refuse_unread(hf)
+    except ValueError as error:
+        raise UserError(f"{where} cannot be used: {error}") from None
+    claiming = [entry.cls for entry in FAMILIES.values() if entry.cls.claims(hf)]
+    if claiming:
+        return claiming[0]()
+    model_type = hf.get("model_type")
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        drafters = [name for name, entry in FAMILIES.items() if _drafts(entry.cls)]
+        models = [name for name in FAMILIES if name not in drafters]
+        raise UserError(
+            f"{where} has model_type {shown(model_type)}; supported are {', '.join(models)};"
+            f" formats of drafters are {', '.join(drafters)}"
+        )
+    family = FAMILIES[model_type].cls
+    drafters_words = [] if _drafts(family) else [name for name in DRAFTER_FIELDS if name in hf]
+    if drafters_words:
+        name = drafters_words[0]
+        raise UserError(
+            f"{where} cannot be used: {name} is {shown(hf[name])}; it is a drafter's, in a format"
+            " that is not read"
+        )
+    return family()
+
+
+def _drafts(family: type[Family]) -> bool:
+    """Whether a family's models draft for a target that they read."""
+    return issubclass(family.model, FeatureDrafter)
+
+
+def describe(
+    name: str | Path,
+    dtype: Any,
+    *,
+    ignore_generation_config: bool = False,
+    generation: Mapping[str, Any] | None = None,
+) -> LanguageModel:
+    """The model of a directory or hub id without its weights; downloads its configuration at most.
+
+    Raises:
+      UserError: when its shape is found neither there, nor in the cache, nor in `published`.
+    """
+    asked, path = Asked(ignore_generation_config, generation or {}), _described_at(name)
+    if path is None:
+        family, config = parse_config(repr(str(name)), SHAPES[str(name)], None, dtype, asked)
+    else:
+        family, config = read_config(path, dtype, asked)
+    return family.model(config)
+
+
+def _described_at(name: str | Path) -> Path | None:
+    """Where the configuration of a directory or hub id lies; None: its shape alone is known."""
+    path = expanded(name)
+    if os.path.isdir(path) or is_gguf(path):
+        return path
+    if cached := cached_folder(name):
+        return cached
+    return None if str(name) in SHAPES else locate(name, [CONFIG_FILE, GENERATION_FILE])
+
+
+@dataclasses.dataclass(frozen=True)
+class Described:
+    """What is known of a checkpoint's generation without its weights."""
+
+    generation: Mapping[str, Any]
+    path: Path | None  # None: its files are not here
+    complete: bool  # whether all of its files are
+
+
+def described_generation(
+    name: str | Path,
+    *,
+    ignore_generation_config: bool = False,
+    generation: Mapping[str, Any] | None = None,
+) -> Described:
+    """What a directory or hub id says of generation, as far as `describe` reads it.
+
+    Raises:
+      UserError: as `describe`.
+    """
+    asked, path = Asked(ignore_generation_config, generation or {}), _described_at(name)
+    if path is None:
+        family = _family(repr(str(name)), SHAPES[str(name)])
+        changes = changed({}, None, asked.changes, family.generation_fields)
+        known = {} if asked.ignored else said(*changes)
+        return Described(known, None, False)
+    return Described(read_generation(path, asked), path, path == expanded(name))
+
+
+def save(
+    path: str | Path,
+    model: LanguageModel,
+    params: Params,
+    tokenizer: Any = None,
+    generation: Mapping[str, Any] | None = None,
+) -> None:
+    """Writes a directory that `load` and transformers' `from_pretrained` read.
+
+    `generation` are fields of `generation_config.json` beside the special tokens, which the model
+    says itself.
+    The directory appears complete or not at all. Of an earlier export only the files that it wrote
+    are replaced; a folder that is none and not empty is refused. With several processes all must
+    call it, and the first one writes.
+
+    Raises:
+      UserError: saying why nothing was written.
+    """
+    if any(is_small(leaf) for leaf in jax.tree.leaves(params, is_leaf=is_small)):
+        raise UserError(
+            "the model has small weights, which are not written; load it without `weights`"
+            " and save that"
+        )
+    family = family_of(model)
+    tensors = gather(params, family.names(model.config))
+    if not hosts.is_first():
+        return
+    with replacing_directory(Path(path)) as partial:
+        shape, own = family.config_to_hf(model.config)
+        told = {**(generation or {}), **own}
+        (partial / CONFIG_FILE).write_text(json.dumps(shape, indent=2), "utf-8")
+        (partial / GENERATION_FILE).write_text(json.dumps(told, indent=2), "utf-8")
+        tensors |= family.repeated(model.config, tensors)
+        save_file(tensors, partial / SINGLE, metadata={"format": "pt"})
+        if tokenizer is not None:
+            tokenizer.save_pretrained(partial)

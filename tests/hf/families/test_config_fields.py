@@ -1,0 +1,567 @@
+"""Fields of `config.json` and `generation_config.json`: obeyed, or refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import specjax
+from specjax.core.registry import ADJUSTMENTS
+from specjax.errors import UserError
+from specjax.experiments.config.defaults import decode_config
+from specjax.experiments.pairs import load_pair
+from specjax.hf.families.generation import SETTINGS
+from specjax.hf.families.gpt_neox import GPTNeoX
+from specjax.hf.families.schema import shown
+from specjax.hf.huggingface import parse_config
+from specjax.models.layers import ACTIVATIONS
+from specjax.models.rope import Rope
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+NAN = float("nan")
+LINEAR = {"type": "linear", "factor": 3.0}
+LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+LONG = {
+    "rope_type": "longrope",
+    "short_factor": [1.0, 1.5, 2.0],
+    "long_factor": [2.0, 3.0, 4.0],
+    "original_max_position_embeddings": 16,
+}
+
+
+def written(name: str) -> dict[str, Any]:
+    return json.loads((GOLDEN / name / "config.json").read_text("utf-8"))
+
+
+def shape(name: str, generation: dict[str, Any] | None = None, **changes: Any) -> Any:
+    """The shape of a golden checkpoint with fields changed."""
+    return parse_config("config.json", written(name) | changes, generation, jnp.float32)[1]
+
+
+def complaint(name: str, generation: dict[str, Any] | None = None, **changes: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        shape(name, generation, **changes)
+    sentence = str(caught.value)
+    assert "\n" not in sentence and not re.search(r"\. [A-Z]", sentence)
+    return sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("llama", "quantization_config", {"quant_method": "fp8"}),
+        ("llama", "is_causal", False),
+        ("llama", "attention_chunk_size", 4),
+        ("llama", "per_layer_config", {"0": {"hidden_act": "relu"}}),
+        ("t5_v1_1", "sliding_window", 4),
+        ("t5_v1_1", "is_causal", None),
+        ("llama", "sliding_window", 4),
+        ("llama", "rms_norm_eps", None),
+        ("llama", "rms_norm_eps", "1e-6"),
+        ("llama", "rms_norm_eps", NAN),
+        ("llama", "rms_norm_eps", 0.0),
+        ("llama", "head_dim", 7),
+        ("llama", "head_dim", 8.5),
+        ("llama", "head_dim", "8"),
+        ("llama", "num_attention_heads", -4),
+        ("llama", "hidden_size", 26),
+        ("llama", "tie_word_embeddings", None),
+        ("llama", "rope_scaling", {"type": "linear"}),
+        ("llama", "rope_scaling", {"type": "linear", "factor": 0}),
+        ("llama", "rope_scaling", {"type": "linear", "factor": NAN}),
+        ("llama", "rope_parameters", {"rope_theta": 0.0}),
+        ("llama", "rope_parameters", {"partial_rotary_factor": 0.5}),
+        ("llama", "rope_parameters", LONG | {"short_factor": [1.0]}),
+        ("llama", "original_max_position_embeddings", None),
+        ("llama", "rope_parameters", YARN | {"original_max_position_embeddings": None}),
+        ("mt5", "tie_word_embeddings", None),
+        ("umt5", "tie_word_embeddings", None),
+        ("t5gemma", "encoder", None),
+        ("t5gemma", "decoder", []),
+        ("t5gemma", "tie_word_embeddings", None),
+        ("t5gemma", "decoder_start_token_id", 96),
+        ("t5gemma2", "encoder", None),
+        ("t5gemma2", "decoder", []),
+        ("mistral", "layer_types", ["full_attention", "sliding_attention"]),
+        ("mistral", "sliding_window", "7"),
+        ("qwen3", "layer_types", ["full_attention"]),
+        ("qwen3", "layer_types", ["full_attention", "odd"]),
+        ("gemma2", "use_bidirectional_attention", True),
+        ("gemma2", "query_pre_attn_scalar", 2.5),
+        ("gemma2", "layer_types", ["full_attention", "odd"]),
+        ("gemma3_text", "attn_logit_softcapping", 50.0),
+        ("gemma3_text", "rope_parameters", {"rope_type": "default"}),
+        ("phi3", "rope_parameters", {"rope_type": "linear", "factor": 2.0}),
+        ("phi3", "partial_rotary_factor", 0),
+        ("phi3", "rope_scaling", LONG | {"partial_rotary_factor": None}),
+        ("llama", "partial_rotary_factor", 0.5),
+        ("gemma", "use_bidirectional_attention", True),
+        ("gemma", "num_key_value_heads", None),
+        ("olmo2", "sliding_window", 4),
+        ("smollm3", "no_rope_layers", [1]),
+        ("smollm3", "no_rope_layers", [1, 2]),
+        ("smollm3", "layer_types", ["full_attention", "sliding_attention"]),
+        ("gpt2", "n_embd", 21),
+        ("gpt_neox", "rope_parameters", {"partial_rotary_factor": 0.4}),
+        ("gpt_neox", "rope_parameters", {"partial_rotary_factor": 1.5}),
+        ("gpt_neox", "hidden_size", 25),
+        ("gpt_neox", "head_dim", 12),
+        ("mixtral", "num_experts_per_tok", 5),
+        ("mixtral", "num_experts", 3),
+        ("qwen3_moe", "mlp_only_layers", [0, 1]),
+        ("qwen3_moe", "mlp_only_layers", "0"),
+        ("qwen3_moe", "decoder_sparse_step", 3),
+        ("opt", "do_layer_norm_before", None),
+        ("opt", "word_embed_proj_dim", 0),
+        ("gpt2", "scale_attn_weights", None),
+        ("opt", "layer_norm_elementwise_affine", False),
+        ("gpt2", "hidden_size", 40),
+        ("t5_v1_1", "num_decoder_layers", 0),
+        ("t5_v1_1", "relative_attention_num_buckets", 1),
+        ("t5_v1_1", "relative_attention_max_distance", 3),
+        ("t5_v1_1", "decoder_start_token_id", None),
+        ("t5_v1_1", "decoder_start_token_id", 96),
+        ("t5_v1_1", "scale_decoder_outputs", None),
+        ("bart", "decoder_attention_heads", 5),
+        ("bart", "activation_dropout", 1.5),
+        ("bart", "is_encoder_decoder", False),
+        ("bart", "num_hidden_layers", 3),
+        ("bart", "decoder_start_token_id", 96),
+        ("mbart", "scale_embedding", None),
+        ("mbart", "max_position_embeddings", 0),
+        ("marian", "share_encoder_decoder_embeddings", None),
+        ("marian_two", "eos_token_id", 96),
+        ("pegasus", "scale_embedding", None),
+        ("marian", "decoder_vocab_size", 95),
+        ("m2m_100", "pad_token_id", None),
+        ("m2m_100", "d_model", 2),
+        ("llama", "eos_token_id", "2"),
+        ("llama", "eos_token_id", -1),
+        ("llama", "pad_token_id", 96),
+    ],
+)
+def test_what_cannot_be_obeyed_is_refused_with_its_field_and_value(
+    name: str, field: str, value: Any
+) -> None:
+    sentence = complaint(name, **{field: value})
+    assert field in sentence and shown(value) in sentence
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value"),
+    [
+        ("encoder", "layer_types", ["sliding_attention"]),
+        ("encoder", "vocab_size", 95),
+        ("encoder", "rope_scaling", {"rope_type": "dynamic", "factor": 2.0}),
+        ("decoder", "sliding_window", 0),
+        ("decoder", "query_pre_attn_scalar", -1),
+        ("decoder", "attn_logit_softcapping", 0.0),
+        ("decoder", "num_key_value_heads", 3),
+        ("decoder", "head_dim", 5),
+        ("decoder", "repetition_penalty", 1.5),
+        ("decoder", "min_length", 4),
+        ("decoder", "num_beams", 3),
+        ("decoder", "quantization_config", {"bits": 4}),
+    ],
+)
+def test_what_half_of_a_t5gemma_cannot_obey_is_refused(part: str, field: str, value: Any) -> None:
+    sentence = complaint("t5gemma", **{part: written("t5gemma")[part] | {field: value}})
+    assert part in sentence
+    if field == "rope_scaling":
+        field, value = "rope_type", value["rope_type"]
+    assert field in sentence and shown(value) in sentence
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value"),
+    [
+        ("encoder", "text_config", []),
+        ("encoder", "eoi_token_index", None),
+        ("decoder", "hidden_size", 24),
+        ("decoder", "sliding_window", None),
+        ("decoder", "attn_logit_softcapping", 50.0),
+        ("decoder", "rope_parameters", {"rope_type": "default"}),
+    ],
+)
+def test_what_half_of_a_t5gemma_2_cannot_obey_is_refused(part: str, field: str, value: Any) -> None:
+    sentence = complaint("t5gemma2", **{part: written("t5gemma2")[part] | {field: value}})
+    assert part in sentence and shown(value) in sentence
+    assert (field if field != "text_config" else "encoder is []") in sentence
+
+
+def test_layers_of_a_t5gemma_2_rotate_by_two_bases() -> None:
+    """In the older words of published Gemma 3 too; every sixth layer has all keys."""
+    halves = written("t5gemma2")
+    decoder = {
+        k: v for k, v in halves["decoder"].items() if k not in ("layer_types", "rope_parameters")
+    }
+    old = {"rope_theta": 300.0, "rope_local_base_freq": 30.0, "num_hidden_layers": 7}
+    found = shape("t5gemma2", decoder=decoder | old).decoder
+    assert found.windows == (7,) * 5 + (0, 7)
+    assert [rope.theta for rope in found.ropes] == [30.0] * 5 + [300.0, 30.0]
+
+
+def test_t5gemmas_special_tokens_are_its_decoders_unless_said_otherwise() -> None:
+    words = written("t5gemma")
+    ends = {"bos_token_id": 7, "eos_token_id": [8, 9], "pad_token_id": 6}
+    assert shape("t5gemma", bos_token_id=5).start_token == 5
+    bare = {name: value for name, value in words.items() if name not in ends}
+    bare["decoder"] = words["decoder"] | ends
+    found = parse_config("config.json", bare, None, jnp.float32)[1]
+    assert (found.start_token, found.eos, found.pad) == (7, (8, 9), 6)
+    assert shape("t5gemma", {"decoder_start_token_id": 3, "eos_token_id": 4}).eos == (4,)
+
+
+def test_caps_and_windows_of_t5gemma_are_those_of_gemma_unless_null() -> None:
+    words = written("t5gemma")
+    gone = {"attn_logit_softcapping", "final_logit_softcapping", "sliding_window"}
+    bare = {name: value for name, value in words["decoder"].items() if name not in gone}
+    found = shape("t5gemma", decoder=bare)
+    assert (found.decoder.softcap, found.logit_cap) == (50.0, 30.0)
+    assert found.decoder.windows == (4096, 0)
+    null = words["decoder"] | {"attn_logit_softcapping": None, "final_logit_softcapping": None}
+    found = shape("t5gemma", decoder=null)
+    assert (found.decoder.softcap, found.logit_cap) == (0.0, 0.0)
+
+
+def test_neutral_words_of_a_t5gemmas_decoder_are_no_settings() -> None:
+    """Older configurations write all that there is, at Hugging Face's defaults."""
+    said = {"repetition_penalty": 1.0, "min_length": 0, "num_beams": 1, "bad_words_ids": None}
+    assert shape("t5gemma", decoder=written("t5gemma")["decoder"] | said) == shape("t5gemma")
+
+
+def test_rope_scaling_wins_over_rope_parameters() -> None:
+    rope = shape("llama", rope_scaling=LINEAR).rope
+    assert (rope.kind, rope.factor) == ("linear", 3.0)
+
+
+def test_a_trained_length_outside_of_the_scaling_wins() -> None:
+    scaled = {"rope_parameters": LLAMA3, "rope_scaling": None}
+    assert shape("llama", **scaled).rope.original == 64
+    assert shape("llama", original_max_position_embeddings=8, **scaled).rope.original == 8
+
+
+def test_other_names_of_gpt2s_fields_mean_the_same() -> None:
+    config = written("gpt2")
+    for other, name in {
+        "hidden_size": "n_embd",
+        "max_position_embeddings": "n_positions",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+    }.items():
+        config[other] = config.pop(name)
+    assert parse_config("config.json", config, None, jnp.float32)[1] == shape("gpt2")
+
+
+@pytest.mark.parametrize("name", ["swish", "quick_gelu", "gelu_fast", "relu2"])
+def test_more_activations_are_known(name: str) -> None:
+    assert shape("llama", hidden_act=name).activation == name
+    assert shape("gpt2", activation_function=name).activation == name
+    assert shape("t5_v1_1", dense_act_fn=name).activation == name
+
+
+def test_quick_gelu_is_a_sigmoid() -> None:
+    x = jnp.linspace(-3.0, 3.0, 7)
+    np.testing.assert_allclose(ACTIVATIONS["quick_gelu"](x), x / (1 + jnp.exp(-1.702 * x)), 1e-6)
+
+
+def test_t5s_separate_fields_win_over_the_projection() -> None:
+    plain = {"feed_forward_proj": "gated-gelu", "dense_act_fn": "silu", "is_gated_act": False}
+    found = shape("t5_v1_1", **plain)
+    assert (found.activation, found.gated) == ("silu", False)
+    assert shape("t5_v1_1", dense_act_fn="gelu").activation == "gelu"
+
+
+def test_t5_without_a_word_on_tying_scales_and_mt5_never_does() -> None:
+    config = written("t5_v1_0")
+    del config["scale_decoder_outputs"], config["tie_word_embeddings"]
+    for extra, scales in (({}, True), ({"tie_word_embeddings": None}, True)):
+        found = parse_config("config.json", config | extra, None, jnp.float32)[1]
+        assert found.scale_outputs is scales and found.tied
+    assert not shape("mt5", scale_decoder_outputs=True).scale_outputs
+
+
+def test_special_tokens_come_from_the_file_that_hugging_face_reads() -> None:
+    assert shape("llama", eos_token_id=[7, 9]).eos == (7, 9)
+    assert shape("llama", {"eos_token_id": 4}, eos_token_id=7).eos == (4,)
+    assert shape("llama", {}, eos_token_id=7).eos == ()
+    started = {"eos_token_id": 1, "bos_token_id": 3}
+    assert shape("t5_v1_1", started).start_token == 3
+
+
+def test_t5_does_without_a_padding_token() -> None:
+    assert shape("t5_v1_1", pad_token_id=None, eos_token_id=5).pad == 5
+
+
+def test_null_and_absence_mean_hugging_faces_default() -> None:
+    assert shape("llama", num_key_value_heads=None).num_kv_heads == 4
+    config = written("mistral")
+    del config["num_key_value_heads"], config["num_attention_heads"], config["sliding_window"]
+    config["num_attention_heads"] = 8
+    found = parse_config("config.json", config, None, jnp.float32)[1]
+    assert found.num_kv_heads == 8 and set(found.windows) == {4096}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("num_beam_groups", 2),
+        ("penalty_alpha", 0.6),
+    ],
+)
+def test_a_processor_is_refused_and_the_switch_is_named(field: str, value: Any) -> None:
+    sentence = complaint("llama", {"eos_token_id": 1, field: value})
+    assert field in sentence and repr(value) in sentence
+    assert "ignore_generation_config" in sentence and f"generation={{'{field}': None}}" in sentence
+
+
+def test_settings_that_change_nothing_are_accepted() -> None:
+    neutral = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "num_beams": 1}
+    drawn = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "top_k": 20, "min_length": 0}
+    cuts = {"min_p": 0.1, "typical_p": 0.9, "epsilon_cutoff": 3e-4, "eta_cutoff": 2e-3}
+    said = {"eos_token_id": 1, "max_length": 99} | neutral | drawn | cuts
+    assert shape("llama", said).eos == (1,)
+
+
+def test_without_a_generation_config_the_processors_of_config_json_count() -> None:
+    assert "diversity_penalty" in complaint("llama", diversity_penalty=1.3)
+    assert shape("llama", {"eos_token_id": 1}, diversity_penalty=1.3).eos == (1,)
+
+
+def test_the_switch_reaches_the_api_and_the_experiments(tmp_path: Path) -> None:
+    folder = tmp_path / "llama"
+    shutil.copytree(GOLDEN / "llama", folder)
+    said = {"eos_token_id": 4, "num_beams": 4, "min_length": 5, "forced_eos_token_id": 7}
+    refused = {"penalty_alpha": 0.6}
+    (folder / "generation_config.json").write_text(json.dumps(said), "utf-8")
+    loaded = specjax.load(folder)
+    assert loaded.beams == 4 and specjax.load(folder, generation={"num_beams": 1}).beams == 1
+    with pytest.raises(UserError, match="num_beams is 0; it must be an integer of at least 1"):
+        specjax.load(folder, generation={"num_beams": 0})
+    ignoring = specjax.load(folder, ignore_generation_config=True)
+    assert ignoring.model.eos == (4,) and not ignoring.settings
+    changed = specjax.load(folder, generation={"num_beams": 1, "min_length": None})
+    assert changed.model.eos == (4,) and changed.settings == {"forced_eos_token_id": (7,)}
+    (folder / "generation_config.json").write_text(json.dumps(said | refused), "utf-8")
+    config = decode_config(target=str(folder))
+    with pytest.raises(UserError, match="config.generation"):
+        load_pair(config)
+    config.generation.penalty_alpha = None
+    assert load_pair(config).target.settings == {"forced_eos_token_id": (7,), "min_length": 5}
+    with pytest.raises(UserError, match="generation has 'min_lenght'"):
+        specjax.load(GOLDEN / "llama", generation={"min_lenght": 3})
+    config.ignore_generation_config = True
+    assert not load_pair(config).target.settings
+
+
+def test_the_settings_that_files_may_have_are_those_that_decodes_obey() -> None:
+    assert set(ADJUSTMENTS) == SETTINGS
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [
+        ("min_length", -1, "an integer of at least 0"),
+        ("repetition_penalty", 0, "a positive number"),
+        ("suppress_tokens", [1.5], "a list of token ids"),
+        ("bad_words_ids", [3], "a list of lists of token ids"),
+        ("encoder_repetition_penalty", 0.0, "a positive number"),
+        ("sequence_bias", [[[3], "1"]], "a list of pairs of a list of token ids and a number"),
+        ("sequence_bias", [[[], 1.0]], "a list of pairs"),
+        ("sequence_bias", [[3, 1.0]], "a list of pairs"),
+        ("sequence_bias", [[[-1], 1.0]], "a list of pairs"),
+        ("exponential_decay_length_penalty", [2], "a pair of an integer of at least 0 and a"),
+        ("exponential_decay_length_penalty", [-1, 1.5], "a pair of an integer of at least 0"),
+        ("exponential_decay_length_penalty", [2, 0], "a pair of an integer of at least 0"),
+        ("exponential_decay_length_penalty", 2, "a pair of an integer of at least 0"),
+    ],
+)
+def test_a_setting_that_is_none_is_refused(tmp_path, field, value, allowed) -> None:
+    folder = tmp_path / "llama"
+    shutil.copytree(GOLDEN / "llama", folder)
+    (folder / "generation_config.json").write_text(json.dumps({field: value}), "utf-8")
+    with pytest.raises(UserError, match=f"{field} is .*; it must be {allowed}"):
+        specjax.load(folder)
+
+
+def test_a_generator_takes_settings_in_place_of_the_targets() -> None:
+    target = specjax.load(GOLDEN / "llama", generation={"min_length": 5})
+    given = {"min_length": None, "repetition_penalty": 1.5, "suppress_tokens": [3]}
+    options = specjax.Generator(target, generation=given).options
+    names = [type(one).__name__ for one in options.adjustments]
+    assert names == ["RepetitionPenalty", "Suppressed"]
+    assert float(options.numbers["repetition_penalty"]) == 1.5
+    assert len(specjax.Generator(target).options.adjustments) == 1
+    assert not specjax.Generator(target, generation={"min_new_tokens": 0}).options.adjustments
+    with pytest.raises(UserError, match="generation.top_h is no generation setting"):
+        specjax.Generator(target, generation={"top_h": 1})
+    for name, value in {
+        "suppress_tokens": [3, 96], "forced_bos_token_id": 96, "bad_words_ids": [[3], [2, 96]],
+        "sequence_bias": [[[3], 1.0], [[2, 96], 1.0]],
+    }.items():  # fmt: skip
+        with pytest.raises(UserError, match=f"{name} has 96; it must have token ids below 96"):
+            specjax.Generator(target, generation={name: value})
+
+
+@pytest.mark.parametrize("scaling", [LLAMA3, YARN, LONG, LINEAR], ids=lambda s: str(s)[:24])
+def test_a_scaled_rotation_survives_an_export(scaling: dict[str, Any]) -> None:
+    hf = written("llama") | {"rope_scaling": scaling}
+    family, config = parse_config("config.json", hf, None, jnp.float32)
+    again = parse_config("config.json", *family.config_to_hf(config), jnp.float32)[1]
+    assert again == config
+
+
+def test_gemma_3_says_its_rotations_in_two_ways() -> None:
+    """Its own later one is that of the golden checkpoint, the earlier one that of the hub."""
+    found = shape("gemma3_text")
+    old = {
+        "rope_parameters": None,
+        "rope_theta": 500.0,
+        "rope_local_base_freq": 50.0,
+        "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+    }
+    assert shape("gemma3_text", **old) == found
+    assert [rope.theta for rope in found.ropes] == [50.0, 500.0]
+    assert [rope.kind for rope in found.ropes] == ["default", "linear"]
+    scaled = {"sliding_attention": {"rope_type": "linear", "factor": 3.0}}
+    assert "'sliding_attention' is 'linear'" in complaint("gemma3_text", rope_parameters=scaled)
+
+
+def test_every_sixth_layer_of_gemma_3_has_all_keys_unless_it_says_otherwise() -> None:
+    found = shape("gemma3_text", layer_types=None, num_hidden_layers=7)
+    assert [window > 0 for window in found.windows] == [True] * 5 + [False, True]
+    assert not shape("gemma3_text", layer_types=None, sliding_window_pattern=1).windows
+
+
+def test_gemma_without_a_word_on_its_caps_has_those_of_hugging_face() -> None:
+    config = written("gemma2")
+    del config["attn_logit_softcapping"], config["final_logit_softcapping"]
+    found = parse_config("config.json", config, None, jnp.float32)[1]
+    assert (found.attention_cap, found.logit_cap) == (50.0, 30.0)
+    assert not shape("gemma2", attn_logit_softcapping=None).attention_cap
+
+
+def test_the_text_part_of_a_gemma_that_sees_is_a_text_model() -> None:
+    text = written("gemma3_text")
+    whole = {"model_type": "gemma3", "text_config": text, "vision_config": {}, "eos_token_id": 5}
+    found = parse_config("config.json", whole, None, jnp.float32)[1]
+    assert found == shape("gemma3_text", eos_token_id=5, tie_word_embeddings=True)
+    with pytest.raises(UserError, match="text_config is None"):
+        parse_config("config.json", whole | {"text_config": None}, None, jnp.float32)
+
+
+@pytest.mark.parametrize("name", ["su", "yarn"])
+def test_earlier_names_of_phi_3s_scaling_mean_the_same(name: str) -> None:
+    assert shape("phi3", rope_scaling=LONG | {"rope_type": name}) == shape(
+        "phi3", rope_scaling=LONG
+    )
+
+
+def test_every_fourth_layer_of_smollm3_does_not_rotate_unless_it_says_otherwise() -> None:
+    found = shape("smollm3", no_rope_layers=None, layer_types=None, num_hidden_layers=5)
+    assert [rope is None for rope in found.ropes] == [False] * 3 + [True, False]
+    assert not shape("smollm3", no_rope_layers=[1, 1, 0]).ropes
+
+
+def test_a_share_of_a_head_may_be_rotated_beside_the_scaling_or_in_it() -> None:
+    """Phi-4-mini's is 0.75; what is inside of the scaling counts before what is outside."""
+    assert (shape("phi4").rope.width, shape("phi4").d_head) == (6, 8)
+    outside = {name: x for name, x in written("phi4")["rope_parameters"].items() if x != 0.75}
+    given = {"rope_parameters": None, "rope_scaling": outside}
+    assert shape("phi4", partial_rotary_factor=0.75, **given) == shape("phi4")
+    assert shape("phi4", partial_rotary_factor=0.5) == shape("phi4")
+    plain = shape("phi4", partial_rotary_factor=0.25, rope_parameters=None).rope
+    assert (plain.width, plain.kind) == (2, "default")
+    assert shape("llama", partial_rotary_factor=1.0) == shape("llama")
+
+
+def test_one_table_of_embeddings_is_for_one_vocabulary() -> None:
+    sentence = complaint("marian_two", share_encoder_decoder_embeddings=True)
+    assert "decoder_vocab_size is 96; it must be vocab_size, 109, where share" in sentence
+    alike = shape("marian_two", vocab_size=96)
+    assert (alike.source_vocab, alike.vocab_size) == (96, 96)
+
+
+def test_gelu_in_gemma_1_is_the_one_by_tanh() -> None:
+    """The first files say `gelu`, and Hugging Face does not read `hidden_activation`."""
+    assert shape("gemma", hidden_act="gelu", hidden_activation=None) == shape("gemma")
+    assert shape("gemma", hidden_activation="relu") == shape("gemma")
+    assert shape("gemma", hidden_act="relu").activation == "relu"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gemma",
+        "gemma2",
+        "gemma3_text",
+        "gpt2_scaled",
+        "marian_two",
+        "olmo2",
+        "opt_350m",
+        "pegasus",
+        "phi3",
+        "phi4",
+        "smollm3",
+    ],
+)
+def test_an_exported_shape_is_read_as_it_was(name: str) -> None:
+    family, config = parse_config("config.json", written(name), None, jnp.float32)
+    assert parse_config("config.json", *family.config_to_hf(config), jnp.float32)[1] == config
+
+
+def test_the_share_of_a_head_that_is_rotated_has_an_older_name() -> None:
+    """Published: 0.25 of heads of 64. What is exported makes Hugging Face rotate as much again."""
+    assert shape("gpt_neox", rope_parameters=None).rope.width == 2
+    assert shape("gpt_neox", rope_parameters=None, rotary_pct=0.5).rope.width == 4
+    assert shape("gpt_neox", rotary_pct=0.25).rope.width == 4  # `rope_parameters` wins
+    wide = {"hidden_size": 98, "num_attention_heads": 1, "rope_parameters": None}
+    for rotated in range(2, 99, 2):
+        config = shape("gpt_neox", rotary_pct=(rotated + 0.5) / 98, **wide)
+        assert config.rope.width == rotated
+        assert int(98 * GPTNeoX().config_to_hf(config)[0]["rotary_pct"]) == rotated
+
+
+def test_layers_have_experts_where_the_fields_say() -> None:
+    def mixed(**changes: Any) -> list[bool]:
+        config = shape("qwen3_moe", num_hidden_layers=6, **changes)
+        return [mixture is not None for mixture in config.mixtures]
+
+    assert mixed(mlp_only_layers=[]) == [True] * 6
+    assert mixed(mlp_only_layers=[1, 9]) == [True, False, True, True, True, True]
+    assert mixed(mlp_only_layers=[3], decoder_sparse_step=2) == [
+        False,
+        True,
+        False,
+        False,
+        False,
+        True,
+    ]
+    assert not shape("qwen3_moe").mixtures[1].normalised
+    assert shape("mixtral").mixtures[0].normalised
+
+
+def test_yarn_keeps_fast_waves_divides_slow_ones_and_sharpens_attention() -> None:
+    rope = shape("llama", rope_scaling=YARN | {"beta_fast": 2.0, "beta_slow": 1.0}).rope
+    plain = Rope(rope.width, rope.theta).frequencies()
+    found = rope.frequencies()
+    assert found[0] == plain[0]
+    np.testing.assert_allclose(found[-1], plain[-1] / 4.0, 1e-6)
+    assert rope.attention == pytest.approx(0.1 * np.log(4.0) + 1.0)
+
+
+def test_longrope_turns_to_the_long_factors_beyond_the_trained_length() -> None:
+    rope = shape("llama", rope_scaling=LONG).rope
+    plain = Rope(rope.width, rope.theta).frequencies()
+    at = jnp.array([10.0])
+    np.testing.assert_allclose(rope.angles(at, 16)[0], 10 * plain / [1.0, 1.5, 2.0], 1e-6)
+    np.testing.assert_allclose(rope.angles(at, 17)[0], 10 * plain / [2.0, 3.0, 4.0], 1e-6)
+    assert rope.attention == pytest.approx(np.sqrt(1 + np.log(64 / 16) / np.log(16)))
