@@ -17,9 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax.hf.hub import SHAPES
 from specjax.hf.huggingface import parse_config
-from specjax.hf.known_shapes import SHAPES, Shape
 from specjax.models.base import LanguageModel, Params
+
+Shape = dict
 
 SMALL = 0.1
 """Gain of a random layer: all of them together stay small beside an embedding of unit variance."""

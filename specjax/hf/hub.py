@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.resources
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
@@ -20,6 +23,15 @@ FILES = ("model*.safetensors", *SMALL_FILES)
 """What is downloaded of a hub id: all of it, or without the weights.
 
 Some repositories hold the weights a second time under another name (`consolidated.safetensors`).
+"""
+
+SHAPES: Mapping[str, dict[str, Any]] = json.loads(
+    importlib.resources.files(__package__).joinpath("known_shapes.json").read_text("utf-8")
+)
+"""`config.json` of published checkpoints, to plan a run before anything is downloaded.
+
+A local or cached copy comes first. The shapes of lm1b are those of Leviathan et al. (2023), section
+4.1, whose weights were not published; MADLAD's drafter is what configs/madlad.py trains.
 """
 
 

@@ -44,8 +44,7 @@ from specjax.hf.families.schema import shown
 from specjax.hf.gguf import configuration
 from specjax.hf.gguf.header import is_gguf
 from specjax.hf.gguf.kernels import kept_kernels, read_kept
-from specjax.hf.hub import cached_folder, locate
-from specjax.hf.known_shapes import SHAPES
+from specjax.hf.hub import SHAPES, cached_folder, locate
 from specjax.hf.packed import Packing, packed_kernels, packing_of, read_packed
 from specjax.hf.tensors import (
     SINGLE,
@@ -307,7 +306,7 @@ def describe(
     """The model of a directory or hub id without its weights; downloads its configuration at most.
 
     Raises:
-      UserError: when its shape is found neither there, nor in the cache, nor in `published`.
+      UserError: when its shape is found neither there, nor in the cache, nor in `SHAPES`.
     """
     asked, path = Asked(ignore_generation_config, generation or {}), _described_at(name)
     if path is None:

@@ -14,8 +14,8 @@ import pytest
 from safetensors.numpy import save_file
 from transformers import UMT5Config
 
+from specjax.hf.hub import SHAPES
 from specjax.hf.huggingface import load, parse_config
-from specjax.hf.known_shapes import SHAPES
 from specjax.hf.tensors import gather
 from specjax.hf.tokenizer import load_tokenizer
 from specjax.models.t5 import T5Config

@@ -16,7 +16,7 @@ from transformers import NllbTokenizer
 from specjax.data.audio import RATE
 from specjax.experiments.config.fields import model_names
 from specjax.hf import huggingface
-from specjax.hf.known_shapes import SHAPES
+from specjax.hf.hub import SHAPES
 from specjax.hf.tokenizer import train_tokenizer
 
 SENTENCES = [
