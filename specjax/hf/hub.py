@@ -14,7 +14,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from huggingface_hub.utils import validate_repo_id
 
 from specjax.errors import UserError
-from specjax.hf.families.declared import CONFIG_FILE
+from specjax.hf.families.ignored import CONFIG_FILE
 from specjax.hf.gguf.header import is_gguf
 from specjax.paths import check_regular, expanded, shortened
 
@@ -26,7 +26,7 @@ Some repositories hold the weights a second time under another name (`consolidat
 """
 
 SHAPES: Mapping[str, dict[str, Any]] = json.loads(
-    importlib.resources.files(__package__).joinpath("known_shapes.json").read_text("utf-8")
+    importlib.resources.files("specjax.hf").joinpath("known_shapes.json").read_text("utf-8")
 )
 """`config.json` of published checkpoints, to plan a run before anything is downloaded.
 

@@ -27,11 +27,6 @@ from specjax.hf.embeddings import (
     without_copied_head,
 )
 from specjax.hf.families import drafter_formats
-from specjax.hf.families.declared import (
-    CONFIG_FILE,
-    GENERATION_FILE,
-    note_ignored,
-)
 from specjax.hf.families.family import Family, family_of
 from specjax.hf.families.generation import (
     GenerationFileError,
@@ -39,6 +34,11 @@ from specjax.hf.families.generation import (
     reading_generation,
     refuse_processors,
     said,
+)
+from specjax.hf.families.ignored import (
+    CONFIG_FILE,
+    GENERATION_FILE,
+    note_ignored,
 )
 from specjax.hf.families.schema import shown
 from specjax.hf.gguf import configuration
@@ -103,15 +103,16 @@ def load(
         family, config = read_config(path, dtype, asked)
     files = tensor_places(path, family, str(name))
     try:
-        drafter_formats.refuse_fused(files, tensor_names(family, config))
+        if not _drafts(type(family)):
+            drafter_formats.refuse_fused(files)
         config = family.of_stored(config, files)
     except ValueError as error:
         raise UserError(f"checkpoint {str(path)!r} cannot be used: {error}") from None
-    embedding = family.names(config).get(("embedding",))
-    if embedding:
-        files = with_embedding(files, embedding.tensor, family.output, config.tied)
+    embedding = family.table(config).get("embedding")
+    if isinstance(embedding, str):
+        files = with_embedding(files, embedding, family.output, config.tied)
         if config.tied:
-            files = without_copied_head(files, embedding.tensor, family.output)
+            files = without_copied_head(files, embedding, family.output)
     if family.output in files:
         # transformers 5 writes `tie_word_embeddings: true` for every T5, tied or not.
         config = dataclasses.replace(config, tied=False)
@@ -133,11 +134,6 @@ def load(
     refuse_extra(path, others, names, family.ignored)
     refuse_differing_copies(path, files, names)
     return Checkpoint(model, params, path, read_generation(path, asked))
-
-
-def tensor_names(family: Family, config: Any) -> set[str]:
-    """Names of all tensors that a family reads."""
-    return {name for stored in family.names(config).values() for name in stored.tensors}
 
 
 def _check_weights(

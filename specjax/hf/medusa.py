@@ -19,9 +19,9 @@ from safetensors.numpy import save_file
 from specjax import hosts
 from specjax.errors import UserError
 from specjax.hf.config_json import read_json
-from specjax.hf.families.declared import CONFIG_FILE, note_ignored
 from specjax.hf.families.family import Stored
-from specjax.hf.families.schema import COMMON, Schema, raw, read, size
+from specjax.hf.families.ignored import CONFIG_FILE, note_ignored
+from specjax.hf.families.schema import COMMON, NOTHING, Schema, raw, read, size
 from specjax.hf.hub import locate
 from specjax.hf.tensors import (
     Place,
@@ -46,7 +46,7 @@ SCHEMA = Schema(
         "base_model_name_or_path": raw(""),
     },
     harmless=COMMON | {"hidden_size", "version", "vocab_size"},
-    declared=dict,  # the exporter's own class, not one of transformers
+    source=NOTHING,  # the exporter's own class, not one of transformers
 )
 """`config.json`; what else it holds is the target's, whose shape the tensors say."""
 

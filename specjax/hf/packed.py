@@ -178,7 +178,7 @@ _AWQ = Schema(
         "zero_point": only(True),
         "version": Field("gemm", "gemm", lambda value: str(value).lower() == "gemm"),
     },
-    aliases={"format": "version", "w_bit": "bits", "q_group_size": "group_size"},
+    others={"format": "version", "w_bit": "bits", "q_group_size": "group_size"},
     harmless=("quant_method", "modules_to_not_convert", "backend", "do_fuse", "exllama_config"),
 )
 

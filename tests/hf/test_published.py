@@ -16,8 +16,8 @@ from safetensors.numpy import load_file
 from specjax.errors import UserError
 from specjax.hf import export as exporting
 from specjax.hf import huggingface
-from specjax.hf.families.declared import collect_ignored
 from specjax.hf.families.eagle3 import layers_after
+from specjax.hf.families.ignored import collect_ignored
 from specjax.hf.huggingface import load, parse_config
 from specjax.models.eagle import Eagle, EagleCausalConfig
 from specjax.models.on_target import completed

@@ -9,7 +9,7 @@ import pytest
 from published_configs import published
 
 from specjax.errors import UserError
-from specjax.hf.families.declared import collect_ignored
+from specjax.hf.families.ignored import collect_ignored
 from specjax.hf.huggingface import parse_config
 
 PUBLISHED = published()

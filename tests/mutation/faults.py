@@ -467,9 +467,9 @@ FAULTS = (
     ),
     Fault(
         "fused keys and values change places",
-        "hf/families/phi3.py",
-        '((0, "q"), (spans, "k"), (spans + 1, "v"))',
-        '((0, "q"), (spans, "v"), (spans + 1, "k"))',
+        "hf/families/llama.py",
+        '"attention.k": Stored(qkv, part=spans, parts=spans + 2)',
+        '"attention.k": Stored(qkv, part=spans + 1, parts=spans + 2)',
         "tests/models/test_causal_golden.py -k teacher",
     ),
     Fault(
@@ -754,9 +754,9 @@ FAULTS = (
     ),
     Fault(
         "the biases of a drafter's attention are not kept",
-        "hf/families/eagle.py",
-        '    return config.out_bias if matrix == "o" else config.qkv_bias\n',
-        "    return False\n",
+        "hf/families/causal.py",
+        '"attention_bias": config.qkv_bias,',
+        '"attention_bias": False,',
         "tests/decoding/test_feature_families.py -k biases",
     ),
     Fault(

@@ -1,17 +1,15 @@
-"""BART checkpoints in Hugging Face's words, and what its relatives share with them."""
+"""BART and its relatives: mBART, Pegasus, Marian, M2M100 and NLLB."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from specjax.core.registry import FAMILIES
-from specjax.hf.families.encoder_decoder import start_token
-from specjax.hf.families.family import Family, Stored
-from specjax.hf.families.generation import GENERATION, ends_to_hf, special_tokens
+from specjax.hf.families.family import Family, Shape, Tensors, within
 from specjax.hf.families.schema import (
     ALL_FULL,
     COMMON,
@@ -20,14 +18,15 @@ from specjax.hf.families.schema import (
     Schema,
     choice,
     flag,
+    is_int,
     only,
     rate,
-    read,
+    shown,
     size,
 )
 from specjax.models.bart import Bart, BartConfig
-from specjax.models.base import Where
 from specjax.models.layers import ACTIVATIONS
+from specjax.models.sinusoids import Sinusoids
 
 BEFORE_POSITIONS = 2
 """Rows of BART's tables of learned positions that come before the first position."""
@@ -37,35 +36,27 @@ EMBEDDING = "model.shared.weight"
 STACKS = ("encoder", "decoder")
 
 
-def _affine(where: Where, tensor: str, weight: str) -> dict[Where, Stored]:
-    """A `weight`, `kernel` or `scale`, and its bias."""
+def _stack(side: str) -> Tensors:
+    """The modules of an encoder or a decoder."""
+    layer = {"ff_norm": "final_layer_norm", "ff.up": "fc1", "ff.down": "fc2"}
+    for ours, theirs in (("self", "self_attn"), ("cross", "encoder_attn")):
+        layer[f"{ours}_norm"] = f"{theirs}_layer_norm"
+        layer |= {f"{ours}_attention.{w}": f"{theirs}.{w}_proj" for w in "qkv"}
+        layer[f"{ours}_attention.o"] = f"{theirs}.out_proj"
     return {
-        (*where, weight): Stored(f"{tensor}.weight", weight == "kernel"),
-        (*where, "bias"): Stored(f"{tensor}.bias"),
+        f"{side}_entrance.position_embedding": f"model.{side}.embed_positions.weight",
+        f"{side}_entrance.norm": f"model.{side}.layernorm_embedding",
+        f"{side}_norm": f"model.{side}.layer_norm",
+        **within(f"{side}_{{}}", f"model.{side}.layers.{{}}", layer),
     }
 
 
-def _layer(layer: str, block: str, attentions: Mapping[str, str]) -> dict[Where, Stored]:
-    """A layer whose `attentions` are ours -> theirs."""
-    stored = _affine((layer, "ff_norm"), f"{block}.final_layer_norm", "scale")
-    for ours, theirs in attentions.items():
-        norm = ours.replace("attention", "norm")
-        stored |= _affine((layer, norm), f"{block}.{theirs}_layer_norm", "scale")
-        for w, tensor in {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"}.items():
-            stored |= _affine((layer, ours, w), f"{block}.{theirs}.{tensor}", "kernel")
-    stored |= _affine((layer, "ff", "up"), f"{block}.fc1", "kernel")
-    return stored | _affine((layer, "ff", "down"), f"{block}.fc2", "kernel")
-
-
-Shape = TypeVar("Shape", bound=BartConfig)
-
-
-class BartLike(Family, Generic[Shape]):
+class BartLike(Family[Shape]):
     """BART and its relatives; each says which parts its models have."""
 
-    model = Bart
+    model, shape = Bart, BartConfig
     schema = Schema(
-        fields=SHARED
+        SHARED
         | ALL_FULL
         | {
             "vocab_size": size(),
@@ -84,128 +75,44 @@ class BartLike(Family, Generic[Shape]):
             "tie_word_embeddings": flag(True),
             "is_encoder_decoder": only(True),
         },
-        aliases={
-            "hidden_size": "d_model",
-            "num_attention_heads": "encoder_attention_heads",
-            "num_hidden_layers": "encoder_layers",
-        },
-        harmless=COMMON
-        | {"attention_dropout", "decoder_layerdrop", "encoder_layerdrop", "init_std"},
+        COMMON | {"attention_dropout", "decoder_layerdrop", "encoder_layerdrop", "init_std"},
     )
+    words: ClassVar[dict[str, str]] = {
+        "vocab_size": "vocab_size",
+        "d_model": "d_model",
+        "d_ff": "decoder_ffn_dim",
+        "num_heads": "decoder_attention_heads",
+        "num_decoder_layers": "decoder_layers",
+        "encoder_ff": "encoder_ffn_dim",
+        "encoder_heads": "encoder_attention_heads",
+        "num_layers": "encoder_layers",
+        "max_positions": "max_position_embeddings",
+        "activation": "activation_function",
+        "scale_embedding": "scale_embedding",
+        "tied": "tie_word_embeddings",
+        "dropout": "dropout",
+        "ff_dropout": "activation_dropout",
+    }
+    tensors: ClassVar[Tensors] = {
+        "embedding": EMBEDDING,
+        "head": "lm_head",
+        "logits_bias": LOGITS_BIAS,
+        **_stack("encoder"),
+        **_stack("decoder"),
+    }
     prefix = "model."
     ignored = r"model\.(en|de)coder\.(embed_tokens\.weight|embed_positions\.weights?|version)"
 
-    parts: ClassVar[Mapping[str, Any]] = {}
-    """Fields of `BartConfig` that all models of the family have."""
-
-    architecture: ClassVar[str]
-    """Hugging Face's class."""
-
-    def places(self, fields: Mapping[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
-        """Fields of `BartConfig` on positions; `fields` are those read of the configuration `hf`.
-
-        Raises:
-          ValueError: naming a field, its value and what is allowed.
-        """
-        return {"max_positions": fields["max_position_embeddings"], "offset": BEFORE_POSITIONS}
-
-    def vocabularies(self, fields: Mapping[str, Any]) -> dict[str, int]:
-        """Fields of `BartConfig` on the sizes of vocabularies.
-
-        Raises:
-          ValueError: naming a field, its value and what is allowed.
-        """
-        return {"vocab_size": fields["vocab_size"]}
-
-    def config_from_hf(
-        self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
-    ) -> BartConfig:
-        fields = read(self.schema, hf, GENERATION)
-        vocabularies = self.vocabularies(fields)
-        special = special_tokens(hf, generation, vocabularies["vocab_size"])
-        return BartConfig(
-            family=hf["model_type"],
-            **vocabularies,
-            d_model=fields["d_model"],
-            d_ff=fields["decoder_ffn_dim"],
-            num_heads=fields["decoder_attention_heads"],
-            num_decoder_layers=fields["decoder_layers"],
-            encoder_ff=fields["encoder_ffn_dim"],
-            encoder_heads=fields["encoder_attention_heads"],
-            num_layers=fields["encoder_layers"],
-            activation=fields["activation_function"],
-            scale_embedding=fields["scale_embedding"],
-            tied=fields["tie_word_embeddings"],
-            dropout=fields["dropout"],
-            ff_dropout=fields["activation_dropout"],
-            start_token=start_token(special, vocabularies["vocab_size"], generation),
-            bos=special.bos,
-            eos=special.eos,
-            pad=special.pad,
-            dtype=dtype,
-            **self.parts,
-            **self.places(fields, hf),
-        )
-
-    def config_to_hf(self, config: Shape) -> tuple[dict[str, Any], dict[str, Any]]:
-        firsts = {"decoder_start_token_id": config.start_token, "bos_token_id": config.bos}
-        ends = ends_to_hf(config, **firsts)
-        shape = {
-            "model_type": config.family,
-            "architectures": [self.architecture],
-            "is_encoder_decoder": True,
-            "vocab_size": config.vocab_size,
-            "d_model": config.d_model,
-            "encoder_layers": config.num_layers,
-            "decoder_layers": config.num_decoder_layers,
-            "encoder_attention_heads": config.encoder_heads,
-            "decoder_attention_heads": config.num_heads,
-            "encoder_ffn_dim": config.encoder_ff,
-            "decoder_ffn_dim": config.d_ff,
-            "activation_function": config.activation,
-            "scale_embedding": config.scale_embedding,
-            "dropout": config.dropout,
-            "activation_dropout": config.ff_dropout,
-            "tie_word_embeddings": config.tied,
-        }
-        if config.max_positions:
-            shape["max_position_embeddings"] = config.max_positions
-        return shape | ends, ends
-
-    def of_stored(self, config: BartConfig, tensors: Collection[str]) -> BartConfig:
+    def of_stored(self, config: Any, tensors: Collection[str]) -> Any:
         """Without a bias of the logits where the checkpoint has none."""
         has = config.logits_bias and LOGITS_BIAS in tensors
         return dataclasses.replace(config, logits_bias=has)
 
-    def repeated(
-        self, config: BartConfig, tensors: Mapping[str, np.ndarray]
-    ) -> dict[str, np.ndarray]:
+    def repeated(self, config: Any, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Where the output layer is its own, Hugging Face ties no embedding either."""
         if config.tied:
             return {}
         return {f"model.{stack}.embed_tokens.weight": tensors[EMBEDDING] for stack in STACKS}
-
-    def names(self, config: Shape) -> dict[Where, Stored]:
-        stored: dict[Where, Stored] = {("embedding",): Stored(EMBEDDING)}
-        if not config.tied:
-            stored["head", "kernel"] = Stored("lm_head.weight", True)
-        if config.logits_bias:
-            stored["logits_bias",] = Stored(LOGITS_BIAS)
-        own = {"self_attention": "self_attn"}
-        both = own | {"cross_attention": "encoder_attn"}
-        counts = config.num_layers, config.num_decoder_layers
-        for stack, layers, attentions in zip(STACKS, counts, (own, both), strict=True):
-            theirs, entrance = f"model.{stack}", f"{stack}_entrance"
-            if config.sinusoids is None:
-                table = Stored(f"{theirs}.embed_positions.weight")
-                stored[entrance, "position_embedding"] = table
-            if config.embedding_norm:
-                stored |= _affine((entrance, "norm"), f"{theirs}.layernorm_embedding", "scale")
-            if config.final_norm:
-                stored |= _affine((f"{stack}_norm",), f"{theirs}.layer_norm", "scale")
-            for index in range(layers):
-                stored |= _layer(f"{stack}_{index}", f"{theirs}.layers.{index}", attentions)
-        return stored
 
 
 @FAMILIES.register("bart")
@@ -214,9 +121,130 @@ class BartFamily(BartLike[BartConfig]):
 
     architecture = "BartForConditionalGeneration"
     schema = BartLike.schema.changed("bart", ("classifier_dropout", "is_decoder"))
-    parts: ClassVar[Mapping[str, Any]] = {
+    constants: ClassVar[dict[str, Any]] = {
+        "offset": BEFORE_POSITIONS,
         "post_norm": True,
         "embedding_norm": True,
         "final_norm": False,
         "logits_bias": True,
     }
+
+
+@FAMILIES.register("mbart")
+class MBartFamily(BartLike[BartConfig]):
+    """mBART and mBART-50."""
+
+    architecture = "MBartForConditionalGeneration"
+    schema = BartLike.schema.changed("mbart", ("classifier_dropout", "is_decoder"))
+    constants: ClassVar[dict[str, Any]] = {
+        "offset": BEFORE_POSITIONS,
+        "embedding_norm": True,
+        "logits_bias": True,
+    }
+
+
+@FAMILIES.register("pegasus")
+class PegasusFamily(BartLike[BartConfig]):
+    """Pegasus, such as google/pegasus-xsum."""
+
+    architecture = "PegasusForConditionalGeneration"
+    schema = BartLike.schema.changed("pegasus")
+    constants: ClassVar[dict[str, Any]] = {"logits_bias": True}
+
+    def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
+        return {"sinusoids": Sinusoids(fields["d_model"])}
+
+    def of_stored(self, config: Any, tensors: Collection[str]) -> Any:
+        """With the positions of the checkpoint, where it has some: Hugging Face reads them too."""
+        config = super().of_stored(config, tensors)
+        names = [f"model.{stack}.embed_positions.weight" for stack in STACKS]
+        missing = [name for name in names if name not in tensors]
+        if len(missing) == 1:
+            raise ValueError(f"the tensor {missing[0]!r} is missing, and the other stack has one")
+        return config if missing else dataclasses.replace(config, sinusoids=None)
+
+
+SHARED_EMBEDDINGS = "share_encoder_decoder_embeddings"
+
+
+@FAMILIES.register("marian")
+class MarianFamily(BartLike[BartConfig]):
+    """Marian, such as Helsinki-NLP/opus-mt-en-de, of one vocabulary or of two."""
+
+    architecture = "MarianMTModel"
+    schema = BartLike.schema.changed(
+        "marian",
+        ("is_decoder",),
+        **{SHARED_EMBEDDINGS: flag(True), "decoder_vocab_size": size(None)},
+    )
+    constants: ClassVar[dict[str, Any]] = {
+        "post_norm": True,
+        "final_norm": False,
+        "logits_bias": True,
+    }
+
+    def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
+        """The vocabulary is the decoder's; the encoder may have one of its own."""
+        encoders, shared = fields["vocab_size"], fields[SHARED_EMBEDDINGS]
+        decoders = fields["decoder_vocab_size"] or encoders
+        if shared and decoders != encoders:
+            raise ValueError(
+                f"decoder_vocab_size is {decoders}; it must be vocab_size, {encoders}, where"
+                f" {SHARED_EMBEDDINGS} is true"
+            )
+        return {
+            "sinusoids": Sinusoids(fields["d_model"]),
+            "vocab_size": decoders,
+            "source_vocab": None if shared else encoders,
+        }
+
+    def to_fields(self, config: Any) -> dict[str, Any]:
+        return {
+            "vocab_size": config.source_vocab or config.vocab_size,
+            "decoder_vocab_size": config.vocab_size,
+            SHARED_EMBEDDINGS: config.source_vocab is None,
+        }
+
+    def repeated(self, config: Any, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {} if config.source_vocab else super().repeated(config, tensors)
+
+    def table(self, config: Any) -> Tensors:
+        own = {
+            "source_embedding": "model.encoder.embed_tokens.weight",
+            "embedding": "model.decoder.embed_tokens.weight",
+        }
+        return {**self.tensors, **own} if config.source_vocab else self.tensors
+
+
+PAD = 1
+"""Of Hugging Face's class: where a `config.json` names no token, positions begin behind this."""
+
+
+@FAMILIES.register("m2m_100")
+class M2M100Family(BartLike[BartConfig]):
+    """M2M100 and NLLB-200's dense models; positions have no end."""
+
+    architecture = "M2M100ForConditionalGeneration"
+    schema = BartLike.schema.changed("m2m_100")
+    words: ClassVar[dict[str, str]] = {
+        name: field for name, field in BartLike.words.items() if name != "max_positions"
+    }
+
+    def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
+        """Positions are numbered behind the padding token's id, and padding has none."""
+        pad = hf.get("pad_token_id", PAD)
+        if not (is_int(pad) and 0 <= pad < fields["vocab_size"]):
+            raise ValueError(
+                f"pad_token_id is {shown(pad)}; positions begin behind it, so it must be a token id"
+                f" from 0 to {fields['vocab_size'] - 1}"
+            )
+        return {
+            "max_positions": None,
+            "sinusoids": Sinusoids(fields["d_model"], to_base=True),
+            "offset": pad + 1,
+            "unplaced": pad,
+        }
+
+    def config_to_hf(self, config: BartConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+        fields, ends = super().config_to_hf(config)
+        return fields | {"pad_token_id": config.unplaced}, ends

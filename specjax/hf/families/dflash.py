@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import abc
-from typing import Any
+from typing import Any, ClassVar
 
 from specjax.core.registry import FAMILIES
-from specjax.hf.families import eagle
-from specjax.hf.families.family import Stored
-from specjax.hf.families.llama import Llama, layer_names
+from specjax.hf.families import causal, eagle, on_target
+from specjax.hf.families.family import Tensors, within
+from specjax.hf.families.llama import Llama
 from specjax.hf.families.on_target import FIELDS, OnLlama, OnT5, OnTargetFamily
 from specjax.hf.families.schema import flag, size
 from specjax.hf.families.t5 import T5Family
-from specjax.models.base import LanguageModel, Where
+from specjax.models.base import LanguageModel
 from specjax.models.dflash import DFlash, DFlashCausalConfig, DFlashT5Config
 
 LAYERS = 5
@@ -37,59 +36,45 @@ def published_layers(depth: int, count: int) -> list[int]:
     return [1 + round(1 + i * (depth - 4) / (count - 1)) for i in range(count)]
 
 
+WORDS = on_target.WORDS | {"block_size": "block_size"}
+
+_OUTSIDE: Tensors = {
+    **on_target.TENSORS,
+    "mask": "mask_embedding",
+    "fused_norm": "hidden_norm",
+    "enter": "embed_proj",
+}
+
+_T5_LAYER: Tensors = {
+    "attention_norm": "input_layernorm",
+    "cross_norm": "cross_attention_layernorm",
+    "ff_norm": "post_attention_layernorm",
+    **causal.ATTENTION,
+    **{f"cross_attention.{w}": f"cross_attn.{w}_proj" for w in "qo"},
+    **causal.FEED_FORWARD,
+}
+
+
 class _InBlocks(OnTargetFamily):
     """What both kinds have in common."""
 
     model = DFlash
 
-    def own_fields(self, hf: dict[str, Any]) -> dict[str, Any]:
-        return {"block_size": hf.get("block_size", BLOCK)}
-
-    def config_to_hf(self, config: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        words, generation = super().config_to_hf(config)
-        return words | {"block_size": config.block_size}, generation
-
     def layers_read(self, depth: int) -> list[int]:
         return layers_read(depth)
 
-    @abc.abstractmethod
-    def layer_names(self, config: Any, layer: str, block: str) -> dict[Where, Stored]:
-        """Where the parameters of a layer are stored."""
-
-    def names(self, config: Any) -> dict[Where, Stored]:
-        stored = super().names(config)
-        stored["mask",] = Stored("mask_embedding")
-        stored["fused_norm", "scale"] = Stored("hidden_norm.weight")
-        if config.d_model != config.embedding_size:
-            stored["enter", "kernel"] = Stored("embed_proj.weight", True)
-        for index in range(config.layers):
-            stored |= self.layer_names(config, f"layers_{index}", f"layers.{index}")
-        return stored
-
 
 @FAMILIES.register("dflash_t5")
-class DFlashT5Family(_InBlocks, OnT5, T5Family):
+class DFlashT5Family(_InBlocks, OnT5, T5Family[DFlashT5Config]):
     """Parallel feature drafters of targets with an encoder, and attention to what it wrote."""
 
     shape = DFlashT5Config
     schema = T5Family.schema.changed(**FIELDS, block_size=size(BLOCK, least=2))
+    words: ClassVar[dict[str, str]] = T5Family.words | WORDS
+    tensors: ClassVar[Tensors] = {**_OUTSIDE, **within("layers_{}", "layers.{}", _T5_LAYER)}
 
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
         return super().given_by(target) | {"num_decoder_layers": min(LAYERS, target.depth)}
-
-    def layer_names(self, config: DFlashT5Config, layer: str, block: str) -> dict[Where, Stored]:
-        norms = {"attention": "input", "cross": "cross_attention", "ff": "post_attention"}
-        matrices = [("attention", "self_attn", w) for w in "qkvo"]
-        matrices += [("cross_attention", "cross_attn", w) for w in "qo"]
-        stored: dict[Where, Stored] = {
-            (layer, f"{ours}_norm", "scale"): Stored(f"{block}.{theirs}_layernorm.weight")
-            for ours, theirs in norms.items()
-        }
-        for ours, theirs, w in matrices:
-            stored[layer, ours, w, "kernel"] = Stored(f"{block}.{theirs}.{w}_proj.weight", True)
-        for w in ("gate", "up", "down") if config.gated else ("up", "down"):
-            stored[layer, "ff", w, "kernel"] = Stored(f"{block}.mlp.{w}_proj.weight", True)
-        return stored
 
 
 @FAMILIES.register("dflash_llama")
@@ -100,21 +85,11 @@ class DFlashLlama(_InBlocks, OnLlama, Llama[DFlashCausalConfig]):
     schema = Llama.schema.changed(
         **FIELDS, block_size=size(BLOCK, least=2), use_qk_norm=flag(False)
     )
-
-    def own_fields(self, hf: dict[str, Any]) -> dict[str, Any]:
-        return super().own_fields(hf) | {"qk_norm": hf.get("use_qk_norm", False)}
-
-    def config_to_hf(self, config: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        words, generation = super().config_to_hf(config)
-        return words | {"use_qk_norm": config.qk_norm}, generation
+    words: ClassVar[dict[str, str]] = Llama.words | WORDS | {"qk_norm": "use_qk_norm"}
+    tensors: ClassVar[Tensors] = {**_OUTSIDE, **within("layers_{}", "layers.{}", causal.LAYER)}
 
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
         return super().given_by(target) | {
             "num_hidden_layers": min(LAYERS, target.depth),
             "use_qk_norm": target.config.qk_norm,
         }
-
-    def layer_names(
-        self, config: DFlashCausalConfig, layer: str, block: str
-    ) -> dict[Where, Stored]:
-        return layer_names(config, layer, block)

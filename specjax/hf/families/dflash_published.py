@@ -7,16 +7,15 @@ and output layer are the target's, and a mask is one of its tokens
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from specjax.core.registry import FAMILIES
-from specjax.hf.families import llama, rotary
-from specjax.hf.families.declared import declared_by
+from specjax.hf.families.causal import FIELDS, LAYER, Decoder
 from specjax.hf.families.dflash import BLOCK, LAYERS, layers_read, published_layers
-from specjax.hf.families.family import Stored
+from specjax.hf.families.family import Tensors, within
 from specjax.hf.families.generation import GENERATION
+from specjax.hf.families.llama import Llama
 from specjax.hf.families.on_target import refuse_other_positions
 from specjax.hf.families.published import (
     UNUSED,
@@ -27,10 +26,12 @@ from specjax.hf.families.published import (
     refuse_images,
     refuse_rotation,
 )
+from specjax.hf.families.rotary import rope_of
 from specjax.hf.families.schema import (
     Field,
     Schema,
     choice,
+    flag,
     is_int,
     is_number,
     only,
@@ -39,7 +40,7 @@ from specjax.hf.families.schema import (
     shown,
     size,
 )
-from specjax.models.base import LanguageModel, Where
+from specjax.models.base import LanguageModel
 from specjax.models.dflash import DFlash, DFlashCausalConfig
 
 FAMILY, ARCHITECTURE = "dflash", "DFlashDraftModel"
@@ -90,19 +91,19 @@ NESTED = Schema(
 
 
 @FAMILIES.register(FAMILY)
-class PublishedDFlash(llama.Llama[DFlashCausalConfig]):
+class PublishedDFlash(Decoder[DFlashCausalConfig]):
     """DFlash drafters as z-lab and SpecForge publish them."""
 
-    model = DFlash
+    model, shape = DFlash, DFlashCausalConfig
     prefix = ""
     ignored = r"(.*\.)?rotary_emb\.inv_freq"
     schema = Schema(
-        llama.FIELDS
+        FIELDS
         | TWICE
         | {
             # Their layers are Qwen3's whatever the target is.
             "model_type": choice("qwen3", ("qwen3", FAMILY)),
-            "attention_bias": llama.Llama.schema.fields["attention_bias"],
+            "attention_bias": flag(False),
             "mlp_bias": only(False, "such biases are not supported"),
             "dflash_config": raw(),
             "is_causal": CAUSAL,
@@ -110,9 +111,15 @@ class PublishedDFlash(llama.Llama[DFlashCausalConfig]):
             "num_target_layers": size(None),
             "use_sliding_window": only(False, "a drafter has no sliding window"),
         },
-        harmless=UNUSED,
-        declared=declared_by("qwen3"),
+        UNUSED,
+        "qwen3",
     )
+    tensors: ClassVar[Tensors] = {
+        "fuse": "fc",
+        "fused_norm": "hidden_norm",
+        "final_norm": "norm",
+        **within("layers_{}", "layers.{}", LAYER),
+    }
 
     @classmethod
     def claims(cls, hf: Mapping[str, Any]) -> bool:
@@ -121,28 +128,33 @@ class PublishedDFlash(llama.Llama[DFlashCausalConfig]):
     def config_from_hf(
         self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
     ) -> DFlashCausalConfig:
-        fields = read(self.schema, hf, GENERATION)
+        # Null is hidden_size over num_attention_heads in their class, and refused in Qwen3's.
+        null = {"head_dim": None} if hf.get("head_dim", 0) is None else {}
+        given = {name: value for name, value in hf.items() if name not in null}
+        fields = read(self.schema, given, GENERATION) | null
         inside = read_nested(NESTED, nested(fields, "dflash_config"), "dflash_config")
         fields |= {key: agreed(key, fields[key], inside[key], "dflash_config") for key in TWICE}
         refuse_images(fields)
-        biased = {"qkv_bias": fields["attention_bias"], "out_bias": fields["attention_bias"]}
         # Where texts end is the target's word: here in training, elsewhere once they meet.
         named = (hf if fields["model_type"] == FAMILY else {}) | {"model_type": FAMILY}
-        made = llama.causal_config(fields, named, None, dtype, qk_norm=True, **biased)
-        refuse_rotation(rotary.rope_of(made))
-        own = {field.name: getattr(made, field.name) for field in dataclasses.fields(made)}
-        own["tied"] = False
-        return DFlashCausalConfig(
-            **own,
-            target_width=made.d_model,
+        made = self.build(
+            fields,
+            named,
+            None,
+            dtype,
+            qk_norm=True,
+            tied=False,
+            target_width=fields["hidden_size"],
             features=tuple(number + 1 for number in _read(fields)),
-            draft_vocab=made.vocab_size,
+            draft_vocab=fields["vocab_size"],
             embedded=False,
             headed=False,
             block_size=fields["block_size"] or BLOCK,
             mask_token=_mask(fields),
             target_depth=fields["num_target_layers"],
         )
+        refuse_rotation(rope_of(made))
+        return made
 
     def config_to_hf(self, config: DFlashCausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
         words, ends = super().config_to_hf(config)
@@ -161,7 +173,7 @@ class PublishedDFlash(llama.Llama[DFlashCausalConfig]):
 
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
         refuse_other_positions(FAMILY, target)
-        words, _ = super().config_to_hf(target.config)
+        words, _ = Llama().config_to_hf(target.config)
         # Of a shallow target the last layer is among them, and its states are not published.
         below = [number - 1 for number in layers_read(target.depth) if number < target.depth]
         return words | {
@@ -173,16 +185,6 @@ class PublishedDFlash(llama.Llama[DFlashCausalConfig]):
             "num_target_layers": target.depth,
             "target_layer_ids": below,
         }
-
-    def names(self, config: DFlashCausalConfig) -> dict[Where, Stored]:
-        stored: dict[Where, Stored] = {
-            ("fuse", "kernel"): Stored("fc.weight", True),
-            ("fused_norm", "scale"): Stored("hidden_norm.weight"),
-            ("final_norm", "scale"): Stored("norm.weight"),
-        }
-        for index in range(config.num_layers):
-            stored |= llama.layer_names(config, f"layers_{index}", f"layers.{index}")
-        return stored
 
 
 def _mask(fields: Mapping[str, Any]) -> int:

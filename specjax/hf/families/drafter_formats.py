@@ -132,14 +132,14 @@ def _refuse_medusa(hf: Mapping[str, Any]) -> None:
     )
 
 
-def refuse_fused(tensors: Collection[str], stored: Collection[str]) -> None:
+def refuse_fused(tensors: Collection[str]) -> None:
     """Refuses drafters whose configurations are those of small models, as EAGLE-1's are.
 
     Raises:
-      ValueError: naming the tensor that tells them apart, one that the model has no place for.
+      ValueError: naming the tensor that tells them apart.
     """
     fused = next((name for name in tensors if re.fullmatch(r"(model\.)?fc\.weight", name)), None)
-    if fused is None or fused in stored:
+    if fused is None:
         return
     later = any("hidden_norm" in name for name in tensors)
     name = "EAGLE-3 or DFlash under another name" if later else "EAGLE-1 or EAGLE-2"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from specjax.core.registry import FAMILIES
-from specjax.hf.families.family import Stored, linear
+from specjax.hf.families import on_target
+from specjax.hf.families.family import Tensors
 from specjax.hf.families.llama import Llama
 from specjax.hf.families.on_target import FIELDS, OnLlama, OnT5, OnTargetFamily
 from specjax.hf.families.schema import flag
 from specjax.hf.families.t5 import T5Family
-from specjax.models.base import LanguageModel, Where
+from specjax.models.base import LanguageModel
 from specjax.models.eagle import Eagle, EagleCausalConfig, EagleT5Config
 
 DETAILS = {
@@ -31,70 +32,47 @@ def layers_read(depth: int) -> list[int]:
     return sorted({min(2, depth), (depth + 1) // 2, high})
 
 
+WORDS = on_target.WORDS | {
+    "normed_residual": "norm_before_residual",
+    "normed_states": "norm_output",
+}
+
+_MODULES = (
+    *("embedding_norm", "state_norm", "ff_norm", "cross_norm"),
+    *(f"{kind}.{w}" for kind in ("attention", "cross_attention") for w in "qkvo"),
+    *(f"ff.{w}" for w in ("gate", "up", "down")),
+)
+
+
 class _OneLayer(OnTargetFamily):
     """What both kinds have in common."""
 
     model = Eagle
+    tensors: ClassVar[Tensors] = {
+        **on_target.TENSORS,
+        "feature_norms_{}": "feature_norms.{}",
+        **{f"layer.{name}": f"layer.{name}" for name in _MODULES},
+    }
 
     def layers_read(self, depth: int) -> list[int]:
         return layers_read(depth)
 
-    def own_fields(self, hf: dict[str, Any]) -> dict[str, Any]:
-        said = {name: hf.get(name, field.default) for name, field in DETAILS.items()}
-        return {
-            "normed_residual": said["norm_before_residual"],
-            "normed_states": said["norm_output"],
-            "feature_norms": len(hf["target_layers"]) if said["fc_norm"] else 0,
-        }
+    def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
+        norms = len(fields["target_layers"]) if fields["fc_norm"] else 0
+        return super().from_fields(fields, hf) | {"feature_norms": norms}
 
-    def config_to_hf(self, config: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        words, generation = super().config_to_hf(config)
-        words |= {
-            "norm_before_residual": config.normed_residual,
-            "norm_output": config.normed_states,
-            "fc_norm": config.feature_norms > 0,
-        }
-        return words, generation
-
-    def names(self, config: Any) -> dict[Where, Stored]:
-        stored = super().names(config)
-        norms = ["embedding_norm", "state_norm", "ff_norm"]
-        attentions = {"attention": "qkvo"}
-        if config.cross:
-            norms.append("cross_norm")
-            attentions["cross_attention"] = "qo"
-        for number in range(config.feature_norms):
-            stored[f"feature_norms_{number}", "scale"] = Stored(f"feature_norms.{number}.weight")
-        for norm in norms:
-            stored["layer", norm, "scale"] = Stored(f"layer.{norm}.weight")
-        for attention, matrices in attentions.items():
-            for w in matrices:
-                biased = _biased(config, w)
-                stored |= linear(("layer", attention, w), f"layer.{attention}.{w}", biased)
-        for w in ("gate", "up", "down") if config.gated else ("up", "down"):
-            stored |= linear(("layer", "ff", w), f"layer.ff.{w}", config.ff_bias)
-        return stored
-
-
-def _biased(config: Any, matrix: str) -> bool:
-    """Whether a matrix of an attention has a bias: T5's have none."""
-    if config.cross:
-        return False
-    return config.out_bias if matrix == "o" else config.qkv_bias
+    def to_fields(self, config: Any) -> dict[str, Any]:
+        return super().to_fields(config) | {"fc_norm": config.feature_norms > 0}
 
 
 @FAMILIES.register("eagle_t5")
-class EagleT5Family(_OneLayer, OnT5, T5Family):
+class EagleT5Family(_OneLayer, OnT5, T5Family[EagleT5Config]):
     """Feature drafters of targets with an encoder, and attention to what that wrote."""
 
     shape = EagleT5Config
     schema = T5Family.schema.changed(**FIELDS, **DETAILS)
-
-    def config_from_hf(
-        self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
-    ) -> EagleT5Config:
-        config = super().config_from_hf(hf, generation, dtype)
-        return dataclasses.replace(config, num_decoder_layers=1)
+    words: ClassVar[dict[str, str]] = T5Family.words | WORDS
+    constants: ClassVar[dict[str, Any]] = {"num_decoder_layers": 1}
 
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
         return super().given_by(target) | {"num_decoder_layers": 1}
@@ -106,13 +84,7 @@ class EagleLlama(_OneLayer, OnLlama, Llama[EagleCausalConfig]):
 
     shape = EagleCausalConfig
     schema = Llama.schema.changed(**FIELDS, **DETAILS, read_first_token=flag(True))
-
-    def own_fields(self, hf: dict[str, Any]) -> dict[str, Any]:
-        return super().own_fields(hf) | {"reads_first": hf.get("read_first_token", True)}
-
-    def config_to_hf(self, config: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        words, generation = super().config_to_hf(config)
-        return words | {"read_first_token": config.reads_first}, generation
+    words: ClassVar[dict[str, str]] = Llama.words | WORDS | {"reads_first": "read_first_token"}
 
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
         return super().given_by(target) | {"num_hidden_layers": 1}

@@ -7,7 +7,6 @@ from). Read and written as what `models.eagle` computes; what that does not comp
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -16,8 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from specjax.core.registry import FAMILIES
-from specjax.hf.families import llama, rotary
-from specjax.hf.families.declared import declared_by, part
+from specjax.hf.families.causal import ATTENTION, FEED_FORWARD, Decoder
 from specjax.hf.families.eagle3_fields import (
     COUNTS,
     LAYER,
@@ -28,8 +26,9 @@ from specjax.hf.families.eagle3_fields import (
     VOCABULARIES,
     equal,
 )
-from specjax.hf.families.family import Stored
+from specjax.hf.families.family import Stored, Tensors, within
 from specjax.hf.families.generation import GENERATION
+from specjax.hf.families.ignored import part
 from specjax.hf.families.published import (
     UNUSED,
     agreed,
@@ -38,10 +37,12 @@ from specjax.hf.families.published import (
     refuse_images,
     refuse_rotation,
 )
+from specjax.hf.families.rotary import rope_of
 from specjax.hf.families.schema import (
     COMMON,
     MOST_LAYERS,
     NEEDED,
+    NOTHING,
     Schema,
     choice,
     flag,
@@ -51,7 +52,6 @@ from specjax.hf.families.schema import (
     shown,
     size,
 )
-from specjax.models.base import Where
 from specjax.models.eagle import Eagle, EagleCausalConfig
 from specjax.models.on_target import USUAL
 
@@ -73,22 +73,17 @@ def layers_after(ids: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(number + shift for number in ids))
 
 
-class _Published(llama.Llama[EagleCausalConfig]):
+class _Published(Decoder[EagleCausalConfig]):
     """What both layouts have in common."""
 
-    model = Eagle
+    model, shape = Eagle, EagleCausalConfig
     prefix = ""
     ignored = r"t2d|d2t|(.*\.)?rotary_emb\.inv_freq"
     family: ClassVar[str]
     block: ClassVar[str]
     """Of the layer's tensors."""
 
-    @abc.abstractmethod
-    def config_from_hf(
-        self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
-    ) -> EagleCausalConfig: ...
-
-    def shape(
+    def drafter(
         self, fields: dict[str, Any], layer: dict[str, Any], qk_norm: bool, dtype: Any
     ) -> EagleCausalConfig:
         """The shape of checked `fields` and those of its `layer`.
@@ -96,30 +91,33 @@ class _Published(llama.Llama[EagleCausalConfig]):
         Where texts end is the target's word: in published files special tokens are often others'.
         """
         refuse_images(layer)
-        named, one = {"model_type": self.family}, {"num_hidden_layers": 1}
-        made = llama.causal_config(layer | one, named, None, dtype, qk_norm=qk_norm)
-        refuse_rotation(rotary.rope_of(made))
-        drafted = fields["draft_vocab_size"] or made.vocab_size
-        if drafted > made.vocab_size:
+        size, width = layer["vocab_size"], layer["hidden_size"]
+        drafted = fields["draft_vocab_size"] or size
+        if drafted > size:
             raise ValueError(
-                f"draft_vocab_size is {drafted}; it must be at most vocab_size, {made.vocab_size}"
+                f"draft_vocab_size is {drafted}; it must be at most vocab_size, {size}"
             )
         ids = fields["eagle_aux_hidden_state_layer_ids"]
         features = layers_after(ids) if ids else ()
-        width = fields["target_hidden_size"] or made.d_model
-        own = {field.name: getattr(made, field.name) for field in dataclasses.fields(made)}
-        own["tied"] = False
-        return EagleCausalConfig(
-            **own,
-            target_width=width,
+        target = fields["target_hidden_size"] or width
+        made = self.build(
+            layer | {"num_hidden_layers": 1},
+            {"model_type": self.family},
+            None,
+            dtype,
+            qk_norm=qk_norm,
+            tied=False,
+            target_width=target,
             features=features,
             draft_vocab=drafted,
-            embedding_width=None if width == made.d_model else made.d_model,
+            embedding_width=None if target == width else width,
             reads_first=False,
             feature_norms=_feature_norms(fields, len(features) or USUAL),
             normed_residual=fields["norm_before_residual"],
             normed_states=fields["norm_output"],
         )
+        refuse_rotation(rope_of(made))
+        return made
 
     def of_stored(self, config: EagleCausalConfig, tensors: Collection[str]) -> EagleCausalConfig:
         second = next((name for name in sorted(tensors) if name.startswith("layers.1.")), None)
@@ -139,36 +137,24 @@ class _Published(llama.Llama[EagleCausalConfig]):
             )
         return dataclasses.replace(config, embedded=EMBEDDING in tensors)
 
-    def names(self, config: EagleCausalConfig) -> dict[Where, Stored]:
-        stored: dict[Where, Stored] = {
-            ("fuse", "kernel"): Stored("fc.weight", True),
-            ("final_norm", "scale"): Stored("norm.weight"),
-            ("head", "kernel"): Stored("lm_head.weight", True),
-        }
-        if config.embedded:
-            stored["embedding",] = Stored(EMBEDDING)
-        if config.draft_vocab < config.vocab_size:
-            stored["ids",] = Stored(MAPPING, integer=True, place=True)
-        for number in range(config.feature_norms):
-            tensor = f"fc_norm.{number}" if config.feature_norms > 1 else "input_norm"
-            stored[f"feature_norms_{number}", "scale"] = Stored(f"{tensor}.weight")
-        norms = {
+    def table(self, config: Any) -> Tensors:
+        layer = {
             "embedding_norm": "input_layernorm",
             "state_norm": "hidden_norm",
             "ff_norm": "post_attention_layernorm",
+            **ATTENTION,
+            **FEED_FORWARD,
         }
-        for norm, tensor in norms.items():
-            stored["layer", norm, "scale"] = Stored(f"{self.block}.{tensor}.weight")
-        for w in "qkvo":
-            where = "layer", "attention", w, "kernel"
-            stored[where] = Stored(f"{self.block}.self_attn.{w}_proj.weight", True)
-        for w in "qk" if config.qk_norm else "":
-            where = "layer", "attention", f"{w}_norm", "scale"
-            stored[where] = Stored(f"{self.block}.self_attn.{w}_norm.weight")
-        for w in ("gate", "up", "down"):
-            where = "layer", "ff", w, "kernel"
-            stored[where] = Stored(f"{self.block}.mlp.{w}_proj.weight", True)
-        return stored
+        own: dict[str, str | Stored] = {"embedding": EMBEDDING} if config.embedded else {}
+        if config.draft_vocab < config.vocab_size:
+            own["ids"] = Stored(MAPPING, integer=True, place=True)
+        return own | {
+            "fuse": "fc",
+            "final_norm": "norm",
+            "head": "lm_head",
+            "feature_norms_{}": "fc_norm.{}" if config.feature_norms > 1 else "input_norm",
+            **within("layer", self.block, layer),
+        }
 
     def repeated(
         self, config: EagleCausalConfig, tensors: Mapping[str, np.ndarray]
@@ -234,9 +220,9 @@ class Eagle3(_Published):
             "bias": only(False, "biases are not supported"),
             "qkv_bias": only(False, "biases are not supported"),
         },
-        aliases={VOCABULARIES[1]: VOCABULARIES[0]},
-        harmless=UNUSED,
-        declared=declared_by("llama"),
+        UNUSED,
+        "llama",
+        others={VOCABULARIES[1]: VOCABULARIES[0]},
     )
 
     @classmethod
@@ -263,7 +249,7 @@ class Eagle3(_Published):
         fields[key] = agreed(key, fields[key], inside, "eagle_config")
         if fields[key] and len(fields[key]) != USUAL:
             raise ValueError(f"{key} is {shown(fields[key])}; it must name {USUAL} layers")
-        return self.shape(fields, fields, False, dtype)
+        return self.drafter(fields, fields, False, dtype)
 
     def config_to_hf(self, config: EagleCausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
         words, ends = self.layer_to_hf(config)
@@ -294,19 +280,19 @@ class Eagle3Speculators(_Published):
             "speculators_config": raw(),
             "transformer_layer_config": raw(),
         },
-        harmless=COMMON
+        COMMON
         | {
             "embed_requires_grad",
             "has_no_defaults_at_init",
             "speculators_version",
             "tie_word_embeddings",
         },
-        declared=dict,  # the exporter's own class, not one of transformers
+        NOTHING,  # the exporter's own class, not one of transformers
     )
     layer: ClassVar[Schema] = Schema(
         LAYER | {"model_type": choice("llama", ("llama", "qwen3"))},
-        harmless=UNUSED | {"tie_word_embeddings"},
-        declared=declared_by("llama"),
+        UNUSED | {"tie_word_embeddings"},
+        "llama",
     )
 
     @classmethod
@@ -322,7 +308,7 @@ class Eagle3Speculators(_Published):
             raise ValueError(f"transformer_layer_config is {shown(words)}; it must be an object")
         with part("transformer_layer_config"):
             layer = read(self.layer, words, GENERATION)
-            made = self.shape(fields, layer, layer["model_type"] == "qwen3", dtype)
+            made = self.drafter(fields, layer, layer["model_type"] == "qwen3", dtype)
         return dataclasses.replace(made, target_name=_verifier(fields["speculators_config"]))
 
     def config_to_hf(self, config: EagleCausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:

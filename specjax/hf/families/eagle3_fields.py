@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from specjax.hf.families import llama
+from specjax.hf.families import causal
 from specjax.hf.families.published import all_full
 from specjax.hf.families.schema import Field, Schema, flag, is_int, only, size
 
@@ -21,7 +21,7 @@ def equal(value: int, why: str) -> Field:
     return Field(value, f"{value}: {why}", lambda given: is_int(given) and given == value)
 
 
-LAYER: dict[str, Field] = llama.FIELDS | {
+LAYER: dict[str, Field] = causal.FIELDS | {
     "num_hidden_layers": equal(1, "drafters of several layers are not supported"),
     "attention_bias": only(False, "biases are not supported"),
     "mlp_bias": only(False, "biases are not supported"),

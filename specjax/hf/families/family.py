@@ -1,18 +1,27 @@
-"""What a model family is: an architecture, and where a checkpoint keeps its numbers."""
+"""What a model family is: an architecture, and tables of its fields and of its tensors."""
 
 from __future__ import annotations
 
-import abc
 import dataclasses
+import functools
+import re
 from collections.abc import Collection, Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+import jax
 import numpy as np
 
 from specjax.core.registry import FAMILIES
-from specjax.hf.families.generation import NEUTRAL
-from specjax.hf.families.schema import Schema
+from specjax.hf.families.generation import (
+    GENERATION,
+    NEUTRAL,
+    ends_to_hf,
+    reading_generation,
+    special_tokens,
+)
+from specjax.hf.families.schema import Schema, read
 from specjax.models.base import LanguageModel, Where
+from specjax.models.shapes import parameter_shapes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,20 +54,51 @@ class Stored:
         return tuple(self.tensor.format(number) for number in range(self.stacked))
 
 
+Tensors = Mapping[str, str | Stored]
+"""Names of modules here -> in a checkpoint, `{}` for the number of a layer.
+
+A name that ends in a parameter's (`embedding`) has the whole name of its tensor.
+"""
+
+
 class Architecture(LanguageModel, Protocol):
     """A model that is made of its configuration alone."""
 
     def __init__(self, config: Any) -> None: ...
 
 
-class Family(abc.ABC):
+Shape = TypeVar("Shape")
+
+
+class Family(Generic[Shape]):
     """How to build a family's model from a configuration, and where its tensors are."""
 
     model: ClassVar[type[Architecture]]
     """The architecture."""
 
+    shape: ClassVar[type]
+    """The class of the architecture's configuration."""
+
     schema: ClassVar[Schema]
     """The fields of its `config.json`."""
+
+    words: ClassVar[dict[str, str]] = {}
+    """Attributes of the shape, and the fields of `config.json` that hold them as they are."""
+
+    constants: ClassVar[dict[str, Any]] = {}
+    """Attributes of all its shapes."""
+
+    architecture: ClassVar[str] = ""
+    """Hugging Face's class; empty: it is named after the family."""
+
+    tensors: ClassVar[Tensors]
+    """Where the parameters of its models are: of a shape those that it has.
+
+    A parameter without a line is not in a checkpoint, but its target's.
+    """
+
+    transposed: ClassVar[bool] = True
+    """Whether kernels are stored as PyTorch's linear layers have them."""
 
     prefix: ClassVar[str] = ""
     """Of tensor names, which checkpoints of the bare model leave off."""
@@ -85,10 +125,9 @@ class Family(abc.ABC):
         """Whether a configuration is of this family, whatever its `model_type` says."""
         return False
 
-    @abc.abstractmethod
     def config_from_hf(
         self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
-    ) -> Any:
+    ) -> Shape:
         """The model's configuration; `dtype` is that of the arithmetic.
 
         Reads the contents of `config.json` and `generation_config.json`, None where there is no
@@ -97,10 +136,63 @@ class Family(abc.ABC):
         Raises:
           ValueError: naming the field, its value and what is allowed.
         """
+        return self.build(read(self.schema, hf, GENERATION), hf, generation, dtype)
 
-    @abc.abstractmethod
-    def config_to_hf(self, config: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    def build(
+        self,
+        fields: dict[str, Any],
+        hf: Mapping[str, Any],
+        generation: dict[str, Any] | None,
+        dtype: Any,
+        **more: Any,
+    ) -> Shape:
+        """The shape that checked `fields` describe, with `more` attributes."""
+        attributes = {attribute: fields[field] for attribute, field in self.words.items()}
+        attributes |= self.from_fields(fields, hf) | self.constants | more
+        vocab_size = attributes["vocab_size"]
+        special = special_tokens(hf, generation, vocab_size)
+        attributes |= {"eos": special.eos, "pad": special.pad, "dtype": dtype}
+        if any(field.name == "bos" for field in dataclasses.fields(self.shape)):
+            attributes["bos"] = special.bos
+        if self.has_encoder:
+            attributes["start_token"] = _start_token(special.start, vocab_size, generation)
+        return self.shape(family=hf["model_type"], **attributes)
+
+    def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
+        """The other attributes, of the checked `fields` of the configuration `hf`.
+
+        Raises:
+          ValueError: naming the field, its value and what is allowed.
+        """
+        return {}
+
+    @property
+    def has_encoder(self) -> bool:
+        """Whether its models have one, and a token that their decoders start with."""
+        field = self.schema.fields.get("is_encoder_decoder")
+        return field is not None and field.default is True
+
+    def config_to_hf(self, config: Shape) -> tuple[dict[str, Any], dict[str, Any]]:
         """Contents of `config.json` and `generation_config.json` of a model exported from here."""
+        named: Any = config
+        ends = self.ends(config)
+        named_by = self.architecture or f"{named.family.capitalize()}ForCausalLM"
+        fields = {"model_type": named.family, "architectures": [named_by]}
+        if self.has_encoder:
+            fields["is_encoder_decoder"] = True
+        fields |= {field: getattr(config, attribute) for attribute, field in self.words.items()}
+        return fields | self.to_fields(config) | ends, ends
+
+    def to_fields(self, config: Any) -> dict[str, Any]:
+        """The other fields of `config.json`, and those that replace one."""
+        return {}
+
+    def ends(self, config: Any) -> dict[str, Any]:
+        """The special tokens of an export."""
+        firsts = {"bos_token_id": config.bos} if hasattr(config, "bos") else {}
+        if self.has_encoder:
+            firsts["decoder_start_token_id"] = config.start_token
+        return ends_to_hf(config, **firsts)
 
     def of_stored(self, config: Any, tensors: Collection[str]) -> Any:
         """The model's configuration, where that depends on which tensors a checkpoint has.
@@ -122,30 +214,67 @@ class Family(abc.ABC):
         """Fields of `config.json` that a model made for a target has from it."""
         return {}
 
-    @abc.abstractmethod
+    def table(self, config: Any) -> Tensors:
+        """Where the parameters of a shape are, of more modules than it has."""
+        return self.tensors
+
     def names(self, config: Any) -> Mapping[Where, Stored]:
         """Where each parameter is stored."""
+        return _names(type(self), config)
+
+
+@functools.lru_cache(maxsize=64)
+def _names(family: type[Family], config: Any) -> Mapping[Where, Stored]:
+    one = family()
+    table = one.table(config)
+    leaves = jax.tree_util.tree_flatten_with_path(parameter_shapes(one.model(config)))[0]
+    paths = (tuple(key.key for key in path) for path, _ in leaves)
+    found = {path: _stored(table, path, one.transposed) for path in paths}
+    return {path: stored for path, stored in found.items() if stored}
+
+
+def _stored(table: Tensors, path: Where, transposed: bool) -> Stored | None:
+    """Where the parameter at a path is, by the line of a table for it or for its module."""
+    numbers = [match[1] for part in path if (match := re.search(r"_(\d+)$", part))]
+    names = [re.sub(r"_\d+$", "_{}", part) for part in path]
+    parameter, module = ".".join(names), ".".join(names[:-1])
+    entry = table.get(parameter, table.get(module))
+    if entry is None:
+        return None
+    found = entry if isinstance(entry, Stored) else Stored(entry)
+    name = found.tensor.format(*numbers)
+    if parameter in table:
+        return dataclasses.replace(found, tensor=name)
+    kind = "bias" if path[-1] == "bias" else "weight"
+    kernel = path[-1] == "kernel"
+    return dataclasses.replace(found, tensor=f"{name}.{kind}", transposed=transposed and kernel)
+
+
+def within(ours: str, theirs: str, modules: Tensors) -> dict[str, str | Stored]:
+    """A table of modules that are parts of the modules `ours` here and `theirs` in a checkpoint."""
+    return {
+        f"{ours}.{name}": f"{theirs}.{entry}"
+        if isinstance(entry, str)
+        else dataclasses.replace(entry, tensor=f"{theirs}.{entry.tensor}")
+        for name, entry in modules.items()
+    }
+
+
+def _start_token(start: int | None, vocab_size: int, generation: Mapping[str, Any] | None) -> int:
+    """The token that a decoder starts with.
+
+    Raises:
+      ValueError: when there is none.
+    """
+    with reading_generation(generation):
+        if start is None or start >= vocab_size:
+            raise ValueError(
+                f"decoder_start_token_id is {start}; a decoder starts with a token id from"
+                f" 0 to {vocab_size - 1}"
+            )
+    return start
 
 
 def family_of(model: LanguageModel) -> Family:
     """The family that a model belongs to."""
     return FAMILIES[model.config.family].cls()
-
-
-def linear(
-    where: Where, tensor: str, biased: bool = True, part: int = 0, parts: int = 1, groups: int = 1
-) -> dict[Where, Stored]:
-    """Where a linear layer of PyTorch is stored, and how it is fused."""
-    kernel = Stored(f"{tensor}.weight", True, part, parts, groups=groups)
-    stored: dict[Where, Stored] = {(*where, "kernel"): kernel}
-    if biased:
-        stored[*where, "bias"] = Stored(f"{tensor}.bias", False, part, parts, groups=groups)
-    return stored
-
-
-def layer_norm(where: Where, tensor: str) -> dict[Where, Stored]:
-    """Where a layer norm is stored."""
-    return {
-        (*where, "scale"): Stored(f"{tensor}.weight"),
-        (*where, "bias"): Stored(f"{tensor}.bias"),
-    }

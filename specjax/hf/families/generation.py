@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from specjax.hf.families.declared import (
-    GENERATION_FILE,
-    declared_for_generation,
-    ignore,
-)
+from specjax.hf.families.ignored import GENERATION_FILE, ignore
 from specjax.hf.families.schema import is_int, shown
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -238,6 +235,14 @@ def refuse_processors(
                 f" generation={{{name!r}: None}} (of specjax.load, or config.generation) decodes"
                 " without it, ignore_generation_config=True without all that it says"
             )
+
+
+@functools.cache
+def declared_for_generation() -> Mapping[str, Any]:
+    """The fields that transformers' `GenerationConfig` declares, and their defaults."""
+    from transformers import GenerationConfig  # slow to import
+
+    return vars(GenerationConfig())
 
 
 def _is_neutral(name: str, value: Any, neutral: Mapping[str, tuple[Any, ...]]) -> bool:

@@ -2,57 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specjax.hf.families.schema import shown
-from specjax.models.causal import CausalConfig
+from specjax.hf.families.schema import Field, flag, raw, shown, size
 
 KINDS = ("full_attention", "sliding_attention")
 
+WINDOWS: dict[str, Field] = {"sliding_window": size(None), "layer_types": raw()}
+SWITCHED: dict[str, Field] = WINDOWS | {"use_sliding_window": flag(False)}
+"""Fields of families whose layers may slide, without and with a switch for it."""
 
-def windows_of(kinds: Any, layers: int, window: int | None, needed: str) -> tuple[int, ...]:
-    """The window of each of the `layers`, 0 for none; empty where none slides.
+
+def window_of(fields: Mapping[str, Any]) -> int | None:
+    """The keys that a sliding layer sees; None where none slides."""
+    return fields["sliding_window"] if fields.get("use_sliding_window", True) else None
+
+
+def every(count: int, fields: Mapping[str, Any]) -> list[bool]:
+    """That all layers slide but each `count`-th."""
+    return [(layer + 1) % count > 0 for layer in range(fields["num_hidden_layers"])]
+
+
+def windows_of(
+    fields: Mapping[str, Any], slides: Sequence[bool], *, mixed: bool = True
+) -> tuple[int, ...]:
+    """The window of each layer, 0 for none; empty where none slides.
+
+    Layers slide where `layer_types` says so, else where `slides` does; both must agree in families
+    that are not `mixed`: Hugging Face's masks do not look at that field, but its caches do.
 
     Raises:
-      ValueError: when the `kinds` are not those of so many layers, or some slide without a
-        `window`, saying what is `needed` for it.
+      ValueError: naming the field, its value and what is allowed.
     """
+    window, kinds, layers = window_of(fields), fields["layer_types"], len(slides)
+    usual = [KINDS[one] for one in slides]
+    kinds = usual if kinds is None else kinds
+    if not mixed and kinds != usual:
+        raise ValueError(
+            f"layer_types is {shown(kinds)}; with sliding_window {window} every one of the"
+            f" {layers} layers is {usual[0]!r}"
+        )
     known = isinstance(kinds, list) and all(kind in KINDS for kind in kinds)
     if not known or len(kinds) != layers:
         raise ValueError(
             f"layer_types is {shown(kinds)}; it must name each of the {layers} layers"
             f" {' or '.join(map(repr, KINDS))}"
         )
-    slides = [kind == "sliding_attention" for kind in kinds]
-    if not any(slides):
+    if KINDS[1] not in kinds:
         return ()
     if window is None:
-        raise ValueError(f"layer_types is {shown(kinds)}; layers that slide need {needed}")
-    return tuple(window if slide else 0 for slide in slides)
-
-
-def same_windows(fields: Mapping[str, Any]) -> tuple[int, ...]:
-    """The windows of a family all of whose layers slide, unless `sliding_window` is null.
-
-    Raises:
-      ValueError: when `layer_types` says otherwise: Hugging Face's masks do not look at it, but its
-        caches do.
-    """
-    window, layers = fields["sliding_window"], fields["num_hidden_layers"]
-    kinds = [KINDS[window is not None]] * layers
-    if fields["layer_types"] not in (None, kinds):
+        switch = ", and use_sliding_window true" if "use_sliding_window" in fields else ""
         raise ValueError(
-            f"layer_types is {shown(fields['layer_types'])}; with sliding_window {window} every one"
-            f" of the {layers} layers is {kinds[0]!r}"
+            f"layer_types is {shown(kinds)}; layers that slide need sliding_window{switch}"
         )
-    return (window,) * layers if window else ()
-
-
-def windows_to_hf(config: CausalConfig) -> dict[str, Any]:
-    """`sliding_window` and `layer_types` of a shape whose windows are of one size."""
-    windows = config.layer_windows
-    return {
-        "sliding_window": max(windows) or None,
-        "layer_types": [KINDS[window > 0] for window in windows],
-    }
+    return tuple(window if kind == KINDS[1] else 0 for kind in kinds)

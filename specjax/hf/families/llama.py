@@ -1,189 +1,168 @@
-"""Llama checkpoints (Llama 1-3, Vicuna, TinyLlama, ...), and what its relatives share with it."""
+"""Llama and its relatives: tables of what is different."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from specjax.core.registry import FAMILIES
 from specjax.hf.families import rotary
-from specjax.hf.families.declared import declared_by
-from specjax.hf.families.family import Family, Stored, linear
-from specjax.hf.families.generation import GENERATION, ends_to_hf, special_tokens
-from specjax.hf.families.schema import (
-    ALL_FULL,
-    CAUSAL,
-    COMMON,
-    MOST_LAYERS,
-    Field,
-    Schema,
-    choice,
-    flag,
-    head_width,
-    number,
-    read,
-    size,
-)
-from specjax.models.base import Where
-from specjax.models.causal import Causal, CausalConfig
-from specjax.models.layers import ACTIVATIONS
+from specjax.hf.families.causal import BIAS, LAYER, SANDWICH, Decoder, whole
+from specjax.hf.families.family import Shape, Stored, Tensors, within
+from specjax.hf.families.layer_types import SWITCHED, WINDOWS
+from specjax.hf.families.schema import ALL_FULL, flag, head_width, number, raw, shown, size
+from specjax.models.causal import CausalConfig
 from specjax.models.rope import Rope
-
-FIELDS: dict[str, Field] = (
-    CAUSAL
-    | rotary.FIELDS
-    | {
-        "vocab_size": size(),
-        "hidden_size": size(),
-        "intermediate_size": size(),
-        "num_hidden_layers": size(most=MOST_LAYERS),
-        "num_attention_heads": size(),
-        "num_key_value_heads": size(None),
-        "head_dim": size(None),
-        "max_position_embeddings": size(2048),
-        "hidden_act": choice("silu", ACTIVATIONS),
-        "rms_norm_eps": number(1e-6),
-        "tie_word_embeddings": flag(False),
-    }
-)
-"""Fields of Llama and its relatives, with Llama's defaults."""
-
-HARMLESS = COMMON | {"attention_dropout", "initializer_range"}
-"""Declared fields of Llama's relatives that change no token."""
-
-
-Shape = TypeVar("Shape", bound=CausalConfig)
-
-
-def d_head_of(fields: Mapping[str, Any]) -> int:
-    """The width of a head."""
-    return fields["head_dim"] or fields["hidden_size"] // fields["num_attention_heads"]
-
-
-def causal_config(
-    fields: dict[str, Any],
-    hf: dict[str, Any],
-    generation: dict[str, Any] | None,
-    dtype: Any,
-    rope: Rope | None = None,
-    **changes: Any,
-) -> CausalConfig:
-    """The shape that the checked `fields` describe, with a relative's `changes`.
-
-    Its `rope` is that of whole heads where none is given.
-    """
-    heads, d_head = fields["num_attention_heads"], d_head_of(fields)
-    special = special_tokens(hf, generation, fields["vocab_size"])
-    return CausalConfig(
-        family=hf["model_type"],
-        vocab_size=fields["vocab_size"],
-        d_model=fields["hidden_size"],
-        d_ff=fields["intermediate_size"],
-        num_layers=fields["num_hidden_layers"],
-        num_heads=heads,
-        num_kv_heads=fields["num_key_value_heads"] or heads,
-        d_head=d_head,
-        max_positions=fields["max_position_embeddings"],
-        rope=rope or rotary.rope_from_hf(fields, d_head),
-        activation=fields["hidden_act"],
-        tied=fields["tie_word_embeddings"],
-        eps=fields["rms_norm_eps"],
-        bos=special.bos,
-        eos=special.eos,
-        pad=special.pad,
-        dtype=dtype,
-        **changes,
-    )
-
-
-def layer_names(config: CausalConfig, layer: str, block: str) -> dict[Where, Stored]:
-    """Where the parameters of a layer are stored, of tensors whose names begin with `block`."""
-    norms = _norm_names(config).items()
-    stored = {(layer, norm, "scale"): Stored(f"{block}.{name}.weight") for norm, name in norms}
-    for w in "qkvo":
-        biased = config.out_bias if w == "o" else config.qkv_bias
-        stored |= linear((layer, "attention", w), f"{block}.self_attn.{w}_proj", biased)
-    for w in ("gate", "up", "down"):
-        stored |= linear((layer, "ff", w), f"{block}.mlp.{w}_proj", config.ff_bias)
-    if config.qk_norm or config.wide_qk_norm:
-        for w in "qk":
-            where = (layer, "attention", f"{w}_norm", "scale")
-            stored[where] = Stored(f"{block}.self_attn.{w}_norm.weight")
-    return stored
-
-
-def _norm_names(config: CausalConfig) -> dict[str, str]:
-    """The checkpoint's names of a layer's norms; where there are more, one name moves."""
-    if not config.post_norm:
-        return {"attention_norm": "input_layernorm", "ff_norm": "post_attention_layernorm"}
-    before = {"attention_norm": "input_layernorm", "ff_norm": "pre_feedforward_layernorm"}
-    behind = {
-        "attention_post_norm": "post_attention_layernorm",
-        "ff_post_norm": "post_feedforward_layernorm",
-    }
-    return (before if config.pre_norm else {}) | behind
 
 
 @FAMILIES.register("llama")
-class Llama(Family, Generic[Shape]):
+class Llama(Decoder[Shape]):
     """Llama 1-3, Vicuna, TinyLlama: rotary positions, grouped-query attention."""
 
-    model = Causal
-    schema = Schema(
-        fields=FIELDS
-        | {
-            "attention_bias": flag(False),
-            "mlp_bias": flag(False),
-            **ALL_FULL,
-        },
-        harmless=HARMLESS | {"pretraining_tp"},
-        declared=declared_by("llama"),
+    schema = Decoder.schema.changed(
+        "llama", ("pretraining_tp",), **BIAS, mlp_bias=flag(False), **ALL_FULL
     )
-    prefix = "model."
-    ignored = r".*rotary_emb\.inv_freq"
 
-    def config_from_hf(
-        self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
-    ) -> CausalConfig:
-        fields = read(self.schema, hf, GENERATION)
+    def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
         head_width(fields)  # it must divide, even where `head_dim` is another
-        biases = {
-            "qkv_bias": fields["attention_bias"],
-            "out_bias": fields["attention_bias"],
-            "ff_bias": fields["mlp_bias"],
-        }
-        return causal_config(fields, hf, generation, dtype, **biases)
+        return super().from_fields(fields, hf)
 
-    def config_to_hf(self, config: Shape) -> tuple[dict[str, Any], dict[str, Any]]:
-        ends, rope = ends_to_hf(config, bos_token_id=config.bos), rotary.rope_of(config)
-        shape = {
-            "model_type": config.family,
-            "architectures": [f"{config.family.capitalize()}ForCausalLM"],
-            "vocab_size": config.vocab_size,
-            "hidden_size": config.d_model,
-            "intermediate_size": config.d_ff,
-            "num_hidden_layers": config.num_layers,
-            "num_attention_heads": config.num_heads,
-            "num_key_value_heads": config.num_kv_heads,
-            "head_dim": config.d_head,
-            "max_position_embeddings": config.max_positions,
-            "hidden_act": config.activation,
-            "rms_norm_eps": config.eps,
-            "rope_theta": rope.theta,
-            "rope_scaling": rotary.rope_to_hf(rope),
-            "tie_word_embeddings": config.tied,
-        }
-        biases = {"attention_bias": config.qkv_bias, "mlp_bias": config.ff_bias}
-        shape |= {name: value for name, value in biases.items() if name in self.schema.fields}
-        return shape | ends, ends
 
-    def names(self, config: Shape) -> dict[Where, Stored]:
-        stored: dict[Where, Stored] = {
-            ("embedding",): Stored("model.embed_tokens.weight"),
-            ("final_norm", "scale"): Stored("model.norm.weight"),
+@FAMILIES.register("mistral")
+class Mistral(Decoder[CausalConfig]):
+    """Llama with a sliding window in every layer."""
+
+    schema = Decoder.schema.changed("mistral", **WINDOWS)
+    windows = "all"
+
+
+class _Qwen(Decoder[CausalConfig]):
+    """Layers from `max_window_layers` on slide, where the configuration turns that on."""
+
+    schema = Decoder.schema.changed(**SWITCHED, max_window_layers=size(28, least=0))
+    windows = "mixed"
+
+    def slides(self, fields: Mapping[str, Any], window: int | None) -> Sequence[bool]:
+        first = fields["max_window_layers"]
+        layers = range(fields["num_hidden_layers"])
+        return [window is not None and layer >= first for layer in layers]
+
+
+@FAMILIES.register("qwen2")
+class Qwen2(_Qwen):
+    """Llama with biases of queries, keys and values."""
+
+    schema = _Qwen.schema.changed("qwen2")
+    constants: ClassVar[dict[str, Any]] = {"qkv_bias": True}
+
+
+@FAMILIES.register("qwen3")
+class Qwen3(_Qwen):
+    """Llama with norms of queries and keys."""
+
+    schema = _Qwen.schema.changed("qwen3", **BIAS)
+    constants: ClassVar[dict[str, Any]] = {"qk_norm": True}
+
+
+@FAMILIES.register("olmo2")
+class Olmo2(Decoder[CausalConfig]):
+    """Llama with norms behind the sublayers instead of before, and norms of queries and keys.
+
+    OLMo 2 (2025), section 3.2; a query's or key's norm is over all heads together.
+    """
+
+    schema = Decoder.schema.changed("olmo2", **BIAS, **ALL_FULL)
+    constants: ClassVar[dict[str, Any]] = {
+        "wide_qk_norm": True,
+        "pre_norm": False,
+        "post_norm": True,
+    }
+    tensors = whole(SANDWICH)
+
+
+@FAMILIES.register("smollm3")
+class SmolLM3(Decoder[CausalConfig]):
+    """Llama without rotation in some layers (Yang et al. 2025, "RoPE to NoPE and back again")."""
+
+    schema = Decoder.schema.changed(
+        "smollm3",
+        **BIAS,
+        **SWITCHED,
+        mlp_bias=flag(False),
+        rope_theta=number(2_000_000.0),
+        no_rope_layers=raw(),
+        no_rope_layer_interval=size(4),
+    )
+    architecture = "SmolLM3ForCausalLM"
+    windows = "mixed"
+
+    def slides(self, fields: Mapping[str, Any], window: int | None) -> Sequence[bool]:
+        return [window is not None and not rotates for rotates in _rotated(fields)]
+
+    def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
+        attributes, rotated = super().from_fields(fields, hf), _rotated(fields)
+        if not all(rotated):
+            attributes["ropes"] = tuple(attributes["rope"] if one else None for one in rotated)
+        return attributes
+
+    def to_fields(self, config: Any) -> dict[str, Any]:
+        rotated = [int(rope is not None) for rope in config.layer_ropes]
+        return super().to_fields(config) | {"no_rope_layers": rotated}
+
+
+def _rotated(fields: Mapping[str, Any]) -> list[bool]:
+    """Whether each layer rotates; `no_rope_layers` has, whatever its name says, a 1 where it does.
+
+    Every `no_rope_layer_interval`-th does not where the configuration lists none.
+    """
+    layers, listed = fields["num_hidden_layers"], fields["no_rope_layers"]
+    if listed is None:
+        every = fields["no_rope_layer_interval"]
+        return [(layer + 1) % every > 0 for layer in range(layers)]
+    flags = isinstance(listed, list) and all(flag in (0, 1) for flag in listed)
+    if not flags or len(listed) < layers:
+        raise ValueError(
+            f"no_rope_layers is {shown(listed)}; it must have a 0 or 1 for each of the {layers}"
+            " layers"
+        )
+    return [bool(flag) for flag in listed[:layers]]
+
+
+@FAMILIES.register("phi3")
+class Phi3(Decoder[CausalConfig]):
+    """Phi-3, Phi-4: Llama with fused projections, LongRoPE and perhaps partial rotation."""
+
+    schema = Decoder.schema.changed(
+        "phi3",
+        ("embd_pdrop", "resid_pdrop"),
+        **WINDOWS,
+        original_max_position_embeddings=size(4096),
+        partial_rotary_factor=number(1.0),
+    )
+    windows = "all"
+
+    def rope(self, fields: Mapping[str, Any], d_head: int) -> Rope:
+        scalings = ("rope_scaling", "rope_parameters")
+        today = {name: rotary.long_renamed(name, fields[name]) for name in scalings}
+        return rotary.partial_rope_from_hf({**fields, **today}, d_head)
+
+    def to_fields(self, config: Any) -> dict[str, Any]:
+        rope = rotary.rope_of(config)
+        return super().to_fields(config) | {
+            "original_max_position_embeddings": rope.original or config.max_positions,
+            "partial_rotary_factor": rotary.share_to_hf(rope.width, config.d_head),
         }
-        if not config.tied:
-            stored["head", "kernel"] = Stored("lm_head.weight", True)
-        for index in range(config.num_layers):
-            stored |= layer_names(config, f"layers_{index}", f"model.layers.{index}")
-        return stored
+
+    def table(self, config: Any) -> Tensors:
+        """Queries are as wide as several keys."""
+        spans = config.num_heads // config.num_kv_heads
+        qkv, both = "self_attn.qkv_proj", "mlp.gate_up_proj"
+        fused: Tensors = {
+            **LAYER,
+            "attention.q": Stored(qkv, parts=spans + 2, spans=spans),
+            "attention.k": Stored(qkv, part=spans, parts=spans + 2),
+            "attention.v": Stored(qkv, part=spans + 1, parts=spans + 2),
+            "ff.gate": Stored(both, parts=2),
+            "ff.up": Stored(both, part=1, parts=2),
+        }
+        return {**self.tensors, **within("layers_{}", "model.layers.{}", fused)}

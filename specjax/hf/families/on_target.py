@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from specjax.core.registry import FAMILIES
-from specjax.hf.families.family import Family, Stored
+from specjax.hf.families.family import Family, Stored, Tensors
+from specjax.hf.families.llama import Llama
 from specjax.hf.families.schema import NEEDED, Field, Schema, is_int, size
-from specjax.models.base import LanguageModel, Where
+from specjax.hf.families.t5 import T5Family
+from specjax.models.base import LanguageModel
 from specjax.models.encoder_decoder import EncoderDecoder
-from specjax.models.on_target import OnTarget
 from specjax.models.t5 import T5Config
 
 
@@ -36,51 +37,50 @@ FIELDS = {
 """What the shape of a feature drafter says of its target."""
 
 
-class OnTargetFamily(Family):
+WORDS = {
+    "target_width": "target_hidden_size",
+    "draft_vocab": "draft_vocab_size",
+    "cross": "target_cross_layer",
+    "cross_heads": "target_num_heads",
+    "cross_width": "target_head_dim",
+}
+"""Attributes of a drafter's shape on its target, and the fields that hold them as they are."""
+
+TENSORS: Tensors = {
+    "embedding": "embed_tokens.weight",
+    "ids": Stored("draft_ids", integer=True),
+    "fuse": "fc",
+    "final_norm": "norm",
+    "head": "lm_head",
+    "position_bias": "relative_attention_bias",
+}
+"""What is in all of them; `cross` layers share one table of relative positions."""
+
+
+class OnTargetFamily(Family[Any]):
     """What all have in common; the other base reads and writes the shape of the layers."""
 
     schema = Schema(FIELDS)
     prefix = ""
     ignored = r"$^"
-    shape: type[OnTarget]
+    layers: ClassVar[type[Family]]
+    """The family of models with such layers."""
 
-    def config_from_hf(
-        self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
-    ) -> Any:
-        layer = super().config_from_hf(hf, generation, dtype)
-        own = {field.name: getattr(layer, field.name) for field in dataclasses.fields(layer)}
-        if hf["draft_vocab_size"] > layer.vocab_size:
+    def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
+        attributes = super().from_fields(fields, hf)
+        if fields["draft_vocab_size"] > fields["vocab_size"]:
             raise ValueError(
-                f"draft_vocab_size is {hf['draft_vocab_size']}; it must be at most vocab_size,"
-                f" {layer.vocab_size}"
+                f"draft_vocab_size is {fields['draft_vocab_size']}; it must be at most vocab_size,"
+                f" {fields['vocab_size']}"
             )
-        return self.shape(
-            **(own | {"tied": False} | self.own_fields(hf)),
-            target_width=hf["target_hidden_size"],
-            features=tuple(hf["target_layers"]),
-            draft_vocab=hf["draft_vocab_size"],
-            cross=hf.get("target_cross_layer", 0),
-            cross_heads=hf.get("target_num_heads", 0),
-            cross_width=hf.get("target_head_dim", 0),
-        )
+        return attributes | {"tied": False, "features": tuple(fields["target_layers"])}
 
-    def own_fields(self, hf: dict[str, Any]) -> dict[str, Any]:
-        """Fields of its shape that no other has, from `config.json`."""
-        return {}
-
-    def config_to_hf(self, config: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        words, generation = super().config_to_hf(config)
-        words |= {
+    def to_fields(self, config: Any) -> dict[str, Any]:
+        return super().to_fields(config) | {
             "architectures": [f"Specjax{self.model.__name__}"],
             "tie_word_embeddings": False,
-            "target_hidden_size": config.target_width,
             "target_layers": list(config.features),
-            "target_cross_layer": config.cross,
-            "target_num_heads": config.cross_heads,
-            "target_head_dim": config.cross_width,
-            "draft_vocab_size": config.draft_vocab,
         }
-        return words, generation
 
     def layers_read(self, depth: int) -> list[int]:
         """The layers of a target of so many that a drafter reads unless its shape says which."""
@@ -91,45 +91,30 @@ class OnTargetFamily(Family):
         return target.config
 
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
-        words, _ = super().config_to_hf(self.of_target(target))
+        words, _ = self.layers().config_to_hf(self.of_target(target))
         return words | {
             "target_hidden_size": target.config.d_model,
             "target_layers": self.layers_read(target.depth),
             "draft_vocab_size": target.vocab_size,
         }
 
-    def names(self, config: Any) -> dict[Where, Stored]:
-        """Of what is in all of them; `cross` layers share one table of relative positions."""
-        stored: dict[Where, Stored] = {
-            ("embedding",): Stored("embed_tokens.weight"),
-            ("ids",): Stored("draft_ids", integer=True),
-            ("fuse", "kernel"): Stored("fc.weight", True),
-            ("final_norm", "scale"): Stored("norm.weight"),
-            ("head", "kernel"): Stored("lm_head.weight", True),
-        }
-        if config.cross:
-            stored["position_bias", "table"] = Stored("relative_attention_bias.weight")
-        return stored
-
 
 class OnT5(OnTargetFamily):
     """Of targets with an encoder, in layers like T5's whatever the target's are like."""
 
-    def config_from_hf(
-        self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
-    ) -> Any:
+    layers = T5Family
+
+    def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
         for name in ("target_cross_layer", "target_num_heads", "target_head_dim"):
-            if not hf.get(name):
+            if not fields[name]:
                 raise ValueError(
-                    f"{name} is {hf.get(name)!r}; it must be at least 1 for a drafter that attends"
+                    f"{name} is {fields[name]!r}; it must be at least 1 for a drafter that attends"
                     " to the encoder states of its target"
                 )
-        config = super().config_from_hf(hf, generation, dtype)
-        return dataclasses.replace(config, num_layers=0)  # it has no encoder of its own
+        return super().from_fields(fields, hf) | {"num_layers": 0}  # it has no encoder of its own
 
-    def config_to_hf(self, config: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        words, generation = super().config_to_hf(config)
-        return words | {"num_layers": 1}, generation
+    def to_fields(self, config: Any) -> dict[str, Any]:
+        return super().to_fields(config) | {"num_layers": 1}
 
     def of_target(self, target: LanguageModel) -> T5Config:
         return like_t5(_with_encoder(FAMILIES.name_of(type(self)), target))
@@ -188,14 +173,14 @@ def like_t5(target: EncoderDecoder) -> T5Config:
 class OnLlama(OnTargetFamily):
     """Of decoder-only targets with rotary positions."""
 
-    def config_from_hf(
-        self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
-    ) -> Any:
-        if cross := hf.get("target_cross_layer"):
+    layers = Llama
+
+    def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
+        if cross := fields["target_cross_layer"]:
             raise ValueError(
                 f"target_cross_layer is {cross}; it must be 0 for a drafter of decoder-only targets"
             )
-        return super().config_from_hf(hf, generation, dtype)
+        return super().from_fields(fields, hf)
 
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
         refuse_other_positions(FAMILIES.name_of(type(self)), target)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from specjax.hf.families import llama
+from specjax.hf.families import causal
 from specjax.hf.families.schema import Field, Schema, read, shown
 from specjax.models.rope import Rope
 
 ROPES = ("default", "linear", "llama3", "yarn")
 """Rotations that depend on distances alone: who counts positions from where does not matter."""
 
-UNUSED = llama.HARMLESS | {
+UNUSED = causal.HARMLESS | {
     "max_window_layers",
     "pretraining_tp",
     "sliding_window",

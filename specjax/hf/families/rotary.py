@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from specjax.hf.families import layer_types
-from specjax.hf.families.declared import part
+from specjax.hf.families.ignored import part
 from specjax.hf.families.schema import (
+    NOTHING,
     Field,
     Schema,
     choice,
@@ -141,6 +142,22 @@ def partial_rope_from_hf(fields: Mapping[str, Any], d_head: int, outside: str = 
     return rope_from_hf({**fields, name: others}, width)
 
 
+def long_renamed(name: str, written: Any) -> Any:
+    """A scaling of Phi-3's by the name it has today: the first checkpoints have others.
+
+    Raises:
+      ValueError: when it is one that Phi-3 does not have.
+    """
+    if not isinstance(written, dict):
+        return written
+    kind = written.get("rope_type", written.get("type", "default"))
+    if kind not in ("default", "longrope", "su", "yarn"):
+        raise ValueError(
+            f"{name} is {shown(written)}; its rope_type must be one of default, longrope"
+        )
+    return written if kind == "default" else written | {"rope_type": "longrope"}
+
+
 def share_to_hf(width: int, d_head: int) -> float:
     """The share of a head of which Hugging Face, which rounds down, makes the width again."""
     share = width / d_head
@@ -208,7 +225,7 @@ def _rope(written: Mapping[str, Any], fields: Mapping[str, Any], width: int) -> 
     if missing:
         raise ValueError(f"{missing[0]} is missing; rope_type {kind!r} needs it")
     # Of other fields transformers says that it does not know them, and reads none.
-    values = read(Schema(_PLAIN | _KINDS[kind], harmless=(), declared=dict), written)
+    values = read(Schema(_PLAIN | _KINDS[kind], (), NOTHING), written)
     theta = values["rope_theta"]
     if "rope_theta" in written and theta is None:
         raise ValueError("rope_theta is null; it must be a positive number")

@@ -1,20 +1,22 @@
 """What the fields of a family's `config.json` may say, checked before anything else is read.
 
-A field that the family's configuration class in transformers declares, or that its model reads
-without that, is obeyed, or refused where it is not at its default. A field that is not declared is
-not read by transformers' model either: it is ignored, and named in a note
-(`hf.families.declared`).
+Defaults and other names of fields are those of the family's configuration class in transformers. A
+field that this class declares, or that its model reads without that, is obeyed, or refused where it
+is not at its default. A field that is not declared is not read by transformers' model either: it is
+ignored, and named in a note (`hf.families.ignored`).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import reprlib
+import typing
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeGuard
 
-from specjax.hf.families.declared import declared_by, ignore
+from specjax.hf.families.ignored import ignore
 
 MOST = 2**31 - 1
 MOST_LAYERS = 4096
@@ -35,37 +37,93 @@ NEEDED = object()
 
 
 @dataclasses.dataclass(frozen=True)
-class Field:
-    """A field that is read; null is allowed where Hugging Face's default is null."""
+class Declared:
+    """What a configuration class of transformers declares."""
 
-    default: Any  # of Hugging Face's configuration class
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    nullable: Collection[str] = ()
+    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)  # other name -> name
+
+
+NOTHING = Declared()
+"""Of the class of an exporter, all whose other fields are ignored."""
+
+
+@functools.cache
+def declared_by(model_type: str) -> Declared:
+    """What the configuration class of a model type declares."""
+    from transformers import CONFIG_MAPPING  # slow to import
+
+    fields = dataclasses.fields(CONFIG_MAPPING[model_type])
+    nullable = {one.name for one in fields if type(None) in typing.get_args(one.type)}
+    defaults = {one.name: _default(one) for one in fields}
+    return Declared(defaults, nullable, CONFIG_MAPPING[model_type].attribute_map)
+
+
+def _default(field: dataclasses.Field) -> Any:
+    """A field's default, and for a field without one what equals no value."""
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """A field that is read, with the default that counts where no class declares another.
+
+    Null is allowed where it is the default, unless the class declares that it is not.
+    """
+
+    default: Any
     allowed: str  # ends the sentence "it must be ..."
     fits: Callable[[Any], bool]
 
 
 @dataclasses.dataclass(frozen=True)
 class Schema:
-    """The fields of a family: those read, other names of them, those that change nothing.
+    """The fields of a family: those read, and those that change nothing.
 
-    Harmless are only fields that transformers declares or reads. What it `declared` besides these
-    three, with its defaults, must be at its default, and all else is ignored; None: nothing but
-    these three may be there.
+    Harmless are only fields that transformers declares or reads. What the class of a model type,
+    its `source`, declares besides must be at its default, and all else is ignored. Without a source
+    nothing else may be there.
     """
 
     fields: Mapping[str, Field]
-    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)  # other name -> name
     harmless: Collection[str] = COMMON
-    declared: Callable[[], Mapping[str, Any]] | None = None
+    source: str | Declared | None = None
+    others: Mapping[str, str] = dataclasses.field(default_factory=dict)  # more aliases
+    own: Collection[str] = ()  # fields whose defaults here win over those that are declared
+
+    @property
+    def declared(self) -> Declared:
+        """What transformers' class declares."""
+        named = self.source
+        return declared_by(named) if isinstance(named, str) else named or NOTHING
+
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        """Other names of fields; of two that are the same the one that is read is the name."""
+        found = dict(self.others)
+        for alias, name in self.declared.aliases.items():
+            if name in self.fields:
+                found[alias] = name
+            elif alias in self.fields:
+                found[name] = alias
+        return found
 
     def changed(
         self, model_type: str = "", harmless: Collection[str] = (), /, **fields: Field
     ) -> Schema:
-        """The schema of a relative with other fields, of the class of its model type."""
+        """The schema of a relative with other fields, of the class of its model type.
+
+        Without one it is that of this schema, and the defaults of the other fields win over it.
+        """
         return dataclasses.replace(
             self,
+            own=() if model_type else {*self.own, *fields},
             fields={**self.fields, **fields},
             harmless={*self.harmless, *harmless},
-            declared=declared_by(model_type) if model_type else self.declared,
+            source=model_type or self.source,
         )
 
     def without(self, *names: str) -> Schema:
@@ -148,28 +206,28 @@ def read(schema: Schema, hf: Mapping[str, Any], elsewhere: Collection[str] = ())
     Raises:
       ValueError: naming the field, its value and what is allowed.
     """
-    unlisted = set(hf) - {*schema.fields, *schema.aliases, *schema.harmless, *elsewhere}
-    _refuse_or_ignore(schema, {name: hf[name] for name in hf if name in unlisted})
-    written = {name: _written(schema, hf, name) for name in schema.fields}
-    return {name: _checked(hf, written[name], field) for name, field in schema.fields.items()}
-
-
-def _refuse_or_ignore(schema: Schema, unlisted: Mapping[str, Any]) -> None:
-    """Refuses the fields that count in transformers, and ignores the others."""
-    declared = schema.declared() if unlisted and schema.declared else {}
-    for name, value in unlisted.items():
-        if schema.declared and name not in declared:
+    aliases, declared = schema.aliases, schema.declared
+    known = {*schema.fields, *aliases, *schema.harmless, *elsewhere}
+    for name, value in hf.items():
+        if name in known:
+            continue
+        if schema.source is not None and name not in declared.defaults:
             ignore(name)
-        elif name not in declared or value != declared[name]:
+        elif name not in declared.defaults or value != declared.defaults[name]:
             raise ValueError(
                 f"{name} is {shown(value)}; specjax does not know what this field changes, and"
                 " reads no model whose configuration has it"
             )
+    written = {name: _written(aliases, hf, name) for name in schema.fields}
+    return {
+        name: _checked(hf, written[name], field, name, schema)
+        for name, field in schema.fields.items()
+    }
 
 
-def _written(schema: Schema, hf: Mapping[str, Any], name: str) -> str:
+def _written(aliases: Mapping[str, str], hf: Mapping[str, Any], name: str) -> str:
     """The name under which a configuration has a field; it must not contradict itself."""
-    names = [name, *(other for other, meant in schema.aliases.items() if meant == name)]
+    names = [name, *(other for other, meant in aliases.items() if meant == name)]
     given = [other for other in names if other in hf]
     for other in given[1:]:
         if hf[other] != hf[given[0]]:
@@ -180,14 +238,19 @@ def _written(schema: Schema, hf: Mapping[str, Any], name: str) -> str:
     return given[0] if given else name
 
 
-def _checked(hf: Mapping[str, Any], name: str, field: Field) -> Any:
-    value = hf.get(name, field.default)
-    if value is NEEDED:
-        raise ValueError(f"the field {name!r} is missing")
-    if value is None and field.default is None:
+def _checked(hf: Mapping[str, Any], written: str, field: Field, name: str, schema: Schema) -> Any:
+    declared = schema.declared
+    if written not in hf:
+        if field.default is NEEDED:
+            raise ValueError(f"the field {name!r} is missing")
+        own = name in schema.own
+        return field.default if own else declared.defaults.get(name, field.default)
+    value = hf[written]
+    optional = name not in declared.defaults or name in declared.nullable
+    if value is None and field.default is None and optional:
         return None
-    if name in hf and not field.fits(value):
-        raise ValueError(f"{name} is {shown(value)}; it must be {field.allowed}")
+    if not field.fits(value):
+        raise ValueError(f"{written} is {shown(value)}; it must be {field.allowed}")
     return value
 
 

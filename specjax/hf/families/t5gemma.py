@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar
 
 from specjax.core.registry import FAMILIES
 from specjax.hf.families import rotary
-from specjax.hf.families.declared import declared_by, part
-from specjax.hf.families.encoder_decoder import start_token
-from specjax.hf.families.family import Family, Stored, linear
+from specjax.hf.families.family import Family, Shape, Tensors, within
 from specjax.hf.families.generation import (
     BEAMS,
     GENERATION,
@@ -19,9 +17,9 @@ from specjax.hf.families.generation import (
     refuse_processors,
     said,
     settings_in,
-    special_tokens,
 )
-from specjax.hf.families.layer_types import KINDS, windows_of
+from specjax.hf.families.ignored import part
+from specjax.hf.families.layer_types import KINDS, WINDOWS, every, windows_of
 from specjax.hf.families.schema import (
     COMMON,
     MOST_LAYERS,
@@ -37,19 +35,16 @@ from specjax.hf.families.schema import (
     shown,
     size,
 )
-from specjax.models.base import Where
 from specjax.models.layers import ACTIVATIONS
 from specjax.models.t5gemma import Stack, T5Gemma, T5GemmaConfig
 
 SPECIAL = {"bos_token_id": 2, "eos_token_id": 1, "pad_token_id": 0}
 """Special tokens that a decoder has which does not say."""
 
-CAPS = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "sliding_window": 4096}
-"""What a configuration without these fields means; null means none."""
-
 STACK = Schema(
-    fields=SHARED
+    SHARED
     | rotary.FIELDS
+    | WINDOWS
     | {
         "vocab_size": size(),
         "hidden_size": size(),
@@ -65,11 +60,9 @@ STACK = Schema(
         "query_pre_attn_scalar": number(256.0),
         "attn_logit_softcapping": number(None),
         "final_logit_softcapping": number(None),
-        "sliding_window": size(None),
-        "layer_types": raw(),
     },
     # Hugging Face overwrites dropout and the encoder's width of a side by those of the whole.
-    harmless=COMMON
+    COMMON
     | {
         "attention_dropout",
         "cross_attention_hidden_size",
@@ -79,7 +72,7 @@ STACK = Schema(
         "is_encoder_decoder",
         "tie_word_embeddings",
     },
-    declared=declared_by("t5_gemma_module"),
+    "t5_gemma_module",
 )
 """Fields of the encoder and of the decoder: those of Gemma 2."""
 
@@ -87,64 +80,55 @@ SCALINGS = ("default", "linear", "llama3", "yarn")
 """Rotations that do not depend on how long a text is."""
 
 
-def _windows(fields: dict[str, Any], every: int) -> tuple[int, ...]:
-    """All layers but each of that number slide, unless `layer_types` says otherwise."""
-    layers, window, kinds = (
-        fields[name] for name in ("num_hidden_layers", "sliding_window", "layer_types")
-    )
-    if kinds is None:
-        kinds = [KINDS[(layer + 1) % every > 0] for layer in range(layers)]
-    return windows_of(kinds, layers, window, "sliding_window") or (0,) * layers
+WORDS = {
+    "d_model": "hidden_size",
+    "d_ff": "intermediate_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "num_kv_heads": "num_key_value_heads",
+    "d_head": "head_dim",
+    "activation": "hidden_activation",
+    "bias": "attention_bias",
+    "eps": "rms_norm_eps",
+    "max_positions": "max_position_embeddings",
+}
+"""Attributes of a side, and the fields that hold them as they are."""
 
 
 def stack_from_hf(fields: dict[str, Any], full_every: int = 2, **more: Any) -> Stack:
-    """The shape that the checked `fields` of a side describe."""
+    """The shape that the checked `fields` of a side describe; so many layers on, one is full."""
     rope = rotary.rope_from_hf(fields, fields["head_dim"])
     if rope.kind not in SCALINGS:
         raise ValueError(f"rope_type is {rope.kind!r}; it must be one of {', '.join(SCALINGS)}")
+    slides = every(full_every, fields)
     return Stack(
-        d_model=fields["hidden_size"],
-        d_ff=fields["intermediate_size"],
-        num_layers=fields["num_hidden_layers"],
-        num_heads=fields["num_attention_heads"],
-        num_kv_heads=fields["num_key_value_heads"],
-        d_head=fields["head_dim"],
+        **{attribute: fields[field] for attribute, field in WORDS.items()},
         rope=rope,
-        windows=_windows(fields, full_every),
+        windows=windows_of(fields, slides) or (0,) * len(slides),
         query_scalar=float(fields["query_pre_attn_scalar"]),
         softcap=float(fields["attn_logit_softcapping"] or 0.0),
-        activation=fields["hidden_activation"],
-        bias=fields["attention_bias"],
-        eps=fields["rms_norm_eps"],
-        max_positions=fields["max_position_embeddings"],
         **more,
     )
 
 
 def stack_to_hf(config: T5GemmaConfig, stack: Stack) -> dict[str, Any]:
     """The fields of a side."""
-    return {
+    return {field: getattr(stack, attribute) for attribute, field in WORDS.items()} | {
         "model_type": "t5_gemma_module",
         "vocab_size": config.vocab_size,
-        "hidden_size": stack.d_model,
-        "intermediate_size": stack.d_ff,
-        "num_hidden_layers": stack.num_layers,
-        "num_attention_heads": stack.num_heads,
-        "num_key_value_heads": stack.num_kv_heads,
-        "head_dim": stack.d_head,
-        "hidden_activation": stack.activation,
-        "max_position_embeddings": stack.max_positions,
-        "rms_norm_eps": stack.eps,
         "rope_theta": stack.rope.theta,
         "rope_scaling": rotary.rope_to_hf(stack.rope),
-        "attention_bias": stack.bias,
         "query_pre_attn_scalar": _whole(stack.query_scalar),
         "attn_logit_softcapping": stack.softcap or None,
         "final_logit_softcapping": config.logit_cap or None,
-        "sliding_window": max(stack.windows) or CAPS["sliding_window"],
+        "sliding_window": max(stack.windows) or WINDOW,
         "layer_types": [KINDS[window > 0] for window in stack.windows],
         "dropout_rate": config.dropout,
     }
+
+
+WINDOW = 4096
+"""Of an export no layer of which slides; transformers makes a mask with it all the same."""
 
 
 def _whole(value: float) -> int | float:
@@ -152,32 +136,27 @@ def _whole(value: float) -> int | float:
     return int(value) if value == int(value) else value
 
 
-def _layer(layer: str, block: str, bias: bool, kinds: tuple[str, ...]) -> dict[Where, Stored]:
-    """Where a layer's parameters are stored, which attends in these `kinds`."""
-    stored: dict[Where, Stored] = {}
-    theirs = {"self": "self_attn", "cross": "cross_attn", "ff": "feedforward"}
-    for kind in (*kinds, "ff"):
-        for ours, place in (("before", "pre"), ("behind", "post")):
-            where = (layer, f"{kind}_norm", ours, "scale")
-            stored[where] = Stored(f"{block}.{place}_{theirs[kind]}_layernorm.weight")
-    for kind in kinds:
-        for w in "qkvo":
-            where = (layer, f"{kind}_attention", w)
-            stored |= linear(where, f"{block}.{theirs[kind]}.{w}_proj", bias)
-    for w in ("gate", "up", "down"):
-        stored |= linear((layer, "ff", w), f"{block}.mlp.{w}_proj", False)
-    return stored
+def _side(side: str, kinds: Mapping[str, str]) -> Tensors:
+    """The modules of an encoder or a decoder, whose kinds of attention are ours -> theirs."""
+    layer = {f"ff.{w}": f"mlp.{w}_proj" for w in ("gate", "up", "down")}
+    for ours, theirs in {**kinds, "ff": "feedforward"}.items():
+        for place, here in (("pre", "before"), ("post", "behind")):
+            layer[f"{ours}_norm.{here}"] = f"{place}_{theirs}_layernorm"
+    for ours, theirs in kinds.items():
+        layer |= {f"{ours}_attention.{w}": f"{theirs}.{w}_proj" for w in "qkvo"}
+        layer |= {f"{ours}_attention.{w}_norm": f"{theirs}.{w}_norm" for w in "qk"}
+    return {
+        f"{side}_norm": f"model.{side}.norm",
+        **within(f"{side}_{{}}", f"model.{side}.layers.{{}}", layer),
+    }
 
 
-Shape = TypeVar("Shape", bound=T5GemmaConfig)
-
-
-class T5GemmaLike(Family, Generic[Shape]):
+class T5GemmaLike(Family[Shape]):
     """T5Gemma and its relative: an encoder and a decoder of Gemma's blocks."""
 
     model = T5Gemma
     schema = Schema(
-        fields=SHARED
+        SHARED
         | {
             "encoder": raw(),
             "decoder": raw(),
@@ -185,32 +164,30 @@ class T5GemmaLike(Family, Generic[Shape]):
             "tie_word_embeddings": flag(True),
             "is_encoder_decoder": only(True),
         },
-        harmless=COMMON
+        COMMON
         | {
             "attention_dropout",
             "classifier_dropout_rate",
             "initializer_range",
             "vocab_size",
         },
-        declared=declared_by("t5gemma"),
+        "t5gemma",
     )
+    words: ClassVar[dict[str, str]] = {"tied": "tie_word_embeddings", "dropout": "dropout_rate"}
     prefix = "model."
     output = "lm_head.out_proj.weight"
     architecture = "T5GemmaForConditionalGeneration"
-    described: type[Shape]
-    tables: ClassVar[Mapping[Where, Stored]] = {
-        ("embedding",): Stored("model.decoder.embed_tokens.weight"),
-        ("source_embedding",): Stored("model.encoder.embed_tokens.weight"),
+    tensors: ClassVar[Tensors] = {
+        "embedding": "model.decoder.embed_tokens.weight",
+        "source_embedding": "model.encoder.embed_tokens.weight",
+        "head": "lm_head.out_proj",
+        **_side("encoder", {"self": "self_attn"}),
+        **_side("decoder", {"self": "self_attn", "cross": "cross_attn"}),
     }
-    attentions: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "encoder": ("self",),
-        "decoder": ("self", "cross"),
-    }
-    """Kinds of attention that a side's layers have."""
 
     def stack(self, written: dict[str, Any]) -> tuple[dict[str, Any], Stack]:
         """The checked fields of a side, and the shape that they describe."""
-        fields = read(STACK, CAPS | written, GENERATION)
+        fields = read(STACK, written, GENERATION)
         return fields, stack_from_hf(fields)
 
     def config_from_hf(
@@ -229,45 +206,21 @@ class T5GemmaLike(Family, Generic[Shape]):
         words = SPECIAL | {name: hf["decoder"][name] for name in TOKENS if name in hf["decoder"]}
         if generation is None:
             _refuse_settings(hf["decoder"])
-        special = special_tokens(words | hf, generation, vocab_size)
-        return self.described(
-            vocab_size=vocab_size,
-            encoder=encoder,
-            decoder=decoder,
-            tied=fields["tie_word_embeddings"],
-            logit_cap=float(target["final_logit_softcapping"] or 0.0),
-            dropout=fields["dropout_rate"],
-            start_token=start_token(special, vocab_size, generation),
-            eos=special.eos,
-            pad=special.pad,
-            dtype=dtype,
-        )
+        sides = {"vocab_size": vocab_size, "encoder": encoder, "decoder": decoder}
+        cap = float(target["final_logit_softcapping"] or 0.0)
+        return self.build(fields, words | hf, generation, dtype, **sides, logit_cap=cap)
 
-    def config_to_hf(self, config: Shape) -> tuple[dict[str, Any], dict[str, Any]]:
+    def ends(self, config: Any) -> dict[str, Any]:
         firsts = ("bos_token_id", "decoder_start_token_id")
-        ends = ends_to_hf(config, **dict.fromkeys(firsts, config.start_token))
-        shape = {
-            "model_type": config.family,
-            "architectures": [self.architecture],
-            "is_encoder_decoder": True,
+        return ends_to_hf(config, **dict.fromkeys(firsts, config.start_token))
+
+    def to_fields(self, config: Any) -> dict[str, Any]:
+        ends = self.ends(config)
+        return {
             "vocab_size": config.vocab_size,
             "encoder": stack_to_hf(config, config.encoder) | ends,
             "decoder": stack_to_hf(config, config.decoder) | ends,
-            "dropout_rate": config.dropout,
-            "tie_word_embeddings": config.tied,
         }
-        return shape | ends, ends
-
-    def names(self, config: Shape) -> dict[Where, Stored]:
-        stored = dict(self.tables)
-        if not config.tied:
-            stored["head", "kernel"] = Stored(self.output, transposed=True)
-        for side, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
-            stored[f"{side}_norm", "scale"] = Stored(f"model.{side}.norm.weight")
-            for index in range(stack.num_layers):
-                block = f"model.{side}.layers.{index}"
-                stored |= _layer(f"{side}_{index}", block, stack.bias, self.attentions[side])
-        return stored
 
     def _side(self, hf: dict[str, Any], name: str) -> tuple[dict[str, Any], Stack]:
         """`stack` of the encoder or the decoder."""
@@ -285,7 +238,7 @@ class T5GemmaLike(Family, Generic[Shape]):
 class T5GemmaFamily(T5GemmaLike[T5GemmaConfig]):
     """T5Gemma: an encoder and a decoder of Gemma 2 blocks, of one size or of two."""
 
-    described = T5GemmaConfig
+    shape = T5GemmaConfig
 
 
 def _refuse_settings(decoder: dict[str, Any]) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from specjax.core.registry import FAMILIES
 from specjax.hf.families import rotary, t5gemma
-from specjax.hf.families.declared import declared_by, part
-from specjax.hf.families.family import Stored
+from specjax.hf.families.family import Tensors
 from specjax.hf.families.generation import GENERATION
+from specjax.hf.families.ignored import part
 from specjax.hf.families.schema import (
     COMMON,
     NEEDED,
@@ -24,23 +24,21 @@ from specjax.hf.families.schema import (
     shown,
     size,
 )
-from specjax.models.base import Where
 from specjax.models.t5gemma import Stack
 from specjax.models.t5gemma2 import T5Gemma2, T5Gemma2Config
 
-STACK = Schema(
-    fields={
-        **t5gemma.STACK.fields,
-        **rotary.TWO_KINDS,
-        "max_position_embeddings": size(131_072),
-        "query_pre_attn_scalar": size(256),
-        "sliding_window": size(4096),  # transformers makes a mask with it, also where no layer does
-        "sliding_window_pattern": size(6),
-        # Hugging Face's classes have the field and do nothing with it.
-        "attn_logit_softcapping": only(None),
-    },
-    harmless={*t5gemma.STACK.harmless} - {"cross_attention_hidden_size", "is_decoder"},
-    declared=declared_by("t5gemma2_decoder"),
+STACK = t5gemma.STACK.changed(
+    "t5gemma2_decoder",
+    **rotary.TWO_KINDS,
+    max_position_embeddings=size(131_072),
+    query_pre_attn_scalar=size(256),
+    sliding_window=size(4096),  # transformers makes a mask with it, also where no layer does
+    sliding_window_pattern=size(6),
+    # Hugging Face's classes have the field and do nothing with it.
+    attn_logit_softcapping=only(None),
+)
+STACK = dataclasses.replace(
+    STACK, harmless={*STACK.harmless} - {"cross_attention_hidden_size", "is_decoder"}
 )
 """Fields of the decoder, and of the encoder's `text_config`: those of Gemma 3."""
 
@@ -48,9 +46,8 @@ IMAGES = frozenset({"image_token_id", "image_token_index"})
 """Tokens in whose place an image is read; without one they are as all others."""
 
 ENCODER = Schema(
-    fields=SHARED | {"text_config": raw(NEEDED), "eoi_token_index": size(256_000, least=0)},
-    aliases={"eoi_token_id": "eoi_token_index"},
-    harmless=COMMON
+    SHARED | {"text_config": raw(NEEDED), "eoi_token_index": size(256_000, least=0)},
+    COMMON
     | IMAGES
     | {
         "boi_token_id",
@@ -61,7 +58,7 @@ ENCODER = Schema(
         "tie_word_embeddings",
         "vision_config",
     },
-    declared=declared_by("t5gemma2_encoder"),
+    "t5gemma2_encoder",
 )
 
 NO_EYES = {
@@ -84,17 +81,10 @@ NO_EYES = {
 class T5Gemma2Family(t5gemma.T5GemmaLike[T5Gemma2Config]):
     """T5Gemma 2, its text part: Gemma 3 blocks, one attention to own and to the encoder's keys."""
 
-    model = T5Gemma2
-    schema = dataclasses.replace(
-        t5gemma.T5GemmaLike.schema,
-        harmless={
-            *t5gemma.T5GemmaLike.schema.harmless,
-            *IMAGES,
-            # Hugging Face overwrites it by the encoder's.
-            "eoi_token_id",
-            "eoi_token_index",
-        },
-        declared=declared_by("t5gemma2"),
+    model, shape = T5Gemma2, T5Gemma2Config
+    # Hugging Face overwrites the token behind an image by the encoder's.
+    schema = t5gemma.T5GemmaLike.schema.changed(
+        "t5gemma2", (*IMAGES, "eoi_token_id", "eoi_token_index")
     )
     # Images, and second copies of what both sides share.
     ignored = (
@@ -102,12 +92,11 @@ class T5Gemma2Family(t5gemma.T5GemmaLike[T5Gemma2Config]):
         r"|decoder\.embed_tokens\.(weight|eoi_embedding))"
     )
     architecture = "T5Gemma2ForConditionalGeneration"
-    described = T5Gemma2Config
-    tables = {
-        ("embedding",): Stored("model.encoder.embed_tokens.weight"),
-        ("image_end",): Stored("model.encoder.embed_tokens.eoi_embedding"),
+    shared: ClassVar[dict[str, str]] = {
+        "embedding": "model.encoder.embed_tokens.weight",
+        "image_end": "model.encoder.embed_tokens.eoi_embedding",
     }
-    attentions = {"encoder": ("self",), "decoder": ("self",)}
+    tensors: ClassVar[Tensors] = {**t5gemma.T5GemmaLike.tensors, **shared}
 
     def named(self, tensor: str) -> str:
         """What transformers 5 calls the encoder's text model in memory is not so on the hub."""
@@ -134,17 +123,17 @@ class T5Gemma2Family(t5gemma.T5GemmaLike[T5Gemma2Config]):
         config = super().config_from_hf(text, generation, dtype)
         return dataclasses.replace(config, image_end=encoder["eoi_token_index"])
 
-    def config_to_hf(self, config: T5Gemma2Config) -> tuple[dict[str, Any], dict[str, Any]]:
-        shape, ends = super().config_to_hf(config)
+    def to_fields(self, config: Any) -> dict[str, Any]:
+        fields = super().to_fields(config)
         for side, name in (("encoder", "t5gemma2_text"), ("decoder", "t5gemma2_decoder")):
             base = getattr(config, side).sliding_rope.theta
-            shape[side] |= {"model_type": name, "rope_local_base_freq": base}
-        shape["encoder"] = NO_EYES | {
+            fields[side] |= {"model_type": name, "rope_local_base_freq": base}
+        fields["encoder"] = NO_EYES | {
             "model_type": "t5gemma2_encoder",
-            "text_config": shape["encoder"],
+            "text_config": fields["encoder"],
             "eoi_token_index": config.image_end,
         }
-        return shape | {"eoi_token_index": config.image_end}, ends
+        return fields | {"eoi_token_index": config.image_end}
 
     def repeated(
         self, config: T5Gemma2Config, tensors: Mapping[str, np.ndarray]
@@ -152,15 +141,5 @@ class T5Gemma2Family(t5gemma.T5GemmaLike[T5Gemma2Config]):
         """What both sides share, for each where Hugging Face ties nothing."""
         if config.tied:
             return {}
-        shared = (stored.tensor for stored in self.tables.values())
-        return {name.replace("encoder", "decoder"): tensors[name] for name in shared}
-
-    def names(self, config: T5Gemma2Config) -> dict[Where, Stored]:
-        stored = super().names(config)
-        for side, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
-            for index in range(stack.num_layers):
-                for w in "qk":
-                    where = (f"{side}_{index}", "self_attention", f"{w}_norm", "scale")
-                    tensor = f"model.{side}.layers.{index}.self_attn.{w}_norm.weight"
-                    stored[where] = Stored(tensor)
-        return stored
+        names = self.shared.values()
+        return {name.replace("encoder", "decoder"): tensors[name] for name in names}

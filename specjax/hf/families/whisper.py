@@ -2,50 +2,34 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from specjax.core.registry import FAMILIES
 from specjax.hf.families import speech
 from specjax.hf.families.bart import BartLike
-from specjax.hf.families.declared import declared_by
-from specjax.hf.families.family import Stored
-from specjax.hf.families.generation import NEUTRAL, reading_generation
-from specjax.hf.families.schema import only, raw, size
-from specjax.models.bart import BartConfig
-from specjax.models.base import Where
-from specjax.models.whisper import ENCODER, Whisper, WhisperConfig
-
-EMBEDDING = "model.decoder.embed_tokens.weight"
-SHARED_EMBEDDING = ("embedding",)
+from specjax.hf.families.family import Stored, Tensors
+from specjax.hf.families.generation import GENERATION, NEUTRAL, reading_generation
+from specjax.hf.families.schema import only, raw, read, size
+from specjax.models.whisper import Whisper, WhisperConfig
 
 
 @FAMILIES.register("whisper")
 class WhisperFamily(BartLike[WhisperConfig]):
     """Whisper and Distil-Whisper: speech to text."""
 
-    model = Whisper
+    model, shape = Whisper, WhisperConfig
     architecture = "WhisperForConditionalGeneration"
-    parts: ClassVar[Mapping[str, Any]] = {"key_bias": False}
-    schema = dataclasses.replace(
-        BartLike.schema,
-        fields={
-            **{
-                name: field
-                for name, field in BartLike.schema.fields.items()
-                if name != "max_position_embeddings"
-            },
-            "num_mel_bins": size(80),
-            "max_source_positions": size(1500),
-            "max_target_positions": size(448),
-            "tie_word_embeddings": only(True),
-            "forced_decoder_ids": raw(None),
-        },
-        aliases={**BartLike.schema.aliases, "num_key_value_heads": "encoder_attention_heads"},
+    words: ClassVar[dict[str, str]] = BartLike.words | {
+        "max_positions": "max_target_positions",
+        "encoder_positions": "max_source_positions",
+        "mels": "num_mel_bins",
+    }
+    # Hugging Face reads `scale_embedding` of a Whisper, and scales nothing.
+    constants: ClassVar[dict[str, Any]] = {"key_bias": False, "scale_embedding": False}
+    schema = BartLike.schema.without("max_position_embeddings").changed(
+        "whisper",
         # SpecAugment masks in training only; the classifier and alignments are of other tasks.
-        harmless={
-            *BartLike.schema.harmless,
+        (
             "apply_spec_augment",
             "classifier_proj_size",
             "mask_feature_length",
@@ -56,60 +40,41 @@ class WhisperFamily(BartLike[WhisperConfig]):
             "mask_time_prob",
             "median_filter_width",
             "use_weighted_layer_sum",
-        },
-        declared=declared_by("whisper"),
+        ),
+        num_mel_bins=size(80),
+        max_source_positions=size(1500),
+        max_target_positions=size(448),
+        tie_word_embeddings=only(True),
+        forced_decoder_ids=raw(None),
     )
+    tensors: ClassVar[Tensors] = {
+        **BartLike.tensors,
+        "embedding": "model.decoder.embed_tokens.weight",
+        **{
+            f"encoder_entrance.{name}.{ours}": Stored(f"model.encoder.{name}.{theirs}", transposed)
+            for name in ("conv1", "conv2")
+            for ours, theirs, transposed in (("kernel", "weight", True), ("bias", "bias", False))
+        },
+    }
     generation = speech.FIELDS
     neutral = NEUTRAL | speech.NEUTRAL
     ignored = r"proj_out\.weight"  # the embedding, which some checkpoints store twice
 
-    def places(self, fields: Mapping[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
-        return {"max_positions": fields["max_target_positions"]}
-
     def config_from_hf(
         self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
     ) -> WhisperConfig:
-        shape = super().config_from_hf(hf, generation, dtype)
+        checked = read(self.schema, hf, GENERATION)
         fields = hf if generation is None else generation
         with reading_generation(generation):
-            tokens = speech.speech_tokens(fields, shape.vocab_size)
+            tokens = speech.speech_tokens(fields, checked["vocab_size"])
         # Old checkpoints have these of `generation_config.json` in `config.json` alone.
         own = any(fields.get(name) is not None for name in speech.FORCING)
         with reading_generation(generation if own else None):
-            forced = speech.forced_tokens(hf, fields, tokens, shape.vocab_size)
-        parts = {field.name: getattr(shape, field.name) for field in dataclasses.fields(BartConfig)}
-        # Hugging Face reads `scale_embedding` of a Whisper, and scales nothing.
-        parts["scale_embedding"] = False
-        return WhisperConfig(
-            **parts,
-            mels=hf.get("num_mel_bins", 80),
-            encoder_positions=hf.get("max_source_positions", 1500),
-            forced=forced,
-            speech=tokens,
-        )
+            forced = speech.forced_tokens(hf, fields, tokens, checked["vocab_size"])
+        return self.build(checked, hf, generation, dtype, forced=forced, speech=tokens)
 
     def config_to_hf(self, config: WhisperConfig) -> tuple[dict[str, Any], dict[str, Any]]:
         if not config.own_encoder:
             raise ValueError("the model borrows its target's encoder; it cannot be saved without")
-        shape, generation = super().config_to_hf(config)
-        del shape["max_position_embeddings"]
-        shape |= {
-            "num_mel_bins": config.mels,
-            "max_source_positions": config.encoder_positions,
-            "max_target_positions": config.max_positions,
-        }
-        return shape, generation | speech.to_hf(config)
-
-    def names(self, config: WhisperConfig) -> dict[Where, Stored]:
-        stored = {
-            where: tensor
-            for where, tensor in super().names(config).items()
-            if where[-2:] != ("k", "bias")
-            and (config.own_encoder or not where[0].startswith(ENCODER))
-        }
-        stored["embedding",] = Stored(EMBEDDING)
-        for name in ("conv1", "conv2") if config.own_encoder else ():
-            tensor = f"model.encoder.{name}"
-            stored["encoder_entrance", name, "kernel"] = Stored(f"{tensor}.weight", True)
-            stored["encoder_entrance", name, "bias"] = Stored(f"{tensor}.bias")
-        return stored
+        fields, ends = super().config_to_hf(config)
+        return fields, ends | speech.to_hf(config)

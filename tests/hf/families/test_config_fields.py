@@ -18,7 +18,7 @@ from specjax.errors import UserError
 from specjax.experiments.config.defaults import decode_config
 from specjax.experiments.pairs import load_pair
 from specjax.hf.families.generation import SETTINGS
-from specjax.hf.families.gpt_neox import GPTNeoX
+from specjax.hf.families.gpt import GPTNeoX
 from specjax.hf.families.schema import shown
 from specjax.hf.huggingface import parse_config
 from specjax.models.layers import ACTIVATIONS

@@ -21,7 +21,8 @@ import specjax
 from specjax.core.registry import FAMILIES
 from specjax.errors import UserError
 from specjax.hf.families import generation, schema, t5gemma, t5gemma2
-from specjax.hf.families.declared import collect_ignored, declared_by
+from specjax.hf.families.ignored import collect_ignored
+from specjax.hf.families.schema import Declared, declared_by
 from specjax.hf.huggingface import parse_config
 
 CODE = Path(transformers.__file__).parent
@@ -174,7 +175,7 @@ def test_a_setting_of_a_file_is_blamed_on_the_file(tmp_path: Path) -> None:
 
 
 def test_a_declared_field_that_nobody_reads_must_be_at_its_default() -> None:
-    known = schema.Schema({}, declared=lambda: {"depth": 2})
+    known = schema.Schema({}, source=Declared({"depth": 2}))
     schema.read(known, {"depth": 2, "other": 1})
     with pytest.raises(ValueError, match="depth is 3; specjax does not know what"):
         schema.read(known, {"depth": 3})
@@ -230,7 +231,7 @@ def test_what_a_model_reads_without_a_declaration_is_read_here(name: str) -> Non
     """Such as `head_dim` of Qwen2, and T5's `dense_act_fn`."""
     types = [model_type for model_type in SCHEMAS if folder(model_type) == name]
     known = set(dir(PreTrainedConfig)).union(
-        *(declared_by(model_type)() for model_type in types),
+        *(declared_by(model_type).defaults for model_type in types),
         *(CONFIG_MAPPING[model_type].attribute_map for model_type in types),
         *(listed(model_type) for model_type in types),
     )
@@ -256,10 +257,10 @@ def test_whispers_thresholds_are_refused_and_others_do_not_read_them() -> None:
 
 
 def test_the_search_finds_what_models_read_without_a_declaration() -> None:
-    found = read_of("config", "models.t5.modeling_t5") - set(declared_by("t5")())
+    found = read_of("config", "models.t5.modeling_t5") - set(declared_by("t5").defaults)
     assert {"dense_act_fn", "is_gated_act", "scale_decoder_outputs"} <= found
     assert "head_dim" in read_of("config", "models.qwen2.modeling_qwen2")
-    assert "head_dim" not in declared_by("qwen2")()
+    assert "head_dim" not in declared_by("qwen2").defaults
 
 
 @pytest.mark.parametrize("model_type", sorted(SCHEMAS))
@@ -268,7 +269,7 @@ def test_what_is_read_here_is_declared_or_read_there(model_type: str) -> None:
     one, name = SCHEMAS[model_type], folder(model_type)
     own = [f"models.{name}.{path.stem}" for path in (CODE / "models" / name).glob("*tion_*.py")]
     own.append(f"models.{name}.modeling_{name}")
-    there = {*declared_by(model_type)(), *CONFIG_MAPPING[model_type].attribute_map}
+    there = {*declared_by(model_type).defaults, *CONFIG_MAPPING[model_type].attribute_map}
     there = there.union(*map(words, (*own, *SHARED_CODE)), dir(CONFIG_MAPPING[model_type]))
     assert not {*one.fields, *one.aliases, *one.harmless} - there
 
@@ -295,7 +296,7 @@ import json, sys
 sys.modules["torch"] = None
 import jax.numpy as jnp
 from specjax.hf.huggingface import parse_config
-from specjax.hf.families.declared import collect_ignored
+from specjax.hf.families.ignored import collect_ignored
 with collect_ignored() as ignored:
     parse_config("it", json.loads({words!r}), {{"odd": 1}}, jnp.float32)
 print(ignored)

@@ -1,14 +1,11 @@
-"""Which fields transformers declares, and the names of those that are ignored without it."""
+"""The names of fields that are ignored, for transformers does not declare them."""
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
-import dataclasses
-import functools
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 CONFIG_FILE = "config.json"
 GENERATION_FILE = "generation_config.json"
@@ -21,34 +18,6 @@ Ignored = dict[str, list[str]]
 
 _IGNORED: contextvars.ContextVar[Ignored | None] = contextvars.ContextVar("ignored", default=None)
 _PARTS: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar("parts", default=())
-
-
-@functools.cache
-def declared_by(model_type: str) -> Callable[[], Mapping[str, Any]]:
-    """A function of the fields that a model type's configuration class declares: their defaults."""
-    return functools.cache(functools.partial(_declared_by, model_type))
-
-
-def _declared_by(model_type: str) -> Mapping[str, Any]:
-    from transformers import CONFIG_MAPPING  # slow to import
-
-    fields = dataclasses.fields(CONFIG_MAPPING[model_type])
-    return {field.name: _default(field) for field in fields}
-
-
-@functools.cache
-def declared_for_generation() -> Mapping[str, Any]:
-    """The fields that transformers' `GenerationConfig` declares, and their defaults."""
-    from transformers import GenerationConfig  # slow to import
-
-    return vars(GenerationConfig())
-
-
-def _default(field: dataclasses.Field) -> Any:
-    """A field's default, and for a field without one what equals no value."""
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return field.default
 
 
 @contextlib.contextmanager

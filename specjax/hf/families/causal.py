@@ -1,0 +1,143 @@
+"""What decoder-only families with rotary positions share, in the words of Llama's `config.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from specjax.hf.families import rotary
+from specjax.hf.families.family import Family, Shape, Tensors, within
+from specjax.hf.families.layer_types import KINDS, window_of, windows_of
+from specjax.hf.families.schema import (
+    CAUSAL,
+    COMMON,
+    MOST_LAYERS,
+    Field,
+    Schema,
+    choice,
+    flag,
+    number,
+    size,
+)
+from specjax.models.causal import Causal, CausalConfig
+from specjax.models.layers import ACTIVATIONS
+from specjax.models.rope import Rope
+
+FIELDS: dict[str, Field] = (
+    CAUSAL
+    | rotary.FIELDS
+    | {
+        "vocab_size": size(),
+        "hidden_size": size(),
+        "intermediate_size": size(),
+        "num_hidden_layers": size(most=MOST_LAYERS),
+        "num_attention_heads": size(),
+        "num_key_value_heads": size(None),
+        "head_dim": size(None),
+        "max_position_embeddings": size(2048),
+        "hidden_act": choice("silu", ACTIVATIONS),
+        "rms_norm_eps": number(1e-6),
+        "tie_word_embeddings": flag(False),
+    }
+)
+"""Fields of Llama and all its relatives."""
+
+BIAS: dict[str, Field] = {"attention_bias": flag(False)}
+
+HARMLESS = COMMON | {"attention_dropout", "initializer_range"}
+"""Declared fields of Llama's relatives that change no token."""
+
+ATTENTION = {
+    **{f"attention.{w}": f"self_attn.{w}_proj" for w in "qkvo"},
+    **{f"attention.{w}_norm": f"self_attn.{w}_norm" for w in "qk"},
+}
+FEED_FORWARD = {f"ff.{w}": f"mlp.{w}_proj" for w in ("gate", "up", "down")}
+LAYER: Tensors = {
+    "attention_norm": "input_layernorm",
+    "ff_norm": "post_attention_layernorm",
+    **ATTENTION,
+    **FEED_FORWARD,
+}
+"""Modules of a layer."""
+
+SANDWICH: Tensors = {
+    **LAYER,
+    "ff_norm": "pre_feedforward_layernorm",
+    "attention_post_norm": "post_attention_layernorm",
+    "ff_post_norm": "post_feedforward_layernorm",
+}
+"""Modules of a layer with norms after its sublayers; the name of one norm moves."""
+
+
+def whole(layer: Tensors) -> Tensors:
+    """The modules of a model with such layers."""
+    return {
+        "embedding": "model.embed_tokens.weight",
+        "final_norm": "model.norm",
+        "head": "lm_head",
+        **within("layers_{}", "model.layers.{}", layer),
+    }
+
+
+class Decoder(Family[Shape]):
+    """A relative of Llama: fields, constants of its shapes, and what else its fields say."""
+
+    model, shape = Causal, CausalConfig
+    schema = Schema(FIELDS, HARMLESS)
+    words: ClassVar[dict[str, str]] = {
+        "vocab_size": "vocab_size",
+        "d_model": "hidden_size",
+        "d_ff": "intermediate_size",
+        "num_layers": "num_hidden_layers",
+        "num_heads": "num_attention_heads",
+        "max_positions": "max_position_embeddings",
+        "activation": "hidden_act",
+        "tied": "tie_word_embeddings",
+        "eps": "rms_norm_eps",
+    }
+    tensors = whole(LAYER)
+    prefix = "model."
+    ignored = r".*rotary_emb\.inv_freq"
+
+    windows: ClassVar[str] = ""
+    """Which layers may slide: "all" or none, a "mixed" lot, or "", never."""
+
+    def slides(self, fields: Mapping[str, Any], window: int | None) -> Sequence[bool]:
+        """Whether each layer slides, where `layer_types` does not say."""
+        return [window is not None] * fields["num_hidden_layers"]
+
+    def rope(self, fields: Mapping[str, Any], d_head: int) -> Rope:
+        """The rotation of heads of this width."""
+        return rotary.rope_from_hf(fields, d_head)
+
+    def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
+        heads, bias = fields["num_attention_heads"], fields.get("attention_bias", False)
+        d_head = fields["head_dim"] or fields["hidden_size"] // heads
+        attributes = {
+            "num_kv_heads": fields["num_key_value_heads"] or heads,
+            "d_head": d_head,
+            "rope": self.rope(fields, d_head),
+            "qkv_bias": bias,
+            "out_bias": bias,
+            "ff_bias": fields.get("mlp_bias", False),
+        }
+        if self.windows:
+            slides = self.slides(fields, window_of(fields))
+            attributes["windows"] = windows_of(fields, slides, mixed=self.windows == "mixed")
+        return attributes
+
+    def to_fields(self, config: Any) -> dict[str, Any]:
+        rope, windows = rotary.rope_of(config), config.layer_windows
+        fields = {
+            "num_key_value_heads": config.num_kv_heads,
+            "head_dim": config.d_head,
+            "rope_theta": rope.theta,
+            "rope_scaling": rotary.rope_to_hf(rope),
+        }
+        some = {"attention_bias": config.qkv_bias, "mlp_bias": config.ff_bias}
+        if self.windows:
+            fields["sliding_window"] = max(windows) or None
+            some["use_sliding_window"] = any(windows)
+        if self.windows == "mixed":
+            fields["layer_types"] = [KINDS[window > 0] for window in windows]
+        return fields | {name: value for name, value in some.items() if name in self.schema.fields}
