@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 from scripted import adjusted
 
-from specjax.core.proposing import draw_in_order
+from specjax.core.distribution import draw_without_replacement
 from specjax.decoding.strategy import DRAWN
 from specjax.sampling import BLOCK, CUTS, Sampling, adjust, argmax, draw, sampling
 
@@ -133,7 +133,7 @@ def test_draws_in_order_leave_out_what_was_drawn():
     """The second token's law is what the first one left."""
     law = np.array([0.5, 0.0, 0.3, 0.2], np.float32)
     keys = jax.random.split(jax.random.key(6), (20_000, 2))
-    drawn = draw_in_order(keys, jnp.broadcast_to(law, (20_000, 2, 4)), 2)
+    drawn = draw_without_replacement(keys, jnp.broadcast_to(law, (20_000, 2, 4)), 2)
     expected = [
         0.0 if first == second else law[first] * law[second] / (1 - law[first])
         for first in range(4)
@@ -149,7 +149,7 @@ def test_draws_in_order_leave_out_what_was_drawn():
 
 def test_behind_all_that_is_possible_are_the_lowest_ids():
     law = jnp.array([[[0.0, 0.0, 1.0, 0.0, 0.0]]])
-    drawn = draw_in_order(jax.random.split(jax.random.key(7), (1, 1)), law, 4)
+    drawn = draw_without_replacement(jax.random.split(jax.random.key(7), (1, 1)), law, 4)
     assert drawn.tolist() == [[[2, 0, 1, 3]]]
 
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.core import fields
-from specjax.core.adjustment import Adjustment, Places, ban
+from specjax.core.adjustment import Adjustment, Positions, ban
 from specjax.core.registry import ADJUSTMENTS
 from specjax.models.base import LanguageModel
 
@@ -36,7 +36,7 @@ class BadWords(Adjustment):
         words = tuple(word for word in self.bad_words_ids if word not in ends)
         return dataclasses.replace(self, bad_words_ids=words)
 
-    def adjust(self, logits: jax.Array, places: Places, rows: Any) -> jax.Array:
+    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
         for size in sorted(set(map(len, self.bad_words_ids))):
             words = jnp.array([word for word in self.bad_words_ids if len(word) == size])
             begun = places.last(size - 1)[:, :, None] == words[:, :-1]

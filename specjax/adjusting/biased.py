@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.core import fields
-from specjax.core.adjustment import Adjustment, Places
+from specjax.core.adjustment import Adjustment, Positions
 from specjax.core.registry import ADJUSTMENTS
 
 
@@ -39,7 +39,7 @@ class SequenceBias(Adjustment):
     def tokens(value: tuple[tuple[tuple[int, ...], float], ...]) -> tuple[int, ...]:
         return tuple(token for sequence, _ in value for token in sequence)
 
-    def adjust(self, logits: jax.Array, places: Places, rows: Any) -> jax.Array:
+    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
         biases = dict(self.sequence_bias)
         for size in sorted(set(map(len, biases))):
             sequences = [sequence for sequence in biases if len(sequence) == size]

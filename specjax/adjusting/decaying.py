@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.core import fields
-from specjax.core.adjustment import Adjustment, Places
+from specjax.core.adjustment import Adjustment, Positions
 from specjax.core.registry import ADJUSTMENTS
 from specjax.models.base import LanguageModel
 
@@ -44,7 +44,7 @@ class DecayingLength(Adjustment):
     def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
         return dataclasses.replace(self, eos=model.eos)
 
-    def adjust(self, logits: jax.Array, places: Places, rows: Any) -> jax.Array:
+    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
         start, factor = self.exponential_decay_length_penalty
         more = places.length - places.context.begin[:, None] - start
         power = jnp.minimum(jnp.float32(factor) ** jnp.maximum(more, 0), MOST)

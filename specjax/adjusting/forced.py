@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.core import fields
-from specjax.core.adjustment import Adjustment, Places, only
+from specjax.core.adjustment import Adjustment, Positions, only
 from specjax.core.registry import ADJUSTMENTS
 
 
@@ -29,7 +29,7 @@ class ForcedFirst(Adjustment):
     def tokens(value: int) -> tuple[int, ...]:
         return (value,)
 
-    def adjust(self, logits: jax.Array, places: Places, rows: Any) -> jax.Array:
+    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
         # One for all rows, or one for each of them.
         token = places.context.options.numbers[self.forced_bos_token_id].reshape(-1, 1, 1)
         return only(logits, jnp.arange(logits.shape[-1]) == token, places.length == 1)
@@ -48,6 +48,6 @@ class ForcedLast(Adjustment):
     def tokens(value: tuple[int, ...]) -> tuple[int, ...]:
         return value
 
-    def adjust(self, logits: jax.Array, places: Places, rows: Any) -> jax.Array:
+    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
         chosen = jnp.isin(jnp.arange(logits.shape[-1]), jnp.array(self.forced_eos_token_id))
         return only(logits, chosen, places.length == places.context.limit[:, None] - 1)

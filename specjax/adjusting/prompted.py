@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.core import fields
-from specjax.core.adjustment import Adjustment, Places
+from specjax.core.adjustment import Adjustment, Positions
 from specjax.core.context import Context
 from specjax.core.registry import ADJUSTMENTS
 from specjax.models.base import LanguageModel
@@ -50,7 +50,7 @@ class PromptReward(OfPrompt):
         tokens, length = self.prompt(context)
         return present(tokens, length, vocabulary)
 
-    def adjust(self, logits: jax.Array, places: Places, rows: jax.Array) -> jax.Array:
+    def adjust(self, logits: jax.Array, places: Positions, rows: jax.Array) -> jax.Array:
         factor = places.context.options.numbers[self.encoder_repetition_penalty]
         said = jnp.where(logits < 0, logits / factor, logits * factor)
         return jnp.where(rows[:, None], said, logits)

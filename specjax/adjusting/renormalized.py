@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.core import fields
-from specjax.core.adjustment import Adjustment, Places
+from specjax.core.adjustment import Adjustment, Positions
 from specjax.core.registry import ADJUSTMENTS
 
 
@@ -26,7 +26,7 @@ class Renormalized(Adjustment):
     off: ClassVar[bool] = False
     scores_only: ClassVar[bool] = True
 
-    def adjust(self, logits: jax.Array, places: Places, rows: Any) -> jax.Array:
+    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
         total = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
         # Where settings leave no token there is nothing to normalize.
         return logits - jnp.where(total > -jnp.inf, total, 0.0)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from specjax.adjusting.prompted import OfPrompt
 from specjax.core import fields
-from specjax.core.adjustment import UNKNOWN, Adjustment, Places, ban
+from specjax.core.adjustment import UNKNOWN, Adjustment, Positions, ban
 from specjax.core.registry import ADJUSTMENTS
 from specjax.models.base import LanguageModel
 
@@ -43,7 +43,7 @@ class NoRepeatedNgrams(Adjustment):
     order: ClassVar[int] = 20
     off: ClassVar[int] = 0
 
-    def adjust(self, logits: jax.Array, places: Places, rows: Any) -> jax.Array:
+    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
         before, context = self.no_repeat_ngram_size - 1, places.context
         last, row = places.last(before), context.tokens[:, None]
         logits = ban(logits, row, followers(row, context.length[:, None], last))
@@ -72,7 +72,7 @@ class NoNgramsOfPrompt(OfPrompt):
             )
         return self
 
-    def adjust(self, logits: jax.Array, places: Places, rows: Any) -> jax.Array:
+    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
         prompt, length = self.prompt(places.context)
         last = places.last(self.encoder_no_repeat_ngram_size - 1)
         prompt = prompt[:, None]

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from specjax.adjusting.prompted import present
 from specjax.core import fields
-from specjax.core.adjustment import Adjustment, Places
+from specjax.core.adjustment import Adjustment, Positions
 from specjax.core.context import Context
 from specjax.core.registry import ADJUSTMENTS
 
@@ -35,7 +35,7 @@ class RepetitionPenalty(Adjustment):
         """Whether [B, V] a token is in the committed row."""
         return present(context.tokens, context.length, vocabulary)
 
-    def adjust(self, logits: jax.Array, places: Places, rows: jax.Array) -> jax.Array:
+    def adjust(self, logits: jax.Array, places: Positions, rows: jax.Array) -> jax.Array:
         penalty = places.context.options.numbers[self.repetition_penalty]
 
         def penalised(logits: jax.Array) -> jax.Array:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from specjax.adjusting.suppressed import without
 from specjax.core import fields
-from specjax.core.adjustment import Adjustment, Places
+from specjax.core.adjustment import Adjustment, Positions
 from specjax.core.registry import ADJUSTMENTS
 from specjax.models.base import LanguageModel
 
@@ -26,11 +26,11 @@ class _Least(Adjustment):
     def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
         return dataclasses.replace(self, eos=model.eos)
 
-    def short(self, places: Places) -> jax.Array:
+    def short(self, places: Positions) -> jax.Array:
         """Whether [B, T] the text before each place is too short to end."""
         raise NotImplementedError
 
-    def adjust(self, logits: jax.Array, places: Places, rows: Any) -> jax.Array:
+    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
         return jnp.where(self.short(places)[..., None], without(logits, self.eos), logits)
 
 
@@ -45,7 +45,7 @@ class LeastLength(_Least):
 
     order: ClassVar[int] = 50
 
-    def short(self, places: Places) -> jax.Array:
+    def short(self, places: Positions) -> jax.Array:
         return places.length < places.context.options.numbers[self.min_length]
 
 
@@ -60,7 +60,7 @@ class LeastNew(_Least):
 
     order: ClassVar[int] = 60
 
-    def short(self, places: Places) -> jax.Array:
+    def short(self, places: Positions) -> jax.Array:
         context = places.context
         written = places.length - context.begin[:, None]
         return written < context.options.numbers[self.min_new_tokens]

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from specjax.adjusting.forced import ForcedFirst
 from specjax.core import fields
-from specjax.core.adjustment import Adjustment, Places
+from specjax.core.adjustment import Adjustment, Positions
 from specjax.core.registry import ADJUSTMENTS
 from specjax.models.base import LanguageModel
 
@@ -33,7 +33,7 @@ class Suppressed(Adjustment):
     def tokens(value: tuple[int, ...]) -> tuple[int, ...]:
         return value
 
-    def adjust(self, logits: jax.Array, places: Places, rows: Any) -> jax.Array:
+    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
         return without(logits, self.suppress_tokens)
 
 
@@ -55,7 +55,7 @@ class SuppressedFirst(Adjustment):
         forced = any(isinstance(other, ForcedFirst) for other in others)
         return dataclasses.replace(self, forced=forced)
 
-    def adjust(self, logits: jax.Array, places: Places, rows: Any) -> jax.Array:
+    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
         begin = places.context.begin
         first = begin + (self.forced & (begin == 1))
         here = (places.length == first[:, None])[..., None]

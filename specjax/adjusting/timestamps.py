@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.core import fields
-from specjax.core.adjustment import Adjustment, Places
+from specjax.core.adjustment import Adjustment, Positions
 from specjax.core.context import Context
 from specjax.core.registry import ADJUSTMENTS
 from specjax.models.base import LanguageModel
@@ -56,7 +56,7 @@ class Timestamps(Adjustment):
         times = jnp.where(written, context.tokens, NONE)[:, None]
         return self._last(times, jnp.full((len(times), 1), NONE))[:, 0]
 
-    def adjust(self, logits: jax.Array, places: Places, rows: jax.Array) -> jax.Array:
+    def adjust(self, logits: jax.Array, places: Positions, rows: jax.Array) -> jax.Array:
         token, written = jnp.arange(logits.shape[-1]), places.length - places.context.begin[:, None]
         is_time = token >= self.first
         before, last = jnp.moveaxis(places.last(2), 2, 0)

@@ -1,11 +1,11 @@
-"""The contract of generation settings: changes of next-token logits by the text before the token.
+"""The contract of generation settings: logits processors that see the text before the token.
 
-They act before temperature, top-k and top-p, position by position along a draft, on the target's
-logits and on the drafter's alike: what rules compare are two laws under one setting, so lossless
-rules keep the target's law under it (docs/methods/generation_settings.md).
+They run before temperature, top-k and top-p at every position of a draft, on the logits of target
+and drafter alike. Rules then compare two distributions under one setting, so lossless rules keep
+the target's processed distribution (docs/methods/generation_settings.md).
 
-T places of a row are looked at together. The text before each is the committed row and then a path
-of drafted tokens of its own.
+T positions of a row are processed together. The text before each is the committed row and a path
+of drafted tokens.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from specjax.core.verdict import leading_run
 from specjax.models.base import LanguageModel
 
 UNKNOWN = -1
-"""A token that is drafted at the same time as the one behind it, or none: it matches nothing."""
+"""No token, or one drafted in parallel with its successor: it matches nothing."""
 
 
-class Places(struct.PyTreeNode):
-    """T places of every row, and the text before each."""
+class Positions(struct.PyTreeNode):
+    """T positions of every row, and the text before each."""
 
     context: Context
-    path: jax.Array  # [B, T, D] int32: the drafted tokens before a place, the first one first
-    depth: jax.Array  # [B, T] int32: how many of them; what is behind them means nothing
+    path: jax.Array  # [B, T, D] int32: drafted tokens before a position, in their order
+    depth: jax.Array  # [B, T] int32: how many of them; later entries mean nothing
 
     @property
     def length(self) -> jax.Array:
-        """Tokens [B, T] before each place."""
+        """Tokens [B, T] before each position."""
         return self.context.length[:, None] + self.depth
 
     @property
     def drafted(self) -> jax.Array:
-        """The path with `UNKNOWN` behind its end."""
+        """The path, padded with `UNKNOWN`."""
         inside = jnp.arange(self.path.shape[2]) < self.depth[..., None]
         return jnp.where(inside, self.path, UNKNOWN)
 
@@ -56,22 +56,22 @@ class Places(struct.PyTreeNode):
         return jnp.concatenate([row, self.drafted], axis=2)
 
     def last(self, count: int) -> jax.Array:
-        """The last `count` tokens [B, T, count] before each place; `UNKNOWN` is none."""
+        """The last `count` tokens [B, T, count] before each position, padded with `UNKNOWN`."""
         slot = self.depth[..., None] + jnp.arange(count)
         return jnp.take_along_axis(self.tail(count), slot, axis=2)
 
 
 class Adjustment:
-    """One generation setting; frozen and hashable. Its one config field has Hugging Face's name."""
+    """One logits processor; frozen and hashable. Its config field has Hugging Face's name."""
 
     order: ClassVar[int]
-    """Adjustments run by rising order, which is Hugging Face's of its processors."""
+    """Adjustments run by rising order: that of Hugging Face's processors."""
 
     off: ClassVar[Any] = ()
-    """The value, beside none, at which it changes nothing."""
+    """The value, other than None, that disables it."""
 
     scores_only: ClassVar[bool] = False
-    """Whether it changes scores of hypotheses, and no distribution of a next token."""
+    """Whether it changes scores of hypotheses and no next-token distribution."""
 
     def __post_init__(self) -> None:
         fields.check(self)
@@ -82,90 +82,92 @@ class Adjustment:
         return ()
 
     def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
-        """The same for a target, beside other settings."""
+        """The adjustment for a target, together with the other settings."""
         return self
 
     def of_rows(self, context: Context, vocabulary: int) -> Any:
-        """What it needs of the committed tokens, computed once for all places of a round."""
+        """What it needs of the committed tokens, computed once per round."""
         return ()
 
-    def adjust(self, logits: jax.Array, places: Places, rows: Any) -> jax.Array:
-        """Logits [B, T, V] of the places from logits [B, T, V]; `rows` are those of `of_rows`."""
+    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
+        """Processes logits [B, T, V] of the positions; `rows` is the result of `of_rows`."""
         raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True)
 class Adjusting:
-    """The settings of a context, ready for any of the places behind its rows.
+    """The logits processors of a context, for any positions after its rows.
 
-    Without any it is false, and logits stay the very arrays that they are.
+    Without any it is false and returns the logits unchanged.
     """
 
     context: Context
-    rows: tuple[Any, ...]  # of each adjustment, what it needs of the committed tokens
+    rows: tuple[Any, ...]  # `Adjustment.of_rows` of each
 
     def __bool__(self) -> bool:
         return bool(self.rows)
 
-    def at(self, logits: jax.Array, path: jax.Array, depth: jax.Array) -> jax.Array:
-        """Logits [B, T, V] behind the first `depth` [B, T] tokens of path [B, T, D]."""
+    def after_paths(self, logits: jax.Array, path: jax.Array, depth: jax.Array) -> jax.Array:
+        """Processes logits [B, T, V] after the first `depth` [B, T] tokens of path [B, T, D]."""
         if not self:
             return logits
         options, given = self.context.options, logits
-        places = Places(self.context, path, jnp.broadcast_to(depth, logits.shape[:2]))
+        places = Positions(self.context, path, jnp.broadcast_to(depth, logits.shape[:2]))
         for adjustment, rows in zip(options.adjustments, self.rows, strict=True):
             logits = adjustment.adjust(logits, places, rows)
         if options.sampling.greedy:
             return logits
-        # Where settings leave nothing to draw there is no law: they are not obeyed.
+        # Settings that forbid every token are ignored: they leave no distribution.
         some = jnp.any(logits > -jnp.inf, axis=-1, keepdims=True)
         return jnp.where(some, logits, given)
 
     def of_draft(self, logits: jax.Array, draft: Draft) -> jax.Array:
-        """Logits [B, K + 1, V] behind the pending token and behind each drafted one."""
+        """Processes logits [B, K + 1, V] after the pending token and each drafted one."""
         if not self:
             return logits
         count, shape = draft.width, (*logits.shape[:2], draft.width)
         if draft.parents is None:
             path = jnp.broadcast_to(draft.tokens[:, None], shape)
-            return self.at(logits, path, jnp.arange(count + 1))
-        seen = tree.seen(draft.parents)
-        # Ancestors in the order of their places: parents stand before their children.
-        nodes = jnp.argsort(~seen[..., 1:], axis=-1, stable=True)
+            return self.after_paths(logits, path, jnp.arange(count + 1))
+        ancestors = tree.ancestor_mask(draft.parents)
+        # Ancestors in the order of their places: parents come before their children.
+        nodes = jnp.argsort(~ancestors[..., 1:], axis=-1, stable=True)
         path = jnp.take_along_axis(jnp.broadcast_to(draft.tokens[:, None], shape), nodes, axis=2)
-        return self.at(logits, path, tree.depth(seen))
+        return self.after_paths(logits, path, tree.depth(ancestors))
 
-    def behind(self, logits: jax.Array, drafted: jax.Array, count: jax.Array | int) -> jax.Array:
-        """Logits [B, V] behind the first `count` [] of drafted tokens [B, K]."""
+    def after_tokens(
+        self, logits: jax.Array, drafted: jax.Array, count: jax.Array | int
+    ) -> jax.Array:
+        """Processes logits [B, V] after the first `count` [] of drafted tokens [B, K]."""
         if not self:
             return logits
-        return self.at(logits[:, None], drafted[:, None], jnp.asarray(count))[:, 0]
+        return self.after_paths(logits[:, None], drafted[:, None], jnp.asarray(count))[:, 0]
 
     def in_parallel(self, logits: jax.Array) -> jax.Array:
-        """Logits [B, K, V] of tokens that are drafted at the same time, one behind the other."""
+        """Processes logits [B, K, V] of K successive tokens that are drafted in parallel."""
         if not self:
             return logits
         rows, count, _ = logits.shape
         path = jnp.full((rows, count, count), UNKNOWN)
-        return self.at(logits, path, jnp.arange(count))
+        return self.after_paths(logits, path, jnp.arange(count))
 
 
 def adjusting(context: Context, vocabulary: int) -> Adjusting:
-    """The settings of a context over so many tokens."""
+    """The logits processors of a context for a vocabulary of this size."""
     each = (one.of_rows(context, vocabulary) for one in context.options.adjustments)
     return Adjusting(context, tuple(each))
 
 
-def allowed(draft: Draft, logits: jax.Array) -> Draft:
-    """A chain up to its first token that the settings forbid, from the adjusted logits [B, K+1, V].
+def cut_at_forbidden(draft: Draft, logits: jax.Array) -> Draft:
+    """Cuts a chain at the first token forbidden in the adjusted logits [B, K+1, V].
 
-    For rules that let tokens stand which the target would never write. Under a lossless one such a
-    token falls by itself, and its place must be tested.
+    For rules that accept tokens which the target would never write. A lossless rule rejects such a
+    token by itself, and must test its position.
     """
     if draft.parents is not None:
         return draft
-    written = of_tokens(logits[:, :-1], draft.tokens) > -jnp.inf
-    return draft.replace(length=leading_run(written, draft.length))
+    is_allowed = of_tokens(logits[:, :-1], draft.tokens) > -jnp.inf
+    return draft.replace(length=leading_run(is_allowed, draft.length))
 
 
 def ban(logits: jax.Array, tokens: jax.Array, banned: jax.Array) -> jax.Array:
@@ -177,6 +179,6 @@ def ban(logits: jax.Array, tokens: jax.Array, banned: jax.Array) -> jax.Array:
 
 
 def only(logits: jax.Array, chosen: jax.Array, where: jax.Array) -> jax.Array:
-    """Logits [B, T, V] with the tokens `chosen` [..., V] certain at the places `where` [B, T]."""
+    """Logits [B, T, V] with the tokens `chosen` [..., V] certain at positions `where` [B, T]."""
     forced = jnp.where(chosen, 0.0, -jnp.inf).astype(logits.dtype)
     return jnp.where(where[..., None], forced, logits)

@@ -1,4 +1,4 @@
-"""Calls of models: what a run costs and how many operations it takes depend on these alone."""
+"""Calls of models; the cost and operations of a run depend on these alone."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ class Call:
 
 
 def parts(calls: tuple[Call, ...]) -> tuple[str, ...]:
-    """What of which models the calls run (`Call.part`), each once."""
+    """The distinct parts of models that the calls run (`Call.part`)."""
     return tuple(dict.fromkeys(call.part for call in calls))

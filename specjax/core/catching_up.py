@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from specjax.core import tree
 from specjax.core.context import Context
 from specjax.core.env import Bound, states_of
+from specjax.core.loops import CATCHING_UP
 from specjax.core.rows import append, window
-from specjax.core.scopes import CATCHING_UP
 from specjax.models.base import Cache, Output
 
 CHUNK = 8
@@ -21,19 +21,19 @@ CHUNK = 8
 
 
 def catch_up(model: Bound, cache: Cache, context: Context, lag: int) -> Cache:
-    """Feeds committed tokens until no active row is more than `lag` tokens behind."""
+    """Feeds committed tokens until no active row lags by more than `lag`."""
 
-    def behind(pointer: jax.Array) -> jax.Array:
+    def is_behind(pointer: jax.Array) -> jax.Array:
         return context.active & (pointer < context.length - lag)
 
     def feed(cache: Cache) -> Cache:
         tokens = window(context.tokens, cache.length, CHUNK)
         _, fed = model.extend(tokens, cache)
         reached = jnp.minimum(fed.length, context.length - 1)
-        return fed.replace(length=jnp.where(behind(cache.length), reached, cache.length))
+        return fed.replace(length=jnp.where(is_behind(cache.length), reached, cache.length))
 
     with jax.named_scope(CATCHING_UP):
-        return jax.lax.while_loop(lambda cache: jnp.any(behind(cache.length)), feed, cache)
+        return jax.lax.while_loop(lambda cache: jnp.any(is_behind(cache.length)), feed, cache)
 
 
 def catch_up_runs(cache: Cache, context: Context, lag: int) -> jax.Array:
@@ -61,8 +61,7 @@ def feed_drafted(
 ) -> tuple[jax.Array, Cache]:
     """Feeds the last `lag` tokens and drafted ones [B, K]; returns logits [B, K + 1, V].
 
-    With `parents` [B, K] these are a tree (`Draft.parents`), whose nodes the cache then holds in
-    their order.
+    With `parents` [B, K] they are a tree (`Draft.parents`); the cache holds its nodes in order.
     """
     count = drafted.shape[1]
     whole = jnp.full_like(context.length, count)
@@ -86,18 +85,18 @@ def _feed_tail(
     more: int = 0,
     parents: jax.Array | None = None,
 ) -> tuple[Output, jax.Array, Cache]:
-    """The call behind them, on `more` tokens than are committed.
+    """Feeds the last `lag` committed tokens and `more` after them in one call.
 
-    Returns where in it the pending token and those after it were [B, more + 1] and its output
-    there. Whichever of the outputs is not used costs nothing: XLA drops it. A row that is not
-    active and did not catch up is fed from its pointer on: beyond it lies what a ring still holds.
+    Returns the output at the pending token and those after it, their places [B, more + 1] in the
+    call, and the cache. XLA drops an output that is not used. A row that is not active and did not
+    catch up is fed from its pointer: a ring buffer still holds what comes after it.
     """
     begin = jnp.minimum(jnp.maximum(context.length - lag, 0), cache.length)
     tokens = window(context.tokens, begin, lag + more)
     last = (context.length - 1 - begin)[:, None] + jnp.arange(more + 1)
     how = {}
     if parents is not None:
-        visible = tree.seen(tree.behind(parents, last[:, 0], lag - 1))
+        visible = tree.ancestor_mask(tree.append_tree(parents, last[:, 0], lag - 1))
         how = {"position": begin[:, None] + tree.depth(visible), "visible": visible}
     output, cache = model.extend(tokens, cache.replace(length=begin), at=last, **how)
     return output, last, cache.replace(length=jnp.minimum(context.length, begin + lag) + more)

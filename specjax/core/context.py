@@ -1,4 +1,4 @@
-"""What a round starts from: the rows as they are, and what a user may sweep."""
+"""The rows at the start of a round, and the options that a user may sweep."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ class Options(struct.PyTreeNode):
 class Context(struct.PyTreeNode):
     """What is known of every row at the start of a round.
 
-    `tokens[b, :length[b]]` is committed: what the decoder begins with (its start token and what is
-    forced behind it, or the prompt) first, then what was generated from `begin[b]` on.
-    Encoder-decoder models have read `encoder_tokens`; it is [B, 0] for decoder-only ones, and for
-    those that listen.
+    `tokens[b, :length[b]]` is committed: first the decoder prefix or the prompt, then the tokens
+    generated from `begin[b]` on. Encoder-decoder models have read `encoder_tokens`; it is [B, 0]
+    for decoder-only and speech models.
     """
 
     encoder_tokens: jax.Array  # [B, S] int32
@@ -40,13 +39,13 @@ class Context(struct.PyTreeNode):
     length: jax.Array  # [B] int32
     begin: jax.Array  # [B] int32
     limit: jax.Array  # [B] int32: the length at which a row ends
-    most: jax.Array  # [B] int32: drafted tokens of use; 0 in rows that are not active
+    most: jax.Array  # [B] int32: useful drafted tokens; 0 in rows that are not active
     active: jax.Array  # [B] bool
     options: Options
 
     @property
     def room(self) -> jax.Array:
-        """How many tokens still fit into the row [B]."""
+        """Tokens [B] that still fit into the row."""
         return jnp.where(self.active, self.limit - self.length, 0)
 
 

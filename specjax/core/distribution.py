@@ -1,7 +1,7 @@
 """The distribution that each drafted token was drawn from.
 
-Rules ask a distribution and never whether there is one: a drafter that copies or takes the argmax
-gives `OneHot`, which is nothing but the tokens; one that samples gives `Categorical`.
+Every draft has one: a drafter that copies or takes the argmax gives `OneHot`, which is nothing but
+the tokens; one that samples gives `Categorical`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from specjax.sampling import Sampling, adjust, argmax, draw
+
 NO_RESIDUAL = 1e-12
-"""A residual [p - q]_+ this small is rounding of p = q; p then takes its place."""
+"""A residual [p - q]_+ this small is rounding error of p = q; p replaces it."""
 
 
 class Distribution(Protocol):
@@ -32,11 +34,11 @@ class Distribution(Protocol):
         ...
 
     def residual(self, p: jax.Array, at: jax.Array) -> jax.Array:
-        """[p - q]_+ [B, V], not normalised, of p [B, V] and position `at` [B]."""
+        """[p - q]_+ [B, V], not normalized, of p [B, V] and position `at` [B]."""
         ...
 
     def categorical(self, vocabulary: int) -> Categorical:
-        """The same with all probabilities written out."""
+        """The distribution with explicit probabilities."""
         ...
 
     def narrow(self, width: int) -> Distribution:
@@ -45,7 +47,7 @@ class Distribution(Protocol):
 
 
 class OneHot(struct.PyTreeNode):
-    """Every token was certain; the probabilities are never materialised."""
+    """Every token was certain; the probabilities are never materialized."""
 
     tokens: jax.Array  # [B, K] int32
 
@@ -117,7 +119,7 @@ class WithoutReplacement(struct.PyTreeNode):
     def of(self, tokens: jax.Array) -> jax.Array:
         levels, ranks = jnp.array(self.levels), jnp.array(self.ranks)
         q = self.probs[jnp.arange(len(tokens))[:, None], levels, tokens]
-        # Where nothing is left to draw from, the token was not drawn: it must not stand.
+        # Where nothing is left to draw from, the token was not drawn: it is rejected.
         return jnp.where(q > 0, q / jnp.maximum(self.remaining[:, levels, ranks], q), jnp.inf)
 
     def overlap(self, p: jax.Array) -> jax.Array:
@@ -151,9 +153,8 @@ class WithoutReplacement(struct.PyTreeNode):
 def remaining_mass(probs: jax.Array, drawn: jax.Array) -> jax.Array:
     """The mass [B, D, W] of probs [B, D, V] that each of `drawn` [B, D, W] was drawn from.
 
-    Siblings differ. Each adds its own to what all after it were drawn from, the last one to what no
-    sibling has. Nothing is subtracted: of a drafter that is nearly certain single precision has no
-    digit of 1 - q.
+    Computed by sums from the last sibling back. Nothing is subtracted: for a drafter that is nearly
+    certain, 1 - q has no digits in single precision.
     """
     own = jnp.take_along_axis(probs, drawn, axis=-1)
     later = jax.lax.cumsum(own, axis=own.ndim - 1, reverse=True)
@@ -176,3 +177,36 @@ def of_tokens(values: jax.Array, tokens: jax.Array) -> jax.Array:
 def probability(logits: jax.Array, tokens: jax.Array) -> jax.Array:
     """Plain (temperature 1) probability [B, K] of tokens [B, K] under logits [B, K, V]."""
     return jnp.exp(of_tokens(logits, tokens) - jax.nn.logsumexp(logits, axis=-1))
+
+
+def propose(
+    logits: jax.Array, settings: Sampling, keys: jax.Array
+) -> tuple[jax.Array, jax.Array | None]:
+    """A token [B] from logits [B, V] and the probabilities [B, V] it was drawn from.
+
+    None when greedy; `distribution_of` takes both.
+    """
+    if settings.greedy:
+        return argmax(logits), None
+    probs = adjust(logits, settings)
+    return draw(keys, probs), probs
+
+
+def distribution_of(tokens: jax.Array, probs: jax.Array | None) -> Distribution:
+    """The distribution of tokens [B, K] drawn from probs [B, K, V], or certain ones (None)."""
+    return OneHot(tokens) if probs is None else Categorical(probs)
+
+
+def draw_without_replacement(keys: jax.Array, probs: jax.Array, count: int) -> jax.Array:
+    """`count` tokens [B, D, count] drawn without replacement from probs [B, D, V].
+
+    When nothing is left to draw from, they are the lowest ids of probability 0.
+    """
+    rows, parents, vocabulary = probs.shape
+    left, keys, drawn = probs.reshape(-1, vocabulary), keys.reshape(-1), []
+    for own in jax.vmap(lambda key: jax.random.split(key, count), out_axes=1)(keys):
+        token = draw(own, jnp.maximum(left, 0.0))
+        token = jnp.where(jnp.any(left > 0, axis=-1), token, argmax(left))
+        left = left.at[jnp.arange(len(left)), token].set(-1.0)
+        drawn.append(token)
+    return jnp.stack(drawn, axis=-1).reshape(rows, parents, count)

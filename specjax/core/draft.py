@@ -1,4 +1,4 @@
-"""A proposal of tokens, as drafters give it and readers and rules take it."""
+"""Drafts: tokens that a drafter proposes, a reader reads and a rule judges."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specjax.core.rows import until_eos
 
 GOING, LENGTH, STOPPED, NO_MATCH, ENDED, HELD = range(6)
 """Stop reasons of a draft: unused, all K proposed or no more of use, predicate, nothing to copy,
-the draft ends the text, the drafter was not asked."""
+the draft ends the text, the drafter did not run."""
 
 STOP_REASONS = ("going", "length", "stopped", "no_match", "ended", "held")
 """Their names, for tables."""
@@ -22,17 +22,17 @@ STOP_REASONS = ("going", "length", "stopped", "no_match", "ended", "held")
 class Draft(struct.PyTreeNode):
     """A proposal of up to K tokens per row; entries at and beyond `length` mean nothing.
 
-    A chain where `parents` is None; else a tree whose node k hangs on node `parents[b, k]`, -1 for
-    the pending token, parents before their children.
+    A chain where `parents` is None, else a tree: node k is a child of node `parents[b, k]`, -1 is
+    the pending token, and parents come before their children.
     """
 
     tokens: jax.Array  # [B, K] int32
     length: jax.Array  # [B] int32
     distribution: Distribution  # that each token was drawn from
-    review: jax.Array  # [B] bool; False: the draft stands unread and ends the row
+    review: jax.Array  # [B] bool; False: accepted without verification; ends the row
     drafted_by: jax.Array  # [B, K] int32: index into the drafter's `Spec.writers`
     parents: jax.Array | None = None  # [B, K] int32
-    slots: jax.Array | None = None  # [B, K] int32: place of each node behind the text in the caches
+    slots: jax.Array | None = None  # [B, K] int32: slot of each node after the text in the caches
     # of `Spec.fed`, -1 for one that was not fed
     aux: Any = None  # the drafter's own, for its reader or rule; leaves [B, K + n, ...]
 
@@ -53,7 +53,7 @@ class Draft(struct.PyTreeNode):
           ValueError: when tokens have another shape.
         """
         if tokens.ndim != 2:
-            raise ValueError(f"drafted tokens have shape {tokens.shape}; it must be [B, K]")
+            raise ValueError(f"drafted tokens have shape {tokens.shape}; expected [B, K]")
         rows, width = tokens.shape
         return cls(
             tokens=tokens,
@@ -69,32 +69,32 @@ class Draft(struct.PyTreeNode):
         return self.tokens.shape[1]
 
     @property
-    def above(self) -> jax.Array:
+    def tree_parents(self) -> jax.Array:
         """The `parents` [B, K] of a tree.
 
         Raises:
           ValueError: when it is a chain.
         """
         if self.parents is None:
-            raise ValueError("the draft is a chain; it must be a tree")
+            raise ValueError("the draft is a chain; expected a tree")
         return self.parents
 
     @property
-    def places(self) -> jax.Array:
+    def node_slots(self) -> jax.Array:
         """The `slots` [B, K] of nodes that the drafter's models were fed.
 
         Raises:
-          ValueError: when the drafter does not say them.
+          ValueError: when the drafter gave none.
         """
         if self.slots is None:
             raise ValueError("slots is None; a drafter whose models are fed nodes must give them")
         return self.slots
 
     def check(self, rows: int, most: int) -> None:
-        """Refuses tokens that the loop has no place for; shapes alone decide, while tracing.
+        """Checks dtype and shape of the tokens while tracing.
 
         Raises:
-          ValueError: saying what they are and what is allowed.
+          ValueError: naming the shape and the allowed one.
         """
         shape, kind = self.tokens.shape, self.tokens.dtype
         if kind != jnp.int32 or shape[0] != rows or shape[1] > most:
@@ -104,7 +104,7 @@ class Draft(struct.PyTreeNode):
             )
 
     def narrow(self, width: int) -> Draft:
-        """The first `width` columns; whoever narrows knows that no row needs more."""
+        """The first `width` columns; the caller knows that no row needs more."""
         dropped = self.width - width
         return self.replace(
             tokens=self.tokens[:, :width],
@@ -118,8 +118,8 @@ class Draft(struct.PyTreeNode):
     def cut(self, most: jax.Array, eos: tuple[int, ...]) -> Draft:
         """A chain of at most `most` [B] tokens, up to its first EOS; a tree stays as it is.
 
-        Whether a position is drafted then depends on earlier tokens only: lossless rules stay so.
-        What follows an EOS, or does not fit into the row, is not committed in any case.
+        Whether a position is drafted depends on earlier tokens only, so lossless rules stay so.
+        Tokens after an EOS or beyond the row are never committed.
         """
         if self.parents is not None:
             return self

@@ -1,8 +1,8 @@
-"""The drafter contract: what it says of itself, what it proposes, what it learns of the outcome.
+"""The drafter contract: its static spec, its proposals, and what it learns of the outcome.
 
 A drafter is a frozen, hashable dataclass. Arrays it needs (weights, n-gram tables) come in through
 `env.params[name]`, thresholds that people sweep through `context.options`, and what outlives a
-round lies in its memory: a pytree whose leaves have the row axis first, handed in and given back.
+round is its memory: a pytree whose leaves have the row axis first, an argument and a result.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from specjax.core.context import Context
 from specjax.core.draft import Draft
 from specjax.core.env import Env, Models
 from specjax.core.reader import Reader
-from specjax.core.reading import Reading
 from specjax.core.rows import Caches
 from specjax.core.rule import Rule
 from specjax.core.spec import Spec
-from specjax.core.verdict import Verdict
+from specjax.core.verdict import Reading, Verdict
 from specjax.models.base import PromptReading
 
 Memory = Any
@@ -40,14 +39,14 @@ T = TypeVar("T")
 
 
 class Outcome(struct.PyTreeNode):
-    """What became of a draft."""
+    """The outcome of a draft."""
 
     draft: Draft
     reading: Reading  # of the target; its logits cost memory only where they are used
     verdict: Verdict
     committed: jax.Array  # [B] int32: tokens written
-    accepted: jax.Array  # [B] int32: drafted tokens that stood, within the row
-    tested: jax.Array  # [B] int32: positions put to the test
+    accepted: jax.Array  # [B] int32: accepted drafted tokens within the row
+    tested: jax.Array  # [B] int32: tested positions
     context: Context  # before the round
 
 
@@ -64,7 +63,7 @@ class Choice(Protocol):
 
     @property
     def members(self) -> tuple[Alternative, ...]:
-        """The drafters that are chosen among, each as it would draft alone."""
+        """The alternatives, each as it would draft alone."""
         ...
 
     @property
@@ -72,17 +71,16 @@ class Choice(Protocol):
         """Names of the numbers per row that the caller must give (`Options.rows`)."""
         ...
 
-    def wanted(
+    def needed_models(
         self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array
     ) -> dict[str, jax.Array]:
-        """Whether [] a model needs to read the prompts; models that are not named always do."""
+        """Whether [] each model must read the prompts; unnamed models always do."""
         ...
 
     def alternatives(self, rows: int) -> tuple[Alternative, ...]:
-        """Ways to decode `rows` rows to their end of which one is taken (`chosen`).
+        """Alternatives of which one (`chosen`) decodes `rows` rows to their end.
 
-        Each then runs in a loop of its own, with the memory of the drafter that chooses. Empty:
-        there is one loop.
+        Each has a loop of its own, with the memory of the choosing drafter. Empty: one loop.
         """
         ...
 
@@ -115,11 +113,11 @@ class Drafter:
 
     @property
     def choice(self) -> Choice | None:
-        """The choice among drafters that it is; None: it drafts by itself."""
+        """Itself, if it chooses among drafters; else None."""
         return None
 
     def of_models(self, models: Models) -> Drafter:
-        """The drafter once the models are known, which may say more of its `spec`."""
+        """The drafter once the models are known; its `spec` may then be complete."""
         return self
 
     def check(self, env: Env) -> None:
@@ -150,7 +148,7 @@ class Drafter:
 
 
 def distinct(groups: Iterable[Iterable[T]]) -> tuple[T, ...]:
-    """What is in any of the groups, each once, in order."""
+    """The distinct members of all groups, in order."""
     return tuple(dict.fromkeys(one for group in groups for one in group))
 
 

@@ -1,4 +1,4 @@
-"""The models of a decode with their parameters, and whatever else drafters read by name."""
+"""The models of a decode, their parameters and other resources of drafters."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Bound:
 
 
 def states_of(output: Output) -> jax.Array:
-    """The residual states [B, T, D] that a call gave.
+    """The residual states [B, T, D] of a call.
 
     Raises:
       ValueError: when its model gives none.

@@ -1,8 +1,8 @@
 """The fields of drafters, rules, objectives, ...: each dataclass is the schema of its config.
 
-A field says its kind, its bounds and what it is for; from that come the checks of configs, `--help`
-and the tables of the docs. A *traced* field is a number that may be swept without recompiling: the
-dataclass then holds the name of an entry of `Options.numbers`, the number itself travels beside it.
+A field declares its kind, bounds and help; from these come the checks of configs, `--help` and the
+tables of the docs. A *traced* field is a number that may be swept without recompiling: the
+dataclass then holds the name of an entry of `Options.numbers`, the number itself is passed along.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ConfigField:
 
     @property
     def stand_in(self) -> Any:
-        """The default, or a value of the kind that says: not given yet."""
+        """The default, or a placeholder of the kind."""
         return self.kind() if self.required else self.default
 
     def value(self, where: str, value: Any) -> Any:

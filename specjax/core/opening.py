@@ -1,4 +1,4 @@
-"""What texts begin with: fed once to every model, and chosen by the target where it is open."""
+"""Decoder prefixes: fed once to every model; the target chooses tokens that are open."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from specjax.models.shared_vocabulary import unwrapped
 from specjax.sampling import argmax
 
 
-def chosen_head(target: Bound, cache: Cache, head: tuple[Forced, ...]) -> jax.Array:
-    """The tokens [B, N] that rows begin with; where there are several, the likeliest one there.
+def choose_decoder_prefix(target: Bound, cache: Cache, head: tuple[Forced, ...]) -> jax.Array:
+    """The decoder prefix [B, N]; of several options, the most probable token.
 
-    `cache` is empty, behind the prompts. So Whisper detects a language: Radford et al. (2023),
+    `cache` has read the prompts only. This is Whisper's language detection: Radford et al. (2023),
     section 2.3.
     """
     tokens = jnp.zeros((len(cache.length), 0), jnp.int32)
@@ -34,17 +34,17 @@ def chosen_head(target: Bound, cache: Cache, head: tuple[Forced, ...]) -> jax.Ar
 def as_text(model: LanguageModel, prompt: jax.Array, length: jax.Array) -> tuple[jax.Array, ...]:
     """Prompts as a text to copy from, [B, S], and its length [B].
 
-    Empty where they are heard, or are in a vocabulary of their own.
+    Empty for audio and for prompts in another vocabulary.
     """
     if model.frames is None and model.source_vocab is None:
         return prompt, length
     return jnp.zeros((len(length), 0), jnp.int32), jnp.zeros_like(length)
 
 
-def with_previous(context: Context, head: jax.Array) -> Context:
-    """The rows begun with the text that precedes their audio, if any, and `head` [B, N].
+def add_previous_text(context: Context, head: jax.Array) -> Context:
+    """Starts the rows with the text before their audio, if any, and `head` [B, N].
 
-    The buffer has room for it (`Options.previous`).
+    The buffer has room for the text (`Options.previous`).
     """
     if context.options.previous is None:
         return context.replace(tokens=context.tokens.at[:, : head.shape[1]].set(head))
@@ -52,8 +52,8 @@ def with_previous(context: Context, head: jax.Array) -> Context:
     slot = jnp.arange(text.shape[1] + head.shape[1])
     place = slot - length[:, None]
     before = jnp.take(text, slot, axis=1, mode="clip")
-    behind = jnp.take_along_axis(head, jnp.maximum(place, 0), axis=1, mode="clip")
-    whole = jnp.where(place < 0, before, behind)
+    after = jnp.take_along_axis(head, jnp.maximum(place, 0), axis=1, mode="clip")
+    whole = jnp.where(place < 0, before, after)
     return context.replace(
         tokens=context.tokens.at[:, : len(slot)].set(whole),
         length=context.length + length,
@@ -62,10 +62,10 @@ def with_previous(context: Context, head: jax.Array) -> Context:
     )
 
 
-def begun(model: Bound, cache: Cache, prefix: jax.Array, length: jax.Array) -> Cache:
-    """The cache after all but the last of each row's `length` [B] tokens of `prefix` [B, N].
+def prefill(model: Bound, cache: Cache, prefix: jax.Array, length: jax.Array) -> Cache:
+    """Feeds all but the last of each row's `length` [B] tokens of `prefix` [B, N].
 
-    The last one is pending. A drafter of another vocabulary may have a prefix of its own.
+    The last token is pending. A drafter of another vocabulary may have a prefix of its own.
     """
     tokens, own = prefix[:, :-1], unwrapped(model.model)
     if isinstance(own, OtherVocabulary) and own.prefix:

@@ -11,13 +11,12 @@ from specjax.core.calls import Call
 from specjax.core.context import Context
 from specjax.core.draft import Draft
 from specjax.core.env import Env
-from specjax.core.reading import Reading
 from specjax.core.spec import Spec
-from specjax.core.verdict import Verdict
+from specjax.core.verdict import Reading, Verdict
 from specjax.models.base import Cache
 
 WIDTH = "width"
-"""Column of readers: the drafted tokens that the target's call had room for, 0: it did not run."""
+"""Column of readers: drafted tokens that fit the target's call; 0: it did not run."""
 
 
 Judge = Callable[[Draft, Reading], Verdict]
@@ -30,10 +29,10 @@ class Reader:
         fields.check(self)
 
     overrides: bool = False
-    """Whether it reads drafts of any drafter, which might be read in another way otherwise."""
+    """Whether it replaces the reader that a drafter asks for."""
 
     columns: tuple[str, ...] = ()
-    """Numbers that it logs, beside `WIDTH`."""
+    """Numbers that it logs, other than `WIDTH`."""
 
     @property
     def exact(self) -> bool:
@@ -46,11 +45,11 @@ class Reader:
         return False
 
     def around(self, spec: Spec, own: Reader | None) -> Reader:
-        """This reader for the drafts of a drafter, which may want to be read in its `own` way."""
+        """The reader for a drafter whose own one is `own`."""
         return own or self
 
     def widths(self, width: int) -> tuple[int, ...]:
-        """Drafted tokens that a target call may have room for, under drafts of `width`."""
+        """Widths, in drafted tokens, of the target's calls on drafts of `width`."""
         return (width,)
 
     def call(self, target: str, drafted: int) -> Call:
@@ -73,9 +72,9 @@ class Reader:
         judge: Judge,
         features: tuple[int, ...] = (),
     ) -> tuple[Verdict, Reading, Cache, dict[str, jax.Array]]:
-        """Reads a draft and has it judged; the target's cache afterwards, and log columns.
+        """Reads and judges a draft; returns the target's new cache and log columns too.
 
-        The verdict is asked for in here, so that a reader which calls the target at one of several
-        widths need not hand on logits of the widest.
+        Judging here lets a reader that calls the target at one of several widths keep logits of
+        that width alone.
         """
         raise NotImplementedError

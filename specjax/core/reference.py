@@ -1,6 +1,6 @@
 """Registries in words: the tables of the docs, and `--help`.
 
-`python -m specjax.core.reference` writes the tables anew into every page of docs/ that asks for
+`python -m specjax.core.reference` writes the tables anew into every page of docs/ that has
 them by a pair of comments:
 
     <!-- table: objective -->
@@ -45,17 +45,17 @@ def with_tables(page: str) -> str:
     """The text of a page with its tables as the registries have them now.
 
     Raises:
-      ValueError: when the page asks for the table of a kind that does not exist.
+      ValueError: when the kind of a table does not exist.
     """
     known = registries()
 
-    def made(match: re.Match[str]) -> str:
+    def render(match: re.Match[str]) -> str:
         begin, kind, _, end = match.groups()
         if kind not in known:
             raise ValueError(f"table is {kind!r}; it must be one of {', '.join(known)}")
         return f"{begin}\n{table(known[kind])}\n{end}"
 
-    return _TABLE.sub(made, page)
+    return _TABLE.sub(render, page)
 
 
 def registries() -> dict[str, Registry]:
@@ -69,11 +69,11 @@ def help_text(*shown: Registry) -> str:
     for entries in shown:
         lines.append(f"\n{entries.kind}s:")
         for entry in entries.values():
-            lines.append(_filled(f"  {entry.name}: {entry.summary}", 4))
+            lines.append(_wrap(f"  {entry.name}: {entry.summary}", 4))
             for name, field in config_fields(entry.cls).items():
                 given = "" if field.required else "default "
                 words = f"{field.help}; {field.allowed} ({given}{default_words(field)})"
-                lines.append(_filled(f"    {name}: {words}", 8))
+                lines.append(_wrap(f"    {name}: {words}", 8))
     return "\n".join(lines)
 
 
@@ -90,14 +90,14 @@ def table(shown: Registry) -> str:
         [f"`{entry.name}`", entry.summary, *(_attribute(entry, name) for name in shown.shown)]
         for entry in ours
     ]
-    owners: dict[tuple[str, ...], list[str]] = {}  # by what a row says of a field
+    owners: dict[tuple[str, ...], list[str]] = {}  # by the cells of a field
     for entry in ours:
         for name, field in config_fields(entry.cls).items():
-            said = f"`{name}`", field.help, field.allowed, default_words(field)
-            owners.setdefault(said, []).append(f"`{entry.name}`")
+            cells = f"`{name}`", field.help, field.allowed, default_words(field)
+            owners.setdefault(cells, []).append(f"`{entry.name}`")
     tables = _markdown(head, entries)
     if owners:
-        rows = [[", ".join(names), *said] for said, names in owners.items()]
+        rows = [[", ".join(names), *cells] for cells, names in owners.items()]
         tables += "\n" + _markdown([shown.kind, "field", "what it is", "must be", "default"], rows)
     return tables
 
@@ -129,7 +129,7 @@ def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {line} |\n" for line in lines)
 
 
-def _filled(words: str, indent: int) -> str:
+def _wrap(words: str, indent: int) -> str:
     """Words as a paragraph; lines after the first are indented."""
     return textwrap.fill(words, WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False)
 

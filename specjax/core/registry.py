@@ -25,7 +25,7 @@ class Entry:
 
     @property
     def summary(self) -> str:
-        """The first line of what it says of itself; empty when it says nothing."""
+        """The first line of its docstring, or nothing."""
         return (self.cls.__doc__ or "").strip().partition("\n")[0]
 
 

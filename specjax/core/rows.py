@@ -11,7 +11,7 @@ Caches = dict[str, Cache]
 """Every model's cache by the model's name."""
 
 NOT_A_TOKEN = -1
-"""Stands where there is no token: equal to none of any vocabulary."""
+"""Marks an empty slot; equal to no token of any vocabulary."""
 
 
 def until_eos(tokens: jax.Array, eos: tuple[int, ...]) -> jax.Array:
@@ -48,16 +48,16 @@ def pick_last(values: jax.Array, count: jax.Array) -> jax.Array:
     return jnp.take_along_axis(values, index, axis=1, mode="clip")[:, 0]
 
 
-def of_rows(mine: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
+def select_rows(mine: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
     """`new` [B, ...] in the rows `mine` [B], `old` in the others."""
     return jnp.where(mine.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
 
 
 def rewind(caches: Caches, before: Caches, length: jax.Array, active: jax.Array) -> Caches:
-    """Trusts no cache beyond the token before the pending one.
+    """Rewinds caches to the token before the pending one.
 
-    A minimum, never an assignment: a lagging model has not filled those slots. A row that was not
-    active leaves with the pointer it came with.
+    A minimum, never an assignment: a lagging model has not filled those slots. Rows that were not
+    active keep their pointer.
     """
 
     def one(cache: Cache, old: Cache) -> Cache:

@@ -1,4 +1,4 @@
-"""The rule contract: who decides which tokens are written after a draft was read."""
+"""The rule contract: which tokens are written after a draft was read."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from specjax.core import fields
 from specjax.core.context import Options
 from specjax.core.distribution import Distribution
 from specjax.core.draft import Draft
-from specjax.core.reading import Reading
-from specjax.core.verdict import Verdict
+from specjax.core.verdict import Reading, Verdict
 
 
 class Rule:
@@ -22,17 +21,17 @@ class Rule:
     """Whether outputs keep the target's distribution (and equal its argmax when greedy)."""
 
     trees: bool = False
-    """Whether it judges trees, beside chains."""
+    """Whether it judges trees as well as chains."""
 
     apart: bool = False
-    """Whether the nodes of a tree must have been drawn apart, not as `Spec.shared` says."""
+    """Whether nodes must be drawn independently (not `TreeSpec.shared`)."""
 
     def judge(self, draft: Draft, reading: Reading, options: Options, keys: jax.Array) -> Verdict:
         """Judges a draft by what the target read; consumes `keys` [B]."""
         raise NotImplementedError
 
     def check_sampling(self, greedy: bool) -> None:
-        """Refuses settings under which the rule means nothing.
+        """Refuses sampling settings that the rule does not support.
 
         Raises:
           ValueError: saying which.
@@ -43,8 +42,8 @@ class NestableRule(Rule):
     """A rule that may review inside a cascade."""
 
     def distribution(self, draft: Draft, reading: Reading, options: Options) -> Distribution:
-        """Of what it lets through, [B, K + 1] positions, corrections included.
+        """The distribution [B, K + 1] of accepted tokens and corrections.
 
-        The reviewer above tests each token against it (docs/methods/cascade.md).
+        The next reviewer tests each token against it (docs/methods/cascade.md).
         """
         raise NotImplementedError

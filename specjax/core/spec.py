@@ -46,6 +46,6 @@ class Spec:
         return self.tree.parents if self.tree else ()
 
     @property
-    def touched(self) -> int:
+    def touched_slots(self) -> int:
         """Most slots, the pending token's first, that a round writes to."""
         return max(self.width, self.reach) + 1

@@ -1,4 +1,4 @@
-"""Ends of a text that are strings: an automaton over tokens, which rows walk as they grow."""
+"""Stop strings: an automaton over tokens, which rows walk as they grow."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from flax import struct
 
 
 class Stops(struct.PyTreeNode):
-    """How far a row is into any of some strings, and which token completes one.
+    """The automaton of some stop strings.
 
-    Tokens of one kind move alike from every state. A string may begin and end inside of tokens.
+    Tokens of one kind have the same transitions. A string may begin and end inside of tokens.
     """
 
     kind: jax.Array  # [V] int32: of each token
-    following: jax.Array  # [S, C] int32: the state behind a token of each kind
+    following: jax.Array  # [S, C] int32: the state after a token of each kind
     completes: jax.Array  # [S, C] bool: whether such a token completes a string
 
     def begin(self, tokens: jax.Array, length: jax.Array) -> jax.Array:
-        """The state [B] behind the first `length` [B] of tokens [B, N]."""
+        """The state [B] after the first `length` [B] of tokens [B, N]."""
         state = jnp.zeros_like(length)
         return self._walk(state, tokens, length, jnp.zeros_like(self.completes))[0]
 
     def read(
         self, state: jax.Array, tokens: jax.Array, count: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """The state [B] behind tokens [B, N], how many were read and whether a string is complete.
+        """The state [B] after tokens [B, N], how many were read and whether a string is complete.
 
         The first `count` [B] are read, up to and including the first that completes one.
         """

@@ -1,7 +1,7 @@
-"""Trees of drafted tokens: what follows from the parents of their nodes (docs/methods/trees.md).
+"""Trees of drafted tokens, given by the parents of their nodes (docs/methods/trees.md).
 
-Node k hangs on node `parents[b, k]`, -1 for the pending token, parents before their children. What
-the target is fed is the pending token and then the nodes: place 0 and places 1 ... K.
+Node k is a child of node `parents[b, k]`; -1 is the pending token. Parents come before children.
+The target reads the pending token at place 0 and the nodes at places 1 ... K.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 
 
-def seen(parents: jax.Array) -> jax.Array:
-    """Whether [B, K+1, K+1] each place sees another: its ancestors and itself, from parents [B, K].
+def ancestor_mask(parents: jax.Array) -> jax.Array:
+    """Tree attention mask [B, K+1, K+1] of parents [B, K].
 
-    By squaring: a step up, then two, four, ...
+    Each place sees its ancestors and itself. Computed by repeated squaring.
     """
     places = parents.shape[1] + 1
     above = jnp.pad(parents + 1, ((0, 0), (1, 0)))  # of the pending token: itself
@@ -26,16 +26,16 @@ def seen(parents: jax.Array) -> jax.Array:
     return reached
 
 
-def depth(seen: jax.Array) -> jax.Array:
-    """How far [B, K+1] each place is behind the pending token."""
-    return jnp.sum(seen, axis=-1, dtype=jnp.int32) - 1
+def depth(ancestors: jax.Array) -> jax.Array:
+    """Depth [B, K+1] of each place; the pending token has 0."""
+    return jnp.sum(ancestors, axis=-1, dtype=jnp.int32) - 1
 
 
-def behind(parents: jax.Array, text: jax.Array, most: int) -> jax.Array:
-    """Parents [B, most + K] where a tree of parents [B, K] hangs on the last of `text` [B] tokens.
+def append_tree(parents: jax.Array, text: jax.Array, most: int) -> jax.Array:
+    """Parents [B, most + K] of a chain of `text` [B] tokens followed by the tree of parents [B, K].
 
-    These are a chain of at most `most`, fed before the nodes in the same call; parents are those of
-    all that is fed but the first. What lies beyond the nodes is a chain too.
+    One call feeds the chain of at most `most` tokens and then the nodes. The first token has no
+    entry. Entries after the nodes continue as a chain.
     """
     place = jnp.arange(most + parents.shape[1])
     node = place - text[:, None]
@@ -44,11 +44,11 @@ def behind(parents: jax.Array, text: jax.Array, most: int) -> jax.Array:
     return jnp.where(is_node, text[:, None] + own, place - 1)
 
 
-def places(parents: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Of every node its depth and its rank among siblings, both from 0 on.
+def depths_and_ranks(parents: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Depths and ranks among siblings of all nodes, both from 0.
 
     Raises:
-      ValueError: where a node hangs on none before it, nor on -1.
+      ValueError: when a node's parent is neither an earlier node nor -1.
     """
     depths: list[int] = []
     ranks: list[int] = []
@@ -56,7 +56,8 @@ def places(parents: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     for node, parent in enumerate(parents):
         if not -1 <= parent < node:
             raise ValueError(
-                f"parents is {tuple(parents)}; node {node} must hang on one before it, or on -1"
+                f"parents is {tuple(parents)}; the parent of node {node} must be an earlier node"
+                " or -1"
             )
         depths.append(depths[parent] + 1 if parent >= 0 else 0)
         ranks.append(children[parent])
@@ -65,10 +66,9 @@ def places(parents: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def regular(widths: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Parents, depths and ranks among siblings of a tree level by level.
+    """Parents, depths and ranks of a regular tree, level by level.
 
-    Every node of a level has the same number of children: `widths[0]` hang on the pending token,
-    `widths[1]` on each of these, ...
+    The pending token has `widths[0]` children, each of these `widths[1]`, ...
     """
     parents: list[int] = []
     level: Sequence[int] = (-1,)
@@ -76,13 +76,13 @@ def regular(widths: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], 
         first = len(parents)
         parents += [parent for parent in level for _ in range(width)]
         level = range(first, len(parents))
-    return tuple(parents), *places(parents)
+    return tuple(parents), *depths_and_ranks(parents)
 
 
 def by_level(
     parents: Sequence[int],
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """The same of any tree: its nodes in a new order, level by level, siblings side by side."""
+    """Parents, depths and ranks of any tree, renumbered level by level."""
     order: list[int] = []
     level = [-1]
     while level:
@@ -90,4 +90,4 @@ def by_level(
         order += level
     number = {-1: -1} | {node: place for place, node in enumerate(order)}
     renumbered = tuple(number[parents[node]] for node in order)
-    return renumbered, *places(renumbered)
+    return renumbered, *depths_and_ranks(renumbered)

@@ -1,4 +1,4 @@
-"""Which tokens are written after a draft was read, and the counting that rules share."""
+"""What the target read of a draft, what a rule decided, and the counting that rules share."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ import jax.numpy as jnp
 from flax import struct
 
 from specjax.core.draft import Draft
+
+
+class Reading(struct.PyTreeNode):
+    """The target's outputs on the pending token and the draft after it."""
+
+    logits: jax.Array  # [B, K + 1, V] float32
+    hidden: jax.Array | None = None  # [B, K + 1, D] after the last layer
+    features: tuple[jax.Array, ...] = ()  # [B, K + 1, D] after each of `Spec.features`
 
 
 class Verdict(struct.PyTreeNode):
@@ -31,8 +39,8 @@ def verdict_of(
     Without `overlap` every accepted token counts as one: a greedy target's distribution is one-hot.
     """
     drafted = jnp.pad(draft.tokens, ((0, 0), (0, 1)))
-    stands = jnp.arange(draft.width + 1) < accepted[:, None]
-    tokens = jnp.where(stands, drafted, own[:, None])
+    is_accepted = jnp.arange(draft.width + 1) < accepted[:, None]
+    tokens = jnp.where(is_accepted, drafted, own[:, None])
     overlap = accepted.astype(jnp.float32) if overlap is None else overlap
     return Verdict(tokens, accepted + 1, accepted, overlap)
 

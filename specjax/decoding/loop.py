@@ -16,10 +16,9 @@ import jax.numpy as jnp
 from specjax.core.context import Options
 from specjax.core.drafter import CALLS, STOP
 from specjax.core.env import Bound
-from specjax.core.masked import masked_step, zeros_like_result
-from specjax.core.opening import begun, chosen_head, with_previous
+from specjax.core.loops import ROUNDS, masked_step, zeros_like_result
+from specjax.core.opening import add_previous_text, choose_decoder_prefix, prefill
 from specjax.core.reader import WIDTH
-from specjax.core.scopes import ROUNDS
 from specjax.decoding.round import round_
 from specjax.decoding.state import Decoder, Generation, State, first_context, previous_width
 from specjax.decoding.trace import OWN, empty_trace
@@ -68,13 +67,13 @@ def begin(
     own = {name: {"own": prompt} for name, prompt in options.prompts.items()}
     wanted = {"features": spec.features, "ahead": ahead, **own.get(decoder.target, {})}
     cache, prompt_reading = env.target.start(*read, **wanted)
-    head = chosen_head(env.target, cache, head_of(decoder.target_model))
-    context = with_previous(context, head)
+    head = choose_decoder_prefix(env.target, cache, head_of(decoder.target_model))
+    context = add_previous_text(context, head)
     prefix = context.tokens[:, : head.shape[1] + previous_width(options)]
-    caches = {decoder.target: begun(env.target, cache, prefix, context.begin)}
+    caches = {decoder.target: prefill(env.target, cache, prefix, context.begin)}
     choice, wanted = decoder.drafter.choice, {}
     if choice:
-        wanted = choice.wanted(env, context, prompt_reading, keys)
+        wanted = choice.needed_models(env, context, prompt_reading, keys)
     for name in decoder.used[1:]:
         given = {"ahead": ahead, **own.get(name, {})}
         if env[name].model.borrows_encoder:
@@ -106,7 +105,7 @@ def begin(
 def _start(
     model: Bound, read: tuple, wanted: dict[str, Any], prefix: jax.Array, length: jax.Array
 ) -> Cache:
-    return begun(model, model.start(*read, **wanted)[0], prefix, length)
+    return prefill(model, model.start(*read, **wanted)[0], prefix, length)
 
 
 def columns(decoder: Decoder) -> tuple[str, ...]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from specjax.core.adjustment import adjusting, allowed
+from specjax.core.adjustment import adjusting, cut_at_forbidden
 from specjax.core.context import fold
 from specjax.core.draft import LENGTH, Draft
 from specjax.core.drafter import CALLS, STOP, Log, Memory, Outcome
 from specjax.core.env import Env
-from specjax.core.reading import Reading
 from specjax.core.rows import Caches, append, ends_text, rewind, until_eos
-from specjax.core.verdict import Verdict, tested
+from specjax.core.verdict import Reading, Verdict, tested
 from specjax.decoding.state import Decoder, State
 from specjax.decoding.trace import (
     ACCEPTED,
@@ -71,7 +70,7 @@ def verify(
     def judge(draft: Draft, reading: Reading) -> Verdict:
         reading = reading.replace(logits=settings.of_draft(reading.logits, draft))
         if settings and not decoder.rule.lossless:
-            draft = allowed(draft, reading.logits)
+            draft = cut_at_forbidden(draft, reading.logits)
         return decoder.rule.judge(draft, reading, context.options, keys)
 
     verdict, reading, cache, log = decoder.reader.read(
@@ -143,7 +142,7 @@ def _kept(
     kept = {decoder.target: keep(decoder.target, path, accepted)}
     tree = decoder.drafter.spec.tree
     if tree and tree.fed:
-        slots = jnp.take_along_axis(draft.places, path, axis=1)
+        slots = jnp.take_along_axis(draft.node_slots, path, axis=1)
         stands = jnp.arange(draft.width) < accepted[:, None]
         fed = jnp.sum(stands & (slots >= 0), axis=1, dtype=jnp.int32)
         kept |= {name: keep(name, slots, fed) for name in tree.fed}

@@ -168,7 +168,7 @@ class Decoder:
         Beyond the longest output: what a last draft may touch, and one for the pending token.
         """
         head = len(head_of(self.target_model)) or prompt_width
-        return head + self.max_new_tokens + (self.room or self.drafter.spec.touched)
+        return head + self.max_new_tokens + (self.room or self.drafter.spec.touched_slots)
 
 
 def ahead_of(drafter: Drafter, reader: Reader) -> int:
@@ -179,7 +179,7 @@ def ahead_of(drafter: Drafter, reader: Reader) -> int:
     spec = drafter.spec
     fed = [call.tokens for call in spec.calls]
     fed += [width + 1 for width in reader.widths(spec.width)]
-    return spec.touched + CHUNK + max(fed)
+    return spec.touched_slots + CHUNK + max(fed)
 
 
 def check_resources(decoder: Decoder, params: Mapping[str, Params]) -> None:

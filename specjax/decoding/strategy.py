@@ -174,7 +174,7 @@ class Strategy:
 
     def _check_invariant(self, invariant: int) -> None:
         """One call holds whatever a round may write, and runs all layers."""
-        least = self.drafter.spec.touched
+        least = self.drafter.spec.touched_slots
         if invariant < least:
             raise ValueError(
                 f"invariant is {invariant}; it must be 0 (off) or at least {least}, the tokens that"

@@ -17,11 +17,17 @@ import numpy as np
 
 from specjax.core.adjustment import adjusting
 from specjax.core.context import Context, fold
-from specjax.core.distribution import Distribution, OneHot, WithoutReplacement
+from specjax.core.distribution import (
+    Distribution,
+    OneHot,
+    WithoutReplacement,
+    distribution_of,
+    draw_without_replacement,
+    propose,
+)
 from specjax.core.draft import LENGTH, STOPPED, Draft
 from specjax.core.drafter import STOP, Log, calls_of
 from specjax.core.env import Env
-from specjax.core.proposing import draw_in_order, drawn_from, propose
 from specjax.core.rows import Caches, until_eos
 from specjax.drafting.adaptive_length import ACCEPTANCE, BREAK_EVEN, least_chance
 from specjax.drafting.chain import longest
@@ -91,7 +97,7 @@ def _chain(
     if proposer.adapt == ACCEPTANCE:
         length = jnp.minimum(length, longest(proposer, memory, context))
     log = {STOP: jnp.where(stopped, STOPPED, LENGTH)}
-    return Draft.chain(tokens, length, drawn_from(tokens, probs)), log
+    return Draft.chain(tokens, length, distribution_of(tokens, probs)), log
 
 
 def _tree(
@@ -107,7 +113,7 @@ def _tree(
         distribution: Distribution = OneHot(tokens)
     else:
         probs = adjust(logits, sampling)
-        best = draw_in_order(_keys(keys, shape.levels), probs, shape.most)
+        best = draw_without_replacement(_keys(keys, shape.levels), probs, shape.most)
         tokens = best[:, levels, ranks]
         distribution = WithoutReplacement.from_draws(probs, best, levels, ranks)
     parents = jnp.broadcast_to(jnp.array(shape.parents, jnp.int32), tokens.shape)

@@ -23,11 +23,10 @@ from specjax.core.distribution import Categorical, Distribution, OneHot, probabi
 from specjax.core.draft import Draft
 from specjax.core.drafter import CALLS, Drafter, Log, Memory, Outcome, calls_of, distinct
 from specjax.core.env import Env
-from specjax.core.reading import Reading
 from specjax.core.rows import Caches, append, ends_text, rewind, until_eos, window
 from specjax.core.rule import NestableRule
 from specjax.core.spec import Spec
-from specjax.core.verdict import Verdict, tested
+from specjax.core.verdict import Reading, Verdict, tested
 from specjax.models.base import PromptReading
 from specjax.sampling import Sampling
 from specjax.verification.lenient import SCORE

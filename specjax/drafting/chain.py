@@ -16,11 +16,11 @@ from flax import struct
 
 from specjax.core.adjustment import Adjusting, adjusting
 from specjax.core.context import Context, fold
+from specjax.core.distribution import distribution_of, propose
 from specjax.core.draft import LENGTH, STOPPED, Draft
 from specjax.core.drafter import STOP, Log, calls_of
 from specjax.core.env import Env
-from specjax.core.masked import masked_step
-from specjax.core.proposing import drawn_from, propose
+from specjax.core.loops import masked_step
 from specjax.core.rows import Caches
 from specjax.drafting.adaptive_length import ACCEPTANCE, BREAK_EVEN, best_length, least_chance
 from specjax.drafting.nodes import Nodes, ProposerMemory
@@ -83,7 +83,7 @@ def draft(
         aux = {**aux, LOGITS: progress.logits}
     if memory.learned is not None:
         memory = memory.replace(learned=memory.learned.replace(drafted=progress.plain))
-    distribution = drawn_from(progress.tokens, progress.probs)
+    distribution = distribution_of(progress.tokens, progress.probs)
     made = Draft.chain(progress.tokens, progress.length, distribution, aux=aux or None)
     log = {STOP: jnp.where(progress.stopped, STOPPED, LENGTH)}
     if proposer.calls:
@@ -148,7 +148,7 @@ class _Drawing:
         going, numbers = p.going, options.numbers
         if learned is not None:
             logits = logits + learned.bias
-        own, logits = logits, self.settings.behind(logits, p.tokens, p.step)
+        own, logits = logits, self.settings.after_tokens(logits, p.tokens, p.step)
         if self.proposer.confidence is not None:
             going &= confidence(logits) >= numbers[self.proposer.confidence]
         token, probs = propose(logits, options.sampling, fold(self.keys, p.step))

@@ -16,7 +16,7 @@ from specjax.core.calls import Call
 from specjax.core.context import Context
 from specjax.core.drafter import Memory, Outcome
 from specjax.core.env import Env, Models
-from specjax.core.rows import Caches, of_rows, pick_last
+from specjax.core.rows import Caches, pick_last, select_rows
 from specjax.core.spec import LATER
 from specjax.drafting.on_target import accepted_states
 from specjax.drafting.proposer import Proposer
@@ -139,7 +139,7 @@ class DraftHeads(Proposer):
         state = jnp.zeros((context.length.shape[0], loaded.heads.d_model), dtype)
         if prompt.features:
             last = pick_last(prompt.features[0], context.length - 1).astype(dtype)
-            state = of_rows(context.length > 1, last, state)
+            state = select_rows(context.length > 1, last, state)
         return state, caches
 
     def update(self, memory: Memory, outcome: Outcome) -> Memory:

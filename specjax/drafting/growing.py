@@ -18,12 +18,16 @@ from flax import struct
 
 from specjax.core.adjustment import Adjusting, adjusting
 from specjax.core.context import Context, fold
-from specjax.core.distribution import Distribution, OneHot, WithoutReplacement
+from specjax.core.distribution import (
+    Distribution,
+    OneHot,
+    WithoutReplacement,
+    draw_without_replacement,
+)
 from specjax.core.draft import Draft
 from specjax.core.drafter import Log, calls_of
 from specjax.core.env import Env
-from specjax.core.masked import masked_step
-from specjax.core.proposing import draw_in_order
+from specjax.core.loops import masked_step
 from specjax.core.rows import Caches
 from specjax.drafting.nodes import Nodes, ProposerMemory
 from specjax.drafting.shape import Shape
@@ -135,14 +139,14 @@ class _Growth:
         numbers, ranks = np.array(shape.distributions)[nodes], np.array(shape.ranks)[nodes]
         first, probs, score = numbers[0], grown.probs, grown.score
         paths = np.array([shape.path(node) for node in dict.fromkeys(parents.tolist())], int)
-        logits = self.settings.at(logits, grown.tokens[:, paths], jnp.array(depth))
+        logits = self.settings.after_paths(logits, grown.tokens[:, paths], jnp.array(depth))
         if probs is None:
             drawn = largest(logits, ranks.max() + 1)
         else:
             adjusted = adjust(logits, sampling)
             each = first + jnp.arange(logits.shape[1])
             own_keys = jax.vmap(fold, (None, 0), out_axes=1)(self.keys, each)
-            drawn = draw_in_order(own_keys, adjusted, shape.most)
+            drawn = draw_without_replacement(own_keys, adjusted, shape.most)
             probs = _put(probs, adjusted, first)
         tokens = drawn[:, numbers - first, ranks]
         if score is not None:
@@ -222,7 +226,7 @@ def chosen_nodes(draft: Draft, kept: jax.Array) -> Draft:
     """The tree of the nodes `kept` [B, n], whose parents are kept too; tokens must be certain."""
     rows, count = jnp.arange(len(kept))[:, None], kept.shape[1]
     place = jnp.zeros_like(draft.tokens).at[rows, kept].set(jnp.arange(count))
-    parents = draft.above[rows, kept]
+    parents = draft.tree_parents[rows, kept]
     parents = jnp.where(parents < 0, -1, place[rows, parents])
     made = Draft.chain(draft.tokens[rows, kept], jnp.minimum(draft.length, count))
     slots = None if draft.slots is None else draft.slots[rows, kept]

@@ -23,10 +23,10 @@ import numpy as np
 from specjax.core import fields
 from specjax.core.adjustment import adjusting
 from specjax.core.context import Context, fold, last_token
+from specjax.core.distribution import distribution_of, propose
 from specjax.core.draft import Draft
 from specjax.core.drafter import Drafter, Log, Memory
 from specjax.core.env import Env
-from specjax.core.proposing import drawn_from, propose
 from specjax.core.reader import Reader
 from specjax.core.registry import DRAFTERS
 from specjax.core.rows import Caches
@@ -136,14 +136,14 @@ class _Counted(Drafter):
             if sampling.greedy and not settings:
                 token, probs = self.best(table, previous, 1)[..., 0], None
             else:
-                logits = settings.behind(self.logits(table, previous), drafted, index)
+                logits = settings.after_tokens(self.logits(table, previous), drafted, index)
                 token, probs = propose(logits, sampling, fold(keys, index))
             return drafted.at[:, index].set(token), (token, probs)
 
         nothing = jnp.zeros((len(keys), self.spec.width), jnp.int32)
         _, (tokens, probs) = jax.lax.scan(step, nothing, jnp.arange(self.spec.width))
         tokens, probs = jax.tree.map(lambda x: x.swapaxes(0, 1), (tokens, probs))
-        return Draft.chain(tokens, distribution=drawn_from(tokens, probs))
+        return Draft.chain(tokens, distribution=distribution_of(tokens, probs))
 
     def _tree(self, shape: Shape, table: Table, context: Context) -> Draft:
         above, first = last_token(context)[:, None], -1

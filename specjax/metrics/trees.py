@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from specjax.core.tree import places
+from specjax.core.tree import depths_and_ranks
 from specjax.decoding.state import Generation
 
 
@@ -23,7 +23,7 @@ def by_rank(
     with these parents. Tables are [D, W]; `rate` is 0 where nothing was tried. Where a row ends
     within a draft, what hangs on its last token was not tried.
     """
-    depths, ranks = places(parents)
+    depths, ranks = depths_and_ranks(parents)
     tried = np.zeros((max(depths) + 1, max(ranks) + 1), int)
     stood = np.zeros_like(tried)
     for generation, rows in generations:

@@ -16,12 +16,11 @@ from specjax.core import fields
 from specjax.core.context import Context, last_token
 from specjax.core.draft import Draft
 from specjax.core.env import Env, states_of
-from specjax.core.masked import masked_step
+from specjax.core.loops import masked_step
 from specjax.core.reader import WIDTH, Judge, Reader
-from specjax.core.reading import Reading
 from specjax.core.registry import READERS
 from specjax.core.spec import Spec
-from specjax.core.verdict import Verdict
+from specjax.core.verdict import Reading, Verdict
 from specjax.models.base import Cache, Output, Resume
 
 SATURATION, SOFTMAX = "saturation", "softmax"

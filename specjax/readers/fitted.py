@@ -16,12 +16,11 @@ from specjax.core.calls import Call
 from specjax.core.context import Context
 from specjax.core.draft import Draft
 from specjax.core.env import Env
-from specjax.core.masked import masked_step, zeros_like_result
+from specjax.core.loops import masked_step, zeros_like_result
 from specjax.core.reader import WIDTH, Judge, Reader
-from specjax.core.reading import Reading
 from specjax.core.registry import READERS
 from specjax.core.spec import Spec
-from specjax.core.verdict import Verdict
+from specjax.core.verdict import Reading, Verdict
 from specjax.models.base import Cache
 from specjax.readers.whole import Whole
 

@@ -15,8 +15,7 @@ from specjax.core.context import Context
 from specjax.core.draft import Draft
 from specjax.core.env import Env
 from specjax.core.reader import Judge, Reader
-from specjax.core.reading import Reading
-from specjax.core.verdict import Verdict
+from specjax.core.verdict import Reading, Verdict
 from specjax.models.base import Cache
 from specjax.readers.fitted import Fitted
 from specjax.readers.whole import Whole

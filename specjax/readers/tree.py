@@ -11,8 +11,7 @@ from specjax.core.context import Context
 from specjax.core.draft import Draft
 from specjax.core.env import Env
 from specjax.core.reader import Judge, Reader
-from specjax.core.reading import Reading
-from specjax.core.verdict import Verdict
+from specjax.core.verdict import Reading, Verdict
 from specjax.models.base import Cache
 from specjax.readers.whole import read_from
 
@@ -37,7 +36,7 @@ class Tree(Reader):
         judge: Judge,
         features: tuple[int, ...] = (),
     ) -> tuple[Verdict, Reading, Cache, dict[str, jax.Array]]:
-        visible = tree.seen(draft.above)
+        visible = tree.ancestor_mask(draft.tree_parents)
         position = cache.length[:, None] + tree.depth(visible)
         pending = cache.length + 1
         verdict, reading, cache, log = read_from(

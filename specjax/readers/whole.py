@@ -12,9 +12,8 @@ from specjax.core.context import Context, last_token
 from specjax.core.draft import Draft
 from specjax.core.env import Env
 from specjax.core.reader import WIDTH, Judge, Reader
-from specjax.core.reading import Reading
 from specjax.core.registry import READERS
-from specjax.core.verdict import Verdict
+from specjax.core.verdict import Reading, Verdict
 from specjax.models.base import Cache
 
 

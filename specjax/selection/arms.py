@@ -29,9 +29,9 @@ from specjax.core.drafter import (
     distinct,
 )
 from specjax.core.env import Env, Models
-from specjax.core.masked import masked_step
+from specjax.core.loops import masked_step
 from specjax.core.reader import Reader
-from specjax.core.rows import Caches, of_rows
+from specjax.core.rows import Caches, select_rows
 from specjax.core.spec import Spec
 from specjax.models.base import Cache, PromptReading
 
@@ -125,7 +125,7 @@ class Arms(Drafter):
         for drafter in self.drafters:
             drafter.check(env)
 
-    def wanted(
+    def needed_models(
         self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array
     ) -> dict[str, jax.Array]:
         """All models read all prompts."""
@@ -244,7 +244,7 @@ def _merged(draft: Draft, made: Draft, mine: jax.Array) -> Draft:
 
     def put(old: jax.Array, new: jax.Array) -> jax.Array:
         new = jnp.pad(new, ((0, 0), (0, room), *((0, 0),) * (new.ndim - 2)))
-        return of_rows(mine, new.astype(old.dtype), old)
+        return select_rows(mine, new.astype(old.dtype), old)
 
     tokens = put(draft.tokens, made.tokens)
     distribution = OneHot(tokens)
@@ -261,7 +261,7 @@ def _merged(draft: Draft, made: Draft, mine: jax.Array) -> Draft:
 
 def _in_rows(mine: jax.Array, new: Memory, old: Memory) -> Memory:
     """A memory that changed in the rows `mine` [B] only."""
-    return jax.tree.map(lambda new, old: of_rows(mine, new, old), new, old)
+    return jax.tree.map(lambda new, old: select_rows(mine, new, old), new, old)
 
 
 def _advanced(before: Caches, after: Caches, mine: jax.Array) -> Caches:

@@ -60,7 +60,7 @@ class Selected(Arms):
         memories, caches = self.begin_arms(env, caches, context, prompt, keys)
         return SelectedMemory(arm, prompt.embedding, memories), caches
 
-    def wanted(
+    def needed_models(
         self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array
     ) -> dict[str, jax.Array]:
         """A model is wanted where an active row chose an arm that uses it."""

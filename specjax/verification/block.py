@@ -13,10 +13,9 @@ import jax.numpy as jnp
 from specjax.core.context import Options
 from specjax.core.distribution import NO_RESIDUAL, Categorical, pick
 from specjax.core.draft import Draft
-from specjax.core.reading import Reading
 from specjax.core.registry import RULES
 from specjax.core.rule import Rule
-from specjax.core.verdict import Verdict, verdict_of
+from specjax.core.verdict import Reading, Verdict, verdict_of
 from specjax.sampling import adjust, draw
 from specjax.verification.speculative_sampling import (
     greedy_match,

@@ -23,10 +23,9 @@ from specjax.core.distribution import (
     probability,
 )
 from specjax.core.draft import Draft
-from specjax.core.reading import Reading
 from specjax.core.registry import RULES
 from specjax.core.rule import NestableRule
-from specjax.core.verdict import Verdict, leading_run, verdict_of
+from specjax.core.verdict import Reading, Verdict, leading_run, verdict_of
 from specjax.sampling import adjust, argmax
 from specjax.verification.speculative_sampling import sampled_match
 

@@ -14,10 +14,9 @@ from specjax.core import fields
 from specjax.core.context import Options
 from specjax.core.distribution import pick, probability
 from specjax.core.draft import Draft
-from specjax.core.reading import Reading
 from specjax.core.registry import RULES
 from specjax.core.rule import Rule
-from specjax.core.verdict import Verdict, leading_run, verdict_of
+from specjax.core.verdict import Reading, Verdict, leading_run, verdict_of
 from specjax.sampling import argmax
 
 

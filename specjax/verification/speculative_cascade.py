@@ -14,10 +14,9 @@ import jax.numpy as jnp
 from specjax.core import fields
 from specjax.core.context import Options
 from specjax.core.draft import Draft
-from specjax.core.reading import Reading
 from specjax.core.registry import RULES
 from specjax.core.rule import Rule
-from specjax.core.verdict import Verdict
+from specjax.core.verdict import Reading, Verdict
 from specjax.sampling import adjust
 from specjax.verification.speculative_sampling import sampled_match
 

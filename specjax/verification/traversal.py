@@ -15,10 +15,9 @@ from flax import struct
 from specjax.core.context import Options
 from specjax.core.distribution import NO_RESIDUAL, of_tokens, pick
 from specjax.core.draft import Draft
-from specjax.core.reading import Reading
 from specjax.core.registry import RULES
 from specjax.core.rule import Rule
-from specjax.core.verdict import Verdict
+from specjax.core.verdict import Reading, Verdict
 from specjax.sampling import adjust, draw
 from specjax.verification.block import BlockVerification
 from specjax.verification.speculative_sampling import split, uniform
@@ -94,7 +93,7 @@ class _Children(struct.PyTreeNode):
     @classmethod
     def of(cls, draft: Draft) -> _Children:
         there = jnp.arange(draft.width) < draft.length[:, None]
-        above = jnp.where(there, draft.above + 1, draft.width + 1)
+        above = jnp.where(there, draft.tree_parents + 1, draft.width + 1)
         hangs = above[:, None] == jnp.arange(draft.width + 1)[:, None]
         count = jnp.sum(hangs, axis=-1, dtype=jnp.int32)
         nodes = jnp.argsort(above, axis=1, stable=True)
@@ -146,7 +145,7 @@ def first(draft: Draft, stands: jax.Array) -> jax.Array:
 
     def visit(turn: jax.Array, found: jax.Array) -> jax.Array:
         node = draft.width - 1 - turn
-        above, behind = draft.above[:, node] + 1, found[:, node + 1]
+        above, behind = draft.tree_parents[:, node] + 1, found[:, node + 1]
         own = jnp.where(behind != NONE, behind, jnp.where(stands[:, node], node, NONE))
         return found.at[rows, above].set(jnp.where(own != NONE, own, pick(found, above)))
 

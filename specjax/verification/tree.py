@@ -22,9 +22,9 @@ Walk = tuple[jax.Array, jax.Array, jax.Array]
 def greedy_tree(draft: Draft, logits: jax.Array) -> Verdict:
     """Follows the argmax of logits [B, K+1, V] while a child has it."""
     best = argmax(logits)
-    wanted = jnp.take_along_axis(best, draft.above + 1, axis=1)
+    wanted = jnp.take_along_axis(best, draft.tree_parents + 1, axis=1)
     agrees = (draft.tokens == wanted) & (jnp.arange(draft.width) < draft.length[:, None])
-    above = tree.seen(draft.above)[:, 1:, 1:]
+    above = tree.ancestor_mask(draft.tree_parents)[:, 1:, 1:]
     stands = ~jnp.any(above & ~agrees[:, None], axis=-1)
     depth = jnp.where(stands, jnp.sum(above, axis=-1, dtype=jnp.int32), 0)
     last = jnp.where(jnp.any(stands, axis=1), jnp.argmax(depth, axis=1), -1)
@@ -59,7 +59,7 @@ def sampled_tree(draft: Draft, p: jax.Array, accept: jax.Array, keys: jax.Array)
 
 
 def _is_tried(draft: Draft, walk: Walk, node: jax.Array) -> jax.Array:
-    return (draft.above[:, node] == walk[0]) & (node < draft.length)
+    return (draft.tree_parents[:, node] == walk[0]) & (node < draft.length)
 
 
 def _step(walk: Walk, node: jax.Array, stands: jax.Array) -> Walk:
@@ -70,7 +70,7 @@ def _step(walk: Walk, node: jax.Array, stands: jax.Array) -> Walk:
 
 def verdict_at(draft: Draft, last: jax.Array, own: jax.Array) -> Verdict:
     """The path to the node `last` [B], -1 for none, then the token `own` [B]."""
-    stands = pick(tree.seen(draft.above)[:, :, 1:], last + 1)
+    stands = pick(tree.ancestor_mask(draft.tree_parents)[:, :, 1:], last + 1)
     # Parents come before children: ancestors in their order are the path.
     path = jnp.argsort(~stands, axis=1, stable=True).astype(jnp.int32)
     return _verdict(draft, jnp.sum(stands, axis=1, dtype=jnp.int32), path, own)

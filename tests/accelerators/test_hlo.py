@@ -9,7 +9,7 @@ import pytest
 import specjax
 from specjax.accelerators.hlo import Array, parse
 from specjax.accelerators.program import WeightReads, audit
-from specjax.core.scopes import ROUNDS
+from specjax.core.loops import ROUNDS
 from specjax.decoding.loop import generate
 from specjax.models.attention import WHOLE_PROMPT
 from specjax.models.causal import Causal

@@ -232,7 +232,7 @@ class Misfit(Drafter):
     [
         (Misfit((3,)), r"int32 of shape \(\d, 3\); they must be int32 \[\d, K\] with K at most 2"),
         (Misfit((2,), "float32"), r"drafted tokens are float32 of shape \(\d, 2\)"),
-        (Misfit(()), r"drafted tokens have shape \(\d,\); it must be \[B, K\]"),
+        (Misfit(()), r"drafted tokens have shape \(\d,\); expected \[B, K\]"),
     ],
     ids=["too wide", "no integers", "no columns"],
 )

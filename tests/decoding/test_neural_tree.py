@@ -233,7 +233,7 @@ def test_one_call_feeds_the_nodes_of_a_level_that_have_children():
         ({"widths": (2,), "confidence": 0.5}, "confidence is given; it must not be, for drafts"),
         ({"widths": (2,), "parents": (-1,)}, "one of them must be given"),
         ({"widths": (2, 0)}, "widths is .*; it must be a list of integers of at least 1"),
-        ({"parents": (-1, 1)}, r"parents is \(-1, 1\); node 1 must hang on one before it"),
+        ({"parents": (-1, 1)}, "the parent of node 1 must be an earlier node"),
         ({"parents": (-2,)}, "parents is .*; it must be a list of integers of at least -1"),
         ({"widths": (2, 2), "nodes": 7}, "nodes is 7; it must be at most 6, as the tree has"),
         ({"widths": (40, 40), "nodes": 7}, "the tree has 1,640 nodes; it must have at most 1,000"),

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 
 import specjax
 from specjax.core.env import Bound
-from specjax.core.opening import begun
+from specjax.core.opening import prefill
 from specjax.hf import huggingface
 from specjax.hf.draft_vocabulary import drafting_first
 from specjax.hf.extractor import load_extractor
@@ -149,7 +149,7 @@ def test_a_prompt_before_the_prefix_is_read_token_by_token(target, drafter):
     frames = np.stack([audio(1).T, audio(2).T])
     bound, frames_length = Bound(ready.model, ready.params), jnp.array([100, 100])
     cache = bound.start(frames, frames_length, 16)[0]
-    cache = begun(bound, cache, jnp.array(rows), length)
+    cache = prefill(bound, cache, jnp.array(rows), length)
     assert cache.length.tolist() == [5, 3]
     fed = jnp.array([[90, 7], [90, 7]])
     logits = np.asarray(bound.extend(fed, cache)[0].logits)

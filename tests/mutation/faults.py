@@ -791,15 +791,15 @@ FAULTS = (
     Fault(
         "settings look at a text without its last token",
         "core/adjustment.py",
-        "return self.at(logits, path, jnp.arange(count + 1))",
-        "return self.at(logits, path, jnp.maximum(jnp.arange(count + 1) - 1, 0))",
+        "return self.after_paths(logits, path, jnp.arange(count + 1))",
+        "return self.after_paths(logits, path, jnp.maximum(jnp.arange(count + 1) - 1, 0))",
         f"{CONTRACT}/test_every_method.py -k under_settings",
     ),
     Fault(
         "settings take other nodes of a tree for ancestors",
         "core/adjustment.py",
-        "jnp.argsort(~seen[..., 1:], axis=-1, stable=True)",
-        "jnp.argsort(seen[..., 1:], axis=-1, stable=True)",
+        "jnp.argsort(~ancestors[..., 1:], axis=-1, stable=True)",
+        "jnp.argsort(ancestors[..., 1:], axis=-1, stable=True)",
         f"{CONTRACT}/test_every_method.py -k under_settings",
     ),
     Fault(

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from specjax.core.tree import by_level, places, regular
+from specjax.core.tree import by_level, depths_and_ranks, regular
 from specjax.theory import speculative
 from specjax.theory.trees import (
     best,
@@ -76,7 +76,7 @@ def test_what_never_stands_is_left_out():
 def test_rounds_that_are_played_give_the_expected_tokens():
     rng = np.random.default_rng(0)
     parents = best(FALLING, 7)
-    depths, ranks = places(parents)
+    depths, ranks = depths_and_ranks(parents)
     tokens = []
     for _ in range(20_000):
         node, depth = -1, 0
@@ -147,7 +147,7 @@ def test_of_every_number_of_nodes_there_is_a_fastest_tree():
         (lambda: best([[0.7, 0.6]], 3), "children together is 1.3; it must be between 0 and 1"),
         (lambda: best([0.5], 3), r"acceptance has shape \(1,\); it must be \[levels, children\]"),
         (lambda: best(FALLING, 0), "nodes is 0; it must be a whole number of at least 1"),
-        (lambda: expected_tokens([[0.5]], (-1, 1)), "node 1 must hang on one before it, or"),
+        (lambda: expected_tokens([[0.5]], (-1, 1)), "the parent of node 1 must be an earlier node"),
         (lambda: expected_tokens([[0.5]], (-1, 0)), "has 2 levels .* known of 1 and 1"),
         (lambda: fastest(FALLING, 5, 0.1, [1.0, 1.1]), "known of 1 nodes; it must be of 5"),
         (lambda: fastest(FALLING, 5, [0.1], 1.0), "cost is known of 0 nodes that are fed; it must"),

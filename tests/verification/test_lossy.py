@@ -10,7 +10,7 @@ import pytest
 from specjax.core.context import Options
 from specjax.core.distribution import Categorical
 from specjax.core.draft import Draft
-from specjax.core.reading import Reading
+from specjax.core.verdict import Reading
 from specjax.decoding.strategy import strategy
 from specjax.sampling import sampling
 from specjax.verification.speculative_cascade import DEFERRALS, SpeculativeCascade

@@ -12,7 +12,7 @@ import pytest
 from specjax.core.context import Options
 from specjax.core.distribution import pick
 from specjax.core.draft import Draft
-from specjax.core.reading import Reading
+from specjax.core.verdict import Reading
 from specjax.sampling import sampling
 from specjax.verification.distances import DISTANCES, LOGITS
 from specjax.verification.oracle import Oracle

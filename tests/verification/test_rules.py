@@ -10,7 +10,7 @@ import pytest
 from specjax.core.context import Options
 from specjax.core.distribution import Categorical, pick
 from specjax.core.draft import Draft
-from specjax.core.reading import Reading
+from specjax.core.verdict import Reading
 from specjax.sampling import sampling
 from specjax.verification.lenient import (
     SCORE,

@@ -10,9 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax.core.distribution import Categorical, OneHot, WithoutReplacement, of_tokens
+from specjax.core.distribution import (
+    Categorical,
+    OneHot,
+    WithoutReplacement,
+    draw_without_replacement,
+    of_tokens,
+)
 from specjax.core.draft import Draft
-from specjax.core.proposing import draw_in_order
 from specjax.verification.tree import greedy_tree, sampled_tree
 
 V = 5
@@ -125,7 +130,7 @@ def test_draws_without_replacement_stand_most_often():
 def test_draws_in_order_are_draws_without_replacement():
     count = 40_000
     keys = jax.random.split(jax.random.key(0), (count, 1))
-    drawn = draw_in_order(keys, jnp.broadcast_to(Q, (count, 1, V)), 2)[:, 0]
+    drawn = draw_without_replacement(keys, jnp.broadcast_to(Q, (count, 1, V)), 2)[:, 0]
     found = np.zeros((V, V))
     np.add.at(found, tuple(np.asarray(drawn).T), 1 / count)
     _, chance = without_replacement()

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from specjax.core.context import Options
 from specjax.core.env import Env
-from specjax.core.masked import masked_step
+from specjax.core.loops import masked_step
 from specjax.decoding.beams.settings import adjusted
 from specjax.decoding.beams.state import BeamDecoder, State
 from specjax.decoding.beams.step import best_of, candidates

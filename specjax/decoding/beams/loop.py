@@ -16,7 +16,7 @@ from flax import struct
 
 from specjax.core.context import Options
 from specjax.core.env import Env
-from specjax.core.opening import as_text, begun, chosen_head
+from specjax.core.opening import as_text, choose_decoder_prefix, prefill
 from specjax.decoding.beams.drafting import catch_up, draft
 from specjax.decoding.beams.settings import adjusted
 from specjax.decoding.beams.state import BeamDecoder, Search, State, first_search
@@ -74,9 +74,9 @@ def begin(
         tokens = prompt[:, :0]
         pending = jnp.take_along_axis(prompt, length[:, None] - 1, axis=1)[:, 0]
     else:
-        tokens = chosen_head(env.target, caches[decoder.target], head)
+        tokens = choose_decoder_prefix(env.target, caches[decoder.target], head)
         whole = tokens, jnp.full_like(length, tokens.shape[1])
-        caches = {name: begun(env[name], cache, *whole) for name, cache in caches.items()}
+        caches = {name: prefill(env[name], cache, *whole) for name, cache in caches.items()}
         pending = tokens[:, -1]
     first = {name: cache.length for name, cache in caches.items()}
     text = as_text(decoder.target_model, prompt, length)

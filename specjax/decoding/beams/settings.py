@@ -32,7 +32,7 @@ def adjusted(
 
     def adjust(logp: jax.Array) -> jax.Array:
         context = _prompts(decoder, options, state)
-        return adjusting(context, logp.shape[-1]).at(logp, path, depth)
+        return adjusting(context, logp.shape[-1]).after_paths(logp, path, depth)
 
     return adjust
 

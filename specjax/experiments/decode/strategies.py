@@ -32,7 +32,7 @@ def common_width(config: ConfigDict, strategies: Mapping[str, Strategy]) -> int:
                 f"config.invariant is True; it must be False with strategies.{name}: CALM runs the"
                 " target layer by layer"
             )
-    return max(strategy.drafter.spec.touched for strategy in strategies.values())
+    return max(strategy.drafter.spec.touched_slots for strategy in strategies.values())
 
 
 def load_strategies(config: ConfigDict) -> dict[str, Strategy]:

@@ -18,7 +18,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from specjax.core.env import Bound
-from specjax.core.opening import chosen_head
+from specjax.core.opening import choose_decoder_prefix
 from specjax.data.encoding import Encoder
 from specjax.errors import UserError
 from specjax.experiments.train.encoder_states import EncoderStates
@@ -133,7 +133,7 @@ def _detected(
 ) -> jax.Array:
     length = jnp.full(len(states), states.shape[1])
     cache, _ = model.start(params, states, length, len(forced))
-    return chosen_head(Bound(model, params), cache, forced)
+    return choose_decoder_prefix(Bound(model, params), cache, forced)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from specjax.core.calls import Call
-from specjax.core.tree import places
+from specjax.core.tree import depths_and_ranks
 from specjax.drafting.proposer import LAG
 from specjax.errors import UserError
 from specjax.experiments.recipes.trees import WIDTHS, deepened
@@ -123,8 +123,8 @@ def fastest_trees(
 
 def branches(tree: Fastest) -> bool:
     """Whether it is no chain."""
-    return max(places(tree.parents)[1], default=0) > 0
+    return max(depths_and_ranks(tree.parents)[1], default=0) > 0
 
 
 def label(parents: Sequence[int]) -> str:
-    return f"tree of {len(parents)} nodes, {max(places(parents)[0]) + 1} levels"
+    return f"tree of {len(parents)} nodes, {max(depths_and_ranks(parents)[0]) + 1} levels"

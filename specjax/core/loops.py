@@ -1,4 +1,4 @@
-"""Work that a jitted loop does only sometimes."""
+"""Loops of compiled programs: steps that run conditionally, and names for profiles and audits."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ import jax
 import jax.numpy as jnp
 
 T = TypeVar("T")
+
+ROUNDS = "rounds"
+"""The rounds of a decode; long prompts are read in a loop of their own."""
+
+CATCHING_UP = "catching_up"
+"""Feeding what a drafter's model has not read; most rounds do not run it."""
 
 
 def masked_step(wanted: jax.Array, step: Callable[[T], T], carry: T) -> T:
