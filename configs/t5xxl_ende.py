@@ -9,7 +9,8 @@ fine-tuned ones for meaningful text. Resources: 22 GB of weights in bfloat16; on
 `--config.mesh.model=1`, or eight 16 GB TPU cores as set here. The paper on a TPU v4: small 3.4
 times faster at T=0 (draft length 7, acceptance 0.75) and 2.6 at T=1 (7, 0.62); base 2.8 (7, 0.80)
 and 2.4 (5, 0.68); large 1.7 (7, 0.82) and 1.4 (3, 0.71). Bigram at draft length 3: acceptance
-0.20. Not run here: no network, no accelerator.
+0.20. Not run here: trained weights, no network; the shapes ran on an H200, and
+docs/lab_book/accelerators.md has their times.
 """
 
 from ml_collections import ConfigDict
