@@ -184,7 +184,7 @@ def report(seconds: dict[str, float], found: dict[str, list[Outcome]]) -> None:
 def main() -> None:
     args = arguments()
     target, contestants = ours(args)
-    decoder_only = target.model.start_token is None
+    decoder_only = target.model.info.start_token is None
     contestants = {THEIRS: theirs(args, decoder_only), **contestants}
     sources = read_examples(args.source_file)[: args.examples]
     prompts = target.tokenizer([args.prefix + each.source for each in sources]).input_ids

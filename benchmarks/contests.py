@@ -193,7 +193,7 @@ class Decodes:
 
     def _erring(self, repeat: int) -> dict[str, Params]:
         """The drafter's parameters with the errors of a repeat."""
-        vocabulary = self._loaded.models["target"].vocab_size
+        vocabulary = self._loaded.models["target"].info.vocab_size
         after = planted.successors(vocabulary, self._unit.acceptance, seed=repeat)
         return {"drafter": planted.counting(self._loaded.params[self._unit.drafter], after)}
 

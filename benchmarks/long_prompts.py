@@ -97,9 +97,11 @@ def timed(compiled: Any, trials: int, *args: Any) -> tuple[float, Any]:
 
 def show(model: LanguageModel, params: Params, size: int, flags: argparse.Namespace) -> None:
     """Prints the figures of a prompt of `size` tokens."""
-    held = flags.new + (size if model.start_token is None else 0)
+    held = flags.new + (size if model.info.start_token is None else 0)
     capacity = max(held, flags.slots)
-    prompt = jax.random.randint(KEY, (1, size), 2, min(VOCABULARY, model.vocab_size), jnp.int32)
+    prompt = jax.random.randint(
+        KEY, (1, size), 2, min(VOCABULARY, model.info.vocab_size), jnp.int32
+    )
     read = functools.partial(model.start, capacity=capacity)
     start = jax.jit(lambda *args: read(*args)[0]).lower(params, prompt, jnp.array([size])).compile()
     taken = memory_of(start).temporaries
@@ -121,7 +123,9 @@ def show(model: LanguageModel, params: Params, size: int, flags: argparse.Namesp
 def compare(model: LanguageModel, params: Params, size: int, flags: argparse.Namespace) -> None:
     """Prints bytes of both kinds of caches, and times of steps behind a prompt of `size` tokens."""
     capacity = max(flags.new * (flags.trials + 1) + size, flags.slots)
-    prompt = jax.random.randint(KEY, (1, size), 2, min(VOCABULARY, model.vocab_size), jnp.int32)
+    prompt = jax.random.randint(
+        KEY, (1, size), 2, min(VOCABULARY, model.info.vocab_size), jnp.int32
+    )
     programs, caches = [], []
     for ahead in (flags.ahead, None):
         start = jax.jit(functools.partial(model.start, capacity=capacity, ahead=ahead))

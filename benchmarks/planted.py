@@ -122,7 +122,7 @@ def weights(model: LanguageModel, seed: int) -> Params:
         for (path, leaf), key in zip(leaves, keys, strict=True)
     ]
     params = jax.tree_util.tree_unflatten(tree, drawn)
-    return counting(params, successors(model.vocab_size))
+    return counting(params, successors(model.info.vocab_size))
 
 
 def counting(params: Params, after: np.ndarray) -> Params:

@@ -89,7 +89,7 @@ def feature_drafter(kind: type[FeatureDrafter], target: LanguageModel) -> Featur
         "target_width": c.d_model, "features": (1, 2), "draft_vocab": V // 2,
         **({"block_size": 4} if blocks else {}),
     }  # fmt: skip
-    if target.start_token is None:
+    if target.info.start_token is None:
         shape = DFlashCausalConfig if blocks else EagleCausalConfig
         family = "dflash_llama" if blocks else "eagle_llama"
         own = {"num_kv_heads": 1, "d_head": 4, "max_positions": 64, "rope": Rope(4)}

@@ -80,10 +80,10 @@ def token_pairs(args: argparse.Namespace, path: Path, model: LanguageModel) -> l
         targets = tokenizer([example.output for example in examples]).input_ids
         return list(zip(sources, targets, strict=True))
     rng = np.random.default_rng(0)
-    first, last = 2, min(model.vocab_size, 30_000)
+    first, last = 2, min(model.info.vocab_size, 30_000)
 
     def row() -> list[int]:
-        return [*rng.integers(first, last, rng.integers(8, 40)).tolist(), model.eos[0]]
+        return [*rng.integers(first, last, rng.integers(8, 40)).tolist(), model.info.eos[0]]
 
     return [(row(), row()) for _ in range(RANDOM_PAIRS)]
 
@@ -94,8 +94,8 @@ def batches_of(args: argparse.Namespace, path: Path, model: LanguageModel) -> li
         batch_size=args.batch_size,
         bucket=args.bucket,
         seed=0,
-        start_token=model.start_token,
-        pad=model.pad,
+        start_token=model.info.start_token,
+        pad=model.info.pad,
     )
     return [made[step] for step in range(args.steps)]
 

@@ -47,8 +47,8 @@ REPEATS = 3  # timed decodes of each
 
 # %%
 target, drafter = specjax.grammar_pair("runs/pair", steps=STEPS, layers=LAYERS)
-print(f"target:  {target.model.depth} decoder layers")
-print(f"drafter: {drafter.model.depth} decoder layers")
+print(f"target:  {target.model.info.depth} decoder layers")
+print(f"drafter: {drafter.model.info.depth} decoder layers")
 
 # %% [markdown]
 # A strategy is a handful of fields under a name. The first one is the target alone.

@@ -134,7 +134,7 @@ def law_of_the_target():
     batch = {
         "prompt": np.tile(PROMPT, (rows, 1)),
         "prompt_length": np.full(rows, len(PROMPT)),
-        "inputs": np.insert(texts[:, :-1], 0, model.start_token, axis=1),
+        "inputs": np.insert(texts[:, :-1], 0, model.info.start_token, axis=1),
         "length": np.full(rows, LENGTH),
     }
     (logits,) = model.teach(params, batch)

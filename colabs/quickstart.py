@@ -63,8 +63,8 @@ if TARGET:
 else:
     target, drafter = specjax.grammar_pair("runs/pair", steps=STEPS, layers=LAYERS)
 
-print(f"target:  {target.model.depth} decoder layers")
-print(f"drafter: {drafter.model.depth} decoder layers")
+print(f"target:  {target.model.info.depth} decoder layers")
+print(f"drafter: {drafter.model.info.depth} decoder layers")
 
 # %% [markdown]
 # ## A sentence

@@ -55,7 +55,9 @@ REPEATS = 2  # timed decodes of each answer
 
 # %%
 target = specjax.load(MODEL)
-print(f"{target.model.depth} layers, {target.model.vocab_size:,} tokens in the vocabulary")
+print(
+    f"{target.model.info.depth} layers, {target.model.info.vocab_size:,} tokens in the vocabulary"
+)
 
 # %% [markdown]
 # ## A chat

@@ -24,7 +24,7 @@ from specjax.core.context import Context, Options
 from specjax.core.distribution import of_tokens
 from specjax.decoding.state import Generation
 from specjax.errors import UserError
-from specjax.models.base import LanguageModel, head_of
+from specjax.models.base import LanguageModel
 from specjax.sampling import Sampling
 
 LOW = 0.5
@@ -119,7 +119,7 @@ def _scores(
     def one(row: tuple) -> tuple[jax.Array, jax.Array]:
         frames, frames_length, tokens, begin, length = (part[None] for part in row)
         cache, _ = model.start(params, frames, frames_length, tokens.shape[1])
-        start = begin - len(head_of(model))
+        start = begin - len(model.info.prefix)
         place = begin[:, None] + jnp.arange(most)
         at = jnp.concatenate([start[:, None], place - 1], axis=1)
         logits = model.extend(params, tokens, cache, at=at)[0].logits

@@ -104,7 +104,7 @@ def load(
     told = {"ignore_generation_config": ignore_generation_config, "generation": generation}
     checkpoint = huggingface.load(name, checked_dtype(dtype), where, weights=weights, **told)
     model, params, said = checkpoint.model, checkpoint.params, checkpoint.generation
-    vocabularies = {"vocab_size": model.vocab_size, "source_vocab": model.source_vocab}
+    vocabularies = {"vocab_size": model.info.vocab_size, "source_vocab": model.info.source_vocab}
     tokenizer = load_tokenizer(checkpoint.path, language=source_language, **vocabularies)
     check_told_once(target_language, generation)
     said = written_in(said, tokenizer, target_language)
@@ -113,5 +113,5 @@ def load(
     checked(settings_in(said), f"{file}: ")
     if mesh is not None and pad_heads:
         model, params = padding.pad_heads(model, params, mesh, ways)
-    extractor = model.frames and load_extractor(checkpoint.path, model.frames)
+    extractor = model.info.frames and load_extractor(checkpoint.path, model.info.frames)
     return LoadedModel(model, params, tokenizer, str(name), mesh, ways, None, said, extractor)

@@ -44,7 +44,7 @@ class Pair:
     @property
     def vocab_size(self) -> int:
         """Ids that all models have."""
-        return min(entry.model.vocab_size for entry in self.members.values())
+        return min(entry.model.info.vocab_size for entry in self.members.values())
 
     @property
     def layout(self) -> Layout | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from specjax.errors import UserError
-from specjax.models.base import LanguageModel, head_of
+from specjax.models.base import LanguageModel
 from specjax.models.whisper import Whisper
 
 
@@ -18,7 +18,7 @@ class Previous:
 
     def __init__(self, model: Whisper, audios: int) -> None:
         self._mark, self._width = model.config.speech.previous, width_of(model)
-        self._pad = model.pad
+        self._pad = model.info.pad
         self._texts: list[list[int]] = [[] for _ in range(audios)]
         self._used = [True] * audios
 
@@ -43,7 +43,7 @@ class Previous:
 
 def width_of(model: Whisper) -> int:
     """Most tokens of previous text, its mark included: half of the decoder's positions."""
-    return model.max_positions // 2
+    return model.config.max_positions // 2
 
 
 def check_previous(model: LanguageModel, max_new_tokens: int) -> None:
@@ -55,8 +55,8 @@ def check_previous(model: LanguageModel, max_new_tokens: int) -> None:
     setting = "condition_on_prev_tokens is True"
     if not isinstance(model, Whisper) or model.config.speech.previous is None:
         raise UserError(f"{setting}; the model has no token for previous text (prev_sot_token_id)")
-    begun = len(head_of(model)) + width_of(model)
-    most = model.max_positions - begun
+    begun = len(model.info.prefix) + width_of(model)
+    most = model.config.max_positions - begun
     if max_new_tokens > most:
         raise UserError(
             f"{setting} and max_new_tokens {max_new_tokens}; after {begun} tokens of previous text"

@@ -13,7 +13,7 @@ from specjax.core.catching_up import CHUNK
 from specjax.core.env import Models
 from specjax.data.batching import Batch, Prompt, make_batch, padded
 from specjax.errors import UserError
-from specjax.models.base import LanguageModel, head_of
+from specjax.models.base import LanguageModel
 
 LETTERS = 16
 """Characters for each token of `max_prompt_tokens`, by which a long text is judged."""
@@ -60,12 +60,12 @@ def prompt_positions(model: LanguageModel, max_new_tokens: int) -> int | None:
 
     An encoder has positions of its own, but none is of use to a decoder that has too few.
     """
-    most = model.max_positions
+    most = model.info.max_positions
     if most is None:
         return None
-    if model.start_token is None:
+    if model.info.start_token is None:
         return most - max_new_tokens
-    return most if len(model.forced) + max_new_tokens <= most else 0
+    return most if len(model.info.forced) + max_new_tokens <= most else 0
 
 
 def own_spelling(name: str, entry: Any, max_new_tokens: int) -> OwnSpelling:
@@ -75,11 +75,11 @@ def own_spelling(name: str, entry: Any, max_new_tokens: int) -> OwnSpelling:
       UserError: when its positions leave no room for them.
     """
     model = entry.model
-    fewest = 1 if model.start_token is not None else CHUNK  # a decoder that does not see them
+    fewest = 1 if model.info.start_token is not None else CHUNK  # a decoder that does not see them
     most = prompt_positions(model, max_new_tokens)
     if most is not None and most < fewest:
         raise UserError(
-            f"max_new_tokens is {max_new_tokens}; model {name!r} has {model.max_positions}"
+            f"max_new_tokens is {max_new_tokens}; model {name!r} has {model.info.max_positions}"
             f" positions, of which a prompt needs {fewest}"
         )
     return OwnSpelling(entry.own_tokenizer, np.asarray(entry.params["fed"]), fewest, most)
@@ -90,7 +90,7 @@ def own_spellings(loaded: Mapping[str, Any], max_new_tokens: int) -> dict[str, O
     return {
         name: own_spelling(name, entry, max_new_tokens)
         for name, entry in loaded.items()
-        if entry.own_tokenizer is not None and entry.model.frames is None
+        if entry.own_tokenizer is not None and entry.model.info.frames is None
     }
 
 
@@ -119,7 +119,7 @@ class Prompts:
         Raises:
           UserError: when they are of no use.
         """
-        listens = bool(next(iter(self.models.values())).frames)
+        listens = bool(next(iter(self.models.values())).info.frames)
         kinds = "audio files or waveforms" if listens else "texts or token ids"
         if isinstance(prompts, str):
             prompts = [prompts]
@@ -140,8 +140,10 @@ class Prompts:
     def _ids(self, index: int, prompt: Any) -> list[int]:
         if isinstance(prompt, str):
             prompt = self._tokens(index, prompt)
-        sources = [model.source_vocab for model in self.models.values() if model.source_vocab]
-        vocabulary = min(sources or [model.vocab_size for model in self.models.values()])
+        sources = [
+            model.info.source_vocab for model in self.models.values() if model.info.source_vocab
+        ]
+        vocabulary = min(sources or [model.info.vocab_size for model in self.models.values()])
         row = token_ids(f"prompt {index}", prompt, vocabulary)
         if not 1 <= len(row) <= self.max_prompt_tokens:
             raise UserError(
@@ -178,8 +180,8 @@ class Prompts:
           UserError: when a model has too few of them.
         """
         for name, model in self.models.items():
-            begun, new = len(head_of(model)), self.decoder.max_new_tokens
-            most = model.max_positions
+            begun, new = len(model.info.prefix), self.decoder.max_new_tokens
+            most = model.info.max_positions
             if most is not None and prompt_positions(model, new) == 0:
                 raise UserError(
                     f"max_new_tokens is {new}; behind the {begun} tokens that a text begins with"
@@ -192,10 +194,10 @@ class Prompts:
             new = self.decoder.max_new_tokens
             most = prompt_positions(model, new) if name not in self.own else None
             if most is not None and length > most:
-                share = "both" if model.start_token is None else "each"
+                share = "both" if model.info.start_token is None else "each"
                 raise UserError(
                     f"prompt {index} has {length} tokens, and max_new_tokens is {new}; model"
-                    f" {name!r} has {model.max_positions} positions for {share}"
+                    f" {name!r} has {model.info.max_positions} positions for {share}"
                 )
 
     def batch(self, ids: Sequence[Prompt], size: int, first: int = 0) -> Batch:
@@ -204,7 +206,7 @@ class Prompts:
         With `bucket` 0 that is as wide as the longest of them.
         """
         bucket = self.bucket or 1
-        pad = next(iter(self.models.values())).pad
+        pad = next(iter(self.models.values())).info.pad
         made = make_batch(
             ids,
             size,

@@ -26,7 +26,7 @@ from specjax.decoding.state import Generation
 from specjax.decoding.summary import Statistics, summarise
 from specjax.errors import UserError
 from specjax.fallback import LOW, Fallback, Scores, scores
-from specjax.models.base import Frames
+from specjax.models.info import Frames
 from specjax.models.whisper import Whisper
 from specjax.previous_text import Previous, check_previous
 from specjax.programs import release_programs
@@ -183,7 +183,7 @@ class _Reading:
         last: bool,
     ) -> list[int]:
         """Goes on with the windows that are settled; returns the audios to decode again."""
-        vocab_size = self.generator.target.model.vocab_size
+        vocab_size = self.generator.target.model.info.vocab_size
         texts, found = self.generator.rows(generation), Scores.unknown(len(rows))
         if self.fallback.needs_scores:
             found = scores(self.generator, batch, generation)
@@ -201,7 +201,7 @@ class _Reading:
 
     def _went_on(self, i: int, tokens: list[int], silent: bool) -> None:
         model, frames = self.generator.target.model, len(self._cut(i))
-        said = tokens[:-1] if tokens and tokens[-1] in model.eos else tokens
+        said = tokens[:-1] if tokens and tokens[-1] in model.info.eos else tokens
         parts, passed = split(said, self.first, frames, self.frames.stride)
         begun = self.place[i] // self.frames.stride
         made = [(begun + start, begun + end, part) for start, end, part in parts if part]
@@ -265,14 +265,14 @@ def check_settings(generator: Generator, fallback: Fallback, conditioned: Any) -
 def _first_time(generator: Generator) -> int:
     """The token of 0 seconds; behind all tokens where the generator writes no timestamps."""
     writes = [one for one in generator.options.adjustments if isinstance(one, Timestamps)]
-    return writes[0].first if writes else generator.target.model.vocab_size
+    return writes[0].first if writes else generator.target.model.info.vocab_size
 
 
 def _heard(generator: Generator, audio: list[Any], most: int) -> list[np.ndarray]:
     """The frames [N, M] of each audio, N at least the `most` of a window."""
     heard = [generator.target.extractor.whole(f"audio {i}", one) for i, one in enumerate(audio)]
     longer = next((i for i, frames in enumerate(heard) if len(frames) > most), None)
-    if longer is not None and _first_time(generator) == generator.target.model.vocab_size:
+    if longer is not None and _first_time(generator) == generator.target.model.info.vocab_size:
         raise UserError(
             f"audio {longer} has more than the {most} frames of a window; the generator's target"
             " must write timestamps, as in_language(target, timestamps=True) does"
@@ -284,7 +284,7 @@ def _check(generator: Any, audio: Any) -> Frames:
     """What the generator hears at a time; refuses what cannot be heard."""
     if not isinstance(generator, Generator):
         raise UserError(f"generator is {generator!r}; it must be a specjax.Generator")
-    target, frames = generator.target, generator.target.model.frames
+    target, frames = generator.target, generator.target.model.info.frames
     if target.extractor is None or frames is None:
         raise UserError(
             f"generator decodes by {target.name!r}, which hears nothing; it must listen"

@@ -64,7 +64,7 @@ def test_a_pair_of_nothing_is_refused(field, tmp_path):
 @pytest.mark.slow
 def test_a_pair_is_trained_once(tmp_path):
     target, drafter = specjax.grammar_pair(tmp_path, steps=2, layers=3)
-    assert (target.model.depth, drafter.model.depth) == (3, 1)
+    assert (target.model.info.depth, drafter.model.info.depth) == (3, 1)
     trained = (tmp_path / DONE).stat().st_mtime_ns
     specjax.grammar_pair(tmp_path, steps=2, layers=3)
     assert (tmp_path / DONE).stat().st_mtime_ns == trained

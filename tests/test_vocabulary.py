@@ -19,6 +19,7 @@ from specjax.experiments.config.fields import check_fields
 from specjax.experiments.pairs import load_pair
 from specjax.hf.huggingface import save
 from specjax.hf.tokenizer import train_tokenizer
+from specjax.models.info import ModelInfo
 from specjax.prompts import OwnSpelling, own_spelling
 
 PROMPTS = [pair.source for pair in corpus()[:4]]
@@ -43,7 +44,7 @@ def with_loud_padding(model, width: int):
 @pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
 def test_padding_of_the_drafter_is_never_drafted(loaded, temperature):
     target, drafter = loaded
-    width = target.model.vocab_size
+    width = target.model.info.vocab_size
     loud = with_loud_padding(drafter, width)
     strategy = specjax.speculative(3, temperature=temperature)
 
@@ -51,7 +52,7 @@ def test_padding_of_the_drafter_is_never_drafted(loaded, temperature):
         made = specjax.Generator(target, {"drafter": drafter}, strategy, max_new_tokens=10)
         return made(PROMPTS, seed=2)
 
-    assert drafter.model.vocab_size == width + PADDING
+    assert drafter.model.info.vocab_size == width + PADDING
     assert tokens(loud).tokens == tokens(drafter).tokens
     assert tokens(loud).statistics.acceptance_rate == tokens(drafter).statistics.acceptance_rate
 
@@ -59,18 +60,18 @@ def test_padding_of_the_drafter_is_never_drafted(loaded, temperature):
 def test_padding_of_the_target_is_never_decoded(loaded):
     """The wider model as the target: alone beside a narrow drafter it decodes common ids only."""
     narrow, wide = loaded
-    loud = with_loud_padding(wide, narrow.model.vocab_size)
+    loud = with_loud_padding(wide, narrow.model.info.vocab_size)
     for strategy in (specjax.autoregressive(), specjax.speculative(3)):
         made = specjax.Generator(loud, {"drafter": narrow}, strategy, max_new_tokens=10)
         tokens = made(PROMPTS).tokens
-        assert max(map(max, tokens)) < narrow.model.vocab_size
+        assert max(map(max, tokens)) < narrow.model.info.vocab_size
     assert tokens == specjax.Generator(wide, {"drafter": narrow}, max_new_tokens=10)(PROMPTS).tokens
 
 
 def test_another_tokenizer_is_refused_where_ids_are_compared_with_the_first_differing(loaded):
     """Beams; training asks the same."""
     target, drafter = loaded
-    other = train_tokenizer(["quite another text of other words"], target.model.vocab_size)
+    other = train_tokenizer(["quite another text of other words"], target.model.info.vocab_size)
     stranger = dataclasses.replace(drafter, tokenizer=other)
     with pytest.raises(specjax.UserError, match="another tokenizer") as caught:
         specjax.BeamGenerator(target, {"drafter": stranger})
@@ -119,7 +120,7 @@ def test_a_drafter_of_another_tokenizer_drafts_and_the_text_is_the_targets_own(l
 def test_it_drafts_beside_models_that_are_padded_otherwise(loaded, stranger):
     """The target is then cut to what the narrowest has, and so is what is heard of the stranger."""
     narrow, wide = loaded
-    assert narrow.model.vocab_size < wide.model.vocab_size
+    assert narrow.model.info.vocab_size < wide.model.info.vocab_size
     drafters = {"drafter": stranger, "narrow": narrow}
     alone = specjax.Generator(wide, drafters, max_new_tokens=10)(PROMPTS).tokens
     made = specjax.Generator(wide, drafters, specjax.speculative(2), max_new_tokens=10)
@@ -193,7 +194,7 @@ def test_prompts_that_are_too_short_or_long_for_a_drafter_are_spelled_otherwise(
     assert spelled("abc", [0, 2, 1, 1, 0]) == [7, 9, 8, 8, 7]  # token by token
     assert spelled("ab", [0, 2]) == list(b"ab")
     assert spelled("abcdefgh", [0] * 9) == list(b"cdefgh")
-    model = SimpleNamespace(max_positions=16, start_token=None)
+    model = SimpleNamespace(info=ModelInfo(3, 1, max_positions=16))
     entry = SimpleNamespace(model=model, own_tokenizer=Letters(), params={"fed": np.zeros(3)})
     assert own_spelling("drafter", entry, 8).most == 8
     with pytest.raises(specjax.UserError, match="16 positions, of which a prompt needs 8"):
@@ -202,7 +203,7 @@ def test_prompts_that_are_too_short_or_long_for_a_drafter_are_spelled_otherwise(
 
 def test_a_vocabulary_too_small_for_the_tokenizer_is_refused(loaded):
     target, drafter = loaded
-    config = dataclasses.replace(drafter.model.config, vocab_size=target.model.vocab_size - 5)
+    config = dataclasses.replace(drafter.model.config, vocab_size=target.model.info.vocab_size - 5)
     small = dataclasses.replace(drafter, model=dataclasses.replace(drafter.model, config=config))
     with pytest.raises(specjax.UserError, match="too small"):
         specjax.Generator(target, {"drafter": small}, specjax.speculative(2))
@@ -219,7 +220,7 @@ def test_a_drafter_of_another_kind_is_refused(loaded):
 
     target = dataclasses.replace(loaded[0], tokenizer=None)
     shape = {"d_model": 8, "d_ff": 8, "num_layers": 1, "num_heads": 1, "num_kv_heads": 1}
-    config = CausalConfig("llama", target.model.vocab_size, **shape, d_head=8, max_positions=8)
+    config = CausalConfig("llama", target.model.info.vocab_size, **shape, d_head=8, max_positions=8)
     model = Causal(config)
     stranger = specjax.LoadedModel(model, model.init(jax.random.key(0)))
     with pytest.raises(specjax.UserError, match="decoder-only"):

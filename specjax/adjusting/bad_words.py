@@ -32,7 +32,7 @@ class BadWords(Adjustment):
         return tuple(token for word in value for token in word)
 
     def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
-        ends = {(end,) for end in model.eos}
+        ends = {(end,) for end in model.info.eos}
         words = tuple(word for word in self.bad_words_ids if word not in ends)
         return dataclasses.replace(self, bad_words_ids=words)
 

@@ -42,7 +42,7 @@ class DecayingLength(Adjustment):
     off: ClassVar[None] = None
 
     def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
-        return dataclasses.replace(self, eos=model.eos)
+        return dataclasses.replace(self, eos=model.info.eos)
 
     def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
         start, factor = self.exponential_decay_length_penalty

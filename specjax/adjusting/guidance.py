@@ -38,7 +38,7 @@ class Guidance:
           ValueError: saying why.
         """
         said = f"guidance_scale is {self.guidance_scale:g}; it must be None"
-        if model.start_token is not None:
+        if model.info.start_token is not None:
             raise ValueError(f"{said} for a target with an encoder")
         target = unwrapped(model)
         if not (isinstance(target, Guided) and target.scale == self.guidance_scale):
@@ -55,4 +55,4 @@ def guided_by(settings: Mapping[str, Any], model: LanguageModel) -> LanguageMode
     """The target under these checked settings: guided where they say so and it can be."""
     free = model.model if isinstance(model, Guided) else model
     scale = settings.get("guidance_scale")
-    return free if scale is None or model.start_token is not None else Guided(free, scale)
+    return free if scale is None or model.info.start_token is not None else Guided(free, scale)

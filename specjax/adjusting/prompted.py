@@ -22,7 +22,7 @@ class OfPrompt(Adjustment):
     heard: bool = dataclasses.field(default=False, kw_only=True)
 
     def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
-        return dataclasses.replace(self, heard=model.frames is not None)
+        return dataclasses.replace(self, heard=model.info.frames is not None)
 
     def prompt(self, context: Context) -> tuple[jax.Array, jax.Array]:
         """The tokens [B, S] of prompts, and how many [B] each has."""

@@ -65,7 +65,7 @@ class NoNgramsOfPrompt(OfPrompt):
     off: ClassVar[int] = 0
 
     def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
-        if model.source_vocab is not None:
+        if model.info.source_vocab is not None:
             raise ValueError(
                 f"encoder_no_repeat_ngram_size is {self.encoder_no_repeat_ngram_size}; of a target"
                 " whose prompts have a vocabulary of their own it must be 0"

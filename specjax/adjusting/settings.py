@@ -101,10 +101,10 @@ def _adjustments(parts: Sequence[Any], beams: bool) -> list[Adjustment]:
 
 def _check_tokens(name: str, tokens: tuple[int, ...], model: LanguageModel) -> None:
     for token in tokens:
-        if token >= model.vocab_size:
+        if token >= model.info.vocab_size:
             raise ValueError(
-                f"{name} has {token}; it must have token ids below {model.vocab_size}, the size of"
-                " the vocabulary"
+                f"{name} has {token}; it must have token ids below {model.info.vocab_size}, the"
+                " size of the vocabulary"
             )
 
 
@@ -113,7 +113,7 @@ def _stops(part: StopStrings, model: LanguageModel, tokenizer: Any) -> Stops:
         raise ValueError(
             f"stop_strings is {part.stop_strings}, which needs the target's tokenizer; it has none"
         )
-    return part.stops(pieces(tokenizer), model.vocab_size)
+    return part.stops(pieces(tokenizer), model.info.vocab_size)
 
 
 def _traced(number: Number) -> jax.Array:

@@ -24,7 +24,7 @@ class _Least(Adjustment):
     off: ClassVar[int] = 0
 
     def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
-        return dataclasses.replace(self, eos=model.eos)
+        return dataclasses.replace(self, eos=model.info.eos)
 
     def short(self, places: Positions) -> jax.Array:
         """Whether [B, T] the text before each place is too short to end."""

@@ -40,14 +40,14 @@ class Timestamps(Adjustment):
         speech = model.config.speech if isinstance(model, Whisper) else None
         if speech is None or speech.no_timestamps is None:
             raise ValueError("return_timestamps is True; only a model that listens writes times")
-        if speech.no_timestamps in model.forced:
+        if speech.no_timestamps in model.info.forced:
             raise ValueError(
                 "return_timestamps is True; the target's texts begin with a token for no times,"
                 " which in_language(target, timestamps=True) leaves out"
             )
         first, last = speech.no_timestamps + 1, speech.latest_first
         latest = None if last is None else first + last
-        return dataclasses.replace(self, first=first, latest=latest, eos=model.eos[0])
+        return dataclasses.replace(self, first=first, latest=latest, eos=model.info.eos[0])
 
     def of_rows(self, context: Context, vocabulary: int) -> jax.Array:
         """The last time [B] that each row has written."""

@@ -9,6 +9,7 @@ import jax
 from flax import struct
 
 from specjax.models.base import Cache, LanguageModel, Output, Params, PromptReading
+from specjax.models.info import ModelInfo
 
 Models = tuple[tuple[str, LanguageModel], ...]
 """Models by name; hashable."""
@@ -22,12 +23,8 @@ class Bound:
     params: Params
 
     @property
-    def eos(self) -> tuple[int, ...]:
-        return self.model.eos
-
-    @property
-    def vocab_size(self) -> int:
-        return self.model.vocab_size
+    def info(self) -> ModelInfo:
+        return self.model.info
 
     def start(
         self, prompt: jax.Array, length: jax.Array, capacity: int, **wanted: Any

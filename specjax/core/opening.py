@@ -7,7 +7,8 @@ import jax.numpy as jnp
 
 from specjax.core.context import Context
 from specjax.core.env import Bound
-from specjax.models.base import Cache, Forced, LanguageModel
+from specjax.models.base import Cache, LanguageModel
+from specjax.models.info import Forced
 from specjax.models.other_vocabulary import OtherVocabulary
 from specjax.models.shared_vocabulary import unwrapped
 from specjax.sampling import argmax
@@ -36,7 +37,7 @@ def as_text(model: LanguageModel, prompt: jax.Array, length: jax.Array) -> tuple
 
     Empty for audio and for prompts in another vocabulary.
     """
-    if model.frames is None and model.source_vocab is None:
+    if model.info.frames is None and model.info.source_vocab is None:
         return prompt, length
     return jnp.zeros((len(length), 0), jnp.int32), jnp.zeros_like(length)
 

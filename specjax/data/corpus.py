@@ -15,7 +15,7 @@ import numpy as np
 from specjax.checks import check_integer
 from specjax.core.rows import NOT_A_TOKEN
 from specjax.errors import UserError
-from specjax.models.base import LanguageModel, first_head
+from specjax.models.base import LanguageModel
 
 CAPACITY = 2**18
 """Tokens that a corpus holds by default: 2 MB on the device."""
@@ -34,8 +34,8 @@ class Corpus:
 
     def __init__(self, model: LanguageModel, capacity: int = CAPACITY) -> None:
         check_integer("capacity", capacity, 16)
-        self._head = first_head(model)
-        self._vocab_size, self._capacity = model.vocab_size, capacity
+        self._head = model.info.first_prefix
+        self._vocab_size, self._capacity = model.info.vocab_size, capacity
         self._texts: list[np.ndarray] = []
 
     def add(self, texts: Iterable[Sequence[int]]) -> None:

@@ -22,7 +22,7 @@ from specjax.core.reader import WIDTH
 from specjax.decoding.round import round_
 from specjax.decoding.state import Decoder, Generation, State, first_context, previous_width
 from specjax.decoding.trace import OWN, empty_trace
-from specjax.models.base import Cache, head_of
+from specjax.models.base import Cache
 
 
 @functools.partial(jax.jit, static_argnames="decoder")
@@ -67,7 +67,7 @@ def begin(
     own = {name: {"own": prompt} for name, prompt in options.prompts.items()}
     wanted = {"features": spec.features, "ahead": ahead, **own.get(decoder.target, {})}
     cache, prompt_reading = env.target.start(*read, **wanted)
-    head = choose_decoder_prefix(env.target, cache, head_of(decoder.target_model))
+    head = choose_decoder_prefix(env.target, cache, decoder.target_model.info.prefix)
     context = add_previous_text(context, head)
     prefix = context.tokens[:, : head.shape[1] + previous_width(options)]
     caches = {decoder.target: prefill(env.target, cache, prefix, context.begin)}
@@ -76,7 +76,7 @@ def begin(
         wanted = choice.needed_models(env, context, prompt_reading, keys)
     for name in decoder.used[1:]:
         given = {"ahead": ahead, **own.get(name, {})}
-        if env[name].model.borrows_encoder:
+        if env[name].model.info.borrows_encoder:
             given["encoded"] = prompt_reading.encoded
         start = functools.partial(_start, env[name], read, given, prefix, context.begin)
         if name in wanted:

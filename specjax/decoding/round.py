@@ -56,7 +56,7 @@ def propose(decoder: Decoder, env: Env, state: State) -> tuple[Draft, Caches, Me
         env, state.caches, state.memory, context, keys
     )
     draft.check(context.length.shape[0], decoder.drafter.spec.width)
-    return draft.cut(most, decoder.target_model.eos), caches, memory, log
+    return draft.cut(most, decoder.target_model.info.eos), caches, memory, log
 
 
 def verify(
@@ -65,7 +65,7 @@ def verify(
     """What the target read of the draft and what the rule made of it, under the settings."""
     context, target = state.context, decoder.target
     keys = fold(fold(state.keys, context.length), VERIFY)
-    settings = adjusting(context, decoder.target_model.vocab_size)
+    settings = adjusting(context, decoder.target_model.info.vocab_size)
 
     def judge(draft: Draft, reading: Reading) -> Verdict:
         reading = reading.replace(logits=settings.of_draft(reading.logits, draft))
@@ -90,7 +90,7 @@ def commit(
     logs: tuple[Log, Log],
 ) -> State:
     """Appends what stands to each row, rewinds the caches, freezes the rows that ended."""
-    context, eos = state.context, decoder.target_model.eos
+    context, eos = state.context, decoder.target_model.info.eos
     verdict = _unread(draft, verdict)
     room = context.room
     count = jnp.minimum(jnp.minimum(verdict.count, until_eos(verdict.tokens, eos)), room)

@@ -20,15 +20,9 @@ from specjax.core.rows import Caches
 from specjax.core.rule import Rule
 from specjax.decoding.trace import Trace
 from specjax.errors import UserError
-from specjax.models.base import (
-    Frames,
-    LanguageModel,
-    Params,
-    check_same_prompts,
-    first_head,
-    head_of,
-)
+from specjax.models.base import LanguageModel, Params, check_same_prompts
 from specjax.models.guided import Guided
+from specjax.models.info import Frames
 from specjax.models.shared_vocabulary import unwrapped
 from specjax.parallel.sharding import Layout
 from specjax.readers.whole import Whole
@@ -77,12 +71,14 @@ class Decoder:
             self._check_exit(call)
         self.reader.check(spec.width)
         for name in self.used:
-            if (known[name].start_token is None) != (self.target_model.start_token is None):
+            if (known[name].info.start_token is None) != (
+                self.target_model.info.start_token is None
+            ):
                 raise ValueError(
                     f"model {name!r} is {_kind(known[name])}, the target"
                     f" {_kind(self.target_model)}; they must be alike"
                 )
-            self._check_heard(name, known[name].frames)
+            self._check_heard(name, known[name].info.frames)
             if not spec.features:  # else it reads the target's states, not prompts
                 check_same_prompts(name, known[name], self.target_model)
         target = self.target_model
@@ -91,7 +87,7 @@ class Decoder:
                 "the target is guided, which reads each text twice with all layers; CALM runs them"
                 " one by one"
             )
-        if spec.features and (target.forced or target.frames):
+        if spec.features and (target.info.forced or target.info.frames):
             raise ValueError(
                 "the drafter reads the target's states, which none does of a target that listens or"
                 " forces what a text begins with"
@@ -99,10 +95,10 @@ class Decoder:
 
     def _check_heard(self, name: str, frames: Frames | None) -> None:
         """Models read one prompt: all of them tokens, or all the same frames."""
-        if frames != self.target_model.frames:
+        if frames != self.target_model.info.frames:
             raise ValueError(
                 f"model {name!r} reads {_read(frames)}, the target"
-                f" {_read(self.target_model.frames)}; they must be alike"
+                f" {_read(self.target_model.info.frames)}; they must be alike"
             )
 
     def _check_exit(self, call: Call) -> None:
@@ -122,8 +118,8 @@ class Decoder:
                 f"exit is {call.exit} of model {call.model!r}; only {self.target!r} may draft with"
                 " its first layers"
             )
-        if not 1 <= call.exit < self.target_model.depth:
-            depth = self.target_model.depth
+        if not 1 <= call.exit < self.target_model.info.depth:
+            depth = self.target_model.info.depth
             raise ValueError(
                 f"exit is {call.exit}; it must be from 1 to {depth - 1}, below the {depth} decoder"
                 f" layers of {self.target!r}"
@@ -167,7 +163,7 @@ class Decoder:
 
         Beyond the longest output: what a last draft may touch, and one for the pending token.
         """
-        head = len(head_of(self.target_model)) or prompt_width
+        head = len(self.target_model.info.prefix) or prompt_width
         return head + self.max_new_tokens + (self.room or self.drafter.spec.touched_slots)
 
 
@@ -195,7 +191,7 @@ def check_resources(decoder: Decoder, params: Mapping[str, Params]) -> None:
 
 
 def _kind(model: LanguageModel) -> str:
-    return "decoder-only" if model.start_token is None else "encoder-decoder"
+    return "decoder-only" if model.info.start_token is None else "encoder-decoder"
 
 
 def _read(frames: Frames | None) -> str:
@@ -219,7 +215,7 @@ def first_context(
     Of tokens among which the target has not chosen yet (`core.opening`) the first is there.
     """
     rows, width = prompt.shape[:2]
-    begun = first_head(decoder.target_model)
+    begun = decoder.target_model.info.first_prefix
     if begun:
         encoder_tokens, encoder_length = as_text(decoder.target_model, prompt, prompt_length)
         head = jnp.broadcast_to(jnp.array(begun, jnp.int32), (rows, len(begun)))

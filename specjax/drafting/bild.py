@@ -108,7 +108,7 @@ class Bild(Drafter):
         draft, after, _, log = chain.draft(
             self.small, env, caches, NOTHING, asked, keys, keeps_logits=keeps
         )
-        ended = self._ends(draft, context, env[self.model].eos)
+        ended = self._ends(draft, context, env[self.model].info.eos)
         log[STOP] = jnp.where(held, HELD, jnp.where(ended, ENDED, log[STOP]))
         review = jnp.ones_like(ended) if self.verify_eos else ~ended
         # A model that was not asked has not caught up: what it fed lies behind a gap.

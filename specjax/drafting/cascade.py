@@ -107,7 +107,7 @@ class Reviewed(Drafter):
         draft, after, memory, log = self.inner.propose(
             env, caches, memory, inside, fold(keys, INNER)
         )
-        draft = draft.cut(inside.most, model.eos)
+        draft = draft.cut(inside.most, model.info.eos)
         runs = catch_up_runs(own, context, self.lag) + 1
         cache = catch_up(model, own, context, self.lag)
         logits, cache = feed_drafted(model, cache, context, draft.tokens, self.lag, draft.parents)
@@ -117,7 +117,7 @@ class Reviewed(Drafter):
         if verdict.path is not None:
             nodes = cache.replace(length=cache.length - draft.width)
             cache = model.model.keep(nodes, verdict.path, verdict.accepted)
-        length = jnp.minimum(verdict.count, until_eos(verdict.tokens, model.eos))
+        length = jnp.minimum(verdict.count, until_eos(verdict.tokens, model.info.eos))
         length = jnp.where(context.active, length, 0)
         memory = self.inner.observe(memory, Outcome(
             draft, reading, verdict, length,
@@ -270,7 +270,7 @@ class Horizontal(Drafter):
                 options=context.options.replace(sampling=Sampling(greedy=True))
             )
         spec = self.spec
-        eos = distinct(env[name].eos for name in spec.models) or env.target.eos
+        eos = distinct(env[name].info.eos for name in spec.models) or env.target.info.eos
         progress = self._empty(env, caches, memory, context)
         for index, stage in enumerate(self.stages):
 
@@ -306,7 +306,7 @@ class Horizontal(Drafter):
         drafted = rows, spec.width
         probs = None
         if spec.models and not context.options.sampling.greedy:
-            probs = jnp.zeros((*drafted, env.target.vocab_size), jnp.float32)
+            probs = jnp.zeros((*drafted, env.target.info.vocab_size), jnp.float32)
         return _Progress(
             tokens=context.tokens,
             length=context.length,

@@ -80,7 +80,7 @@ class DraftHeads(Proposer):
         target = dict(models).get(TARGET)
         if not self.on_target or target is None:
             return self
-        return dataclasses.replace(self, layers=(target.depth,))
+        return dataclasses.replace(self, layers=(target.info.depth,))
 
     def check(self, env: Env) -> None:
         """Refuses heads that do not fit.
@@ -122,7 +122,7 @@ class DraftHeads(Proposer):
     def _check_vocabulary(self, env: Env, heads: Heads | ResidualHeads) -> None:
         if not isinstance(heads, ResidualHeads) or heads.vocab_size is None:
             return
-        ids = unwrapped(env[self.trunk].model).vocab_size
+        ids = unwrapped(env[self.trunk].model).info.vocab_size
         if heads.vocab_size != ids:
             raise ValueError(
                 f"{self.heads!r} was made for a model of {heads.vocab_size} ids; {self.trunk!r} has"

@@ -153,7 +153,7 @@ class _Growth:
             chance = jnp.take_along_axis(log_probability(logits, sampling), drawn, axis=-1)
             own = chance[:, numbers - first, ranks]
             score = _put(score, own + (score[:, parents] if depth else 0.0), nodes[0])
-        ended = jnp.isin(tokens, jnp.array(self.env.target.eos))
+        ended = jnp.isin(tokens, jnp.array(self.env.target.info.eos))
         ended = _put(grown.ended, ended | (grown.ended[:, parents] if depth else False), nodes[0])
         fed = np.array(shape.fed(depth), int)
         more = (depth + 1 < self.context.most) & jnp.any(~ended[:, fed], axis=1)

@@ -123,7 +123,7 @@ class Cascade(Drafter):
         Raises:
           ValueError: saying how many there are.
         """
-        tokens = env.target.vocab_size
+        tokens = env.target.info.vocab_size
         if self.drafters[-1] != "prompt_lookup" and self.branches > tokens:
             raise ValueError(
                 f"branches is {self.branches}; it must be at most {tokens:,}, the vocabulary"

@@ -93,9 +93,10 @@ class OnTarget(Proposer):
                     f"{self.model!r} was made for a target of {what} {made_for}; this one has"
                     f" {there}"
                 )
-        if max(*ours.features, ours.cross) > target.depth:
+        if max(*ours.features, ours.cross) > target.info.depth:
             raise ValueError(
-                f"{self.model!r} reads the target's layers {ours.features}; it has {target.depth}"
+                f"{self.model!r} reads the target's layers {ours.features}; it has"
+                f" {target.info.depth}"
             )
         super().check(env)
 

@@ -128,7 +128,7 @@ class Proposer(Drafter):
 
     def drafted_ids(self, env: Env) -> int:
         """How many ids it may draft."""
-        return self._bound(env).vocab_size
+        return self._bound(env).info.vocab_size
 
     def start(
         self, env: Env, caches: Caches, context: Context, prompt: PromptReading
@@ -203,7 +203,7 @@ class Proposer(Drafter):
 
     def ends(self, env: Env) -> tuple[int, ...]:
         """The tokens that end a chain."""
-        return self._bound(env).eos
+        return self._bound(env).info.eos
 
     @property
     def shape(self) -> Shape | None:
@@ -292,7 +292,7 @@ class Proposer(Drafter):
         seen = None if self.adapt == FIXED else nothing_seen(rows)
         learned = None
         if self.online_rate is not None:
-            learned = nothing_learned(rows, self.depth, self._bound(env).vocab_size)
+            learned = nothing_learned(rows, self.depth, self._bound(env).info.vocab_size)
         return ProposerMemory(own, seen, learned), caches
 
     def observe(self, memory: ProposerMemory, outcome: Outcome) -> ProposerMemory:

@@ -35,7 +35,7 @@ class Uniform(Drafter):
     def propose(
         self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
     ) -> tuple[Draft, Caches, Memory, Log]:
-        vocabulary, shape = env.target.vocab_size, (keys.shape[0], self.length)
+        vocabulary, shape = env.target.info.vocab_size, (keys.shape[0], self.length)
         one = jax.vmap(lambda key: jax.random.randint(key, shape[1:], 0, vocabulary))
         tokens = one(fold(keys, 0)).astype(jnp.int32)
         if context.options.sampling.greedy:

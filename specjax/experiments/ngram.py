@@ -23,7 +23,7 @@ from specjax.hf.huggingface import describe
 from specjax.hf.tokenizer import load_tokenizer, written_ids
 from specjax.measuring.environment import environment
 from specjax.metrics.ngram import foretell
-from specjax.models.base import LanguageModel, pending_token
+from specjax.models.base import LanguageModel
 from specjax.progress import progress
 from specjax.training import ngram
 from specjax.writing import write_json
@@ -57,7 +57,9 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     """
     model = check(config)
     tokenizer = load_tokenizer(
-        locate(config.target, SMALL_FILES), model.vocab_size, source_vocab=model.source_vocab
+        locate(config.target, SMALL_FILES),
+        model.info.vocab_size,
+        source_vocab=model.info.source_vocab,
     )
     if tokenizer is None:
         raise UserError(f"config.target {config.target!r} has no tokenizer files")
@@ -67,14 +69,14 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     ) as bar:
         heldout, rest = hold_out(bar, config.heldout, config.seed)
         sequences = written_ids(tokenizer, model, itertools.chain.from_iterable(rest))
-        counts = ngram.count(sequences, model.vocab_size, start_token=pending_token(model))
+        counts = ngram.count(sequences, model.info.vocab_size, start_token=model.info.pending_token)
     table = ngram.tabulate(counts, successors=config.successors, smoothing=config.smoothing)
     unseen = written_ids(tokenizer, model, itertools.chain.from_iterable(heldout))
-    figures = foretell(table, unseen, pending_token(model))
+    figures = foretell(table, unseen, model.info.pending_token)
     content = {
         "environment": environment(),
         "config": config.to_dict(),
-        "vocabulary": model.vocab_size,
+        "vocabulary": model.info.vocab_size,
         "sequences": counts.sequences,
         "tokens": counts.tokens,
         "distinct_pairs": counts.pairs.size,
@@ -98,11 +100,14 @@ def plan(config: ConfigDict) -> None:
       UserError: when a field, the target or a file cannot be used.
     """
     model = check(config)
-    kind = "decoder-only" if model.start_token is None else "encoder-decoder"
-    shapes = ngram.shapes(model.vocab_size, config.successors)
+    kind = "decoder-only" if model.info.start_token is None else "encoder-decoder"
+    shapes = ngram.shapes(model.info.vocab_size, config.successors)
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in shapes.values())
     place = file_words("text_file", config.text_file) if config.text_file else data_words(config)
-    print(f"target: {config.target}, {kind}, vocabulary {model.vocab_size:,}; no weights are read")
+    print(
+        f"target: {config.target}, {kind}, vocabulary {model.info.vocab_size:,};"
+        " no weights are read"
+    )
     print(f"reads: {place}, {config.examples or 'all'} rows, of which {config.heldout} held out")
     print(f"table: at most {config.successors} successors per token, {size / 1e6:.1f} MB")
     print("memory: about 90 bytes per distinct pair while counting, and the held-out rows")
@@ -121,7 +126,7 @@ def check(config: ConfigDict) -> LanguageModel:
         raise UserError("config.target is empty; it must be a model directory or hub id")
     check_one_place(config, "text_file")
     model = describe(config.target, jnp.float32, ignore_generation_config=True)
-    if model.start_token is not None and not (
+    if model.info.start_token is not None and not (
         config.text_file or config.task or config.reference_file or is_json(config.source_file)
     ):
         raise UserError(

@@ -222,7 +222,7 @@ def train_pair(
         params = fit(Run("target", first, init, batches.since))
         rest = since(batches, first.optimizer.steps)
         start = take(model, params, *kept_layers(settings.drafter))[1]
-        grown = deepen(model, params, deep.model.depth)[1]
+        grown = deepen(model, params, deep.model.info.depth)[1]
         if deep.optimizer.steps:
             grown = fit(Run("target, deeper", deep, lambda: grown, rest))
         huggingface.save(workdir / "target", deep.model, grown, tokenizer)
@@ -269,8 +269,8 @@ def encoded(settings: ConfigDict, pairs: list[grammar.Pair]) -> tuple[Any, Batch
         batch_size=settings.batch_size,
         bucket=settings.most_tokens,
         seed=settings.seed,
-        start_token=model.start_token,
-        pad=model.pad,
+        start_token=model.info.start_token,
+        pad=model.info.pad,
     )
 
 

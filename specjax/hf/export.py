@@ -80,7 +80,7 @@ def export(
         return
     found = huggingface.load(name, checked_dtype(dtype))
     tokenizer = load_tokenizer(
-        found.path, found.model.vocab_size, source_vocab=found.model.source_vocab
+        found.path, found.model.info.vocab_size, source_vocab=found.model.info.source_vocab
     )
     model = in_layout(found.model, found.params, layout, target)
     huggingface.save(folder, model, found.params, tokenizer, found.generation)

@@ -11,7 +11,7 @@ import numpy as np
 from specjax.data.audio import RATE, read_audio
 from specjax.errors import UserError
 from specjax.hf.config_json import read_json
-from specjax.models.base import Frames
+from specjax.models.info import Frames
 
 FILES = ("preprocessor_config.json", "processor_config.json")
 LOUDEST = 100.0

@@ -38,7 +38,7 @@ def _borrowing(target: LanguageModel, drafter: LanguageModel) -> LanguageModel:
     """The drafter without an encoder if its own is of the shape of the target's, else as it is."""
     if not isinstance(target, Whisper) or not isinstance(drafter, Whisper):
         return drafter
-    if _shape(target) != _shape(drafter) or drafter.borrows_encoder:
+    if _shape(target) != _shape(drafter) or drafter.info.borrows_encoder:
         return drafter
     return Whisper(dataclasses.replace(drafter.config, own_encoder=False))
 

@@ -53,7 +53,7 @@ def shared_tokens(drafter: Any, target: Any) -> SharedTokens:
     known: dict[Piece, list[int]] = {}
     for token, piece in ours.items():
         known.setdefault(piece, []).append(token)
-    width = drafter.model.vocab_size
+    width = drafter.model.info.vocab_size
     same = dict(_roles(drafter, target)) | timestamps(drafter.model, target.model)
     taken = set(same.values())
     for token, piece in theirs.items():
@@ -61,16 +61,17 @@ def shared_tokens(drafter: Any, target: Any) -> SharedTokens:
         if token not in same and free:
             same[token] = free[0]
             taken.add(free[0])
-    places = np.full(target.model.vocab_size, width, np.int32)
+    places = np.full(target.model.info.vocab_size, width, np.int32)
     places[list(same)] = list(same.values())
     instead = next(t for t in (*_special(drafter)[::-1], 0) if t is not None)
     fed = np.full_like(places, instead)
     for token, piece in theirs.items():
         fed[token] = same.get(token, _ending(piece, known, instead))
-    for token in target.model.eos:
-        fed[token] = same.get(token, drafter.model.eos[0] if drafter.model.eos else instead)
-    if target.model.start_token is not None and drafter.model.start_token is not None:
-        fed[target.model.start_token] = drafter.model.start_token
+    own, info = drafter.model.info, target.model.info
+    for token in info.eos:
+        fed[token] = same.get(token, own.eos[0] if own.eos else instead)
+    if info.start_token is not None and own.start_token is not None:
+        fed[info.start_token] = own.start_token
     known_by_name = len(theirs.keys() | same.keys())  # timestamps may have no name
     return SharedTokens(places, fed, len(same), known_by_name, width)
 
@@ -112,7 +113,7 @@ def share_in(drafter: Any, texts: Iterable[list[int]]) -> float:
     """The share of the tokens of texts, in the target's ids, that a drafter of `in_vocabulary_of`
     has."""
     ids = np.fromiter((token for text in texts for token in text), np.int64)
-    has = np.asarray(drafter.params["places"])[ids] < drafter.model.model.vocab_size
+    has = np.asarray(drafter.params["places"])[ids] < drafter.model.model.info.vocab_size
     return float(has.mean()) if ids.size else 0.0
 
 
@@ -136,7 +137,7 @@ def _check_comparable(name: str, drafter: Any, target: Any) -> None:
 
 def _special(loaded: Any) -> tuple[int | None, ...]:
     """The tokens with a role: end of text, beginning, padding, unknown."""
-    end = loaded.model.eos[0] if loaded.model.eos else None
+    end = loaded.model.info.eos[0] if loaded.model.info.eos else None
     names = ("bos_token_id", "pad_token_id", "unk_token_id")
     return end, *(getattr(loaded.tokenizer, name, None) for name in names)
 

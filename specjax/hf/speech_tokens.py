@@ -33,15 +33,15 @@ def own_prefix(drafter: LanguageModel, target: LanguageModel) -> tuple[int, ...]
     language = ENGLISH if ours.languages else None
     forced = prefix_tokens(ours, language, None, _writes_times(target, theirs))
     # All are single tokens, for the language is said where there is one.
-    whole = drafter.start_token, *(token for token in forced if isinstance(token, int))
-    before = drafter.start_token if ours.previous is None else ours.previous
+    whole = drafter.config.start_token, *(token for token in forced if isinstance(token, int))
+    before = drafter.config.start_token if ours.previous is None else ours.previous
     return (before,) * (FEWEST - len(whole)) + whole
 
 
 def _writes_times(target: Whisper, tokens: SpeechTokens) -> bool:
-    return tokens.no_timestamps is not None and tokens.no_timestamps not in target.forced
+    return tokens.no_timestamps is not None and tokens.no_timestamps not in target.info.forced
 
 
 def _times(model: Whisper) -> range:
     last = model.config.speech.no_timestamps
-    return range(0) if last is None else range(last + 1, model.vocab_size)
+    return range(0) if last is None else range(last + 1, model.info.vocab_size)

@@ -61,5 +61,5 @@ def told(model: LanguageModel, language: str, task: str, timestamps: bool) -> La
     if language or task:
         forced = telling.prefix_tokens(speech, language or None, task or None, timestamps)
     else:
-        forced = tuple(token for token in model.forced if token != speech.no_timestamps)
+        forced = tuple(token for token in model.info.forced if token != speech.no_timestamps)
     return Whisper(dataclasses.replace(model.config, forced=forced))

@@ -164,11 +164,11 @@ def written_ids(tokenizer: Any, model: LanguageModel, texts: Iterable[str]) -> I
         while chunk := list(itertools.islice(texts, AT_ONCE)):
             yield from text_ids(tokenizer, chunk)
         return
-    if not model.frames:
+    if not model.info.frames:
         yield from token_ids(tokenizer, texts)
         return
     for ids in token_ids(tokenizer, texts, special=False):
-        yield [*ids, *model.eos[:1]]
+        yield [*ids, *model.info.eos[:1]]
 
 
 SHOWN = 3
@@ -190,10 +190,10 @@ def check_same_vocabulary(name: str, drafter: Any, target: Any) -> None:
     theirs = text_vocabulary(target.tokenizer)
     for vocabulary in (lambda tokenizer: tokenizer.get_vocab(), text_vocabulary):
         _check_same(name, vocabulary(drafter.tokenizer), vocabulary(target.tokenizer))
-    if drafter.model.vocab_size <= max(theirs.values()):
+    if drafter.model.info.vocab_size <= max(theirs.values()):
         raise UserError(
-            f"drafter {name!r} has a vocabulary of {drafter.model.vocab_size}, too small for the"
-            f" ids up to {max(theirs.values())} of its target's tokenizer"
+            f"drafter {name!r} has a vocabulary of {drafter.model.info.vocab_size}, too small for"
+            f" the ids up to {max(theirs.values())} of its target's tokenizer"
         )
 
 
@@ -225,10 +225,10 @@ def _differing(ours: dict[str, int], theirs: dict[str, int]) -> list[str]:
 
 def _check_widths(name: str, drafter: Any, target: Any) -> None:
     """Without tokenizers only equal widths are a sign of the same vocabulary."""
-    if drafter.model.vocab_size != target.model.vocab_size:
+    if drafter.model.info.vocab_size != target.model.info.vocab_size:
         raise UserError(
-            f"drafter {name!r} has a vocabulary of {drafter.model.vocab_size}, the target of"
-            f" {target.model.vocab_size}; without tokenizers to compare they must be the same"
+            f"drafter {name!r} has a vocabulary of {drafter.model.info.vocab_size}, the target of"
+            f" {target.model.info.vocab_size}; without tokenizers to compare they must be the same"
         )
 
 

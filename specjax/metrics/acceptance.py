@@ -39,7 +39,7 @@ def _overlaps(
     """sum_x min(p, q) [B, L] after every prefix of a context's tokens [B, L]."""
     tokens, sampling, logits = context.tokens, context.options.sampling, []
     # All but the first are as drafted: the text before each place is what came before it.
-    settings = adjusting(context, models[0].vocab_size)
+    settings = adjusting(context, models[0].info.vocab_size)
     path = jnp.broadcast_to(tokens[:, None, 1:], (*tokens.shape, tokens.shape[1] - 1))
     for model, weights in zip(models, params, strict=True):
         cache, _ = model.start(weights, prompt, prompt_length, tokens.shape[1])
@@ -114,7 +114,7 @@ def acceptance_on(written: Written, target: LoadedModel, drafter: LoadedModel) -
 def _context(options: Options, target: LanguageModel, batch: Batch, made: Generation) -> Context:
     """The rows of a decode with their first token committed, and nothing else."""
     prompt, length = jnp.asarray(batch.tokens), jnp.asarray(batch.length)
-    if target.start_token is None:
+    if target.info.start_token is None:
         prompt, length = prompt[:, :0], jnp.zeros_like(length)
     first, none = jnp.ones_like(made.begin), jnp.zeros_like(made.begin)
     limit = made.begin + jnp.asarray(batch.limit)

@@ -217,7 +217,7 @@ def operations(
         decoding[part] = drafter_calls(models, rounds, prompt, drafter, part)
     reading = dict.fromkeys(decoding, NONE)
     reading |= {
-        name: start(shape_of(model), prompt, model.borrows_encoder).total()
+        name: start(shape_of(model), prompt, model.info.borrows_encoder).total()
         for name, model in models.items()
     }
     if guided:

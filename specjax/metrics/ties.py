@@ -16,7 +16,7 @@ import numpy as np
 
 from specjax import hosts
 from specjax.data.batching import Prompt
-from specjax.models.base import LanguageModel, Params, first_head
+from specjax.models.base import LanguageModel, Params
 from specjax.models.guided import Guided, guided_logits
 from specjax.models.shared_vocabulary import unwrapped
 
@@ -74,12 +74,12 @@ def logits_at(model: LanguageModel, params: Params, where: Divergence) -> np.nda
         own, free = (
             jnp.asarray(logits_at(target.model, params, each)) for each in (where, without)
         )
-        return np.asarray(guided_logits(own, free, target.scale))[: model.vocab_size]
-    head = where.head or first_head(model)
+        return np.asarray(guided_logits(own, free, target.scale))[: model.info.vocab_size]
+    head = where.head or model.info.first_prefix
     text = [*(head or where.prompt), *where.shared]
     batch = {"inputs": _padded(text), "length": jnp.array([len(text)])}
     if head:
-        prompt = jnp.asarray(where.prompt)[None] if model.frames else _padded(where.prompt)
+        prompt = jnp.asarray(where.prompt)[None] if model.info.frames else _padded(where.prompt)
         batch |= {"prompt": prompt, "prompt_length": jnp.array([len(where.prompt)])}
     return hosts.whole(_logits(model, params, batch, jnp.int32(len(text) - 1)))
 

@@ -25,6 +25,7 @@ from specjax.models import encoder_decoder
 from specjax.models.attention import AnyBias, CausalBias, LengthBias, of_texts
 from specjax.models.base import Params
 from specjax.models.encoder_decoder import EncoderDecoder, EncoderDecoderModule
+from specjax.models.info import ModelInfo
 from specjax.models.layers import Dense, FeedForward, LayerNorm, Tree, tied_logits
 from specjax.models.sinusoids import Sinusoids
 from specjax.models.windows import of_fed
@@ -249,16 +250,10 @@ class Bart(EncoderDecoder):
         return BartModule(self.config)
 
     @property
-    def max_positions(self) -> int | None:
-        return self.config.max_positions
-
-    @property
-    def source_vocab(self) -> int | None:
-        return self.config.source_vocab
-
-    @property
-    def drops_scale(self) -> bool:
-        return self.config.final_norm
+    def info(self) -> ModelInfo:
+        c = self.config
+        own = {"max_positions": c.max_positions, "source_vocab": c.source_vocab}
+        return dataclasses.replace(super().info, **own, drops_scale=c.final_norm)
 
     def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
         embedded = super().embed(params, tokens)

@@ -9,26 +9,24 @@ to it. Encoder-decoder and decoder-only models look the same from outside: after
 has one *pending* token (the last of those that the decoder begins with, or of the prompt) which
 the next `extend` feeds.
 
-A prompt is token ids [B, P] int32, or for models that listen (`LanguageModel.frames`) what they
+A prompt is token ids [B, P] int32, or for models that listen (`ModelInfo.frames`) what they
 hear: [B, P, M] float32, M numbers for each of P frames.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol
 
 import jax
 from flax import struct
 
+from specjax.models.info import ModelInfo
+
 Params = Any
 
 Where = tuple[str, ...]
 """Path of a parameter in its tree."""
-
-Forced = int | tuple[int, ...]
-"""A token that texts begin with, or several of which the target finds one likeliest there."""
 
 OwnPrompt = tuple[jax.Array, jax.Array]
 """Prompts in the ids of a model with another vocabulary: [B, P'], and their length [B]."""
@@ -61,15 +59,6 @@ class PromptReading(struct.PyTreeNode):
     features: tuple[jax.Array, ...] = ()  # [B, P, D] after each decoder layer asked for
 
 
-@dataclasses.dataclass(frozen=True)
-class Frames:
-    """What an encoder hears in place of tokens: every prompt has so many frames of one width."""
-
-    count: int  # P
-    width: int  # M
-    stride: int  # frames for each of the encoder's states
-
-
 class Resume(struct.PyTreeNode):
     """States from which a call goes on: those after the first `layer` decoder layers."""
 
@@ -88,59 +77,9 @@ class LanguageModel(Protocol):
         ...
 
     @property
-    def vocab_size(self) -> int: ...
-
-    @property
-    def source_vocab(self) -> int | None:
-        """How many ids prompts have, where they are others than the decoder's; else None."""
+    def info(self) -> ModelInfo:
+        """What is fixed about it: sizes, special tokens, what it reads."""
         ...
-
-    @property
-    def start_token(self) -> int | None:
-        """Decoder start token of an encoder-decoder model; None for a decoder-only one."""
-        ...
-
-    @property
-    def forced(self) -> tuple[Forced, ...]:
-        """What stands behind the decoder start token in every text: a language, a task. Often none.
-
-        It is committed before the first round and counts as no generated tokens.
-        """
-        ...
-
-    @property
-    def frames(self) -> Frames | None:
-        """What the encoder hears; None: it reads tokens, or there is none."""
-        ...
-
-    @property
-    def borrows_encoder(self) -> bool:
-        """Whether `start` must be given the target's encoder states: its own would be the same."""
-        ...
-
-    @property
-    def depth(self) -> int:
-        """Decoder layers."""
-        ...
-
-    @property
-    def max_positions(self) -> int | None:
-        """Most tokens a row of the decoder may hold; None when there is no such limit.
-
-        An encoder's row may hold as many.
-        """
-        ...
-
-    @property
-    def drops_scale(self) -> bool:
-        """Whether a final norm keeps `read_out` from seeing how large a state is."""
-        ...
-
-    @property
-    def eos(self) -> tuple[int, ...]: ...
-
-    @property
-    def pad(self) -> int: ...
 
     def init(self, key: jax.Array) -> Params:
         """Freshly initialised float32 parameters."""
@@ -273,29 +212,9 @@ def check_same_prompts(name: str, model: LanguageModel, target: LanguageModel) -
     Raises:
       ValueError: naming both.
     """
-    if (model.source_vocab is None) != (target.source_vocab is None):
+    if (model.info.source_vocab is None) != (target.info.source_vocab is None):
         own = "in a vocabulary of their own", "in that of its texts"
-        mine, theirs = own if model.source_vocab else own[::-1]
+        mine, theirs = own if model.info.source_vocab else own[::-1]
         raise ValueError(
             f"model {name!r} reads prompts {mine}, the target {theirs}; they must be alike"
         )
-
-
-def head_of(model: LanguageModel) -> tuple[Forced, ...]:
-    """What every row of an encoder-decoder model begins with; of others nothing."""
-    return () if model.start_token is None else (model.start_token, *model.forced)
-
-
-def is_open(model: LanguageModel) -> bool:
-    """Whether the target chooses among several tokens that a row may begin with."""
-    return any(isinstance(token, tuple) for token in head_of(model))
-
-
-def first_head(model: LanguageModel) -> tuple[int, ...]:
-    """One of the heads that rows may begin with: of several tokens the first."""
-    return tuple(token[0] if isinstance(token, tuple) else token for token in head_of(model))
-
-
-def pending_token(model: LanguageModel) -> int | None:
-    """The token that the first one of an encoder-decoder text stands behind; None of others."""
-    return first_head(model)[-1] if head_of(model) else None

@@ -20,6 +20,7 @@ from specjax.models.attention import WHOLE_PROMPT, AnyBias, CausalBias, of_texts
 from specjax.models.base import Cache, Params, PromptReading
 from specjax.models.caches import KeysValues, empty_cache, of_prompts
 from specjax.models.causal_layers import CausalConfig, Layer, norm
+from specjax.models.info import ModelInfo
 from specjax.models.layers import (
     Dense,
     Tree,
@@ -232,25 +233,20 @@ class Causal(LinenModel):
         return CausalModule(self.config)
 
     @property
-    def start_token(self) -> None:
-        return None
-
-    @property
-    def max_positions(self) -> int | None:
-        """Tokens a row may hold: only learned positions run out."""
-        return self.config.max_positions if self.config.rope is None else None
+    def info(self) -> ModelInfo:
+        c = self.config
+        return ModelInfo(
+            c.vocab_size,
+            c.num_layers,
+            c.eos,
+            c.pad,
+            max_positions=c.max_positions if c.rope is None else None,  # learned positions run out
+            drops_scale=c.final_norm,
+        )
 
     def init(self, key: jax.Array) -> Params:
         """Freshly initialised float32 parameters."""
         return initial(self.module, key, (1, 1), (1,))
-
-    @property
-    def depth(self) -> int:
-        return self.config.num_layers
-
-    @property
-    def drops_scale(self) -> bool:
-        return self.config.final_norm
 
     def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
         embedded = super().embed(params, tokens)

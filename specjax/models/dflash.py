@@ -248,7 +248,7 @@ class DFlash(FeatureDrafter):
           ValueError: when this target has it, or lacks what the checkpoint leaves to it.
         """
         c = self.config
-        made_for = {} if c.target_depth is None else {"depth": (c.target_depth, target.depth)}
+        made_for = {} if c.target_depth is None else {"depth": (c.target_depth, target.info.depth)}
         if not c.embedded:
             made_for["vocabulary"] = c.vocab_size, target.config.vocab_size
         for what, (ours, theirs) in made_for.items():

@@ -31,10 +31,6 @@ class DraftVocabulary(Wrapped):
 
     model: Whisper
 
-    @property
-    def vocab_size(self) -> int:
-        return self.model.vocab_size
-
     def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
         return self.model.embed(params["model"], tokens)
 
@@ -81,8 +77,8 @@ class DraftVocabulary(Wrapped):
 
 def draft_tokens(model: LanguageModel, count: int) -> np.ndarray:
     """The first `count` ids of a Whisper, which its tokenizer merged first, and EOS and times."""
-    special = [token for token in range(model.eos[0], model.vocab_size)]
-    return np.unique([*range(min(count, model.vocab_size)), *special])
+    special = [token for token in range(model.info.eos[0], model.info.vocab_size)]
+    return np.unique([*range(min(count, model.info.vocab_size)), *special])
 
 
 def with_draft_vocabulary(
@@ -90,7 +86,7 @@ def with_draft_vocabulary(
 ) -> tuple[DraftVocabulary, Params]:
     """The model that drafts `draft_tokens` only, and its parameters."""
     tokens = draft_tokens(model, count)
-    places = np.full(model.vocab_size, len(tokens), np.int32)
+    places = np.full(model.info.vocab_size, len(tokens), np.int32)
     places[tokens] = np.arange(len(tokens))
     rows = params["embedding"][tokens]
     return DraftVocabulary(model), {"model": params, "rows": rows, "places": jnp.array(places)}

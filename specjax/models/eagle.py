@@ -25,6 +25,7 @@ import numpy as np
 from specjax.models.attention import AnyBias, CausalBias, WithoutFirst, of_call, of_tree
 from specjax.models.base import Cache, Output, Params, PromptReading, Resume
 from specjax.models.caches import KeysValues, gathered, remembered, write
+from specjax.models.info import ModelInfo
 from specjax.models.layers import MASKED, RMSNorm, Tree, apply, call, tree_mask
 from specjax.models.on_target import (
     Cross,
@@ -214,8 +215,8 @@ class Eagle(FeatureDrafter):
         return EagleModule(self.config)
 
     @property
-    def depth(self) -> int:
-        return 1
+    def info(self) -> ModelInfo:
+        return dataclasses.replace(super().info, depth=1)
 
     def begun(self, params: Params, layer: Params, basis: jax.Array | None) -> Params:
         """With all parameters of the target's layer that have the same name and shape.

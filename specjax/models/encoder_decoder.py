@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from specjax.models.attention import AnyBias, LengthBias, Source, attention, of_texts
 from specjax.models.base import Cache, Params, PromptReading
 from specjax.models.caches import KeysValues, empty_cache, remembered
+from specjax.models.info import ModelInfo
 from specjax.models.layers import (
     Tree,
     apply,
@@ -333,12 +334,10 @@ class EncoderDecoder(LinenModel):
     """The model contract (`models.base`) over an `EncoderDecoderModule`."""
 
     @property
-    def start_token(self) -> int:
-        return self.config.start_token
-
-    @property
-    def depth(self) -> int:
-        return self.config.num_decoder_layers
+    def info(self) -> ModelInfo:
+        c = self.config
+        shape = c.vocab_size, c.num_decoder_layers
+        return ModelInfo(*shape, c.eos, c.pad, start_token=c.start_token)
 
     def init(self, key: jax.Array) -> Params:
         """Freshly initialised float32 parameters."""
@@ -360,7 +359,7 @@ class EncoderDecoder(LinenModel):
     @property
     def windows(self) -> tuple[int, ...]:
         """Keys that each decoder layer's own attention sees, 0 for all."""
-        return (0,) * self.depth
+        return (0,) * self.info.depth
 
     def prepared(self, params: Params, capacity: int) -> dict[str, Any]:
         """What else a cache of so many decoder tokens holds for all calls."""

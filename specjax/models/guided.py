@@ -30,10 +30,6 @@ class Guided(Wrapped):
     model: LanguageModel
     scale: float
 
-    @property
-    def vocab_size(self) -> int:
-        return self.model.vocab_size
-
     def init(self, key: jax.Array) -> Params:
         return self.model.init(key)
 

@@ -110,7 +110,7 @@ def over_root_mean_square(x: jax.Array) -> jax.Array:
     """x [..., D] over its root mean square, computed in float32; zeros stay zeros.
 
     States and embeddings differ by a factor of hundreds, and a final norm drops the scale; what has
-    none (`LanguageModel.drops_scale`) is read as it is.
+    none (`ModelInfo.drops_scale`) is read as it is.
     """
     wide = x.astype(jnp.float32)
     mean_square = jnp.mean(wide * wide, axis=-1, keepdims=True)

@@ -9,13 +9,14 @@ from typing import Any
 import flax.linen as nn
 import jax
 
-from specjax.models.base import Cache, Forced, Frames, Output, Params, PromptReading, Resume
+from specjax.models.base import Cache, Output, Params, PromptReading, Resume
 from specjax.models.caches import gathered
+from specjax.models.info import ModelInfo
 from specjax.models.layers import apply, call
 
 
 class LinenModel:
-    """The part of the model contract that follows from the fields below, `module` and `depth`.
+    """The part of the model contract that follows from the fields below, `module` and `info`.
 
     The module has `states`, `teach`, and `head_logits` with its parts `normed` and `output`; the
     first two take what `taught` gives, then whether dropout is off, then the decoder layers
@@ -32,40 +33,8 @@ class LinenModel:
         raise NotImplementedError
 
     @property
-    def depth(self) -> int:
+    def info(self) -> ModelInfo:
         raise NotImplementedError
-
-    @property
-    def vocab_size(self) -> int:
-        return self.config.vocab_size
-
-    @property
-    def source_vocab(self) -> int | None:
-        return None
-
-    @property
-    def forced(self) -> tuple[Forced, ...]:
-        return ()
-
-    @property
-    def frames(self) -> Frames | None:
-        return None
-
-    @property
-    def borrows_encoder(self) -> bool:
-        return False
-
-    @property
-    def drops_scale(self) -> bool:
-        return True
-
-    @property
-    def eos(self) -> tuple[int, ...]:
-        return self.config.eos
-
-    @property
-    def pad(self) -> int:
-        return self.config.pad
 
     def teach(
         self,
@@ -75,12 +44,12 @@ class LinenModel:
         key: jax.Array | None = None,
         exits: tuple[int, ...] | None = None,
     ) -> tuple[jax.Array, ...]:
-        return _forced(self, "teach", exits or (self.depth,), params, batch, key)
+        return _forced(self, "teach", exits or (self.info.depth,), params, batch, key)
 
     def states(
         self, params: Params, batch: Mapping[str, jax.Array], *, key: jax.Array | None = None
     ) -> jax.Array:
-        return _forced(self, "states", (self.depth,), params, batch, key)[0]
+        return _forced(self, "states", (self.info.depth,), params, batch, key)[0]
 
     def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
         return apply(self.module, "head_logits", params, hidden)
@@ -110,7 +79,7 @@ class LinenModel:
         tree = None if visible is None else (position, visible)
         states = None if resume is None else resume.states
         step = (tokens, cache.data, cache.length, at, states, tree)
-        layers = (0 if resume is None else resume.layer, exit or self.depth)
+        layers = (0 if resume is None else resume.layer, exit or self.info.depth)
         logits, hidden, own, taken = apply(
             self.module, "decode_step", params, *step, layers=layers, features=features
         )

@@ -21,6 +21,7 @@ import numpy as np
 from specjax.models import causal_layers, t5
 from specjax.models.attention import AnyBias, attention
 from specjax.models.base import Cache, LanguageModel, Params, PromptReading
+from specjax.models.info import ModelInfo
 from specjax.models.layers import (
     MASKED,
     Dense,
@@ -133,8 +134,8 @@ def beside(shape: Shape, target: LanguageModel) -> Shape:
     Raises:
       ValueError: when this target has no such thing.
     """
-    found = {"features": shape.features or usual_layers(target.depth)}
-    found["eos"] = shape.eos or target.eos
+    found = {"features": shape.features or usual_layers(target.info.depth)}
+    found["eos"] = shape.eos or target.info.eos
     if not shape.embedded:
         found["vocab_size"] = target.config.vocab_size
     if not shape.headed:
@@ -267,21 +268,14 @@ class FeatureDrafter(LinenModel):
     config: Shape
 
     @property
-    def depth(self) -> int:
-        return self.config.layers
+    def info(self) -> ModelInfo:
+        c = self.config
+        return ModelInfo(c.vocab_size, c.layers, c.eos, c.pad, c.start_token)
 
     @property
     def frozen(self) -> tuple[str, ...]:
         """Top names of parameters that are the target's, or chosen from its texts."""
         return FROZEN if self.config.headed else (*FROZEN, "head")
-
-    @property
-    def start_token(self) -> int | None:
-        return self.config.start_token
-
-    @property
-    def max_positions(self) -> None:
-        return None
 
     def init(self, key: jax.Array) -> Params:
         """Freshly initialised float32 parameters; the ids are the first ones."""
@@ -320,7 +314,7 @@ class FeatureDrafter(LinenModel):
         heads, size = (c.num_heads, c.d_kv) if of_t5 else (c.num_kv_heads, c.d_head)
         empty = jnp.zeros((rows, heads, capacity, size), c.dtype)
         data = {
-            "own": [(empty, empty)] * self.depth,
+            "own": [(empty, empty)] * self.info.depth,
             "places": apply(self.module, "places", params),
         }
         length = prompt_length - 1 if c.start_token is None else jnp.zeros_like(prompt_length)

@@ -12,15 +12,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from specjax.models.base import (
-    Cache,
-    LanguageModel,
-    Output,
-    OwnPrompt,
-    Params,
-    PromptReading,
-    head_of,
-)
+from specjax.models.base import Cache, LanguageModel, Output, OwnPrompt, Params, PromptReading
+from specjax.models.info import ModelInfo
 from specjax.models.layers import MASKED
 from specjax.models.shared_vocabulary import Wrapped
 
@@ -47,29 +40,21 @@ class OtherVocabulary(Wrapped):
     prefix: tuple[int, ...] = ()  # in the model's ids; empty: the target's, token by token
 
     @property
-    def vocab_size(self) -> int:
-        return self.target.vocab_size
-
-    @property
-    def source_vocab(self) -> int | None:
-        return self.target.source_vocab
-
-    @property
-    def start_token(self) -> int | None:
-        return None if self.model.start_token is None else self.target.start_token
-
-    @property
-    def eos(self) -> tuple[int, ...]:
-        return self.target.eos
-
-    @property
-    def pad(self) -> int:
-        return self.target.pad
+    def info(self) -> ModelInfo:
+        own, target = self.model.info, self.target.info
+        return dataclasses.replace(
+            own,
+            vocab_size=target.vocab_size,
+            source_vocab=target.source_vocab,
+            start_token=None if own.start_token is None else target.start_token,
+            eos=target.eos,
+            pad=target.pad,
+        )
 
     def init(self, key: jax.Array) -> Params:
         """Fresh parameters and tables of nothing shared, for their shapes."""
-        empty = jnp.zeros(self.vocab_size, jnp.int32)
-        unknown = empty + self.model.vocab_size
+        empty = jnp.zeros(self.info.vocab_size, jnp.int32)
+        unknown = empty + self.model.info.vocab_size
         return {"model": self.model.init(key), "places": unknown, "fed": empty}
 
     def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
@@ -90,12 +75,12 @@ class OtherVocabulary(Wrapped):
         own: OwnPrompt | None = None,
     ) -> tuple[Cache, PromptReading]:
         """Reads `own` in place of the prompt, or without it the prompt token by token."""
-        heard = self.frames is not None
+        heard = self.info.frames is not None
         spelled, length = own or (prompt if heard else _fed(params, prompt), prompt_length)
         wanted = {"features": features, "ahead": ahead}
         offset = jnp.zeros_like(prompt_length)
         more = {}
-        if self.start_token is None:
+        if self.info.start_token is None:
             offset, more = length - prompt_length, {PREFIX: spelled, "prompt_length": length}
             capacity += spelled.shape[1] - prompt.shape[1]
         capacity += max(self._ahead, 0)
@@ -130,7 +115,7 @@ class OtherVocabulary(Wrapped):
 
         What stands before the target's own prefix (a prompt) is fed token by token.
         """
-        before = length - len(head_of(self.target))
+        before = length - len(self.target.info.prefix)
         slot = jnp.arange(prefix.shape[1] + self._ahead)
         place = slot - before[:, None]
         spelled = jnp.take(_fed(params, prefix), slot, axis=1, mode="clip")
@@ -143,7 +128,7 @@ class OtherVocabulary(Wrapped):
     @property
     def _ahead(self) -> int:
         """How much longer than the target's its own prefix is."""
-        return len(self.prefix) - len(head_of(self.target)) if self.prefix else 0
+        return len(self.prefix) - len(self.target.info.prefix) if self.prefix else 0
 
     def keep(self, cache: Cache, path: jax.Array, count: jax.Array) -> Cache:
         return _with(cache, self.model.keep(_own(cache), path, count))

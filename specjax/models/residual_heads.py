@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.models.base import Params
+from specjax.models.info import ModelInfo
 from specjax.models.layers import Dense, apply
 
 
@@ -25,7 +26,7 @@ class Trunk(Protocol):
     """What heads need of the model whose states they read."""
 
     @property
-    def vocab_size(self) -> int: ...
+    def info(self) -> ModelInfo: ...
 
     def read_out(self, hidden: jax.Array) -> jax.Array: ...
 
@@ -75,7 +76,7 @@ class ResidualHeads:
         if self.vocab_size is None:
             return trunk.output(x)
         logits = apply(Dense(self.vocab_size, x.dtype), "__call__", head["output"], x)
-        return logits.astype(jnp.float32)[..., : trunk.vocab_size]
+        return logits.astype(jnp.float32)[..., : trunk.info.vocab_size]
 
     def _block(self, dtype: jnp.dtype) -> Dense:
         return Dense(self.d_model, dtype, bias=True)

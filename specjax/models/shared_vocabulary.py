@@ -12,7 +12,8 @@ from typing import Any
 
 import jax
 
-from specjax.models.base import Cache, Forced, Frames, LanguageModel, Output, Params, PromptReading
+from specjax.models.base import Cache, LanguageModel, Output, Params, PromptReading
+from specjax.models.info import ModelInfo
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,44 +27,8 @@ class Wrapped:
         return self.model.config
 
     @property
-    def source_vocab(self) -> int | None:
-        return self.model.source_vocab
-
-    @property
-    def start_token(self) -> int | None:
-        return self.model.start_token
-
-    @property
-    def forced(self) -> tuple[Forced, ...]:
-        return self.model.forced
-
-    @property
-    def frames(self) -> Frames | None:
-        return self.model.frames
-
-    @property
-    def borrows_encoder(self) -> bool:
-        return self.model.borrows_encoder
-
-    @property
-    def depth(self) -> int:
-        return self.model.depth
-
-    @property
-    def max_positions(self) -> int | None:
-        return self.model.max_positions
-
-    @property
-    def drops_scale(self) -> bool:
-        return self.model.drops_scale
-
-    @property
-    def eos(self) -> tuple[int, ...]:
-        return self.model.eos
-
-    @property
-    def pad(self) -> int:
-        return self.model.pad
+    def info(self) -> ModelInfo:
+        return self.model.info
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +37,10 @@ class SharedVocabulary(Wrapped):
 
     model: LanguageModel
     vocab_size: int
+
+    @property
+    def info(self) -> ModelInfo:
+        return dataclasses.replace(self.model.info, vocab_size=self.vocab_size)
 
     def init(self, key: jax.Array) -> Params:
         return self.model.init(key)
@@ -129,8 +98,8 @@ def unwrapped(model: LanguageModel) -> LanguageModel:
 
 def with_shared_vocabulary(models: dict[str, LanguageModel]) -> dict[str, LanguageModel]:
     """Models that all have the same width, the smallest one's."""
-    width = min(model.vocab_size for model in models.values())
+    width = min(model.info.vocab_size for model in models.values())
     return {
-        name: model if model.vocab_size == width else SharedVocabulary(model, width)
+        name: model if model.info.vocab_size == width else SharedVocabulary(model, width)
         for name, model in models.items()
     }

@@ -10,7 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from specjax.models.base import Cache, Frames, LanguageModel, Params
+from specjax.models.base import Cache, LanguageModel, Params
+from specjax.models.info import Frames
 
 
 def started(
@@ -22,7 +23,7 @@ def started(
     **wanted: Any,
 ) -> Cache:
     """The cache of `start` without a target: one that borrows an encoder is given zeros."""
-    if model.borrows_encoder and (frames := model.frames) is not None:
+    if model.info.borrows_encoder and (frames := model.info.frames) is not None:
         config = model.config
         shape = len(prompt), frames.count // frames.stride, config.d_model
         wanted["encoded"] = jnp.zeros(shape, config.dtype)

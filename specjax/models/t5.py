@@ -219,10 +219,6 @@ class T5(EncoderDecoder):
     def module(self) -> T5Module:
         return T5Module(self.config)
 
-    @property
-    def max_positions(self) -> None:
-        return None
-
     def prepared(self, params: Params, capacity: int) -> dict[str, Any]:
         """The bias of all relative positions."""
         bias = self.module.apply({"params": params}, capacity, method="reversed_bias")

@@ -287,10 +287,6 @@ class T5Gemma(EncoderDecoder):
         return T5GemmaModule(self.config)
 
     @property
-    def max_positions(self) -> None:
-        return None
-
-    @property
     def decoder_shape(self) -> Stack:
         return self.config.decoder
 

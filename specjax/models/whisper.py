@@ -19,8 +19,9 @@ import numpy as np
 
 from specjax.models.attention import LengthBias, of_texts
 from specjax.models.bart import BartConfig, DecoderStack, EncoderLayer
-from specjax.models.base import Cache, Forced, Frames, Params, PromptReading
+from specjax.models.base import Cache, Params, PromptReading
 from specjax.models.encoder_decoder import EncoderDecoder
+from specjax.models.info import Forced, Frames, ModelInfo
 from specjax.models.layers import ACTIVATIONS, LayerNorm, apply
 
 KERNEL, STRIDE = 3, 2
@@ -137,20 +138,10 @@ class Whisper(EncoderDecoder):
         return WhisperModule(self.config)
 
     @property
-    def max_positions(self) -> int:
-        return self.config.max_positions
-
-    @property
-    def forced(self) -> tuple[Forced, ...]:
-        return self.config.forced
-
-    @property
-    def frames(self) -> Frames:
-        return self.config.frames
-
-    @property
-    def borrows_encoder(self) -> bool:
-        return not self.config.own_encoder
+    def info(self) -> ModelInfo:
+        c = self.config
+        own = {"forced": c.forced, "frames": c.frames, "borrows_encoder": not c.own_encoder}
+        return dataclasses.replace(super().info, max_positions=c.max_positions, **own)
 
     def init(self, key: jax.Array) -> Params:
         """Freshly initialised float32 parameters."""
@@ -193,12 +184,9 @@ class WhisperDecoder(Whisper):
         return cls(dataclasses.replace(model.config, own_encoder=False))
 
     @property
-    def frames(self) -> Frames:
-        return Frames(self.config.encoder_positions, self.config.d_model, 1)
-
-    @property
-    def borrows_encoder(self) -> bool:
-        return False
+    def info(self) -> ModelInfo:
+        states = Frames(self.config.encoder_positions, self.config.d_model, 1)
+        return dataclasses.replace(super().info, frames=states, borrows_encoder=False)
 
     def _states(self, length: jax.Array) -> jax.Array:
         return length

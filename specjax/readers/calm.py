@@ -99,7 +99,7 @@ class Calm(Reader):
         self, env: Env, tokens: jax.Array, cache: Cache, context: Context
     ) -> tuple[_Token, Cache]:
         """Tokens [B, 1] after each row's own last layer."""
-        target, depth = env.target, env.target.model.depth
+        target, depth = env.target, env.target.model.info.depth
         least, start = self.least_confidence(context), cache.length
 
         def run(token: _Token, layer: int) -> _Token:

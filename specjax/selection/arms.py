@@ -212,7 +212,7 @@ class Arms(Drafter):
                 )
                 rows = inside.active
                 return (
-                    _merged(draft, made.cut(inside.most, env.target.eos), rows),
+                    _merged(draft, made.cut(inside.most, env.target.info.eos), rows),
                     {name: jnp.where(rows, own.get(name, old), old) for name, old in log.items()},
                     _advanced(caches, moved, rows),
                     _in_rows(rows, kept, memory),
@@ -230,7 +230,7 @@ class Arms(Drafter):
         tokens, zero = jnp.zeros((rows, spec.width), jnp.int32), jnp.zeros((rows,), jnp.int32)
         distribution = None
         if not context.options.sampling.greedy:
-            shape = (*tokens.shape, env.target.vocab_size)
+            shape = (*tokens.shape, env.target.info.vocab_size)
             distribution = Categorical(jnp.zeros(shape, jnp.float32))
         draft = Draft.chain(tokens, zero, distribution)
         log = {STOP: zero + LENGTH, **dict.fromkeys(spec.columns, zero)}

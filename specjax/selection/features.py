@@ -13,7 +13,7 @@ from specjax.selection.policy import ENCODER_MEAN, LAST_PROMPT_STATE
 
 def source_of(model: LanguageModel) -> tuple[str, int]:
     """What embeddings of a model are, one of `policy.SOURCES`, and their width D."""
-    kind = LAST_PROMPT_STATE if model.start_token is None else ENCODER_MEAN
+    kind = LAST_PROMPT_STATE if model.info.start_token is None else ENCODER_MEAN
     return kind, model.config.d_model
 
 

@@ -129,7 +129,7 @@ def target_states(
 ) -> tuple[jax.Array, jax.Array, Cross | None]:
     """A target's logits [B, T, V], states [B, T, F * E] and cross-attention cache of one layer."""
     target, params, tokens = teacher.model, jax.lax.stop_gradient(teacher.params), batch["inputs"]
-    if target.start_token is None:
+    if target.info.start_token is None:
         prompt = tokens[:, :1], jnp.ones(len(tokens), jnp.int32)
     else:
         prompt = batch["prompt"], batch["prompt_length"]

@@ -42,11 +42,15 @@ class OwnSequences:
         tokens, begin, length = jax.device_get((made.tokens, made.begin, made.length))
         width = -(-int(length.max() - 1) // self.bucket) * self.bucket
         prompt = batch["prompt"]
-        if not self.model.frames:
+        if not self.model.info.frames:
             # One width for both sides, as in the other batches: each pair of widths would compile.
             width = max(width, prompt.shape[1])
-            prompt = fitted(prompt, width, self.model.pad)
-        return {**batch, "prompt": prompt, **taught(tokens, begin, length, width, self.model.pad)}
+            prompt = fitted(prompt, width, self.model.info.pad)
+        return {
+            **batch,
+            "prompt": prompt,
+            **taught(tokens, begin, length, width, self.model.info.pad),
+        }
 
 
 def taught(

@@ -61,7 +61,7 @@ def take(
       UserError: when there is no such layer.
     """
     made = layers_taken(model, decoder, encoder)
-    decoder = decoder or range(model.depth)
+    decoder = decoder or range(model.info.depth)
     if isinstance(model, Causal):
         return made, _with_query_scales(model, _with_layers(params, {"layers": decoder}), decoder)
     encoder = encoder or range(_encoder_layers(model))
@@ -84,7 +84,7 @@ def layers_taken(
             " both must be empty for a feature drafter, which is trained whole"
         )
     causal = isinstance(model, Causal)
-    counts = {"decoder": model.depth, "encoder": 0 if causal else _encoder_layers(model)}
+    counts = {"decoder": model.info.depth, "encoder": 0 if causal else _encoder_layers(model)}
     for side, layers in (("decoder", decoder), ("encoder", encoder)):
         for layer in layers:
             if not 0 <= layer < counts[side]:

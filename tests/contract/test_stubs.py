@@ -106,7 +106,7 @@ def texts_of(state) -> list[list[int]]:
 @functools.partial(jax.jit, static_argnames="model")
 def fresh(model, params, context):
     prompt, length = context.encoder_tokens, context.encoder_length
-    if model.start_token is None:
+    if model.info.start_token is None:
         prompt, length = context.tokens[:, :1], jnp.ones_like(context.length)
     cache, _ = model.start(params, prompt, length, context.tokens.shape[1])
     cache = cache.replace(length=jnp.zeros_like(cache.length))
@@ -155,7 +155,7 @@ def test_a_drafter_may_read_the_targets_states(kind):
         state = one_round(made, params, state)
     context = state.context
     batch = {"inputs": context.tokens, "length": context.length}
-    if MODELS[kind].start_token is not None:
+    if MODELS[kind].info.start_token is not None:
         batch |= {"prompt": context.encoder_tokens, "prompt_length": context.encoder_length}
     # What the target was in when it wrote the pending token: the state of the token before it.
     logits = MODELS[kind].teach(PARAMS[kind], batch, exits=(1,))[0]
@@ -180,7 +180,7 @@ class Learns(Drafter):
         return Spec(width=self.width, writers=("learned",))
 
     def begin(self, env, caches, context, prompt, keys):
-        return jnp.zeros((context.length.shape[0], env.target.vocab_size), jnp.float32), caches
+        return jnp.zeros((context.length.shape[0], env.target.info.vocab_size), jnp.float32), caches
 
     def propose(self, env, caches, memory, context, keys):
         q = adjust(memory, context.options.sampling)

@@ -13,7 +13,7 @@ import pytest
 from specjax.data.audio import RATE, read_audio
 from specjax.errors import UserError
 from specjax.hf.extractor import Extractor, load_extractor
-from specjax.models.base import Frames
+from specjax.models.info import Frames
 
 FRAMES = Frames(100, 8, 2)
 

@@ -124,10 +124,10 @@ def test_settings_adjust_the_log_probabilities_of_hypotheses(length, normalized)
         own = model.law(table, prompt)
 
         def law(text, own=own, prompt=prompt):
-            given = {"prompt": (prompt,), "begin": 1, "limit": 1 + MOST, "eos": model.eos}
+            given = {"prompt": (prompt,), "begin": 1, "limit": 1 + MOST, "eos": model.info.eos}
             return processed(own(text), (prompt, *text), under, **given)
 
-        expected, steps = searched(law, beams=4, eos=model.eos, most=MOST)
+        expected, steps = searched(law, beams=4, eos=model.info.eos, most=MOST)
         assert [tuple(text) for text in row.tokens] == [text for _, text in expected]
         assert all(map(close, row.scores, [score for score, _ in expected]))
         assert taken == steps
@@ -255,7 +255,7 @@ def plain(family):
 
 def prefix_law(model, params, prompt: list[int]):
     """Log-probabilities behind a prefix by teacher forcing, without any cache."""
-    head = [0] if model.start_token is not None else prompt
+    head = [0] if model.info.start_token is not None else prompt
     known: dict[tuple[int, ...], np.ndarray] = {}
 
     def law(before: tuple[int, ...]) -> np.ndarray:

@@ -134,7 +134,7 @@ class Direct:
         length = jnp.array([len(prompt)])
         start = jax.jit(functools.partial(self.model.start, capacity=LIMIT + len(prompt) + 4))
         cache, _ = start(self.params, jnp.array([prompt]), length)
-        token = prompt[-1] if self.model.start_token is None else self.model.start_token
+        token = prompt[-1] if self.model.info.start_token is None else self.model.info.start_token
         made, layers = [], []
         while len(made) < limit and made[-1:] != [1]:
             token, used, cache = self.step(token, cache)

@@ -130,7 +130,7 @@ def test_its_law_is_restricted_to_what_both_have_and_renormalised(kind):
     given = (*inputs([PROMPT], LIMIT), with_own(made, {"drafter": OWN}))
     draft, *_ = drafted(ready, params, first_state(ready, params, *given))
     inner = models[1][1].model
-    prefix = (OWN[0], [inner.start_token]) if kind == "encoder" else ((), OWN[0])
+    prefix = (OWN[0], [inner.info.start_token]) if kind == "encoder" else ((), OWN[0])
     whole = adjusted(inner.logits(params["drafter"]["model"], *prefix), 1.0, 0, 1.0)
     shared = np.where(np.arange(V) == LACKING, 0.0, whole[ORDER])
     law = np.asarray(draft.distribution.probs)[0, 0]

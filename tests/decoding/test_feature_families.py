@@ -76,8 +76,8 @@ def shaped(family: str, kind: str, **shape) -> LoadedModel:
     """A drafter of the target's own shape as far as nothing else is said."""
     words = {"model_type": kind, **SHAPES[kind.partition("_")[0]], **shape}
     of_target = target(family).model
-    ends = {"eos_token_id": of_target.eos[0], "pad_token_id": of_target.pad}
-    model = shape_of(ConfigDict({"shape": words}), of_target.vocab_size, ends, of_target)
+    ends = {"eos_token_id": of_target.info.eos[0], "pad_token_id": of_target.info.pad}
+    model = shape_of(ConfigDict({"shape": words}), of_target.info.vocab_size, ends, of_target)
     return LoadedModel(model, jax.jit(model.init)(jax.random.key(0)))
 
 
@@ -90,7 +90,7 @@ def trained(family: str, start: LoadedModel, outputs: list[list[int]]) -> Loaded
     setup = Setup(start.model, objective, Optimizer(STEPS, 1e-2))
     frozen = frozen_of(objective, start, of_target)
     rows = list(zip(PROMPTS, outputs, strict=True))
-    batch = pad_batch(rows, 4, of_target.model.start_token, of_target.model.pad)
+    batch = pad_batch(rows, 4, of_target.model.info.start_token, of_target.model.info.pad)
     state, losses = setup.start(subject.params), []
     for _ in range(STEPS):
         state, report = train_step(setup, state, frozen, batch)
@@ -129,7 +129,7 @@ def test_a_drafter_has_biases_where_its_own_shape_says_so(kind, tmp_path):
     biased = shaped("qwen2", kind, attention_bias=True, mlp_bias=True)
     drawn = jax.tree.map(lambda x: x + 1, biased.params)
     kept(LoadedModel(biased.model, drawn), tmp_path / "drafter")
-    layers = biased.model.depth
+    layers = biased.model.info.depth
 
     def biases(drafter: LoadedModel) -> int:
         flat = jax.tree_util.tree_leaves_with_path(drafter.params)

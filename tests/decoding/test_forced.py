@@ -15,7 +15,8 @@ from specjax.decoding.beams.loop import search
 from specjax.decoding.beams.strategy import beam_search, scoring
 from specjax.decoding.loop import generate
 from specjax.decoding.strategy import Strategy, strategy
-from specjax.models.base import Cache, Frames, PromptReading
+from specjax.models.base import Cache, PromptReading
+from specjax.models.info import Frames
 from specjax.training.ngram import fit
 
 V, EOS = 5, 1
@@ -82,7 +83,9 @@ def test_what_is_left_open_the_target_chooses_for_each_row():
 class Listening(PrefixModel):
     """A `PrefixModel` whose source is the sum of what it hears."""
 
-    frames: Frames | None = Frames(4, WIDTH, 1)
+    @property
+    def info(self):
+        return dataclasses.replace(super().info, frames=Frames(4, WIDTH, 1))
 
     def start(self, params, prompt, prompt_length, capacity, *, features=(), ahead=None):
         tokens = jnp.full((len(prompt), capacity), -1, jnp.int32)

@@ -41,7 +41,7 @@ class UnderGuidance:
 
     @property
     def eos(self) -> tuple[int, ...]:
-        return self.model.eos
+        return self.model.info.eos
 
     def logits(self, params: Any, source: Any, prefix: Any) -> np.ndarray:
         own, free = (

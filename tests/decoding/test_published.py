@@ -139,7 +139,7 @@ def test_a_published_block_writes_the_targets_own_tokens(tied: bool, weights: st
         owner = dataclasses.replace(owner, model=model, params=rest)
     owner = specjax.quantised(owner, weights)
     met = fit(owner, {"drafter": drafter}).drafters["drafter"]
-    assert met.params["embedding"] is owner.params["embedding"] and met.model.eos == (1,)
+    assert met.params["embedding"] is owner.params["embedding"] and met.model.info.eos == (1,)
     assert met.model.config.tied is tied and ("head" in met.params) is not tied
     own = decoded(None, specjax.autoregressive(), owner).tokens
     assert decoded(drafter, BLOCK, owner).tokens == own

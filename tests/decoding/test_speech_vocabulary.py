@@ -49,7 +49,7 @@ def target() -> LoadedModel:
     """The golden model, multilingual: ids 0 to 79 are words, 91 to 95 times."""
     loaded = huggingface.load(GOLDEN)
     names = (*SPECIAL, "<|a|>", "<|b|>", "<|c|>", "<|notimestamps|>")
-    extractor = load_extractor(GOLDEN, loaded.model.frames)
+    extractor = load_extractor(GOLDEN, loaded.model.info.frames)
     return LoadedModel(
         loaded.model, loaded.params, tokenizer(np.arange(TEXT), names), extractor=extractor
     )
@@ -68,7 +68,7 @@ def drafter(target) -> LoadedModel:
     model = Whisper(config)
     params = jax.tree.map(lambda x: x * 1.5, model.init(jax.random.key(5)))
     words = tokenizer(ORDER, (*SPECIAL[:2], "<|notimestamps|>"))
-    extractor = load_extractor(GOLDEN, model.frames)
+    extractor = load_extractor(GOLDEN, model.info.frames)
     return LoadedModel(model, params, words, extractor=extractor)
 
 
@@ -81,7 +81,7 @@ def test_tokens_of_one_text_or_one_time_are_the_same(target, drafter):
     assert places[:TEXT].tolist() == ORDER.tolist()
     assert places[END] == END and places[START] == START and places[90] == START + 1
     assert places[91:].tolist() == [START + 2 + time for time in range(TIMES)]
-    assert (places[82:87] == drafter.model.vocab_size).all()  # languages and tasks
+    assert (places[82:87] == drafter.model.info.vocab_size).all()  # languages and tasks
 
 
 def test_a_drafter_of_english_only_has_a_prefix_without_a_language(target, drafter):
@@ -101,7 +101,7 @@ def alone(
 ) -> list[int]:
     """What a model writes greedily after a prefix, of `known` tokens, without any settings."""
     model, params = loaded.model, loaded.params
-    allowed = np.isin(np.arange(model.vocab_size), known)
+    allowed = np.isin(np.arange(model.info.vocab_size), known)
     frames = given.T[None]
     cache, _ = model.start(params, frames, jnp.array([frames.shape[1]]), 32)
     tokens = list(prefix)
@@ -207,7 +207,7 @@ def test_drafters_of_few_tokens_leave_the_targets_text(target, drafter, own, alo
         drafter = dataclasses.replace(target, model=layers, params=params)
     ready = in_vocabulary_of(target, drafter) if own == "english" else drafter
     few = drafting_first(with_encoder_of(target, ready), 40)
-    assert few.model.borrows_encoder == (own == "borrowing")
+    assert few.model.info.borrows_encoder == (own == "borrowing")
     made = specjax.Generator(
         target, {"drafter": few}, specjax.speculative(length=3), max_new_tokens=12
     )

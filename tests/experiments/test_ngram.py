@@ -22,6 +22,7 @@ from specjax.experiments.decode.data import load_data
 from specjax.experiments.decode.tables import load_tables, reads_rest
 from specjax.hf.huggingface import describe
 from specjax.hf.tokenizer import load_tokenizer
+from specjax.models.info import ModelInfo
 from specjax.training import ngram
 
 GRAMMAR = {"task": "multi30k_ende", "data": {"kind": "grammar", "split": "train"}}
@@ -61,8 +62,8 @@ def test_a_table_made_through_main_is_the_table_fitted_at_once(pair, tmp_path):
     tokenizer = load_tokenizer(pair / "target")
     heldout, rest = hold_out(job.rows(config, model), 10, config.seed)
     counted = tokenizer([text for row in rest for text in row]).input_ids
-    expected = ngram.fit(counted, model.vocab_size, start_token=model.start_token)
-    made = ngram.load(tmp_path / "ngram.safetensors", model.vocab_size)
+    expected = ngram.fit(counted, model.info.vocab_size, start_token=model.info.start_token)
+    made = ngram.load(tmp_path / "ngram.safetensors", model.info.vocab_size)
     for name in expected:
         np.testing.assert_array_equal(made[name], expected[name], err_msg=name)
 
@@ -89,7 +90,7 @@ def test_outputs_of_an_encoder_decoder_are_references_wherever_they_lie(pair, tm
 
 def test_a_decoder_only_target_learns_prompts_too(pair):
     config = config_of(pair, examples=2, prefix="now: ", **GRAMMAR)
-    found = list(job.rows(config, SimpleNamespace(start_token=None)))
+    found = list(job.rows(config, SimpleNamespace(info=ModelInfo(9, 1))))
     start = "now: translate English to German: "
     assert found == [[start + pair.source, pair.target] for pair in corpus()[:2]]
 
@@ -147,7 +148,7 @@ def test_main_ends_a_refusal_with_code_2(pair, tmp_path):
 
 def fitted(config: ConfigDict, width: int, vocab_size: int):
     """What a decode experiment gives its bigram drafter."""
-    model = SimpleNamespace(vocab_size=width, start_token=0, forced=(), frames=None)
+    model = SimpleNamespace(info=ModelInfo(width, 1, start_token=0))
     target = SimpleNamespace(model=model, tokenizer=None)
     return load_tables(config, {"ngram"}, target, vocab_size, [])["ngram"]
 

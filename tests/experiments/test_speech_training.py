@@ -69,7 +69,7 @@ def trained(folder, tmp_path_factory):
 def test_a_job_trains_a_drafter_that_borrows_the_encoder(folder, trained):
     workdir, results = trained
     target, drafter = specjax.load(folder / "target"), specjax.load(workdir / "model")
-    assert drafter.model.depth == 2 and drafter.extractor is not None
+    assert drafter.model.info.depth == 2 and drafter.extractor is not None
     same = jax.tree.map(np.array_equal, encoder(drafter.params), encoder(target.params))
     assert jax.tree.all(same)
     assert np.array_equal(drafter.params["embedding"], target.params["embedding"])
@@ -90,7 +90,7 @@ def test_the_drafter_that_was_trained_drafts_on_the_targets_encoder(folder, trai
     pair = specjax.Generator(
         target, {"drafter": drafter}, specjax.speculative(length=3), max_new_tokens=12
     )
-    assert pair.decoder.models[1][1].borrows_encoder
+    assert pair.decoder.models[1][1].info.borrows_encoder
     assert pair(audio).tokens == alone.tokens
 
 
@@ -137,8 +137,8 @@ def test_a_decoder_reads_states_as_its_model_reads_audio(folder):
     frames = target.extractor("audio", str(folder / "0.wav"))
     states = np.asarray(encoder_states(target.model, target.params, frames[None])[0])
     decoder = decoder_of(target)
-    assert decoder.model.frames.count == len(states) and not encoder(decoder.params)
-    batch = pad_batch([(states, [4, 5, 6, 79])], 8, target.model.start_token, 0, forced=2)
+    assert decoder.model.info.frames.count == len(states) and not encoder(decoder.params)
+    batch = pad_batch([(states, [4, 5, 6, 79])], 8, target.model.info.start_token, 0, forced=2)
     length = {"prompt_length": np.array([len(frames)], np.int32)}
     (ours,) = decoder.model.teach(decoder.params, batch)
     (theirs,) = target.model.teach(target.params, {**batch, "prompt": frames[None], **length})

@@ -31,14 +31,14 @@ def target(pair):
 
 def held(config, target, rest=()) -> list[str]:
     """The earlier texts of a config, which all begin and end as outputs do."""
-    read = load_tables(config, {"corpus"}, target, target.model.vocab_size, list(rest))
+    read = load_tables(config, {"corpus"}, target, target.model.info.vocab_size, list(rest))
     table = read["corpus"]
     tokens = np.asarray(table["tokens"])
     assert tokens.shape == (config.corpus_tokens,) == table["order"].shape
     borders = np.flatnonzero(tokens < 0)
     texts = [tokens[a + 1 : b] for a, b in zip(borders, borders[1:], strict=False) if b > a + 1]
     for text in texts:
-        assert text[0] == target.model.start_token and text[-1] in target.model.eos
+        assert text[0] == target.model.info.start_token and text[-1] in target.model.info.eos
     return target.tokenizer.batch_decode([text.tolist() for text in texts], True)
 
 
@@ -90,7 +90,7 @@ def test_what_cannot_be_searched_is_named(target, tmp_path):
         for field in ("corpus_file", "ngram_file"):
             config = decode_config(**{field: str(tmp_path / "none.txt")})
             with pytest.raises(UserError, match=f"{field} '.*none.txt' holds no text"):
-                load_tables(config, {field.split("_")[0]}, target, target.model.vocab_size, [])
+                load_tables(config, {field.split("_")[0]}, target, target.model.info.vocab_size, [])
     (tmp_path / "none.jsonl").write_text("")
     config = decode_config(task="multi30k_ende", corpus_file=str(tmp_path / "none.jsonl"))
     with pytest.raises(UserError, match="config.corpus_file '.*none.jsonl' holds no text"):

@@ -81,7 +81,7 @@ def test_a_model_that_is_told_a_language_says_no_other(tmp_path: Path) -> None:
     told = specjax.in_language(specjax.load(folder), "de", "translate", timestamps=True)
     told.save(tmp_path / "saved")
     again = specjax.load(tmp_path / "saved")
-    assert again.model.forced == told.model.forced == (83, 85)
+    assert again.model.info.forced == told.model.info.forced == (83, 85)
     assert again.settings == {"return_timestamps": True}
     assert again.generation["alignment_heads"] == [[0, 1]]
 

@@ -138,7 +138,7 @@ def test_a_plain_name_with_a_vocabulary_to_draft_is_no_model(tmp_path: Path) -> 
 def test_several_layers_of_the_target_are_not_the_drafters(tmp_path: Path) -> None:
     entry = config_of("yuhuili/EAGLE3-Vicuna1.3-13B")
     assert entry["config"]["num_hidden_layers"] == 40
-    assert specjax.load(written(tmp_path / "it", entry)).model.depth == 1
+    assert specjax.load(written(tmp_path / "it", entry)).model.info.depth == 1
 
 
 ODD = [

@@ -95,7 +95,7 @@ def test_a_published_configuration_has_the_parameters_of_its_model(name: str) ->
     """The bias of the logits, which PyTorch counts as a buffer, aside."""
     words, count = PARAMETERS[name]
     model = shape(words)
-    bias = getattr(model.config, "logits_bias", False) * model.vocab_size
+    bias = getattr(model.config, "logits_bias", False) * model.info.vocab_size
     assert numbers(parameter_shapes(model)) - bias == count
 
 

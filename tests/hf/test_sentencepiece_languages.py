@@ -127,7 +127,7 @@ def test_marians_prompts_name_the_language_of_the_text(marian: Path) -> None:
         if mark:
             assert loaded.tokenizer.convert_ids_to_tokens(row[0]) == mark.strip()
     # The random model has more ids than the tokenizer pieces.
-    none = {"suppress_tokens": list(range(len(loaded.tokenizer), loaded.model.vocab_size))}
+    none = {"suppress_tokens": list(range(len(loaded.tokenizer), loaded.model.info.vocab_size))}
     made = specjax.Generator(loaded, max_new_tokens=4, generation=none)([">>deu<< " + TEXT])
     assert made.texts == expected.batch_decode(made.tokens, skip_special_tokens=True)
     with pytest.raises(UserError, match="source_language is 'deu'; the tokenizer has no languages"):

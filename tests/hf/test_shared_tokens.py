@@ -20,6 +20,7 @@ from specjax.hf.shared_tokens import (
     share_in,
     shared_tokens,
 )
+from specjax.models.info import ModelInfo
 
 BYTE_FALLBACK = decoders.Sequence(
     [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
@@ -48,7 +49,7 @@ def loaded(tokenizer: Any, start_token: int | None = None, padding: int = 0) -> 
     width, end = len(tokenizer) + padding, tokenizer.eos_token_id
     return Loaded(
         tokenizer,
-        types.SimpleNamespace(vocab_size=width, eos=(end,), start_token=start_token, frames=None),
+        types.SimpleNamespace(info=ModelInfo(width, 1, (end,), start_token=start_token)),
     )
 
 

@@ -189,8 +189,8 @@ def test_more_tokens_than_embeddings_are_refused(folder: Path) -> None:
 def test_a_model_is_loaded_with_a_tokenizer_that_fits_and_not_with_another(folder: Path) -> None:
     shutil.copy(GOLDEN / "t5_v1_1" / "model.safetensors", folder)
     loaded = specjax.load(folder)
-    assert loaded.tokenizer.vocab_size <= loaded.model.vocab_size
-    loaded.tokenizer.add_tokens([f"<more {i}>" for i in range(loaded.model.vocab_size)])
+    assert loaded.tokenizer.vocab_size <= loaded.model.info.vocab_size
+    loaded.tokenizer.add_tokens([f"<more {i}>" for i in range(loaded.model.info.vocab_size)])
     loaded.tokenizer.save_pretrained(folder)
     with pytest.raises(UserError, match="embeddings"):
         specjax.load(folder)

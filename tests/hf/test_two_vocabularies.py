@@ -72,7 +72,9 @@ def test_prompts_are_read_in_one_vocabulary_and_texts_written_in_the_other(
     loaded: specjax.LoadedModel, folder: Path
 ) -> None:
     theirs = MarianTokenizer.from_pretrained(folder)
-    none = {"suppress_tokens": list(range(len(theirs.target_encoder), loaded.model.vocab_size))}
+    none = {
+        "suppress_tokens": list(range(len(theirs.target_encoder), loaded.model.info.vocab_size))
+    }
     made = specjax.Generator(loaded, max_new_tokens=6, generation=none)([PROMPT])
     assert (
         made.tokens
@@ -93,7 +95,7 @@ def test_texts_that_are_learnt_from_are_in_the_vocabulary_of_texts(
     assert list(written_ids(loaded.tokenizer, loaded.model, [TEXT])) == expected
     assert theirs.decode(expected[0], skip_special_tokens=True) == TEXT
     assert expected != theirs([TEXT]).input_ids
-    encoder = Encoder(loaded.tokenizer, False, loaded.model.eos[0], 20, 20)
+    encoder = Encoder(loaded.tokenizer, False, loaded.model.info.eos[0], 20, 20)
     assert list(map(list, encoder.outputs([PROMPT], [TEXT]))) == expected
     assert list(map(list, encoder.prompts([PROMPT]))) == theirs([PROMPT]).input_ids
     assert prompt_text(loaded.tokenizer, theirs(PROMPT).input_ids) == PROMPT

@@ -50,7 +50,9 @@ def test_lossless_strategies_give_the_targets_tokens_at_batch_1_4_and_16(pair, s
     target, drafter = pair
     ids = prompts(target, "test_2016_flickr.en.gz", 32)
     german = read_lines("reference_file", str(DATA / "multi30k" / "train.de.gz"))[:2000]
-    table = ngram.fit(target.tokenizer(german).input_ids, target.model.vocab_size, start_token=0)
+    table = ngram.fit(
+        target.tokenizer(german).input_ids, target.model.info.vocab_size, start_token=0
+    )
     expected = specjax.Generator(target, bucket=48)(ids, batch_size=1).tokens
     made = specjax.Generator(
         target,

@@ -60,7 +60,7 @@ def test_the_target_is_asked_where_the_outputs_part(kind):
 def test_a_guided_target_is_asked_with_its_prompt_and_without():
     """In the ids of a narrower vocabulary, as drafters of one make them."""
     model, params = MODELS["llama"], PARAMS["llama"]
-    prompt, shared, scale, width = [3, 4, 5, 2], [6, 7, 2], 1.7, model.vocab_size - 2
+    prompt, shared, scale, width = [3, 4, 5, 2], [6, 7, 2], 1.7, model.info.vocab_size - 2
     own, free = (
         jax.nn.log_softmax(Uncached("llama").logits(params, (), text + shared))
         for text in (prompt, prompt[-1:])

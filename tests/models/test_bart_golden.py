@@ -137,7 +137,7 @@ def test_what_a_config_leaves_out_of_generation_is_not_made_up(tmp_path: Path) -
 def test_padding_has_no_position() -> None:
     """Of M2M100, whose positions begin behind it."""
     loaded = load(GOLDEN / "m2m_100")
-    tokens = jnp.array([[loaded.model.pad, 7, 7]])
+    tokens = jnp.array([[loaded.model.info.pad, 7, 7]])
     made = apply(loaded.model.module, "enter", loaded.params, tokens, jnp.array([[5, 5, 0]]))[0]
     embedded = loaded.model.embed(loaded.params, tokens)[0]
     np.testing.assert_array_equal(made[0], embedded[0])
@@ -172,8 +172,8 @@ def test_positions_of_pegasus_may_be_stored_or_not(tmp_path: Path) -> None:
 def test_prompts_of_a_vocabulary_of_their_own_are_read_in_it() -> None:
     """Ids beyond the decoder's 96 among them; texts are not looked up in such prompts."""
     golden = read_golden("marian_two")
-    assert (golden.model.source_vocab, golden.model.vocab_size) == (109, 96)
-    assert golden.source.max() >= golden.model.vocab_size
+    assert (golden.model.info.source_vocab, golden.model.info.vocab_size) == (109, 96)
+    assert golden.source.max() >= golden.model.info.vocab_size
     target = specjax.LoadedModel(golden.model, golden.params)
     prompts, new = prompts_of(golden), golden.greedy.shape[1]
     lookup = specjax.strategy(drafter="prompt_lookup", length=3)

@@ -107,7 +107,7 @@ def test_ragged_chunks_over_stale_slots_equal_pytorch(golden: Golden) -> None:
     while np.any(begin < golden.length):
         keep = np.minimum(rng.integers(0, CHUNK + 1, 2), golden.length - begin)
         right = padded[np.arange(2)[:, None], begin[:, None] + step]
-        wrong = (right + 1 + step) % golden.model.vocab_size
+        wrong = (right + 1 + step) % golden.model.info.vocab_size
         fed = np.where(step < keep[:, None], right, wrong).astype(np.int32)
         output, cache = golden.extend(golden.params, fed, cache)
         for row in range(2):

@@ -48,7 +48,7 @@ def test_the_rest_on_the_states_of_an_exit_equals_the_whole_model(kind):
     rest, after = extend(kind)(params, FED, between, resume=Resume(first.hidden, EXIT))
     np.testing.assert_allclose(rest.logits, whole.logits, atol=2e-5)
     np.testing.assert_array_equal(after.length, expected.length)
-    for layer in range(MODELS[kind].depth):
+    for layer in range(MODELS[kind].info.depth):
         np.testing.assert_allclose(own(after, layer), own(expected, layer), atol=2e-5)
 
 
@@ -56,7 +56,7 @@ def test_the_rest_on_the_states_of_an_exit_equals_the_whole_model(kind):
 def test_an_exit_reads_its_state_out_and_leaves_the_layers_above_alone(kind):
     params, cache = PARAMS[kind], started(kind)
     output, after = extend(kind, exit=EXIT)(params, FED, cache)
-    above = range(EXIT, MODELS[kind].depth)
+    above = range(EXIT, MODELS[kind].info.depth)
     assert all(np.array_equal(own(after, layer), own(cache, layer)) for layer in above)
     assert not np.array_equal(own(after, 0), own(cache, 0))
     np.testing.assert_array_equal(after.length, cache.length + FED.shape[1])

@@ -36,7 +36,7 @@ MODELS = {
 def trunk(request):
     """A model, its parameters and a batch."""
     model = MODELS[request.param]
-    batch = pad_batch([([3, 4, 1], [5, 6, 7, 1]), ([8, 1], [9, 1])], 4, model.start_token, 0)
+    batch = pad_batch([([3, 4, 1], [5, 6, 7, 1]), ([8, 1], [9, 1])], 4, model.info.start_token, 0)
     return model, jax.jit(model.init)(jax.random.key(0)), batch
 
 

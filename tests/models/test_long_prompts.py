@@ -79,7 +79,7 @@ MODELS = {
     ),
 }  # fmt: skip
 GEMMAS = [pytest.param(name, marks=pytest.mark.slow) for name in ("t5gemma", "t5gemma2")]
-DECODERS = [name for name, model in MODELS.items() if model.start_token is None]
+DECODERS = [name for name, model in MODELS.items() if model.info.start_token is None]
 
 
 @contextlib.contextmanager

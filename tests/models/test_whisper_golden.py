@@ -97,7 +97,7 @@ def test_a_language_is_detected_as_by_generate(target: LoadedModel) -> None:
     np.testing.assert_array_equal(heads[:, 1], EXPECTED["languages"])
     speech = dict(target.model.config.speech.tasks)
     assert set(heads[:, 2]) == {speech["transcribe"]}
-    assert texts(out) == ended(EXPECTED["detected"], target.model.eos[0])
+    assert texts(out) == ended(EXPECTED["detected"], target.model.info.eos[0])
 
 
 def test_a_translation_from_a_language_that_is_told_equals_that_of_generate(
@@ -105,9 +105,9 @@ def test_a_translation_from_a_language_that_is_told_equals_that_of_generate(
 ) -> None:
     """And a drafter that borrows the encoder changes no token."""
     told = specjax.in_language(target, "german", "translate")
-    assert told.model.forced == (83, 85, 90)
+    assert told.model.info.forced == (83, 85, 90)
     out = decoded(told, drafter)
-    assert texts(out) == ended(EXPECTED["german"], target.model.eos[0])
+    assert texts(out) == ended(EXPECTED["german"], target.model.info.eos[0])
     drafted = np.asarray(out.trace.accepted).sum()
     assert 0 < drafted < np.asarray(out.trace.committed).sum()  # some stood
 
@@ -115,9 +115,9 @@ def test_a_translation_from_a_language_that_is_told_equals_that_of_generate(
 @pytest.mark.slow
 def test_timestamps_are_those_of_generate(target: LoadedModel, drafter: LoadedModel) -> None:
     timed = specjax.in_language(target, "fr", timestamps=True)
-    assert timed.model.forced == (84, 86) and timed.settings == {"return_timestamps": True}
+    assert timed.model.info.forced == (84, 86) and timed.settings == {"return_timestamps": True}
     out = decoded(timed, drafter)
-    expected = ended(EXPECTED["timed"], target.model.eos[0])
+    expected = ended(EXPECTED["timed"], target.model.info.eos[0])
     assert texts(out) == expected
     first = timed.model.config.speech.no_timestamps + 1
     assert all(first <= row[0] <= first + 2 for row in expected)  # as late as it may be
@@ -134,7 +134,7 @@ def convolutions(generator: Any, batch: Any) -> int:
 
 def test_an_encoder_that_both_have_runs_once(target: LoadedModel, drafter: LoadedModel) -> None:
     generator, batch = ready(target, drafter)
-    assert generator.decoder.models[1][1].borrows_encoder
+    assert generator.decoder.models[1][1].info.borrows_encoder
     assert not any(name.startswith("encoder") for name in generator.params["drafter"])
     assert convolutions(generator, batch) == 1
     own = jax.tree.map(jnp.array, drafter.params)

@@ -776,14 +776,14 @@ FAULTS = (
     Fault(
         "heads take states over their size where no final norm does",
         "training/objectives/medusa.py",
-        "normed=model.drops_scale",
+        "normed=model.info.drops_scale",
         "normed=True",
         "tests/decoding/test_heads_on_target.py -k fresh_heads",
     ),
     Fault(
         "heads take the size of states for what a final norm drops",
         "training/objectives/medusa.py",
-        "normed=model.drops_scale",
+        "normed=model.info.drops_scale",
         "normed=False",
         "tests/decoding/test_heads_on_target.py -k trained",
     ),

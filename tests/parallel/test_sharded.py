@@ -76,7 +76,8 @@ MODELS = {
     ),
 }  # fmt: skip
 KINDS = {
-    name: "decoder" if model.start_token is None else "encoder" for name, model in MODELS.items()
+    name: "decoder" if model.info.start_token is None else "encoder"
+    for name, model in MODELS.items()
 }
 
 

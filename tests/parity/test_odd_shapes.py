@@ -115,7 +115,7 @@ def their_logits(pair: Pair) -> np.ndarray:
 
 def fed(pair: Pair) -> np.ndarray:
     """Tokens [B, N] behind which the decoded ones come."""
-    start = pair.ours.model.start_token if pair.encodes else None
+    start = pair.ours.model.info.start_token if pair.encodes else None
     first = [[start] if pair.encodes else prompt[-1:] for prompt in pair.prompts]
     made = [made[: NEW_TOKENS - 1] for made in pair.decoded]
     return padded([a + b for a, b in zip(first, made, strict=True)], NEW_TOKENS)
@@ -154,7 +154,7 @@ def test_logits_and_greedy_tokens_are_those_of_pytorch(pair: Pair) -> None:
 
 def test_speculative_tokens_are_the_same(pair: Pair) -> None:
     """By the target's first layer where it has several, else by copying from the prompt."""
-    deep = pair.ours.model.depth > 1
+    deep = pair.ours.model.info.depth > 1
     strategy = Strategy(EarlyExit(DRAFTED, exit=1) if deep else PromptLookup(DRAFTED))
     assert pair.decode(strategy) == pair.decoded
 

@@ -134,10 +134,10 @@ def test_a_guided_target_says_the_tokens_of_transformers(pair: Any, way: str) ->
 
 def on_states(target: Any) -> dict[str, Any]:
     """A feature drafter and heads for a target, drawn at random, as arguments of a generator."""
-    config, ids = target.model.config, tuple(range(0, target.model.vocab_size, 2))
-    if target.model.start_token is None:
-        read = target.model.vocab_size, config.d_model, (1, 2), ids
-        drafter = without_encoder(*read, None, target.model.eos)
+    config, ids = target.model.config, tuple(range(0, target.model.info.vocab_size, 2))
+    if target.model.info.start_token is None:
+        read = target.model.info.vocab_size, config.d_model, (1, 2), ids
+        drafter = without_encoder(*read, None, target.model.info.eos)
     else:
         drafter = on_t5(config, (1, 2), ids)
     heads = heads_on_target(3, config.d_model, False)
@@ -159,7 +159,7 @@ def on_states(target: Any) -> dict[str, Any]:
 )
 def test_drafters_of_the_targets_states_change_none_of_them(pair: Any, drafting: Any) -> None:
     theirs, target, _ = pair
-    guided = {} if target.model.start_token is not None else {"guidance_scale": 1.5}
+    guided = {} if target.model.info.start_token is not None else {"guidance_scale": 1.5}
     settings = SETTINGS["all"] | guided
     generator = specjax.Generator(
         target, **on_states(target), strategy=specjax.strategy(**drafting),

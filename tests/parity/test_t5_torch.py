@@ -113,8 +113,8 @@ def their_greedy(model: Any, source: np.ndarray, length: np.ndarray) -> list[lis
 
 def test_logits_of_random_models_equal_pytorch(pair: Any) -> None:
     theirs, ours = pair
-    source, length = random_prompts(ours.model.vocab_size, 6)
-    target = np.random.default_rng(8).integers(2, ours.model.vocab_size, (6, 70))
+    source, length = random_prompts(ours.model.info.vocab_size, 6)
+    target = np.random.default_rng(8).integers(2, ours.model.info.vocab_size, (6, 70))
     target = np.concatenate([np.zeros((6, 1)), target], axis=1).astype(np.int32)
     expected = GOLDEN["logits"](theirs, source, length, target)
     found = our_logits(ours, source, length, target)
@@ -123,7 +123,7 @@ def test_logits_of_random_models_equal_pytorch(pair: Any) -> None:
 
 def test_greedy_decoding_of_random_models_equals_pytorch(pair: Any) -> None:
     theirs, ours = pair
-    source, length = random_prompts(ours.model.vocab_size, PROMPTS)
+    source, length = random_prompts(ours.model.info.vocab_size, PROMPTS)
     expected = their_greedy(theirs, source, length)
     assert sum(map(len, expected)) > PROMPTS * NEW_TOKENS // 3  # not all ended at once
     assert our_greedy(ours, source, length) == expected
@@ -196,7 +196,7 @@ def test_an_exported_model_loads_in_transformers_and_here_unchanged(
     assert again.model == ours.model
     jax.tree.map(np.testing.assert_array_equal, again.params, ours.params)
     exported = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out", dtype=torch.float32)
-    source, length = random_prompts(ours.model.vocab_size, 3)
+    source, length = random_prompts(ours.model.info.vocab_size, 3)
     target = np.ones((3, 20), np.int32)
     np.testing.assert_array_equal(
         GOLDEN["logits"](exported.eval(), source, length, target),

@@ -56,7 +56,7 @@ def audio(model: Any, seed: int, rows: int) -> np.ndarray:
 def test_logits_of_random_models_equal_pytorch(pair: Any) -> None:
     theirs, ours = pair
     features = audio(theirs, 1, ROWS)
-    target = np.random.default_rng(2).integers(0, ours.model.vocab_size, (ROWS, 30))
+    target = np.random.default_rng(2).integers(0, ours.model.info.vocab_size, (ROWS, 30))
     expected = GOLDEN["logits"](theirs, features, target)
     heard = features.swapaxes(1, 2)
     length = np.full(ROWS, heard.shape[1], np.int32)

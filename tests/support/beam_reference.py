@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from specjax.models.base import Cache, Output
+from specjax.models.info import ModelInfo
 
 Law = Callable[[tuple[int, ...]], np.ndarray]
 """Log-probabilities [V] behind the tokens generated so far."""
@@ -60,14 +61,12 @@ class Bigram:
     vocab_size: int
     eos: tuple[int, ...] = (1,)
     start_token: int | None = None
-    forced: tuple[int, ...] = ()
-    frames: None = None
-    source_vocab: None = None
-    borrows_encoder: bool = False
-    source_vocab: None = None
-    pad: int = 0
-    depth: int = 1
     max_positions: int | None = None
+
+    @property
+    def info(self):
+        known = {"start_token": self.start_token, "max_positions": self.max_positions}
+        return ModelInfo(self.vocab_size, 1, self.eos, **known)
 
     def start(self, params, prompt, prompt_length, capacity, **wanted):
         return Cache((), prompt_length - 1), None

@@ -105,7 +105,7 @@ class Uncached:
 
     def greedy(self, prompt: list[int], limit: int) -> list[int]:
         """The tokens of largest logits."""
-        start = MODELS[self.kind].start_token
+        start = MODELS[self.kind].info.start_token
         source, head = ((), prompt) if start is None else (prompt, [start])
         made: list[int] = []
         while len(made) < limit and made[-1:] != [EOS]:

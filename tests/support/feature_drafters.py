@@ -119,7 +119,7 @@ def read_whole(
     """The target's states [B, L, F * E] at a whole buffer, and a cache of the drafter with them."""
     (_, target), (_, drafter) = models
     given = context.encoder_tokens, context.encoder_length
-    if target.start_token is None:
+    if target.info.start_token is None:
         given = context.tokens[:, :1], jnp.ones_like(context.length)
     size, none = context.tokens.shape[1], jnp.zeros_like(context.length)
     before, _ = target.start(params["target"], *given, size)

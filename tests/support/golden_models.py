@@ -69,7 +69,7 @@ def chunk_at(golden: Golden, begin: np.ndarray, keep: np.ndarray) -> np.ndarray:
     width = ((0, 0), (0, CHUNK))
     step = np.arange(CHUNK)
     right = np.pad(golden.target, width)[np.arange(len(begin))[:, None], begin[:, None] + step]
-    wrong = (right + 1 + step) % golden.model.vocab_size
+    wrong = (right + 1 + step) % golden.model.info.vocab_size
     return np.where(step < keep[:, None], right, wrong).astype(np.int32)
 
 

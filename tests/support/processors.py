@@ -89,11 +89,11 @@ class UnderSettings:
 
     @property
     def eos(self) -> tuple[int, ...]:
-        return self.model.eos
+        return self.model.info.eos
 
     def logits(self, params, source, prefix) -> np.ndarray:
         own = self.model.logits(params, source, prefix)
-        begin = 1 if self.model.start_token is not None else len(source)
+        begin = 1 if self.model.info.start_token is not None else len(source)
         prompt = tuple(source)
         return processed(
             own, tuple(prefix), self.given, prompt=prompt, begin=begin, limit=begin + self.new,
@@ -102,8 +102,8 @@ class UnderSettings:
 
     def greedy(self, params, source) -> list[int]:
         """What it says to a source."""
-        encoded = self.model.start_token is not None
-        text = [self.model.start_token] if encoded else list(source)
+        encoded = self.model.info.start_token is not None
+        text = [self.model.info.start_token] if encoded else list(source)
         begin = len(text)
         while len(text) < begin + self.new and (len(text) == begin or text[-1] not in self.eos):
             text.append(int(np.argmax(self.logits(params, source, tuple(text)))))

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax.models.base import Cache, Output, PromptReading
+from specjax.models.info import ModelInfo
 
 WIDTH = 6
 POSITIONS = 512
@@ -42,12 +43,11 @@ class PrefixModel:
     eos: tuple[int, ...] = ()
     start_token: int | None = 0
     forced: tuple[int, ...] = ()
-    frames: None = None
-    source_vocab: None = None
-    borrows_encoder: bool = False
-    source_vocab: None = None
-    pad: int = 0
-    depth: int = 2
+
+    @property
+    def info(self):
+        begin = {"start_token": self.start_token, "forced": self.forced}
+        return ModelInfo(self.vocab_size, 2, self.eos, **begin)
 
     def start(self, params, prompt, prompt_length, capacity, *, features=(), ahead=None):
         last = jnp.take_along_axis(prompt, prompt_length[:, None] - 1, axis=1)[:, 0]
@@ -134,14 +134,12 @@ class ScriptModel:
     vocab_size: int = 10
     eos: tuple[int, ...] = (1,)
     start_token: int | None = 0
-    forced: tuple[int, ...] = ()
-    frames: None = None
-    source_vocab: None = None
-    borrows_encoder: bool = False
-    source_vocab: None = None
-    pad: int = 0
     peak: float = 5.0  # logit of the preferred token over the others
     peaks: tuple[float, ...] = ()
+
+    @property
+    def info(self):
+        return ModelInfo(self.vocab_size, 2, self.eos, start_token=self.start_token)
 
     def start(self, params, prompt, prompt_length, capacity, *, features=(), ahead=None):
         embedding = jax.nn.one_hot(prompt[:, 0], self.vocab_size)

@@ -53,7 +53,7 @@ class Speech:
         try:
             target = specjax.load(self.folder)
             decode = specjax.Generator(target, max_new_tokens=NEW_TOKENS)
-            head = target.model.start_token, *target.model.forced
+            head = target.model.info.start_token, *target.model.info.forced
             return decode(list(self.heard)).tokens, head
         except specjax.UserError as error:
             return str(error)

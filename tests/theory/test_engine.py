@@ -13,6 +13,7 @@ from specjax.decoding.strategy import Strategy
 from specjax.decoding.trace import Trace
 from specjax.drafting.neural import Neural
 from specjax.models.base import Cache, Output, PromptReading
+from specjax.models.info import ModelInfo
 from specjax.theory.selection import accept_rate
 from specjax.theory.speculative import expected_tokens, expected_tokens_by_position, overlap
 from specjax.verification.speculative_sampling import SpeculativeSampling
@@ -36,14 +37,10 @@ class LawModel:
     """
 
     vocab_size: int = len(TARGET)
-    eos: tuple[int, ...] = ()
-    start_token: int | None = 0
-    forced: tuple[int, ...] = ()
-    frames: None = None
-    source_vocab: None = None
-    borrows_encoder: bool = False
-    source_vocab: None = None
-    pad: int = 0
+
+    @property
+    def info(self):
+        return ModelInfo(self.vocab_size, 1, start_token=0)
 
     def start(self, params, prompt, prompt_length, capacity, *, features=(), ahead=None):
         nothing = jnp.zeros((prompt.shape[0], 0))

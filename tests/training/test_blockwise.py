@@ -50,7 +50,7 @@ def trunk_params(kind: str):
 
 
 def batch_of(kind: str, bucket: int = 4):
-    return pad_batch(ROWS, bucket, MODELS[kind].start_token, 0)
+    return pad_batch(ROWS, bucket, MODELS[kind].info.start_token, 0)
 
 
 def objective(trained: bool, shape: Heads = LOADED.heads) -> blockwise.Blockwise:
@@ -144,7 +144,7 @@ COUNTING = [([a, 1], [*range(a, V), 1]) for a in range(2, V)]
 def trained(model: T5, made, params, frozen, steps: int):
     setup = Setup(model, made, Optimizer(steps, 1e-2, warmup=20))
     state = setup.start(jax.tree.map(jnp.array, params))
-    batch = pad_batch(COUNTING, 4, model.start_token, 0)
+    batch = pad_batch(COUNTING, 4, model.info.start_token, 0)
     for _ in range(steps):
         state, report = train_step(setup, state, frozen, batch)
     return state.params, float(report["loss"])

@@ -26,7 +26,7 @@ EVERYWHERE = DFlashObjective(anchors=64)
 
 
 def batch_of(kind: str, rows=ROWS, bucket: int = 4):
-    return pad_batch(rows, bucket, TARGETS[kind].start_token, 0)
+    return pad_batch(rows, bucket, TARGETS[kind].info.start_token, 0)
 
 
 def frozen_of(kind: str):

@@ -46,7 +46,7 @@ LIKE_OTHERS = {"blockwise", "distillation", "eagle", "hydra"}
 
 
 def batch_of(kind: str, bucket: int = 4):
-    return pad_batch(ROWS, bucket, MODELS[kind].start_token, 0)
+    return pad_batch(ROWS, bucket, MODELS[kind].info.start_token, 0)
 
 
 @functools.cache

@@ -91,7 +91,7 @@ def test_cross_entropy_equals_the_definition_in_float64(smoothing):
 
 
 def batch_of(model, rows=PAIRS, bucket: int = 4):
-    return pad_batch(rows, bucket, model.start_token, 0)
+    return pad_batch(rows, bucket, model.info.start_token, 0)
 
 
 @functools.cache

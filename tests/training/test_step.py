@@ -50,7 +50,7 @@ def setup_of(model, **fields) -> Setup:
 
 
 def batch_of(model) -> dict:
-    return pad_batch(rows(), 16, model.start_token, 0)
+    return pad_batch(rows(), 16, model.info.start_token, 0)
 
 
 @functools.partial(jax.jit, static_argnames="setup")

@@ -129,10 +129,10 @@ def test_a_continuation_is_what_follows_the_prompt_in_the_whole_text():
 @pytest.mark.parametrize("model", [MODEL, CAUSAL], ids=["encoder-decoder", "decoder-only"])
 def test_own_sequences_are_what_the_model_samples(model):
     params = model.init(jax.random.key(0))
-    batch = pad_batch(PAIRS[:6], 4, model.start_token, model.pad)
+    batch = pad_batch(PAIRS[:6], 4, model.info.start_token, model.info.pad)
     own = OwnSequences(model, 5, seed=1, bucket=4)
     made = own(params, 3, batch)
-    causal = model.start_token is None
+    causal = model.info.start_token is None
     for row in range(6):
         n, begin = int(made["length"][row]), int(made["mask"][row].argmax())
         assert begin == (int(batch["prompt_length"][row]) - 1 if causal else 0)
@@ -140,7 +140,7 @@ def test_own_sequences_are_what_the_model_samples(model):
         assert 1 <= n - begin <= 5
         # Labels are the inputs one step later, and end with EOS or at the limit.
         assert made["labels"][row, : n - 1].tolist() == made["inputs"][row, 1:n].tolist()
-        assert made["labels"][row, n - 1] in model.eos or n - begin == 5
+        assert made["labels"][row, n - 1] in model.info.eos or n - begin == 5
         if causal:
             assert made["inputs"][row, : begin + 1].tolist() == PAIRS[row][0]
     again = own(params, 3, batch)

@@ -121,7 +121,7 @@ class Copies(BeamDrafter):
         flat = memory.tokens.reshape(rows * count, -1)
         length = jnp.repeat(memory.length, count)
         pattern = length  # of an encoder-decoder row only generated tokens, as in `copying`
-        if decoder.target_model.start_token is not None:
+        if decoder.target_model.info.start_token is not None:
             pattern = length - jnp.repeat(state.prompt_length, count)
         size = match_sizes(flat, length, pattern, self.longest)
         weight = jnp.where(size > 0, MATCH**size, 0.0)
@@ -135,7 +135,7 @@ class Copies(BeamDrafter):
         """Probabilities [B, T, V] where nothing matches."""
         if self.table:
             return jnp.exp(_successors(env.params[self.table], last))
-        vocabulary = decoder.target_model.vocab_size
+        vocabulary = decoder.target_model.info.vocab_size
         return jnp.full((*last.shape, vocabulary), 1.0 / vocabulary)
 
     def follow(self, memory: Texts, best: Live) -> Texts:

@@ -64,4 +64,4 @@ def catch_up(
 def _barred(decoder: BeamDecoder, vocabulary: int) -> jax.Array:
     """Tokens [V] that end a text, and ids that the target does not have."""
     ids, target = jnp.arange(vocabulary), decoder.target_model
-    return jnp.isin(ids, jnp.array(target.eos, jnp.int32)) | (ids >= target.vocab_size)
+    return jnp.isin(ids, jnp.array(target.info.eos, jnp.int32)) | (ids >= target.info.vocab_size)

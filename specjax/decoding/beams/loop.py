@@ -22,7 +22,6 @@ from specjax.decoding.beams.settings import adjusted
 from specjax.decoding.beams.state import BeamDecoder, Search, State, first_search
 from specjax.decoding.beams.step import Candidates, Scoring, beam_step, candidates
 from specjax.decoding.beams.trie import Nodes, feed, live_nodes, rewound
-from specjax.models.base import head_of
 
 
 @functools.partial(jax.jit, static_argnames="decoder")
@@ -67,7 +66,7 @@ def begin(
 
     No window of a layer is a ring: slots of a trie are no positions.
     """
-    env, head = decoder.env(params), head_of(decoder.target_model)
+    env, head = decoder.env(params), decoder.target_model.info.prefix
     capacity = decoder.slots + (len(head) - 1 if head else prompt.shape[1])
     caches = {name: env[name].start(prompt, length, capacity)[0] for name in decoder.used}
     if not head:
@@ -140,7 +139,7 @@ def walked(
     """Beam steps while all live hypotheses are among the nodes, and the nodes [B, N] gone over."""
     rows, size = nodes.token.shape
     beams = decoder.beams
-    eos, row = decoder.target_model.eos, jnp.arange(rows)[:, None]
+    eos, row = decoder.target_model.info.eos, jnp.arange(rows)[:, None]
 
     def step(walk: Walk) -> Walk:
         search = walk.search

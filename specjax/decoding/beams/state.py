@@ -80,14 +80,14 @@ class BeamDecoder:
             if name not in known:
                 raise ValueError(f"model {name!r} is not among {', '.join(map(repr, known))}")
             check_same_prompts(name, known[name], self.target_model)
-        vocabulary = self.target_model.vocab_size
+        vocabulary = self.target_model.info.vocab_size
         if self.candidates > vocabulary:
             raise ValueError(
                 f"beams is {self.beams}; {self.candidates} candidates are needed, of a vocabulary"
                 f" of {vocabulary}"
             )
         for name in self.used:
-            if self.length and self.least_vocabulary > known[name].vocab_size:
+            if self.length and self.least_vocabulary > known[name].info.vocab_size:
                 raise ValueError(f"width is {self.width}; model {name!r} has too few tokens for it")
 
     @property
@@ -107,12 +107,12 @@ class BeamDecoder:
     @property
     def least_vocabulary(self) -> int:
         """Tokens of which the `width` likeliest that do not end a text can be taken."""
-        return self.width + len(self.target_model.eos)
+        return self.width + len(self.target_model.info.eos)
 
     @property
     def candidates(self) -> int:
         """Candidates of a step."""
-        return kept(self.beams, len(self.target_model.eos))
+        return kept(self.beams, len(self.target_model.info.eos))
 
     @property
     def depth(self) -> np.ndarray:

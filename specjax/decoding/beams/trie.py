@@ -50,7 +50,7 @@ def feed(
 ) -> tuple[jax.Array, Cache]:
     """Logits [B, T, V] after a round's nodes from `first` on, written after those before."""
     where = placement(decoder, search, begin, nodes, first)
-    token = jnp.minimum(nodes.token, model.vocab_size - 1)  # a drafter may have fewer ids
+    token = jnp.minimum(nodes.token, model.info.vocab_size - 1)  # a drafter may have fewer ids
     output, cache = model.extend(token, cache, **where)
     return output.logits, cache
 

@@ -113,7 +113,7 @@ def plan(config: ConfigDict) -> None:
     for strategy in strategies.values():
         planned.obeyed(strategy.scoring(config.max_new_tokens).options, models["target"].model)
     for name, entry in models.items():
-        print(f"{name}: {entry.name}, {entry.model.depth} decoder layers")
+        print(f"{name}: {entry.name}, {entry.model.info.depth} decoder layers")
     for name, decoder in made.items():
         print(
             f"{name}: {len(decoder.depth)} tokens of a text in each target call, at most"
@@ -173,7 +173,7 @@ def prepare(config: ConfigDict, strategies: Mapping[str, BeamStrategy], workdir:
         raise UserError(f"target {config.target!r} has no tokenizer files")
     names = {strategy.table for strategy in strategies.values() if strategy.counted}
     data = load_data(config, more=reads_rest(config, names))
-    tables = load_tables(config, names, target, target.model.vocab_size, data.rest)
+    tables = load_tables(config, names, target, target.model.info.vocab_size, data.rest)
     sizes = {name: config[name] for name in ("max_new_tokens", "max_prompt_tokens", "bucket")}
     contestants: dict[str, BeamGenerator | Generator] = {
         name: BeamGenerator(target, loaded, strategy, tables=tables, **sizes)

@@ -187,7 +187,7 @@ def check_reads(field: str, model: LanguageModel) -> None:
     Raises:
       UserError: naming the field.
     """
-    if model.frames:
+    if model.info.frames:
         raise UserError(
             f"config.{field} is a model that listens; experiments of this kind read texts alone"
         )

@@ -77,7 +77,7 @@ def cache_bytes(
 ) -> int:
     """Bytes of a model's cache on each device."""
     model = entry.model
-    if model.start_token is None:
+    if model.info.start_token is None:
         capacity += config.max_prompt_tokens
 
     def start(params: Any, prompt: jax.Array, length: jax.Array) -> Any:
@@ -127,5 +127,5 @@ def abstract_prompt(
 ) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
     """Shapes of a batch of the longest prompts that a model reads."""
     rows, longest = config.batch_size, config.max_prompt_tokens
-    prompt = jax.eval_shape(lambda: silence(model.frames, rows, longest))
+    prompt = jax.eval_shape(lambda: silence(model.info.frames, rows, longest))
     return prompt, jax.ShapeDtypeStruct((rows,), jnp.int32)

@@ -45,7 +45,7 @@ def check_decode_memory(config: ConfigDict, pair: Pair, strategies: Mapping[str,
     rows = config.batch_size // mesh["data"]
     models = [entry.model for entry in pair.members.values()]
     bucket = max(config.bucket, 1)
-    scores = [least_scores(bucket, model.start_token is None) for model in models]
+    scores = [least_scores(bucket, model.info.start_token is None) for model in models]
     needed = {
         "logits": rows * (drafted + 1) * pair.vocab_size * FLOAT,
         "attention": rows * max(scores) * FLOAT,
@@ -72,7 +72,7 @@ def check_beam_memory(
     rows = config.batch_size
     given = f"config.batch_size {rows:,}, config.max_new_tokens {config.max_new_tokens:,} and"
     for name, decoder in decoders.items():
-        nodes, width = len(decoder.depth), decoder.target_model.vocab_size
+        nodes, width = len(decoder.depth), decoder.target_model.info.vocab_size
         said = f"{given} strategies.{name} of {nodes:,} nodes a call"
         needed = {
             "logits": rows * nodes * width * FLOAT,

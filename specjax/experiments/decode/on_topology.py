@@ -134,7 +134,7 @@ def round_entry(
     spec = decoder.drafter.spec
     calls = (*spec.calls, decoder.reader.call(decoder.target, spec.width))
     cached = config.max_new_tokens
-    if decoder.target_model.start_token is None:
+    if decoder.target_model.info.start_token is None:
         cached += config.max_prompt_tokens
     work = round_of(calls, shares, cached, config.max_prompt_tokens)
     more = sum(reads.of(1) for name, reads in said.weights.items() if name not in shares)

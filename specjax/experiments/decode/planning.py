@@ -81,7 +81,7 @@ def show_plan(plan: Plan) -> dict[str, ModelPlan]:
     for line in (*plan.settings.said, *filter(None, [plan.settings.note])):
         print(line)
     models = {name: entry.model for name, entry in plan.pair.members.items()}
-    for name in (name for name, model in models.items() if model.borrows_encoder):
+    for name in (name for name, model in models.items() if model.info.borrows_encoder):
         print(f"{name}: its encoder is counted as the target's; a run compares their weights")
     for name, model in models.items():
         if line := whole_words(name, model, ways_of(config, name), remedy=True):

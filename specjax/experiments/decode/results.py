@@ -43,7 +43,6 @@ from specjax.metrics.text import rounds_of_text
 from specjax.metrics.ties import divergence, near_ties
 from specjax.metrics.traces import Rounds, acceptance, round_figures, rounds_of
 from specjax.metrics.trees import by_rank
-from specjax.models.base import is_open
 from specjax.models.small_weights import numbers
 from specjax.reporting.exports import write_tables
 from specjax.reporting.report import write_report
@@ -255,7 +254,7 @@ def speedup_bounds(entry: Measured, base: Measured, seed: int) -> dict[str, floa
 
 def prompt_lengths(session: Session) -> np.ndarray:
     """Tokens [N] of every example's prompt, or encoder states of what is heard."""
-    frames = session.pair.target.model.frames
+    frames = session.pair.target.model.info.frames
     return np.array([len(prompt) for prompt in session.prompts]) // (frames.stride if frames else 1)
 
 
@@ -334,7 +333,7 @@ def differences(
     if not (strategy.greedy and strategy.lossless):
         return {"differing": None, "near_ties": None}
     model = session.generators[BASELINE].decoder.target_model
-    heads = base.heads if is_open(model) else [()] * len(session.prompts)
+    heads = base.heads if model.info.open_prefix else [()] * len(session.prompts)
     rows = zip(session.prompts, entry.tokens, base.tokens, heads, strict=True)
     parted = list(filter(None, itertools.starmap(divergence, rows)))
     given = model, session.pair.target.params, parted, checkpoint_dtype(session.config)

@@ -52,7 +52,7 @@ class Session:
         ]
         if self.config.bucket:
             return batches
-        pad = self.pair.target.model.pad
+        pad = self.pair.target.model.info.pad
         return with_few_shapes(batches, self.config.max_new_tokens, pad)
 
 
@@ -69,7 +69,7 @@ def open_session(
     target = pair.target
     if target.tokenizer is None:
         raise UserError(f"target {config.target!r} has no tokenizer files")
-    if config.prefix and target.model.frames:
+    if config.prefix and target.model.info.frames:
         raise UserError(f"config.prefix is {config.prefix!r}; it must be empty: the target listens")
     tables = {table for one in strategies.values() for table in one.drafter.spec.resources}
     policies = selection_trees(strategies, target.model)

@@ -20,7 +20,7 @@ from specjax.experiments.decode.data import kind_of, source_of
 from specjax.hf import heads
 from specjax.hf.tokenizer import written_ids
 from specjax.loading import LoadedModel
-from specjax.models.base import LanguageModel, pending_token
+from specjax.models.base import LanguageModel
 from specjax.models.shared_vocabulary import SharedVocabulary
 from specjax.progress import UNNOTICED, progress
 from specjax.training import ngram
@@ -69,7 +69,7 @@ def check_corpus(config: ConfigDict) -> None:
 def output_texts(example: Example, target: LanguageModel) -> list[str]:
     """Texts of an example like those that the target decodes; a decoder-only one's has a prompt."""
     outputs = [example.output] if example.output else []
-    return outputs if target.start_token is not None else [example.source, *outputs]
+    return outputs if target.info.start_token is not None else [example.source, *outputs]
 
 
 def _counts(
@@ -77,7 +77,7 @@ def _counts(
 ) -> dict[str, Any]:
     """Read from ngram_table, or fitted from ngram_file, or from examples left undecoded."""
     if config.ngram_table:
-        table = ngram.load(config.ngram_table, target.model.vocab_size)
+        table = ngram.load(config.ngram_table, target.model.info.vocab_size)
         return ngram.narrow(table, vocab_size)
     if config.ngram_file:
         lines = read_lines("ngram_file", config.ngram_file)
@@ -90,7 +90,7 @@ def _counts(
         )
     with progress(lines, desc="fit n-grams", unit="text", delay=UNNOTICED) as bar:
         sequences = written_ids(target.tokenizer, target.model, bar)
-        return ngram.fit(sequences, vocab_size, start_token=pending_token(target.model))
+        return ngram.fit(sequences, vocab_size, start_token=target.model.info.pending_token)
 
 
 def _corpus(
@@ -98,7 +98,7 @@ def _corpus(
 ) -> dict[str, Any]:
     """The table of earlier texts, each with its EOS."""
     corpus = Corpus(SharedVocabulary(target.model, vocab_size), config.corpus_tokens)
-    eos = target.model.eos
+    eos = target.model.info.eos
     with progress(
         _earlier_texts(config, target.model, rest), desc="corpus", unit="text", delay=UNNOTICED
     ) as bar:
@@ -140,6 +140,6 @@ def _earlier_texts(config: ConfigDict, model: LanguageModel, rest: list[Example]
 
 def whole_text(prompt: str, output: str, model: LanguageModel) -> str:
     """The text that a model reads behind its start: of a decoder-only one the prompt too."""
-    if model.start_token is not None:
+    if model.info.start_token is not None:
         return output
     return prompt + ("" if prompt[-1:].isspace() else " ") + output

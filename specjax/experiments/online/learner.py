@@ -67,7 +67,7 @@ class Learner:
     def update(self, texts: Sequence[Text]) -> dict[str, float]:
         """Learns from texts; seconds without compiling, and the loss before (nats per position)."""
         model = self.setup.model
-        batch = lesson(texts, self.bucket, model.start_token, model.pad)
+        batch = lesson(texts, self.bucket, model.info.start_token, model.info.pad)
         width = batch["inputs"].shape[1]
         if width not in self.programs:
             lowered = train_step.lower(self.setup, self.state, self.frozen, batch)

@@ -171,7 +171,7 @@ def _embeddings(job: Job, part: list[int]) -> np.ndarray:
     blocks = []
     for start in range(0, len(part), size):
         ids = [job.queries[index].ids for index in part[start : start + size]]
-        batch = make_batch(ids, size, first=0, pad=model.pad, bucket=bucket, limit=0)
+        batch = make_batch(ids, size, first=0, pad=model.info.pad, bucket=bucket, limit=0)
         made = features.embeddings(model, job.target.params, batch)
         blocks.append(np.asarray(made)[: batch.rows])
         release_programs()
@@ -206,7 +206,7 @@ def rows(
 
 def _plain(job: Job, made: list[list[int]]) -> list[list[int]]:
     """Ids without the end of the text, on which all would agree."""
-    ends = set(job.target.model.eos)
+    ends = set(job.target.model.info.eos)
     return [[token for token in row if token not in ends] for row in made]
 
 

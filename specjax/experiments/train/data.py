@@ -112,12 +112,12 @@ def encoder_of(config: ConfigDict, start: LoadedModel) -> Encoder:
       UserError: when the model has no token that ends an output, or no template for a chat.
     """
     model = start.model
-    if not model.eos:
+    if not model.info.eos:
         raise UserError("config.model has no end-of-sequence token; give model.shape.eos_token_id")
     return Encoder(
         start.tokenizer,
-        model.start_token is None,
-        model.eos[0],
+        model.info.start_token is None,
+        model.info.eos[0],
         config.max_prompt_tokens,
         config.max_output_tokens,
         functools.partial(chat_prompts_by, config, start) if config.chat else None,
@@ -151,10 +151,10 @@ def batches_of(config: ConfigDict, model: LanguageModel, pairs: Pairs, seed: int
         batch_size=config.batch_size,
         bucket=config.bucket,
         seed=seed,
-        start_token=model.start_token,
-        pad=model.pad,
+        start_token=model.info.start_token,
+        pad=model.info.pad,
         learn_prompt=config.learn_prompt,
-        forced=len(model.forced),
+        forced=len(model.info.forced),
     )
 
 

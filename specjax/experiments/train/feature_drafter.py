@@ -109,8 +109,8 @@ def own_copy(x: jax.Array) -> jax.Array:
 
 def last_layer(target: LoadedModel) -> Params:
     """The target's last decoder layer, its self-attention under the drafter's name for it."""
-    number, config = target.model.depth - 1, target.model.config
-    if target.model.start_token is None:
+    number, config = target.model.info.depth - 1, target.model.config
+    if target.model.info.start_token is None:
         layer = target.params[f"layers_{number}"]
         if not config.unit_offset:
             return layer
@@ -124,10 +124,10 @@ def last_layer(target: LoadedModel) -> Params:
 
 def frequent(outputs: Iterable[Ids], model: FeatureDrafter) -> np.ndarray:
     """The ids [U] int32, rising, that occur most often in texts; ends of texts are among them."""
-    counts = np.zeros(model.vocab_size, np.int64)
+    counts = np.zeros(model.info.vocab_size, np.int64)
     for row in outputs:
-        counts += np.bincount(row, minlength=model.vocab_size)
-    counts[list(model.eos)] = counts.max() + 1
+        counts += np.bincount(row, minlength=model.info.vocab_size)
+    counts[list(model.info.eos)] = counts.max() + 1
     order = np.argsort(-counts, kind="stable")
     return np.sort(order[: model.config.draft_vocab]).astype(np.int32)
 
@@ -147,5 +147,5 @@ def output_layer(model: LanguageModel, params: Params) -> tuple[jnp.ndarray, jnp
     table = params["embedding"].T if config.tied else params["head"]["kernel"]
     if isinstance(config, T5Config) and config.scale_outputs:
         table = table * config.d_model**-0.5
-    norm = params.get("final_norm" if model.start_token is None else "decoder_norm")
+    norm = params.get("final_norm" if model.info.start_token is None else "decoder_norm")
     return table, jnp.ones(len(table)) if norm is None else norm_scale(config, norm)

@@ -322,7 +322,10 @@ def heldout(
     for first in range(0, len(order), size):
         rows = [pairs[i] for i in order[first : first + size]]
         filled = rows + rows[-1:] * (size - len(rows))
-        ends, forced = (start.model.start_token, start.model.pad), len(start.model.forced)
+        ends, forced = (
+            (start.model.info.start_token, start.model.info.pad),
+            len(start.model.info.forced),
+        )
         batch = pad_batch(filled, config.bucket, *ends, config.learn_prompt, forced=forced)
         batch["mask"][len(rows) :] = False
         batches.append(batch)

@@ -137,7 +137,7 @@ def _fresh(
     config: ConfigDict, tokenizer: Any, target: LoadedModel | None, mesh: Mesh | None
 ) -> LoadedModel:
     """A model of the given shape with random parameters, as wide as the target."""
-    width = target.model.vocab_size if target else len(tokenizer)
+    width = target.model.info.vocab_size if target else len(tokenizer)
     named = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     ends = {name: token for name, token in named.items() if token is not None}
     model = shape_of(config.model, width, ends, target and target.model)

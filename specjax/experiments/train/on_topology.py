@@ -142,7 +142,9 @@ def widest_batch(config: ConfigDict, model: LanguageModel, mesh: Mesh) -> Any:
     """Shapes of a batch of the longest prompts and outputs, its rows split over the mesh."""
     row = [0] * config.max_prompt_tokens, [0] * config.max_output_tokens
     rows = [row] * config.batch_size
-    batch = pad_batch(rows, config.bucket, model.start_token, model.pad, config.learn_prompt)
+    batch = pad_batch(
+        rows, config.bucket, model.info.start_token, model.info.pad, config.learn_prompt
+    )
     where = NamedSharding(mesh, PartitionSpec(DATA))
     return {
         name: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=where)

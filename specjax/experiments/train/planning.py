@@ -40,7 +40,7 @@ def show_plan(config: ConfigDict) -> dict[str, int]:
     count = sum(leaf.size for leaf in jax.tree.leaves(abstract_params(model, jnp.float32)))
     steps, rows = config.optimizer.steps, config.batch_size
     print(f"mesh: data {mesh[DATA]} x model {mesh[MODEL]} = {math.prod(mesh.values())} device(s)")
-    print(f"model: {count:,} parameters, {model.depth} decoder layers")
+    print(f"model: {count:,} parameters, {model.info.depth} decoder layers")
     print(f"{config.objective.name} for {steps:,} steps of {rows} rows ({steps * rows:,} rows)")
     for name, size in memory.items():
         print(f"{name:12}{size / GIB:10.3f} GiB per device")
@@ -84,7 +84,7 @@ def check_memory(config: ConfigDict) -> None:
     model = planned_model(config, target, vocabulary(config, target))
     needed = sizes(config, model, target)
     rows = config.batch_size // config.accumulate // mesh_sizes(config)[DATA]
-    needed["logits"] = rows * config.bucket * model.vocab_size * FLOAT
+    needed["logits"] = rows * config.bucket * model.info.vocab_size * FLOAT
     needed["attention"] = rows * least_scores(config.bucket, False) * FLOAT
     fields = ("batch_size", "accumulate", "bucket")
     check_bytes(needed, ", ".join(f"config.{field} {config[field]:,}" for field in fields))
@@ -145,7 +145,7 @@ def planned_model(
         whole = describe(settings.checkpoint, jnp.float32, **told)
         taken = layers_taken(whole, settings.decoder_layers, settings.encoder_layers)
         return trained_part(taken)
-    width = target.vocab_size if target else width
+    width = target.info.vocab_size if target else width
     if not width and "vocab_size" not in settings.shape:
         raise UserError(
             "config.model.shape has no vocab_size, and there is no target to take it from"

@@ -24,7 +24,8 @@ from specjax.errors import UserError
 from specjax.experiments.train.encoder_states import EncoderStates
 from specjax.experiments.train.subject import Subject
 from specjax.loading import LoadedModel
-from specjax.models.base import Forced, LanguageModel, Params, first_head, head_of, is_open
+from specjax.models.base import LanguageModel, Params
+from specjax.models.info import Forced
 from specjax.models.whisper import (
     Whisper,
     WhisperDecoder,
@@ -62,10 +63,10 @@ def check_one_encoder(start: LoadedModel, target: LoadedModel | None) -> None:
     Raises:
       UserError: naming both fields.
     """
-    if target is None or (start.model.frames is None and target.model.frames is None):
+    if target is None or (start.model.info.frames is None and target.model.info.frames is None):
         return
     ours, theirs = encoder(start.params), encoder(target.params)
-    alike = start.model.frames == target.model.frames and _alike(ours, theirs)
+    alike = start.model.info.frames == target.model.info.frames and _alike(ours, theirs)
     if not alike or not jax.tree.all(jax.tree.map(_same, ours, theirs)):
         raise UserError(
             "config.model.checkpoint has another encoder than config.target; a speech model is"
@@ -111,9 +112,9 @@ class SpeechEncoder:
     def heads(self, sources: Sequence[str]) -> list[list[int]]:
         """The forced tokens of each audio file; the transcriber detects its language if needed."""
         model, params = self.transcriber.model, self.transcriber.params
-        forced = head_of(model)
-        if not is_open(model):
-            return [list(first_head(model)[1:])] * len(sources)
+        forced = model.info.prefix
+        if not model.info.open_prefix:
+            return [list(model.info.first_prefix[1:])] * len(sources)
         found, states = [], self.prompts(sources)
         for first in range(0, len(sources), DETECTED_ROWS):
             rows = [states[i] for i in range(first, min(first + DETECTED_ROWS, len(sources)))]

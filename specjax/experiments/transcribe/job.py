@@ -92,7 +92,7 @@ def plan(config: ConfigDict) -> None:
     check(config)
     for name, entry in describe_pair(config).members.items():
         _check_hears(name, entry.model)
-        print(f"{name}: {entry.name}, {entry.model.depth} decoder layers")
+        print(f"{name}: {entry.name}, {entry.model.info.depth} decoder layers")
     print("strategies:", ", ".join(config.strategies))
 
 
@@ -187,5 +187,5 @@ def transcribed(job: Job, generator: Generator, audio: list[Any]) -> Transcribed
 
 
 def _check_hears(name: str, model: Any) -> None:
-    if model.frames is None:
+    if model.info.frames is None:
         raise UserError(f"config.{name} reads texts; this experiment needs a speech model")

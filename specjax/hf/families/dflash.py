@@ -74,7 +74,7 @@ class DFlashT5Family(_InBlocks, OnT5, T5Family[DFlashT5Config]):
     tensors: ClassVar[Tensors] = {**_OUTSIDE, **within("layers_{}", "layers.{}", _T5_LAYER)}
 
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
-        return super().given_by(target) | {"num_decoder_layers": min(LAYERS, target.depth)}
+        return super().given_by(target) | {"num_decoder_layers": min(LAYERS, target.info.depth)}
 
 
 @FAMILIES.register("dflash_llama")
@@ -90,6 +90,6 @@ class DFlashLlama(_InBlocks, OnLlama, Llama[DFlashCausalConfig]):
 
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
         return super().given_by(target) | {
-            "num_hidden_layers": min(LAYERS, target.depth),
+            "num_hidden_layers": min(LAYERS, target.info.depth),
             "use_qk_norm": target.config.qk_norm,
         }

@@ -175,14 +175,16 @@ class PublishedDFlash(Decoder[DFlashCausalConfig]):
         refuse_other_positions(FAMILY, target)
         words, _ = Llama().config_to_hf(target.config)
         # Of a shallow target the last layer is among them, and its states are not published.
-        below = [number - 1 for number in layers_read(target.depth) if number < target.depth]
+        below = [
+            number - 1 for number in layers_read(target.info.depth) if number < target.info.depth
+        ]
         return words | {
             "architectures": [ARCHITECTURE],
             "model_type": FAMILY,
             "attention_bias": False,
             "mlp_bias": False,
-            "num_hidden_layers": min(LAYERS, target.depth),
-            "num_target_layers": target.depth,
+            "num_hidden_layers": min(LAYERS, target.info.depth),
+            "num_target_layers": target.info.depth,
             "target_layer_ids": below,
         }
 

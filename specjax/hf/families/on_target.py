@@ -94,8 +94,8 @@ class OnTargetFamily(Family[Any]):
         words, _ = self.layers().config_to_hf(self.of_target(target))
         return words | {
             "target_hidden_size": target.config.d_model,
-            "target_layers": self.layers_read(target.depth),
-            "draft_vocab_size": target.vocab_size,
+            "target_layers": self.layers_read(target.info.depth),
+            "draft_vocab_size": target.info.vocab_size,
         }
 
 
@@ -122,7 +122,7 @@ class OnT5(OnTargetFamily):
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
         heads, width = _with_encoder(FAMILIES.name_of(type(self)), target).cross_heads
         return super().given_by(target) | {
-            "target_cross_layer": target.depth,
+            "target_cross_layer": target.info.depth,
             "target_num_heads": heads,
             "target_head_dim": width,
             "num_layers": 1,
@@ -135,7 +135,7 @@ def _with_encoder(family: str, target: LanguageModel) -> EncoderDecoder:
     Raises:
       ValueError: naming the family.
     """
-    if target.frames:
+    if target.info.frames:
         raise ValueError(
             f"model_type is {family!r}, for targets that read text; the target, of family"
             f" {target.config.family!r}, listens"
@@ -200,7 +200,7 @@ def refuse_other_positions(family: str, target: LanguageModel) -> None:
       ValueError: naming both.
     """
     theirs = target.config.family
-    if target.start_token is not None:
+    if target.info.start_token is not None:
         raise ValueError(
             f"model_type is {family!r}, for decoder-only targets; the target, of family"
             f" {theirs!r}, has an encoder"

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specjax.hf.families.schema import is_int, shown
-from specjax.models.base import Forced
+from specjax.models.info import Forced
 from specjax.models.whisper import SpeechTokens, WhisperConfig
 
 FIELDS = frozenset(

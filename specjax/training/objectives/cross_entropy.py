@@ -44,7 +44,7 @@ class CrossEntropy(Objective[LanguageModel]):
         batch: TrainingBatch,
         key: jax.Array | None,
     ) -> tuple[jax.Array, jax.Array]:
-        layers = self.layers(model.depth)
+        layers = self.layers(model.info.depth)
         logits = model.teach(params, batch, key=key, exits=layers)
         losses = (
             weight * masked_sum(cross_entropy(one, batch["labels"], self.smoothing), batch["mask"])

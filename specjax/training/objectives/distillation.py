@@ -55,7 +55,7 @@ class Distillation(Objective[LanguageModel]):
         teacher = frozen[TEACHER]
         (ours,) = model.teach(params, batch, key=key)
         (theirs,) = teacher.model.teach(teacher.params, batch)
-        width = min(model.vocab_size, teacher.model.vocab_size)
+        width = min(model.info.vocab_size, teacher.model.info.vocab_size)
         p, q = (
             jax.nn.log_softmax(logits[..., :width] / self.temperature, axis=-1)
             for logits in (jax.lax.stop_gradient(theirs), ours)

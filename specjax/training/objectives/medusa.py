@@ -64,7 +64,7 @@ class Medusa(Objective[LanguageModel]):
         width = model.config.d_model
         return Heads(
             self.heads, width, self.head_width or width, ACTIVATION,
-            behind=1, sequential=self.sequential, normed=model.drops_scale,
+            behind=1, sequential=self.sequential, normed=model.info.drops_scale,
         )  # fmt: skip
 
     def sums(

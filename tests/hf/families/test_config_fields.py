@@ -347,9 +347,9 @@ def test_the_switch_reaches_the_api_and_the_experiments(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="num_beams is 0; it must be an integer of at least 1"):
         specjax.load(folder, generation={"num_beams": 0})
     ignoring = specjax.load(folder, ignore_generation_config=True)
-    assert ignoring.model.eos == (4,) and not ignoring.settings
+    assert ignoring.model.info.eos == (4,) and not ignoring.settings
     changed = specjax.load(folder, generation={"num_beams": 1, "min_length": None})
-    assert changed.model.eos == (4,) and changed.settings == {"forced_eos_token_id": (7,)}
+    assert changed.model.info.eos == (4,) and changed.settings == {"forced_eos_token_id": (7,)}
     (folder / "generation_config.json").write_text(json.dumps(said | refused), "utf-8")
     config = decode_config(target=str(folder))
     with pytest.raises(UserError, match="config.generation"):
