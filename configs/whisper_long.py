@@ -18,8 +18,7 @@ shorter. Result: docs/lab_book/published_speech.md.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, neural
-from specjax.experiments.config.transcribing import transcribe_config
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, neural, transcribe_config
 
 
 def get_config() -> ConfigDict:

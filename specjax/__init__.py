@@ -41,7 +41,7 @@ _PUBLIC = {
     "run": "jobs",
     "speculative": "decoding.strategy",
     "strategy": "decoding.strategy",
-    "train_config": "experiments.config.training",
+    "train_config": "experiments.config.defaults",
     "transcribe": "transcript",
 }
 """Where each public name lives."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numbers
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from specjax.core import fields
 from specjax.errors import UserError
 from specjax.models.small_weights import HALF, SmallWeights
 
@@ -18,59 +19,59 @@ DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16, "float16": jnp.float
 TOKENS = 2**20
 """Most tokens of a prompt, an output or a bucket: more than any model reads."""
 
-AT_LEAST = {
-    "batch_size": 1,
-    "max_new_tokens": 1,
-    "max_prompt_tokens": 1,
-    "bucket": 0,
-    "seed": 0,
-}
-"""Of what configs and the Python API both ask for."""
 
-_AT_MOST = {
-    **dict.fromkeys(("bucket", "max_new_tokens", "max_output_tokens", "max_prompt_tokens"), TOKENS),
-    "batch_size": 2**20,
-    **dict.fromkeys(("capacity", "corpus_tokens"), 2**25),
-    "epochs": 10**6,
-    "profile_rounds": 10**4,
-    "repeats": 10**4,
-    "seed": 2**32 - 1,  # what a key is made of
-    "seeds": 10**4,
-    "steps": 10**8,
-    "vocab_size": 10**7,
-}
-"""By the last part of a field's path; others are bounded by what 32 bits hold."""
-
-_MOST = 2**31 - 1
+def seed(*, help: str) -> Any:
+    """What a key is made of."""
+    return fields.integer(0, least=0, most=2**32 - 1, help=help)
 
 
-def check_integer(where: str, value: Any, lowest: int) -> None:
-    """Refuses what is no integer of at least `lowest`, and more than anything could use.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """What configs and the Python API both ask for."""
+
+    batch_size: int = fields.integer(1, most=2**20, help="texts that are decoded together")
+    max_new_tokens: int = fields.integer(64, most=TOKENS, help="of an output at most")
+    max_prompt_tokens: int = fields.integer(512, most=TOKENS, help="longer prompts are refused")
+    bucket: int = fields.integer(
+        0,
+        least=0,
+        most=TOKENS,
+        help="prompts are padded to multiples of it, and each width is compiled; 0: to the few"
+        " widths by which padding is at most a tenth of all positions",
+    )
+    seed: int = seed(help="of what is drawn at temperatures above 0")
+
+
+def check_integer(where: str, value: Any, least: int) -> None:
+    """Refuses what is no integer of at least `least`, and more than anything could use.
 
     Raises:
       UserError: naming the field (`where`, a dotted path), the value and what is allowed.
     """
-    most = _AT_MOST.get(where.rpartition(".")[2], _MOST)
-    if not is_integer(value) or value < lowest:
-        raise UserError(f"{where} is {_shown(value)}; it must be an integer of at least {lowest}")
-    if value > most:
-        shown = _shown(value, ",")
-        raise UserError(f"{where} is {shown}; it must be an integer from {lowest} to {most:,}")
+    checked(fields.integer(least=least, help="").metadata[fields.KEY], where, value)
 
 
 def check_integers(**values: Any) -> None:
-    """Refuses arguments, by their names, that are outside of `AT_LEAST` and what is of use.
+    """Refuses arguments that are outside of the bounds of `Sizes`, by its names.
 
     Raises:
       UserError: naming the argument, the value and what is allowed.
     """
+    known = fields.config_fields(Sizes)
     for name, value in values.items():
-        check_integer(name, value, AT_LEAST[name])
+        checked(known[name], name, value)
 
 
-def is_integer(value: Any) -> bool:
-    """Whether a value is an integer, which True and False are not."""
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+def checked(field: fields.ConfigField, where: str, value: Any) -> Any:
+    """The value as `ConfigField.value` has it.
+
+    Raises:
+      UserError: naming the field (`where`), the value and what is allowed.
+    """
+    try:
+        return field.value(where, value)
+    except ValueError as error:
+        raise UserError(str(error)) from None
 
 
 def checked_dtype(value: Any) -> Any:
@@ -119,20 +120,12 @@ def token_ids(where: str, prompt: Any, vocabulary: int) -> list[int]:
         shown = shown if len(shown) < 80 else f"{shown[:80]} ..."
         raise UserError(f"{where} is {shown}; it must be a text or a list of token ids")
     for token in ids.tolist():
-        if not is_integer(token) or not 0 <= token < vocabulary:
+        if not fields.is_integer(token) or not 0 <= token < vocabulary:
             raise UserError(
-                f"{where} has the token {_shown(token)}; token ids must be integers from 0 to"
+                f"{where} has the token {fields.shown(token)}; token ids must be integers from 0 to"
                 f" {vocabulary - 1}"
             )
     return ids.tolist()
-
-
-def _shown(value: Any, form: str = "") -> str:
-    """A value in a sentence; Python does not print integers of thousands of digits."""
-    if not is_integer(value):
-        return repr(value)
-    bits = int(value).bit_length()
-    return format(value, form) if bits < 128 else f"an integer of {bits} bits"
 
 
 def check_dictionary(name: str, value: Any) -> None:

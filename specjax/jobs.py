@@ -16,8 +16,8 @@ from ml_collections import ConfigDict
 from specjax.accelerators.topology import use_no_tpu
 from specjax.errors import UserError
 from specjax.experiments import JOBS
-from specjax.experiments.config.templates import check_shape
 from specjax.experiments.config.topology import check_topology
+from specjax.experiments.config.validation import check_config
 from specjax.locking import alone_in
 from specjax.writing import check_folder, naming_write_errors, write_json
 
@@ -79,6 +79,6 @@ def job_of(config: Any, dry_run: bool) -> ModuleType:
         raise UserError(
             f"config is {config!r}; it must be a ConfigDict, as specjax.decode_config() makes one"
         )
-    check_shape(config)
+    check_config(config)
     check_topology(config, dry_run)
     return importlib.import_module(f"specjax.experiments.{JOBS[config.experiment]}")

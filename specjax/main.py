@@ -22,7 +22,7 @@ from specjax.core.registry import (
 from specjax.errors import AskedToEnd, UserError
 from specjax.experiments import DISTRIBUTED
 from specjax.experiments.config.command_line import flags_text, help_text, parse
-from specjax.experiments.config.templates import check_shape
+from specjax.experiments.config.validation import check_config
 from specjax.reporting.terminal import verbosity
 
 CACHE = "SPECJAX_COMPILATION_CACHE"
@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
             jobs.plan_in("--workdir", request.config, request.workdir)
             return 0
         if request.distributed:
-            check_shape(request.config)
+            check_config(request.config)
             join(request.config.experiment)
         enable_compilation_cache()
         with hosts.one_voice(), verbosity(request.verbose):

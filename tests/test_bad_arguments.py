@@ -22,7 +22,7 @@ from specjax import (
 from specjax.decoding.strategy import Strategy, from_config
 from specjax.drafting.matrix import Cascade
 from specjax.experiments.config.defaults import decode_config
-from specjax.experiments.config.fields import check_fields
+from specjax.experiments.config.validation import check_config
 from specjax.models.t5 import T5, T5Config
 
 VOCABULARY = 50
@@ -65,7 +65,7 @@ def test_integers_are_refused_by_the_sentences_of_configs(name, value):
     config = decode_config(target="a", strategies={"alone": {"drafter": "none"}})
     config = ConfigDict({**config.to_dict(), name: value}, convert_dict=True)
     with pytest.raises(UserError) as there:
-        check_fields(config)
+        check_config(config)
     with pytest.raises(UserError) as here:
         called(name, value)
     assert f"config.{here.value}" == str(there.value)
@@ -83,7 +83,7 @@ def test_integers_have_a_least_and_a_most(name):
     least, most = INTEGERS[name]
     with pytest.raises(UserError, match=f"{name} is {least - 1}; it must be an integer of at"):
         called(name, least - 1)
-    with pytest.raises(UserError, match=f"it must be an integer from {least} to {most:,}"):
+    with pytest.raises(UserError, match=f"an integer of at least {least} and at most {most:,}"):
         called(name, most + 1)
 
 

@@ -14,8 +14,7 @@ import specjax
 from specjax.data.text import Example
 from specjax.errors import UserError
 from specjax.experiments.config.command_line import parse
-from specjax.experiments.config.defaults import beams_config, decode_config
-from specjax.experiments.config.training import train_config
+from specjax.experiments.config.defaults import beams_config, decode_config, train_config
 from specjax.experiments.decode.data import check_chat, check_single_turn
 from specjax.experiments.decode.prompts import prompts_of
 from specjax.experiments.train import data as train_data

@@ -14,7 +14,7 @@ paper, or a drafter that was fine-tuned already; `model.shape` trains one from s
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.training import train_config
+from specjax.experiments.config.defaults import train_config
 from specjax.experiments.recipes.common import MULTI30K
 
 

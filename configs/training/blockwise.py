@@ -12,7 +12,7 @@ The trunk stays as it is, `objective.trunk=trained` trains it as well. The heads
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.training import train_config
+from specjax.experiments.config.defaults import train_config
 from specjax.experiments.recipes.common import MULTI30K
 
 

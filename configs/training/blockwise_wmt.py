@@ -11,7 +11,7 @@ Resources: `--dry_run` says what a device must hold, activations aside. Not run 
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.training import train_config
+from specjax.experiments.config.defaults import train_config
 
 
 def get_config() -> ConfigDict:

@@ -13,7 +13,7 @@ on-policy.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.training import train_config
+from specjax.experiments.config.defaults import train_config
 from specjax.experiments.recipes.common import MULTI30K
 
 

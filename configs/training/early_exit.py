@@ -12,7 +12,7 @@ The loss is the mean of those after the first and the last decoder layer. For CA
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.training import train_config
+from specjax.experiments.config.defaults import train_config
 from specjax.experiments.recipes.common import MULTI30K
 
 

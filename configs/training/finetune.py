@@ -12,7 +12,7 @@ target. The best parameters by `evaluation.keep` are left in `model`, in Hugging
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.training import train_config
+from specjax.experiments.config.defaults import train_config
 from specjax.experiments.recipes.common import MULTI30K
 
 

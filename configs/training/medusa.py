@@ -23,7 +23,7 @@ layers.
 from ml_collections import ConfigDict
 
 from specjax.errors import UserError
-from specjax.experiments.config.training import train_config
+from specjax.experiments.config.defaults import train_config
 from specjax.experiments.recipes.common import MINUTES
 
 KINDS = ("medusa", "hydra")

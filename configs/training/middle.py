@@ -12,7 +12,7 @@ took its acceptance from 0.47 to 0.81 at temperature 0 and to 0.66 at 1, on 128 
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.training import train_config
+from specjax.experiments.config.defaults import train_config
 from specjax.experiments.recipes.common import MULTI30K
 
 

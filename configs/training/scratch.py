@@ -12,7 +12,7 @@ instead: `model.checkpoint=TARGET model.decoder_layers=(0,)` in configs/training
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.training import train_config
+from specjax.experiments.config.defaults import train_config
 from specjax.experiments.recipes.common import MULTI30K
 
 

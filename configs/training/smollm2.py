@@ -17,7 +17,7 @@ Time and acceptance: docs/lab_book/published.md.
 from ml_collections import ConfigDict
 
 from specjax.errors import UserError
-from specjax.experiments.config.training import train_config
+from specjax.experiments.config.defaults import train_config
 
 LAYER = {
     "draft_vocab_size": 8000,

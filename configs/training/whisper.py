@@ -14,7 +14,7 @@ Encoder states of each file are computed once and lie in the workdir: 1.5 MB a f
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.training import train_config
+from specjax.experiments.config.defaults import train_config
 
 
 def get_config() -> ConfigDict:

@@ -1,21 +1,17 @@
-"""Writes docs/reference/config.md: fields, defaults and comments of the configs.
+"""Writes docs/reference/config.md: fields, defaults and bounds of the configs.
 
     python docs/scripts/config_page.py
 
-Read from the sources of `specjax.experiments.config.defaults`, `training`, `online` and
-`transcribing`, where each field is set in a line.
+Made of the declarations in `specjax.experiments.config.schema`.
 """
 
 from __future__ import annotations
 
-import ast
-import inspect
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
-from specjax.experiments.config import defaults, online, training, transcribing
-from specjax.experiments.config.field_help import comments
+from specjax.core.fields import KEY, ConfigField
+from specjax.experiments.config.schema import SCHEMAS
 
 PAGE = Path(__file__).parents[1] / "reference" / "config.md"
 
@@ -28,64 +24,83 @@ You find here the fields of every experiment's config with their defaults. Each 
 [strategies](strategies.md), those of an objective in [training](../how_to/training.md#objectives).
 """
 
-Row = tuple[str, str, str]  # field, default, what it is; all in Markdown
+_TABLE = "| field | default | must be | what it is |\n| --- | --- | --- | --- |\n"
+
+_MOST = 120
+"""Characters of what a field must be; longer lists of names are in pages of their own."""
 
 
 def page() -> str:
-    """The whole page."""
-    modules = defaults, training, online, transcribing
-    return "\n".join([HEAD, *(part for module in modules for part in sections(module))])
+    """The whole page: the experiments, then the blocks and groups that they share."""
+    shown = dict.fromkeys(SCHEMAS.values())
+    for cls in list(shown_with(shown)):
+        shown.setdefault(cls)
+    return "\n".join([HEAD, *map(section, shown)])
 
 
-def sections(module: ModuleType) -> Iterator[str]:
-    """A section for each function of a module that sets fields."""
-    source = inspect.getsource(module)
-    said = {line: words.replace("|", r"\|") for line, words in comments(source).items()}
-    for function in ast.parse(source).body:
-        rows = list(fields(function, said)) if isinstance(function, ast.FunctionDef) else []
-        if rows:
-            about = (ast.get_docstring(function) or "").replace("\n\n", "\n")
-            table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-            head = "| field | default | what it is |\n| --- | --- | --- |\n"
-            yield f"## {title(function.name)}\n\n{about}\n\n{head}{table}"
+def shown_with(classes: dict[type, None]) -> Iterator[type]:
+    """The classes that others inherit from or have as groups."""
+    for cls in classes:
+        parts = [*blocks(cls), *filter(None, map(group_of, own(cls).values()))]
+        yield from (part for part in parts if part not in classes)
+        yield from shown_with(dict.fromkeys(parts))
 
 
-def title(name: str) -> str:
-    """The heading of a function's section; a run of training is put together by several."""
-    words = name.removesuffix("_config").replace("_", " ")
-    return words.replace(" add ", "train, ", 1)
+def group_of(field: ConfigField) -> type | None:
+    """The class of a group's fields, or of those of the members of a mapping."""
+    of = field.of or (field.members and field.members.of)
+    return of if isinstance(of, type) else None
 
 
-def fields(function: ast.FunctionDef, said: dict[int, str]) -> Iterator[Row]:
-    """What a function sets in `config`."""
-    for node in ast.walk(function):
-        match node:
-            case ast.Assign(targets=[ast.Attribute(value=ast.Name("config"), attr=name)]):
-                yield from entries(name, node.value, said)
-            case ast.Call(
-                func=ast.Attribute(ast.Name("config"), "update"), args=[ast.Call(ast.Name(other))]
-            ):
-                yield section(other), "", "all of that section"
+def blocks(cls: type) -> tuple[type, ...]:
+    """The classes with fields that a class inherits from."""
+    return tuple(base for base in cls.__bases__ if base is not object)
 
 
-def entries(name: str, value: ast.expr, said: dict[int, str]) -> Iterator[Row]:
-    """A field, or the fields of a group that is spelled."""
-    match value:
-        case ast.Call(ast.Name("ConfigDict"), [ast.Dict(keys, values)]) if all(keys):
-            for key, inner in zip(keys, values, strict=True):
-                yield from entries(f"{name}.{key.value}", inner, said)
-        case ast.Call(ast.Name("ConfigDict")):
-            yield f"`{name}`", "a group", said.get(value.lineno, "")
-        case ast.Call(ast.Name(other)) if other.endswith("_fields"):
-            yield f"`{name}`", "a group", section(other)
-        case ast.Constant() | ast.Tuple() | ast.Dict() | ast.UnaryOp():
-            yield f"`{name}`", f"`{ast.unparse(value)}`", said.get(value.end_lineno, "")
+def own(cls: type) -> dict[str, ConfigField]:
+    """The fields that a class declares itself."""
+    slots = cls.__dataclass_fields__
+    named = (name for name in cls.__annotations__ if KEY in slots[name].metadata)
+    return {name: slots[name].metadata[KEY] for name in named}
 
 
-def section(function: str) -> str:
-    """A link to the section of a function."""
-    words = title(function)
-    return f"[{words}](#{words.replace(' ', '-')})"
+def inherited(cls: type) -> set[str]:
+    """The names of the fields that classes above have."""
+    return {name for base in blocks(cls) for name in base.__dataclass_fields__}
+
+
+def section(cls: type) -> str:
+    """The heading of a class, what it is for and the table of its fields."""
+    about = (cls.__doc__ or "").partition("\n\n")[0]
+    rows = [row(name, field) for name, field in own(cls).items()]
+    gone = [name for name in inherited(cls) if name in cls.__annotations__ and name not in own(cls)]
+    rows += [f"| `{name}` | | | not here |\n" for name in gone]
+    rows += [f"| {link(base)} |  |  | all of that section |\n" for base in blocks(cls)]
+    return f"## {title(cls)}\n\n{about}\n\n{_TABLE}{''.join(rows)}"
+
+
+def row(name: str, field: ConfigField) -> str:
+    """A field in Markdown."""
+    default, allowed = f"`{field.default!r}`", field.allowed
+    if field.kind is dict:
+        default = ", ".join(f"`{each}={value!r}`" for each, value in field.default.items())
+        group = group_of(field)
+        allowed = link(group) if group else field.allowed
+    if len(allowed) > _MOST:
+        allowed = "a known name"
+    return f"| `{name}` | {default} | {allowed} | {field.help} |\n".replace("  |", " |")
+
+
+def link(cls: type) -> str:
+    """A link to the section of a class."""
+    return f"[{title(cls)}](#{title(cls).replace(' ', '-')})"
+
+
+def title(cls: type) -> str:
+    """The heading of a section: the experiment's name, or the class's in words."""
+    names = {schema: name for name, schema in SCHEMAS.items()}
+    words = "".join(f" {c.lower()}" if c.isupper() else c for c in cls.__name__)
+    return names.get(cls, words.strip()).replace("_", " ")
 
 
 if __name__ == "__main__":

@@ -1,21 +1,25 @@
-"""The fields of drafters, rules, objectives, ...: each dataclass is the schema of its config.
+"""The fields of jobs, drafters, rules, objectives, ...: each dataclass is the schema of its config.
 
 A field declares its kind, bounds and help; from these come the checks of configs, `--help` and the
 tables of the docs. A *traced* field is a number that may be swept without recompiling: the
 dataclass then holds the name of an entry of `Options.numbers`, the number itself is passed along.
+A *group* is a field with fields of its own, a *mapping* one whose members the config names.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import numbers
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 REQUIRED = dataclasses.MISSING
 """Default of a field that must be given."""
 
 Number = float | tuple[float, ...]
+
+LARGEST = 2**31 - 1
+"""No integer is larger: what 32 bits hold."""
 
 MOST_DRAFTED = 1000
 """Tokens of a draft at most: all are verified, and of so many hardly any are kept."""
@@ -26,6 +30,8 @@ KINDS = {float: numbers.Real, int: numbers.Integral}
 HEADS, CORPUS = RESERVED = ("heads", "corpus")
 """Names of parameter trees that are no counts: parallel heads, earlier texts."""
 
+_GROUP = "a group of fields"
+
 KEY = "config_field"
 """Where the metadata of a dataclass's field keeps its `ConfigField`."""
 
@@ -34,17 +40,38 @@ KEY = "config_field"
 class ConfigField:
     """What a config may say of a field."""
 
-    kind: type
-    allowed: str  # for the sentence "x is ...; it must be <allowed>"
+    kind: type  # dict: a group or a mapping
+    words: str  # what is allowed
     fits: Callable[[Any], bool]
     help: str
-    default: Any = REQUIRED
+    default: Any = REQUIRED  # of a group: what differs from the defaults of its fields
     traced: bool = False
     optional: bool = False  # from Python it may be None
+    known: Collection[str] = ()  # of a choice
+    of: type | Callable[[], Mapping[str, ConfigField]] | None = None  # the fields of a group
+    without: Collection[str] = ()  # those of them that it has not
+    members: ConfigField | None = None  # of a mapping: what each value is; None: anything
+    open: bool = False  # whether any flag may add a name to it
+    partial: bool = False  # whether fields of a group may be left out
+
+    @property
+    def allowed(self) -> str:
+        """For the sentence "x is ...; it must be <allowed>"."""
+        if not self.known:
+            return self.words
+        return f"one of {', '.join(self.known)}" + ", or empty" * (self.default == "")
 
     @property
     def required(self) -> bool:
         return self.default is REQUIRED
+
+    @property
+    def inner(self) -> Mapping[str, ConfigField]:
+        """The fields of a group; none of anything else."""
+        if self.of is None:
+            return {}
+        every = config_fields(self.of) if isinstance(self.of, type) else self.of()
+        return {name: field for name, field in every.items() if name not in self.without}
 
     @property
     def stand_in(self) -> Any:
@@ -63,8 +90,22 @@ class ConfigField:
         fits = isinstance(value, KINDS.get(self.kind, self.kind))
         fits &= isinstance(value, bool) == (self.kind is bool)
         if not (fits and self.fits(value)):
-            raise ValueError(f"{where} is {value!r}; it must be {self.allowed}")
+            allowed = self.allowed
+            if is_integer(value) and "at most" not in allowed and int(value) > LARGEST:
+                allowed = f"an integer of at most {LARGEST:,}"
+            raise ValueError(f"{where} is {shown(value)}; it must be {allowed}")
         return self.kind(value)
+
+
+def is_integer(value: Any) -> bool:
+    """Whether a value is an integer, which True and False are not."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def shown(value: Any) -> str:
+    """A value in a sentence; Python does not print integers of thousands of digits."""
+    bits = int(value).bit_length() if is_integer(value) else 0
+    return repr(value) if bits < 128 else f"an integer of {bits} bits"
 
 
 def hashable(value: Any) -> Any:
@@ -82,7 +123,7 @@ def integer(
 ) -> Any:
     """An integer of at least `least`, and at most `most`; `traced` as of a `number`."""
     allowed = f"an integer of at least {least}" if most is None else between(least, most)
-    fits = lambda x: least <= x <= (most or x)  # noqa: E731
+    fits = lambda x: least <= x <= (most or LARGEST)  # noqa: E731
     return _field(ConfigField(int, allowed, fits, help, default, bool(traced)), traced)
 
 
@@ -110,10 +151,42 @@ def flag(default: bool = False, *, help: str) -> Any:
     return _field(ConfigField(bool, "True or False", lambda x: True, help, default))
 
 
-def choice(known: Sequence[str], default: Any = REQUIRED, *, help: str) -> Any:
-    """One of some words."""
-    known = tuple(known)
-    return _field(ConfigField(str, f"one of {', '.join(known)}", known.__contains__, help, default))
+def choice(known: Collection[str], default: Any = REQUIRED, *, help: str) -> Any:
+    """One of some words; of a registry, which is read when a value is checked, one of its names."""
+    return _field(ConfigField(str, "", known.__contains__, help, default, known=known))
+
+
+def text(default: str = "", *, allowed: str = "text", help: str) -> Any:
+    """Any text."""
+    return _field(ConfigField(str, allowed, lambda x: True, help, default))
+
+
+def group(
+    known: type | Callable[[], Mapping[str, ConfigField]],
+    *,
+    without: Collection[str] = (),
+    partial: bool = False,
+    help: str = "",
+    **changes: Any,
+) -> Any:
+    """A group with the fields of a dataclass but for some, `changes` to their defaults."""
+    more = {"of": known, "without": without, "partial": partial}
+    help = help or (known.__doc__ or "").partition("\n")[0]
+    return _field(ConfigField(dict, _GROUP, lambda x: True, help, changes, **more))
+
+
+def mapping(members: Any = None, *, open: bool = False, help: str) -> Any:
+    """A group whose names the config gives, if it is `open` any flag.
+
+    `members` is the field that each value is; None: anything.
+    """
+    more = {"members": members and members.metadata[KEY], "open": open}
+    return _field(ConfigField(dict, _GROUP, lambda x: True, help, {}, **more))
+
+
+def absent() -> Any:
+    """Takes away a field of a base class."""
+    return dataclasses.field(default=None)
 
 
 def name(default: Any = REQUIRED, *, but: str = "", optional: bool = False, help: str) -> Any:
@@ -142,6 +215,11 @@ def listing(
     """A list whose entries all fit; `some`: with at least one."""
     all_fit = lambda x: (bool(x) or not some) and all(map(fits, x))  # noqa: E731
     return whole(allowed, all_fit, default, help=help)
+
+
+def names(*, help: str) -> Any:
+    """A list of names, empty by default."""
+    return listing("a list of names", lambda x: isinstance(x, str), (), help=help)
 
 
 def whole(allowed: str, fits: Callable[[Any], bool], default: Any = REQUIRED, *, help: str) -> Any:
@@ -181,6 +259,8 @@ def interval(bounds: str) -> tuple[Callable[[float], bool], str]:
 
     if high < float("inf"):
         return fits, f"a number in {bounds}"
+    if low == -high:
+        return fits, "a finite number"
     words = "a positive number" if open_low else f"a number of at least {low:g}"
     return fits, words if open_high else f"{words}, or 'inf'"
 
@@ -195,7 +275,7 @@ def config_fields(cls: type) -> dict[str, ConfigField]:
     return {name: field for name, field in known.items() if name not in getattr(cls, lacks, ())}
 
 
-def side_by_side(classes: Iterable[type]) -> dict[str, Any]:
+def side_by_side(classes: Iterable[type]) -> dict[str, ConfigField]:
     """The fields of several dataclasses in one config, of which one class will be chosen.
 
     Raises:
@@ -207,7 +287,7 @@ def side_by_side(classes: Iterable[type]) -> dict[str, Any]:
             other = known.setdefault(name, field)
             if (other.kind, other.stand_in) != (field.kind, field.stand_in):
                 raise ValueError(f"{cls.__name__} has another default or kind of field {name!r}")
-    return {name: field.stand_in for name, field in known.items()}
+    return known
 
 
 def check(part: Any) -> None:
@@ -249,6 +329,6 @@ def _field(field: ConfigField, traced: str = "") -> Any:
     metadata = {KEY: field}
     if field.traced and field.default is not None:
         return dataclasses.field(default=traced, metadata=metadata)
-    if field.required:
+    if field.required or field.kind is dict:
         return dataclasses.field(metadata=metadata)
     return dataclasses.field(default=field.default, metadata=metadata)

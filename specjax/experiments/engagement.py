@@ -14,6 +14,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from specjax.errors import UserError
+from specjax.experiments.config import defaults
 from specjax.experiments.config.fields import model_names
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.strategies import BASELINE
@@ -51,24 +52,10 @@ def plan(config: ConfigDict) -> None:
 def as_decode(config: ConfigDict) -> ConfigDict:
     """The decode experiment with one strategy for each drafter and threshold."""
     names = _drafters(config)
-    for value in config.thresholds:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
-            raise UserError(f"config.thresholds has {value!r}; it must be a number of at least 0")
-    if not config.thresholds or len(set(config.thresholds)) < len(config.thresholds):
-        raise UserError(
-            f"config.thresholds is {tuple(config.thresholds)!r}; it must hold different numbers"
-        )
-    made = config.copy_and_resolve_references()
-    with made.unlocked():
-        made.experiment = "decode"
-        made.strategies = ConfigDict(
-            {
-                strategy(name, value): _oracle(name, value)
-                for name in names
-                for value in config.thresholds
-            }
-        )
-    return made
+    strategies = {
+        strategy(name, value): _oracle(name, value) for name in names for value in config.thresholds
+    }
+    return defaults.as_decode(config, strategies=strategies)
 
 
 def _oracle(model: str, threshold: float) -> dict[str, Any]:

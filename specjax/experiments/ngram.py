@@ -10,12 +10,10 @@ from typing import Any
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from specjax.core.registry import TASKS
 from specjax.data import files
 from specjax.data.heldout import hold_out
 from specjax.data.text import is_json
 from specjax.errors import UserError
-from specjax.experiments.config.fields import check_choices, check_integers, check_numbers
 from specjax.experiments.decode.data import check_one_place, data_words, file_words, stream
 from specjax.experiments.decode.tables import output_texts
 from specjax.hf.hub import SMALL_FILES, locate
@@ -30,9 +28,6 @@ from specjax.writing import write_json
 
 TABLE = "ngram.safetensors"
 RESULTS = "ngram.json"
-
-_AT_LEAST = {"successors": 1, "heldout": 1, "examples": 0, "seed": 0}
-_SMOOTHING = (1e-12, 1e3)
 
 LINES: tuple[tuple[str, str, str], ...] = (
     ("vocabulary", "vocabulary", ",d"),
@@ -119,9 +114,6 @@ def check(config: ConfigDict) -> LanguageModel:
     Raises:
       UserError: naming the field, the value and what is allowed.
     """
-    check_integers(config, _AT_LEAST)
-    check_choices(config, {"task": ("", *TASKS)})
-    check_numbers(config, {"smoothing": _SMOOTHING})
     if not config.target:
         raise UserError("config.target is empty; it must be a model directory or hub id")
     check_one_place(config, "text_file")

@@ -17,12 +17,13 @@ from ml_collections import ConfigDict
 
 from specjax.checks import check_integer
 from specjax.data import grammar
-from specjax.data.grammar import LEAST_LIMIT, MOST_PAIRS
 from specjax.data.pipeline import Arrays, Batches
 from specjax.errors import UserError
 from specjax.experiments import ahead
-from specjax.experiments.config.fields import check_fields, check_integers, check_numbers
+from specjax.experiments.config.defaults import config_of
+from specjax.experiments.config.fields import check_fields
 from specjax.experiments.config.memory import check_decode_memory
+from specjax.experiments.config.settings import settings_of
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.look import first_look
 from specjax.experiments.decode.planning import Plan, show_plan
@@ -59,22 +60,6 @@ GIVEN = ("target", "drafter", "task", "source_file", "reference_file", "ngram_fi
 
 DEEP_RATE = 2e-3
 """Learning rate of the target's last steps."""
-
-_SHAPE = ("d_model", "d_kv", "num_heads", "d_ff", "num_layers", "num_decoder_layers")
-_LEAST = {
-    **{f"training.{field}": 1 for field in ("examples", "test_examples", "most_tokens")},
-    **{
-        "training.most_words": LEAST_LIMIT,
-        "training.batch_size": 1,
-        "training.vocab_size": 16,
-        "training.seed": 0,
-    },
-    **{f"training.target.{field}": 1 for field in _SHAPE},
-    **{f"training.target.{field}": 0 for field in ("deep_steps", "deep_layers")},
-    **{f"training.drafter.{field}": 1 for field in ("num_layers", "num_decoder_layers")},
-    **{f"training.{name}.steps": 1 for name in MODELS},
-    **{f"training.{name}.warmup": 0 for name in MODELS},
-}
 
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
@@ -115,7 +100,7 @@ def grammar_pair(
     folder = Path(folder)
     check_folder("folder", folder)
     folder.mkdir(parents=True, exist_ok=True)
-    make_pair(training(steps, layers), folder)
+    make_pair(config_of("quickstart", training=training(steps, layers)).training, folder)
     target, drafter = (load(folder / name) for name in MODELS)
     return target, drafter
 
@@ -125,7 +110,7 @@ def make_pair(training: ConfigDict, workdir: Path, later: Later | None = None) -
 
     `later` is as in `train_pair`.
     """
-    settings = json.loads(json.dumps(training.to_dict()))
+    settings = settings_of(training)
     if trained_with(workdir) == settings:
         return True
     (workdir / DONE).unlink(missing_ok=True)
@@ -149,8 +134,6 @@ def check(config: ConfigDict) -> Plan:
     """
     check_given(config)
     check_fields(config)
-    check_integers(config, _LEAST)
-    check_numbers(config, {f"training.{name}.learning_rate": (1e-9, 1e3) for name in MODELS})
     settings, target = config.training, config.training.target
     if target.deep_layers < target.num_decoder_layers:
         raise UserError(
@@ -163,12 +146,6 @@ def check(config: ConfigDict) -> Plan:
                 f"config.training.drafter.{field} is {settings.drafter[field]}; it must be at most"
                 f" config.training.target.{field}, {target[field]}: the drafter begins as the"
                 " target's first layers"
-            )
-    for field in ("examples", "test_examples"):
-        if settings[field] > MOST_PAIRS:
-            raise UserError(
-                f"config.training.{field} is {settings[field]:,}; it must be at most"
-                f" {MOST_PAIRS:,}, as sentences are made one by one"
             )
     strategies = load_strategies(config)
     check_models(strategies, MODELS)

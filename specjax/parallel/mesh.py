@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 from jax.sharding import AxisType, Mesh
 
 from specjax import hosts
-from specjax.checks import check_integer
 from specjax.errors import UserError
 
 DATA, MODEL = "data", "model"
@@ -70,7 +69,7 @@ def check_part(where: str, part: int, model: int) -> None:
     Raises:
       UserError: naming the field (`where`), the value and what is allowed.
     """
-    check_integer(where, part, 0)
+    _check_size(where, part, 0)
     if part and model % part:
         allowed = ", ".join(str(n) for n in range(1, model + 1) if model % n == 0)
         raise UserError(
@@ -104,7 +103,11 @@ def axis_sizes(shape: Mapping[str, int]) -> tuple[int, int]:
     for axis, size in shape.items():
         if axis not in AXES:
             raise UserError(f"config.mesh has the axis {axis!r}; it may have {' and '.join(AXES)}")
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise UserError(f"config.mesh.{axis} is {size!r}; it must be an integer of at least 1")
+        _check_size(f"config.mesh.{axis}", size, 1)
     data, model = (shape.get(axis, 1) for axis in AXES)
     return data, model
+
+
+def _check_size(where: str, size: Any, least: int) -> None:
+    if not isinstance(size, int) or isinstance(size, bool) or size < least:
+        raise UserError(f"{where} is {size!r}; it must be an integer of at least {least}")

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from specjax.core import fields
 from specjax.models.base import Params
 from specjax.selection.policy import Policy, logits
 
@@ -34,38 +35,20 @@ class Fit:
       ValueError: when a setting is unknown or out of range.
     """
 
-    objective: str = EXACT
-    baseline: bool = False
-    epochs: int = 3
-    batch_size: int = 64
-    learning_rate: float = 1e-3
-    weight_decay: float = 1e-2
-    b1: float = 0.9
-    b2: float = 0.99
-    eps: float = 1e-8
+    objective: str = fields.choice(OBJECTIVES, EXACT, help="how the gradient is taken")
+    baseline: bool = fields.flag(help="of reinforce")
+    epochs: int = fields.integer(3, most=10**6, help="passes over the queries")
+    batch_size: int = fields.integer(64, most=2**20, help="queries of a step")
+    learning_rate: float = fields.number(1e-3, bounds="[1e-9, 1000]", help="of AdamW")
+    weight_decay: float = fields.number(1e-2, bounds="[0, 1000]", help="of AdamW")
+    b1: float = fields.number(0.9, bounds="[0, 1)", help="of AdamW")
+    b2: float = fields.number(0.99, bounds="[0, 1)", help="of AdamW")
+    eps: float = fields.number(1e-8, bounds="[1e-30, 1]", help="of AdamW")
 
     def __post_init__(self) -> None:
-        if self.objective not in OBJECTIVES:
-            raise ValueError(
-                f"objective is {self.objective!r}; it must be one of {', '.join(OBJECTIVES)}"
-            )
+        fields.check(self)
         if self.baseline and self.objective != REINFORCE:
             raise ValueError(f"baseline is True; it needs the objective {REINFORCE!r}")
-        for field in ("epochs", "batch_size"):
-            value = getattr(self, field)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{field} is {value!r}; it must be an integer of at least 1")
-        for field, low, high in (
-            ("learning_rate", 1e-9, 1e3),
-            ("weight_decay", 0.0, 1e3),
-            ("b1", 0.0, 1 - 1e-9),
-            ("b2", 0.0, 1 - 1e-9),
-            ("eps", 1e-30, 1.0),
-        ):
-            if not low <= getattr(self, field) <= high:
-                raise ValueError(
-                    f"{field} is {getattr(self, field)!r}; it must be from {low:g} to {high:g}"
-                )
 
 
 def expected(scores: jax.Array, rewards: jax.Array) -> jax.Array:

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from specjax.core import fields
+
 ALIGNMENT, SPEEDUP = KINDS = ("alignment", "speedup")
 ROUGE_L, TOKEN_LCS = MEASURES = ("rouge_l", "token_lcs")
 
@@ -29,21 +31,15 @@ class Reward:
       ValueError: when a setting is unknown or out of range.
     """
 
-    kind: str = ALIGNMENT
-    measure: str = ROUGE_L
-    align_weight: float = 0.5
-    unit: float = 1e9
+    kind: str = fields.choice(
+        KINDS, ALIGNMENT, help="with the target, and cheapness; or speedup, as it was measured"
+    )
+    measure: str = fields.choice(MEASURES, ROUGE_L, help="of alignment")
+    align_weight: float = fields.number(0.5, bounds="[0, 1]", help="of alignment against cheapness")
+    unit: float = fields.number(1e9, bounds="(0, inf)", help="parameters that cheapness counts in")
 
     def __post_init__(self) -> None:
-        for field, allowed in (("kind", KINDS), ("measure", MEASURES)):
-            if getattr(self, field) not in allowed:
-                raise ValueError(
-                    f"{field} is {getattr(self, field)!r}; it must be one of {', '.join(allowed)}"
-                )
-        if not 0 <= self.align_weight <= 1:
-            raise ValueError(f"align_weight is {self.align_weight!r}; it must be in [0, 1]")
-        if not 0 < self.unit < float("inf"):
-            raise ValueError(f"unit is {self.unit!r}; it must be a positive number of parameters")
+        fields.check(self)
 
 
 def rouge_l(reference: str, output: str) -> float:

@@ -6,7 +6,7 @@ import dataclasses
 
 import optax
 
-from specjax.errors import UserError
+from specjax.core import fields
 
 NAMES = ("adamw", "adafactor", "relative_adam")
 DECAYS = ("constant", "linear", "cosine")
@@ -22,23 +22,20 @@ class Optimizer:
     one absolute rate is too large for some and too small for others.
     """
 
-    steps: int
-    learning_rate: float  # peak
-    name: str = "adamw"
-    warmup: int = 0  # steps of linear growth
-    decay: str = "linear"  # to zero at `steps`
-    weight_decay: float = 0.0  # adamw's
-    clip: float = 1.0  # of the gradient's global norm; 0: none
+    steps: int = fields.integer(1000, most=10**8, help="of training")
+    learning_rate: float = fields.number(1e-3, bounds="[1e-9, 1000]", help="peak")
+    name: str = fields.choice(NAMES, "adamw", help="the rule")
+    warmup: int = fields.integer(0, least=0, help="steps of linear growth")
+    decay: str = fields.choice(DECAYS, "linear", help="to zero at `steps`")
+    weight_decay: float = fields.number(0.0, bounds="[0, 1000]", help="of adamw")
+    clip: float = fields.number(
+        1.0, bounds="[0, 1000000]", help="global norm of the gradient; 0: none"
+    )
     b1: float = 0.9
     b2: float = 0.98
 
     def __post_init__(self) -> None:
-        for field, allowed in (("name", NAMES), ("decay", DECAYS)):
-            if getattr(self, field) not in allowed:
-                raise UserError(
-                    f"optimizer.{field} is {getattr(self, field)!r}; it must be one of"
-                    f" {', '.join(allowed)}"
-                )
+        fields.check(self)
 
     def schedule(self) -> optax.Schedule:
         """The learning rate of each step."""

@@ -17,8 +17,7 @@ from specjax.accelerators.program import Audit, Memory, audit, memory_of
 from specjax.accelerators.topology import Topology, described
 from specjax.decoding.strategy import autoregressive, speculative
 from specjax.errors import UserError
-from specjax.experiments.config.defaults import decode_config
-from specjax.experiments.config.training import train_config
+from specjax.experiments.config.defaults import decode_config, train_config
 from specjax.experiments.decode.programs import lowered_decode
 from specjax.experiments.train.job import setup_of
 from specjax.experiments.train.on_topology import lowered_step

@@ -11,7 +11,7 @@ import specjax
 from specjax.core.registry import DRAFTERS, RULES, TASKS
 from specjax.errors import UserError
 from specjax.experiments.config.file import read_config
-from specjax.experiments.config.templates import check_shape
+from specjax.experiments.config.validation import check_config
 from specjax.experiments.train import data as train_data
 from specjax.experiments.train import job as train
 
@@ -59,7 +59,7 @@ def config_of(page: str, folder: Path):
     file = folder / "mine.py"
     file.write_text(code(page), "utf-8")
     config = read_config(str(file))
-    check_shape(config)
+    check_config(config)
     return config
 
 
@@ -103,7 +103,7 @@ def test_the_pair_of_the_tutorial_is_trained_on_the_text_that_it_writes(tmp_path
     file.write_text(code(page, 1), "utf-8")
     for place, model in ((f"{file}", "shape"), (f"{file}:drafter", "checkpoint")):
         config = read_config(place)
-        check_shape(config)
+        check_config(config)
         train.check_train_fields(config)
         assert config.model[model] and len(train_data.load_texts(config).train) == 6000
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from specjax.experiments.config.field_help import comments
-
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 PAGES = {
@@ -30,8 +28,3 @@ def test_only_rooms_have_a_concern():
     script = runpy.run_path(str(DOCS / "scripts" / "rooms_table.py"))
     layers = " | ".join(script["contract"]()["layers"]).split(" | ")
     assert sorted(tomllib.loads(script["CONCERNS"].read_text("utf-8"))) == sorted(layers)
-
-
-def test_a_comment_of_several_lines_belongs_to_its_field():
-    source = "a = 1  # of one\n# and two\n# three\n\nb = 2\n# not of b\nc = 3  # of | c\n"
-    assert comments(source) == {1: "of one and two three", 7: "of | c"}

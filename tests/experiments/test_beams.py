@@ -15,6 +15,7 @@ import specjax
 from specjax.errors import UserError
 from specjax.experiments.beams import job as beams
 from specjax.experiments.config.defaults import beams_config
+from specjax.experiments.config.validation import check_config
 from specjax.training import ngram
 
 ROOT = Path(__file__).parents[2]
@@ -124,7 +125,9 @@ def test_a_plan_says_what_a_call_feeds(pair, capsys):
 )
 def test_a_search_that_cannot_be_is_refused(pair, spec, message):
     with pytest.raises(UserError, match=message):
-        beams.check(config_of(pair, strategies={"a": spec}))
+        config = config_of(pair, strategies={"a": spec})
+        check_config(config)
+        beams.check(config)
 
 
 def test_the_name_of_greedy_decoding_is_taken(pair):

@@ -15,6 +15,7 @@ from specjax.experiments import engagement
 from specjax.experiments.config.defaults import bild, decode_config, engagement_config, sweep_config
 from specjax.experiments.config.fields import model_names
 from specjax.experiments.config.file import read_config
+from specjax.experiments.config.validation import check_config
 from specjax.experiments.decode.strategies import load_strategies
 from specjax.experiments.sweep import job as sweep
 from specjax.experiments.sweep.best import best
@@ -153,10 +154,13 @@ ENGAGEMENT = {"target": "t", "drafter": "d", "source_file": "x"}
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"thresholds": (0.1, -1.0)}, "thresholds has -1.0; it must be a number of at least 0"),
-        ({"thresholds": ("a",)}, "thresholds has 'a'"),
-        ({"thresholds": ()}, "it must hold different numbers"),
-        ({"thresholds": (0.1, 0.1)}, "it must hold different numbers"),
+        (
+            {"thresholds": (0.1, -1.0)},
+            r"thresholds is \(0.1, -1.0\); it must be a list",
+        ),
+        ({"thresholds": ("a",)}, r"thresholds is \('a',\)"),
+        ({"thresholds": ()}, "it must be a list of different numbers"),
+        ({"thresholds": (0.1, 0.1)}, "it must be a list of different numbers"),
         ({"drafter": ""}, "config.drafter is empty"),
     ],
 )
@@ -165,6 +169,7 @@ def test_an_engagement_that_cannot_be_is_refused(changes, message):
     with config.ignore_type():
         config.update(changes)
     with pytest.raises(UserError, match=message):
+        check_config(config)
         engagement.as_decode(config)
 
 

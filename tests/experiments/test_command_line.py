@@ -11,16 +11,17 @@ import pytest
 from command import ROOT, command, refused
 from ml_collections import ConfigDict
 
+from specjax.core.fields import config_fields
 from specjax.decoding.strategy import speculative
 from specjax.errors import AskedToEnd, UserError
 from specjax.experiments import quickstart
 from specjax.experiments.config import memory
 from specjax.experiments.config.command_line import parse
-from specjax.experiments.config.defaults import decode_config, neural
-from specjax.experiments.config.field_help import field_words
+from specjax.experiments.config.defaults import config_of, decode_config, neural
 from specjax.experiments.config.fields import asked_generation
 from specjax.experiments.config.file import read_config
-from specjax.experiments.config.templates import TEMPLATES, check_shape
+from specjax.experiments.config.schema import SCHEMAS
+from specjax.experiments.config.validation import check_config
 from specjax.experiments.decode.strategies import BASELINE, check_models, load_strategies
 from specjax.experiments.sweep.grid import base_config
 from specjax.experiments.tune.space import space_of
@@ -41,7 +42,7 @@ STRATEGIES = {
 @pytest.mark.parametrize("place", PLACES, ids=[Path(place).stem for place in PLACES])
 def test_a_config_has_the_fields_of_its_experiment(place: str, monkeypatch) -> None:
     monkeypatch.chdir(ROOT)
-    check_shape(read_config(place))
+    check_config(read_config(place))
 
 
 @pytest.mark.parametrize(
@@ -114,15 +115,10 @@ def test_help_is_short_and_of_the_config(file: str, fields: tuple, others: tuple
         assert not any(line.startswith(f"  {field}") for line in shown), field
 
 
-@pytest.mark.parametrize("experiment", sorted(TEMPLATES))
+@pytest.mark.parametrize("experiment", sorted(SCHEMAS))
 def test_help_has_words_for_most_fields_of_every_experiment(experiment: str) -> None:
-    function = "decode_config" if experiment == "quickstart" else f"{experiment}_config"
-    words = field_words(function)
-    template = TEMPLATES[experiment]()
-    fields = set(template) - {"experiment", "training"}
-    assert fields <= set(words), fields - set(words)
-    plain = [name for name in fields if not isinstance(template[name], ConfigDict)]
-    assert sum(bool(words[name]) for name in plain) >= 0.5 * len(plain)
+    known = config_fields(SCHEMAS[experiment]).values()
+    assert sum(bool(field.help) for field in known) >= 0.8 * len(known)
 
 
 def test_help_of_a_config_that_is_not_there_is_refused() -> None:
@@ -214,13 +210,14 @@ def test_a_base_is_searched_and_swept_in_what_was_chosen() -> None:
         space_of(config)
 
 
-def test_the_default_of_every_experiment_fits_its_own_template() -> None:
-    for name, template in TEMPLATES.items():
-        made = template()
+def test_the_default_of_every_experiment_fits_its_own_schema() -> None:
+    for name in SCHEMAS:
+        made = config_of(name)
         assert made.experiment == name
+        check_config(made)
         made.nonsense = 1
         with pytest.raises(UserError, match="config.nonsense is no field"):
-            check_shape(made)
+            check_config(made)
 
 
 def test_what_fits_to_the_byte_is_accepted(monkeypatch) -> None:
@@ -251,7 +248,7 @@ def test_settings_of_generation_may_be_spelled_on_the_command_line() -> None:
         "num_beams": 1, "min_length": None, "stop_strings": ["a", "b c"], "bad_words_ids": [[3]],
     }  # fmt: skip
     assert told["ignore_generation_config"] is False
-    check_shape(config)
+    check_config(config)
     swept = parse(["main", "--config=configs/sweep.py", "--config.base.generation.num_beams=1"])
     assert swept.config.base.generation.num_beams == 1
     # A config without models has no such group.

@@ -25,6 +25,7 @@ from specjax.experiments import ngram
 from specjax.experiments.config.defaults import decode_config
 from specjax.experiments.config.fields import check_fields, model_names
 from specjax.experiments.config.footprint import abstract_params, cache_bytes
+from specjax.experiments.config.validation import check_config
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.data import kind_of, source_of
 from specjax.experiments.decode.strategies import load_strategies
@@ -295,7 +296,9 @@ def test_a_plan_refuses_models_of_different_kinds() -> None:
 def test_a_mistake_is_named_before_anything_is_loaded(changes: dict, named: str) -> None:
     fields = {"target": "google/t5-v1_1-small", "strategies": {"a": {"drafter": "none"}}}
     with pytest.raises(UserError, match=named):
-        model_plans(decode_config(**fields | changes))
+        config = decode_config(**fields | changes)
+        check_config(config)
+        model_plans(config)
 
 
 def test_drafters_are_named_behind_the_colon() -> None:

@@ -17,7 +17,7 @@ from specjax.core.registry import METRICS, OBJECTIVES, TASKS
 from specjax.data import columns
 from specjax.data.task import Task
 from specjax.errors import UserError
-from specjax.experiments.config.training import train_config
+from specjax.experiments.config.defaults import train_config
 from specjax.experiments.train import job as train
 from specjax.metrics.metric import Metric
 from specjax.training.loss import cross_entropy

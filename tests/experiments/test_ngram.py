@@ -18,6 +18,7 @@ from specjax.data.heldout import hold_out
 from specjax.errors import UserError
 from specjax.experiments import ngram as job
 from specjax.experiments.config.defaults import decode_config, ngram_config
+from specjax.experiments.config.validation import check_config
 from specjax.experiments.decode.data import load_data
 from specjax.experiments.decode.tables import load_tables, reads_rest
 from specjax.hf.huggingface import describe
@@ -131,7 +132,9 @@ def test_a_mistake_is_refused_in_one_sentence(changes, named, pair, tmp_path, mo
     Path("empty.txt").write_text("")
     Path("sources.jsonl").write_text('{"source": "a"}\n')
     with pytest.raises(UserError) as refusal:
-        job.run(config_of(pair, **changes), tmp_path / "out")
+        config = config_of(pair, **changes)
+        check_config(config)
+        job.run(config, tmp_path / "out")
     assert named in str(refusal.value)
     assert "\n" not in str(refusal.value)
     assert not (tmp_path / "out" / "ngram.safetensors").exists()
@@ -142,7 +145,7 @@ def test_main_ends_a_refusal_with_code_2(pair, tmp_path):
     done = command(CONFIG, *flags)
     assert done.returncode == 2
     assert done.stderr.strip() == (
-        "specjax: config.seed is -1; it must be an integer of at least 0"
+        "specjax: config.seed is -1; it must be an integer of at least 0 and at most 4,294,967,295"
     )
 
 

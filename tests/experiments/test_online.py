@@ -17,7 +17,8 @@ from tiny import corpus
 import specjax
 from specjax.decoding.loop import generate
 from specjax.errors import UserError
-from specjax.experiments.config.online import online_config
+from specjax.experiments.config.defaults import online_config
+from specjax.experiments.config.validation import check_config
 from specjax.experiments.online import job as online
 from specjax.experiments.online.checks import check
 from specjax.experiments.online.learner import Learner, lesson
@@ -346,6 +347,7 @@ def test_what_cannot_be_is_refused(pair, tmp_path, changes, sentence):
     config = config_of(pair, **{k: v for k, v in changes.items() if "." not in k})
     config.update_from_flattened_dict({k: v for k, v in changes.items() if "." in k})
     with pytest.raises(UserError) as refused:
+        check_config(config)
         online.run(config, tmp_path / "run")
     assert sentence in str(refused.value)
     assert not (tmp_path / "run").exists()

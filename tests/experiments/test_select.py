@@ -23,6 +23,7 @@ from specjax.experiments.config.defaults import (
     select_curve_config,
     select_data_config,
 )
+from specjax.experiments.config.validation import check_config
 from specjax.experiments.decode import job as decode
 from specjax.experiments.recipes.selection import choices
 from specjax.experiments.selection import curve as select_curve
@@ -264,6 +265,7 @@ def test_a_mistake_in_offline_data_is_refused_in_one_sentence(changes, named, pa
             else:
                 config[field] = value
     with pytest.raises(UserError) as refused:
+        check_config(config)
         select_data.run(config, tmp_path / "out")
     assert named in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -382,6 +384,7 @@ def test_a_mistake_in_a_policy_is_refused_in_one_sentence(changes, named, made, 
     config.update(changes)
     for job in (select.run, lambda config, _: select.plan(config)):
         with pytest.raises(UserError) as refused:
+            check_config(config)
             job(config, tmp_path / "out")
         assert named in str(refused.value)
         assert "\n" not in str(refused.value)
@@ -392,7 +395,7 @@ def test_a_mistake_in_a_policy_is_refused_in_one_sentence(changes, named, made, 
     ("changes", "named"),
     [
         ({"sizes": (3, 99)}, "config.sizes has 99; it must be an integer from 1 to"),
-        ({"align_weights": (0.5, 1.5)}, "config.align_weights has 1.5"),
+        ({"align_weights": (0.5, 1.5)}, "config.align_weights is (0.5, 1.5)"),
         ({"seeds": 0}, "config.seeds is 0"),
     ],
 )
@@ -400,5 +403,6 @@ def test_a_mistake_in_a_curve_is_refused_in_one_sentence(changes, named, made, t
     config = select_curve_config(data=str(made))
     config.update(changes)
     with pytest.raises(UserError) as refused:
+        check_config(config)
         select_curve.run(config, tmp_path / "out")
     assert named in str(refused.value) and not (tmp_path / "out").exists()

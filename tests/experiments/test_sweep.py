@@ -207,8 +207,11 @@ MISTAKES = {
     ),
     "no fields": ({}, "config.grid is empty"),
     "no values": ({"seed": ()}, r"config.grid.seed is \(\)"),
-    "a wrong type": ({"seed": ("a",)}, "config.grid.seed has 'a'; it must be of type int"),
-    "a boolean for a number": ({"seed": (True,)}, "has True; it must be of type int"),
+    "a wrong type": (
+        {"seed": ("a",)},
+        "config.grid.seed is 'a'; it must be an integer",
+    ),
+    "a boolean for a number": ({"seed": (True,)}, "is True; it must be an integer of at least 0"),
     "a wrong type in a strategy": ({LENIENCE: ("a",)}, "lenience is 'a'; it must be a number"),
     "a value out of range": ({LENIENCE: (0.5, 2.0)}, "lenience is 2.0; it must be a number in"),
     "the same value twice": ({"seed": (1, 1)}, "its values must differ"),

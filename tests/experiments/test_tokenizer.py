@@ -14,6 +14,7 @@ from specjax.data.heldout import hold_out
 from specjax.errors import UserError
 from specjax.experiments import tokenizer as job
 from specjax.experiments.config.defaults import tokenizer_config
+from specjax.experiments.config.validation import check_config
 from specjax.hf.tokenizer import load_tokenizer, train_tokenizer
 
 
@@ -115,7 +116,9 @@ def test_a_mistake_is_refused_in_one_sentence(changes, named, folder, tmp_path, 
     monkeypatch.chdir(folder)
     Path("short.de").write_text("eins\n")
     with pytest.raises(UserError, match=named) as refusal:
-        job.run(config_of(folder, **changes), tmp_path)
+        config = config_of(folder, **changes)
+        check_config(config)
+        job.run(config, tmp_path)
     assert "\n" not in str(refusal.value)
     assert not (tmp_path / "tokenizer").exists()
 

@@ -19,6 +19,7 @@ from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.drafting.hydra import Hydra
 from specjax.drafting.medusa import Medusa
 from specjax.errors import UserError
+from specjax.experiments.config.validation import check_config
 from specjax.experiments.train import data as train_data
 from specjax.experiments.train import job as train
 from specjax.experiments.train.data import OUTPUTS
@@ -376,7 +377,9 @@ def test_a_job_in_bfloat16_with_recomputed_layers(pair, tmp_path):
 )  # fmt: skip
 def test_a_useless_field_is_named(pair, tmp_path, changes, sentence):
     with pytest.raises(UserError) as refused:
-        train.run(small("align", pair, **changes), tmp_path / "run")
+        config = small("align", pair, **changes)
+        check_config(config)
+        train.run(config, tmp_path / "run")
     assert sentence in str(refused.value)
     assert not (tmp_path / "run").exists()  # the corrected config can have the workdir
 

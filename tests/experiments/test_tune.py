@@ -24,7 +24,7 @@ from specjax.drafting.neural import Neural
 from specjax.errors import UserError
 from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural, tune_config
 from specjax.experiments.config.file import read_config
-from specjax.experiments.config.templates import check_shape
+from specjax.experiments.config.validation import check_config
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.strategies import load_strategies
 from specjax.experiments.tune import job as tune
@@ -240,7 +240,7 @@ MISTAKES = {
     "no values": ({"length": ()}, {}, r"config.space.length is \(\); it must be a list"),
     "a value twice": ({"length": (2, 2)}, {}, r"config.space.length is \[2, 2\]; its values"),
     "another objective": ({}, {"objective": "bleu"}, "config.objective is 'bleu'; it must be one"),
-    "no time": ({}, {"budget_seconds": 0.0}, "config.budget_seconds is 0; it must be a positive"),
+    "no time": ({}, {"budget_seconds": 0.0}, "config.budget_seconds is 0.0; it must be a positive"),
     "no number": ({}, {"contenders": 0}, "config.contenders is 0; it must be an integer of at"),
     "trees of many nodes": (
         {},
@@ -269,7 +269,9 @@ MISTAKES = {
 @pytest.mark.parametrize(("space", "changes", "message"), MISTAKES.values(), ids=MISTAKES)
 def test_a_bad_config_is_refused_in_one_sentence(space, changes, message, pair, tmp_path):
     with pytest.raises(UserError, match=message) as refusal:
-        tune.run(config_of(pair, space, **changes), tmp_path / "out")
+        config = config_of(pair, space, **changes)
+        check_config(config)
+        tune.run(config, tmp_path / "out")
     assert "\n" not in str(refusal.value)
     assert not (tmp_path / "out").exists()
 
@@ -461,7 +463,7 @@ def test_a_tree_is_run_beside_chains_and_written_as_a_config(pair, tmp_path, mon
     printed = capsys.readouterr().out
     assert "plain: tree of 6 nodes, 3 levels, 2.50 times as fast" in printed
     written = read_config(str(tmp_path / "chosen.py"))
-    check_shape(written)
+    check_config(written)
     assert written.source_file == config.base.source_file
     strategies = load_strategies(written)
     assert strategies.keys() == {"autoregressive", "plain"}

@@ -17,9 +17,9 @@ CHANGES = {
         "specjax.reporting is not allowed to import specjax.metrics",
     ),
     "siblings that know each other": (
-        '"checks | hosts | paths | sampling",\n    "errors | models |',
-        '"checks | hosts | models | paths | sampling",\n    "errors |',
-        "specjax.checks is not allowed to import specjax.models",
+        '    "checks",\n    "core | ',
+        '    "checks | core | ',
+        "specjax.checks is not allowed to import specjax.core",
     ),
     "a room in no layer": (" | streaming", "", "- specjax.streaming"),
     "an import that is let through no more": (

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from sessions import model_plans
 
-from specjax.experiments.config.defaults import decode_config
+from specjax.experiments.config.defaults import decode_config, train_config
 from specjax.experiments.config.placement import whole_words
-from specjax.experiments.config.training import train_config
 from specjax.experiments.train.planning import show_plan
 from specjax.models.base import LanguageModel
 from specjax.models.causal import Causal, CausalConfig

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict  # noqa: E402
 from tiny import write_pair  # noqa: E402
 
 from specjax.api import Generator  # noqa: E402
-from specjax.experiments.config.training import train_config  # noqa: E402
+from specjax.experiments.config.defaults import train_config  # noqa: E402
 from specjax.experiments.train import job as train  # noqa: E402
 from specjax.loading import load  # noqa: E402
 

@@ -15,7 +15,7 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from specjax.errors import UserError
-from specjax.experiments.config.training import train_config
+from specjax.experiments.config.defaults import train_config
 from specjax.experiments.train.job import check_train_fields, more_logs
 from specjax.training import wandb_log
 from specjax.training.events import EventFile

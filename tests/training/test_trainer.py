@@ -93,7 +93,7 @@ def test_a_rate_grows_from_zero_and_ends_where_its_schedule_says(name, decay):
 
 @pytest.mark.parametrize("field", ["name", "decay"])
 def test_an_unknown_optimizer_field_is_named(field):
-    with pytest.raises(UserError, match=f"optimizer.{field} is 'x'"):
+    with pytest.raises(ValueError, match=f"{field} is 'x'; it must be one of"):
         Optimizer(1, 1e-3, **{field: "x"})
 
 

@@ -44,16 +44,6 @@ RESULTS, OUTPUTS, KEPT = "results.json", "outputs.jsonl", "searched.jsonl"
 GREEDY = "greedy"
 """The name under which greedy decoding is run beside the searches."""
 
-_AT_LEAST = {
-    "batch_size": 1,
-    "max_new_tokens": 1,
-    "max_prompt_tokens": 1,
-    "bucket": 1,
-    "repeats": 1,
-    "examples": 0,
-    "ngram_examples": 0,
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Job:
@@ -148,7 +138,7 @@ def check(config: ConfigDict) -> dict[str, BeamStrategy]:
     Raises:
       UserError: naming the field, the value and what is allowed.
     """
-    check_strategies(config, _AT_LEAST)
+    check_strategies(config)
     check_chat(config)
     models = model_names(config)
     strategies = {name: from_config(name, spec) for name, spec in config.strategies.items()}

@@ -73,9 +73,7 @@ def _arms_of(folder: str) -> tuple[str, ...]:
     return policies.load(folder)[0].arms if folder else ()
 
 
-_ARMS = fields.listing(
-    "a list of names", lambda x: isinstance(x, str), (), help="strategies to choose among"
-)
+_ARMS = fields.names(help="strategies to choose among")
 _POLICY = fields.name("", help="folder of a trained policy")
 
 

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import difflib
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from specjax.errors import UserError
-from specjax.experiments.config.field_help import config_help
 from specjax.experiments.config.file import read_config
 from specjax.experiments.config.spelled import spelled
+from specjax.experiments.config.validation import fields_of
 from specjax.paths import check_regular
 
 DEFAULT_CONFIG = Path(__file__).parents[1] / "recipes" / "quickstart.py"
 _PREFIX = "--config."
+
+_WIDTH, _SHOWN = 100, 28
+"""Columns of help, and of a field and its value beside what is said of it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,13 +67,51 @@ def help_text(argv: Sequence[str]) -> str:
         values(list(argv), known_only=True)
     except flags.Error as error:
         raise UserError(_first_line(error)) from None
+    place = values.config or str(DEFAULT_CONFIG)
     others = ", ".join(f"--{name}" for name in values if name != "config")
     return (
-        f"{config_help(values.config or str(DEFAULT_CONFIG))}\n\n"
+        f"{config_help(place)}\n\n"
         f"Other flags: {others}.\n"
         "All flags, drafters, rules and tasks with their fields: --helpfull. Fields in whole: "
         "docs/reference/config.md"
     )
+
+
+def config_help(place: str) -> str:
+    """The docstring of a config file and a line for each of its fields.
+
+    Raises:
+      UserError: when the file gives no config.
+    """
+    config = read_config(place)
+    source = Path(place.partition(":")[0]).read_text("utf-8")
+    lines = [
+        _line(name, config[name], field.help)
+        for name, field in fields_of(config).items()
+        if name in config
+    ]
+    head = "Fields, each a flag such as --config.seed=1, and their values in this config:"
+    return "\n".join([_docstring(source) or place, "", head, *lines])
+
+
+def _docstring(source: str) -> str:
+    """The docstring of a module as its file has it, with its ends of lines."""
+    tree = ast.parse(source)
+    first = tree.body[0] if ast.get_docstring(tree) is not None else None
+    if not isinstance(first, ast.Expr):
+        return ""
+    return (ast.get_source_segment(source, first.value) or "").strip("rR\"'\n ")
+
+
+def _line(name: str, value: Any, words: str) -> str:
+    """A field, its value and what it is, cut to one line."""
+    if isinstance(value, ConfigDict):
+        words = "; ".join(filter(None, [", ".join(map(str, value)), words]))
+        shown = f"  {name}.*" if value else f"  {name}.NAME"
+    else:
+        shown = f"  {name}={value!r}"
+    text = f"{shown:{_SHOWN}}  {words}".rstrip()
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
 
 
 def flags_text() -> str:

@@ -7,6 +7,7 @@ field has is known from the registries, not from the config.
 from __future__ import annotations
 
 import ast
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,11 +17,10 @@ from specjax.core.fields import config_fields
 from specjax.core.registry import DRAFTERS, READERS, RULES
 from specjax.decoding.strategy import Drawing
 from specjax.experiments.config.choosing import CHOOSING
+from specjax.experiments.config.validation import declared
 
 _PREFIX = "--config."
 _GROUP = "strategies"
-_OPEN = ("generation", "chat_template_kwargs")
-_OF_MODELS = ("drafters", "drafter_ways", "prices")
 NAMES = ("drafter", "reader", "rule")
 
 
@@ -34,10 +34,12 @@ def spelled(config: ConfigDict, argv: Sequence[str]) -> tuple[ConfigDict, list[s
     for argument in argv:
         path, equals, text = argument.removeprefix(_PREFIX).partition("=")
         settings, _, name = path.rpartition(".")
-        group = _group(made, settings)
-        if argument.startswith(_PREFIX) and equals and name and group is not None:
+        known = declared(made, settings)
+        if argument.startswith(_PREFIX) and equals and name and known is not None and known.open:
+            group = operator.attrgetter(settings)(made)
             with group.unlocked():
-                group[name] = text if settings.endswith("drafters") else _literal(text)
+                plain = known.members is not None and known.members.kind is str
+                group[name] = text if plain else _literal(text)
             continue
         place = _added(made, path, given) if argument.startswith(_PREFIX) and equals else None
         if place is None:
@@ -49,22 +51,6 @@ def spelled(config: ConfigDict, argv: Sequence[str]) -> tuple[ConfigDict, list[s
                 group[name] = ConfigDict()
             group[name][field] = _value(field, text)
     return made, left
-
-
-def _group(config: ConfigDict, path: str) -> ConfigDict | None:
-    """The open group at a dotted path, whose members any flag may add; None when there is none.
-
-    Groups of models are open beside a target: elsewhere their names mean other things.
-    """
-    *parents, last = path.split(".")
-    node: Any = config
-    for part in parents:
-        node = node.get(part) if isinstance(node, ConfigDict) else None
-    open_here = last in _OPEN or (
-        last in _OF_MODELS and isinstance(node, ConfigDict) and "target" in node
-    )
-    group = node.get(last) if open_here and isinstance(node, ConfigDict) else None
-    return group if isinstance(group, ConfigDict) else None
 
 
 def _added(config: ConfigDict, path: str, given: set[str]) -> tuple[ConfigDict, str, str] | None:

@@ -114,6 +114,20 @@ def check_one_source(config: ConfigDict, place: str = "config") -> None:
         )
 
 
+def check_sources(config: ConfigDict, field: str) -> None:
+    """Refuses sets of texts of `config[field]` of which two fields say what is read, or none.
+
+    Raises:
+      UserError: naming the fields.
+    """
+    for name, source in config[field].items():
+        if bool(source.task) == bool(source.source_file):
+            raise UserError(
+                f"config.{field}.{name} has task {source.task!r} and source_file"
+                f" {source.source_file!r}; one of them must say what is read, and only one"
+            )
+
+
 def _check_blank(config: ConfigDict, examples: list[Example], place: str) -> None:
     """Refuses examples of a plain file without a text; tasks leave such rows out."""
     blank = [number for number, each in enumerate(examples, start=1) if not each.source.strip()]

@@ -6,29 +6,15 @@ from ml_collections import ConfigDict
 
 from specjax.decoding.strategy import Strategy
 from specjax.errors import UserError
+from specjax.experiments.config.defaults import as_decode
 from specjax.experiments.config.fields import (
-    DTYPES,
-    check_choices,
-    check_groups,
-    check_integers,
-    check_numbers,
+    check_strategies,
     model_names,
 )
-from specjax.experiments.config.online import as_decode
-from specjax.experiments.config.sources import check_sources
+from specjax.experiments.decode.data import check_sources
 from specjax.experiments.decode.strategies import BASELINE, check_models, load_strategies
-from specjax.experiments.online.learner import DRAFTER, optimizer_of
+from specjax.experiments.online.learner import DRAFTER
 from specjax.experiments.train.objective import objective_of
-
-_LEAST = {
-    "batch_size": 1, "max_new_tokens": 1, "max_prompt_tokens": 1, "bucket": 1, "seed": 0,
-    "every": 1, "steps": 1, "blocks": 1, "optimizer.warmup": 0,
-}  # fmt: skip
-_RANGES = {
-    "optimizer.learning_rate": (0.0, 1e3),
-    "optimizer.clip": (0.0, 1e6),
-    "optimizer.weight_decay": (0.0, 1e3),
-}
 
 
 def check(config: ConfigDict) -> dict[str, Strategy]:
@@ -37,18 +23,13 @@ def check(config: ConfigDict) -> dict[str, Strategy]:
     Raises:
       UserError: naming the field, the value and what is allowed.
     """
-    check_integers(config, _LEAST)
-    check_numbers(config, _RANGES)
-    check_choices(config, {"dtype": tuple(DTYPES)})
-    check_sources(config, "sources", "a source of texts")
+    check_sources(config, "sources")
     if not config.stream or sorted(config.stream) != list(config.sources):
         raise UserError(
             f"config.stream is {tuple(config.stream)!r}; it must name each of config.sources once,"
             f" {', '.join(config.sources) or 'of which there must be one'}"
         )
-    check_groups(config, "strategies")
-    if not config.strategies:
-        raise UserError("config.strategies is empty; it must name at least one strategy")
+    check_strategies(config)
     decode = as_decode(config)
     strategies = load_strategies(decode)
     if BASELINE not in config.strategies:
@@ -71,7 +52,6 @@ def check_learning(config: ConfigDict, strategies: dict[str, Strategy]) -> None:
             f" {config.batch_size}"
         )
     objective_of(config)
-    optimizer_of(config, config.optimizer.warmup)  # refuses its words; the stream is not read yet
     if not config.learns:
         return
     if config.learns not in strategies:

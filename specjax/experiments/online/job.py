@@ -17,8 +17,8 @@ from ml_collections import ConfigDict
 from tqdm import tqdm
 
 from specjax.errors import UserError
+from specjax.experiments.config.defaults import as_decode
 from specjax.experiments.config.memory import check_decode_memory
-from specjax.experiments.config.online import as_decode
 from specjax.experiments.config.settings import check_settings, write_settings
 from specjax.experiments.decode.data import data_words
 from specjax.experiments.decode.job import timed

@@ -10,8 +10,8 @@ from specjax.api import Generator
 from specjax.data.batching import Prompt
 from specjax.decoding.strategy import Strategy
 from specjax.errors import UserError
+from specjax.experiments.config.defaults import as_decode
 from specjax.experiments.config.fields import check_reads
-from specjax.experiments.config.online import as_decode
 from specjax.experiments.decode.data import stream
 from specjax.experiments.online.learner import DRAFTER, Learner, learner_of
 from specjax.experiments.pairs import load_pair

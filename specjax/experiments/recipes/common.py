@@ -13,8 +13,8 @@ from specjax.experiments.config.defaults import (
     cascade,
     decode_config,
     neural,
+    train_config,
 )
-from specjax.experiments.config.training import train_config
 from specjax.theory.cascade import MODEL_MILLIONS, PREVIOUS_WORK_COSTS
 
 IWSLT = "hf://datasets/IWSLT/iwslt2017@refs/convert/parquet/iwslt2017-de-en/{}/*.parquet"

@@ -10,14 +10,13 @@ lossless greedy strategy identical to the target, and neural drafts of seven tok
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
-from specjax.experiments.recipes.grammar import training
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, config_of, neural
 
 
 def get_config() -> ConfigDict:
     """The experiment; every field can be set by a flag."""
-    return decode_config(
-        experiment="quickstart",
+    return config_of(
+        "quickstart",
         name="built-in English-German grammar",
         metric="bleu",
         examples=40,
@@ -25,7 +24,6 @@ def get_config() -> ConfigDict:
         max_new_tokens=32,
         max_prompt_tokens=64,
         bucket=24,  # one shape, compiled during training
-        training=training(),
         strategies={
             "autoregressive": AUTOREGRESSIVE,
             "speculative_3": neural("drafter", 3),

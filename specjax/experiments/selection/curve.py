@@ -15,7 +15,6 @@ from ml_collections import ConfigDict
 from tqdm import tqdm
 
 from specjax.errors import UserError
-from specjax.experiments.config.fields import check_integers, is_number
 from specjax.experiments.selection.policy import Split, fit_of, read, reward_of, trained, worth
 from specjax.measuring.environment import environment
 from specjax.progress import progress
@@ -104,16 +103,12 @@ def study_of(config: ConfigDict) -> Study:
     Raises:
       UserError: naming the field, the value and what is allowed.
     """
-    check_integers(config, {"seeds": 1})
     reward, settings = reward_of(config), fit_of(config)
-    for weight in config.align_weights:
-        if not is_number(weight) or not 0 <= weight <= 1:
-            raise UserError(f"config.align_weights has {weight!r}; it must be a number from 0 to 1")
     weights = [float(weight) for weight in config.align_weights]
     split = read(config)
     sizes = list(config.sizes) or _sizes(len(split.train))
     for size in sizes:
-        if not isinstance(size, int) or not 1 <= size <= len(split.train):
+        if size > len(split.train):
             raise UserError(
                 f"config.sizes has {size!r}; it must be an integer from 1 to {len(split.train)},"
                 " the training queries"

@@ -16,18 +16,12 @@ from ml_collections import ConfigDict
 
 from specjax.errors import UserError
 from specjax.experiments.config.fields import (
-    DTYPES,
-    check_choices,
-    check_groups,
-    check_integers,
-    check_numbers,
     check_rows_per_device,
 )
 from specjax.experiments.config.memory import check_decode_memory
 from specjax.experiments.config.placement import check_ways
 from specjax.experiments.config.settings import check_settings, write_settings
-from specjax.experiments.config.sources import check_sources
-from specjax.experiments.decode.data import data_words
+from specjax.experiments.decode.data import check_sources, data_words
 from specjax.experiments.decode.strategies import check_models
 from specjax.experiments.pairs import describe_pair
 from specjax.experiments.selection import parts as select_parts
@@ -40,15 +34,6 @@ from specjax.reporting.table import aligned
 from specjax.selection import data, features
 from specjax.selection.reward import ROUGE_L
 from specjax.selection.scores import ALL
-
-_LEAST = {
-    "batch_size": 1,
-    "max_new_tokens": 1,
-    "max_prompt_tokens": 1,
-    "bucket": 1,
-    "repeats": 0,
-    "seed": 0,
-}
 
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
@@ -108,13 +93,9 @@ def check(config: ConfigDict) -> tuple[Pair, dict[str, StrategyArm]]:
     Raises:
       UserError: naming the field, the value and what is allowed.
     """
-    check_integers(config, _LEAST)
-    check_numbers(config, {"least_shared": (0.0, 1.0)})
-    check_choices(config, {"dtype": tuple(DTYPES)})
     check_rows_per_device(config, "batch_size")
     check_ways(config)
     check_tasks(config)
-    check_groups(config, "strategies")
     pair = describe_pair(config)
     arms = arms_of(config, pair)
     check_models({name: arm.strategy for name, arm in arms.items()}, tuple(pair.members))
@@ -130,7 +111,7 @@ def check_tasks(config: ConfigDict) -> None:
             f"config.tasks has {', '.join(config.tasks) or 'nothing'}; it must name at least one"
             f" set of queries, none of them called {ALL!r}"
         )
-    check_sources(config, "tasks", "a set of queries")
+    check_sources(config, "tasks")
 
 
 def check_writers(arms: Mapping[str, StrategyArm]) -> None:

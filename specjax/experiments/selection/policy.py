@@ -20,7 +20,6 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from specjax.errors import UserError
-from specjax.experiments.config.fields import check_integers, check_numbers
 from specjax.measuring.environment import environment
 from specjax.models.base import Params
 from specjax.reporting.table import aligned
@@ -37,8 +36,6 @@ CHOICES = 200
 
 POLICY, ORACLE = "policy", "oracle.json"
 """In the workdir: folder of the policy; the fastest arm of every query of `config.test`."""
-
-_HELD_OUT = (0.01, 0.9)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +146,6 @@ def fit_of(config: ConfigDict) -> Fit:
     Raises:
       UserError: when a setting is of no use.
     """
-    check_integers(config, {"fit.epochs": 1, "fit.batch_size": 1})
     return _built(Fit, "fit", config.fit)
 
 
@@ -166,8 +162,6 @@ def read(config: ConfigDict) -> Split:
     Raises:
       UserError: when they cannot be read, or do not fit each other.
     """
-    check_integers(config, {"hidden": 1, "seed": 0})
-    check_numbers(config, {"heldout": _HELD_OUT})
     if not config.data:
         raise UserError("config.data is empty; it must be a folder that select_data has made")
     queries = data.load(config.data)

@@ -13,16 +13,15 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.core.fields import hashable
+from specjax.core.fields import config_fields, hashable
 from specjax.decoding.strategy import Strategy
 from specjax.errors import UserError
-from specjax.experiments.config.defaults import model_fields
-from specjax.experiments.config.file import read_config
-from specjax.experiments.config.templates import check_shape
+from specjax.experiments.config.blocks import Placement
+from specjax.experiments.config.validation import check_config, check_field, declared
 from specjax.experiments.decode.checks import check_decode
 from specjax.experiments.decode.strategies import chosen, kept
 
-MODEL_FIELDS = (*model_fields(), "speech")
+MODEL_FIELDS = (*config_fields(Placement), "speech")
 """Fields of a decode config that decide which models are loaded, and how."""
 
 MOST_POINTS = 10_000
@@ -138,12 +137,12 @@ def base_config(config: ConfigDict) -> ConfigDict:
     Raises:
       UserError: when it is of another experiment, or lacks one of its fields.
     """
-    base = read_config(config.base) if isinstance(config.base, str) else config.base
+    base = config.base
     if base.get("experiment") != "decode":
         raise UserError(
             f"config.base.experiment is {base.get('experiment')!r}; it must be 'decode'"
         )
-    check_shape(base, "config.base")
+    check_config(base, "config.base")
     return chosen(base)
 
 
@@ -214,11 +213,9 @@ def check_values(base: ConfigDict, field: str, values: Sequence[Any]) -> None:
     if _distinct(values) < len(values):
         raise UserError(f"config.grid.{field} is {list(values)!r}; its values must differ")
     for value in () if in_strategy else values:
-        if not _of_type(value, node[last]):
-            raise UserError(
-                f"config.grid.{field} has {value!r}; it must be of type"
-                f" {type(node[last]).__name__}, as {node[last]!r} of the base config"
-            )
+        known = declared(base, field)
+        if known is not None:
+            check_field(known, value, f"config.grid.{field}", "the grid")
 
 
 def _distinct(values: Sequence[Any]) -> int:
@@ -228,12 +225,6 @@ def _distinct(values: Sequence[Any]) -> int:
         return min(written, len(set(map(hashable, values))))
     except TypeError:  # groups of fields
         return written
-
-
-def _of_type(value: Any, current: Any) -> bool:
-    """Whether a value can take the place of another; whole numbers are floats too."""
-    allowed = (int, float) if type(current) is float else type(current)
-    return isinstance(value, allowed) and isinstance(value, bool) == isinstance(current, bool)
 
 
 def changed(base: ConfigDict, fields: Mapping[str, Any], strategies: Sequence[str]) -> ConfigDict:
@@ -260,6 +251,7 @@ def point_of(name: str, fields: Mapping[str, Any], config: ConfigDict) -> Point:
     """A point of a sweep; refuses one that could never run, naming it."""
     point = Point(name, fields, config, {})
     try:
+        check_config(config)
         return dataclasses.replace(point, strategies=check_decode(config))
     except UserError as error:
         raise UserError(f"point {point.label}: {error}") from None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from specjax import hosts
-from specjax.core.registry import METRICS, TASKS
 from specjax.data.pipeline import Mixture, pad_batch
 from specjax.data.ragged import Pairs
 from specjax.data.text import Example
@@ -25,11 +24,7 @@ from specjax.errors import UserError
 from specjax.experiments.config.fields import (
     DTYPES,
     asked_generation,
-    check_choices,
-    check_integers,
-    check_numbers,
     check_rows_per_device,
-    is_number,
 )
 from specjax.experiments.config.settings import check_settings, write_settings
 from specjax.experiments.decode.data import NO_METRIC, check_chat, check_one_source
@@ -39,7 +34,7 @@ from specjax.experiments.train.model import check_start, load_start
 from specjax.experiments.train.objective import fixed_of, frozen_of, needing_teacher, objective_of
 from specjax.experiments.train.on_topology import plan_on_topology
 from specjax.experiments.train.planning import check_memory, show_plan
-from specjax.experiments.train.scores import Heldout, Scores, acceptance_name, decodable
+from specjax.experiments.train.scores import Heldout, Scores, decodable
 from specjax.experiments.train.speech import speech_of
 from specjax.experiments.train.subject import Subject, subject_of
 from specjax.experiments.train.target_outputs import prompt_of
@@ -61,37 +56,8 @@ from specjax.training.step import Setup
 from specjax.training.trainer import Run, fit
 from specjax.writing import write_json
 
-_LEAST = {
-    "optimizer.steps": 1,
-    "optimizer.warmup": 0,
-    "batch_size": 1,
-    "accumulate": 1,
-    "bucket": 1,
-    "max_prompt_tokens": 1,
-    "max_output_tokens": 1,
-    "seed": 0,
-    "target_outputs.batch_size": 1,
-    "evaluation.every": 1,
-    "evaluation.batch_size": 1,
-    "train.examples": 0,
-    "validation.examples": 0,
-}
-_RANGES = {
-    "dropout": (0.0, 0.99),
-    "target_outputs.temperature": (0.0, 1e3),
-    "sequences.data": (0.0, 1e6),
-    "sequences.target": (0.0, 1e6),
-    "sequences.drafter": (0.0, 1e6),
-    "optimizer.learning_rate": (1e-9, 1e3),
-    "optimizer.clip": (0.0, 1e6),
-    "optimizer.weight_decay": (0.0, 1e3),
-}
-
 FREE = ("mesh", "fully_sharded", "log")
 """Fields that a run may change when it goes on: where its arrays lie, and where it is logged."""
-
-HOTTEST = 2.0
-"""Temperature beyond which texts are noise, and acceptance says nothing."""
 
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
@@ -187,16 +153,11 @@ def check_train_fields(config: ConfigDict) -> None:
     Raises:
       UserError: naming the field, the value and what is allowed.
     """
-    check_integers(config, _LEAST)
-    check_choices(config, {"dtype": tuple(DTYPES)} | sides())
-    check_numbers(config, _RANGES)
     for side in ("train", "validation"):
         check_one_source(config[side], f"config.{side}")
     check_chat(config)
     objective = objective_of(config)
     check_schedule(config)
-    check_acceptance(config.evaluation.acceptance)
-    check_layers(config.model)
     check_rows_per_device(
         config, "batch_size", "evaluation.batch_size", "target_outputs.batch_size"
     )
@@ -225,12 +186,6 @@ def check_train_fields(config: ConfigDict) -> None:
     optimizer_of(config)
 
 
-def sides() -> dict[str, tuple[str, ...]]:
-    """What the texts of either side may be called."""
-    names = {"task": ("", *TASKS), "metric": ("", *METRICS)}
-    return {f"{side}.{field}": names[field] for side in ("train", "validation") for field in names}
-
-
 def check_schedule(config: ConfigDict) -> None:
     """Refuses a learning rate that is still growing when the run ends."""
     steps, warmup = config.optimizer.steps, config.optimizer.warmup
@@ -238,31 +193,6 @@ def check_schedule(config: ConfigDict) -> None:
         raise UserError(
             f"config.optimizer.warmup is {warmup:,}; it must be at most config.optimizer.steps,"
             f" {steps:,}"
-        )
-
-
-def check_layers(settings: ConfigDict) -> None:
-    """Refuses what cannot be the number of a layer."""
-    for field in ("decoder_layers", "encoder_layers"):
-        for layer in settings[field]:
-            if not isinstance(layer, int) or isinstance(layer, bool):
-                raise UserError(
-                    f"config.model.{field} has {layer!r}; it must be the number of a layer, counted"
-                    " from 0"
-                )
-
-
-def check_acceptance(temperatures: Sequence[float]) -> None:
-    """Refuses what is no temperature to measure acceptance at, and one that is there twice."""
-    for value in temperatures:
-        if not is_number(value) or not 0 <= value <= HOTTEST:
-            raise UserError(
-                f"config.evaluation.acceptance has {value!r}; it must be a temperature from 0 to"
-                f" {HOTTEST:g}"
-            )
-    if len({acceptance_name(value) for value in temperatures}) < len(temperatures):
-        raise UserError(
-            f"config.evaluation.acceptance is {tuple(temperatures)!r}; its values must differ"
         )
 
 

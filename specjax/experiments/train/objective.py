@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ml_collections import ConfigDict
 
+from specjax.checks import checked
 from specjax.core.fields import build, config_fields, side_by_side
 from specjax.core.registry import OBJECTIVES, Entry
 from specjax.errors import UserError
-from specjax.experiments.config.fields import check_choices
 from specjax.loading import LoadedModel
 from specjax.training.objective import FIXED, TEACHER, TRUNK, Frozen, FrozenModel, Objective
 
@@ -18,24 +18,20 @@ def objective_of(config: ConfigDict) -> Objective:
     Raises:
       UserError: when its name or a field cannot be used, or a field of another objective is set.
     """
-    check_choices(config, {"objective.name": tuple(OBJECTIVES)})
     settings, chosen = config.objective, OBJECTIVES[config.objective.name]
     check_others_unset(settings, chosen)
-    try:
-        values = {
-            name: field.value(f"config.objective.{name}", settings[name])
-            for name, field in config_fields(chosen.cls).items()
-        }
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    values = {
+        name: checked(field, f"config.objective.{name}", settings[name])
+        for name, field in config_fields(chosen.cls).items()
+    }
     return build(chosen.cls, values)[0]
 
 
 def check_others_unset(settings: ConfigDict, chosen: Entry) -> None:
     """Refuses a field that is set and that the chosen objective does not read."""
     own = config_fields(chosen.cls)
-    for field, default in side_by_side(entry.cls for entry in OBJECTIVES.values()).items():
-        if field not in own and settings[field] != default:
+    for field, other in side_by_side(entry.cls for entry in OBJECTIVES.values()).items():
+        if field not in own and settings[field] != other.stand_in:
             raise UserError(
                 f"config.objective.{field} is {settings[field]!r}; objective {chosen.name!r} does"
                 f" not read it, its fields are {', '.join(own) or 'none'}"

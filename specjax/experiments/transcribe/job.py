@@ -34,17 +34,6 @@ from specjax.writing import write_json, write_jsonl
 
 RESULTS, OUTPUTS = "results.json", "outputs.jsonl"
 
-_AT_LEAST = {
-    "batch_size": 1,
-    "max_new_tokens": 1,
-    "bucket": 0,
-    "repeats": 1,
-    "seed": 0,
-    "examples": 0,
-    "ngram_examples": 0,
-    "corpus_tokens": 16,
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Job:
@@ -102,7 +91,7 @@ def check(config: ConfigDict) -> dict[str, Strategy]:
     Raises:
       UserError: naming the field, the value and what is allowed.
     """
-    check_strategies(config, _AT_LEAST)
+    check_strategies(config)
     check_one_source(config)
     check_ways(config)
     check_corpus(config)

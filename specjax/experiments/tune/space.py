@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,15 +14,12 @@ from specjax.decoding.strategy import DRAWN, Strategy, from_config
 from specjax.errors import UserError
 from specjax.experiments.config.fields import (
     check_fields,
-    check_integers,
-    check_numbers,
     model_names,
 )
 from specjax.experiments.decode.strategies import BASELINE, check_models, load_strategies
 from specjax.experiments.recipes.trees import WIDE
 from specjax.experiments.sweep.grid import base_config, check_count
 from specjax.experiments.tune.trees import check_trees, label, tree_spec, wide_spec
-from specjax.experiments.tune.trials import OBJECTIVES
 
 CANDIDATES: dict[str, tuple[Any, ...]] = {
     "length": tuple(range(1, 11)),
@@ -38,13 +34,6 @@ LENGTH = "length"
 """The field whose shorter values are predicted from a decode with its longest."""
 
 _ALONE = "alone"  # in the decode config: the target alone under the sampling of the candidates
-_AT_LEAST = {
-    "tree_nodes": 0,
-    "probe_examples": 1,
-    "first_examples": 1,
-    "contenders": 1,
-    "quality_examples": 1,
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +141,6 @@ def space_of(config: ConfigDict) -> Space:
     Raises:
       UserError: when a field, the base, the strategy or a candidate cannot be used.
     """
-    check_tune_fields(config)
     base = base_config(config)
     check_fields(base)
     if base.invariant:
@@ -191,22 +179,6 @@ def space_of(config: ConfigDict) -> Space:
         candidate_strategy(strategy, wide_spec(spec), {})
     space = Space(strategy, spec, (), decode, baseline, config.tree_nodes)
     return space.with_candidates(candidates)
-
-
-def check_tune_fields(config: ConfigDict) -> None:
-    """Refuses what is out of range; the base has fields and checks of its own."""
-    if config.objective not in OBJECTIVES:
-        allowed = ", ".join(OBJECTIVES)
-        raise UserError(f"config.objective is {config.objective!r}; it must be one of {allowed}")
-    check_integers(config, _AT_LEAST)
-    for field in ("budget_seconds", "quality_loss", "margin"):
-        if not isinstance(config[field], (int, float)) or isinstance(config[field], bool):
-            raise UserError(f"config.{field} is {config[field]!r}; it must be a number")
-    if not 0 < config.budget_seconds < math.inf:
-        raise UserError(
-            f"config.budget_seconds is {config.budget_seconds:g}; it must be a positive number"
-        )
-    check_numbers(config, {"quality_loss": (0.0, 100.0), "margin": (0.0, 1.0)})
 
 
 def strategy_name(wanted: str, specs: ConfigDict) -> str:

@@ -11,7 +11,7 @@ from specjax.theory.trees import Fastest
 PREDICTION, END = "prediction", "end"
 """Stages at which a candidate drops out, beside `round 1`, `round 2`, ..."""
 
-TIME, SWI = OBJECTIVES = "time", "swi"
+TIME, SWI = "time", "swi"
 """What candidates are ranked by: measured time, or the standardised walltime improvement."""
 
 

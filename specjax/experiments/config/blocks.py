@@ -1,0 +1,264 @@
+"""Blocks of fields that the configs of several jobs share; a job inherits those that it has."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from specjax.checks import DTYPES, Sizes
+from specjax.core.fields import (
+    ConfigField,
+    choice,
+    flag,
+    group,
+    integer,
+    mapping,
+    number,
+    side_by_side,
+    text,
+)
+from specjax.core.registry import METRICS, OBJECTIVES, TASKS
+from specjax.data.sources import KINDS
+
+block = dataclasses.dataclass(frozen=True, kw_only=True)
+"""A dataclass of fields; nothing makes instances of it."""
+
+
+def dtype_field(help: str) -> Any:
+    """The dtype of a job's arithmetic."""
+    return choice(tuple(DTYPES), "float32", help=help)
+
+
+def examples_field(default: int, help: str) -> Any:
+    """How many examples are read."""
+    return integer(default, least=0, help=help)
+
+
+def topology_field() -> Any:
+    """The field of jobs whose programs can be compiled for TPUs."""
+    return text(help="of --dry_run: TPU chips to compile for, as v4:2x2x1")
+
+
+def strategies_field(help: str) -> Any:
+    """Strategies by name; `decoding.strategy` checks their fields."""
+    return mapping(mapping(help=""), help=help)
+
+
+@block
+class Named:
+    """Which objective a run has."""
+
+    name: str = choice(OBJECTIVES, "cross_entropy", help="which one")
+
+
+def objective_field(name: str) -> Any:
+    """The group with the fields of all objectives; a run reads those of its own."""
+
+    def known() -> dict[str, ConfigField]:
+        return side_by_side((Named, *(entry.cls for entry in OBJECTIVES.values())))
+
+    return group(known, name=name, help="what is minimized; fields of all objectives")
+
+
+@block
+class Mesh:
+    """Devices by axis."""
+
+    data: int = integer(1, help="devices that split the batch")
+    model: int = integer(1, help="devices that split weights")
+
+
+@block
+class Generation:
+    """What is made of a checkpoint's generation_config.json."""
+
+    ignore_generation_config: bool = flag(help="True: decode as if it held special tokens only")
+    generation: dict[str, Any] = mapping(
+        open=True, help="its fields otherwise, as min_length=5; None: off"
+    )
+
+
+@block
+class Models(Generation):
+    """The target and its drafters."""
+
+    target: str = text(
+        help="directory or hub id; :bfloat16, :int8 or :int4 behind it shrinks weights"
+    )
+    drafter: str = text(
+        help='the same of the model called "drafter", if there is one; target:int8, as an example,'
+        " is the target's own checkpoint with small weights (docs/methods/small_weights.md)"
+    )
+    drafters: dict[str, str] = mapping(
+        text(allowed="a model directory or hub id", help=""),
+        open=True,
+        help="more of them: name -> directory or hub id, as by the flag"
+        " --config.drafters.small=DIR",
+    )
+    dtype: str = dtype_field("bfloat16 on TPU and GPU")
+
+
+@block
+class Languages:
+    """What texts are written in."""
+
+    source_language: str = text(help="of prompts, as eng_Latn, where the tokenizer has codes")
+    target_language: str = text(
+        help="of texts, likewise, by their first token; empty: as they begin"
+    )
+
+
+@block
+class Placement(Languages, Models):
+    """How models lie on devices, and what drafters of other vocabularies must share."""
+
+    mesh: Mesh = group(Mesh, partial=True, help="devices that split batch and weights")
+    drafter_ways: dict[str, int] = mapping(
+        integer(least=0, help=""),
+        open=True,
+        help="by drafter: devices of mesh.model that share it; 1, where none are given: every"
+        " device holds it whole; 0: all, as the target",
+    )
+    pad_heads: bool = flag(
+        help="True: where heads do not divide by the devices that share a model, heads of zeros"
+        " are added: same tokens, and each device reads fewer weights"
+    )
+    least_shared: float = number(
+        0.1,
+        bounds="[0, 1]",
+        help="the share of the target's tokens that a drafter with another tokenizer must have",
+    )
+
+
+@block
+class Place:
+    """Where the rows of a task are read."""
+
+    kind: str = choice(tuple(KINDS), "", help="empty: the task's source, or by the path")
+    path: str = text(help="file, pattern, directory or hub id")
+    reference_path: str = text(help="of text, the lines of the references")
+    subset: str = text(help="of a data set of the hub")
+    split: str = text(help="as test or train")
+    data_dir: str = text(help="of tfds, where it is prepared")
+
+
+@block
+class Examples:
+    """Where examples come from: a task of its own or another source, or plain files.
+
+    Plain files are text with one segment per line, or JSONL; gzip by the ending.
+    """
+
+    task: str = choice(TASKS, "", help="its name; empty: plain files")
+    data: Place = group(Place, partial=True, help="another source of the task")
+    source_file: str = text(help="what models read")
+    reference_file: str = text(help="what outputs are scored by")
+    source_field: str = text("source", help="of JSONL")
+    reference_field: str = text("reference", help="of JSONL")
+    group_field: str = text(help="by which decodes tell their figures apart; empty: by none")
+    prefix: str = text(help="put before every source")
+    examples: int = examples_field(0, "how many; 0: all")
+
+
+@block
+class Data(Examples):
+    """Examples with a metric."""
+
+    metric: str = choice(METRICS, "", help="empty: the task's, or none")
+
+
+@block
+class Chat:
+    """How prompts become messages of a chat."""
+
+    chat: bool = flag(help="True: prompts are a user's messages in the model's template")
+    system: str = text(help="what a chat begins with; empty: nothing")
+    chat_template_kwargs: dict[str, Any] = mapping(
+        open=True, help="variables of the template: enable_thinking=False"
+    )
+
+
+@block
+class Speech:
+    """What a speech model is asked for."""
+
+    language: str = text(
+        help="as en or english; empty: its checkpoint's, or detected for each text"
+    )
+    task: str = text(help="transcribe, or translate: into English; empty: the checkpoint's")
+    timestamps: bool = flag(help="True: tokens that say when words were said stand between them")
+
+
+@block
+class Counts:
+    """Counts that drafters read."""
+
+    ngram_table: str = text(help="what `configs/ngram.py` wrote; empty: fitted from the next two")
+    ngram_file: str = text(help="text to fit n-grams from; empty: rows that are not decoded")
+    ngram_examples: int = integer(
+        1000, least=0, help="of a task, read beyond `examples` when a strategy needs them"
+    )
+
+
+@block
+class Tables(Counts):
+    """All that drafters read beside models."""
+
+    heads: str = text(
+        help="file of parallel heads, or folder or hub id of published ones; empty: none"
+    )
+    draft_tokens: int = integer(
+        0,
+        least=0,
+        help="ids of their vocabulary that speech drafters draft: the first ones, with EOS,"
+        " special tokens and times; 0: all",
+    )
+    corpus_file: str = text(
+        help="texts that suffix drafters search: lines, or JSON rows of the task"
+    )
+    corpus_split: str = text(
+        help='of the task\'s source, as "train", instead; both empty: as ngram_file'
+    )
+    corpus_tokens: int = integer(
+        2**20, least=16, most=2**25, help="of these texts the last ones, as many as fit"
+    )
+
+
+@block
+class Timed(Sizes, Data):
+    """Texts that are decoded and timed."""
+
+    name: str = text(help="of the data, for tables and reports")
+    examples: int = examples_field(200, "0: all")
+    repeats: int = integer(3, most=10**4, help="timed decodes of every batch by every strategy")
+    overwrite: bool = flag(help="True: a workdir that holds results is decoded into again")
+
+
+@block
+class Compared(Timed, Tables, Placement):
+    """Strategies of all kinds on texts."""
+
+    speech: Speech = group(Speech)
+    prices: dict[str, float] = mapping(
+        number(bounds="(0, inf)", help=""),
+        open=True,
+        help="of a call by model, for the standardized walltime improvement; empty: numbers of"
+        " parameters",
+    )
+    invariant: bool = flag(
+        help="True: every call of the target feeds as many tokens, so that greedy outputs agree in"
+        " half precision too, and take longer (docs/how_to/half_precision.md)"
+    )
+    profile_rounds: int = integer(
+        0, least=0, most=10**4, help="of every strategy, for TensorBoard or Perfetto; 0: no profile"
+    )
+
+
+@block
+class Chosen:
+    """Strategies of a config, some of them chosen."""
+
+    strategies: dict[str, Any] = strategies_field(
+        "what is compared: name -> drafter, rule, their fields"
+    )
+    only: str = text(help="some of them, commas between, beside the baseline; empty: all")
