@@ -7,8 +7,8 @@ from bad_inputs import BASES
 from command import command
 
 from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural
+from specjax.experiments.decode.checks import unused_fields
 from specjax.experiments.decode.strategies import load_strategies
-from specjax.experiments.decode.unused import unused_fields
 
 BIGRAM = {"drafter": "bigram", "length": 2}
 CORPUS = {"drafter": "suffix", "length": 2, "corpus": True}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from specjax.checks import DTYPES, Sizes
+from specjax.checks import DTYPES, TOKENS, Sizes
 from specjax.core.fields import (
     ConfigField,
     choice,
     flag,
     group,
     integer,
+    is_number,
     mapping,
     number,
     side_by_side,
@@ -42,6 +43,24 @@ def topology_field() -> Any:
 def strategies_field(help: str) -> Any:
     """Strategies by name; `decoding.strategy` checks their fields."""
     return mapping(mapping(help=""), help=help)
+
+
+_WIDTHS = "prompts are padded to multiples of it; each width compiles once"
+
+
+def bucket_field(default: int, help: str = _WIDTHS) -> Any:
+    """A multiple that widths are padded to."""
+    return integer(default, most=TOKENS, help=help)
+
+
+def different_numbers(most: float) -> Any:
+    """Whether values are different numbers from 0 to `most`."""
+
+    def fit(values: tuple[Any, ...]) -> bool:
+        numbers = all(is_number(value) and value <= most for value in values)
+        return numbers and len({f"{value:g}" for value in values}) == len(values)
+
+    return fit
 
 
 @block

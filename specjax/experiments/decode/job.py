@@ -17,7 +17,7 @@ from specjax.api import Generator
 from specjax.data.batching import Batch
 from specjax.experiments.config.memory import check_decode_memory
 from specjax.experiments.decode import results
-from specjax.experiments.decode.checks import check_decode
+from specjax.experiments.decode.checks import check_decode, note_unused
 from specjax.experiments.decode.compiling import compile_programs, shape_groups
 from specjax.experiments.decode.journal import JOURNAL, Journal, journal
 from specjax.experiments.decode.on_topology import plan_on_topology
@@ -26,7 +26,6 @@ from specjax.experiments.decode.pricing import Pricing
 from specjax.experiments.decode.records import Decoded, Measured
 from specjax.experiments.decode.session import Session, open_session
 from specjax.experiments.decode.show import show
-from specjax.experiments.decode.unused import note_unused
 from specjax.experiments.finished import finished
 from specjax.experiments.pairs import describe_pair, load_pair
 from specjax.measuring import cost
