@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 import specjax
-from specjax.experiments.config.fields import check_fields
+from specjax.experiments.config.validation import check_config
 from specjax.experiments.pairs import load_pair
 from specjax.hf.huggingface import save
 from specjax.hf.tokenizer import train_tokenizer
@@ -179,9 +179,8 @@ def test_a_job_hears_of_another_vocabulary_once(loaded, stranger, tmp_path, caps
     with pytest.raises(specjax.UserError, match="least_shared, 0.99"):
         load_pair(config)
     config.least_shared = 1.5
-    config.strategies = {"autoregressive": {}}
     with pytest.raises(specjax.UserError, match="config.least_shared is 1.5"):
-        check_fields(config)
+        check_config(config)
 
 
 def test_prompts_that_are_too_short_or_long_for_a_drafter_are_spelled_otherwise():
