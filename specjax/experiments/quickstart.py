@@ -149,10 +149,9 @@ def check(config: ConfigDict) -> Plan:
             )
     strategies = load_strategies(config)
     check_models(strategies, MODELS)
-    _, deep, small = setups(settings, shape_of(target, settings.vocab_size))
     shapes = [
-        LoadedModel(one.model, parameter_shapes(one.model), name="trained in the workdir")
-        for one in (deep, small)
+        LoadedModel(model, parameter_shapes(model), name="trained in the workdir")
+        for model in trained_models(settings, shape_of(target, settings.vocab_size))
     ]
     return Plan(config, strategies, Pair(shapes[0], {"drafter": shapes[1]}))
 
@@ -190,8 +189,9 @@ def train_pair(
     """
     tokenizer, batches = encoded(settings, pairs)
     model = shape_of(settings.target, len(tokenizer))
-    first, deep, small = setups(settings, model)
-    tasks = ahead.steps([setup for setup in (deep, small) if setup.optimizer.steps], batches[0])
+    deeper, _ = trained_models(settings, model)
+    first, *deep, small = setups(settings, model)
+    tasks = ahead.steps([*deep, small], batches[0])
     if later:
         tasks += later()
     with ahead.compiling(tasks):
@@ -199,23 +199,29 @@ def train_pair(
         params = fit(Run("target", first, init, batches.since))
         rest = since(batches, first.optimizer.steps)
         start = take(model, params, *kept_layers(settings.drafter))[1]
-        grown = deepen(model, params, deep.model.info.depth)[1]
-        if deep.optimizer.steps:
-            grown = fit(Run("target, deeper", deep, lambda: grown, rest))
-        huggingface.save(workdir / "target", deep.model, grown, tokenizer)
+        grown = deepen(model, params, deeper.info.depth)[1]
+        for setup in deep:
+            grown = fit(Run("target, deeper", setup, lambda grown=grown: grown, rest))
+        huggingface.save(workdir / "target", deeper, grown, tokenizer)
         start = fit(Run("drafter", small, lambda: start, rest))
         huggingface.save(workdir / "drafter", small.model, start, tokenizer)
 
 
-def setups(settings: ConfigDict, model: T5) -> tuple[Setup, Setup, Setup]:
-    """The training of the target, of the deeper one that it becomes, and of the drafter."""
-    target, drafter = settings.target, settings.drafter
+def trained_models(settings: ConfigDict, model: T5) -> tuple[T5, LanguageModel]:
+    """The deeper target that `model` becomes, and the drafter of its first layers."""
+    kept = kept_layers(settings.drafter)
+    return deepened(model, settings.target.deep_layers), layers_taken(model, *kept)
+
+
+def setups(settings: ConfigDict, model: T5) -> list[Setup]:
+    """The training of the target, of the deeper one if it has steps, and of the drafter."""
+    target, (deeper, small) = settings.target, trained_models(settings, model)
     last = {"steps": target.deep_steps, "learning_rate": DEEP_RATE, "warmup": target.warmup}
-    return (
+    return [
         setup_of(model, target),
-        setup_of(deepened(model, target.deep_layers), last),
-        setup_of(layers_taken(model, *kept_layers(drafter)), drafter),
-    )
+        *([setup_of(deeper, last)] if target.deep_steps else []),
+        setup_of(small, settings.drafter),
+    ]
 
 
 def setup_of(model: LanguageModel, settings: Mapping[str, Any]) -> Setup:
