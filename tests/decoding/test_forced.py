@@ -42,10 +42,16 @@ def greedy(prompt: list[int], limit: int, head: tuple[int, ...] = (0, *FORCED)) 
 
 
 @pytest.mark.parametrize(
-    "drafter", ["none", "neural", pytest.param("neural_tree", marks=pytest.mark.slow)]
+    "fields",
+    [
+        {"drafter": "none"},
+        {"drafter": "neural", "length": 2},
+        pytest.param({"drafter": "neural", "widths": (2, 2)}, marks=pytest.mark.slow),
+    ],
+    ids=["none", "chain", "tree"],
 )
-def test_greedy_texts_are_those_behind_the_forced_tokens(drafter):
-    out = run(MODELS, PARAMS, strategy(drafter=drafter, **DRAFTERS[drafter].example), PROMPTS, 8)
+def test_greedy_texts_are_those_behind_the_forced_tokens(fields):
+    out = run(MODELS, PARAMS, strategy(**fields), PROMPTS, 8)
     assert texts(out) == [greedy(prompt, 8) for prompt in PROMPTS]
     assert np.asarray(out.begin).tolist() == [1 + len(FORCED)] * len(PROMPTS)
 

@@ -10,7 +10,6 @@ from decodes import decoder, inputs, texts
 from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_law
 
 from specjax.adjusting.timestamps import Timestamps
-from specjax.core.registry import DRAFTERS
 from specjax.decoding.loop import generate
 from specjax.decoding.strategy import strategy
 
@@ -54,8 +53,8 @@ class Ruled:
         return ruled(MODEL.logits(params, source, prefix), tuple(prefix[1:]))
 
 
-def decoded(name: str, prompts, limit: int, **fields) -> list[list[int]]:
-    chosen = strategy(drafter=name, **DRAFTERS[name].example, **fields)
+def decoded(prompts, limit: int, **fields) -> list[list[int]]:
+    chosen = strategy(drafter="neural", **fields)
     made = decoder(MODELS, chosen, limit)
     params = {model: PARAMS[model] for model in made.inputs}
     options = chosen.options().replace(adjustments=(RULES,))
@@ -69,9 +68,13 @@ def greedy(prompt: list[int], limit: int) -> list[int]:
     return text
 
 
-@pytest.mark.parametrize("name", ["neural", pytest.param("neural_tree", marks=pytest.mark.slow)])
-def test_greedy_texts_keep_the_rules(name):
-    found = decoded(name, PROMPTS, 12)
+@pytest.mark.parametrize(
+    "shape",
+    [{"length": 2}, pytest.param({"widths": (2, 2)}, marks=pytest.mark.slow)],
+    ids=["chain", "tree"],
+)
+def test_greedy_texts_keep_the_rules(shape):
+    found = decoded(PROMPTS, 12, **shape)
     assert found == [greedy(prompt, 12) for prompt in PROMPTS]
     assert all(FIRST <= text[0] <= RULES.latest for text in found)
     assert sum(token >= FIRST for text in found for token in text) > len(found)
@@ -80,7 +83,7 @@ def test_greedy_texts_keep_the_rules(name):
 @pytest.mark.slow
 def test_sampling_keeps_the_law_under_the_rules():
     expected = sequence_law(Ruled(), PARAMS["target"], PROMPTS[0], (0,), 5, (1.0, 0, 1.0))
-    found = decoded("neural", [PROMPTS[0]] * 20_000, 5, temperature=1.0)
+    found = decoded([PROMPTS[0]] * 20_000, 5, length=2, temperature=1.0)
     assert chi_square(counted(found), expected) > 1e-3
 
 
