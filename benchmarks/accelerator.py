@@ -34,10 +34,10 @@ from accelerator_results import FILE, Results, report
 from contests import ROOM, Loaded, Texts, Unit, alternate, decodes, units
 from flags import Parser
 
-from specjax.errors import UserError
 from specjax.measuring.environment import environment
 from specjax.measuring.roofline import COPIED, copy_bandwidth
-from specjax.writing import check_folder
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import check_folder
 
 HUGGINGFACE = "huggingface"
 BUFFERS = {"default": "", "off": "--xla_gpu_enable_command_buffer="}

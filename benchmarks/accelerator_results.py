@@ -15,10 +15,10 @@ from bandwidth_bound import TABLE
 from contests import DECODE, DRAFT, VERIFY, Texts, Unit
 
 from specjax.accelerators.chips import bandwidth_of
-from specjax.errors import UserError
 from specjax.measuring.roofline import step_bytes
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import write_json
 from specjax.theory.speculative import walltime_improvement
-from specjax.writing import write_json
 
 FILE = "results.json"
 

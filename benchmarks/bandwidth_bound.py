@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from specjax.accelerators.chips import CHIPS
 from specjax.accelerators.predict import Share, free_tokens, round_of, speedup
 from specjax.accelerators.program import WeightReads
-from specjax.core.calls import Call
+from specjax.contracts.spec import Call
 from specjax.drafting.neural import Neural
 from specjax.hf.huggingface import describe
 from specjax.measuring.roofline import step_bytes

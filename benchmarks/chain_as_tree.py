@@ -24,7 +24,7 @@ import numpy as np
 import specjax
 from specjax.data.text import read_examples
 from specjax.decoding.state import Generation
-from specjax.errors import UserError
+from specjax.runtime.errors import UserError
 
 CLOCKS = {"wall": time.perf_counter, "CPU": time.process_time}
 

@@ -17,7 +17,7 @@ import planted
 from bandwidth_bound import TABLE
 
 import specjax
-from specjax.core.calls import Call
+from specjax.contracts.spec import Call
 from specjax.decoding.summary import summarise
 from specjax.measuring.stopwatch import Stopwatch
 from specjax.models.base import LanguageModel, Params

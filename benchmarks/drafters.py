@@ -16,11 +16,11 @@ from pathlib import Path
 
 import specjax
 from specjax.data.text import read_examples
-from specjax.errors import UserError
 from specjax.metrics.acceptance import acceptance_on, write
 from specjax.metrics.metric import metric_of
-from specjax.progress import progress
-from specjax.writing import write_json
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import write_json
+from specjax.runtime.progress import progress
 
 TEMPERATURES = (0.0, 1.0)
 

@@ -13,7 +13,7 @@ import argparse
 import numpy as np
 
 import specjax
-from specjax.core.calls import Call
+from specjax.contracts.spec import Call
 from specjax.measuring.stopwatch import Stopwatch
 
 TARGET = "target"

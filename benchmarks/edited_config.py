@@ -46,7 +46,8 @@ def set_field(config: ConfigDict, field: str, value: Any) -> None:
         config = config[part]
     config[last] = ConfigDict(value) if isinstance(value, dict) else value
     # Looked for as a folder: an editable install of another checkout would have the module.
-    if field == "strategies" and (Path(specjax.__file__).parent / "core").is_dir():
+    package = Path(specjax.__file__).parent
+    if field == "strategies" and any((package / name).is_dir() for name in ("core", "contracts")):
         for spec in config.strategies.values():
             respell(spec)
 

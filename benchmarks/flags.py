@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from specjax.errors import UserError
+from specjax.runtime.errors import UserError
 
 
 class Parser(argparse.ArgumentParser):

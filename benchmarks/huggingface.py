@@ -37,7 +37,6 @@ from huggingface_generate import ALLOWED, Generate, Rivals
 from ml_collections import ConfigDict
 
 from specjax.decoding.summary import summarise
-from specjax.errors import UserError
 from specjax.experiments.config.command_line import parse
 from specjax.experiments.config.fields import model_names, model_source
 from specjax.experiments.decode.checks import check_decode
@@ -47,8 +46,9 @@ from specjax.experiments.decode.session import Session, open_session
 from specjax.experiments.decode.strategies import BASELINE
 from specjax.experiments.pairs import load_pair
 from specjax.main import enable_compilation_cache
-from specjax.progress import progress
 from specjax.reporting.table import aligned
+from specjax.runtime.errors import UserError
+from specjax.runtime.progress import progress
 
 PLAIN = "transformers generate"
 JOURNAL, TABLE = "beside.jsonl", "beside.json"

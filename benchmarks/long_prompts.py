@@ -28,7 +28,7 @@ from specjax.hf import huggingface
 from specjax.models import attention, causal
 from specjax.models.base import Cache, LanguageModel, Params
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.models.t5 import T5, T5Config
 
 WIDTH, HEADS, LAYERS, VOCABULARY = 128, 4, 2, 4096

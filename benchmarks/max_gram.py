@@ -19,13 +19,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.core.calls import Call
-from specjax.core.context import Context, Options
-from specjax.core.env import Env
+from specjax.contracts.context import Context, Options
+from specjax.contracts.env import Env
+from specjax.contracts.spec import Call
 from specjax.drafting.copying import MaxGram
 from specjax.measuring.stopwatch import Stopwatch, Timing
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.sampling import sampling
 from specjax.training import ngram
 

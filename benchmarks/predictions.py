@@ -29,14 +29,12 @@ from ml_collections import ConfigDict
 from specjax.data.batching import Batch
 from specjax.decoding.strategy import from_config
 from specjax.decoding.summary import summarise
-from specjax.errors import UserError
 from specjax.experiments.config.command_line import parse as parse_config
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.checks import check_decode
 from specjax.experiments.decode.pricing import Pricing
-from specjax.experiments.decode.records import Measured, Prices
+from specjax.experiments.decode.records import Measured, Prices, loop_seconds_per_token
 from specjax.experiments.decode.results import baseline_of, label, priced_work
-from specjax.experiments.decode.seconds import loop_seconds_per_token
 from specjax.experiments.decode.session import Session, open_session
 from specjax.experiments.decode.strategies import BASELINE
 from specjax.experiments.pairs import load_pair
@@ -47,7 +45,8 @@ from specjax.measuring.environment import environment
 from specjax.measuring.walltime import predicted
 from specjax.metrics.traces import rounds_of
 from specjax.reporting.table import aligned, cell
-from specjax.writing import write_json
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import write_json
 
 WAYS = {"in_place": "in place", "other_lengths": "other lengths", "calls_alone": "calls alone"}
 """Predictions by their field, and their headings."""

@@ -27,8 +27,8 @@ from programs_cases import Case, cases
 from programs_models import lowered
 from programs_text import normalized, operations, sha256
 
-from specjax.errors import UserError
-from specjax.writing import check_folder, write_json
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import check_folder, write_json
 
 REFUSED = 2
 PLATFORMS = ("cpu", "cuda", "tpu")

@@ -1,4 +1,4 @@
-"""What `programs.py` lowers: strategies on the models of `programs_models.py`.
+"""What `runtime/programs.py` lowers: strategies on the models of `programs_models.py`.
 
 Every registered drafter, rule and reader is here by its example, newcomers' too; further fields are
 those of `same_tokens_jobs.py`.
@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 from same_tokens_jobs import CHOOSING, PLAIN
 
 import specjax
-from specjax.core.registry import DRAFTERS, READERS, RULES
+from specjax.contracts.registry import DRAFTERS, READERS, RULES
 from specjax.decoding.beams.strategy import DRAFTERS as BEAM_DRAFTERS
 from specjax.decoding.beams.strategy import BeamStrategy
 from specjax.decoding.strategy import Strategy

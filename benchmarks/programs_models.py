@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import specjax
-from specjax.core.fields import CORPUS, HEADS
+from specjax.contracts.fields import CORPUS, HEADS
 from specjax.data import corpus
 from specjax.decoding.beams.loop import search
 from specjax.decoding.beams.strategy import BeamStrategy
@@ -22,11 +22,10 @@ from specjax.models.dflash import DFlash, DFlashCausalConfig, DFlashT5Config
 from specjax.models.eagle import EagleCausalConfig, EagleT5Config
 from specjax.models.heads import Heads, LoadedHeads
 from specjax.models.on_target import FeatureDrafter
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.models.shapes import parameter_shapes
 from specjax.selection.choosing import POLICY
-from specjax.selection.features import source_of
-from specjax.selection.policy import Policy
+from specjax.selection.policy import Policy, source_of
 from specjax.training.ngram import shapes as table_shapes
 
 if TYPE_CHECKING:

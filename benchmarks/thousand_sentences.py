@@ -23,10 +23,10 @@ import jax.numpy as jnp
 
 import specjax
 from specjax.data.text import read_examples
-from specjax.errors import UserError
 from specjax.experiments.recipes.trees import ACCEPTANCE, best_trees, chains
 from specjax.metrics.ties import divergence, near_ties
-from specjax.progress import progress
+from specjax.runtime.errors import UserError
+from specjax.runtime.progress import progress
 
 GREEDY = chains(0.0) | best_trees(0.0, ACCEPTANCE)
 BEAMS = {

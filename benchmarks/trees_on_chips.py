@@ -23,14 +23,14 @@ import jax.numpy as jnp
 from specjax.accelerators.chips import CHIPS, Chip
 from specjax.accelerators.predict import Share, round_of
 from specjax.accelerators.program import WeightReads
-from specjax.core.calls import Call
-from specjax.core.drafter import Drafter
-from specjax.core.tree import depths_and_ranks
+from specjax.contracts.drafter import Drafter
+from specjax.contracts.spec import Call
+from specjax.contracts.tree import depths_and_ranks
 from specjax.drafting.neural import Neural
-from specjax.errors import UserError
 from specjax.experiments.recipes.trees import ACCEPTANCE, SIZES, deepened
 from specjax.hf.huggingface import describe
 from specjax.measuring.roofline import step_bytes
+from specjax.runtime.errors import UserError
 from specjax.theory.trees import best, expected_tokens
 
 

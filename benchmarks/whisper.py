@@ -27,8 +27,7 @@ from specjax.data.examples import examples
 from specjax.data.sources import Source
 from specjax.decoding.loop import advance_jitted, begin_jitted, finish
 from specjax.decoding.summary import summarise
-from specjax.hf.draft_vocabulary import drafting_first
-from specjax.hf.shared_encoder import with_encoder_of
+from specjax.hf.speech import drafting_first, with_encoder_of
 from specjax.loading import LoadedModel
 from specjax.metrics.metric import metric_of
 from specjax.reporting.table import aligned

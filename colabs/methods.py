@@ -32,7 +32,7 @@ except ImportError:
 # %%
 # %matplotlib inline
 import specjax
-from specjax.reporting.plots.pareto import quality_against_speed
+from specjax.reporting.plots.jobs import quality_against_speed
 
 # %% [markdown]
 # ## Settings

@@ -42,8 +42,8 @@ import numpy as np
 from scipy.stats import chisquare
 
 import specjax
-from specjax.core import Categorical, Draft, Drafter, Spec, fields, last_token
-from specjax.core.registry import DRAFTERS
+from specjax.contracts import Categorical, Draft, Drafter, Spec, fields, last_token
+from specjax.contracts.registry import DRAFTERS
 from specjax.models.t5 import T5, T5Config
 
 # %% tags=["parameters"]

@@ -13,8 +13,8 @@ Pareto plot.
 
 from ml_collections import ConfigDict
 
-from specjax.errors import UserError
 from specjax.experiments.recipes.bild import side_by_side_config
+from specjax.runtime.errors import UserError
 
 
 def get_config(options: str = "") -> ConfigDict:

@@ -18,8 +18,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.errors import UserError
 from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
+from specjax.runtime.errors import UserError
 
 LENGTH, WIDTHS = 3, (3, 2, 1)
 COPYING = ("max_gram", "suffix")

@@ -18,8 +18,8 @@ target. On the questions 0.31 of the tested tokens are accepted by `fixed`, 0.36
 
 from ml_collections import ConfigDict
 
-from specjax.errors import UserError
 from specjax.experiments.config.defaults import neural, online_config
+from specjax.runtime.errors import UserError
 
 OBJECTIVES = {"neural": "distillation", "eagle": "eagle", "dflash": "dflash"}
 """What a kind of drafter learns by."""

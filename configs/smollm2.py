@@ -16,8 +16,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.errors import UserError
 from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config
+from specjax.runtime.errors import UserError
 
 TRAINED: dict[str, dict[str, dict[str, Any]]] = {
     "eagle": {

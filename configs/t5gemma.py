@@ -24,8 +24,8 @@ one 24 GB GPU, or two 16 GB TPU cores with `--config.mesh.model=2`. Not run here
 
 from ml_collections import ConfigDict
 
-from specjax.errors import UserError
 from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
+from specjax.runtime.errors import UserError
 
 PAIRS = {
     "1": ("google/t5gemma-9b-9b-prefixlm-it", "google/t5gemma-2b-2b-prefixlm-it", 8),

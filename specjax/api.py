@@ -15,24 +15,23 @@ from typing import Any
 import jax
 import numpy as np
 
-from specjax.adjusting.guidance import guided
-from specjax.adjusting.settings import checked, obeyed
 from specjax.checks import check_dictionary, check_integer, check_integers
-from specjax.core.context import Options
+from specjax.contracts.context import Options
 from specjax.data.batching import Batch, Prompt
 from specjax.decoding.loop import advance_jitted, begin_jitted, generate
 from specjax.decoding.state import Generation, check_resources
 from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.decoding.summary import summarise
-from specjax.errors import UserError
 from specjax.hf.families.generation import beams_words
 from specjax.loading import LoadedModel
+from specjax.logits.guidance import guided
+from specjax.logits.settings import checked, obeyed
 from specjax.models.base import Params
 from specjax.pair import check_target, fit
-from specjax.programs import release_programs
 from specjax.prompts import Prompts, own_spellings
-from specjax.result import SHOWN, FirstTexts, Result
-from specjax.streaming import pieces
+from specjax.result import SHOWN, FirstTexts, Result, pieces
+from specjax.runtime.errors import UserError
+from specjax.runtime.programs import release_programs
 
 
 @functools.cache

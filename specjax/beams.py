@@ -17,7 +17,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.adjusting.settings import checked, obeyed
 from specjax.api import check_parts
 from specjax.checks import check_dictionary, check_integer, check_integers
 from specjax.data.batching import Batch
@@ -25,14 +24,15 @@ from specjax.decoding.beams.loop import advance_jitted, begin_jitted, search
 from specjax.decoding.beams.outcome import BeamStatistics, Found, final, found, statistics
 from specjax.decoding.beams.state import Search
 from specjax.decoding.beams.strategy import BeamStrategy, beam_search
-from specjax.errors import UserError
 from specjax.hf.tokenizer import check_same_vocabulary
 from specjax.loading import LoadedModel
+from specjax.logits.settings import checked, obeyed
 from specjax.models.base import Params
 from specjax.pair import Pair
-from specjax.programs import release_programs
 from specjax.prompts import Prompts
-from specjax.streaming import pieces
+from specjax.result import pieces
+from specjax.runtime.errors import UserError
+from specjax.runtime.programs import release_programs
 
 
 @dataclasses.dataclass(frozen=True)

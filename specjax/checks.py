@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from specjax.core import fields
-from specjax.errors import UserError
+from specjax.contracts import fields
 from specjax.models.small_weights import HALF, SmallWeights
+from specjax.runtime.errors import UserError
 
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16, "float16": jnp.float16}
 

@@ -14,12 +14,11 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from specjax.accelerators.topology import use_no_tpu
-from specjax.errors import UserError
 from specjax.experiments import JOBS
 from specjax.experiments.config.topology import check_topology
 from specjax.experiments.config.validation import check_config
-from specjax.locking import alone_in
-from specjax.writing import check_folder, naming_write_errors, write_json
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import alone_in, check_folder, naming_write_errors, write_json
 
 PLAN = "plan.json"
 """In the workdir: what a plan found of a topology."""

@@ -1,4 +1,4 @@
-"""Models from checkpoints: `specjax.load`, and what it returns."""
+"""Models from checkpoints: `specjax.load`, what it returns, and its quantized copies."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from typing import Any
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from specjax.adjusting.settings import checked
 from specjax.checks import check_dictionary, check_integer, checked_dtype, checked_weights
-from specjax.errors import UserError
 from specjax.hf import huggingface
 from specjax.hf.extractor import load_extractor
 from specjax.hf.families.generation import beams_in, settings_in
 from specjax.hf.languages import check_told_once, written_in
 from specjax.hf.tokenizer import load_tokenizer
+from specjax.logits.settings import checked
 from specjax.models.base import LanguageModel, Params
+from specjax.models.small_weights import shrunk
 from specjax.parallel import padding
 from specjax.parallel.sharding import placement
+from specjax.runtime.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,3 +116,22 @@ def load(
         model, params = padding.pad_heads(model, params, mesh, ways)
     extractor = model.info.frames and load_extractor(checkpoint.path, model.info.frames)
     return LoadedModel(model, params, tokenizer, str(name), mesh, ways, None, said, extractor)
+
+
+def quantised(model: LoadedModel, weights: str) -> LoadedModel:
+    """A copy of a loaded model with kernels in fewer bits; all else the two share.
+
+    So a drafter of the model itself takes memory for these kernels only. `weights` is spelled as
+    for `load`.
+
+    Raises:
+      UserError: when weights are none that `load` takes, or do not fit the model.
+    """
+    small = checked_weights(weights, mesh=getattr(model, "mesh", None))
+    params: Any = getattr(model, "params", None)
+    if params is None:
+        raise UserError(f"model is {model!r}; it must be what specjax.load returns")
+    try:
+        return dataclasses.replace(model, params=shrunk(params, small) if small else params)
+    except ValueError as error:
+        raise UserError(str(error)) from None

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import jax
 
-from specjax import hosts, jobs
-from specjax.core import reference
-from specjax.core.registry import (
+from specjax import jobs
+from specjax.contracts import reference
+from specjax.contracts.registry import (
     DRAFTERS,
     FAMILIES,
     METRICS,
@@ -19,11 +19,12 @@ from specjax.core.registry import (
     RULES,
     TASKS,
 )
-from specjax.errors import AskedToEnd, UserError
 from specjax.experiments import DISTRIBUTED
 from specjax.experiments.config.command_line import flags_text, help_text, parse
 from specjax.experiments.config.validation import check_config
-from specjax.reporting.terminal import verbosity
+from specjax.reporting.summary import verbosity
+from specjax.runtime import processes
+from specjax.runtime.errors import AskedToEnd, UserError
 
 CACHE = "SPECJAX_COMPILATION_CACHE"
 """Environment variable with the folder of compiled programs; empty turns the cache off."""
@@ -57,7 +58,7 @@ def main(argv: list[str]) -> int:
             check_config(request.config)
             join(request.config.experiment)
         enable_compilation_cache()
-        with hosts.one_voice(), verbosity(request.verbose):
+        with processes.one_voice(), verbosity(request.verbose):
             jobs.run_in("--workdir", request.config, request.workdir)
     except UserError as error:
         print(f"specjax: {error}", file=sys.stderr)
@@ -83,8 +84,8 @@ def join(experiment: str) -> None:
     Raises:
       UserError: when nothing says who they are, or the experiment runs in one process only.
     """
-    hosts.join()
-    if hosts.several() and experiment not in DISTRIBUTED:
+    processes.join()
+    if processes.several() and experiment not in DISTRIBUTED:
         raise UserError(
             f"config.experiment is {experiment!r}; with several processes it must be"
             f" {' or '.join(DISTRIBUTED)}"
@@ -101,4 +102,4 @@ def enable_compilation_cache() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(hosts.ending(main, sys.argv))
+    sys.exit(processes.ending(main, sys.argv))

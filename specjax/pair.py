@@ -7,15 +7,15 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from specjax.adjusting.guidance import guided
-from specjax.errors import UserError
-from specjax.hf.shared_encoder import with_encoder_of
 from specjax.hf.shared_tokens import LEAST_SHARED, in_vocabulary_of
+from specjax.hf.speech import with_encoder_of
 from specjax.loading import LoadedModel
+from specjax.logits.guidance import guided
 from specjax.models.base import LanguageModel, Params
 from specjax.models.on_target import FeatureDrafter, completed
-from specjax.models.shared_vocabulary import with_shared_vocabulary
+from specjax.models.vocabularies import with_shared_vocabulary
 from specjax.parallel.sharding import Layout
+from specjax.runtime.errors import UserError
 
 TARGET = "target"
 """The target's name among the models of a pair."""

@@ -1,7 +1,9 @@
-"""From logits to the adjusted distribution, and draws from it (docs/methods/sampling.md).
+"""From logits to the distribution that is sampled, and draws from it (docs/methods/sampling.md).
 
-Which adjustments run is static, their numbers are traced: sweeping the temperature does not
+Which processors run is static, their numbers are traced: sweeping the temperature does not
 recompile. The order is temperature, top-k, top-p, the cuts of `CUTS`, softmax over what survives.
+A cut says of logits [..., V] which tokens [..., V] are kept; the most probable or, under typical
+sampling, the most typical one always is. A token at -inf was cut before and has probability 0.
 """
 
 from __future__ import annotations
@@ -10,7 +12,43 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.truncation import above, above_entropy, above_share, typical
+
+def above_share(logits: jax.Array, min_p: jax.Array | float) -> jax.Array:
+    """Tokens of at least this share of the largest probability (Nguyen et al. 2024)."""
+    probs = jax.nn.softmax(logits, axis=-1)
+    return probs >= min_p * jnp.max(probs, axis=-1, keepdims=True)
+
+
+def typical(logits: jax.Array, typical_p: jax.Array | float) -> jax.Array:
+    """Tokens whose surprise is nearest to the entropy, until they sum to this probability.
+
+    Locally typical sampling (Meister et al. 2023). Tokens as near as the last one stay too.
+    """
+    logp = jax.nn.log_softmax(logits, axis=-1)
+    distance = jnp.abs(logp + _entropy(logp)[..., None])
+    order = jnp.argsort(distance, axis=-1, stable=True)
+    mass = jnp.cumsum(jnp.take_along_axis(jnp.exp(logp), order, axis=-1), axis=-1)
+    last = jnp.sum(mass < typical_p, axis=-1, keepdims=True, dtype=jnp.int32)
+    last = jnp.take_along_axis(order, jnp.minimum(last, logits.shape[-1] - 1), axis=-1)
+    return distance <= jnp.take_along_axis(distance, last, axis=-1)
+
+
+def above(logits: jax.Array, epsilon: jax.Array | float) -> jax.Array:
+    """Tokens of at least this probability (Hewitt et al. 2022), the likeliest at least."""
+    likeliest = logits == jnp.max(logits, axis=-1, keepdims=True)
+    return likeliest | (jax.nn.softmax(logits, axis=-1) >= epsilon)
+
+
+def above_entropy(logits: jax.Array, epsilon: jax.Array | float) -> jax.Array:
+    """Tokens above the lower of epsilon and sqrt(epsilon) exp(-entropy) (eta sampling, ibid.)."""
+    share = jnp.exp(-_entropy(jax.nn.log_softmax(logits, axis=-1)))
+    return above(logits, jnp.minimum(epsilon, jnp.sqrt(epsilon) * share)[..., None])
+
+
+def _entropy(logp: jax.Array) -> jax.Array:
+    """Entropy [...] of log-probabilities [..., V]."""
+    return -jnp.sum(jnp.where(logp > -jnp.inf, jnp.exp(logp) * logp, 0.0), axis=-1)
+
 
 CUTS = {
     "min_p": (above_share, 0.0),

@@ -70,7 +70,7 @@ def few_programs_left_behind() -> Iterator[None]:
     Not after every module: what a model's first draw of weights compiles, the next one needs too.
     """
     yield
-    from specjax.programs import release_programs  # not before, as in `pair`
+    from specjax.runtime.programs import release_programs
 
     release_programs(MOST_MAPS)
 

@@ -120,7 +120,7 @@ def test_prompts_of_one_bucket_share_a_program(generator):
 
 
 def test_a_call_drops_programs_when_they_hold_too_many_memory_maps(generator, monkeypatch):
-    from specjax import programs
+    from specjax.runtime import programs
 
     dropped = []
     monkeypatch.setattr(programs.jax, "clear_caches", lambda: dropped.append(True))
@@ -134,7 +134,7 @@ def test_a_call_drops_programs_when_they_hold_too_many_memory_maps(generator, mo
 
 
 def test_memory_maps_are_counted_again_after_something_was_compiled(monkeypatch, tmp_path):
-    from specjax import programs
+    from specjax.runtime import programs
 
     file = tmp_path / "maps"
     monkeypatch.setattr(programs, "_MAPS", file)

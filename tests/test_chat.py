@@ -12,7 +12,6 @@ import pytest
 
 import specjax
 from specjax.data.text import Example
-from specjax.errors import UserError
 from specjax.experiments.config.command_line import parse
 from specjax.experiments.config.defaults import beams_config, decode_config, train_config
 from specjax.experiments.decode.data import check_chat, check_single_turn
@@ -22,7 +21,8 @@ from specjax.hf.tokenizer import load_tokenizer, train_tokenizer
 from specjax.loading import LoadedModel
 from specjax.models.causal import Causal
 from specjax.models.causal_layers import CausalConfig
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
+from specjax.runtime.errors import UserError
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 TEMPLATE = (

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from extremes import DIGITS, LARGE, ROUNDING, SMALL, TEMPERATURES, certain, law, pairs, rounded
 
-from specjax.core.draft import Draft
-from specjax.models import other_vocabulary
+from specjax.contracts.draft import Draft
+from specjax.models import vocabularies
 from specjax.sampling import BLOCK, _reached, adjust, sampling
 from specjax.verification import typical
 from specjax.verification.distances import LOGITS, kl, total_variation
@@ -81,7 +81,7 @@ def test_what_two_vocabularies_share_is_normalized_however_little_it_is():
     for digits, temperature in itertools.product(DIGITS, TEMPERATURES):
         probs = certain(6, digits, digits)
         logits = jnp.asarray(temperature * np.log(probs), jnp.float32)
-        known = other_vocabulary._heard({"places": jnp.asarray(places)}, logits)
+        known = vocabularies._heard({"places": jnp.asarray(places)}, logits)
         found = adjust(known, sampling(temperature))
         np.testing.assert_allclose(found[:4], law(probs[places[:4]]), rtol=5e-5)
         assert found[4] == 0.0

@@ -20,7 +20,7 @@ import programs  # noqa: E402
 from programs_cases import cases  # noqa: E402
 from programs_text import normalized, operations  # noqa: E402
 
-from specjax.core.registry import DRAFTERS, READERS, RULES  # noqa: E402
+from specjax.contracts.registry import DRAFTERS, READERS, RULES  # noqa: E402
 from specjax.decoding.strategy import Strategy  # noqa: E402
 
 TEXT = """\

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 from scripted import adjusted
 
-from specjax.core.distribution import draw_without_replacement
+from specjax.contracts.distribution import draw_without_replacement
 from specjax.decoding.strategy import DRAWN
 from specjax.sampling import BLOCK, CUTS, Sampling, adjust, argmax, draw, sampling
 

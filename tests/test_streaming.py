@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from specjax.hf.tokenizer import train_byte_tokenizer, train_tokenizer
-from specjax.streaming import Growing, final_text
+from specjax.result import Growing, final_text
 
 TEXTS = [
     "Hi 😀",

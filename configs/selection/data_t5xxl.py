@@ -15,10 +15,10 @@ here) or one 80 GB GPU; 9,000 queries of up to 1,024 tokens. Not run here.
 
 from ml_collections import ConfigDict
 
-from specjax.errors import UserError
 from specjax.experiments.config.defaults import select_data_config
 from specjax.experiments.recipes.common import IWSLT
 from specjax.experiments.recipes.selection import spelled_arms
+from specjax.runtime.errors import UserError
 
 ARMS = "small=google-t5/t5-small,xsum=google-t5/t5-small"
 SETS = {"two": ARMS, "none": f"none,{ARMS}", "gsm8k": f"none,{ARMS}"}

@@ -22,9 +22,9 @@ target, AdamW at 6e-4 with a cosine schedule, warm-up of 4% and gradients clippe
 
 from ml_collections import ConfigDict
 
-from specjax.errors import UserError
 from specjax.experiments.config.defaults import train_config
 from specjax.experiments.recipes.common import MINUTES
+from specjax.runtime.errors import UserError
 
 SHAPES = {
     "t5": {

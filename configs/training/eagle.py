@@ -23,9 +23,9 @@ checkpoints have 32,000 ids, and SpecForge unrolls seven steps: `--config.object
 
 from ml_collections import ConfigDict
 
-from specjax.errors import UserError
 from specjax.experiments.config.defaults import train_config
 from specjax.experiments.recipes.common import MINUTES
+from specjax.runtime.errors import UserError
 
 SHAPES = {
     "t5": {

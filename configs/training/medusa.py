@@ -22,9 +22,9 @@ layers.
 
 from ml_collections import ConfigDict
 
-from specjax.errors import UserError
 from specjax.experiments.config.defaults import train_config
 from specjax.experiments.recipes.common import MINUTES
+from specjax.runtime.errors import UserError
 
 KINDS = ("medusa", "hydra")
 

@@ -16,8 +16,8 @@ Time and acceptance: docs/lab_book/published.md.
 
 from ml_collections import ConfigDict
 
-from specjax.errors import UserError
 from specjax.experiments.config.defaults import train_config
+from specjax.runtime.errors import UserError
 
 LAYER = {
     "draft_vocab_size": 8000,

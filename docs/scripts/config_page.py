@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from specjax.core.fields import KEY, ConfigField
+from specjax.contracts.fields import KEY, ConfigField
 from specjax.experiments.config.schema import SCHEMAS
 
 PAGE = Path(__file__).parents[1] / "reference" / "config.md"

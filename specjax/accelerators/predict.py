@@ -1,7 +1,7 @@
 """The least time of a round on a chip, and the speedup that acceptance makes of it.
 
 A round reads the weights and the cache of a model at every call, of experts as many as the call's
-tokens are expected to have (theory/experts.py). It takes at least the time of
+tokens are expected to have (theory/operations.py). It takes at least the time of
 these reads, or of its arithmetic. Collectives, the launch of kernels, writes and what is done once
 for each text (prompts) are left out: times are lower bounds, speedups those of the rounds alone.
 """
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from specjax.accelerators.chips import Chip
 from specjax.accelerators.program import WeightReads
-from specjax.core.calls import Call
+from specjax.contracts.spec import Call
 from specjax.metrics.operations import part_shape, shape_of
 from specjax.models.base import LanguageModel
 from specjax.parallel.sharding import undivided

@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from specjax.accelerators.hlo import Instruction, Program, parse
-from specjax.core.loops import CATCHING_UP, ROUNDS
+from specjax.contracts.rows import CATCHING_UP, ROUNDS
 
 _COLLECTIVE = re.compile(
     r"(all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute|collective-broadcast)"

@@ -14,8 +14,8 @@ from jax.experimental import topologies
 from jax.sharding import Mesh
 
 from specjax.accelerators.chips import CHIPS, Chip
-from specjax.errors import UserError
 from specjax.parallel.mesh import Device, axis_sizes, mesh_over
+from specjax.runtime.errors import UserError
 
 _SHAPE = re.compile(r"[1-9]\d{0,3}(x[1-9]\d{0,3})+")
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from specjax.errors import UserError
-from specjax.paths import expanded, shortened
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import expanded, shortened
 
 RATE = 16_000
 """Samples a second of what speech models hear."""

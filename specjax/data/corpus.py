@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax.checks import check_integer
-from specjax.core.rows import NOT_A_TOKEN
-from specjax.errors import UserError
+from specjax.contracts.rows import NOT_A_TOKEN
 from specjax.models.base import LanguageModel
+from specjax.runtime.errors import UserError
 
 CAPACITY = 2**18
 """Tokens that a corpus holds by default: 2 MB on the device."""

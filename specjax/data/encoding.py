@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from specjax.data.ragged import Ragged
+from specjax.data.pipeline import Ragged
 from specjax.hf.two_vocabularies import text_ids
-from specjax.progress import progress
+from specjax.runtime.progress import progress
 
 CHUNK = 1000
 """Texts handed to the tokenizer at a time."""

@@ -10,7 +10,7 @@ from specjax.data.columns import RowError
 from specjax.data.sources import LOCAL, Rows, Source, rows
 from specjax.data.task import task_of
 from specjax.data.text import Example
-from specjax.errors import UserError
+from specjax.runtime.errors import UserError
 
 
 def examples(task: str, source: Rows | None = None, count: int = 0) -> list[Example]:
@@ -19,7 +19,7 @@ def examples(task: str, source: Rows | None = None, count: int = 0) -> list[Exam
     Rows that the task cannot use, such as empty or short lines, are left out.
 
     Args:
-      task: a name of `core.registry.TASKS`.
+      task: a name of `contracts.registry.TASKS`.
       source: read instead of the task's own source.
       count: how many examples are wanted at most.
 

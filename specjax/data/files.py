@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from specjax.errors import UserError
+from specjax.runtime.errors import UserError
 
 Row = dict[str, Any]
 

@@ -2,15 +2,192 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import glob
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
 
 from specjax.data import files, grammar
 from specjax.data.files import Row
-from specjax.data.huggingface import hub_rows, parquet_rows
-from specjax.data.prepared import tfds_rows
-from specjax.errors import UserError
+from specjax.runtime.errors import UserError
+
+REACH_SECONDS = 5.0
+
+
+def hub_rows(path: str, subset: str, split: str) -> Iterator[Row]:
+    """Rows of a hub id, which is downloaded once; without network they come from the cache.
+
+    Raises:
+      UserError: when the hub id, its subset or its split cannot be loaded.
+    """
+    reachable = hub_is_reachable()
+    with _named(path, subset, split, reachable), _offline(not reachable):
+        rows = _load(path, subset or None, split=split)
+    yield from rows
+
+
+def parquet_rows(path: str, subset: str, split: str) -> Iterator[Row]:
+    """Rows of a Parquet file, of the files that match a glob, or of a directory's split.
+
+    Files and globs may be on the hub too, as `hf://datasets/...`. They are read whole: `subset`
+    and `split` choose within a directory only.
+
+    Raises:
+      UserError: when there is no such file, subset or split, or it is not Parquet.
+    """
+    with _named(path, subset, split, reachable=True):
+        if os.path.isdir(path):
+            yield from _load(path, subset or None, split=split, streaming=True)
+        else:
+            _check_there(path)
+            yield from _load("parquet", data_files=path, split="train", streaming=True)
+
+
+def hub_is_reachable() -> bool:
+    """Whether the hub answers within a few seconds."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import get_session
+
+    try:
+        get_session().head(constants.ENDPOINT, timeout=REACH_SECONDS)
+    except Exception:  # whatever fails here would fail in `datasets`, after long retries
+        return False
+    return True
+
+
+def _check_there(path: str) -> None:
+    if path.startswith("hf://"):
+        if not hub_is_reachable():
+            raise ConnectionError
+        return
+    files = glob.glob(path)
+    if not files:
+        raise FileNotFoundError("no such file or directory")
+    for file in files:
+        if not os.path.isfile(file):
+            raise FileNotFoundError(f"{file!r} is not a file")
+
+
+def _load(*args: Any, **kwargs: Any) -> Any:
+    import datasets
+
+    return datasets.load_dataset(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _offline(wanted: bool) -> Iterator[None]:
+    """Keeps `datasets` from asking the hub, which it would do for half a minute."""
+    from datasets import config
+
+    before = config.HF_HUB_OFFLINE
+    config.HF_HUB_OFFLINE = before or wanted
+    try:
+        yield
+    finally:
+        config.HF_HUB_OFFLINE = before
+
+
+@contextlib.contextmanager
+def _named(path: str, subset: str, split: str, reachable: bool) -> Iterator[None]:
+    """Turns the errors of `datasets` into one sentence about the source."""
+    from datasets.exceptions import DatasetsError
+
+    try:
+        yield
+    except ConnectionError:
+        reason = "not in the cache, and the Hugging Face hub cannot be reached"
+        raise UserError(
+            f"path {path!r} is {reason}; connect, or name a local file in data.path"
+        ) from None
+    except (OSError, ValueError, RuntimeError, DatasetsError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        cached = "" if reachable else " from the cache, as the Hugging Face hub cannot be reached"
+        raise UserError(
+            f"path {path!r} (subset {subset!r}, split {split!r}) cannot be read{cached}: {reason}"
+        ) from None
+
+
+def tfds_rows(path: str, subset: str, split: str, data_dir: str) -> Iterator[Row]:
+    """Rows of a data set `name`, `name/config` or `name/config:version`; text is decoded.
+
+    The data set must be prepared in `data_dir` with `file_format="array_record"`: record files
+    of other formats cannot be read at random, and preparing most of them needs TensorFlow.
+
+    Raises:
+      UserError: when it is not there, or was prepared in another format.
+    """
+    name = f"{path}/{subset}" if subset else path
+    for row in _data_source(name, split, data_dir):
+        yield _plain(row)
+
+
+def _data_source(name: str, split: str, data_dir: str) -> Iterable[Any]:
+    import tensorflow_datasets as tfds
+
+    try:
+        return tfds.data_source(name, split=split, data_dir=data_dir or None, download=False)
+    except (ValueError, AssertionError, NotImplementedError, OSError) as error:
+        absent = isinstance(error, NotImplementedError)
+        reason = "there is none in this format" if absent else str(error).splitlines()[0]
+        raise UserError(
+            f"path {name!r} (split {split!r}, data_dir {data_dir!r}) must be a data set that TFDS "
+            f"prepared as array_record: {reason}"
+        ) from None
+
+
+def _plain(value: Any) -> Any:
+    """The same with text for bytes and Python values for arrays."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8")
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, (np.ndarray, np.generic)):
+        return _plain(value.tolist())
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    return value
+
+
+T = TypeVar("T")
+
+
+def hold_out(rows: Iterable[T], count: int, seed: int) -> tuple[list[T], Iterator[T]]:
+    """A uniform sample of `count` rows, and the other rows.
+
+    The sample is complete when the other rows have been read; nothing else is held (reservoir
+    sampling, Vitter 1985, algorithm R). The others may come out of order.
+
+    Raises:
+      UserError: at the end, when no row is left beside the sample.
+    """
+    held: list[T] = []
+    return held, _others(rows, held, count, np.random.default_rng(seed))
+
+
+def _others(
+    rows: Iterable[T], held: list[T], count: int, generator: np.random.Generator
+) -> Iterator[T]:
+    seen = 0
+    for row in rows:
+        seen += 1
+        place = int(generator.integers(seen))
+        if len(held) < count:
+            held.append(row)
+        elif place < count:
+            yield held[place]
+            held[place] = row
+        else:
+            yield row
+    if seen <= count:
+        raise UserError(
+            f"config.heldout is {count}; it must be less than the rows with text, which are {seen}"
+        )
+
 
 KINDS = {
     "hub": "a Hugging Face data set: path is its hub id",

@@ -6,12 +6,12 @@ import abc
 from pathlib import Path
 from typing import ClassVar
 
-from specjax.core.registry import TASKS
+from specjax.contracts.registry import TASKS
 from specjax.data import columns
 from specjax.data.files import Row
 from specjax.data.sources import Source
 from specjax.data.text import Reference
-from specjax.errors import UserError
+from specjax.runtime.errors import UserError
 
 LANGUAGES = {"de": "German", "en": "English", "fr": "French", "ro": "Romanian"}
 """The languages that T5 translates, by their codes."""
@@ -28,7 +28,7 @@ class Task(abc.ABC):
     """What a row must have, in words."""
 
     metric: ClassVar[str]
-    """A name of `core.registry.METRICS`."""
+    """A name of `contracts.registry.METRICS`."""
 
     group: ClassVar[str] = ""
     """The column by which results are told apart, where a row has it."""

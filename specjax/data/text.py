@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from specjax.data import files
-from specjax.errors import UserError
+from specjax.runtime.errors import UserError
 
 Reference = str | tuple[str, ...]
 """A reference output, or several that are equally right."""

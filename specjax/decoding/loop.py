@@ -13,12 +13,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from specjax.core.context import Options
-from specjax.core.drafter import CALLS, STOP
-from specjax.core.env import Bound
-from specjax.core.loops import ROUNDS, masked_step, zeros_like_result
-from specjax.core.opening import add_previous_text, choose_decoder_prefix, prefill
-from specjax.core.reader import WIDTH
+from specjax.contracts.context import Options
+from specjax.contracts.drafter import CALLS, STOP
+from specjax.contracts.env import Bound
+from specjax.contracts.opening import add_previous_text, choose_decoder_prefix, prefill
+from specjax.contracts.reader import WIDTH
+from specjax.contracts.rows import ROUNDS, masked_step, zeros_like_result
 from specjax.decoding.round import round_
 from specjax.decoding.state import Decoder, Generation, State, first_context, previous_width
 from specjax.decoding.trace import OWN, empty_trace

@@ -8,13 +8,13 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from specjax.core.adjustment import adjusting, cut_at_forbidden
-from specjax.core.context import fold
-from specjax.core.draft import LENGTH, Draft
-from specjax.core.drafter import CALLS, STOP, Log, Memory, Outcome
-from specjax.core.env import Env
-from specjax.core.rows import Caches, append, ends_text, rewind, until_eos
-from specjax.core.verdict import Reading, Verdict, tested
+from specjax.contracts.context import fold
+from specjax.contracts.draft import LENGTH, Draft
+from specjax.contracts.drafter import CALLS, STOP, Log, Memory, Outcome
+from specjax.contracts.env import Env
+from specjax.contracts.logits_processor import adjusting, cut_at_forbidden
+from specjax.contracts.rows import Caches, append, ends_text, rewind, until_eos
+from specjax.contracts.rule import Reading, Verdict, tested
 from specjax.decoding.state import Decoder, State
 from specjax.decoding.trace import (
     ACCEPTED,

@@ -9,23 +9,23 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.core.calls import Call, parts
-from specjax.core.catching_up import CHUNK
-from specjax.core.context import Context, Options
-from specjax.core.drafter import Drafter, Memory
-from specjax.core.env import Env, Models
-from specjax.core.opening import as_text
-from specjax.core.reader import Reader
-from specjax.core.rows import Caches
-from specjax.core.rule import Rule
+from specjax.contracts.catching_up import CHUNK
+from specjax.contracts.context import Context, Options
+from specjax.contracts.drafter import Drafter, Memory
+from specjax.contracts.env import Env, Models
+from specjax.contracts.opening import as_text
+from specjax.contracts.reader import Reader
+from specjax.contracts.rows import Caches
+from specjax.contracts.rule import Rule
+from specjax.contracts.spec import Call, parts
 from specjax.decoding.trace import Trace
-from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params, check_same_prompts
 from specjax.models.guided import Guided
 from specjax.models.info import Frames
-from specjax.models.shared_vocabulary import unwrapped
+from specjax.models.vocabularies import unwrapped
 from specjax.parallel.sharding import Layout
-from specjax.readers.whole import Whole
+from specjax.runtime.errors import UserError
+from specjax.verification.whole import Whole
 
 
 class State(struct.PyTreeNode):
@@ -212,7 +212,7 @@ def first_context(
 ) -> Context:
     """The rows before the first round: what they begin with, whose last token is pending.
 
-    Of tokens among which the target has not chosen yet (`core.opening`) the first is there.
+    Of tokens among which the target has not chosen yet (`contracts.opening`) the first is there.
     """
     rows, width = prompt.shape[:2]
     begun = decoder.target_model.info.first_prefix

@@ -1,6 +1,6 @@
 """Strategies: a drafter, a reader, a rule and sampling settings under a name, as a config has them.
 
-Fields and their checks come from the registered dataclasses (`core.registry`).
+Fields and their checks come from the registered dataclasses (`contracts.registry`).
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from specjax.core import fields
-from specjax.core.context import Options
-from specjax.core.drafter import Drafter
-from specjax.core.env import Models
-from specjax.core.fields import ConfigField, Number, config_fields
-from specjax.core.reader import Reader
-from specjax.core.registry import DRAFTERS, READERS, RULES
-from specjax.core.rule import Rule
+from specjax.contracts import fields
+from specjax.contracts.context import Options
+from specjax.contracts.drafter import Drafter
+from specjax.contracts.env import Models
+from specjax.contracts.fields import ConfigField, Number, config_fields
+from specjax.contracts.reader import Reader
+from specjax.contracts.registry import DRAFTERS, READERS, RULES
+from specjax.contracts.rule import Rule
 from specjax.decoding.state import Decoder
 from specjax.drafting.nothing import Nothing
-from specjax.errors import UserError
 from specjax.parallel.sharding import Layout
-from specjax.readers.invariant import Invariant
-from specjax.readers.whole import Whole
+from specjax.runtime.errors import UserError
 from specjax.sampling import sampling
 from specjax.verification.block import BlockVerification
+from specjax.verification.invariant import Invariant
 from specjax.verification.speculative_sampling import SpeculativeSampling
+from specjax.verification.whole import Whole
 
 RENAMED = {
     "neural_tree": "'neural', with widths, parents or nodes for a tree",

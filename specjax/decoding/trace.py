@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from specjax.core.draft import STOP_REASONS
-from specjax.core.drafter import CALLS, STOP
-from specjax.core.reader import WIDTH
+from specjax.contracts.draft import STOP_REASONS
+from specjax.contracts.drafter import CALLS, STOP
+from specjax.contracts.reader import WIDTH
 
 NOBODY, TARGET, FIRST_DRAFTER = 0, 1, 2
 """Values of `Trace.written_by`: prompt or unwritten, the target, then the drafter's writers."""

@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.core import fields
-from specjax.readers.fitted import doubling
+from specjax.contracts import fields
+from specjax.verification.fitted import doubling
 
 FIXED, ACCEPTANCE, BREAK_EVEN = ADAPT = ("fixed", "acceptance", "break_even")
 """How long a draft gets: as long as it may; the best length for the acceptance seen so far; up to

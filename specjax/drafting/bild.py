@@ -11,24 +11,24 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from specjax.core import fields
-from specjax.core.context import Context
-from specjax.core.draft import ENDED, HELD, Draft
-from specjax.core.drafter import STOP, Drafter, Log, Memory, Outcome
-from specjax.core.env import Env
-from specjax.core.reader import Reader
-from specjax.core.registry import DRAFTERS
-from specjax.core.rows import Caches, ends_text
-from specjax.core.spec import Spec
+from specjax.contracts import fields
+from specjax.contracts.context import Context
+from specjax.contracts.draft import ENDED, HELD, Draft
+from specjax.contracts.drafter import STOP, Drafter, Log, Memory, Outcome
+from specjax.contracts.env import Env
+from specjax.contracts.reader import Reader
+from specjax.contracts.registry import DRAFTERS
+from specjax.contracts.rows import Caches, ends_text
+from specjax.contracts.spec import Spec
 from specjax.drafting import chain
 from specjax.drafting.early_exit import EarlyExit
 from specjax.drafting.neural import Neural
 from specjax.drafting.nodes import NOTHING
 from specjax.models.base import PromptReading
-from specjax.readers.fitted import Fitted
-from specjax.readers.whole import Whole
 from specjax.verification.distances import DISTANCES, OF_DISTRIBUTIONS
+from specjax.verification.fitted import Fitted
 from specjax.verification.rollback import COMPAT, OFFICIAL, PAPER, Rollback
+from specjax.verification.whole import Whole
 
 WINDOW = 10
 """Drafted tokens at which BiLD hands over (W of Kim et al., 2023)."""

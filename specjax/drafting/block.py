@@ -15,9 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.core.adjustment import adjusting
-from specjax.core.context import Context, fold
-from specjax.core.distribution import (
+from specjax.contracts.context import Context, fold
+from specjax.contracts.distribution import (
     Distribution,
     OneHot,
     WithoutReplacement,
@@ -25,10 +24,11 @@ from specjax.core.distribution import (
     draw_without_replacement,
     propose,
 )
-from specjax.core.draft import LENGTH, STOPPED, Draft
-from specjax.core.drafter import STOP, Log, calls_of
-from specjax.core.env import Env
-from specjax.core.rows import Caches, until_eos
+from specjax.contracts.draft import LENGTH, STOPPED, Draft
+from specjax.contracts.drafter import STOP, Log, calls_of
+from specjax.contracts.env import Env
+from specjax.contracts.logits_processor import adjusting
+from specjax.contracts.rows import Caches, until_eos
 from specjax.drafting.adaptive_length import ACCEPTANCE, BREAK_EVEN, least_chance
 from specjax.drafting.chain import longest
 from specjax.drafting.growing import log_probability, most_probable

@@ -7,12 +7,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from specjax.core import fields
-from specjax.core.draft import Draft
-from specjax.core.reader import Reader
-from specjax.core.spec import Spec, TreeSpec
+from specjax.contracts import fields
+from specjax.contracts.draft import Draft
+from specjax.contracts.reader import Reader
+from specjax.contracts.spec import Spec, TreeSpec
 from specjax.drafting.growing import chosen_nodes
-from specjax.readers.tree import Tree
+from specjax.verification.whole import Tree
 
 
 def branches_field() -> Any:

@@ -15,18 +15,16 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.core.adjustment import adjusting
-from specjax.core.calls import Call, parts
-from specjax.core.catching_up import catch_up, catch_up_runs, feed_drafted
-from specjax.core.context import Context, Options, fold
-from specjax.core.distribution import Categorical, Distribution, OneHot, probability
-from specjax.core.draft import Draft
-from specjax.core.drafter import CALLS, Drafter, Log, Memory, Outcome, calls_of, distinct
-from specjax.core.env import Env
-from specjax.core.rows import Caches, append, ends_text, rewind, until_eos, window
-from specjax.core.rule import NestableRule
-from specjax.core.spec import Spec
-from specjax.core.verdict import Reading, Verdict, tested
+from specjax.contracts.catching_up import catch_up, catch_up_runs, feed_drafted
+from specjax.contracts.context import Context, Options, fold
+from specjax.contracts.distribution import Categorical, Distribution, OneHot, probability
+from specjax.contracts.draft import Draft
+from specjax.contracts.drafter import CALLS, Drafter, Log, Memory, Outcome, calls_of, distinct
+from specjax.contracts.env import Env
+from specjax.contracts.logits_processor import adjusting
+from specjax.contracts.rows import Caches, append, ends_text, rewind, until_eos, window
+from specjax.contracts.rule import NestableRule, Reading, Verdict, tested
+from specjax.contracts.spec import Call, Spec, parts
 from specjax.models.base import PromptReading
 from specjax.sampling import Sampling
 from specjax.verification.lenient import SCORE

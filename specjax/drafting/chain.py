@@ -14,14 +14,13 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.core.adjustment import Adjusting, adjusting
-from specjax.core.context import Context, fold
-from specjax.core.distribution import distribution_of, propose
-from specjax.core.draft import LENGTH, STOPPED, Draft
-from specjax.core.drafter import STOP, Log, calls_of
-from specjax.core.env import Env
-from specjax.core.loops import masked_step
-from specjax.core.rows import Caches
+from specjax.contracts.context import Context, fold
+from specjax.contracts.distribution import distribution_of, propose
+from specjax.contracts.draft import LENGTH, STOPPED, Draft
+from specjax.contracts.drafter import STOP, Log, calls_of
+from specjax.contracts.env import Env
+from specjax.contracts.logits_processor import Adjusting, adjusting
+from specjax.contracts.rows import Caches, masked_step
 from specjax.drafting.adaptive_length import ACCEPTANCE, BREAK_EVEN, best_length, least_chance
 from specjax.drafting.nodes import Nodes, ProposerMemory
 from specjax.sampling import confidence

@@ -11,15 +11,15 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from specjax.core import fields
-from specjax.core.context import Context, last_token
-from specjax.core.draft import LENGTH, NO_MATCH, Draft
-from specjax.core.drafter import STOP, Drafter, Log, Memory
-from specjax.core.env import Env
-from specjax.core.reader import Reader
-from specjax.core.registry import DRAFTERS
-from specjax.core.rows import NOT_A_TOKEN, Caches, append, window
-from specjax.core.spec import Spec
+from specjax.contracts import fields
+from specjax.contracts.context import Context, last_token
+from specjax.contracts.draft import LENGTH, NO_MATCH, Draft
+from specjax.contracts.drafter import STOP, Drafter, Log, Memory
+from specjax.contracts.env import Env
+from specjax.contracts.reader import Reader
+from specjax.contracts.registry import DRAFTERS
+from specjax.contracts.rows import NOT_A_TOKEN, Caches, append, window
+from specjax.contracts.spec import Spec
 from specjax.drafting.branches import (
     branched,
     branched_reader,

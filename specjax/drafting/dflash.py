@@ -11,16 +11,16 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from specjax.core.context import Context, last_token
-from specjax.core.drafter import Log
-from specjax.core.env import Env
-from specjax.core.registry import DRAFTERS
-from specjax.core.rows import Caches
+from specjax.contracts.context import Context, last_token
+from specjax.contracts.drafter import Log
+from specjax.contracts.env import Env
+from specjax.contracts.registry import DRAFTERS
+from specjax.contracts.rows import Caches
 from specjax.drafting.chain import Progress
 from specjax.drafting.on_target import OnTarget, TargetStates
 from specjax.models.base import Cache
 from specjax.models.dflash import DFlash as Model
-from specjax.models.shared_vocabulary import unwrapped
+from specjax.models.vocabularies import unwrapped
 
 
 @DRAFTERS.register("dflash", example={"length": 3})

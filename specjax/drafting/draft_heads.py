@@ -12,18 +12,16 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from specjax.core.calls import Call
-from specjax.core.context import Context
-from specjax.core.drafter import Memory, Outcome
-from specjax.core.env import Env, Models
-from specjax.core.rows import Caches, pick_last, select_rows
-from specjax.core.spec import LATER
+from specjax.contracts.context import Context
+from specjax.contracts.drafter import Memory, Outcome
+from specjax.contracts.env import Env, Models
+from specjax.contracts.rows import Caches, pick_last, select_rows
+from specjax.contracts.spec import LATER, Call
 from specjax.drafting.on_target import accepted_states
 from specjax.drafting.proposer import Proposer
 from specjax.models.base import PromptReading
-from specjax.models.heads import Heads, LoadedHeads
-from specjax.models.residual_heads import ResidualHeads
-from specjax.models.shared_vocabulary import unwrapped
+from specjax.models.heads import Heads, LoadedHeads, ResidualHeads
+from specjax.models.vocabularies import unwrapped
 
 TARGET = "target"
 """The model whose states are there without a call."""

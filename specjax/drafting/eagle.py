@@ -11,12 +11,12 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from specjax.core.catching_up import catch_up
-from specjax.core.context import Context
-from specjax.core.drafter import Log
-from specjax.core.env import Env
-from specjax.core.registry import DRAFTERS
-from specjax.core.rows import Caches, window
+from specjax.contracts.catching_up import catch_up
+from specjax.contracts.context import Context
+from specjax.contracts.drafter import Log
+from specjax.contracts.env import Env
+from specjax.contracts.registry import DRAFTERS
+from specjax.contracts.rows import Caches, window
 from specjax.drafting.chain import Progress
 from specjax.drafting.nodes import Nodes
 from specjax.drafting.on_target import OnTarget, TargetStates

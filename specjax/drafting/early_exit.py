@@ -1,7 +1,7 @@
 """The target's own first decoder layers as proposer, on its weights and its cache.
 
 Kim et al., "Speculative Decoding with Big Little Decoder" (2023), section 3.5.2, under any rule
-(docs/methods/early_exit.md). The target goes on from their states (`readers.resumed`).
+(docs/methods/early_exit.md). The target goes on from their states (`verification.whole`).
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.core import fields
-from specjax.core.calls import Call
-from specjax.core.context import Context, last_token
-from specjax.core.drafter import Log, Memory
-from specjax.core.env import Env, states_of
-from specjax.core.reader import Reader
-from specjax.core.registry import DRAFTERS
-from specjax.core.rows import Caches
+from specjax.contracts import fields
+from specjax.contracts.context import Context, last_token
+from specjax.contracts.drafter import Log, Memory
+from specjax.contracts.env import Env, states_of
+from specjax.contracts.reader import Reader
+from specjax.contracts.registry import DRAFTERS
+from specjax.contracts.rows import Caches
+from specjax.contracts.spec import Call
 from specjax.drafting.chain import Progress
 from specjax.drafting.nodes import Nodes
 from specjax.drafting.proposer import TREE_FIELDS, Proposer
 from specjax.models.base import Cache
-from specjax.readers.resumed import STATES, Resumed
+from specjax.verification.whole import STATES, Resumed
 
 
 class ExitState(struct.PyTreeNode):

@@ -16,19 +16,18 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from specjax.core.adjustment import Adjusting, adjusting
-from specjax.core.context import Context, fold
-from specjax.core.distribution import (
+from specjax.contracts.context import Context, fold
+from specjax.contracts.distribution import (
     Distribution,
     OneHot,
     WithoutReplacement,
     draw_without_replacement,
 )
-from specjax.core.draft import Draft
-from specjax.core.drafter import Log, calls_of
-from specjax.core.env import Env
-from specjax.core.loops import masked_step
-from specjax.core.rows import Caches
+from specjax.contracts.draft import Draft
+from specjax.contracts.drafter import Log, calls_of
+from specjax.contracts.env import Env
+from specjax.contracts.logits_processor import Adjusting, adjusting
+from specjax.contracts.rows import Caches, masked_step
 from specjax.drafting.nodes import Nodes, ProposerMemory
 from specjax.drafting.shape import Shape
 from specjax.sampling import Sampling, adjust, largest

@@ -11,10 +11,10 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from specjax.core.context import Context, last_token
-from specjax.core.env import Env
-from specjax.core.registry import DRAFTERS
-from specjax.core.rows import Caches
+from specjax.contracts.context import Context, last_token
+from specjax.contracts.env import Env
+from specjax.contracts.registry import DRAFTERS
+from specjax.contracts.rows import Caches
 from specjax.drafting.draft_heads import TARGET, DraftHeads
 from specjax.drafting.nodes import Nodes
 

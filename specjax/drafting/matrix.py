@@ -10,16 +10,16 @@ import functools
 
 import jax
 
-from specjax.core import fields
-from specjax.core.catching_up import CHUNK
-from specjax.core.context import Context
-from specjax.core.draft import Draft
-from specjax.core.drafter import Drafter, Log, Memory, Outcome
-from specjax.core.env import Env
-from specjax.core.fields import MOST_DRAFTED
-from specjax.core.registry import DRAFTERS
-from specjax.core.rows import Caches
-from specjax.core.spec import Spec
+from specjax.contracts import fields
+from specjax.contracts.catching_up import CHUNK
+from specjax.contracts.context import Context
+from specjax.contracts.draft import Draft
+from specjax.contracts.drafter import Drafter, Log, Memory, Outcome
+from specjax.contracts.env import Env
+from specjax.contracts.fields import MOST_DRAFTED
+from specjax.contracts.registry import DRAFTERS
+from specjax.contracts.rows import Caches
+from specjax.contracts.spec import Spec
 from specjax.drafting.cascade import LAG, Horizontal, Reviewed, Stage
 from specjax.drafting.copying import PromptLookup
 from specjax.drafting.nothing import Nothing

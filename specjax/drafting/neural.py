@@ -11,13 +11,13 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from specjax.core import fields
-from specjax.core.catching_up import catch_up, feed_last
-from specjax.core.context import Context
-from specjax.core.drafter import Log, Memory
-from specjax.core.env import Env
-from specjax.core.registry import DRAFTERS
-from specjax.core.rows import Caches
+from specjax.contracts import fields
+from specjax.contracts.catching_up import catch_up, feed_last
+from specjax.contracts.context import Context
+from specjax.contracts.drafter import Log, Memory
+from specjax.contracts.env import Env
+from specjax.contracts.registry import DRAFTERS
+from specjax.contracts.rows import Caches
 from specjax.drafting.chain import Progress
 from specjax.drafting.nodes import Nodes
 from specjax.drafting.on_target import refuse_feature_drafter

@@ -20,17 +20,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.core import fields
-from specjax.core.adjustment import adjusting
-from specjax.core.context import Context, fold, last_token
-from specjax.core.distribution import distribution_of, propose
-from specjax.core.draft import Draft
-from specjax.core.drafter import Drafter, Log, Memory
-from specjax.core.env import Env
-from specjax.core.reader import Reader
-from specjax.core.registry import DRAFTERS
-from specjax.core.rows import Caches
-from specjax.core.spec import Spec, TreeSpec
+from specjax.contracts import fields
+from specjax.contracts.context import Context, fold, last_token
+from specjax.contracts.distribution import distribution_of, propose
+from specjax.contracts.draft import Draft
+from specjax.contracts.drafter import Drafter, Log, Memory
+from specjax.contracts.env import Env
+from specjax.contracts.logits_processor import adjusting
+from specjax.contracts.reader import Reader
+from specjax.contracts.registry import DRAFTERS
+from specjax.contracts.rows import Caches
+from specjax.contracts.spec import Spec, TreeSpec
 from specjax.drafting.shape import (
     Shape,
     check_children,
@@ -40,8 +40,8 @@ from specjax.drafting.shape import (
     shape_of,
     widths_field,
 )
-from specjax.readers.tree import Tree
 from specjax.sampling import largest
+from specjax.verification.whole import Tree
 
 Table = dict[str, jax.Array]
 

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from flax import struct
 
-from specjax.core.drafter import Memory
+from specjax.contracts.drafter import Memory
 from specjax.drafting.adaptive_length import Running
 from specjax.drafting.online import Learned
 

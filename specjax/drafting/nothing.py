@@ -7,13 +7,13 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from specjax.core.context import Context
-from specjax.core.draft import LENGTH, Draft
-from specjax.core.drafter import STOP, Drafter, Log, Memory
-from specjax.core.env import Env
-from specjax.core.registry import DRAFTERS
-from specjax.core.rows import Caches
-from specjax.core.spec import Spec
+from specjax.contracts.context import Context
+from specjax.contracts.draft import LENGTH, Draft
+from specjax.contracts.drafter import STOP, Drafter, Log, Memory
+from specjax.contracts.env import Env
+from specjax.contracts.registry import DRAFTERS
+from specjax.contracts.rows import Caches
+from specjax.contracts.spec import Spec
 
 
 @DRAFTERS.register("none")

@@ -15,19 +15,19 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.core import fields
-from specjax.core.context import Context
-from specjax.core.drafter import Outcome
-from specjax.core.env import Env, Models
-from specjax.core.registry import DRAFTERS, FAMILIES
-from specjax.core.rows import Caches
-from specjax.core.spec import LATER
-from specjax.core.verdict import Verdict
+from specjax.contracts import fields
+from specjax.contracts.context import Context
+from specjax.contracts.drafter import Outcome
+from specjax.contracts.env import Env, Models
+from specjax.contracts.registry import DRAFTERS, FAMILIES
+from specjax.contracts.rows import Caches
+from specjax.contracts.rule import Verdict
+from specjax.contracts.spec import LATER
 from specjax.drafting.proposer import Proposer
 from specjax.models.base import Cache, PromptReading
 from specjax.models.encoder_decoder import EncoderDecoder
 from specjax.models.on_target import FeatureDrafter
-from specjax.models.shared_vocabulary import unwrapped
+from specjax.models.vocabularies import unwrapped
 
 
 class TargetStates(struct.PyTreeNode):

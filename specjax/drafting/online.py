@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.core import fields
-from specjax.core.drafter import Outcome
+from specjax.contracts import fields
+from specjax.contracts.drafter import Outcome
 
 RATE = "online_rate"
 """Option: how far the bias moves against the gradient of a tested position."""

@@ -14,16 +14,15 @@ from typing import Any, ClassVar
 
 import jax
 
-from specjax.core import fields
-from specjax.core.calls import Call
-from specjax.core.context import Context
-from specjax.core.draft import Draft
-from specjax.core.drafter import Drafter, Log, Memory, Outcome
-from specjax.core.env import Bound, Env
-from specjax.core.reader import Reader
-from specjax.core.registry import DRAFTERS
-from specjax.core.rows import Caches
-from specjax.core.spec import Spec, TreeSpec
+from specjax.contracts import fields
+from specjax.contracts.context import Context
+from specjax.contracts.draft import Draft
+from specjax.contracts.drafter import Drafter, Log, Memory, Outcome
+from specjax.contracts.env import Bound, Env
+from specjax.contracts.reader import Reader
+from specjax.contracts.registry import DRAFTERS
+from specjax.contracts.rows import Caches
+from specjax.contracts.spec import Call, Spec, TreeSpec
 from specjax.drafting import block, chain, growing
 from specjax.drafting.adaptive_length import (
     ADAPT,
@@ -50,7 +49,7 @@ from specjax.drafting.shape import (
     widths_field,
 )
 from specjax.models.base import PromptReading
-from specjax.readers.tree import Tree
+from specjax.verification.whole import Tree
 
 LAG = 2
 """Tokens fed first: after a whole accepted draft a model has seen neither its last token nor the

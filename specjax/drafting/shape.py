@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from specjax.core import fields, tree
+from specjax.contracts import fields, tree
 
 GROWN = (4, 3, 2, 1, 1)
 """Children, level by level, of the tree whose most probable nodes are kept by default."""

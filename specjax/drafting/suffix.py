@@ -16,16 +16,16 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.core import fields
-from specjax.core.context import Context
-from specjax.core.draft import LENGTH, NO_MATCH, STOPPED, Draft
-from specjax.core.drafter import STOP, Drafter, Log, Memory
-from specjax.core.env import Env
-from specjax.core.fields import CORPUS
-from specjax.core.reader import Reader
-from specjax.core.registry import DRAFTERS
-from specjax.core.rows import Caches
-from specjax.core.spec import Spec
+from specjax.contracts import fields
+from specjax.contracts.context import Context
+from specjax.contracts.draft import LENGTH, NO_MATCH, STOPPED, Draft
+from specjax.contracts.drafter import STOP, Drafter, Log, Memory
+from specjax.contracts.env import Env
+from specjax.contracts.fields import CORPUS
+from specjax.contracts.reader import Reader
+from specjax.contracts.registry import DRAFTERS
+from specjax.contracts.rows import Caches
+from specjax.contracts.spec import Spec
 from specjax.drafting.branches import (
     branched,
     branched_reader,

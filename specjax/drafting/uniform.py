@@ -10,15 +10,15 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from specjax.core import fields
-from specjax.core.context import Context, fold
-from specjax.core.distribution import Categorical, OneHot
-from specjax.core.draft import Draft
-from specjax.core.drafter import Drafter, Log, Memory
-from specjax.core.env import Env
-from specjax.core.registry import DRAFTERS
-from specjax.core.rows import Caches
-from specjax.core.spec import Spec
+from specjax.contracts import fields
+from specjax.contracts.context import Context, fold
+from specjax.contracts.distribution import Categorical, OneHot
+from specjax.contracts.draft import Draft
+from specjax.contracts.drafter import Drafter, Log, Memory
+from specjax.contracts.env import Env
+from specjax.contracts.registry import DRAFTERS
+from specjax.contracts.rows import Caches
+from specjax.contracts.spec import Spec
 
 
 @DRAFTERS.register("uniform", example={"length": 2})

@@ -13,16 +13,16 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.errors import UserError
 from specjax.experiments.config import defaults
 from specjax.experiments.config.fields import model_names
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.strategies import BASELINE
 from specjax.reporting.plots import style
-from specjax.reporting.plots.engagement import quality_against_engagement
+from specjax.reporting.plots.jobs import quality_against_engagement
 from specjax.reporting.report import PLOTS
 from specjax.reporting.table import aligned, cell
-from specjax.writing import write_csv
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import write_csv
 
 TABLE = "engagement.csv"
 """In the workdir, beside what a decode experiment leaves."""

@@ -11,9 +11,8 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from specjax.data import files
-from specjax.data.heldout import hold_out
+from specjax.data.sources import hold_out
 from specjax.data.text import is_json
-from specjax.errors import UserError
 from specjax.experiments.decode.data import check_one_place, data_words, file_words, stream
 from specjax.experiments.decode.tables import output_texts
 from specjax.hf.hub import SMALL_FILES, locate
@@ -22,9 +21,10 @@ from specjax.hf.tokenizer import load_tokenizer, written_ids
 from specjax.measuring.environment import environment
 from specjax.metrics.ngram import foretell
 from specjax.models.base import LanguageModel
-from specjax.progress import progress
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import write_json
+from specjax.runtime.progress import progress
 from specjax.training import ngram
-from specjax.writing import write_json
 
 TABLE = "ngram.safetensors"
 RESULTS = "ngram.json"

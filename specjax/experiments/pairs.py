@@ -6,8 +6,6 @@ import dataclasses
 
 from ml_collections import ConfigDict
 
-from specjax.adjusting.guidance import guided
-from specjax.errors import UserError
 from specjax.experiments.config.fields import (
     asked_generation,
     asked_languages,
@@ -17,13 +15,13 @@ from specjax.experiments.config.fields import (
 )
 from specjax.experiments.config.footprint import abstract_params
 from specjax.experiments.config.placement import copies_target, decode_mesh, ways_of, weights_of
-from specjax.hf.draft_vocabulary import drafting_first
 from specjax.hf.huggingface import describe
-from specjax.hf.small_copies import quantised
-from specjax.hf.spoken import in_language
-from specjax.loading import LoadedModel, load
+from specjax.hf.speech import drafting_first, in_language
+from specjax.loading import LoadedModel, load, quantised
+from specjax.logits.guidance import guided
 from specjax.pair import TARGET, Pair, fit
 from specjax.parallel.padding import NO_SMALL, padded
+from specjax.runtime.errors import UserError
 
 
 def load_models(config: ConfigDict) -> dict[str, LoadedModel]:

@@ -18,21 +18,19 @@ from ml_collections import ConfigDict
 from specjax.checks import check_integer
 from specjax.data import grammar
 from specjax.data.pipeline import Arrays, Batches
-from specjax.errors import UserError
 from specjax.experiments import ahead
 from specjax.experiments.config.defaults import config_of
 from specjax.experiments.config.fields import check_fields
 from specjax.experiments.config.memory import check_decode_memory
-from specjax.experiments.config.settings import settings_of
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.look import first_look
 from specjax.experiments.decode.planning import Plan, show_plan
 from specjax.experiments.decode.session import open_session
 from specjax.experiments.decode.show import show
 from specjax.experiments.decode.strategies import check_models, load_strategies
-from specjax.experiments.finished import finished
 from specjax.experiments.pairs import load_pair
 from specjax.experiments.recipes.grammar import LAYERS, STEPS, training
+from specjax.experiments.workdir import finished, settings_of
 from specjax.hf import huggingface
 from specjax.hf.tokenizer import train_tokenizer
 from specjax.loading import LoadedModel, load
@@ -40,12 +38,13 @@ from specjax.models.base import LanguageModel
 from specjax.models.shapes import parameter_shapes
 from specjax.models.t5 import T5, T5Config
 from specjax.pair import Pair
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import check_folder, replacing, write_json
 from specjax.training.objectives.cross_entropy import CrossEntropy
 from specjax.training.optimizer import Optimizer
 from specjax.training.step import Setup
 from specjax.training.surgery import deepen, deepened, layers_taken, take
 from specjax.training.trainer import Run, fit
-from specjax.writing import check_folder, replacing, write_json
 
 DONE = "trained.json"
 """Written last: the settings that the models in the workdir were trained with."""

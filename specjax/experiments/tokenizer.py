@@ -11,9 +11,8 @@ from ml_collections import ConfigDict
 
 from specjax.checks import check_integer
 from specjax.data import files
-from specjax.data.heldout import hold_out
+from specjax.data.sources import hold_out
 from specjax.data.text import is_json
-from specjax.errors import UserError
 from specjax.experiments.decode.data import check_one_place, data_words, file_words, stream
 from specjax.hf.tokenizer import (
     BYTE_SPECIALS,
@@ -22,8 +21,9 @@ from specjax.hf.tokenizer import (
     train_byte_tokenizer,
     train_tokenizer,
 )
-from specjax.progress import progress
-from specjax.writing import replacing_directory
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import replacing_directory
+from specjax.runtime.progress import progress
 
 FOLDER = "tokenizer"
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from specjax.errors import UserError
-from specjax.paths import check_regular
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import check_regular
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -16,13 +16,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from specjax.errors import UserError
 from specjax.hf import medusa
 from specjax.hf.config_json import read_json
 from specjax.hf.hub import SMALL_FILES, locate
 from specjax.hf.tensors import INDEX, SINGLE
-from specjax.progress import UNNOTICED, progress
-from specjax.writing import replacing_directory
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import replacing_directory
+from specjax.runtime.progress import UNNOTICED, progress
 
 PICKLED = "pytorch_model*.bin"
 PICKLED_SINGLE, PICKLED_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"

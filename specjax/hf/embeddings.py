@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError
 
-from specjax.errors import UserError
 from specjax.hf.families.family import Stored
 from specjax.hf.tensors import Place, chunks, open_checkpoint
 from specjax.models.base import Where
+from specjax.runtime.errors import UserError
 
 COPIES = {
     f"{prefix}shared.weight": (

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from specjax.checks import checked_dtype
-from specjax.errors import UserError
 from specjax.hf import heads, huggingface, medusa
 from specjax.hf.families.published import ROPES
 from specjax.hf.families.rotary import rope_of
@@ -24,8 +23,9 @@ from specjax.hf.tokenizer import load_tokenizer
 from specjax.models.base import LanguageModel, Params
 from specjax.models.dflash import DFlash
 from specjax.models.eagle import Eagle, EagleCausalConfig
+from specjax.models.heads import ResidualHeads
 from specjax.models.on_target import USUAL
-from specjax.models.residual_heads import ResidualHeads
+from specjax.runtime.errors import UserError
 
 EAGLE = {"specforge": "eagle3", "speculators": "eagle3_speculators"}
 """Families of EAGLE-3 by who writes their layout."""

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from specjax.data.audio import RATE, read_audio
-from specjax.errors import UserError
 from specjax.hf.config_json import read_json
 from specjax.models.info import Frames
+from specjax.runtime.errors import UserError
 
 FILES = ("preprocessor_config.json", "processor_config.json")
 LOUDEST = 100.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from specjax.errors import UserError
+from specjax.runtime.errors import UserError
 
 EXPONENTS = {"float16": 0x7C00, "bfloat16": 0x7F80}
 """The exponent's bits by dtype; all are set in a NaN and in an infinity, and in nothing else."""

@@ -10,13 +10,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from specjax.errors import UserError
 from specjax.hf import medusa
 from specjax.hf.hub import is_hub_id
 from specjax.hf.tensors import open_file
 from specjax.hf.trees import load_tree, save_tree
 from specjax.models.heads import Heads, LoadedHeads
 from specjax.models.shapes import parameter_shapes
+from specjax.runtime.errors import UserError
 
 COUNTS = ("count", "d_model", "width")
 

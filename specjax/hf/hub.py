@@ -13,10 +13,10 @@ from huggingface_hub import snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from huggingface_hub.utils import validate_repo_id
 
-from specjax.errors import UserError
-from specjax.hf.families.ignored import CONFIG_FILE
+from specjax.hf.families.schema import CONFIG_FILE
 from specjax.hf.gguf.header import is_gguf
-from specjax.paths import check_regular, expanded, shortened
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import check_regular, expanded, shortened
 
 SMALL_FILES = ("*.json", "*.model", "*.spm", "*.txt", "*.jinja")
 FILES = ("model*.safetensors", *SMALL_FILES)

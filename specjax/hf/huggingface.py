@@ -16,10 +16,8 @@ import jax
 import jax.numpy as jnp
 from safetensors.numpy import save_file
 
-from specjax import hosts
 from specjax.checks import checked_weights
-from specjax.core.registry import FAMILIES
-from specjax.errors import UserError
+from specjax.contracts.registry import FAMILIES
 from specjax.hf.config_json import read_json
 from specjax.hf.embeddings import (
     refuse_differing_copies,
@@ -35,12 +33,7 @@ from specjax.hf.families.generation import (
     refuse_processors,
     said,
 )
-from specjax.hf.families.ignored import (
-    CONFIG_FILE,
-    GENERATION_FILE,
-    note_ignored,
-)
-from specjax.hf.families.schema import shown
+from specjax.hf.families.schema import CONFIG_FILE, GENERATION_FILE, note_ignored, shown
 from specjax.hf.gguf import configuration
 from specjax.hf.gguf.header import is_gguf
 from specjax.hf.gguf.kernels import kept_kernels, read_kept
@@ -60,8 +53,9 @@ from specjax.models.base import LanguageModel, Params, Where
 from specjax.models.on_target import FeatureDrafter
 from specjax.models.shapes import parameter_shapes
 from specjax.models.small_weights import SmallWeights, is_small
-from specjax.paths import expanded
-from specjax.writing import replacing_directory
+from specjax.runtime import processes
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import expanded, replacing_directory
 
 DRAFTER_FIELDS = ("dflash_config", "draft_vocab_size", "eagle_config", "speculators_config")
 """Fields of drafters alone, which transformers would ignore and read the rest as a model."""
@@ -376,7 +370,7 @@ def save(
         )
     family = family_of(model)
     tensors = gather(params, family.names(model.config))
-    if not hosts.is_first():
+    if not processes.is_first():
         return
     with replacing_directory(Path(path)) as partial:
         shape, own = family.config_to_hf(model.config)

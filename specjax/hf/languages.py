@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from specjax.errors import UserError
+from specjax.runtime.errors import UserError
 
 FORCED = "forced_bos_token_id"
 """The setting by which a text is in a language."""

@@ -16,12 +16,18 @@ import jax
 import jax.numpy as jnp
 from safetensors.numpy import save_file
 
-from specjax import hosts
-from specjax.errors import UserError
 from specjax.hf.config_json import read_json
 from specjax.hf.families.family import Stored
-from specjax.hf.families.ignored import CONFIG_FILE, note_ignored
-from specjax.hf.families.schema import COMMON, NOTHING, Schema, raw, read, size
+from specjax.hf.families.schema import (
+    COMMON,
+    CONFIG_FILE,
+    NOTHING,
+    Schema,
+    note_ignored,
+    raw,
+    read,
+    size,
+)
 from specjax.hf.hub import locate
 from specjax.hf.tensors import (
     Place,
@@ -32,10 +38,11 @@ from specjax.hf.tensors import (
     refuse_extra,
 )
 from specjax.models.base import Params, Where
-from specjax.models.heads import LoadedHeads
-from specjax.models.residual_heads import ResidualHeads
+from specjax.models.heads import LoadedHeads, ResidualHeads
 from specjax.models.shapes import parameter_shapes
-from specjax.writing import replacing_directory
+from specjax.runtime import processes
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import replacing_directory
 
 FILE, PICKLED = "medusa_lm_head.safetensors", "medusa_lm_head.pt"
 
@@ -88,7 +95,7 @@ def save(folder: str | Path, heads: ResidualHeads, params: Params, target: str =
       UserError: saying why nothing was written.
     """
     tensors = gather(params, names(heads))
-    if not hosts.is_first():
+    if not processes.is_first():
         return
     words = {
         "medusa_num_heads": heads.count,

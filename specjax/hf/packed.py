@@ -13,13 +13,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.errors import UserError
 from specjax.hf.families.family import Stored
 from specjax.hf.families.schema import Field, Schema, choice, only, raw, read, shown
 from specjax.hf.finite import is_finite
 from specjax.hf.tensors import Place, Placement, laid, open_file
 from specjax.models.base import Params, Where
 from specjax.models.small_weights import SmallWeights, of_integers
+from specjax.runtime.errors import UserError
 
 WORD = 32
 """Bits of the integers that numbers are packed in, the first number lowest."""

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from specjax.errors import UserError
 from specjax.hf.pieces import Piece, pieces
-from specjax.hf.speech_tokens import own_prefix, timestamps
+from specjax.hf.speech import own_prefix, timestamps
 from specjax.hf.tokenizer import are_same, check_same_vocabulary
 from specjax.models.on_target import FeatureDrafter
-from specjax.models.other_vocabulary import OtherVocabulary
+from specjax.models.vocabularies import OtherVocabulary
+from specjax.runtime.errors import UserError
 
 LEAST_SHARED = 0.1
 """Share of the target's tokens below which a drafter is refused: hardly a text is spelled by it.

@@ -14,8 +14,6 @@ import jax
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from specjax import hosts
-from specjax.errors import UserError
 from specjax.hf.config_json import read_json
 from specjax.hf.families.family import Family, Stored
 from specjax.hf.finite import check_finite
@@ -23,8 +21,10 @@ from specjax.hf.gguf.header import is_gguf
 from specjax.hf.gguf.tensors import GgufFile, own_name
 from specjax.models.base import Params, Where
 from specjax.models.small_weights import SmallWeights, store
-from specjax.paths import check_regular
-from specjax.progress import UNNOTICED, progress
+from specjax.runtime import processes
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import check_regular
+from specjax.runtime.progress import UNNOTICED, progress
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -340,7 +340,7 @@ def gather(params: Params, names: Mapping[Where, Stored]) -> dict[str, np.ndarra
         value = params
         for key in where:
             value = value[key]
-        value = hosts.whole(value)
+        value = processes.whole(value)
         if stored.place:
             value = value - np.arange(len(value))  # int64, as PyTorch's indices are
         for name, one in zip(stored.tensors, value if stored.stacked else [value], strict=True):

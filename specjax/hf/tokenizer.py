@@ -12,13 +12,13 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from tokenizers.trainers import BpeTrainer
 from transformers import AutoTokenizer, LlamaTokenizer, PreTrainedTokenizerFast
 
-from specjax.errors import UserError
 from specjax.hf.config_json import read_json
 from specjax.hf.gguf.header import is_gguf
 from specjax.hf.gguf.tokenizer import read_tokenizer
 from specjax.hf.languages import read_in
 from specjax.hf.two_vocabularies import has_two, text_ids, text_vocabulary
 from specjax.models.base import LanguageModel
+from specjax.runtime.errors import UserError
 
 FILE = "tokenizer.json"
 VOCABULARIES = (FILE, "*.model", "vocab.json", "vocab.txt")
@@ -179,7 +179,7 @@ def check_same_vocabulary(name: str, drafter: Any, target: Any) -> None:
     """Refuses a drafter whose ids do not mean what the target's mean.
 
     Widths may differ: they are padded to round numbers, and what is not common is cut
-    (`models.shared_vocabulary`).
+    (`models.vocabularies`).
 
     Raises:
       UserError: when a piece has another id, or a vocabulary is too small for the tokenizer.

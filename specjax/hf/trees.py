@@ -12,18 +12,18 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from specjax import hosts
-from specjax.errors import UserError
 from specjax.hf.finite import check_finite
 from specjax.hf.tensors import open_file
 from specjax.models.base import Params
-from specjax.writing import replacing
+from specjax.runtime import processes
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import replacing
 
 
 def save_tree(params: Params, file: Path, metadata: Mapping[str, str] | None = None) -> None:
     """Writes a tree of arrays in nested dicts, complete or not at all."""
     leaves = jax.tree_util.tree_flatten_with_path(params)[0]
-    tensors = {_name(path): hosts.whole(leaf) for path, leaf in leaves}
+    tensors = {_name(path): processes.whole(leaf) for path, leaf in leaves}
     with replacing(file) as partial:
         save_file(tensors, partial, None if metadata is None else dict(metadata))
 

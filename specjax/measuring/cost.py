@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from specjax.core.calls import Call, parts
-from specjax.core.drafter import Alternative, Drafter, distinct
-from specjax.core.reader import Reader
+from specjax.contracts.drafter import Alternative, Drafter, distinct
+from specjax.contracts.reader import Reader
+from specjax.contracts.spec import Call, parts
 from specjax.decoding.summary import Statistics
 from specjax.measuring.stopwatch import Stopwatch, Timing
 from specjax.theory import cascade

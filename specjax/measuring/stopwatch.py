@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.core.calls import Call
-from specjax.core.context import fold
+from specjax.contracts.context import fold
+from specjax.contracts.spec import Call
 from specjax.models.base import Cache, LanguageModel, Params, Resume
-from specjax.models.standing_in import silence, started
-from specjax.programs import side_by_side
-from specjax.progress import progress
+from specjax.models.shapes import silence, started
+from specjax.runtime.programs import side_by_side
+from specjax.runtime.progress import progress
 from specjax.sampling import Sampling, adjust, argmax, draw
 
 STEPS = 8

@@ -44,7 +44,7 @@ def predicted(statistics: Statistics, own: Priced, base: Priced, measured: float
     The formulas know rounds only, so `measured` must leave out what every text costs once, prompt
     reading and dispatch. What a token costs under CALM is known only when it has left the decoder,
     and what a round costs with one of several arms only when it is chosen; where all calls of the
-    target feed alike (`readers.Invariant`) none has the formulas' width: nothing is predicted.
+    target feed alike (`verification.Invariant`) none has the formulas' width: nothing is predicted.
     Theorem 3.8 is of chains: of a tree it says nothing.
     """
     costs, decoder = own.costs, own.decoder

@@ -14,17 +14,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax import hosts
 from specjax.api import Generator
-from specjax.core.adjustment import adjusting
-from specjax.core.context import Context, Options
+from specjax.contracts.context import Context, Options
+from specjax.contracts.logits_processor import adjusting
 from specjax.data.batching import Batch, Prompt
 from specjax.decoding.state import Generation
 from specjax.decoding.strategy import autoregressive
-from specjax.errors import UserError
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel
-from specjax.models.shared_vocabulary import with_shared_vocabulary
+from specjax.models.vocabularies import with_shared_vocabulary
+from specjax.runtime import processes
+from specjax.runtime.errors import UserError
 from specjax.sampling import adjust, argmax
 
 
@@ -106,7 +106,7 @@ def acceptance_on(written: Written, target: LoadedModel, drafter: LoadedModel) -
         place = np.arange(made.tokens.shape[1])[None] + 1
         begin, length = np.asarray(made.begin)[:, None], np.asarray(made.length)[:, None]
         inside = (place >= begin) & (place < length)
-        total += float(np.sum(hosts.whole(beta).astype(np.float64) * inside))
+        total += float(np.sum(processes.whole(beta).astype(np.float64) * inside))
         count += int(inside.sum())
     return total / max(count, 1), count
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from specjax.core.calls import STATES
+from specjax.contracts.spec import STATES
 from specjax.decoding.state import Generation
 from specjax.metrics.traces import Rounds
 

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from specjax.core.registry import METRICS
+from specjax.contracts.registry import METRICS
 from specjax.data.text import Reference
-from specjax.errors import UserError
+from specjax.runtime.errors import UserError
 
 
 class Metric(abc.ABC):

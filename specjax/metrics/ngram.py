@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax.drafting.ngram import Table, bigram_logits
-from specjax.errors import UserError
+from specjax.runtime.errors import UserError
 
 LAW_ENTRIES = 1 << 24
 """Probabilities that are held at once: 64 MiB."""

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from specjax.core.calls import Call, parts
-from specjax.core.drafter import Drafter
-from specjax.core.reader import Reader
+from specjax.contracts.drafter import Drafter
+from specjax.contracts.reader import Reader
+from specjax.contracts.spec import Call, parts
 from specjax.drafting.draft_heads import DraftHeads
 from specjax.metrics.traces import Rounds
 from specjax.models.bart import BartConfig
@@ -23,9 +23,8 @@ from specjax.models.guided import Guided
 from specjax.models.t5 import T5Config
 from specjax.models.t5gemma import Stack, T5GemmaConfig
 from specjax.models.t5gemma2 import T5Gemma2Config
-from specjax.readers.calm import SOFTMAX, Calm
-from specjax.theory.experts import ExpertsShape
 from specjax.theory.operations import (
+    ExpertsShape,
     Operations,
     TransformerShape,
     decoder_call,
@@ -33,6 +32,7 @@ from specjax.theory.operations import (
     propagation,
     start,
 )
+from specjax.verification.calm import SOFTMAX, Calm
 
 NONE = Operations(np.zeros(()), np.zeros(()))
 

@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax import hosts
 from specjax.data.batching import Prompt
 from specjax.models.base import LanguageModel, Params
 from specjax.models.guided import Guided, guided_logits
-from specjax.models.shared_vocabulary import unwrapped
+from specjax.models.vocabularies import unwrapped
+from specjax.runtime import processes
 
 WIDTH = 64
 """Texts are padded to multiples of it: each width compiles once."""
@@ -81,7 +81,7 @@ def logits_at(model: LanguageModel, params: Params, where: Divergence) -> np.nda
     if head:
         prompt = jnp.asarray(where.prompt)[None] if model.info.frames else _padded(where.prompt)
         batch |= {"prompt": prompt, "prompt_length": jnp.array([len(where.prompt)])}
-    return hosts.whole(_logits(model, params, batch, jnp.int32(len(text) - 1)))
+    return processes.whole(_logits(model, params, batch, jnp.int32(len(text) - 1)))
 
 
 def _padded(tokens: Prompt) -> jax.Array:

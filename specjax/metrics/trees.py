@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from specjax.core.tree import depths_and_ranks
+from specjax.contracts.tree import depths_and_ranks
 from specjax.decoding.state import Generation
 
 

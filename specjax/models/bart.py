@@ -27,7 +27,7 @@ from specjax.models.base import Params
 from specjax.models.encoder_decoder import EncoderDecoder, EncoderDecoderModule
 from specjax.models.info import ModelInfo
 from specjax.models.layers import Dense, FeedForward, LayerNorm, Tree, tied_logits
-from specjax.models.sinusoids import Sinusoids
+from specjax.models.positions import Sinusoids
 from specjax.models.windows import of_fed
 
 

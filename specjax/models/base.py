@@ -152,7 +152,7 @@ class LanguageModel(Protocol):
         when it does; None: any number. A layer with a sliding window may then keep window + ahead
         slots instead of all.
 
-        A model of another vocabulary (`models.other_vocabulary`) also takes `own`, the prompts in
+        A model of another vocabulary (`models.vocabularies`) also takes `own`, the prompts in
         its own ids; one that borrows an encoder takes `encoded`, the target's states [B, S, D].
         """
         ...

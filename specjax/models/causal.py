@@ -32,8 +32,8 @@ from specjax.models.layers import (
     tied_logits,
 )
 from specjax.models.linen import LinenModel
+from specjax.models.positions import angles_of
 from specjax.models.prefill import read_in_chunks
-from specjax.models.rope import angles_of
 from specjax.models.windows import of_fed, of_layers, of_part
 
 

@@ -20,7 +20,7 @@ from specjax.models.layers import (
     merge_heads,
     split_heads,
 )
-from specjax.models.rope import Rope, rotate
+from specjax.models.positions import Rope, rotate
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,7 +35,7 @@ from specjax.models.on_target import (
     reading_last,
     slots_from,
 )
-from specjax.models.relative_bias import RelativeBias, RelativeBiasOf
+from specjax.models.positions import RelativeBias, RelativeBiasOf
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -38,7 +38,7 @@ from specjax.models.on_target import (
     reading_last,
     slots_from,
 )
-from specjax.models.relative_bias import RelativeBias, RelativeBiasOf, tree_bias
+from specjax.models.positions import RelativeBias, RelativeBiasOf, tree_bias
 from specjax.models.windows import of_fed
 
 PART = 512

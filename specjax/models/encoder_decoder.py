@@ -29,7 +29,7 @@ from specjax.models.layers import (
     split_heads,
 )
 from specjax.models.linen import LinenModel
-from specjax.models.rope import rotate
+from specjax.models.positions import rotate
 
 
 class Attention(nn.Module):

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.models.base import Cache, LanguageModel, Output, Params, PromptReading
-from specjax.models.shared_vocabulary import Wrapped
+from specjax.models.vocabularies import Wrapped
 
 
 @dataclasses.dataclass(frozen=True)

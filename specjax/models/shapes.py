@@ -1,4 +1,7 @@
-"""What a model's parameters look like, without computing them."""
+"""Shapes of parameters without computing them, and placeholder prompts where shapes alone count.
+
+Planning traces placeholders, and a stopwatch times calls after them.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,10 @@ import functools
 from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
+
+from specjax.models.base import Cache, LanguageModel, Params
+from specjax.models.info import Frames
 
 
 class Initialised(Protocol):
@@ -26,3 +33,26 @@ def parameter_shapes(model: Initialised) -> Any:
 @functools.lru_cache(maxsize=64)
 def _traced(model: Initialised) -> Any:
     return jax.eval_shape(model.init, jax.random.key(0))
+
+
+def started(
+    model: LanguageModel,
+    params: Params,
+    prompt: jax.Array,
+    prompt_length: jax.Array,
+    capacity: int,
+    **wanted: Any,
+) -> Cache:
+    """The cache of `start` without a target: one that borrows an encoder is given zeros."""
+    if model.info.borrows_encoder and (frames := model.info.frames) is not None:
+        config = model.config
+        shape = len(prompt), frames.count // frames.stride, config.d_model
+        wanted["encoded"] = jnp.zeros(shape, config.dtype)
+    return model.start(params, prompt, prompt_length, capacity, **wanted)[0]
+
+
+def silence(frames: Frames | None, rows: int, width: int) -> jax.Array:
+    """Some prompts [B, P] of `width` tokens, or [B, P, M] of what is heard."""
+    if frames is None:
+        return jnp.zeros((rows, width), jnp.int32)
+    return jnp.zeros((rows, frames.count, frames.width), jnp.float32)

@@ -30,7 +30,7 @@ from specjax.models.layers import (
     key_mask,
     tied_logits,
 )
-from specjax.models.relative_bias import RelativeBias, RelativeBiasOf, tree_bias
+from specjax.models.positions import RelativeBias, RelativeBiasOf, tree_bias
 
 
 @dataclasses.dataclass(frozen=True)

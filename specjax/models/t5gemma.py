@@ -29,7 +29,7 @@ from specjax.models.layers import (
     soft_capped,
     tied_logits,
 )
-from specjax.models.rope import Rope, angles_of, rotate
+from specjax.models.positions import Rope, angles_of, rotate
 from specjax.models.windows import of_fed, of_layers
 
 

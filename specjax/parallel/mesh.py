@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import jax
 from jax.sharding import AxisType, Mesh
 
-from specjax import hosts
-from specjax.errors import UserError
+from specjax.runtime import processes
+from specjax.runtime.errors import UserError
 
 DATA, MODEL = "data", "model"
 GROUP, PART = "group", "part"
@@ -40,7 +40,7 @@ def make_mesh(shape: Mapping[str, int], part: int = 0) -> Mesh:
         raise UserError(
             f"config.mesh {dict(shape)} asks for {wanted} devices; this machine has {there}"
         )
-    if hosts.several() and wanted < there:
+    if processes.several() and wanted < there:
         raise UserError(
             f"config.mesh {dict(shape)} is {wanted} of {there} devices; with several processes it"
             " must be all of them"
@@ -59,7 +59,7 @@ def mesh_over(devices: Sequence[Device], sizes: tuple[int, int], part: int = 0) 
 
 def mesh_of(shape: Mapping[str, int], part: int = 0) -> Mesh | None:
     """A mesh of that shape; None for a single device."""
-    alone = math.prod(axis_sizes(shape)) == 1 and not hosts.several()
+    alone = math.prod(axis_sizes(shape)) == 1 and not processes.several()
     return None if alone else make_mesh(shape, part)
 
 

@@ -15,13 +15,13 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from specjax.errors import UserError
 from specjax.models.bart import BartConfig
 from specjax.models.base import LanguageModel, Params
 from specjax.models.shapes import parameter_shapes
 from specjax.models.small_weights import is_small
 from specjax.parallel.mesh import axes_over
 from specjax.parallel.sharding import STACKS, parameter_shardings
+from specjax.runtime.errors import UserError
 
 NO_SMALL = "pad_heads is True; with int8 or int4 weights it must be False where heads do not divide"
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from specjax.reporting.causes import why_not_faster
-from specjax.reporting.sentences import (
+from specjax.reporting.causes import (
     baseline,
     compared,
     digits,
@@ -19,6 +18,7 @@ from specjax.reporting.sentences import (
     names,
     rated,
     sampled,
+    why_not_faster,
 )
 from specjax.reporting.summary import Strategies, main_metric
 

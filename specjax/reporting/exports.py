@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specjax.reporting.summary import Table, summary
-from specjax.writing import write_csv, write_text
+from specjax.runtime.files import write_csv, write_text
 
 CSV, LATEX, MARKDOWN = "results.csv", "table.tex", "table.md"
 """In the workdir, beside results.json."""

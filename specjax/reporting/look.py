@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specjax.reporting import token_html
+from specjax.reporting import notebook
 
 STYLE = f"""
 :root {{ color-scheme: light dark; --ink: #1a1a1a; --soft: #4a4a4a; --ground: #ffffff;
@@ -60,7 +60,7 @@ details > summary {{ cursor: pointer; color: var(--link); margin: .6rem 0 }}
 .source {{ border-inline-start: 3px solid var(--line); margin: 1.5rem 0 0; padding: 0 .8rem;
   white-space: pre-wrap }}
 pre {{ background: var(--raised); padding: 1rem; overflow-x: auto; font-size: .85rem }}
-{token_html.STYLE}
+{notebook.STYLE}
 @media (max-width: 50rem) {{
   body {{ padding: 1rem 1rem 3rem }}
   h1 {{ font-size: 1.35rem }}

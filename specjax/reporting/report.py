@@ -1,15 +1,19 @@
-"""A self-contained report.html, its plots also as PNG and PDF in `plots/`."""
+"""Pages that open from disk: the report of a run, and of runs that are compared."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from specjax import hosts
+from matplotlib.figure import Figure
+
 from specjax.reporting import page
 from specjax.reporting.answers import answers
 from specjax.reporting.html_tables import Results
-from specjax.reporting.sections import sections
-from specjax.writing import write_text
+from specjax.reporting.page import Section
+from specjax.reporting.sections import Plots, sections
+from specjax.reporting.summary import Table
+from specjax.runtime import processes
+from specjax.runtime.files import write_text
 
 PLOTS = "plots"
 """Folder beside report.html."""
@@ -23,7 +27,7 @@ def write_report(results: Results, workdir: Path) -> None:
 
     Drawing takes seconds, and what others write goes nowhere.
     """
-    if not hosts.is_first():
+    if not processes.is_first():
         return
     name = results["data"]["name"] or "Decode experiment"
     parts = sections(results, workdir / PLOTS)
@@ -48,3 +52,22 @@ def _setting(results: Results) -> str:
         " against jitted autoregressive decoding of the same sampling settings; compilation and"
         " warm-up are not timed."
     )
+
+
+_ALT = "Time and quality of every strategy of each run, with intervals."
+_CAPTION = "A marker for each run; bars are 95% intervals. To the left is faster."
+
+
+def write_comparison(
+    table: Table, title: str, about: str, plot: tuple[str, Figure], workdir: Path
+) -> None:
+    """Writes report.html, and the plot, a name and a figure, in `plots/`.
+
+    `about` is plain text, a paragraph for each line.
+    """
+    name, figure = plot
+    drawn = Plots(workdir / PLOTS).shown(name, figure, _ALT, _CAPTION)
+    shown = page.table("Strategies of each run", table.head, table.rows)
+    lead = "".join(map(page.paragraph, about.splitlines()))
+    sections = [Section("comparison", "Comparison", drawn + shown)]
+    write_text(workdir / PAGE, page.page(title, lead, sections))

@@ -13,12 +13,12 @@ from matplotlib.figure import Figure
 
 from specjax.reporting import html_tables as tables
 from specjax.reporting import page
+from specjax.reporting.causes import IN_PLACE
 from specjax.reporting.html_tables import Results
+from specjax.reporting.notebook import side_by_side
 from specjax.reporting.page import Section
 from specjax.reporting.plots import acceptance, operations, speed, style
 from specjax.reporting.plots.svg import inline
-from specjax.reporting.sentences import IN_PLACE
-from specjax.reporting.token_html import side_by_side
 
 
 def sections(results: Results, folder: Path) -> list[Section]:

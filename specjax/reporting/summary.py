@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import dataclasses
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from specjax.reporting.table import cell
+import rich.box
+from rich.console import Console
+from rich.table import Table as Drawn
+from rich.text import Text
+
+from specjax.reporting.table import aligned, cell
 
 Strategies = Mapping[str, Mapping[str, Any]]
 """`strategies` of results.json."""
@@ -77,3 +85,49 @@ def _figures(entry: Mapping[str, Any], metric: str | None) -> list[str]:
 
 def _outputs(entry: Mapping[str, Any], best: bool) -> str:
     return _OUTPUTS[entry["lossless"]] + MARK * best
+
+
+_VERBOSE = contextvars.ContextVar("verbose", default=False)
+
+
+@contextlib.contextmanager
+def verbosity(verbose: bool) -> Iterator[None]:
+    """Whether `details` are printed inside."""
+    token = _VERBOSE.set(verbose)
+    try:
+        yield
+    finally:
+        _VERBOSE.reset(token)
+
+
+def details(text: str) -> None:
+    """Prints what only `--verbose` shows, and an empty line."""
+    if _VERBOSE.get():
+        print(text, end="\n\n")
+
+
+def show(table: Table) -> None:
+    """Prints the table: drawn on a terminal, plain text in a file or a pipe."""
+    if sys.stdout.isatty():
+        Console(file=sys.stdout, highlight=False).print(drawn(table))
+    else:
+        print(aligned(table.head, table.rows))
+    if table.note:
+        print(table.note)
+
+
+def drawn(table: Table) -> Drawn:
+    """The table in colours; where the terminal is narrow, names and longer cells wrap."""
+    made = Drawn(box=rich.box.SIMPLE_HEAD, header_style="bold", padding=(0, 1, 0, 0))
+    for index, title in enumerate(table.head):
+        figures = index > 0 and not any(" " in row[index] for row in table.rows)
+        made.add_column(
+            Text(title),
+            justify="right" if index else "left",
+            overflow="fold",
+            no_wrap=figures,
+        )
+    for index, row in enumerate(table.rows):
+        # Texts, as names may look like rich's markup.
+        made.add_row(*map(Text, row), style=table.looks.get(index, ""))
+    return made

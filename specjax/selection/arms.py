@@ -3,7 +3,7 @@
 Context-aware assistant selection (docs/methods/selection.md). Rows of different arms run side by
 side: each arm drafts for the rows that chose it and does not run when there are none. All arms see
 the same committed tokens; one that was not asked lags behind and catches up
-(`core.catching_up`).
+(`contracts.catching_up`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from specjax.core.calls import parts
-from specjax.core.context import Context
-from specjax.core.distribution import Categorical, OneHot
-from specjax.core.draft import LENGTH, Draft
-from specjax.core.drafter import (
+from specjax.contracts.context import Context
+from specjax.contracts.distribution import Categorical, OneHot
+from specjax.contracts.draft import LENGTH, Draft
+from specjax.contracts.drafter import (
     STOP,
     Alternative,
     Drafter,
@@ -28,11 +27,10 @@ from specjax.core.drafter import (
     calls_of,
     distinct,
 )
-from specjax.core.env import Env, Models
-from specjax.core.loops import masked_step
-from specjax.core.reader import Reader
-from specjax.core.rows import Caches, select_rows
-from specjax.core.spec import Spec
+from specjax.contracts.env import Env, Models
+from specjax.contracts.reader import Reader
+from specjax.contracts.rows import Caches, masked_step, select_rows
+from specjax.contracts.spec import Spec, parts
 from specjax.models.base import Cache, PromptReading
 
 ARM = "arm"

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 
-from specjax.core.context import Options
+from specjax.contracts.context import Options
 
 GREEDY, DYNAMIC, RANDOM, FIXED, ONLINE = MODES = (
     "greedy",

@@ -19,12 +19,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from specjax.errors import UserError
 from specjax.hf.config_json import read_json
 from specjax.hf.trees import load_tree, save_tree
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import write_json, write_jsonl
 from specjax.selection import reward as rewards
 from specjax.selection.reward import Reward
-from specjax.writing import write_json, write_jsonl
 
 SHAPE, ROWS, EMBEDDINGS = "data.json", "queries.jsonl", "embeddings.safetensors"
 """Files of a folder of offline data."""

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from specjax.core import fields
+from specjax.contracts import fields
 from specjax.models.base import Params
 from specjax.selection.policy import Policy, logits
 

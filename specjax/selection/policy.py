@@ -8,6 +8,7 @@ rows, D width of the embedding, k arms.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,14 +16,15 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from specjax.errors import UserError
+from specjax.data.batching import Batch
 from specjax.hf.config_json import read_json
 from specjax.hf.trees import load_tree, save_tree
-from specjax.models.base import Params
+from specjax.models.base import LanguageModel, Params
 from specjax.models.layers import product
 from specjax.models.shapes import parameter_shapes
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import replacing_directory, write_json
 from specjax.selection.reward import Reward
-from specjax.writing import replacing_directory, write_json
 
 SHAPE, WEIGHTS = "policy.json", "model.safetensors"
 """Files of a policy's folder."""
@@ -125,3 +127,23 @@ def _parsed(file: Path) -> Policy:
         return Policy(**fields)
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{str(file)!r} describes no policy: {error}") from None
+
+
+def source_of(model: LanguageModel) -> tuple[str, int]:
+    """What embeddings of a model are, one of `policy.SOURCES`, and their width D."""
+    kind = LAST_PROMPT_STATE if model.info.start_token is None else ENCODER_MEAN
+    return kind, model.config.d_model
+
+
+def embeddings(target: LanguageModel, params: Params, batch: Batch) -> jax.Array:
+    """Embeddings [B, D] float32 of a batch of prompts, by reading them once.
+
+    A decode has them from its own prefill (`LanguageModel.start`); this is for queries
+    whose outputs were generated before.
+    """
+    return _read(target, params, batch.tokens, batch.length)
+
+
+@functools.partial(jax.jit, static_argnames="target")
+def _read(target: LanguageModel, params: Params, tokens: jax.Array, length: jax.Array) -> jax.Array:
+    return target.start(params, tokens, length, tokens.shape[1])[1].embedding

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from specjax.core import fields
+from specjax.contracts import fields
 
 ALIGNMENT, SPEEDUP = KINDS = ("alignment", "speedup")
 ROUGE_L, TOKEN_LCS = MEASURES = ("rouge_l", "token_lcs")

@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.core.context import Context, fold
-from specjax.core.draft import Draft
-from specjax.core.drafter import Alternative, Drafter, Log, Memory, Outcome, distinct
-from specjax.core.env import Env
-from specjax.core.rows import Caches
-from specjax.core.spec import Spec
+from specjax.contracts.context import Context, fold
+from specjax.contracts.draft import Draft
+from specjax.contracts.drafter import Alternative, Drafter, Log, Memory, Outcome, distinct
+from specjax.contracts.env import Env
+from specjax.contracts.rows import Caches
+from specjax.contracts.spec import Spec
 from specjax.models.base import PromptReading
 from specjax.selection.arms import ARM, CHOOSE, Arms
 from specjax.selection.choosing import Chooser

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from specjax.core.fields import Number
+from specjax.contracts.fields import Number
 from specjax.decoding.strategy import DRAWN, Strategy, drawing
-from specjax.readers.fitted import Fitted, doubling
-from specjax.readers.whole import Whole
 from specjax.selection import switching
 from specjax.selection.arms import Arm, Arms
 from specjax.selection.choosing import POLICY, Chooser, Logits
 from specjax.selection.selected import Selected
 from specjax.selection.switched import Switched
+from specjax.verification.fitted import Fitted, doubling
+from specjax.verification.whole import Whole
 
 
 def selected(arms: Mapping[str, Strategy], chooser: Chooser) -> Strategy:

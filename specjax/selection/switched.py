@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.core.context import Context, fold
-from specjax.core.draft import NO_MATCH, Draft
-from specjax.core.drafter import STOP, Log, Memory, Outcome, distinct
-from specjax.core.env import Env
-from specjax.core.rows import Caches
-from specjax.core.spec import Spec
+from specjax.contracts.context import Context, fold
+from specjax.contracts.draft import NO_MATCH, Draft
+from specjax.contracts.drafter import STOP, Log, Memory, Outcome, distinct
+from specjax.contracts.env import Env
+from specjax.contracts.rows import Caches
+from specjax.contracts.spec import Spec
 from specjax.drafting.adaptive_length import Running
 from specjax.models.base import PromptReading
 from specjax.selection import switching

@@ -5,7 +5,13 @@ docs/methods/operations.md, at batch size 1. FLOPs count a multiplication and an
 norms, activations and softmax are left out. Memory operations are elements read or written:
 multiply by the bytes of one. Weights count once per call, arithmetic once per token: that
 difference is all of speculation. Of mixtures of experts a token is multiplied with the experts that
-it has, and a call reads those that some token of it is expected to have (theory/experts.py).
+it has, and a call reads those that some token of it is expected to have (theory/operations.py).
+
+Of E experts a token has k. Where routing is uniform and tokens are routed independently, an expert
+is left alone by n tokens with probability (1 - k / E)^n. So a call on more tokens reads more
+weights, and its cost v rises with the draft even where memory is the bound; a dense model's does
+not. Tokens that go together, as those of a text do, share more experts: the count is an upper bound
+in expectation, by Jensen's inequality also where some experts are more popular than others.
 """
 
 from __future__ import annotations
@@ -18,7 +24,30 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from specjax.theory.checks import count
-from specjax.theory.experts import ExpertsShape, distinct_experts
+
+
+@dataclasses.dataclass(frozen=True)
+class ExpertsShape:
+    """The experts of a layer; their feed-forward networks have as many matrices as dense ones."""
+
+    experts: int
+    chosen: int  # for each token
+    d_ff: int  # of each expert
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            count(field.name, getattr(self, field.name), least=1)
+        if self.chosen > self.experts:
+            raise ValueError(
+                f"chosen is {self.chosen}; it must be at most the {self.experts} experts"
+            )
+
+
+def distinct_experts(experts: ArrayLike, chosen: ArrayLike, tokens: ArrayLike) -> np.ndarray:
+    """Expected experts [...] that some of `tokens` tokens have: E (1 - (1 - k / E)^n)."""
+    all_of_them = count("experts", experts, least=1)
+    share = count("chosen", chosen) / all_of_them
+    return all_of_them * (1.0 - (1.0 - share) ** count("tokens", tokens))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -124,3 +124,14 @@ def oracle_improvement(alpha: ArrayLike, cost: ArrayLike) -> np.ndarray:
     alpha, cost = probability("alpha", alpha), non_negative("cost", cost)
     with np.errstate(divide="ignore"):
         return np.divide(1.0, 1.0 - alpha + cost * alpha)
+
+
+def accept_rate(alpha: ArrayLike, length: ArrayLike) -> np.ndarray:
+    """Expected accepted over generated drafts: (alpha + ... + alpha^length) / length.
+
+    Every round generates `length` >= 1 tokens and all after a rejection count as rejected, so this
+    is at most the acceptance rate `alpha`, which only counts positions that were tested. Raises
+    ValueError on impossible arguments.
+    """
+    length = count("length", length, least=1)
+    return np.asarray(alpha) * expected_tokens(alpha, length - 1) / length

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specjax.core.tree import depths_and_ranks
+from specjax.contracts.tree import depths_and_ranks
 from specjax.theory.checks import count, non_negative, positive, probability
 
 ROUNDING = 1e-9

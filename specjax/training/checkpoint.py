@@ -16,10 +16,9 @@ import jax
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as managers
 
-from specjax.errors import UserError
-from specjax.paths import shortened
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import is_full, shortened
 from specjax.training.step import TrainState
-from specjax.writing import is_full
 
 
 class Checkpoints:

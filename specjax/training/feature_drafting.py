@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.core import fields
+from specjax.contracts import fields
 from specjax.models.base import Params
 from specjax.models.on_target import Cross, FeatureDrafter
 from specjax.sampling import argmax

@@ -1,12 +1,17 @@
-"""What a training run says while it runs: a progress bar, event files, evaluations.
+"""The log of a training run: a progress bar, event files, evaluations, Weights & Biases.
 
-Event files are TensorBoard's; `more` may open another log, as that of `wandb_log`.
+Event files are TensorBoard's; `more` may open another log, such as that of `open_wandb`.
+tensorboardX's own `SummaryWriter` writes in another thread: of a full disk that prints a traceback,
+and the run would not know of it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
+import os
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,10 +19,35 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]  # made at import
+from tensorboardX.summary import scalar
 
-from specjax.progress import progress
-from specjax.training.events import EventFile
-from specjax.writing import write_jsonl
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import write_jsonl
+from specjax.runtime.progress import progress
+
+
+class EventFile:
+    """A new event file in a folder."""
+
+    def __init__(self, folder: Path, first: int) -> None:
+        """Opens the file; events of earlier files from step `first` on are void."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = EventsWriter(str(folder / "events"))
+        start = SessionLog(status=SessionLog.START)
+        self._file.write_event(Event(wall_time=time.time(), step=first, session_log=start))
+
+    def write(self, values: Mapping[str, float], step: int) -> None:
+        """Appends the values of a step."""
+        for name, value in values.items():
+            summary = scalar(name, value)
+            self._file.write_event(Event(wall_time=time.time(), step=step, summary=summary))
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
 
 EVALUATIONS = "evaluations.jsonl"
 """In the workdir: one line {"step", metrics ...} for each evaluation."""
@@ -110,3 +140,41 @@ class Log:
     def _show(self, **values: str) -> None:
         self._shown |= values
         self._bar.set_postfix(self._shown)
+
+
+ID = "wandb_id.txt"
+"""In the workdir: the run's id, so that one that goes on is the same run there."""
+
+MODE = "WANDB_MODE"
+"""wandb's own variable; here a run is offline without it, as nothing may wait for a network."""
+
+
+def check_installed(field: str, project: str) -> None:
+    """Refuses a project when the package is missing.
+
+    Raises:
+      UserError: saying how to get it.
+    """
+    if project and importlib.util.find_spec("wandb") is None:
+        raise UserError(
+            f"{field} is {project!r}, but wandb is not installed; it must be empty, or the extra is"
+            " needed: pip install 'specjax[wandb]'"
+        )
+
+
+def start(project: str, name: str, settings: Mapping[str, Any], workdir: Path) -> Any:
+    """wandb's run, new or gone on with; its files are in `workdir`/wandb."""
+    import wandb
+
+    file = workdir / ID
+    if not file.exists():
+        file.write_text(secrets.token_hex(8), "utf-8")
+    return wandb.init(
+        project=project,
+        name=name,
+        config=dict(settings),
+        dir=str(workdir),
+        id=file.read_text("utf-8"),
+        resume="allow",
+        mode=os.environ.get(MODE, "offline"),
+    )

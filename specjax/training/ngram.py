@@ -13,8 +13,8 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from specjax.errors import UserError
-from specjax.paths import check_regular
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import check_regular
 
 SUCCESSORS = 64
 SMOOTHING = 1e-3
@@ -249,7 +249,7 @@ def narrow(table: dict[str, jnp.ndarray], vocab_size: int) -> dict[str, jnp.ndar
     """The table of the first `vocab_size` ids, as if it had been fitted for them alone.
 
     Vocabularies are padded to round numbers; a decode works on the ids that all its models have
-    (`models.shared_vocabulary`).
+    (`models.vocabularies`).
 
     Raises:
       UserError: when one of the other ids was seen.

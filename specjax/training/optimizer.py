@@ -6,7 +6,7 @@ import dataclasses
 
 import optax
 
-from specjax.core import fields
+from specjax.contracts import fields
 
 NAMES = ("adamw", "adafactor", "relative_adam")
 DECAYS = ("constant", "linear", "cosine")

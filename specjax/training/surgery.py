@@ -9,12 +9,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
 from specjax.models.causal import Causal
 from specjax.models.on_target import FeatureDrafter
 from specjax.models.t5 import T5
 from specjax.models.t5gemma import Stack, T5Gemma
+from specjax.runtime.errors import UserError
 
 
 def deepen(model: T5, params: Params, decoder_layers: int) -> tuple[T5, Params]:

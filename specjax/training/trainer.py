@@ -12,10 +12,10 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from specjax import hosts
-from specjax.errors import AskedToEnd, UserError
 from specjax.models.base import Params
 from specjax.parallel.mesh import DATA
+from specjax.runtime import processes
+from specjax.runtime.errors import AskedToEnd, UserError
 from specjax.training.checkpoint import Checkpoints
 from specjax.training.log import Log
 from specjax.training.objective import Frozen
@@ -79,11 +79,11 @@ def started(run: Run) -> TrainState:
 def _train(
     run: Run, state: TrainState, workdir: Path | None, keeper: Checkpoints | None
 ) -> TrainState:
-    folder = workdir if hosts.is_first() else None
+    folder = workdir if processes.is_first() else None
     last = run.setup.optimizer.steps
     with (
         Log(run.name, folder, int(state.step), last, run.more) as log,
-        hosts.noting_sigterm() as asked,
+        processes.noting_sigterm() as asked,
     ):
         return _loop(run, state, log, keeper, asked)
 
@@ -117,8 +117,8 @@ def _loop(
             if keeper:
                 keeper.save(state, {"loss": watch.loss, **metrics})
         # Several processes must end at one step, and meet where they look at the loss anyway.
-        looking = step % LOOK_EVERY == 0 or evaluating or not hosts.several()
-        if step < last and looking and hosts.any_process(asked()):
+        looking = step % LOOK_EVERY == 0 or evaluating or not processes.several()
+        if step < last and looking and processes.any_process(asked()):
             _end(run, state, keeper, kept=evaluating)
     return state
 

@@ -1,5 +1,6 @@
-"""Acceptance rules: which drafted tokens stand, and what the target writes behind them.
+"""How the target reads a draft, and which drafted tokens are accepted.
 
-Each file is one rule, registered under its config name (`core.registry.RULES`); what a rule must
-give is said in `core.rule`.
+A reader (`contracts.reader`) calls the target on the whole draft, on states that it has already, on
+as few tokens as fit, or layer by layer; a rule (`contracts.rule`) judges what was read. Each is
+registered under its config name (`contracts.registry.READERS` and `RULES`).
 """

@@ -10,12 +10,11 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from specjax.core.context import Options
-from specjax.core.distribution import NO_RESIDUAL, Categorical, pick
-from specjax.core.draft import Draft
-from specjax.core.registry import RULES
-from specjax.core.rule import Rule
-from specjax.core.verdict import Reading, Verdict, verdict_of
+from specjax.contracts.context import Options
+from specjax.contracts.distribution import NO_RESIDUAL, Categorical, pick
+from specjax.contracts.draft import Draft
+from specjax.contracts.registry import RULES
+from specjax.contracts.rule import Reading, Rule, Verdict, verdict_of
 from specjax.sampling import adjust, draw
 from specjax.verification.speculative_sampling import (
     greedy_match,

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from specjax.core.distribution import of_tokens
-from specjax.core.draft import Draft
+from specjax.contracts.distribution import of_tokens
+from specjax.contracts.draft import Draft
 
 
 def cross_entropy(draft: Draft, logits: jax.Array) -> jax.Array:

@@ -11,9 +11,9 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from specjax.core import fields
-from specjax.core.context import Options
-from specjax.core.distribution import (
+from specjax.contracts import fields
+from specjax.contracts.context import Options
+from specjax.contracts.distribution import (
     NO_RESIDUAL,
     Categorical,
     Distribution,
@@ -22,10 +22,9 @@ from specjax.core.distribution import (
     pick,
     probability,
 )
-from specjax.core.draft import Draft
-from specjax.core.registry import RULES
-from specjax.core.rule import NestableRule
-from specjax.core.verdict import Reading, Verdict, leading_run, verdict_of
+from specjax.contracts.draft import Draft
+from specjax.contracts.registry import RULES
+from specjax.contracts.rule import NestableRule, Reading, Verdict, leading_run, verdict_of
 from specjax.sampling import adjust, argmax
 from specjax.verification.speculative_sampling import sampled_match
 

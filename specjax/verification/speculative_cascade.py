@@ -11,12 +11,11 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from specjax.core import fields
-from specjax.core.context import Options
-from specjax.core.draft import Draft
-from specjax.core.registry import RULES
-from specjax.core.rule import Rule
-from specjax.core.verdict import Reading, Verdict
+from specjax.contracts import fields
+from specjax.contracts.context import Options
+from specjax.contracts.draft import Draft
+from specjax.contracts.registry import RULES
+from specjax.contracts.rule import Reading, Rule, Verdict
 from specjax.sampling import adjust
 from specjax.verification.speculative_sampling import sampled_match
 

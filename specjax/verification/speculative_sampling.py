@@ -11,12 +11,11 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from specjax.core.context import Options
-from specjax.core.distribution import NO_RESIDUAL, Categorical, Distribution, OneHot, pick
-from specjax.core.draft import Draft
-from specjax.core.registry import RULES
-from specjax.core.rule import NestableRule
-from specjax.core.verdict import Reading, Verdict, leading_run, tested, verdict_of
+from specjax.contracts.context import Options
+from specjax.contracts.distribution import NO_RESIDUAL, Categorical, Distribution, OneHot, pick
+from specjax.contracts.draft import Draft
+from specjax.contracts.registry import RULES
+from specjax.contracts.rule import NestableRule, Reading, Verdict, leading_run, tested, verdict_of
 from specjax.sampling import adjust, argmax, draw
 from specjax.verification.tree import greedy_tree, sampled_tree
 

@@ -12,12 +12,11 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.core.context import Options
-from specjax.core.distribution import NO_RESIDUAL, of_tokens, pick
-from specjax.core.draft import Draft
-from specjax.core.registry import RULES
-from specjax.core.rule import Rule
-from specjax.core.verdict import Reading, Verdict
+from specjax.contracts.context import Options
+from specjax.contracts.distribution import NO_RESIDUAL, of_tokens, pick
+from specjax.contracts.draft import Draft
+from specjax.contracts.registry import RULES
+from specjax.contracts.rule import Reading, Rule, Verdict
 from specjax.sampling import adjust, draw
 from specjax.verification.block import BlockVerification
 from specjax.verification.speculative_sampling import split, uniform

@@ -9,10 +9,10 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from specjax.core import tree
-from specjax.core.distribution import NO_RESIDUAL, pick
-from specjax.core.draft import Draft
-from specjax.core.verdict import Verdict
+from specjax.contracts import tree
+from specjax.contracts.distribution import NO_RESIDUAL, pick
+from specjax.contracts.draft import Draft
+from specjax.contracts.rule import Verdict
 from specjax.sampling import argmax, draw
 
 Walk = tuple[jax.Array, jax.Array, jax.Array]

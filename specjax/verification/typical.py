@@ -11,13 +11,12 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from specjax.core import fields
-from specjax.core.context import Options
-from specjax.core.distribution import of_tokens, pick
-from specjax.core.draft import Draft
-from specjax.core.registry import RULES
-from specjax.core.rule import Rule
-from specjax.core.verdict import Reading, Verdict, leading_run, verdict_of
+from specjax.contracts import fields
+from specjax.contracts.context import Options
+from specjax.contracts.distribution import of_tokens, pick
+from specjax.contracts.draft import Draft
+from specjax.contracts.registry import RULES
+from specjax.contracts.rule import Reading, Rule, Verdict, leading_run, verdict_of
 from specjax.sampling import adjust, draw
 from specjax.verification.speculative_sampling import greedy_match
 

@@ -16,7 +16,6 @@ from sessions import plan_of_models
 from specjax.accelerators.program import Audit, Memory, audit, memory_of
 from specjax.accelerators.topology import Topology, described
 from specjax.decoding.strategy import autoregressive, speculative
-from specjax.errors import UserError
 from specjax.experiments.config.defaults import decode_config, train_config
 from specjax.experiments.decode.programs import lowered_decode
 from specjax.experiments.train.job import setup_of
@@ -24,8 +23,9 @@ from specjax.experiments.train.on_topology import lowered_step
 from specjax.hf.families.family import family_of
 from specjax.models.base import LanguageModel
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.models.t5 import T5, T5Config
+from specjax.runtime.errors import UserError
 
 pytestmark = [
     pytest.mark.slow,

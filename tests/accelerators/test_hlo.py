@@ -9,12 +9,12 @@ import pytest
 import specjax
 from specjax.accelerators.hlo import Array, parse
 from specjax.accelerators.program import WeightReads, audit
-from specjax.core.loops import ROUNDS
+from specjax.contracts.rows import ROUNDS
 from specjax.decoding.loop import generate
 from specjax.models.attention import WHOLE_PROMPT
 from specjax.models.causal import Causal
 from specjax.models.causal_layers import CausalConfig
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 
 TEXT = r"""HloModule jit_generate, is_scheduled=true
 

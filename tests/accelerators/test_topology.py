@@ -16,16 +16,15 @@ from specjax.accelerators import topology
 from specjax.accelerators.chips import CHIPS, Chip
 from specjax.accelerators.predict import Round, Share, free_tokens, round_of, speedup
 from specjax.accelerators.program import _PARAMETER, WeightReads
-from specjax.core.calls import Call
+from specjax.contracts.spec import Call
 from specjax.decoding.strategy import autoregressive, speculative
-from specjax.errors import UserError
 from specjax.experiments.decode.acceptance import acceptances
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.experts import Mixture
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.models.t5 import T5, T5Config
-from specjax.theory.experts import distinct_experts
-from specjax.theory.operations import TransformerShape, decoder_call
+from specjax.runtime.errors import UserError
+from specjax.theory.operations import TransformerShape, decoder_call, distinct_experts
 from specjax.theory.speculative import expected_tokens, walltime_improvement
 
 MODEL = T5(

@@ -18,13 +18,13 @@ from parallel_heads import heads_on_target, random_heads
 from processors import UnderSettings, processed
 from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_law
 
-from specjax.core.registry import DRAFTERS, READERS, RULES
+from specjax.contracts.registry import DRAFTERS, READERS, RULES
 from specjax.data.corpus import Corpus
 from specjax.decoding.strategy import Strategy, strategy
 from specjax.drafting.draft_heads import DraftHeads
-from specjax.errors import UserError
 from specjax.models.eagle import Eagle
 from specjax.models.on_target import FeatureDrafter
+from specjax.runtime.errors import UserError
 from specjax.selection.arms import ARM
 from specjax.selection.choosing import ByChance
 from specjax.selection.strategies import selected

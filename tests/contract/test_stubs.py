@@ -17,18 +17,12 @@ from decodes import decoder, first_state, inputs, one_round, run, texts
 from exits import EOS, MODELS, PARAMS, PROMPTS, V
 from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_law
 
-from specjax.core import (
-    Categorical,
-    Draft,
-    Drafter,
-    Spec,
-    TreeSpec,
-)
-from specjax.core.context import fold
-from specjax.core.rows import pick_last, window
+from specjax.contracts import Categorical, Draft, Drafter, Spec, TreeSpec
+from specjax.contracts.context import fold
+from specjax.contracts.rows import pick_last, window
 from specjax.decoding.strategy import Strategy
-from specjax.readers.tree import Tree
 from specjax.sampling import adjust, argmax, draw
+from specjax.verification.whole import Tree
 
 LIMIT = 12
 DEEP = 2  # tokens of each of the two branches

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from specjax.data.audio import RATE, read_audio
-from specjax.errors import UserError
 from specjax.hf.extractor import Extractor, load_extractor
 from specjax.models.info import Frames
+from specjax.runtime.errors import UserError
 
 FRAMES = Frames(100, 8, 2)
 

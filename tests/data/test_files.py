@@ -10,7 +10,7 @@ import pytest
 
 from specjax.data import files
 from specjax.data.sources import Source, read
-from specjax.errors import UserError
+from specjax.runtime.errors import UserError
 
 ROWS = [{"id": "1", "text": "schön"}, {"id": "2", "text": "gut"}]
 CONTENTS = {

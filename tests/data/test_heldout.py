@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from specjax.data.heldout import hold_out
-from specjax.errors import UserError
+from specjax.data.sources import hold_out
+from specjax.runtime.errors import UserError
 
 
 def test_every_row_is_held_out_or_passed_on_once():

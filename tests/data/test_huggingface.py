@@ -11,9 +11,9 @@ import huggingface_hub
 import pytest
 from datasets.arrow_writer import ArrowWriter
 
-from specjax.data import huggingface
+from specjax.data import sources
 from specjax.data.sources import Source, read
-from specjax.errors import UserError
+from specjax.runtime.errors import UserError
 
 ROWS = [{"question": f"q{i}", "choices": ["a", "b"], "answer": i} for i in range(3)]
 
@@ -44,7 +44,7 @@ def cache(tmp_path, monkeypatch):
     )
     info.write_to_directory(str(directory))
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
-    monkeypatch.setattr(huggingface, "hub_is_reachable", lambda: False)
+    monkeypatch.setattr(sources, "hub_is_reachable", lambda: False)
 
 
 def test_a_cached_data_set_needs_no_network(cache):
@@ -91,7 +91,7 @@ def test_without_network_the_reason_is_told_quickly(cache, monkeypatch, source, 
 
 def test_a_refused_connection_means_unreachable(monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
-    assert not huggingface.hub_is_reachable()
+    assert not sources.hub_is_reachable()
 
 
 def test_any_answer_means_reachable(monkeypatch):
@@ -100,7 +100,7 @@ def test_any_answer_means_reachable(monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     endpoint = f"http://127.0.0.1:{server.server_port}"
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", endpoint)
-    assert huggingface.hub_is_reachable()  # it answers 501
+    assert sources.hub_is_reachable()  # it answers 501
     server.shutdown()
     server.server_close()
 

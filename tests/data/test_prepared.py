@@ -12,7 +12,7 @@ import tensorflow_datasets as tfds
 from specjax.data.examples import examples
 from specjax.data.sources import Source, read
 from specjax.data.text import Example
-from specjax.errors import UserError
+from specjax.runtime.errors import UserError
 
 ROWS = [
     {"de": f"schön {i}", "en": f"fine {i}", "more": {"names": ["ä", "b"], "number": i, "w": [0.5]}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from shared import DATA
 
-from specjax.core.registry import TASKS
+from specjax.contracts.registry import TASKS
 from specjax.data.examples import examples
 from specjax.data.sources import Source
 

@@ -8,7 +8,7 @@ import pytest
 
 from specjax.data import grammar
 from specjax.data.sources import KINDS, Source, read, rows
-from specjax.errors import UserError
+from specjax.runtime.errors import UserError
 
 
 def test_python_rows_come_as_they_are_and_only_as_needed():

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from specjax.core.registry import METRICS, TASKS
+from specjax.contracts.registry import METRICS, TASKS
 from specjax.data.examples import examples
 from specjax.data.sources import Source
 from specjax.data.task import task_of
 from specjax.data.text import Example
-from specjax.errors import UserError
 from specjax.metrics.metric import metric_of
+from specjax.runtime.errors import UserError
 
 PAIR = {"de": "Hallo!", "en": "Hi!"}
 TO_EN, TO_DE = "translate German to English: Hallo!", "translate English to German: Hi!"

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from specjax.data.text import Example, read_examples, read_lines
-from specjax.errors import UserError
+from specjax.runtime.errors import UserError
 
 
 def test_lines_with_and_without_references(tmp_path):

@@ -8,9 +8,8 @@ import itertools
 import numpy as np
 import pytest
 
-from specjax.data import widths as module
-from specjax.data.batching import Batch, with_few_shapes
-from specjax.data.widths import PADDING, fewest_widths
+from specjax.data import batching as module
+from specjax.data.batching import PADDING, Batch, fewest_widths, with_few_shapes
 
 
 def padding(lengths: list[int], widths: tuple[int, ...]) -> int:

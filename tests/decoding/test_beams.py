@@ -13,15 +13,15 @@ import repeated_bigram  # noqa: F401 - a newcomer's proposer registers itself
 from beam_reference import Bigram, close, searched
 from processors import processed
 
-from specjax.adjusting.settings import obeyed
 from specjax.decoding.beams.drafters import texts
 from specjax.decoding.beams.drafting import draft
 from specjax.decoding.beams.loop import advance_jitted, begin_jitted, search
 from specjax.decoding.beams.outcome import final, found
 from specjax.decoding.beams.strategy import BeamStrategy
 from specjax.decoding.beams.trie import live_nodes
+from specjax.logits.settings import obeyed
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.models.t5 import T5, T5Config
 from specjax.training import ngram
 

@@ -16,10 +16,10 @@ import specjax
 from specjax.decoding.loop import generate
 from specjax.decoding.strategy import Strategy, from_config
 from specjax.drafting.bild import Bild
-from specjax.errors import UserError
 from specjax.metrics.bild_counters import handovers, replaced_tokens
 from specjax.metrics.traces import acceptance, rounds_of
-from specjax.readers.fitted import Fitted
+from specjax.runtime.errors import UserError
+from specjax.verification.fitted import Fitted
 from specjax.verification.rollback import Rollback
 from specjax.verification.speculative_sampling import SpeculativeSampling
 

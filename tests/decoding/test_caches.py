@@ -18,9 +18,9 @@ from parallel_heads import random_heads
 from scripted import PrefixModel, prefix_params
 
 import specjax
-from specjax.core.catching_up import catch_up, catch_up_runs
-from specjax.core.context import Context, Options
-from specjax.core.env import Bound
+from specjax.contracts.catching_up import catch_up, catch_up_runs
+from specjax.contracts.context import Context, Options
+from specjax.contracts.env import Bound
 from specjax.data.corpus import Corpus
 from specjax.decoding.strategy import Strategy
 from specjax.drafting import cascade as cascades
@@ -35,9 +35,6 @@ from specjax.drafting.nothing import Nothing
 from specjax.drafting.suffix import Suffix
 from specjax.drafting.uniform import Uniform
 from specjax.models.t5 import T5, T5Config
-from specjax.readers.fitted import Fitted
-from specjax.readers.resumed import Resumed
-from specjax.readers.whole import Whole
 from specjax.sampling import sampling
 from specjax.selection import switching
 from specjax.selection.arms import Arm
@@ -45,7 +42,9 @@ from specjax.selection.choosing import ByChance
 from specjax.selection.selected import Selected
 from specjax.selection.switched import Switched
 from specjax.training.ngram import fit
+from specjax.verification.fitted import Fitted
 from specjax.verification.lenient import Lenient
+from specjax.verification.whole import Resumed, Whole
 
 V, EOS = 12, 1
 CONFIG = T5Config(

@@ -18,7 +18,7 @@ from specjax.decoding.state import Decoder
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.neural import Neural
 from specjax.models.base import Resume
-from specjax.readers.calm import LAYERS, PUBLIC, SATURATION, SOFTMAX, Calm
+from specjax.verification.calm import LAYERS, PUBLIC, SATURATION, SOFTMAX, Calm
 from specjax.verification.speculative_sampling import SpeculativeSampling
 
 LIMIT = 14

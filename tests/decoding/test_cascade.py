@@ -23,9 +23,9 @@ from specjax.decoding.strategy import Strategy
 from specjax.drafting.cascade import Horizontal, Reviewed, Stage
 from specjax.drafting.matrix import GREEDY, SAMPLED, Cascade
 from specjax.drafting.ngram import Bigram
-from specjax.programs import release_programs
-from specjax.readers.fitted import Fitted
+from specjax.runtime.programs import release_programs
 from specjax.training.ngram import fit
+from specjax.verification.fitted import Fitted
 from specjax.verification.lenient import Lenient
 from specjax.verification.speculative_sampling import SpeculativeSampling
 

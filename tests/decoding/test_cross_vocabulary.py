@@ -15,7 +15,7 @@ from exits import MODELS, PARAMS, PROMPTS
 from scripted import PrefixModel, adjusted, chi_square, counted, prefix_params, sequence_law
 
 from specjax.decoding.strategy import Strategy, strategy
-from specjax.models.other_vocabulary import OtherVocabulary
+from specjax.models.vocabularies import OtherVocabulary
 
 V, EOS, LENGTH, LIMIT = 5, 1, 3, 12
 PROMPT = (3, 2, 4, 2)

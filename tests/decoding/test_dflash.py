@@ -23,8 +23,8 @@ from feature_drafters import (
 )
 
 import specjax
-from specjax.core.draft import STOPPED
-from specjax.core.drafter import STOP
+from specjax.contracts.draft import STOPPED
+from specjax.contracts.drafter import STOP
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.dflash import DFlash
 from specjax.drafting.eagle import Eagle

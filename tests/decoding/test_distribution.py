@@ -20,8 +20,8 @@ from scripted import (
 )
 
 import specjax
-from specjax.core.distribution import Categorical, pick
-from specjax.core.verdict import verdict_of
+from specjax.contracts.distribution import Categorical, pick
+from specjax.contracts.rule import verdict_of
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.adaptive_length import ACCEPTANCE, BREAK_EVEN, FIXED
 from specjax.drafting.copying import MaxGram, PromptLookup
@@ -29,9 +29,9 @@ from specjax.drafting.medusa import Medusa
 from specjax.drafting.neural import Neural
 from specjax.drafting.ngram import Bigram
 from specjax.drafting.nothing import Nothing
-from specjax.readers.fitted import Fitted
 from specjax.sampling import adjust, draw
 from specjax.training.ngram import fit
+from specjax.verification.fitted import Fitted
 from specjax.verification.speculative_sampling import SpeculativeSampling, sampled_match
 
 V, LENGTH = 5, 3

@@ -27,9 +27,9 @@ import specjax
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.eagle import Eagle
 from specjax.drafting.neural import Neural
-from specjax.readers.whole import Whole
 from specjax.selection.arms import Arm
 from specjax.selection.switched import Switched
+from specjax.verification.whole import Whole
 
 LENGTH = 3
 KINDS = pytest.mark.parametrize("kind", ONE_FAST)

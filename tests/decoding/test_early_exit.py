@@ -18,9 +18,9 @@ from specjax.drafting.adaptive_length import BREAK_EVEN
 from specjax.drafting.bild import Bild
 from specjax.drafting.early_exit import EarlyExit
 from specjax.drafting.neural import Neural
-from specjax.readers.fitted import Fitted
-from specjax.readers.resumed import Resumed
+from specjax.verification.fitted import Fitted
 from specjax.verification.speculative_sampling import SpeculativeSampling
+from specjax.verification.whole import Resumed
 
 LIMIT = 14
 

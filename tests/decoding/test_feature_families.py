@@ -17,16 +17,16 @@ from golden_models import GOLDEN
 from ml_collections import ConfigDict
 
 import specjax
-from specjax.core.registry import OBJECTIVES
+from specjax.contracts.registry import OBJECTIVES
 from specjax.data.pipeline import pad_batch
 from specjax.decoding.strategy import Strategy, autoregressive
-from specjax.errors import UserError
 from specjax.experiments.train.feature_drafter import adopted
 from specjax.experiments.train.model import shape_of
 from specjax.experiments.train.objective import frozen_of
 from specjax.experiments.train.subject import subject_of
 from specjax.hf import huggingface
 from specjax.loading import LoadedModel
+from specjax.runtime.errors import UserError
 from specjax.training.optimizer import Optimizer
 from specjax.training.step import Setup, train_step
 

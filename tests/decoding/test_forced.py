@@ -10,7 +10,7 @@ import pytest
 from decodes import decoder, inputs, run, texts
 from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_law
 
-from specjax.core.registry import DRAFTERS
+from specjax.contracts.registry import DRAFTERS
 from specjax.decoding.beams.loop import search
 from specjax.decoding.beams.strategy import beam_search, scoring
 from specjax.decoding.loop import generate

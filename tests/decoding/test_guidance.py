@@ -14,9 +14,9 @@ from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, seq
 
 import specjax
 from specjax.decoding.strategy import Strategy, strategy
-from specjax.errors import UserError
 from specjax.metrics.acceptance import write
 from specjax.models.guided import Guided
+from specjax.runtime.errors import UserError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 V, EOS, LENGTH, SCALE = 5, 1, 3, 1.7

@@ -12,21 +12,21 @@ import pytest
 from decodes import decoder, drafted, first_state, inputs, one_round, run, texts
 from parallel_heads import heads_on_target, random_heads
 
-from specjax.core.drafter import CALLS
-from specjax.core.env import Env
+from specjax.contracts.drafter import CALLS
+from specjax.contracts.env import Env
 from specjax.decoding.strategy import Strategy, strategy
 from specjax.drafting.hydra import Hydra
 from specjax.drafting.medusa import Medusa
 from specjax.models.bart import Bart, BartConfig
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.models.t5 import T5, T5Config
-from specjax.readers.whole import Whole
 from specjax.selection.arms import Arm
 from specjax.selection.switched import Switched
 from specjax.training.objective import behind
 from specjax.training.objectives.hydra import Hydra as HydraObjective
 from specjax.training.objectives.medusa import Medusa as MedusaObjective
+from specjax.verification.whole import Whole
 
 V, D, LIMIT, LENGTH = 12, 16, 14, 3
 T5_SHAPE = T5Config(

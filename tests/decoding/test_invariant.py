@@ -19,7 +19,7 @@ from specjax.decoding.strategy import Strategy, autoregressive, speculative, str
 from specjax.drafting.copying import PromptLookup
 from specjax.drafting.ngram import Bigram
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.models.t5 import T5, T5Config
 
 LIMIT, WIDTH, ROWS, V = 24, 7, 6, 512

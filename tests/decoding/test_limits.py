@@ -22,9 +22,9 @@ from specjax.drafting.medusa import Medusa
 from specjax.drafting.neural import Neural
 from specjax.drafting.ngram import Bigram
 from specjax.drafting.uniform import Uniform
-from specjax.readers.fitted import Fitted
 from specjax.selection.strategies import switched
 from specjax.training.ngram import fit
+from specjax.verification.fitted import Fitted
 from specjax.verification.lenient import Lenient
 
 V, EOS, LONGEST = 9, 1, 16

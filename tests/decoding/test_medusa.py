@@ -8,12 +8,11 @@ from exits import MODELS, PARAMS, PROMPTS
 from parallel_heads import random_heads
 from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_law
 
-from specjax.core.env import Env
+from specjax.contracts.env import Env
 from specjax.decoding.strategy import Strategy, strategy
 from specjax.drafting.medusa import Medusa
-from specjax.readers.tree import Tree
-from specjax.readers.whole import Whole
 from specjax.selection.strategies import switched
+from specjax.verification.whole import Tree, Whole
 
 LIMIT, ROWS = 12, 20_000
 SOURCE = (3, 2, 4, 2)

@@ -11,19 +11,19 @@ from parallel_heads import random_heads
 from scripted import WIDTH, PrefixModel, adjusted, prefix_params
 
 from specjax.api import Generator
-from specjax.core.context import Context, Options
-from specjax.core.distribution import OneHot
-from specjax.core.drafter import CALLS
-from specjax.core.env import Env
+from specjax.contracts.context import Context, Options
+from specjax.contracts.distribution import OneHot
+from specjax.contracts.drafter import CALLS
+from specjax.contracts.env import Env
 from specjax.decoding.strategy import Strategy, from_config
 from specjax.drafting.medusa import Medusa
 from specjax.drafting.neural import Neural
 from specjax.drafting.nodes import NOTHING
-from specjax.errors import UserError
 from specjax.loading import LoadedModel
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.models.t5 import T5, T5Config
+from specjax.runtime.errors import UserError
 from specjax.sampling import sampling
 from specjax.verification.block import BlockVerification
 

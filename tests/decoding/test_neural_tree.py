@@ -13,13 +13,13 @@ from decodes import first_state, inputs, propose, run, texts
 from exits import MODELS, PARAMS, PROMPTS
 from scripted import PrefixModel, adjusted, chi_square, counted, prefix_params, sequence_law
 
-from specjax.core.calls import Call
-from specjax.core.draft import Draft
-from specjax.core.env import Env
+from specjax.contracts.draft import Draft
+from specjax.contracts.env import Env
+from specjax.contracts.spec import Call
 from specjax.decoding.strategy import Strategy, strategy
 from specjax.drafting.growing import most_probable
 from specjax.drafting.neural import Neural
-from specjax.errors import UserError
+from specjax.runtime.errors import UserError
 
 LIMIT, LENGTH = 12, 3
 SOURCE = (3, 2, 4, 2)

@@ -8,7 +8,7 @@ import pytest
 from decodes import run, texts
 from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_law
 
-from specjax.core.env import Env
+from specjax.contracts.env import Env
 from specjax.decoding.strategy import Strategy, strategy
 from specjax.drafting.ngram import Bigram, bigram_logits, successors
 from specjax.training.ngram import fit

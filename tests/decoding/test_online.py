@@ -23,13 +23,13 @@ from scripted import (
 )
 
 import specjax
-from specjax.core.distribution import Categorical
+from specjax.contracts.distribution import Categorical
 from specjax.decoding.loop import generate
 from specjax.decoding.strategy import Strategy, from_config
 from specjax.drafting.neural import Neural
 from specjax.drafting.online import GRADIENTS
-from specjax.errors import UserError
 from specjax.models.on_target import FeatureDrafter
+from specjax.runtime.errors import UserError
 from specjax.sampling import adjust
 from specjax.selection.choosing import ByChance
 from specjax.selection.strategies import selected

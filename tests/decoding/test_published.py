@@ -12,11 +12,11 @@ import pytest
 from published import GOLDEN, edited, without
 
 import specjax
-from specjax.errors import UserError
 from specjax.loading import LoadedModel
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.pair import fit
+from specjax.runtime.errors import UserError
 
 V, LENGTH, LIMIT = 96, 3, 12
 PROMPTS = [[2, 3, 40, 5, 77, 60, 8], [2], [2, 9, 33, 14, 81, 6, 7, 90, 11]]

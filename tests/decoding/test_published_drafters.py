@@ -12,12 +12,12 @@ import pytest
 from drafter_files import DEPTH, READ, written
 
 import specjax
-from specjax.errors import UserError
 from specjax.hf import heads
 from specjax.hf.huggingface import parse_config
 from specjax.loading import LoadedModel
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
+from specjax.runtime.errors import UserError
 
 SHAPE = CausalConfig(
     "llama", 96, d_model=32, d_ff=48, num_layers=DEPTH, num_heads=2, num_kv_heads=1, d_head=8,

@@ -12,9 +12,9 @@ from published import GOLDEN, without
 from safetensors.numpy import load_file, save_file
 
 import specjax
-from specjax.core.env import Bound
-from specjax.errors import UserError
+from specjax.contracts.env import Bound
 from specjax.hf import heads
+from specjax.runtime.errors import UserError
 
 LIMIT = 10
 PROMPTS = [[2, 3, 40, 5, 77, 60, 8], [2], [2, 9, 33, 14, 81, 6, 7, 90, 11]]

@@ -14,9 +14,9 @@ from decodes import decoder, first_state, inputs, one_round, texts
 from parallel_heads import random_heads
 
 import specjax
-from specjax.core.catching_up import CHUNK, catch_up, feed_last
-from specjax.core.context import Context, Options
-from specjax.core.env import Bound
+from specjax.contracts.catching_up import CHUNK, catch_up, feed_last
+from specjax.contracts.context import Context, Options
+from specjax.contracts.env import Bound
 from specjax.decoding.loop import generate
 from specjax.decoding.state import Decoder
 from specjax.decoding.strategy import Strategy, autoregressive, speculative
@@ -29,14 +29,13 @@ from specjax.hf.huggingface import load
 from specjax.models.base import Cache
 from specjax.models.caches import Ring
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.rope import Rope
-from specjax.readers.resumed import Resumed
-from specjax.readers.whole import Whole
+from specjax.models.positions import Rope
 from specjax.sampling import sampling
 from specjax.selection import switching
 from specjax.selection.arms import Arm
 from specjax.selection.switched import Switched
 from specjax.verification.lenient import Lenient
+from specjax.verification.whole import Resumed, Whole
 
 V, LIMIT, LAG = 12, 60, 4
 GOLDEN = Path(__file__).parents[1] / "golden" / "mistral"

@@ -11,7 +11,7 @@ from specjax.decoding.strategy import Strategy
 from specjax.drafting.adaptive_length import ACCEPTANCE, BREAK_EVEN
 from specjax.drafting.neural import Neural
 from specjax.drafting.nothing import Nothing
-from specjax.readers.fitted import Fitted
+from specjax.verification.fitted import Fitted
 
 TARGET = (5, 6, 7, 8, 5, 6, 7, 8)
 PARAMS = {"target": {}, "drafter": {}}

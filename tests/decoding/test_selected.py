@@ -17,24 +17,23 @@ from exits import PROMPTS as EXIT_PROMPTS
 from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_law
 
 from specjax.api import Generator
-from specjax.core.context import Options
+from specjax.contracts.context import Options
 from specjax.decoding.loop import advance_jitted, begin_jitted, finish, generate
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.copying import PromptLookup
 from specjax.drafting.early_exit import EarlyExit
 from specjax.drafting.neural import Neural
 from specjax.drafting.nothing import Nothing
-from specjax.errors import UserError
 from specjax.loading import LoadedModel
 from specjax.models.t5 import T5, T5Config
-from specjax.readers.fitted import Fitted
-from specjax.readers.resumed import Resumed
-from specjax.readers.whole import Whole
+from specjax.runtime.errors import UserError
 from specjax.sampling import sampling
 from specjax.selection.arms import ARM, Arm
 from specjax.selection.choosing import ByChance, ByPolicy, ByRule, Given
 from specjax.selection.selected import Selected
 from specjax.selection.strategies import selected as selected_of
+from specjax.verification.fitted import Fitted
+from specjax.verification.whole import Resumed, Whole
 
 V, LIMIT, EOS = 7, 12, 1
 PROMPTS = [[3, 2, 4, 2], [5], [6, 2, 6], [2, 2], [4, 5, 6], [3, 3, 3]]

@@ -14,16 +14,14 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 import specjax
-from specjax.core.env import Bound
-from specjax.core.opening import prefill
+from specjax.contracts.env import Bound
+from specjax.contracts.opening import prefill
 from specjax.hf import huggingface
-from specjax.hf.draft_vocabulary import drafting_first
 from specjax.hf.extractor import load_extractor
-from specjax.hf.shared_encoder import with_encoder_of
 from specjax.hf.shared_tokens import in_vocabulary_of, shared_tokens
-from specjax.hf.speech_tokens import own_prefix
+from specjax.hf.speech import drafting_first, own_prefix, with_encoder_of
 from specjax.loading import LoadedModel
-from specjax.models.draft_vocabulary import draft_tokens, with_draft_vocabulary
+from specjax.models.vocabularies import draft_tokens, with_draft_vocabulary
 from specjax.models.whisper import SpeechTokens, Whisper
 from specjax.training.surgery import take
 

@@ -9,13 +9,13 @@ from specjax.drafting import adaptive_length as running
 from specjax.drafting.adaptive_length import BREAK_EVEN
 from specjax.drafting.early_exit import EarlyExit
 from specjax.drafting.neural import Neural
-from specjax.errors import UserError
-from specjax.readers.calm import Calm
-from specjax.readers.fitted import Fitted
-from specjax.readers.whole import Whole
+from specjax.runtime.errors import UserError
 from specjax.selection.strategies import switched
 from specjax.verification.block import BlockVerification
+from specjax.verification.calm import Calm
+from specjax.verification.fitted import Fitted
 from specjax.verification.speculative_sampling import SpeculativeSampling
+from specjax.verification.whole import Whole
 
 NEURAL = {"drafter": "neural", "length": 6}
 

@@ -23,12 +23,12 @@ from specjax.drafting.adaptive_length import Running
 from specjax.drafting.copying import PromptLookup
 from specjax.drafting.neural import Neural
 from specjax.drafting.nothing import Nothing
-from specjax.readers.fitted import Fitted
-from specjax.readers.whole import Whole
 from specjax.selection import switching
 from specjax.selection.arms import ARM, Arm
 from specjax.selection.switched import Switched
 from specjax.theory.speculative import expected_tokens
+from specjax.verification.fitted import Fitted
+from specjax.verification.whole import Whole
 
 NUMBERS = {
     "acceptance": 0.6,

@@ -9,9 +9,9 @@ import pytest
 from decodes import decoder, inputs, texts
 from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_law
 
-from specjax.adjusting.timestamps import Timestamps
 from specjax.decoding.loop import generate
 from specjax.decoding.strategy import strategy
+from specjax.logits.timestamps import Timestamps
 
 V, EOS, FIRST = 8, 3, 5  # words 0 to 2, no times 4, times 5 to 7
 RULES = Timestamps(True, first=FIRST, latest=FIRST + 1, eos=EOS)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import specjax
-from specjax.core.registry import DRAFTERS, RULES, TASKS
-from specjax.errors import UserError
+from specjax.contracts.registry import DRAFTERS, RULES, TASKS
 from specjax.experiments.config.file import read_config
 from specjax.experiments.config.validation import check_config
 from specjax.experiments.train import data as train_data
 from specjax.experiments.train import job as train
+from specjax.runtime.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 

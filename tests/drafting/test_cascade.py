@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specjax.core.calls import Call
+from specjax.contracts.spec import Call
 from specjax.decoding.strategy import from_config
 from specjax.drafting.cascade import Horizontal, Reviewed, Stage
 from specjax.drafting.copying import MaxGram, PromptLookup
@@ -13,7 +13,7 @@ from specjax.drafting.matrix import Cascade
 from specjax.drafting.neural import Neural
 from specjax.drafting.ngram import Bigram
 from specjax.drafting.nothing import Nothing
-from specjax.errors import UserError
+from specjax.runtime.errors import UserError
 from specjax.verification.lenient import Lenient
 from specjax.verification.rollback import Rollback
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from given_rows import context, known, random_rows
 
-from specjax.core.env import Env
+from specjax.contracts.env import Env
 from specjax.drafting.copying import MaxGram, PromptLookup, longest_match, text
 
 LONGEST = 6

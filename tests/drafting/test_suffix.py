@@ -11,12 +11,12 @@ import pytest
 from given_rows import context, known, random_rows
 from scripted import PrefixModel
 
-from specjax.core.draft import LENGTH, NO_MATCH, STOPPED
-from specjax.core.drafter import STOP
-from specjax.core.env import Env
+from specjax.contracts.draft import LENGTH, NO_MATCH, STOPPED
+from specjax.contracts.drafter import STOP
+from specjax.contracts.env import Env
 from specjax.data.corpus import DEPTH, Corpus, order
 from specjax.drafting.suffix import Suffix, suffix_ranges
-from specjax.errors import UserError
+from specjax.runtime.errors import UserError
 
 LONGEST, K, PLACES = 4, 5, 6
 NUMBERS = {"factor": 1.5, "floor": 0.1}

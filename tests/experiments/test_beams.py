@@ -12,10 +12,10 @@ from ml_collections import ConfigDict
 from pairs import pair_fields
 
 import specjax
-from specjax.errors import UserError
 from specjax.experiments.beams import job as beams
 from specjax.experiments.config.defaults import beams_config
 from specjax.experiments.config.validation import check_config
+from specjax.runtime.errors import UserError
 from specjax.training import ngram
 
 ROOT = Path(__file__).parents[2]

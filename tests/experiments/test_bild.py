@@ -10,7 +10,6 @@ import pytest
 from ml_collections import ConfigDict
 from pairs import pair_fields
 
-from specjax.errors import UserError
 from specjax.experiments import engagement
 from specjax.experiments.config.defaults import bild, decode_config, engagement_config, sweep_config
 from specjax.experiments.config.fields import model_names
@@ -20,7 +19,8 @@ from specjax.experiments.decode.strategies import load_strategies
 from specjax.experiments.sweep import job as sweep
 from specjax.experiments.sweep.best import best
 from specjax.experiments.sweep.grid import points
-from specjax.metrics.pareto import fastest
+from specjax.metrics.statistics import fastest
+from specjax.runtime.errors import UserError
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

@@ -11,9 +11,8 @@ import pytest
 from command import ROOT, command, refused
 from ml_collections import ConfigDict
 
-from specjax.core.fields import config_fields
+from specjax.contracts.fields import config_fields
 from specjax.decoding.strategy import speculative
-from specjax.errors import AskedToEnd, UserError
 from specjax.experiments import quickstart
 from specjax.experiments.config import memory
 from specjax.experiments.config.command_line import parse
@@ -25,7 +24,8 @@ from specjax.experiments.config.validation import check_config
 from specjax.experiments.decode.strategies import BASELINE, check_models, load_strategies
 from specjax.experiments.sweep.grid import base_config
 from specjax.experiments.tune.space import space_of
-from specjax.writing import check_folder
+from specjax.runtime.errors import AskedToEnd, UserError
+from specjax.runtime.files import check_folder
 
 TRANSLATE = str(ROOT / "configs" / "translate.py")
 PLACES = sorted(str(file) for file in (ROOT / "configs").rglob("*.py"))

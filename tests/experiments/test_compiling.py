@@ -19,7 +19,7 @@ from specjax.experiments.decode.compiling import missing_programs, shape_groups
 from specjax.experiments.decode.session import Session
 from specjax.experiments.pairs import load_pair
 from specjax.pair import Pair
-from specjax.progress import progress
+from specjax.runtime.progress import progress
 
 ALIKE = {
     "lenient": neural("drafter", 2, rule="lenient", lenience=0.3),

@@ -15,12 +15,11 @@ from sessions import model_plans
 from standins import stand_in
 
 from specjax import experiments
-from specjax.core.registry import TASKS
+from specjax.contracts.registry import TASKS
 from specjax.drafting.eagle import Eagle
 from specjax.drafting.medusa import Medusa
 from specjax.drafting.neural import Neural
 from specjax.drafting.suffix import Suffix
-from specjax.errors import UserError
 from specjax.experiments import ngram
 from specjax.experiments.config.defaults import decode_config
 from specjax.experiments.config.fields import check_fields, model_names
@@ -34,7 +33,8 @@ from specjax.hf.huggingface import describe
 from specjax.loading import LoadedModel
 from specjax.metrics.operations import idle_weights
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
+from specjax.runtime.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = (

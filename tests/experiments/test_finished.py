@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from ml_collections import ConfigDict
 
-from specjax.errors import UserError
 from specjax.experiments.config.defaults import AUTOREGRESSIVE, beams_config, decode_config, neural
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode import results
-from specjax.experiments.finished import finished
-from specjax.experiments.kept import file_stamps
+from specjax.experiments.workdir import file_stamps, finished
+from specjax.runtime.errors import UserError
 
 
 def config_of(folder: Path, **changes) -> ConfigDict:

@@ -12,7 +12,6 @@ from exits import MODELS, PARAMS, Uncached
 from tiny import corpus
 
 import specjax
-from specjax.errors import UserError
 from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural, tune_config
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode import results
@@ -21,6 +20,7 @@ from specjax.experiments.decode.results import differences
 from specjax.experiments.decode.strategies import common_width
 from specjax.experiments.tune.space import space_of
 from specjax.measuring import stopwatch
+from specjax.runtime.errors import UserError
 
 
 def small(**changes):

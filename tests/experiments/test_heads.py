@@ -10,12 +10,12 @@ from parallel_heads import random_heads
 from sessions import plan_of_models
 from tiny import write_pair
 
-from specjax.errors import UserError
 from specjax.experiments.config.defaults import decode_config
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.planning import show_plan
 from specjax.hf import heads
 from specjax.models.t5 import T5, T5Config
+from specjax.runtime.errors import UserError
 
 WIDTH = 12  # of the drafter of tiny.write_pair
 

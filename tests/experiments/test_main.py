@@ -16,7 +16,7 @@ from command import ROOT, Done, command, refused
 from specjax.experiments.config.command_line import parse
 from specjax.experiments.decode.show import show
 from specjax.hf.tokenizer import train_tokenizer
-from specjax.reporting.terminal import verbosity
+from specjax.reporting.summary import verbosity
 
 ENTRY = {
     "tokens", "seconds", "ms_per_token", "ms_per_token_median", "speedup", "speedup_predicted",

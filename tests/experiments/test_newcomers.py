@@ -12,14 +12,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from specjax.core import fields, reference
-from specjax.core.registry import METRICS, OBJECTIVES, TASKS
+from specjax.contracts import fields, reference
+from specjax.contracts.registry import METRICS, OBJECTIVES, TASKS
 from specjax.data import columns
 from specjax.data.task import Task
-from specjax.errors import UserError
 from specjax.experiments.config.defaults import train_config
 from specjax.experiments.train import job as train
 from specjax.metrics.metric import Metric
+from specjax.runtime.errors import UserError
 from specjax.training.loss import cross_entropy
 from specjax.training.objective import Objective, masked_sum
 

@@ -14,8 +14,7 @@ from command import ROOT, command
 from ml_collections import ConfigDict
 from tiny import corpus
 
-from specjax.data.heldout import hold_out
-from specjax.errors import UserError
+from specjax.data.sources import hold_out
 from specjax.experiments import ngram as job
 from specjax.experiments.config.defaults import decode_config, ngram_config
 from specjax.experiments.config.validation import check_config
@@ -24,6 +23,7 @@ from specjax.experiments.decode.tables import load_tables, reads_rest
 from specjax.hf.huggingface import describe
 from specjax.hf.tokenizer import load_tokenizer
 from specjax.models.info import ModelInfo
+from specjax.runtime.errors import UserError
 from specjax.training import ngram
 
 GRAMMAR = {"task": "multi30k_ende", "data": {"kind": "grammar", "split": "train"}}

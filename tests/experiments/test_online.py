@@ -16,7 +16,6 @@ from tiny import corpus
 
 import specjax
 from specjax.decoding.loop import generate
-from specjax.errors import UserError
 from specjax.experiments.config.defaults import online_config
 from specjax.experiments.config.validation import check_config
 from specjax.experiments.online import job as online
@@ -26,6 +25,7 @@ from specjax.experiments.online.parts import prepare
 from specjax.experiments.online.records import Told
 from specjax.hf import huggingface
 from specjax.hf.tokenizer import train_tokenizer
+from specjax.runtime.errors import UserError
 
 NEURAL = {"drafter": "neural", "length": 2}
 STRATEGIES = {"fixed": NEURAL, "shared": NEURAL}

@@ -11,13 +11,13 @@ import jax
 import pytest
 from sessions import model_plans, plan_of
 
-from specjax.errors import UserError
 from specjax.experiments.beams import job as beams
 from specjax.experiments.config.defaults import beams_config, decode_config
 from specjax.experiments.config.generation import NOTHING, planned_settings
 from specjax.experiments.decode.planning import abstract_decode, show_plan
 from specjax.experiments.pairs import describe_pair, load_pair
 from specjax.models.guided import Guided
+from specjax.runtime.errors import UserError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 WORD = "target"

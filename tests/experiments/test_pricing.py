@@ -15,7 +15,7 @@ from specjax.experiments.decode import pricing
 from specjax.experiments.decode.guides import Silent
 from specjax.measuring.cost import TRIALS, Costs
 from specjax.measuring.in_place import TOKENS, Work
-from specjax.readers.invariant import Invariant
+from specjax.verification.invariant import Invariant
 
 FIXED, ROUND = 0.005, {"alone": 0.002, "drafts": 0.004}
 """Seconds of a decode without new tokens, and of a round."""

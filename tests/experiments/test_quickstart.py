@@ -10,13 +10,13 @@ from ml_collections import ConfigDict
 from sessions import session_of
 
 from specjax.data import grammar
-from specjax.errors import UserError
 from specjax.experiments import quickstart
 from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural
 from specjax.experiments.config.file import read_config
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.look import first_look
 from specjax.hf import huggingface
+from specjax.runtime.errors import UserError
 
 
 def settings_of(**changes) -> ConfigDict:

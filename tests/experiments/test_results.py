@@ -14,7 +14,7 @@ from specjax.experiments.config.defaults import decode_config
 from specjax.experiments.decode.results import part_prices
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.experts import Mixture
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.models.shapes import parameter_shapes
 from specjax.models.small_weights import numbers
 from specjax.models.t5 import T5, T5Config

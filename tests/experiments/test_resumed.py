@@ -14,14 +14,14 @@ import pytest
 from ml_collections import ConfigDict
 from sessions import session_of
 
-from specjax.errors import UserError
 from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode import results
 from specjax.experiments.decode.journal import JOURNAL
 from specjax.experiments.pairs import load_pair
 from specjax.pair import Pair
-from specjax.writing import naming_write_errors
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import naming_write_errors
 
 REPEATS, EXAMPLES, STRATEGIES = 2, 2, 2
 BATCH = 2 * STRATEGIES

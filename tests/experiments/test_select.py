@@ -14,7 +14,6 @@ import pytest
 from ml_collections import ConfigDict
 
 from specjax.api import Generator
-from specjax.errors import UserError
 from specjax.experiments.config.defaults import (
     AUTOREGRESSIVE,
     decode_config,
@@ -34,7 +33,9 @@ from specjax.experiments.selection.times import measured
 from specjax.loading import load
 from specjax.models.base import LanguageModel
 from specjax.models.shapes import parameter_shapes
-from specjax.selection import data, features, policy
+from specjax.runtime.errors import UserError
+from specjax.selection import data, policy
+from specjax.selection import policy as features
 from specjax.selection.reward import rouge_l, token_lcs
 from specjax.training.surgery import take
 

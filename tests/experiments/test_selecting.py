@@ -15,7 +15,6 @@ from sessions import plan_of_models
 from tiny import write_pair
 
 from specjax.data.batching import make_batch
-from specjax.errors import UserError
 from specjax.experiments.config.choosing import selection_trees
 from specjax.experiments.config.defaults import decode_config
 from specjax.experiments.decode import job as decode
@@ -24,6 +23,7 @@ from specjax.experiments.decode.planning import show_plan
 from specjax.experiments.decode.strategies import load_strategies
 from specjax.experiments.sweep.grid import kept
 from specjax.models.t5 import T5, T5Config
+from specjax.runtime.errors import UserError
 from specjax.selection import policy, switching
 from specjax.selection.arms import ARM
 from specjax.selection.choosing import ByChance, ByPolicy, ByRule, Given

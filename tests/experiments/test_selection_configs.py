@@ -10,12 +10,12 @@ import pytest
 from ml_collections import ConfigDict
 
 from specjax.decoding.strategy import autoregressive
-from specjax.errors import UserError
 from specjax.experiments.config.fields import check_fields, model_names
 from specjax.experiments.decode.strategies import load_strategies
 from specjax.experiments.recipes.selection import choices, spelled_arms, spelled_choices
 from specjax.experiments.selection import data as select_data
 from specjax.experiments.selection.policy import fit_of, reward_of
+from specjax.runtime.errors import UserError
 from specjax.selection import policy
 from specjax.selection.fit import Fit
 from specjax.selection.reward import Reward

@@ -13,7 +13,6 @@ from standins import WORDS, write_speech
 
 from specjax.data.examples import examples
 from specjax.data.sources import Source
-from specjax.errors import UserError
 from specjax.experiments.config.fields import check_reads
 from specjax.experiments.config.file import read_config
 from specjax.experiments.decode import job as decode
@@ -21,6 +20,7 @@ from specjax.experiments.transcribe import job as transcribe
 from specjax.hf import huggingface
 from specjax.hf.tokenizer import train_tokenizer
 from specjax.models.whisper import Whisper, without_encoder
+from specjax.runtime.errors import UserError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "whisper"
 CONFIG = str(Path(__file__).parents[2] / "configs" / "whisper.py")

@@ -14,7 +14,6 @@ from training_configs import get_config
 
 import specjax
 from specjax.data.pipeline import pad_batch
-from specjax.errors import UserError
 from specjax.experiments.train import job as train
 from specjax.experiments.train.encoder_states import INDEX, STATES, EncoderStates
 from specjax.experiments.train.planning import show_plan
@@ -22,6 +21,7 @@ from specjax.experiments.train.speech import decoder_of
 from specjax.hf import huggingface
 from specjax.hf.tokenizer import train_tokenizer
 from specjax.models.whisper import Whisper, encoder, encoder_states
+from specjax.runtime.errors import UserError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "whisper"
 FILES = 6

@@ -16,7 +16,6 @@ from command import ROOT, command
 from ml_collections import ConfigDict
 from pairs import pair_fields
 
-from specjax.errors import UserError
 from specjax.experiments.config.defaults import (
     AUTOREGRESSIVE,
     SAMPLED,
@@ -29,6 +28,7 @@ from specjax.experiments.decode import job as decode
 from specjax.experiments.decode import results
 from specjax.experiments.sweep import job as sweep
 from specjax.experiments.sweep.grid import parse_grid, points
+from specjax.runtime.errors import UserError
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
 LENIENCE = "strategies.lenient.lenience"

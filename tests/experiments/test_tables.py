@@ -10,7 +10,6 @@ from scripted import PrefixModel
 
 import specjax
 from specjax.data.text import Example
-from specjax.errors import UserError
 from specjax.experiments.config.defaults import decode_config
 from specjax.experiments.decode.tables import (
     check_corpus,
@@ -19,6 +18,7 @@ from specjax.experiments.decode.tables import (
     reads_rest,
     whole_text,
 )
+from specjax.runtime.errors import UserError
 
 GRAMMAR = {"kind": "grammar", "split": "test"}
 REST = [Example("one", "ein"), Example("two", None), Example("three", "drei")]

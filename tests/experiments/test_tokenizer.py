@@ -10,12 +10,12 @@ from ml_collections import ConfigDict
 from tiny import corpus
 from transformers import AutoTokenizer
 
-from specjax.data.heldout import hold_out
-from specjax.errors import UserError
+from specjax.data.sources import hold_out
 from specjax.experiments import tokenizer as job
 from specjax.experiments.config.defaults import tokenizer_config
 from specjax.experiments.config.validation import check_config
 from specjax.hf.tokenizer import load_tokenizer, train_tokenizer
+from specjax.runtime.errors import UserError
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,6 @@ from specjax.api import Generator
 from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.drafting.hydra import Hydra
 from specjax.drafting.medusa import Medusa
-from specjax.errors import UserError
 from specjax.experiments.config.validation import check_config
 from specjax.experiments.train import data as train_data
 from specjax.experiments.train import job as train
@@ -30,7 +29,8 @@ from specjax.hf import huggingface
 from specjax.loading import load
 from specjax.metrics.acceptance import analytic_acceptance
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
+from specjax.runtime.errors import UserError
 
 NAMES = sorted(file.stem for file in (ROOT / "configs" / "training").glob("*.py"))
 WHOLE = ("align", "distill", "early_exit", "finetune", "scratch")

@@ -10,11 +10,11 @@ import pytest
 from ml_collections import ConfigDict
 from tiny import write_pair
 
-from specjax.core.registry import DRAFTERS
-from specjax.errors import UserError
+from specjax.contracts.registry import DRAFTERS
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.strategies import load_strategies
 from specjax.experiments.recipes.trees import DEEPEST, HEADS, KINDS, SIZES, deepened
+from specjax.runtime.errors import UserError
 from specjax.theory.trees import best, expected_tokens
 
 FILE = Path(__file__).parents[2] / "configs" / "trees.py"

@@ -21,14 +21,12 @@ from specjax.decoding.strategy import Strategy
 from specjax.drafting.matrix import Cascade
 from specjax.drafting.medusa import Medusa
 from specjax.drafting.neural import Neural
-from specjax.errors import UserError
 from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural, tune_config
 from specjax.experiments.config.file import read_config
 from specjax.experiments.config.validation import check_config
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.strategies import load_strategies
 from specjax.experiments.tune import job as tune
-from specjax.experiments.tune.budget import Budget, OutOfTime
 from specjax.experiments.tune.predict import (
     Predicted,
     Probe,
@@ -38,10 +36,18 @@ from specjax.experiments.tune.predict import (
 )
 from specjax.experiments.tune.rounds import by_width, judge
 from specjax.experiments.tune.space import round_sizes, space_of
-from specjax.experiments.tune.trials import Search, Trial, drop_by_prediction, drop_worse
+from specjax.experiments.tune.trials import (
+    Budget,
+    OutOfTime,
+    Search,
+    Trial,
+    drop_by_prediction,
+    drop_worse,
+)
 from specjax.measuring.cost import Costs
-from specjax.metrics.quality.bleu import Bleu
+from specjax.metrics.quality.overlap import Bleu
 from specjax.metrics.traces import by_position
+from specjax.runtime.errors import UserError
 from specjax.theory.speculative import expected_tokens_by_position, improvement
 from specjax.theory.trees import Fastest
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from told_rounds import rounds
 
-from specjax.core.tree import depths_and_ranks
+from specjax.contracts.tree import depths_and_ranks
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.neural import Neural
 from specjax.experiments.config.defaults import neural

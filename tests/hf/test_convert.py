@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from specjax.errors import UserError
 from specjax.hf import convert as conversion
 from specjax.hf.convert import convert, main
 from specjax.hf.huggingface import load
+from specjax.runtime.errors import UserError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SINGLE, PICKLED = "model.safetensors", "pytorch_model.bin"

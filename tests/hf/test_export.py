@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from specjax.errors import UserError
 from specjax.hf import huggingface
 from specjax.hf.huggingface import load
+from specjax.runtime.errors import UserError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ALL = ("t5_v1_0", "t5_v1_1", "mt5", "gpt2", "llama", "mistral", "qwen2", "qwen3")

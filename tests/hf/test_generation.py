@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import specjax
-from specjax.errors import UserError
 from specjax.experiments.train.subject import WholeModel
 from specjax.hf.huggingface import described_generation, read_generation
+from specjax.runtime.errors import UserError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 FILE = "generation_config.json"

@@ -19,7 +19,6 @@ from gguf_files import TEXTS, write_gguf
 from safetensors.numpy import load_file
 
 import specjax
-from specjax.errors import UserError
 from specjax.experiments.config.fields import model_source
 from specjax.hf import huggingface
 from specjax.hf.gguf import header, tokenizer
@@ -31,8 +30,9 @@ from specjax.hf.gguf.tensors import (
     own_name,
 )
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.models.small_weights import SmallWeights, is_small, shrunk
+from specjax.runtime.errors import UserError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 LONG = {"rope.scaling.original_context_length": 64, "rope.scaling.attn_factor": 1.1547005}

@@ -9,9 +9,9 @@ import pytest
 from parallel_heads import heads_on_target, random_heads
 from safetensors.numpy import load_file, save_file
 
-from specjax.errors import UserError
 from specjax.hf import heads
 from specjax.models.heads import Heads, LoadedHeads
+from specjax.runtime.errors import UserError
 
 METADATA = {"count": "3", "d_model": "6", "width": "8", "activation": "relu"}
 

@@ -20,12 +20,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from specjax.core.registry import FAMILIES
-from specjax.errors import UserError
+from specjax.contracts.registry import FAMILIES
 from specjax.hf import hub, huggingface
 from specjax.hf.huggingface import load
 from specjax.hf.tensors import flat_shapes
 from specjax.models.shapes import parameter_shapes
+from specjax.runtime.errors import UserError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TIED, UNTIED = GOLDEN / "t5_v1_0", GOLDEN / "t5_v1_1"

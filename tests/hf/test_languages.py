@@ -9,9 +9,9 @@ import pytest
 from transformers import NllbTokenizer
 
 import specjax
-from specjax.errors import UserError
 from specjax.hf.languages import language_codes
 from specjax.hf.tokenizer import train_tokenizer
+from specjax.runtime.errors import UserError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "m2m_100"
 LANGUAGES = ["eng_Latn", "deu_Latn"]

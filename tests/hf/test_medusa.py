@@ -15,11 +15,11 @@ from parallel_heads import random_heads
 from published import GOLDEN, without
 from safetensors.numpy import load_file, save_file
 
-from specjax.errors import UserError
 from specjax.hf import export as exporting
 from specjax.hf import heads, medusa
 from specjax.hf.convert import convert
-from specjax.models.residual_heads import ResidualHeads
+from specjax.models.heads import ResidualHeads
+from specjax.runtime.errors import UserError
 
 SOURCE = GOLDEN / "medusa"
 

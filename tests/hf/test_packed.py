@@ -21,7 +21,7 @@ import specjax
 from specjax.hf import huggingface
 from specjax.hf.packed import packing_of
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.models.shapes import parameter_shapes
 from specjax.models.small_weights import INTEGERS, is_small
 

@@ -13,15 +13,15 @@ from feature_drafters import drawn
 from published import GOLDEN, SINGLE, edited, without, words
 from safetensors.numpy import load_file
 
-from specjax.errors import UserError
 from specjax.hf import export as exporting
 from specjax.hf import huggingface
 from specjax.hf.families.eagle3 import layers_after
-from specjax.hf.families.ignored import collect_ignored
+from specjax.hf.families.schema import collect_ignored
 from specjax.hf.huggingface import load, parse_config
 from specjax.models.eagle import Eagle, EagleCausalConfig
 from specjax.models.on_target import completed
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
+from specjax.runtime.errors import UserError
 
 LAYOUTS = {"specforge": "eagle3", "speculators": "eagle3_speculators"}
 

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import pytest
 from published_configs import published
 
-from specjax.errors import UserError
-from specjax.hf.families.ignored import collect_ignored
+from specjax.hf.families.schema import collect_ignored
 from specjax.hf.huggingface import parse_config
+from specjax.runtime.errors import UserError
 
 PUBLISHED = published()
 READ = {name: one for name, one in PUBLISHED.items() if not one.refused}

@@ -14,12 +14,12 @@ from feature_drafters import IDS, TARGETS, drawn, without_encoder
 from published import GOLDEN, SINGLE, edited, without, words
 from safetensors.numpy import load_file
 
-from specjax.errors import UserError
 from specjax.hf import export as exporting
 from specjax.hf import huggingface
 from specjax.hf.families.dflash_published import PublishedDFlash
 from specjax.hf.huggingface import load, parse_config
 from specjax.models.dflash import DFlash, DFlashCausalConfig
+from specjax.runtime.errors import UserError
 
 
 def read(inside: dict[str, Any] | None = None, **changes: Any) -> DFlashCausalConfig:

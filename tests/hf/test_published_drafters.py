@@ -11,12 +11,12 @@ import pytest
 from drafter_files import ENTRIES, READ, REFUSED, drawn, layer_words, written
 
 import specjax
-from specjax.errors import UserError
 from specjax.experiments.pairs import describe_pair
 from specjax.hf import heads
 from specjax.hf.huggingface import parse_config
 from specjax.models.dflash import DFlash
 from specjax.models.eagle import Eagle
+from specjax.runtime.errors import UserError
 
 MODELS = [entry for entry in READ if entry["tensors"] != "medusa"]
 TABLES = [entry for entry in READ if entry["tensors"] == "medusa"]

@@ -16,8 +16,8 @@ from sentencepiece import SentencePieceProcessor, SentencePieceTrainer  # noqa: 
 from transformers import M2M100Tokenizer, MarianTokenizer, MBart50Tokenizer  # noqa: E402
 
 import specjax  # noqa: E402
-from specjax.errors import UserError  # noqa: E402
 from specjax.hf.languages import language_codes  # noqa: E402
+from specjax.runtime.errors import UserError  # noqa: E402
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TEXTS = ["a cab bade a deaf cad", "be a bad bee", "face a fab cab", "dad fed a deaf bee"] * 5

@@ -12,7 +12,6 @@ from tokenizers import Tokenizer, decoders
 from tokenizers.models import WordLevel
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
-from specjax.errors import UserError
 from specjax.hf.pieces import pieces
 from specjax.hf.shared_tokens import (
     LEAST_SHARED,
@@ -21,6 +20,7 @@ from specjax.hf.shared_tokens import (
     shared_tokens,
 )
 from specjax.models.info import ModelInfo
+from specjax.runtime.errors import UserError
 
 BYTE_FALLBACK = decoders.Sequence(
     [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]

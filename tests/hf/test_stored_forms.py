@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from specjax.errors import UserError
 from specjax.hf import hub
 from specjax.hf.huggingface import load
+from specjax.runtime.errors import UserError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"

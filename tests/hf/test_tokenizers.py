@@ -13,8 +13,8 @@ import pytest
 from tiny import corpus
 
 import specjax
-from specjax.errors import UserError
 from specjax.hf.tokenizer import load_tokenizer, train_tokenizer
+from specjax.runtime.errors import UserError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TEXTS = [text for pair in corpus() for text in (pair.source, pair.target)]

@@ -25,7 +25,7 @@ PROJECT = ("setup.py", "pyproject.toml", "README.md", "LICENSE")
 IMPORT = (
     "import site, sys; site.addsitedir(sys.argv[1])\n"
     "import specjax\n"
-    "print(specjax.__file__, specjax.errors.UserError.__name__)"
+    "print(specjax.__file__, specjax.runtime.errors.UserError.__name__)"
 )
 DECODE = """
 import sys
@@ -55,8 +55,12 @@ def test_the_package_is_found_in_the_folder_that_holds_the_clone(tmp_path: Path)
     clone = tmp_path / "work" / "specjax"
     (clone / "specjax").mkdir(parents=True)
     # Importing the whole takes seconds.
-    (clone / "specjax" / "__init__.py").write_text("import specjax.errors\n__version__ = '1.0'\n")
-    (clone / "specjax" / "errors.py").write_text("class UserError(Exception): pass\n")
+    (clone / "specjax" / "__init__.py").write_text(
+        "import specjax.runtime.errors\n__version__ = '1.0'\n"
+    )
+    (clone / "specjax" / "runtime").mkdir()
+    (clone / "specjax" / "runtime" / "__init__.py").write_text("")
+    (clone / "specjax" / "runtime" / "errors.py").write_text("class UserError(Exception): pass\n")
     installed = build(build_meta.build_editable, clone, tmp_path)
     for folder in (clone.parent, clone, tmp_path):
         done = subprocess.run(

@@ -17,11 +17,11 @@ CHANGES = {
         "specjax.reporting is not allowed to import specjax.metrics",
     ),
     "siblings that know each other": (
-        '    "checks",\n    "core | ',
-        '    "checks | core | ',
-        "specjax.checks is not allowed to import specjax.core",
+        '    "checks",\n    "contracts | ',
+        '    "checks | contracts | ',
+        "specjax.checks is not allowed to import specjax.contracts",
     ),
-    "a room in no layer": (" | streaming", "", "- specjax.streaming"),
+    "a room in no layer": (" | result", "", "- specjax.result"),
     "an import that is let through no more": (
         '    "specjax.metrics.acceptance -> specjax.api",\n',
         "",
@@ -29,8 +29,8 @@ CHANGES = {
     ),
     "one that is let through and not there": (
         "ignore_imports = [\n",
-        'ignore_imports = [\n    "specjax.errors -> specjax.main",\n',
-        "specjax.errors -> specjax.main",
+        'ignore_imports = [\n    "specjax.runtime.errors -> specjax.main",\n',
+        "specjax.runtime.errors -> specjax.main",
     ),
 }
 """What is changed of the contract, and what is said then."""

@@ -21,7 +21,7 @@ from accelerator_results import Results, report  # noqa: E402
 from contests import DECODE, DRAFT, VERIFY, Texts, Unit  # noqa: E402
 
 from specjax.accelerators.chips import bandwidth_of  # noqa: E402
-from specjax.errors import UserError  # noqa: E402
+from specjax.runtime.errors import UserError  # noqa: E402
 
 FLAGS = ("--batches=1", "--lengths=7", "--prompt_tokens=8", "--new_tokens=100", "--repeats=2")
 SETTINGS = {"prompt_tokens": 256, "new_tokens": 128, "repeats": 2}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from exits import MODELS, PARAMS
 
-from specjax.core.calls import Call
+from specjax.contracts.spec import Call
 from specjax.decoding.strategy import Strategy
 from specjax.decoding.summary import Statistics
 from specjax.drafting.copying import PromptLookup
@@ -32,10 +32,10 @@ from specjax.measuring.cost import (
 from specjax.measuring.in_place import Work
 from specjax.measuring.stopwatch import _call
 from specjax.measuring.walltime import ALONE, Priced, predicted
-from specjax.readers.whole import Whole
+from specjax.runtime.files import replacing, write_json
 from specjax.theory.speculative import walltime_improvement
 from specjax.theory.trees import tree_improvement
-from specjax.writing import replacing, write_json
+from specjax.verification.whole import Whole
 
 STATS = Statistics(
     tokens=30, rounds=10, drafted=40, accepted=20, tested=25, overlap=19.0,

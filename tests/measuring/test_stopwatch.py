@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 from exits import MODELS, PARAMS
 
-from specjax.core.calls import Call
+from specjax.contracts.spec import Call
 from specjax.measuring import stopwatch
 from specjax.measuring.stopwatch import Stopwatch
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import specjax
-from specjax.errors import UserError
 from specjax.loading import LoadedModel
 from specjax.metrics.acceptance import acceptance_on, write
+from specjax.runtime.errors import UserError
 from specjax.sampling import CUTS
 
 GOLDEN = Path(__file__).parents[1] / "golden"

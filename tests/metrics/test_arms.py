@@ -7,10 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from specjax.metrics.arms import arm_figures, arms_of_texts
-from specjax.metrics.traces import Rounds
+from specjax.metrics.traces import Rounds, arm_figures, arms_of_texts
 from specjax.reporting.table import arm_table
-from specjax.theory.selection import accept_rate
+from specjax.theory.speculative import accept_rate
 
 NAMES = ("none", "near", "far")
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from specjax.core.registry import METRICS
-from specjax.metrics.bootstrap import (
+from specjax.contracts.registry import METRICS
+from specjax.metrics.metric import metric_of
+from specjax.metrics.statistics import (
     LEAST,
     RESAMPLES,
     draws,
@@ -14,7 +15,6 @@ from specjax.metrics.bootstrap import (
     over_repetitions,
     seconds_per_token,
 )
-from specjax.metrics.metric import metric_of
 
 OUTPUTS = ["the cat sat on the mat today", "dogs run", "B", "2 + 2 = 4", ""]
 REFERENCES = [("the cat sat on a mat today", "a cat"), "dogs run in the green park", "B", "4", "x"]

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from specjax.errors import UserError
 from specjax.metrics import ngram as evaluation
+from specjax.runtime.errors import UserError
 from specjax.training import ngram
 
 V, DELTA = 6, 1e-3

@@ -23,13 +23,12 @@ from specjax.metrics.traces import Rounds
 from specjax.models.base import Resume
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.guided import Guided
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.models.shapes import parameter_shapes
 from specjax.models.t5 import T5, T5Config
-from specjax.readers.calm import SATURATION, SOFTMAX, Calm
-from specjax.readers.resumed import Resumed
-from specjax.readers.whole import Whole
 from specjax.theory.operations import decoder_call, output_layer, start
+from specjax.verification.calm import SATURATION, SOFTMAX, Calm
+from specjax.verification.whole import Resumed, Whole
 
 MODELS = {
     "t5": T5(

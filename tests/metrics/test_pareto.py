@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from specjax.metrics.pareto import front
+from specjax.metrics.statistics import front
 
 
 def brute_force(first: np.ndarray, second: np.ndarray) -> list[bool]:

@@ -6,13 +6,11 @@ import pytest
 import sacrebleu
 from rouge_score.rouge_scorer import RougeScorer
 
-from specjax.core.registry import METRICS
-from specjax.errors import UserError
+from specjax.contracts.registry import METRICS
 from specjax.metrics.metric import metric_of
-from specjax.metrics.quality.choice import chosen
-from specjax.metrics.quality.exact_match import bare
-from specjax.metrics.quality.final_number import last_number
-from specjax.metrics.quality.rouge import sentences
+from specjax.metrics.quality.answers import bare, chosen, last_number
+from specjax.metrics.quality.overlap import sentences
+from specjax.runtime.errors import UserError
 
 OUTPUTS = ["the cat sat on the mat today", "dogs run in the green park"]
 REFERENCES = ["the cat sat on a mat today", "a dog runs in the green park"]

@@ -10,7 +10,7 @@ from exits import MODELS, PARAMS, Uncached
 
 from specjax.metrics.ties import Divergence, divergence, is_near_tie, logits_at, near_ties
 from specjax.models.guided import Guided
-from specjax.models.shared_vocabulary import SharedVocabulary
+from specjax.models.vocabularies import SharedVocabulary
 
 BFLOAT16 = 2.0**-7
 """Machine epsilon: seven bits behind the leading one."""

@@ -11,7 +11,7 @@ import pytest
 from decodes import run
 from scripted import PrefixModel, prefix_params
 
-from specjax.core.tree import regular
+from specjax.contracts.tree import regular
 from specjax.decoding.strategy import strategy
 from specjax.metrics.trees import by_rank
 from specjax.theory.trees import expected_tokens

@@ -24,13 +24,13 @@ from safetensors.numpy import load_file, save_file
 import specjax
 from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.drafting.neural import Neural
-from specjax.errors import UserError
 from specjax.hf.families.bart import STACKS
 from specjax.hf.huggingface import load, read_config, read_generation, save
 from specjax.models.layers import apply
-from specjax.models.sinusoids import Sinusoids
+from specjax.models.positions import Sinusoids
 from specjax.parallel.sharding import parameter_spec
 from specjax.prompts import prompt_positions
+from specjax.runtime.errors import UserError
 
 SHAPES = ("bart", "mbart", "marian", "marian_two", "m2m_100", "pegasus")
 TENSORS = "model.safetensors"

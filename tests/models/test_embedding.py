@@ -11,7 +11,7 @@ import pytest
 from exits import MODELS, PARAMS
 
 from specjax.models.layers import apply
-from specjax.models.shared_vocabulary import SharedVocabulary
+from specjax.models.vocabularies import SharedVocabulary
 
 LENGTHS = [5, 3, 1]
 PROMPT = jnp.array([[3, 4, 5, 6, 7], [8, 9, 2, 11, 11], [2, 10, 10, 10, 10]])

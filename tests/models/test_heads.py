@@ -11,9 +11,9 @@ from parallel_heads import random_heads
 from specjax.data.pipeline import pad_batch
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.heads import Heads
-from specjax.models.rope import Rope
-from specjax.models.shared_vocabulary import SharedVocabulary
+from specjax.models.positions import Rope
 from specjax.models.t5 import T5, T5Config
+from specjax.models.vocabularies import SharedVocabulary
 
 V, D = 11, 12
 MODELS = {

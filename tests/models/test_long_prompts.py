@@ -18,7 +18,7 @@ from specjax.models import attention, causal, prefill
 from specjax.models.base import Cache
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.experts import Mixture
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.models.shapes import parameter_shapes
 from specjax.models.t5 import T5, T5Config
 from specjax.models.t5gemma import Stack, T5Gemma, T5GemmaConfig

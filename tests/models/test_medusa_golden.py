@@ -7,7 +7,7 @@ import numpy as np
 from published import GOLDEN
 from safetensors.numpy import load_file
 
-from specjax.core.env import Bound
+from specjax.contracts.env import Bound
 from specjax.hf import heads, huggingface
 
 TOLERANCE = 1e-4  # logits have a deviation of 3; float32 in another order of sums

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax.models import relative_bias
-from specjax.models.relative_bias import FEW, bias_rows
+from specjax.models import positions
+from specjax.models.positions import FEW, bias_rows
 
 CAPACITY = 20
 TABLE = jax.random.normal(jax.random.key(0), (3, 2 * CAPACITY))
@@ -28,7 +28,7 @@ def by_distance(start: int, count: int, keys: int) -> np.ndarray:
 def test_rows_are_those_of_each_querys_distances(way: str, count: int, keys: int | None) -> None:
     """To the bit, also at both ends of the buffer, where the last queries lie behind it."""
     start = jnp.array([0, 6, CAPACITY - 5, CAPACITY - 1])
-    found = getattr(relative_bias, way)(TABLE, start, count, keys)
+    found = getattr(positions, way)(TABLE, start, count, keys)
     assert found.shape == (4, 3, count, keys or CAPACITY)
     for row, begin in enumerate(start.tolist()):
         expected = by_distance(begin, count, keys or CAPACITY)

@@ -23,7 +23,7 @@ from specjax.loading import LoadedModel
 from specjax.models import small_weights
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.experts import Mixture
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.models.shapes import parameter_shapes
 from specjax.models.small_weights import (
     SmallWeights,

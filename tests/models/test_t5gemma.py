@@ -21,7 +21,7 @@ from specjax.hf.huggingface import load
 from specjax.hf.tensors import flat_shapes
 from specjax.metrics.operations import shape_of
 from specjax.models.caches import Ring
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.models.shapes import parameter_shapes
 from specjax.models.t5gemma import Stack, T5Gemma, T5GemmaConfig
 from specjax.parallel.padding import padded, with_zeros

@@ -21,11 +21,11 @@ from safetensors.numpy import load_file, save_file
 from scripted import chi_square, counted, sequence_law
 
 from specjax.decoding.strategy import autoregressive, speculative
-from specjax.errors import UserError
 from specjax.hf.huggingface import load, save
 from specjax.hf.tensors import flat_shapes
 from specjax.metrics.operations import shape_of
 from specjax.models.shapes import parameter_shapes
+from specjax.runtime.errors import UserError
 from specjax.training.surgery import take
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "t5gemma2"

@@ -17,7 +17,7 @@ from specjax.models import attention, causal, prefill
 from specjax.models.base import Cache
 from specjax.models.caches import NEVER, Ring, held
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 
 V, WINDOW, AHEAD, CAPACITY = 12, 5, 4, 48
 R = WINDOW + AHEAD

@@ -29,14 +29,14 @@ FAULTS = (
     # Acceptance and correction.
     Fault(
         "residual with the sign swapped",
-        "core/distribution.py",
+        "contracts/distribution.py",
         "return jnp.maximum(p - pick(self.probs, at), 0.0)",
         "return jnp.maximum(pick(self.probs, at) - p, 0.0)",
         RULES,
     ),
     Fault(
         "residual of a certain token keeps it",
-        "core/distribution.py",
+        "contracts/distribution.py",
         "return p * (1.0 - jax.nn.one_hot(",
         "return p * (1.0 - 0.0 * jax.nn.one_hot(",
         RULES,
@@ -71,21 +71,21 @@ FAULTS = (
     ),
     Fault(
         "accepted tokens counted beyond the first rejection",
-        "core/verdict.py",
+        "contracts/rule.py",
         "jnp.sum(jnp.cumprod((passed & inside).astype(jnp.int32), axis=1), axis=1)",
         "jnp.sum((passed & inside).astype(jnp.int32), axis=1)",
         RULES,
     ),
     Fault(
         "drafts judged beyond their length",
-        "core/verdict.py",
+        "contracts/rule.py",
         "    inside = jnp.arange(passed.shape[1]) < length[:, None]\n",
         "    inside = jnp.arange(passed.shape[1]) <= length[:, None]\n",
         RULES,
     ),
     Fault(
         "the target's own token is not written",
-        "core/verdict.py",
+        "contracts/rule.py",
         "    return Verdict(tokens, accepted + 1, accepted, overlap)",
         "    return Verdict(tokens, jnp.maximum(accepted, 1), accepted, overlap)",
         RULES,
@@ -184,10 +184,10 @@ FAULTS = (
     ),
     Fault(
         "a tree is read as a chain",
-        "core/tree.py",
+        "contracts/tree.py",
         "above = jnp.pad(parents + 1, ((0, 0), (1, 0)))",
         "above = jnp.pad(0 * parents + jnp.arange(parents.shape[1]), ((0, 0), (1, 0)))",
-        "tests/core/test_tree.py",
+        "tests/contracts/test_tree.py",
     ),
     Fault(
         "a fallen child leaves the target's distribution as it was",
@@ -198,7 +198,7 @@ FAULTS = (
     ),
     Fault(
         "what siblings were drawn from is a difference of sums",
-        "core/distribution.py",
+        "contracts/distribution.py",
         "return jnp.sum(rest, axis=-1, keepdims=True) + later",
         "return jnp.sum(probs, axis=-1, keepdims=True) - jnp.cumsum(own, axis=-1) + own",
         "tests/verification/test_extremes.py",
@@ -291,14 +291,14 @@ FAULTS = (
     # The loop.
     Fault(
         "rewind assigns instead of taking the minimum",
-        "core/rows.py",
+        "contracts/rows.py",
         "trusted = jnp.minimum(cache.length, length - 1)",
         "trusted = length - 1",
         f"{DECODING}/test_caches.py",
     ),
     Fault(
         "caches are not rewound",
-        "core/rows.py",
+        "contracts/rows.py",
         "return cache.replace(length=jnp.where(active, trusted, old.length))",
         "return cache.replace(length=jnp.where(active, cache.length, old.length))",
         f"{DECODING}/test_caches.py {CONTRACT}",
@@ -333,7 +333,7 @@ FAULTS = (
     ),
     Fault(
         "narrow calls drop the last token",
-        "readers/fitted.py",
+        "verification/fitted.py",
         "choice = jnp.argmax(jnp.array(self.fits) >= longest)",
         "choice = jnp.argmax(jnp.array(self.fits) >= longest - 1)",
         f"{DECODING}/test_scripts.py {DECODING}/test_bild.py",
@@ -432,14 +432,14 @@ FAULTS = (
     ),
     Fault(
         "T5's bias looks one position aside",
-        "models/relative_bias.py",
+        "models/positions.py",
         "jax.lax.dynamic_slice_in_dim(table, capacity - 1 - p, keys or capacity, axis=1)",
         "jax.lax.dynamic_slice_in_dim(table, capacity - 2 - p, keys or capacity, axis=1)",
         MODELS,
     ),
     Fault(
         "T5's bias on a TPU is the last query's for all",
-        "models/relative_bias.py",
+        "models/positions.py",
         "bands[:, :, more - t : more - t + keys]",
         "bands[:, :, 0:keys]",
         "tests/models/test_relative_bias.py",
@@ -453,7 +453,7 @@ FAULTS = (
     ),
     Fault(
         "every layer rotates as the first one does",
-        "models/rope.py",
+        "models/positions.py",
         "return [made.get(rope) for rope in ropes]",
         "return [made.get(ropes[0]) for rope in ropes]",
         "tests/models/test_causal_golden.py -k teacher",
@@ -509,17 +509,17 @@ FAULTS = (
     ),
     Fault(
         "what a window begins and does not end is not heard again",
-        "transcript.py",
+        "transcription/transcript.py",
         "frames if done else stride * made[-1][1]",
         "frames",
-        "tests/test_transcript.py",
+        "tests/transcription/test_transcript.py",
     ),
     Fault(
         "all windows of an audio draw the same numbers",
-        "transcript.py",
+        "transcription/transcript.py",
         "jax.vmap(jax.random.fold_in)(keys, windows)",
         "keys",
-        "tests/test_transcript.py",
+        "tests/transcription/test_transcript.py",
     ),
     Fault(
         "all layers of umT5 have the first one's relative positions",
@@ -572,7 +572,7 @@ FAULTS = (
     ),
     Fault(
         "a model that is not asked writes where the text is",
-        "core/catching_up.py",
+        "contracts/catching_up.py",
         "    begin = jnp.minimum(jnp.maximum(context.length - lag, 0), cache.length)\n",
         "    begin = jnp.maximum(context.length - lag, 0)\n",
         "tests/decoding/test_rings.py",
@@ -663,14 +663,14 @@ FAULTS = (
     ),
     Fault(
         "what another vocabulary lacks is merely unlikely",
-        "models/other_vocabulary.py",
+        "models/vocabularies.py",
         "fill_value=MASKED",
         "fill_value=-1.0",
         "tests/decoding/test_cross_vocabulary.py -k restricted",
     ),
     Fault(
         "a prompt in a drafter's own spelling is as long as the target's",
-        "models/other_vocabulary.py",
+        "models/vocabularies.py",
         "offset, more = length - prompt_length,",
         "offset, more = 0 * length,",
         "tests/decoding/test_cross_vocabulary.py -k trusted",
@@ -712,7 +712,7 @@ FAULTS = (
     ),
     Fault(
         "published heads read the state before the norm",
-        "models/residual_heads.py",
+        "models/heads.py",
         "normed = trunk.normed(hidden)",
         "normed = hidden",
         "tests/models/test_medusa_golden.py",
@@ -790,14 +790,14 @@ FAULTS = (
     # Generation settings.
     Fault(
         "settings look at a text without its last token",
-        "core/adjustment.py",
+        "contracts/logits_processor.py",
         "return self.after_paths(logits, path, jnp.arange(count + 1))",
         "return self.after_paths(logits, path, jnp.maximum(jnp.arange(count + 1) - 1, 0))",
         f"{CONTRACT}/test_every_method.py -k under_settings",
     ),
     Fault(
         "settings take other nodes of a tree for ancestors",
-        "core/adjustment.py",
+        "contracts/logits_processor.py",
         "jnp.argsort(~ancestors[..., 1:], axis=-1, stable=True)",
         "jnp.argsort(ancestors[..., 1:], axis=-1, stable=True)",
         f"{CONTRACT}/test_every_method.py -k under_settings",
@@ -807,18 +807,18 @@ FAULTS = (
         "decoding/round.py",
         "        reached=reached,\n",
         "        reached=state.reached,\n",
-        "tests/adjusting/test_stop_strings.py",
+        "tests/logits/test_stop_strings.py",
     ),
     Fault(
         "a text goes on behind a stop string",
         "decoding/round.py",
         "        ended |= complete\n",
         "        ended &= ~complete\n",
-        "tests/adjusting/test_stop_strings.py",
+        "tests/logits/test_stop_strings.py",
     ),
     Fault(
         "scores of beams are not normalized again",
-        "adjusting/settings.py",
+        "logits/settings.py",
         "scored = beams and not all(",
         "scored = not beams and not all(",
         f"{DECODING}/test_beams.py -k settings",
@@ -832,14 +832,14 @@ FAULTS = (
     ),
     Fault(
         "typical sampling stops before the token that reaches its mass",
-        "truncation.py",
+        "sampling.py",
         "jnp.sum(mass < typical_p, axis",
         "-1 + jnp.sum(mass < typical_p, axis",
         "tests/test_sampling.py",
     ),
     Fault(
         "a bias is added without what stands before",
-        "adjusting/biased.py",
+        "logits/penalties.py",
         "jnp.where(begun, bias, 0.0)",
         "jnp.where(True, bias, 0.0)",
         f"{CONTRACT}/test_every_method.py -k under_settings",
@@ -882,7 +882,7 @@ FAULTS = (
     ),
     Fault(
         "a call reads the experts of one token",
-        "theory/experts.py",
+        "theory/operations.py",
         '(1.0 - share) ** count("tokens", tokens))',
         '(1.0 - share) ** (count("tokens", tokens) > 0))',
         "tests/theory/test_experts.py",
@@ -933,21 +933,21 @@ FAULTS = (
     # Texts that begin with several tokens, models that listen.
     Fault(
         "what a text begins with is not fed",
-        "core/opening.py",
+        "contracts/opening.py",
         "    elif prefix.shape[1] < 2:\n",
         "    elif prefix.shape[1] < 9:\n",
         "tests/decoding/test_forced.py",
     ),
     Fault(
         "every row is taken for the first language",
-        "core/opening.py",
+        "contracts/opening.py",
         "best = argmax(logits[:, options])",
         "best = argmax(logits[:, options]) * 0",
         "tests/decoding/test_forced.py tests/models/test_whisper_golden.py",
     ),
     Fault(
         "encoders of one shape are taken for the same",
-        "hf/shared_encoder.py",
+        "hf/speech.py",
         "    if not _equal(encoder(target.params), encoder(drafter.params)):\n",
         "    if False:\n",
         "tests/models/test_whisper_golden.py",

@@ -14,7 +14,7 @@ from specjax.experiments.config.placement import whole_words
 from specjax.experiments.train.planning import show_plan
 from specjax.models.base import LanguageModel
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.models.t5 import T5, T5Config
 from specjax.parallel.padding import padded, with_zeros
 from specjax.parallel.sharding import undivided

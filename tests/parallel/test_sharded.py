@@ -28,7 +28,7 @@ from specjax.hf.tensors import flat_shapes, opened, tensor_places
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.dflash import DFlash
 from specjax.models.experts import Mixture
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.models.shapes import parameter_shapes
 from specjax.models.t5 import T5, T5Config
 from specjax.models.t5gemma import Stack, T5Gemma, T5GemmaConfig

@@ -18,8 +18,8 @@ from transformers.generation.logits_process import WhisperNoSpeechDetection  # n
 from transformers.models.whisper.generation_whisper import WhisperGenerationMixin  # noqa: E402
 
 import specjax  # noqa: E402
-from specjax.fallback import Fallback  # noqa: E402
 from specjax.loading import load  # noqa: E402
+from specjax.transcription.fallback import Fallback  # noqa: E402
 
 GOLDEN = runpy.run_path(str(Path(__file__).parents[1] / "golden" / "make_whisper.py"))
 NO_TIMESTAMPS, PREVIOUS, TIMES, NEW_TOKENS = GOLDEN["NO_TIMESTAMPS"], 88, 40, 10

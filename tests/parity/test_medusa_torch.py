@@ -11,7 +11,7 @@ from published import GOLDEN as FOLDER
 
 torch = pytest.importorskip("torch")
 
-from specjax.core.env import Bound  # noqa: E402
+from specjax.contracts.env import Bound  # noqa: E402
 from specjax.hf import heads, huggingface  # noqa: E402
 
 pytestmark = pytest.mark.slow

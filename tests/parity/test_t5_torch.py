@@ -14,14 +14,14 @@ from shared import MODELS, needs_shared
 
 torch = pytest.importorskip("torch")
 
-from specjax.core.context import Options  # noqa: E402
+from specjax.contracts.context import Options  # noqa: E402
 from specjax.decoding.loop import generate  # noqa: E402
 from specjax.decoding.state import Decoder  # noqa: E402
 from specjax.drafting.nothing import Nothing  # noqa: E402
 from specjax.hf import huggingface  # noqa: E402
 from specjax.hf.huggingface import load  # noqa: E402
 from specjax.hf.tokenizer import load_tokenizer  # noqa: E402
-from specjax.models.relative_bias import relative_bucket  # noqa: E402
+from specjax.models.positions import relative_bucket  # noqa: E402
 from specjax.sampling import sampling  # noqa: E402
 from specjax.verification.speculative_sampling import SpeculativeSampling  # noqa: E402
 

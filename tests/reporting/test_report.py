@@ -16,8 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
 from specjax.reporting.plots import acceptance, operations, speed, style
-from specjax.reporting.plots.compare import side_by_side
-from specjax.reporting.plots.pareto import quality_against_speed
+from specjax.reporting.plots.jobs import quality_against_speed, side_by_side
 from specjax.reporting.plots.svg import inline
 from specjax.reporting.report import write_report
 
@@ -60,7 +59,7 @@ def page(text) -> Page:
 
 
 def test_of_several_processes_one_writes(tmp_path, monkeypatch):
-    monkeypatch.setattr("specjax.hosts.is_first", lambda: False)
+    monkeypatch.setattr("specjax.runtime.processes.is_first", lambda: False)
     write_report(synthetic.results(), tmp_path)
     assert not list(tmp_path.iterdir())
 

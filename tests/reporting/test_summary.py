@@ -10,7 +10,8 @@ import io
 import pytest
 import synthetic
 
-from specjax.reporting import exports, html_tables, terminal
+from specjax.reporting import exports, html_tables
+from specjax.reporting import summary as terminal
 from specjax.reporting.summary import NOTE, Table, fastest_lossless, summary
 from specjax.reporting.table import aligned
 

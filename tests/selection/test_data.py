@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from specjax.errors import UserError
+from specjax.runtime.errors import UserError
 from specjax.selection import data
 from specjax.selection.data import ALONE, Queries, Times
 from specjax.selection.reward import Reward

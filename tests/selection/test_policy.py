@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax.errors import UserError
 from specjax.models.shapes import parameter_shapes
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import MANIFEST
 from specjax.selection import policy as policies
 from specjax.selection.policy import ENCODER_MEAN, Policy, check, load, logits, save
 from specjax.selection.reward import Reward
-from specjax.writing import MANIFEST
 
 MADE = Policy(("none", "small", "base"), ENCODER_MEAN, 6, Reward(align_weight=0.25), hidden=8)
 PARAMS = MADE.init(jax.random.key(1))

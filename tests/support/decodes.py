@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from scripted import traced
 
-from specjax.adjusting.settings import obeyed
 from specjax.decoding.loop import begin, generate
 from specjax.decoding.round import propose, round_, verify
 from specjax.decoding.state import Decoder, Generation, State
 from specjax.decoding.strategy import Strategy
+from specjax.logits.settings import obeyed
 
 
 def inputs(prompts: Sequence[Sequence[int]], limit: int, seed: int = 0):

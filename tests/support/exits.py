@@ -14,7 +14,7 @@ from decodes import run
 
 from specjax.models.bart import Bart, BartConfig
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.models.t5 import T5, T5Config
 from specjax.models.t5gemma import Stack, T5Gemma, T5GemmaConfig
 from specjax.models.t5gemma2 import T5Gemma2, T5Gemma2Config

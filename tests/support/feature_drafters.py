@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from decodes import decoder, first_state, inputs, one_round
 
-from specjax.core.context import Context
+from specjax.contracts.context import Context
 from specjax.decoding.strategy import Strategy
 from specjax.models.base import Cache
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.dflash import DFlash, DFlashCausalConfig, DFlashT5Config
 from specjax.models.eagle import Eagle, EagleCausalConfig, EagleT5Config
 from specjax.models.on_target import Cross, FeatureDrafter
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.models.t5 import T5, T5Config
 
 Shape = tuple[FeatureDrafter, dict]

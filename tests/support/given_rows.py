@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.core.context import Context, Options
+from specjax.contracts.context import Context, Options
 from specjax.sampling import sampling
 
 

@@ -6,8 +6,8 @@ import dataclasses
 
 import jax.numpy as jnp
 
-from specjax.core import Draft, Drafter, Spec, fields, last_token
-from specjax.core.registry import DRAFTERS
+from specjax.contracts import Draft, Drafter, Spec, fields, last_token
+from specjax.contracts.registry import DRAFTERS
 
 
 @DRAFTERS.register("last_token", example={"length": 3})

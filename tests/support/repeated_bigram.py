@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from specjax.core import last_token
-from specjax.core.registry import DRAFTERS
+from specjax.contracts import last_token
+from specjax.contracts.registry import DRAFTERS
 from specjax.drafting.ngram import bigram_logits
 from specjax.drafting.proposer import Proposer
 

@@ -11,7 +11,7 @@ from specjax.hf import huggingface
 from specjax.hf.tokenizer import train_byte_tokenizer
 from specjax.models.causal import Causal
 from specjax.models.causal_layers import CausalConfig
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 
 BEGIN, END = "<|im_start|>", "<|im_end|>"
 TEMPLATE = (

@@ -6,10 +6,10 @@ import dataclasses
 
 import jax.numpy as jnp
 
-from specjax.core import Rule
-from specjax.core.distribution import pick
-from specjax.core.registry import RULES
-from specjax.core.verdict import leading_run, verdict_of
+from specjax.contracts import Rule
+from specjax.contracts.distribution import pick
+from specjax.contracts.registry import RULES
+from specjax.contracts.rule import leading_run, verdict_of
 from specjax.sampling import argmax
 
 

@@ -14,8 +14,12 @@ from specjax.decoding.trace import Trace
 from specjax.drafting.neural import Neural
 from specjax.models.base import Cache, Output, PromptReading
 from specjax.models.info import ModelInfo
-from specjax.theory.selection import accept_rate
-from specjax.theory.speculative import expected_tokens, expected_tokens_by_position, overlap
+from specjax.theory.speculative import (
+    accept_rate,
+    expected_tokens,
+    expected_tokens_by_position,
+    overlap,
+)
 from specjax.verification.speculative_sampling import SpeculativeSampling
 
 ROWS, ROUNDS, LENGTH = 4000, 5, 4

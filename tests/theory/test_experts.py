@@ -9,9 +9,14 @@ import pytest
 
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.experts import Mixture, Router
-from specjax.models.rope import Rope
-from specjax.theory.experts import ExpertsShape, distinct_experts
-from specjax.theory.operations import TransformerShape, decoder_call, verification_costs
+from specjax.models.positions import Rope
+from specjax.theory.operations import (
+    ExpertsShape,
+    TransformerShape,
+    decoder_call,
+    distinct_experts,
+    verification_costs,
+)
 from specjax.theory.speculative import optimal_draft_length
 
 EXPERTS, CHOSEN, LAYERS = 16, 2, 2

@@ -10,7 +10,7 @@ import pytest
 from specjax.metrics.operations import shape_of
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.experts import Mixture
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.models.shapes import parameter_shapes
 from specjax.models.t5 import T5, T5Config
 from specjax.theory.operations import TransformerShape, decoder_call, start

@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from specjax.theory.selection import accept_rate
 from specjax.theory.speculative import (
+    accept_rate,
     expected_tokens,
     expected_tokens_by_position,
     guaranteed_improvement,

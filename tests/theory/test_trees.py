@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from specjax.core.tree import by_level, depths_and_ranks, regular
+from specjax.contracts.tree import by_level, depths_and_ranks, regular
 from specjax.theory import speculative
 from specjax.theory.trees import (
     best,

@@ -16,7 +16,7 @@ from specjax.decoding.strategy import Strategy
 from specjax.drafting.medusa import Medusa
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.heads import Heads, LoadedHeads
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.models.t5 import T5, T5Config
 from specjax.training.objective import TRUNK, FrozenModel
 from specjax.training.objectives import blockwise

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from feature_drafters import without_encoder
 
-from specjax.core.registry import OBJECTIVES
+from specjax.contracts.registry import OBJECTIVES
 from specjax.data.pipeline import pad_batch
 from specjax.experiments.train.objective import frozen_of
 from specjax.experiments.train.subject import subject_of
 from specjax.loading import LoadedModel
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.on_target import reading_last
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.training.loss import FROM_TARGET, from_target
 from specjax.training.optimizer import Optimizer
 from specjax.training.step import Setup, sums

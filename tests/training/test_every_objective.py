@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from feature_drafters import on_t5, without_encoder
 
-from specjax.core.fields import build
-from specjax.core.registry import OBJECTIVES
+from specjax.contracts.fields import build
+from specjax.contracts.registry import OBJECTIVES
 from specjax.data.pipeline import pad_batch
 from specjax.experiments.train.objective import frozen_of
 from specjax.experiments.train.subject import subject_of
 from specjax.loading import LoadedModel
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.models.t5 import T5, T5Config
 from specjax.training.optimizer import Optimizer
 from specjax.training.step import Setup, sums

@@ -14,12 +14,11 @@ from types import SimpleNamespace
 import pytest
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-from specjax.errors import UserError
 from specjax.experiments.config.defaults import train_config
 from specjax.experiments.train.job import check_train_fields, more_logs
-from specjax.training import wandb_log
-from specjax.training.events import EventFile
-from specjax.training.log import Log
+from specjax.runtime.errors import UserError
+from specjax.training import log as wandb_log
+from specjax.training.log import EventFile, Log
 
 REPORT = {"loss": 2.0, "gradient": 1.0, "positions": 10}
 

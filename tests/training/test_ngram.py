@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from specjax.drafting.ngram import bigram_logits
-from specjax.errors import UserError
+from specjax.runtime.errors import UserError
 from specjax.training import ngram
 
 V = 6

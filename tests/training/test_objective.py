@@ -12,7 +12,7 @@ import pytest
 
 from specjax.data.pipeline import pad_batch
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.models.t5 import T5, T5Config
 from specjax.training.loss import DIVERGENCES, cross_entropy, total_variation
 from specjax.training.objective import TEACHER, FrozenModel

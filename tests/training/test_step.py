@@ -13,7 +13,7 @@ import pytest
 from specjax.data.pipeline import pad_batch
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.layers import Dense, tied_logits
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.models.shapes import parameter_shapes
 from specjax.models.t5 import T5, T5Config
 from specjax.training.loss import cross_entropy

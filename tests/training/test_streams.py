@@ -11,11 +11,10 @@ import pytest
 from toy import MODEL, PAIRS, batches
 
 from specjax.data.encoding import Encoder
-from specjax.data.pipeline import Batches, Mixture, pad_batch
-from specjax.data.ragged import Pairs, Ragged
+from specjax.data.pipeline import Batches, Mixture, Pairs, Ragged, pad_batch
 from specjax.hf.tokenizer import train_tokenizer
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 from specjax.training.on_policy import OwnSequences
 
 CAUSAL = Causal(

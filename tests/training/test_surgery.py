@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from feature_drafters import TARGETS, V, on_t5, without_encoder
 
-from specjax.errors import UserError
 from specjax.hf.huggingface import load, save
+from specjax.runtime.errors import UserError
 from specjax.training.surgery import layers_taken, take
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -22,7 +22,7 @@ import pytest
 from toy import MODEL, PAIRS, batches, loss, run
 
 from specjax.data.pipeline import pad_batch
-from specjax.errors import AskedToEnd, UserError
+from specjax.runtime.errors import AskedToEnd, UserError
 from specjax.training.checkpoint import Checkpoints
 from specjax.training.objectives.cross_entropy import CrossEntropy
 from specjax.training.optimizer import DECAYS, NAMES, Optimizer

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax.core.distribution import Categorical
-from specjax.core.draft import Draft
+from specjax.contracts.distribution import Categorical
+from specjax.contracts.draft import Draft
 from specjax.verification import block
 from specjax.verification.speculative_sampling import residual as token_residual
 from specjax.verification.speculative_sampling import sampled_match

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from extremes import DIGITS, LARGE, ROUNDING, certain, law, pairs, rounded
 
-from specjax.core import distribution
-from specjax.core.distribution import Categorical, OneHot, WithoutReplacement, remaining_mass
-from specjax.core.draft import Draft
+from specjax.contracts import distribution
+from specjax.contracts.distribution import Categorical, OneHot, WithoutReplacement, remaining_mass
+from specjax.contracts.draft import Draft
 from specjax.verification import block, lenient, speculative_sampling, traversal
 from specjax.verification import tree as trees
 from specjax.verification.speculative_cascade import DEFERRALS, SpeculativeCascade

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax.core.context import Options
-from specjax.core.distribution import Categorical
-from specjax.core.draft import Draft
-from specjax.core.verdict import Reading
+from specjax.contracts.context import Options
+from specjax.contracts.distribution import Categorical
+from specjax.contracts.draft import Draft
+from specjax.contracts.rule import Reading
 from specjax.decoding.strategy import strategy
 from specjax.sampling import sampling
 from specjax.verification.speculative_cascade import DEFERRALS, SpeculativeCascade

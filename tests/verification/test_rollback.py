@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax.core.context import Options
-from specjax.core.distribution import pick
-from specjax.core.draft import Draft
-from specjax.core.verdict import Reading
+from specjax.contracts.context import Options
+from specjax.contracts.distribution import pick
+from specjax.contracts.draft import Draft
+from specjax.contracts.rule import Reading
 from specjax.sampling import sampling
 from specjax.verification.distances import DISTANCES, LOGITS
 from specjax.verification.oracle import Oracle

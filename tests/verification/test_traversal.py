@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax.core.distribution import Categorical, OneHot, WithoutReplacement
-from specjax.core.draft import Draft
-from specjax.core.tree import by_level
+from specjax.contracts.distribution import Categorical, OneHot, WithoutReplacement
+from specjax.contracts.draft import Draft
+from specjax.contracts.tree import by_level
 from specjax.decoding.strategy import strategy
-from specjax.errors import UserError
+from specjax.runtime.errors import UserError
 from specjax.verification import block, traversal
 
 V, DEPTH = 3, 3

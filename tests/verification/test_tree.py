@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax.core.distribution import (
+from specjax.contracts.distribution import (
     Categorical,
     OneHot,
     WithoutReplacement,
     draw_without_replacement,
     of_tokens,
 )
-from specjax.core.draft import Draft
+from specjax.contracts.draft import Draft
 from specjax.verification.tree import greedy_tree, sampled_tree
 
 V = 5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specjax.core.registry import TASKS
+from specjax.contracts.registry import TASKS
 from specjax.data.sources import Source
 from specjax.data.task import Translation
 

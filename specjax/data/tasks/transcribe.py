@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from specjax.core.registry import TASKS
+from specjax.contracts.registry import TASKS
 from specjax.data import columns
 from specjax.data.columns import RowError
 from specjax.data.files import Row

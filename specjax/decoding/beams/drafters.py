@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.core.env import Env
+from specjax.contracts.env import Env
 from specjax.decoding.beams.state import BeamDecoder, BeamDrafter, State
 from specjax.decoding.beams.step import Live
 from specjax.decoding.beams.trie import Nodes, placement

@@ -10,9 +10,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from specjax.core.context import Options
-from specjax.core.env import Env
-from specjax.core.loops import masked_step
+from specjax.contracts.context import Options
+from specjax.contracts.env import Env
+from specjax.contracts.rows import masked_step
 from specjax.decoding.beams.settings import adjusted
 from specjax.decoding.beams.state import BeamDecoder, State
 from specjax.decoding.beams.step import best_of, candidates

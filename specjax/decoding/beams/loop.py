@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.core.context import Options
-from specjax.core.env import Env
-from specjax.core.opening import as_text, choose_decoder_prefix, prefill
+from specjax.contracts.context import Options
+from specjax.contracts.env import Env
+from specjax.contracts.opening import as_text, choose_decoder_prefix, prefill
 from specjax.decoding.beams.drafting import catch_up, draft
 from specjax.decoding.beams.settings import adjusted
 from specjax.decoding.beams.state import BeamDecoder, Search, State, first_search

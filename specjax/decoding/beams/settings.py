@@ -11,8 +11,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from specjax.core.adjustment import adjusting
-from specjax.core.context import Context, Options
+from specjax.contracts.context import Context, Options
+from specjax.contracts.logits_processor import adjusting
 from specjax.decoding.beams.state import BeamDecoder, Search, State
 from specjax.decoding.beams.trie import Nodes
 

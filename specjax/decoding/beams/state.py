@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from specjax.core.env import Env, Models
+from specjax.contracts.env import Env, Models
 from specjax.decoding.beams.step import Finished, Live, kept
 from specjax.models.base import Cache, LanguageModel, Params, check_same_prompts
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.core.context import Options
+from specjax.contracts.context import Options
 from specjax.sampling import Sampling
 
 

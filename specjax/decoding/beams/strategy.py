@@ -8,15 +8,15 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.core import fields, registry
-from specjax.core.env import Models
+from specjax.contracts import fields, registry
+from specjax.contracts.env import Models
 from specjax.decoding.beams.drafters import Bigram, Copies, Proposed
 from specjax.decoding.beams.state import BeamDecoder, BeamDrafter
 from specjax.decoding.beams.step import Scoring
 from specjax.decoding.strategy import checked_values
 from specjax.drafting.neural import Neural
 from specjax.drafting.proposer import Proposer
-from specjax.errors import UserError
+from specjax.runtime.errors import UserError
 
 NONE, NEURAL, BIGRAM, PROMPT_LOOKUP, MAX_GRAM = DRAFTERS = (
     "none", "neural", "bigram", "prompt_lookup", "max_gram",

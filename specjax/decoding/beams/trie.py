@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.core.env import Bound
+from specjax.contracts.env import Bound
 from specjax.decoding.beams.state import BeamDecoder, Search
 from specjax.models.base import Cache
 

@@ -21,7 +21,6 @@ from specjax.data.batching import Prompt
 from specjax.decoding.beams.outcome import BeamStatistics
 from specjax.decoding.beams.state import BeamDecoder
 from specjax.decoding.beams.strategy import NEURAL, BeamStrategy, from_config
-from specjax.errors import UserError
 from specjax.experiments.beams.results import Decoded, figures, output_rows, table
 from specjax.experiments.config.fields import check_strategies, model_names
 from specjax.experiments.config.generation import planned_settings
@@ -29,15 +28,15 @@ from specjax.experiments.config.memory import check_beam_memory
 from specjax.experiments.decode.data import Data, check_chat, load_data
 from specjax.experiments.decode.prompts import prompts_of
 from specjax.experiments.decode.tables import load_tables, reads_rest
-from specjax.experiments.finished import finished
-from specjax.experiments.kept import file_stamps, identity, kept_rows
 from specjax.experiments.pairs import describe_models, load_models
+from specjax.experiments.workdir import file_stamps, finished, identity, kept_rows
 from specjax.loading import LoadedModel
 from specjax.measuring.environment import environment
-from specjax.programs import release_programs
-from specjax.progress import progress
 from specjax.result import Result
-from specjax.writing import write_json, write_jsonl, write_row
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import write_json, write_jsonl, write_row
+from specjax.runtime.programs import release_programs
+from specjax.runtime.progress import progress
 
 RESULTS, OUTPUTS, KEPT = "results.json", "outputs.jsonl", "searched.jsonl"
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from specjax.experiments.compare.runs import Decoded, Run
-from specjax.metrics.bootstrap import draws, interval, over_repetitions, seconds_per_token
 from specjax.metrics.metric import Metric, metric_of
+from specjax.metrics.statistics import draws, interval, over_repetitions, seconds_per_token
 
 EXAMPLES, SEEDS = "examples", "seeds"
 """What intervals are over: `interval_over` of a row."""

@@ -10,14 +10,13 @@ from ml_collections import ConfigDict
 from specjax.experiments.compare.figures import SEEDS, Row, rows
 from specjax.experiments.compare.runs import Run, read_runs, same_but_for_seeds
 from specjax.metrics.metric import metric_of
-from specjax.reporting import terminal
-from specjax.reporting.compared import write_comparison
+from specjax.reporting import summary
 from specjax.reporting.exports import write_formatted
-from specjax.reporting.plots.compare import side_by_side
-from specjax.reporting.report import PAGE
+from specjax.reporting.plots.jobs import side_by_side
+from specjax.reporting.report import PAGE, write_comparison
 from specjax.reporting.summary import Table
 from specjax.reporting.table import cell
-from specjax.writing import write_csv
+from specjax.runtime.files import write_csv
 
 TABLE, PLOT = "compare.csv", "compare"
 """In the workdir, and in its folder of plots."""
@@ -39,7 +38,7 @@ def run(config: ConfigDict, workdir: Path) -> list[Row]:
     write_formatted(shown, title, workdir)
     plot = PLOT, side_by_side(compared, metric)
     write_comparison(shown, title[0].upper() + title[1:], about, plot, workdir)
-    terminal.show(shown)
+    summary.show(shown)
     print(about)
     print(f"results in {workdir}, the page in {workdir / PAGE}")
     return compared

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from specjax.data.text import Reference
-from specjax.errors import UserError
 from specjax.metrics.metric import metric_of
+from specjax.runtime.errors import UserError
 
 FILES = ("results.json", "outputs.jsonl", "trace.npz")
 """In the workdir of a decode run."""

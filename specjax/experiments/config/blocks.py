@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from specjax.checks import DTYPES, TOKENS, Sizes
-from specjax.core.fields import (
+from specjax.contracts.fields import (
     ConfigField,
     choice,
     flag,
@@ -18,7 +18,7 @@ from specjax.core.fields import (
     side_by_side,
     text,
 )
-from specjax.core.registry import METRICS, OBJECTIVES, TASKS
+from specjax.contracts.registry import METRICS, OBJECTIVES, TASKS
 from specjax.data.sources import KINDS
 
 block = dataclasses.dataclass(frozen=True, kw_only=True)

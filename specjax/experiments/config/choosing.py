@@ -8,12 +8,12 @@ from typing import Any
 
 import jax
 
-from specjax.core import fields
-from specjax.core.fields import config_fields
+from specjax.contracts import fields
+from specjax.contracts.fields import config_fields
 from specjax.decoding.strategy import Method, Strategy, checked_values
 from specjax.drafting.adaptive_length import cost_field
-from specjax.errors import UserError
 from specjax.models.base import LanguageModel, Params
+from specjax.runtime.errors import UserError
 from specjax.selection import bandit as bandits
 from specjax.selection import policy as policies
 from specjax.selection import strategies as together
@@ -33,7 +33,7 @@ from specjax.selection.choosing import (
     Chooser,
     Given,
 )
-from specjax.selection.features import source_of
+from specjax.selection.policy import source_of
 from specjax.selection.selected import Selected
 
 _OF_POLICY, _OF_BANDIT = f"{POLICY}:", "bandit:"

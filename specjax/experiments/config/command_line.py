@@ -13,11 +13,11 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from specjax.errors import UserError
 from specjax.experiments.config.file import read_config
 from specjax.experiments.config.spelled import spelled
 from specjax.experiments.config.validation import fields_of
-from specjax.paths import check_regular
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import check_regular
 
 DEFAULT_CONFIG = Path(__file__).parents[1] / "recipes" / "quickstart.py"
 _PREFIX = "--config."

@@ -8,7 +8,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.core.fields import ConfigField, config_fields
+from specjax.contracts.fields import ConfigField, config_fields
 from specjax.experiments.config.file import read_config
 from specjax.experiments.config.schema import SCHEMAS
 

@@ -9,10 +9,10 @@ from typing import Any, TypedDict
 from ml_collections import ConfigDict
 
 from specjax.checks import DTYPES
-from specjax.errors import UserError
 from specjax.models.base import LanguageModel
 from specjax.models.small_weights import SmallWeights
 from specjax.parallel.mesh import axis_sizes
+from specjax.runtime.errors import UserError
 
 OWN = "target"
 """As a drafter's checkpoint: the target's own."""

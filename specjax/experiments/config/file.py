@@ -10,8 +10,8 @@ from types import ModuleType
 
 from ml_collections import ConfigDict
 
-from specjax.errors import UserError
-from specjax.paths import shortened
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import shortened
 
 _MUST_BE = "it must be a Python file whose get_config() returns a ConfigDict"
 

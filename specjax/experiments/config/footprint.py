@@ -11,10 +11,9 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from specjax.errors import UserError
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel, Params
-from specjax.models.shapes import parameter_shapes
+from specjax.models.shapes import parameter_shapes, silence, started
 from specjax.models.small_weights import (
     EXPERTS,
     SmallWeights,
@@ -24,9 +23,9 @@ from specjax.models.small_weights import (
     stored_bytes,
     where_of,
 )
-from specjax.models.standing_in import silence, started
 from specjax.parallel.mesh import MODEL
 from specjax.parallel.sharding import split_spec
+from specjax.runtime.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)

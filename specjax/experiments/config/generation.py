@@ -8,18 +8,18 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.adjusting.guidance import guided_by
-from specjax.adjusting.settings import checked, obeyed
-from specjax.core.context import Options
-from specjax.errors import UserError
+from specjax.contracts.context import Options
 from specjax.experiments.config.fields import asked_generation, model_source
 from specjax.hf.families.generation import beams_in, beams_words, settings_in
 from specjax.hf.families.schema import shown
 from specjax.hf.huggingface import described_generation
 from specjax.hf.languages import check_told_once, written_in
-from specjax.hf.spoken import told_generation
+from specjax.hf.speech import told_generation
 from specjax.hf.tokenizer import load_tokenizer
+from specjax.logits.guidance import guided_by
+from specjax.logits.settings import checked, obeyed
 from specjax.models.base import LanguageModel
+from specjax.runtime.errors import UserError
 
 STOPS, LANGUAGE = "stop_strings", "target_language"
 """The setting, and the field of configs, that need the target's tokenizer."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from specjax.checks import TOKENS, Sizes, seed
-from specjax.core.fields import (
+from specjax.contracts.fields import (
     choice,
     flag,
     group,

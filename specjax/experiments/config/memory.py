@@ -17,13 +17,13 @@ from specjax.accelerators.chips import GIB
 from specjax.decoding.beams.state import BeamDecoder
 from specjax.decoding.state import ahead_of
 from specjax.decoding.strategy import Strategy
-from specjax.errors import UserError
 from specjax.experiments.config.footprint import ModelPlan, plan_model
 from specjax.experiments.config.placement import copies_target, ways_of, weights_of
 from specjax.loading import LoadedModel
 from specjax.models.attention import least_scores
 from specjax.pair import Pair
 from specjax.parallel.mesh import AXES, axis_sizes
+from specjax.runtime.errors import UserError
 
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from specjax.errors import UserError
 from specjax.experiments.config.fields import model_names, model_source
 from specjax.hf.huggingface import stored_weights
 from specjax.models.base import LanguageModel
@@ -13,6 +12,7 @@ from specjax.models.small_weights import SmallWeights
 from specjax.parallel.mesh import axis_sizes, check_part, mesh_of
 from specjax.parallel.padding import padded
 from specjax.parallel.sharding import undivided
+from specjax.runtime.errors import UserError
 
 
 def ways_of(config: ConfigDict, name: str) -> int:

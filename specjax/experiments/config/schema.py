@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from specjax.checks import TOKENS, seed
-from specjax.core.fields import (
+from specjax.contracts.fields import (
     absent,
     choice,
     flag,

@@ -13,8 +13,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.core.fields import config_fields
-from specjax.core.registry import DRAFTERS, READERS, RULES
+from specjax.contracts.fields import config_fields
+from specjax.contracts.registry import DRAFTERS, READERS, RULES
 from specjax.decoding.strategy import Drawing
 from specjax.experiments.config.choosing import CHOOSING
 from specjax.experiments.config.validation import declared

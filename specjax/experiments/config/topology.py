@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from specjax.accelerators.chips import GIB
 from specjax.accelerators.topology import Topology, check_name
-from specjax.errors import UserError
+from specjax.runtime.errors import UserError
 
 _EXHAUSTED = "RESOURCE_EXHAUSTED"
 """In the compiler's word about a program that does not fit the chip."""

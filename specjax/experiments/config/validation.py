@@ -9,9 +9,9 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from specjax.checks import checked
-from specjax.core.fields import ConfigField, config_fields
-from specjax.errors import UserError
+from specjax.contracts.fields import ConfigField, config_fields
 from specjax.experiments.config.schema import SCHEMAS
+from specjax.runtime.errors import UserError
 
 
 def check_config(config: ConfigDict, where: str = "config") -> None:

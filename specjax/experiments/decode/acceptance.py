@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from specjax.decoding.strategy import Strategy
-from specjax.errors import UserError
 from specjax.hf.config_json import read_json
-from specjax.paths import expanded
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import expanded
 
 _FIELD = "config.acceptance"
 

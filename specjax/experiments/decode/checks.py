@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ml_collections import ConfigDict
 
-from specjax.core.fields import CORPUS, HEADS, RESERVED
+from specjax.contracts.fields import CORPUS, HEADS, RESERVED
 from specjax.decoding.strategy import Strategy
 from specjax.experiments.config.fields import check_fields, model_names
 from specjax.experiments.config.placement import check_ways

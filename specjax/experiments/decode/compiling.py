@@ -9,8 +9,8 @@ from typing import Any
 
 from specjax.data.batching import Batch
 from specjax.experiments.decode.session import Session
-from specjax.programs import side_by_side
-from specjax.progress import progress
+from specjax.runtime.programs import side_by_side
+from specjax.runtime.progress import progress
 
 MOST_AHEAD = 48
 """Programs that are compiled before their first decode; a process cannot hold any number."""

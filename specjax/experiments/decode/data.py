@@ -10,14 +10,14 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from specjax.chat import check_chat_template_kwargs
-from specjax.core.registry import TASKS
+from specjax.contracts.registry import TASKS
 from specjax.data import examples as of_task
 from specjax.data.sources import KINDS, Source
 from specjax.data.task import task_of
 from specjax.data.text import Example, Reference, read_examples, stream_examples
-from specjax.errors import UserError
 from specjax.metrics.metric import metric_of
+from specjax.prompts import check_chat_template_kwargs
+from specjax.runtime.errors import UserError
 
 NO_METRIC = "none"
 """Metric of examples that neither the config nor a task says how to score."""

@@ -16,8 +16,8 @@ from ml_collections import ConfigDict
 from specjax.data.batching import Batch
 from specjax.decoding.state import Generation
 from specjax.decoding.strategy import Strategy
-from specjax.errors import UserError
 from specjax.models.base import Params
+from specjax.runtime.errors import UserError
 from specjax.selection import bandit
 from specjax.selection.arms import ARM, Arms
 from specjax.selection.choosing import ARMS, ByRule

@@ -12,7 +12,6 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from specjax import hosts
 from specjax.api import Generator
 from specjax.data.batching import Batch
 from specjax.experiments.config.memory import check_decode_memory
@@ -26,12 +25,13 @@ from specjax.experiments.decode.pricing import Pricing
 from specjax.experiments.decode.records import Decoded, Measured
 from specjax.experiments.decode.session import Session, open_session
 from specjax.experiments.decode.show import show
-from specjax.experiments.finished import finished
 from specjax.experiments.pairs import describe_pair, load_pair
+from specjax.experiments.workdir import finished
 from specjax.measuring import cost
 from specjax.profiling import profile
-from specjax.programs import release_programs
-from specjax.progress import progress
+from specjax.runtime import processes
+from specjax.runtime.programs import release_programs
+from specjax.runtime.progress import progress
 
 PROFILE = "profile"
 """Folder of profiler traces in the workdir."""
@@ -201,7 +201,7 @@ def timed(
     start = time.perf_counter()
     generation = generator.run(batch, keys, **more)
     rows = generator.rows(generation)
-    return hosts.from_first(time.perf_counter() - start), rows, generation
+    return processes.from_first(time.perf_counter() - start), rows, generation
 
 
 def write_profiles(session: Session, folder: Path) -> None:

@@ -22,8 +22,8 @@ from specjax.decoding.state import Generation
 from specjax.decoding.trace import Trace
 from specjax.experiments.decode.records import Decoded
 from specjax.experiments.decode.session import Session
-from specjax.experiments.kept import identity, kept_rows
-from specjax.writing import write_row
+from specjax.experiments.workdir import identity, kept_rows
+from specjax.runtime.files import write_row
 
 JOURNAL = "decoded.jsonl"
 """In the workdir."""

@@ -17,12 +17,11 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from specjax.accelerators.chips import GIB
-from specjax.core.fields import CORPUS, HEADS
+from specjax.contracts.fields import CORPUS, HEADS
 from specjax.data import corpus
 from specjax.decoding.loop import generate
 from specjax.decoding.state import Decoder, ahead_of, check_resources
 from specjax.decoding.strategy import DRAWN, Strategy
-from specjax.errors import UserError
 from specjax.experiments.config.choosing import selection_trees
 from specjax.experiments.config.fields import checkpoint_dtype, heads_file
 from specjax.experiments.config.footprint import ModelPlan, abstract_prompt
@@ -35,6 +34,7 @@ from specjax.hf import heads
 from specjax.pair import Pair
 from specjax.parallel.mesh import AXES, axis_sizes
 from specjax.parallel.sharding import Layout
+from specjax.runtime.errors import UserError
 from specjax.training.ngram import shapes as table_shapes
 
 

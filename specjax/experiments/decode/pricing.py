@@ -17,7 +17,7 @@ from specjax.measuring import cost
 from specjax.measuring.in_place import TOKENS, RoundPrice, Sample, round_price, work_of
 from specjax.measuring.stopwatch import Stopwatch
 from specjax.measuring.walltime import priced
-from specjax.progress import progress
+from specjax.runtime.progress import progress
 from specjax.sampling import sampling
 
 Timed = Callable[..., tuple[float, Any, Any]]

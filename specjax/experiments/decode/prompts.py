@@ -9,11 +9,11 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from specjax.api import Generator
-from specjax.chat import chat_prompts
 from specjax.data.text import Example
-from specjax.errors import UserError
 from specjax.experiments.train.target_outputs import write_outputs
 from specjax.loading import LoadedModel
+from specjax.prompts import chat_prompts
+from specjax.runtime.errors import UserError
 
 ANSWERS = "earlier_answers_{}.jsonl"
 """In the workdir: what the target answered to the turns of this number, counted from 1."""

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from specjax.core.drafter import Drafter
+from specjax.contracts.drafter import Drafter
 from specjax.decoding.strategy import Settings, Strategy
 from specjax.decoding.summary import summarise
 from specjax.experiments.config.fields import checkpoint_dtype
 from specjax.experiments.decode.data import references_of
-from specjax.experiments.decode.records import Measured, Prices
-from specjax.experiments.decode.seconds import (
+from specjax.experiments.decode.records import (
+    Measured,
+    Prices,
     fixed_seconds,
     loop_seconds_per_token,
     median_ms_per_token,
@@ -26,28 +27,34 @@ from specjax.experiments.decode.seconds import (
 from specjax.experiments.decode.session import Session
 from specjax.experiments.decode.show import show
 from specjax.experiments.decode.strategies import BASELINE, cut_words
-from specjax.experiments.kept import file_stamps
+from specjax.experiments.workdir import file_stamps
 from specjax.measuring.cost import Costs, standardized_walltime_improvement
 from specjax.measuring.environment import environment
 from specjax.measuring.in_place import work_of
 from specjax.measuring.roofline import copy_bandwidth, roofline, step_bytes
 from specjax.measuring.walltime import Priced, predicted, time_spent
-from specjax.metrics.arms import arm_figures, arms_of_texts
 from specjax.metrics.bild_counters import handovers, replaced_tokens
-from specjax.metrics.bootstrap import draws, interval
-from specjax.metrics.bootstrap import seconds_per_token as drawn_times
 from specjax.metrics.groups import by_group, with_speedups
 from specjax.metrics.metric import metric_of
 from specjax.metrics.operations import idle_weights, operations, shape_of
+from specjax.metrics.statistics import draws, interval
+from specjax.metrics.statistics import seconds_per_token as drawn_times
 from specjax.metrics.text import rounds_of_text
 from specjax.metrics.ties import divergence, near_ties
-from specjax.metrics.traces import Rounds, acceptance, round_figures, rounds_of
+from specjax.metrics.traces import (
+    Rounds,
+    acceptance,
+    arm_figures,
+    arms_of_texts,
+    round_figures,
+    rounds_of,
+)
 from specjax.metrics.trees import by_rank
 from specjax.models.small_weights import numbers
 from specjax.reporting.exports import write_tables
 from specjax.reporting.report import write_report
+from specjax.runtime.files import replacing, write_json, write_jsonl
 from specjax.selection.arms import Arms
-from specjax.writing import replacing, write_json, write_jsonl
 
 TEXTS = 5
 """Texts kept round by round, which the report shows side by side."""

@@ -12,7 +12,6 @@ from specjax.api import Generator
 from specjax.data.batching import Batch, Prompt, with_few_shapes
 from specjax.data.text import Example
 from specjax.decoding.strategy import Strategy
-from specjax.errors import UserError
 from specjax.experiments.config.choosing import selection_trees
 from specjax.experiments.decode.data import load_data
 from specjax.experiments.decode.guides import Guide, guide
@@ -22,6 +21,7 @@ from specjax.experiments.decode.tables import load_tables, reads_rest
 from specjax.hf.shared_tokens import share_in
 from specjax.hf.tokenizer import token_ids
 from specjax.pair import Pair
+from specjax.runtime.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specjax.metrics.groups import group_table
-from specjax.reporting import terminal
+from specjax.reporting import summary as terminal
 from specjax.reporting.summary import summary
 from specjax.reporting.table import arm_table, handed_over, predictions, table
 

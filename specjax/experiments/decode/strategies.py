@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from ml_collections import ConfigDict
 
 from specjax.decoding.strategy import DRAWN, Settings, Strategy, drawing, from_config
-from specjax.errors import UserError
 from specjax.experiments.config.choosing import CHOOSING, arms_named, methods
+from specjax.runtime.errors import UserError
 from specjax.sampling import CUTS
 
 BASELINE = "autoregressive"

@@ -8,21 +8,21 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.core.fields import CORPUS, HEADS, RESERVED
+from specjax.contracts.fields import CORPUS, HEADS, RESERVED
 from specjax.data import examples as of_task
 from specjax.data.corpus import Corpus
 from specjax.data.sources import Source
 from specjax.data.task import task_of
 from specjax.data.text import Example, is_json, read_lines
-from specjax.errors import UserError
 from specjax.experiments.config.fields import checkpoint_dtype, heads_file
 from specjax.experiments.decode.data import kind_of, source_of
 from specjax.hf import heads
 from specjax.hf.tokenizer import written_ids
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel
-from specjax.models.shared_vocabulary import SharedVocabulary
-from specjax.progress import UNNOTICED, progress
+from specjax.models.vocabularies import SharedVocabulary
+from specjax.runtime.errors import UserError
+from specjax.runtime.progress import UNNOTICED, progress
 from specjax.training import ngram
 
 

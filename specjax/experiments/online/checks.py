@@ -5,7 +5,6 @@ from __future__ import annotations
 from ml_collections import ConfigDict
 
 from specjax.decoding.strategy import Strategy
-from specjax.errors import UserError
 from specjax.experiments.config.defaults import as_decode
 from specjax.experiments.config.fields import (
     check_strategies,
@@ -15,6 +14,7 @@ from specjax.experiments.decode.data import check_sources
 from specjax.experiments.decode.strategies import BASELINE, check_models, load_strategies
 from specjax.experiments.online.learner import DRAFTER
 from specjax.experiments.train.objective import objective_of
+from specjax.runtime.errors import UserError
 
 
 def check(config: ConfigDict) -> dict[str, Strategy]:

@@ -16,10 +16,8 @@ from typing import Any
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
-from specjax.errors import UserError
 from specjax.experiments.config.defaults import as_decode
 from specjax.experiments.config.memory import check_decode_memory
-from specjax.experiments.config.settings import check_settings, write_settings
 from specjax.experiments.decode.data import data_words
 from specjax.experiments.decode.job import timed
 from specjax.experiments.decode.planning import Plan, show_plan
@@ -29,11 +27,13 @@ from specjax.experiments.online.parts import Job, prepare
 from specjax.experiments.online.records import Turn, told
 from specjax.experiments.online.results import write_results
 from specjax.experiments.pairs import describe_pair
+from specjax.experiments.workdir import check_settings, write_settings
 from specjax.models.base import Params
-from specjax.programs import release_programs
-from specjax.progress import progress
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import whole_lines, write_row
+from specjax.runtime.programs import release_programs
+from specjax.runtime.progress import progress
 from specjax.training.checkpoint import Checkpoints
-from specjax.writing import whole_lines, write_row
 
 DECODED = "decoded.jsonl"
 """In the workdir: a line for every batch."""

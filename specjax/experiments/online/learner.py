@@ -20,7 +20,6 @@ from ml_collections import ConfigDict
 
 from specjax.data.batching import Prompt
 from specjax.data.pipeline import Arrays, pad_batch
-from specjax.errors import UserError
 from specjax.experiments.config.fields import DTYPES, asked_generation
 from specjax.experiments.online.records import Told
 from specjax.experiments.train.feature_drafter import check_objective
@@ -29,6 +28,7 @@ from specjax.experiments.train.subject import Subject, subject_of
 from specjax.hf.tokenizer import check_same_vocabulary
 from specjax.loading import LoadedModel, load
 from specjax.models.base import Params
+from specjax.runtime.errors import UserError
 from specjax.training.objective import Frozen
 from specjax.training.optimizer import Optimizer
 from specjax.training.step import Setup, TrainState, train_step

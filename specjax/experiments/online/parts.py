@@ -9,12 +9,12 @@ from ml_collections import ConfigDict
 from specjax.api import Generator
 from specjax.data.batching import Prompt
 from specjax.decoding.strategy import Strategy
-from specjax.errors import UserError
 from specjax.experiments.config.defaults import as_decode
 from specjax.experiments.config.fields import check_reads
 from specjax.experiments.decode.data import stream
 from specjax.experiments.online.learner import DRAFTER, Learner, learner_of
 from specjax.experiments.pairs import load_pair
+from specjax.runtime.errors import UserError
 
 
 @dataclasses.dataclass

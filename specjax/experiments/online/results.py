@@ -11,9 +11,9 @@ from specjax.experiments.online.parts import Job
 from specjax.experiments.online.records import Told, Turn
 from specjax.measuring.environment import environment
 from specjax.metrics.traces import proportion
-from specjax.reporting.plots import online, style
+from specjax.reporting.plots import jobs, style
 from specjax.reporting.table import aligned, cell
-from specjax.writing import write_json, write_jsonl
+from specjax.runtime.files import write_json, write_jsonl
 
 RESULTS, TEXTS, PLOTS = "results.json", "texts.jsonl", "plots"
 
@@ -59,7 +59,7 @@ def write_results(
     write_json(workdir / RESULTS, content)
     write_jsonl(workdir / TEXTS, text_rows(job, found))
     borders = [at for at in range(1, len(job.sources)) if job.sources[at] != job.sources[at - 1]]
-    style.save(online.stream(content["strategies"], borders), workdir / PLOTS, "stream")
+    style.save(jobs.stream(content["strategies"], borders), workdir / PLOTS, "stream")
     print(table(content["strategies"]))
     if updates:
         spent = content["strategies"][job.config.learns]["all"]["seconds"]

@@ -8,8 +8,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.errors import UserError
 from specjax.experiments.config.defaults import AUTOREGRESSIVE, bild, decode_config, neural
+from specjax.runtime.errors import UserError
 
 NUCLEUS = {"temperature": 1.0, "top_p": 0.8}
 """Sampling of Table 5."""

@@ -7,7 +7,6 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.errors import UserError
 from specjax.experiments.config.defaults import (
     AUTOREGRESSIVE,
     cascade,
@@ -15,6 +14,7 @@ from specjax.experiments.config.defaults import (
     neural,
     train_config,
 )
+from specjax.runtime.errors import UserError
 from specjax.theory.cascade import MODEL_MILLIONS, PREVIOUS_WORK_COSTS
 
 IWSLT = "hf://datasets/IWSLT/iwslt2017@refs/convert/parquet/iwslt2017-de-en/{}/*.parquet"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from specjax.checks import seed
-from specjax.core.fields import group, integer, number
+from specjax.contracts.fields import group, integer, number
 from specjax.data.grammar import LEAST_LIMIT, MOST_PAIRS
 from specjax.experiments.config.blocks import block
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from specjax.errors import UserError
 from specjax.experiments.config.defaults import AUTOREGRESSIVE, neural
+from specjax.runtime.errors import UserError
 
 LENGTH = 7
 """Draft length of the paper's experiments."""

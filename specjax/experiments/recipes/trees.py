@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from specjax.drafting.shape import GROWN
-from specjax.errors import UserError
 from specjax.hf.config_json import read_json
-from specjax.paths import expanded
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import expanded
 from specjax.theory.trees import best
 
 WIDE = "wide"

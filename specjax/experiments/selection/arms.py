@@ -11,10 +11,10 @@ from ml_collections import ConfigDict
 from specjax.decoding.strategy import DRAWN, Strategy, from_config
 from specjax.drafting.early_exit import EarlyExit
 from specjax.drafting.neural import Neural
-from specjax.errors import UserError
 from specjax.models.base import LanguageModel
 from specjax.models.shapes import parameter_shapes
 from specjax.pair import TARGET, Pair
+from specjax.runtime.errors import UserError
 from specjax.selection.data import ALONE
 from specjax.training.surgery import layers_taken
 

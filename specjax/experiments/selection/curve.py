@@ -14,18 +14,18 @@ import numpy as np
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
-from specjax.errors import UserError
 from specjax.experiments.selection.policy import Split, fit_of, read, reward_of, trained, worth
 from specjax.measuring.environment import environment
-from specjax.progress import progress
 from specjax.reporting.plots import style
 from specjax.reporting.plots.selection import choices_by_weight, learning_curve
 from specjax.reporting.report import PLOTS
 from specjax.reporting.table import aligned
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import write_csv, write_json
+from specjax.runtime.progress import progress
 from specjax.selection.fit import Fit
 from specjax.selection.reward import ALIGNMENT, Reward, cheapness
 from specjax.selection.scores import ALL, DYNAMIC, GREEDY, best, probabilities, speedup_of
-from specjax.writing import write_csv, write_json
 
 CURVE, WEIGHTS = "curve.csv", "align_weight.csv"
 """In the workdir: one line for each number of queries and seed, and for each weight and seed."""

@@ -14,13 +14,11 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.errors import UserError
 from specjax.experiments.config.fields import (
     check_rows_per_device,
 )
 from specjax.experiments.config.memory import check_decode_memory
 from specjax.experiments.config.placement import check_ways
-from specjax.experiments.config.settings import check_settings, write_settings
 from specjax.experiments.decode.data import check_sources, data_words
 from specjax.experiments.decode.strategies import check_models
 from specjax.experiments.pairs import describe_pair
@@ -28,10 +26,12 @@ from specjax.experiments.selection import parts as select_parts
 from specjax.experiments.selection.arms import StrategyArm, arms_of, writers_of
 from specjax.experiments.selection.parts import Job
 from specjax.experiments.selection.times import TIMES, measured
+from specjax.experiments.workdir import check_settings, write_settings
 from specjax.measuring.environment import environment
 from specjax.pair import Pair
 from specjax.reporting.table import aligned
-from specjax.selection import data, features
+from specjax.runtime.errors import UserError
+from specjax.selection import data, policy
 from specjax.selection.reward import ROUGE_L
 from specjax.selection.scores import ALL
 
@@ -76,7 +76,7 @@ def plan(config: ConfigDict) -> None:
       UserError: when a field, a model or a file cannot be used.
     """
     pair, arms = check(config)
-    kind, width = features.source_of(pair.target.model)
+    kind, width = policy.source_of(pair.target.model)
     print(f"target: {config.target}; embeddings: {kind} of width {width}")
     for name, arm in arms.items():
         wrote = f"writes {arm.writer.name}" if arm.writer else "writes nothing by itself"
@@ -130,7 +130,7 @@ def description(job: Job, width: int) -> dict[str, Any]:
         "environment": environment(),
         "config": job.config.to_dict(),
         "queries": len(job.queries),
-        "source": features.source_of(job.target.model)[0],
+        "source": policy.source_of(job.target.model)[0],
         "width": width,
         "timed": job.config.repeats > 0,
         "arms": {

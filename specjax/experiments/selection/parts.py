@@ -15,7 +15,6 @@ from specjax.api import Generator
 from specjax.data.batching import make_batch
 from specjax.data.text import Reference
 from specjax.decoding.strategy import Strategy, autoregressive, drawing
-from specjax.errors import UserError
 from specjax.experiments.config.fields import check_reads
 from specjax.experiments.decode.data import stream
 from specjax.experiments.pairs import load_pair
@@ -24,9 +23,10 @@ from specjax.experiments.train.target_outputs import write_outputs
 from specjax.hf.trees import load_tree, save_tree
 from specjax.loading import LoadedModel
 from specjax.pair import TARGET, Pair
-from specjax.programs import release_programs
-from specjax.progress import progress
-from specjax.selection import features
+from specjax.runtime.errors import UserError
+from specjax.runtime.programs import release_programs
+from specjax.runtime.progress import progress
+from specjax.selection import policy
 from specjax.selection.data import ALONE, SECONDS, TOKENS
 from specjax.selection.reward import ROUGE_L, TOKEN_LCS, rouge_l, token_lcs
 
@@ -150,7 +150,7 @@ def embedded(job: Job, workdir: Path) -> np.ndarray:
     """Embeddings [N, D] float32 of every query, from the workdir or newly computed."""
     (workdir / EMBEDDED).mkdir(exist_ok=True)
     order = sorted(range(len(job.queries)), key=lambda i: -len(job.queries[i].ids))
-    width = features.source_of(job.target.model)[1]
+    width = policy.source_of(job.target.model)[1]
     embeddings = np.zeros((len(order), width), np.float32)
     with progress(total=len(order), desc="embeddings", unit="query") as bar:
         for start in range(0, len(order), PART):
@@ -172,7 +172,7 @@ def _embeddings(job: Job, part: list[int]) -> np.ndarray:
     for start in range(0, len(part), size):
         ids = [job.queries[index].ids for index in part[start : start + size]]
         batch = make_batch(ids, size, first=0, pad=model.info.pad, bucket=bucket, limit=0)
-        made = features.embeddings(model, job.target.params, batch)
+        made = policy.embeddings(model, job.target.params, batch)
         blocks.append(np.asarray(made)[: batch.rows])
         release_programs()
     return np.concatenate(blocks)

@@ -19,17 +19,17 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from specjax.errors import UserError
 from specjax.measuring.environment import environment
 from specjax.models.base import Params
 from specjax.reporting.table import aligned
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import write_json
 from specjax.selection import data, policy
 from specjax.selection.data import Queries
 from specjax.selection.fit import Fit, fit
 from specjax.selection.policy import Policy
 from specjax.selection.reward import Reward
 from specjax.selection.scores import ALL, probabilities, scores
-from specjax.writing import write_json
 
 CHOICES = 200
 """Timed choices; the median counts."""

@@ -9,12 +9,12 @@ from typing import Any
 
 from specjax.api import Generator
 from specjax.data.batching import Batch
-from specjax.errors import UserError
 from specjax.experiments.decode.job import timed
-from specjax.programs import release_programs
-from specjax.progress import progress
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import whole_lines, write_row
+from specjax.runtime.programs import release_programs
+from specjax.runtime.progress import progress
 from specjax.selection.data import SECONDS, TOKENS
-from specjax.writing import whole_lines, write_row
 
 TIMES = "seconds.jsonl"
 """In the workdir."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from specjax.metrics.pareto import fastest
+from specjax.metrics.statistics import fastest
 from specjax.reporting.table import aligned, cell
 
 LOSSES = {"no loss": 0.1, "within one point": 1.0}

@@ -13,13 +13,13 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.core.fields import config_fields, hashable
+from specjax.contracts.fields import config_fields, hashable
 from specjax.decoding.strategy import Strategy
-from specjax.errors import UserError
 from specjax.experiments.config.blocks import Placement
 from specjax.experiments.config.validation import check_config, check_field, declared
 from specjax.experiments.decode.checks import check_decode
 from specjax.experiments.decode.strategies import chosen, kept
+from specjax.runtime.errors import UserError
 
 MODEL_FIELDS = (*config_fields(Placement), "speech")
 """Fields of a decode config that decide which models are loaded, and how."""

@@ -17,15 +17,15 @@ from specjax.experiments.decode.session import open_session
 from specjax.experiments.pairs import describe_pair, load_pair
 from specjax.experiments.sweep.best import Line, best, best_table
 from specjax.experiments.sweep.grid import Point, points
-from specjax.metrics.pareto import front
+from specjax.metrics.statistics import front
 from specjax.pair import Pair
-from specjax.progress import progress
-from specjax.reporting import terminal
+from specjax.reporting import summary
 from specjax.reporting.plots import style
-from specjax.reporting.plots.pareto import quality_against_speed
+from specjax.reporting.plots.jobs import quality_against_speed
 from specjax.reporting.report import PLOTS
 from specjax.reporting.table import aligned, cell
-from specjax.writing import write_csv, write_jsonl
+from specjax.runtime.files import write_csv, write_jsonl
+from specjax.runtime.progress import progress
 
 ROWS, TABLE, BEST, RUNS = "sweep.jsonl", "sweep.csv", "best.csv", "runs"
 """In the workdir: one line for each run, one for each run and strategy, the fastest point of each
@@ -132,7 +132,7 @@ def run_point(point: Point, pair: Pair, folder: Path) -> dict[str, Any]:
     with (
         (folder / "printed.txt").open("w", encoding="utf-8") as out,
         contextlib.redirect_stdout(out),
-        terminal.verbosity(True),
+        summary.verbosity(True),
     ):
         session = open_session(point.config, point.strategies, pair, folder)
         return decode.finish(session, folder)

@@ -11,17 +11,16 @@ from ml_collections import ConfigDict
 
 from specjax.api import Generator
 from specjax.data.encoding import Encoder
-from specjax.data.pipeline import Batches, Mixture
-from specjax.data.ragged import Ids, Pairs, Ragged
+from specjax.data.pipeline import Batches, Ids, Mixture, Pairs, Ragged
 from specjax.data.text import Example
 from specjax.decoding.strategy import autoregressive
-from specjax.errors import UserError
 from specjax.experiments.decode.data import Data, check_single_turn, load_data
 from specjax.experiments.decode.prompts import chat_prompts_by
 from specjax.experiments.train.speech import SpeechEncoder
 from specjax.experiments.train.target_outputs import write_outputs
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel
+from specjax.runtime.errors import UserError
 
 OUTPUTS = "target_outputs.jsonl"
 """In the workdir: what the target said to the training inputs."""

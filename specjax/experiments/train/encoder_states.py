@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from specjax.data.ragged import Rows
-from specjax.errors import UserError
-from specjax.progress import progress
-from specjax.writing import whole_lines, write_row
+from specjax.data.pipeline import Rows
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import whole_lines, write_row
+from specjax.runtime.progress import progress
 
 STATES = "encoder_states.bin"
 """In the workdir: states [N, S, D] in half precision, one audio file after another."""

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from specjax.core.registry import OBJECTIVES
-from specjax.data.ragged import Ids
-from specjax.errors import UserError
+from specjax.contracts.registry import OBJECTIVES
+from specjax.data.pipeline import Ids
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel, Params
 from specjax.models.on_target import FeatureDrafter
 from specjax.models.t5 import T5Config
+from specjax.runtime.errors import UserError
 from specjax.training.objective import Objective
 
 

@@ -16,17 +16,13 @@ import jax
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from specjax import hosts
-from specjax.data.pipeline import Mixture, pad_batch
-from specjax.data.ragged import Pairs
+from specjax.data.pipeline import Mixture, Pairs, pad_batch
 from specjax.data.text import Example
-from specjax.errors import UserError
 from specjax.experiments.config.fields import (
     DTYPES,
     asked_generation,
     check_rows_per_device,
 )
-from specjax.experiments.config.settings import check_settings, write_settings
 from specjax.experiments.decode.data import NO_METRIC, check_chat, check_one_source
 from specjax.experiments.train import data as train_data
 from specjax.experiments.train.feature_drafter import adopted, check_fits
@@ -38,7 +34,8 @@ from specjax.experiments.train.scores import Heldout, Scores, decodable
 from specjax.experiments.train.speech import speech_of
 from specjax.experiments.train.subject import Subject, subject_of
 from specjax.experiments.train.target_outputs import prompt_of
-from specjax.hf.spoken import in_language
+from specjax.experiments.workdir import check_settings, write_settings
+from specjax.hf.speech import in_language
 from specjax.hf.tokenizer import check_same_vocabulary
 from specjax.loading import LoadedModel, load
 from specjax.measuring.environment import environment
@@ -47,14 +44,16 @@ from specjax.models.on_target import FeatureDrafter
 from specjax.parallel.fully_sharded import FullySharded, gathered
 from specjax.parallel.mesh import mesh_of
 from specjax.parallel.sharding import Layout, own_rows
-from specjax.training import wandb_log
+from specjax.runtime import processes
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import write_json
+from specjax.training import log
 from specjax.training.log import evaluations
 from specjax.training.objective import Frozen, Objective
 from specjax.training.on_policy import OwnSequences
 from specjax.training.optimizer import Optimizer
 from specjax.training.step import Setup
 from specjax.training.trainer import Run, fit
-from specjax.writing import write_json
 
 FREE = ("mesh", "fully_sharded", "log")
 """Fields that a run may change when it goes on: where its arrays lie, and where it is logged."""
@@ -162,7 +161,7 @@ def check_train_fields(config: ConfigDict) -> None:
         config, "batch_size", "evaluation.batch_size", "target_outputs.batch_size"
     )
     check_start(config)
-    wandb_log.check_installed("config.log.wandb_project", config.log.wandb_project)
+    log.check_installed("config.log.wandb_project", config.log.wandb_project)
     if config.batch_size % config.accumulate:
         raise UserError(
             f"config.batch_size is {config.batch_size}; it must be a multiple of config.accumulate,"
@@ -271,7 +270,7 @@ def run_of(config: ConfigDict, parts: Parts, batches: Mixture) -> Run:
         start.model, config.max_output_tokens, setup.objective.sample_temperature, config.seed,
         config.bucket, layout,
     )  # fmt: skip
-    share = own_rows(start.mesh, config.batch_size) if hosts.several() else None
+    share = own_rows(start.mesh, config.batch_size) if processes.several() else None
 
     def prepare(params: Params, step: int, batch: Any) -> Any:
         if batches.kinds[step] != "drafter":
@@ -303,7 +302,7 @@ def more_logs(config: ConfigDict) -> Callable[[Path], Any] | None:
     """What opens a log beside TensorBoard's; None when none is asked for."""
     project = config.log.wandb_project
     name = config.name or config.objective.name
-    return functools.partial(wandb_log.start, project, name, config.to_dict()) if project else None
+    return functools.partial(log.start, project, name, config.to_dict()) if project else None
 
 
 def write_results(
@@ -314,7 +313,7 @@ def write_results(
     workdir: Path,
 ) -> dict[str, Any]:
     """results.json: where, what, and every evaluation; prints the first and the best one."""
-    evaluated = hosts.from_first(evaluations(workdir))
+    evaluated = processes.from_first(evaluations(workdir))
     keep = config.evaluation.keep
     best = (min if keep == "loss" else max)(evaluated[1:], key=lambda row: row[keep])
     results = {

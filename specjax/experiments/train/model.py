@@ -10,16 +10,16 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from specjax.core.registry import FAMILIES
-from specjax.errors import UserError
+from specjax.contracts.registry import FAMILIES
 from specjax.experiments.config.fields import asked_generation
 from specjax.experiments.train.objective import objective_of
 from specjax.hf import hub, huggingface
-from specjax.hf.spoken import in_language
+from specjax.hf.speech import in_language
 from specjax.hf.tokenizer import load_tokenizer
 from specjax.loading import LoadedModel, load
 from specjax.models.base import LanguageModel
 from specjax.parallel.sharding import parameter_shardings
+from specjax.runtime.errors import UserError
 from specjax.training.surgery import take
 
 

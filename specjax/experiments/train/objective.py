@@ -5,10 +5,10 @@ from __future__ import annotations
 from ml_collections import ConfigDict
 
 from specjax.checks import checked
-from specjax.core.fields import build, config_fields, side_by_side
-from specjax.core.registry import OBJECTIVES, Entry
-from specjax.errors import UserError
+from specjax.contracts.fields import build, config_fields, side_by_side
+from specjax.contracts.registry import OBJECTIVES, Entry
 from specjax.loading import LoadedModel
+from specjax.runtime.errors import UserError
 from specjax.training.objective import FIXED, TEACHER, TRUNK, Frozen, FrozenModel, Objective
 
 

@@ -11,7 +11,6 @@ from jax.sharding import PartitionSpec
 from ml_collections import ConfigDict
 
 from specjax.accelerators.chips import GIB
-from specjax.errors import UserError
 from specjax.experiments.config.fields import DTYPES, asked_generation
 from specjax.experiments.config.footprint import abstract_params
 from specjax.experiments.config.memory import FLOAT, check_bytes
@@ -26,6 +25,7 @@ from specjax.models.base import LanguageModel, Where
 from specjax.models.shapes import parameter_shapes
 from specjax.parallel.mesh import AXES, DATA, MODEL, axis_sizes
 from specjax.parallel.sharding import full_spec, parameter_spec
+from specjax.runtime.errors import UserError
 from specjax.training.objective import Objective
 from specjax.training.optimizer import Optimizer
 from specjax.training.surgery import layers_taken

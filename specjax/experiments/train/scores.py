@@ -13,13 +13,13 @@ from specjax.api import Generator
 from specjax.data.batching import Prompt
 from specjax.data.pipeline import Arrays
 from specjax.data.text import Reference
-from specjax.errors import UserError
 from specjax.experiments.train.subject import Subject
 from specjax.loading import LoadedModel
 from specjax.metrics.acceptance import Written, acceptance_on, write
 from specjax.metrics.metric import metric_of
 from specjax.models.base import Params
 from specjax.parallel.fully_sharded import FullySharded, gathered
+from specjax.runtime.errors import UserError
 from specjax.training.objective import Frozen
 from specjax.training.step import Setup, evaluate_batch, measure_batch
 from specjax.training.trainer import on_mesh

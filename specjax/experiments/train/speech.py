@@ -17,10 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from specjax.core.env import Bound
-from specjax.core.opening import choose_decoder_prefix
+from specjax.contracts.env import Bound
+from specjax.contracts.opening import choose_decoder_prefix
 from specjax.data.encoding import Encoder
-from specjax.errors import UserError
 from specjax.experiments.train.encoder_states import EncoderStates
 from specjax.experiments.train.subject import Subject
 from specjax.loading import LoadedModel
@@ -33,6 +32,7 @@ from specjax.models.whisper import (
     encoder_states,
     without_encoder,
 )
+from specjax.runtime.errors import UserError
 
 DETECTED_ROWS = 8
 """Audio files whose language is detected in one call."""

@@ -9,15 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from specjax import hosts
 from specjax.api import Generator
 from specjax.data.batching import Prompt
-from specjax.data.pipeline import is_states
-from specjax.data.ragged import Ids
-from specjax.errors import UserError
-from specjax.programs import release_programs
-from specjax.progress import progress
-from specjax.writing import whole_lines, write_row
+from specjax.data.pipeline import Ids, is_states
+from specjax.runtime import processes
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import whole_lines, write_row
+from specjax.runtime.programs import release_programs
+from specjax.runtime.progress import progress
 
 
 def write_outputs(
@@ -40,11 +39,11 @@ def write_outputs(
       UserError: when the file is of other prompts.
     """
     done = [(row["index"], row["tokens"]) for row in _checked(file, prompts)]
-    made = dict(hosts.from_first(done))
+    made = dict(processes.from_first(done))
     order = sorted(range(len(prompts)), key=lambda i: -len(ids[i]))
     left = [index for index in order if index not in made]
     with (
-        (file if hosts.is_first() else Path(os.devnull)).open("a", encoding="utf-8") as lines,
+        (file if processes.is_first() else Path(os.devnull)).open("a", encoding="utf-8") as lines,
         progress(total=len(prompts), initial=len(made), desc=title, unit="example") as bar,
     ):
         for start in range(0, len(left), batch_size):

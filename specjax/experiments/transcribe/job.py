@@ -16,21 +16,20 @@ from ml_collections import ConfigDict
 
 from specjax.api import Generator
 from specjax.decoding.strategy import Strategy
-from specjax.errors import UserError
 from specjax.experiments.config.fields import check_strategies, model_names
 from specjax.experiments.config.placement import check_ways
 from specjax.experiments.decode.data import Data, check_one_source, load_data
 from specjax.experiments.decode.strategies import check_models, load_strategies
 from specjax.experiments.decode.tables import check_corpus, load_tables, reads_rest
-from specjax.experiments.finished import finished
-from specjax.experiments.kept import file_stamps
 from specjax.experiments.pairs import describe_pair, load_pair
 from specjax.experiments.transcribe.results import Transcribed, figures, output_rows, table
-from specjax.fallback import Fallback
+from specjax.experiments.workdir import file_stamps, finished
 from specjax.measuring.environment import environment
-from specjax.progress import progress
-from specjax.transcript import check_settings, transcribe
-from specjax.writing import write_json, write_jsonl
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import write_json, write_jsonl
+from specjax.runtime.progress import progress
+from specjax.transcription.fallback import Fallback
+from specjax.transcription.transcript import check_settings, transcribe
 
 RESULTS, OUTPUTS = "results.json", "outputs.jsonl"
 

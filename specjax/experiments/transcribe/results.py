@@ -11,7 +11,7 @@ import numpy as np
 from specjax.experiments.decode.data import Data, references_of
 from specjax.metrics.metric import metric_of
 from specjax.reporting.table import aligned, cell
-from specjax.transcript import Transcript
+from specjax.transcription.transcript import Transcript
 
 Made = Mapping[str, Sequence[Sequence["Transcribed"]]]
 """Transcripts by strategy, repeat and batch."""

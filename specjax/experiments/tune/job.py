@@ -12,21 +12,28 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.errors import UserError
 from specjax.experiments.config.memory import check_decode_memory
 from specjax.experiments.decode.session import Session, open_session
 from specjax.experiments.pairs import describe_pair, load_pair
 from specjax.experiments.recipes.trees import WIDTHS
 from specjax.experiments.tune import report as tune_report
-from specjax.experiments.tune.budget import Budget, OutOfTime
 from specjax.experiments.tune.predict import predict, timed_strategies
+from specjax.experiments.tune.report import write_config
 from specjax.experiments.tune.rounds import by_width, halve
 from specjax.experiments.tune.space import Candidate, Space, round_sizes, space_of
-from specjax.experiments.tune.trials import TIME, Search, Trial, conclude, drop_by_prediction
-from specjax.experiments.tune.winner import write_config
+from specjax.experiments.tune.trials import (
+    TIME,
+    Budget,
+    OutOfTime,
+    Search,
+    Trial,
+    conclude,
+    drop_by_prediction,
+)
 from specjax.measuring.cost import doubling, needed
 from specjax.metrics.metric import metric_of
 from specjax.reporting.table import aligned
+from specjax.runtime.errors import UserError
 
 TARGET = "target"
 

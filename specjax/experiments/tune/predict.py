@@ -7,16 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from specjax.core.calls import parts
+from specjax.contracts.spec import parts
 from specjax.data.batching import Batch
 from specjax.decoding.strategy import Strategy, from_config
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.pricing import call_times
+from specjax.experiments.decode.records import loop_seconds_per_token
 from specjax.experiments.decode.results import cost_entries
-from specjax.experiments.decode.seconds import loop_seconds_per_token
 from specjax.experiments.decode.session import Session
 from specjax.experiments.recipes.trees import WIDE
-from specjax.experiments.tune.budget import Budget
 from specjax.experiments.tune.space import Space
 from specjax.experiments.tune.trees import (
     Beside,
@@ -26,6 +25,7 @@ from specjax.experiments.tune.trees import (
     tree_spec,
     wide_spec,
 )
+from specjax.experiments.tune.trials import Budget
 from specjax.measuring.cost import SHORTEST, Costs
 from specjax.measuring.in_place import DraftPrice, draft_price
 from specjax.metrics.traces import Rounds, rounds_of

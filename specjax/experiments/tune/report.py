@@ -6,17 +6,19 @@
 from __future__ import annotations
 
 import json
+import math
+import pprint
 import shlex
 from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.tune.space import Space, flags
+from specjax.experiments.tune.space import Candidate, Space, flags
 from specjax.experiments.tune.trials import END, SWI, Search, Trial, search_of
 from specjax.measuring.environment import environment
 from specjax.reporting.table import aligned, cell
-from specjax.writing import write_json
+from specjax.runtime.files import write_json, write_text
 
 FILE = "tune.json"
 RUNNING, FINISHED, OUT_OF_TIME = "running", "finished", "out of time"
@@ -150,3 +152,41 @@ def chosen_words(space: Space, chosen: dict[str, Any] | None) -> str:
         missing = ", ".join(f"{f}={value}" for f, value in chosen["not_in_config"].items())
         words.append(f"no flag can set what the config does not spell; add to it: {missing}")
     return "\n".join(words)
+
+
+CHOSEN = "chosen.py"
+
+_TEXT = '''"""What a search chose; tune.json beside this file has its figures.
+
+    python -m specjax.main --config=chosen.py --workdir=runs/chosen
+"""
+
+from ml_collections import ConfigDict
+
+from specjax.experiments.config.defaults import decode_config
+
+FIELDS = {fields}
+
+
+def get_config() -> ConfigDict:
+    """The experiment; every field can be set by a flag."""
+    return decode_config(**FIELDS)
+'''
+
+
+def write_config(workdir: Path, space: Space, candidate: Candidate) -> Path:
+    """Writes the base config with the candidate, beside the target alone, as its strategies."""
+    file = workdir / CHOSEN
+    fields = space.decode.to_dict()
+    alone = {name: fields["strategies"][name] for name in space.alone}
+    fields |= {"strategies": {**alone, space.strategy: dict(candidate.spec)}, "only": ""}
+    shown = pprint.pformat(_plain(fields), width=99, sort_dicts=False)
+    write_text(file, _TEXT.format(fields=shown))
+    return file
+
+
+def _plain(value: Any) -> Any:
+    """Without infinite numbers, which have no literal; configs take the word."""
+    if isinstance(value, dict):
+        return {name: _plain(entry) for name, entry in value.items()}
+    return "inf" if isinstance(value, float) and math.isinf(value) else value

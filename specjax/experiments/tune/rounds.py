@@ -20,13 +20,12 @@ from specjax.experiments.decode.data import references_of
 from specjax.experiments.decode.results import part_prices
 from specjax.experiments.decode.session import Session
 from specjax.experiments.decode.strategies import BASELINE
-from specjax.experiments.tune.budget import Budget
 from specjax.experiments.tune.space import Space, round_sizes
-from specjax.experiments.tune.trials import SWI, Search, Trial, drop_worse
+from specjax.experiments.tune.trials import SWI, Budget, Search, Trial, drop_worse
 from specjax.measuring.cost import standardized_walltime_improvement
 from specjax.metrics.metric import metric_of
-from specjax.programs import release_programs
-from specjax.progress import progress
+from specjax.runtime.programs import release_programs
+from specjax.runtime.progress import progress
 
 
 def by_width(batches: Iterable[Batch]) -> list[Batch]:

@@ -11,7 +11,6 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from specjax.decoding.strategy import DRAWN, Strategy, from_config
-from specjax.errors import UserError
 from specjax.experiments.config.fields import (
     check_fields,
     model_names,
@@ -20,6 +19,7 @@ from specjax.experiments.decode.strategies import BASELINE, check_models, load_s
 from specjax.experiments.recipes.trees import WIDE
 from specjax.experiments.sweep.grid import base_config, check_count
 from specjax.experiments.tune.trees import check_trees, label, tree_spec, wide_spec
+from specjax.runtime.errors import UserError
 
 CANDIDATES: dict[str, tuple[Any, ...]] = {
     "length": tuple(range(1, 11)),

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from specjax.core.calls import Call
-from specjax.core.tree import depths_and_ranks
+from specjax.contracts.spec import Call
+from specjax.contracts.tree import depths_and_ranks
 from specjax.drafting.proposer import LAG
-from specjax.errors import UserError
 from specjax.experiments.recipes.trees import WIDTHS, deepened
 from specjax.measuring.cost import SHORTEST, Costs
+from specjax.runtime.errors import UserError
 from specjax.theory.trees import Fastest, fastest_by_size
 
 MOST = 128

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from specjax.core.registry import FAMILIES
+from specjax.contracts.registry import FAMILIES
 from specjax.hf.families.family import Family, Shape, Tensors, within
 from specjax.hf.families.schema import (
     ALL_FULL,
@@ -26,7 +26,7 @@ from specjax.hf.families.schema import (
 )
 from specjax.models.bart import Bart, BartConfig
 from specjax.models.layers import ACTIVATIONS
-from specjax.models.sinusoids import Sinusoids
+from specjax.models.positions import Sinusoids
 
 BEFORE_POSITIONS = 2
 """Rows of BART's tables of learned positions that come before the first position."""

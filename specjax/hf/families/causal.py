@@ -21,7 +21,7 @@ from specjax.hf.families.schema import (
 )
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.layers import ACTIVATIONS
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 
 FIELDS: dict[str, Field] = (
     CAUSAL

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from specjax.core.registry import FAMILIES
+from specjax.contracts.registry import FAMILIES
 from specjax.hf.families import causal, eagle, on_target
 from specjax.hf.families.family import Tensors, within
 from specjax.hf.families.llama import Llama

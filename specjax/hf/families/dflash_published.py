@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from specjax.core.registry import FAMILIES
+from specjax.contracts.registry import FAMILIES
 from specjax.hf.families.causal import FIELDS, LAYER, Decoder
 from specjax.hf.families.dflash import BLOCK, LAYERS, layers_read, published_layers
 from specjax.hf.families.family import Tensors, within

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from specjax.core.registry import FAMILIES
+from specjax.contracts.registry import FAMILIES
 from specjax.hf.families.causal import ATTENTION, FEED_FORWARD, Decoder
 from specjax.hf.families.eagle3_fields import (
     COUNTS,
@@ -28,7 +28,6 @@ from specjax.hf.families.eagle3_fields import (
 )
 from specjax.hf.families.family import Stored, Tensors, within
 from specjax.hf.families.generation import GENERATION
-from specjax.hf.families.ignored import part
 from specjax.hf.families.published import (
     UNUSED,
     agreed,
@@ -47,6 +46,7 @@ from specjax.hf.families.schema import (
     choice,
     flag,
     only,
+    part,
     raw,
     read,
     shown,

@@ -6,11 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from specjax.core.registry import FAMILIES
+from specjax.contracts.registry import FAMILIES
 from specjax.hf.families import rotary
 from specjax.hf.families.causal import BIAS, SANDWICH, Decoder, whole
 from specjax.hf.families.generation import GENERATION, TOKENS
-from specjax.hf.families.ignored import part
 from specjax.hf.families.layer_types import WINDOWS, every
 from specjax.hf.families.schema import (
     ALL_FULL,
@@ -24,6 +23,7 @@ from specjax.hf.families.schema import (
     flag,
     number,
     only,
+    part,
     raw,
     read,
     shown,

@@ -14,8 +14,7 @@ import functools
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from specjax.hf.families.ignored import GENERATION_FILE, ignore
-from specjax.hf.families.schema import is_int, shown
+from specjax.hf.families.schema import GENERATION_FILE, ignore, is_int, shown
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "assistant_ensemble_weight": (),
@@ -46,7 +45,7 @@ SETTINGS = frozenset(
     return_timestamps sequence_bias stop_strings suppress_tokens
     """.split()  # noqa: SIM905
 )
-"""Fields that change the tokens as a target here writes them too (`specjax/adjusting`)."""
+"""Fields that change the tokens as a target here writes them too (`specjax/logits`)."""
 
 TOKENS = ("bos_token_id", "decoder_start_token_id", "eos_token_id", "pad_token_id")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from specjax.core.registry import FAMILIES
+from specjax.contracts.registry import FAMILIES
 from specjax.hf.families import rotary
 from specjax.hf.families.family import Family, Stored, Tensors, within
 from specjax.hf.families.schema import (

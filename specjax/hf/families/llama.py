@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from specjax.core.registry import FAMILIES
+from specjax.contracts.registry import FAMILIES
 from specjax.hf.families import rotary
 from specjax.hf.families.causal import BIAS, LAYER, SANDWICH, Decoder, whole
 from specjax.hf.families.family import Shape, Stored, Tensors, within
 from specjax.hf.families.layer_types import SWITCHED, WINDOWS
 from specjax.hf.families.schema import ALL_FULL, flag, head_width, number, raw, shown, size
 from specjax.models.causal import CausalConfig
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 
 
 @FAMILIES.register("llama")

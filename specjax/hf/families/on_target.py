@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from specjax.core.registry import FAMILIES
+from specjax.contracts.registry import FAMILIES
 from specjax.hf.families.family import Family, Stored, Tensors
 from specjax.hf.families.llama import Llama
 from specjax.hf.families.schema import NEEDED, Field, Schema, is_int, size

@@ -7,7 +7,7 @@ from typing import Any
 
 from specjax.hf.families import causal
 from specjax.hf.families.schema import Field, Schema, read, shown
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
 
 ROPES = ("default", "linear", "llama3", "yarn")
 """Rotations that depend on distances alone: who counts positions from where does not matter."""

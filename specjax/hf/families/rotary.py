@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from specjax.hf.families import layer_types
-from specjax.hf.families.ignored import part
 from specjax.hf.families.schema import (
     NOTHING,
     Field,
@@ -18,13 +17,14 @@ from specjax.hf.families.schema import (
     is_number,
     is_positive,
     number,
+    part,
     raw,
     read,
     shown,
     size,
 )
 from specjax.models.causal import CausalConfig
-from specjax.models.rope import KINDS, Rope
+from specjax.models.positions import KINDS, Rope
 
 SHARE = "partial_rotary_factor"
 """The share of each head that is rotated, in `config.json` or inside of the scaling."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from specjax.core.registry import FAMILIES
+from specjax.contracts.registry import FAMILIES
 from specjax.hf.families import rotary
 from specjax.hf.families.family import Family, Shape, Tensors, within
 from specjax.hf.families.generation import (
@@ -18,7 +18,6 @@ from specjax.hf.families.generation import (
     said,
     settings_in,
 )
-from specjax.hf.families.ignored import part
 from specjax.hf.families.layer_types import KINDS, WINDOWS, every, windows_of
 from specjax.hf.families.schema import (
     COMMON,
@@ -29,6 +28,7 @@ from specjax.hf.families.schema import (
     flag,
     number,
     only,
+    part,
     rate,
     raw,
     read,

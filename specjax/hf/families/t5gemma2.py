@@ -8,17 +8,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from specjax.core.registry import FAMILIES
+from specjax.contracts.registry import FAMILIES
 from specjax.hf.families import rotary, t5gemma
 from specjax.hf.families.family import Tensors
 from specjax.hf.families.generation import GENERATION
-from specjax.hf.families.ignored import part
 from specjax.hf.families.schema import (
     COMMON,
     NEEDED,
     SHARED,
     Schema,
     only,
+    part,
     raw,
     read,
     shown,

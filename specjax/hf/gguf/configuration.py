@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from specjax.errors import UserError
 from specjax.hf.families.schema import is_int, shown
 from specjax.hf.gguf.architectures import (
     ALL_FACTORS,
@@ -21,6 +20,7 @@ from specjax.hf.gguf.architectures import (
 )
 from specjax.hf.gguf.header import ARCHITECTURE, Header, Texts, read_header
 from specjax.hf.gguf.tensors import architecture_of, read_factors
+from specjax.runtime.errors import UserError
 
 TOKENS = "tokenizer.ggml.tokens"
 SPECIAL = {

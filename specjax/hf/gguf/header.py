@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from specjax.errors import UserError
+from specjax.runtime.errors import UserError
 
 SUFFIX = ".gguf"
 MAGIC = b"GGUF"

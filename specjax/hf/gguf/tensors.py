@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from specjax.errors import UserError
 from specjax.hf.gguf.architectures import (
     ARCHITECTURES,
     FACTORS,
@@ -19,6 +18,7 @@ from specjax.hf.gguf.architectures import (
     Architecture,
 )
 from specjax.hf.gguf.header import ARCHITECTURE, Tensor, package, read_header
+from specjax.runtime.errors import UserError
 
 SCALED = ("Q8_0", "Q5_0", "Q4_0", "IQ4_NL")
 """Types whose blocks begin with a float16 scale, of numbers that are this scale times integers."""

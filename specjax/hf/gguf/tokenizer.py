@@ -11,9 +11,9 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerFast
 
-from specjax.errors import UserError
 from specjax.hf.families.schema import is_int, shown
 from specjax.hf.gguf.header import ARCHITECTURE, Texts, read_header
+from specjax.runtime.errors import UserError
 
 MODEL = "tokenizer.ggml.model"
 WITHOUT = ("none", "no_vocab")

@@ -9,7 +9,7 @@ from typing import ClassVar
 import jiwer
 import numpy as np
 
-from specjax.core.registry import METRICS
+from specjax.contracts.registry import METRICS
 from specjax.data.text import Reference
 from specjax.metrics.metric import Metric, alternatives
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from specjax.reporting.colours import AMBER, BLUE, DARK, GREEN, PINK, SKY, VERMILION
 from specjax.reporting.colours import GREY as GREY  # for plots, under `style.` as all others
 from specjax.reporting.colours import TARGET as TARGET
-from specjax.writing import replacing
+from specjax.runtime.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType

@@ -7,8 +7,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from specjax.core import fields
-from specjax.core.registry import OBJECTIVES
+from specjax.contracts import fields
+from specjax.contracts.registry import OBJECTIVES
 from specjax.models.base import LanguageModel, Params
 from specjax.models.heads import Heads
 from specjax.training.loss import cross_entropy

@@ -12,8 +12,8 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from specjax.core import fields
-from specjax.core.registry import OBJECTIVES
+from specjax.contracts import fields
+from specjax.contracts.registry import OBJECTIVES
 from specjax.models.base import Params
 from specjax.models.dflash import DFlash
 from specjax.training.feature_drafting import FeatureDrafting, Step, taught, whole

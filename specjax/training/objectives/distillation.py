@@ -8,8 +8,8 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from specjax.core import fields
-from specjax.core.registry import OBJECTIVES
+from specjax.contracts import fields
+from specjax.contracts.registry import OBJECTIVES
 from specjax.models.base import LanguageModel, Params
 from specjax.training.loss import DIVERGENCES, cross_entropy
 from specjax.training.objective import TEACHER, Frozen, Objective, TrainingBatch, masked_sum

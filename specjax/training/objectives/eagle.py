@@ -9,8 +9,8 @@ import dataclasses
 
 import jax
 
-from specjax.core import fields
-from specjax.core.registry import OBJECTIVES
+from specjax.contracts import fields
+from specjax.contracts.registry import OBJECTIVES
 from specjax.models.base import Params
 from specjax.models.eagle import Eagle
 from specjax.training.feature_drafting import FeatureDrafting, Step, taught, whole

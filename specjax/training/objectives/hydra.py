@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from specjax.core.registry import OBJECTIVES
+from specjax.contracts.registry import OBJECTIVES
 from specjax.training.objectives.medusa import Medusa
 
 

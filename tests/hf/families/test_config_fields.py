@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 import specjax
-from specjax.core.registry import ADJUSTMENTS
-from specjax.errors import UserError
+from specjax.contracts.registry import ADJUSTMENTS
 from specjax.experiments.config.defaults import decode_config
 from specjax.experiments.pairs import load_pair
 from specjax.hf.families.generation import SETTINGS
@@ -22,7 +21,8 @@ from specjax.hf.families.gpt import GPTNeoX
 from specjax.hf.families.schema import shown
 from specjax.hf.huggingface import parse_config
 from specjax.models.layers import ACTIVATIONS
-from specjax.models.rope import Rope
+from specjax.models.positions import Rope
+from specjax.runtime.errors import UserError
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 NAN = float("nan")

@@ -15,19 +15,19 @@ import numpy as np
 import pytest
 from feature_drafters import TARGETS
 
-from specjax.core import reference
-from specjax.core.registry import FAMILIES
-from specjax.errors import UserError
+from specjax.contracts import reference
+from specjax.contracts.registry import FAMILIES
 from specjax.hf import families
 from specjax.hf.families import dflash
 from specjax.hf.families.eagle import layers_read
 from specjax.hf.huggingface import load, parse_config, save
 from specjax.models.t5 import T5, T5Config
+from specjax.runtime.errors import UserError
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "llama"
 
 FILE = '''
-from specjax.core.registry import FAMILIES
+from specjax.contracts.registry import FAMILIES
 from specjax.hf.families.llama import Llama
 from specjax.hf.families.schema import flag
 

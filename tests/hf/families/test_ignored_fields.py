@@ -18,12 +18,11 @@ import transformers
 from transformers import CONFIG_MAPPING, GenerationConfig, PreTrainedConfig
 
 import specjax
-from specjax.core.registry import FAMILIES
-from specjax.errors import UserError
+from specjax.contracts.registry import FAMILIES
 from specjax.hf.families import generation, schema, t5gemma, t5gemma2
-from specjax.hf.families.ignored import collect_ignored
-from specjax.hf.families.schema import Declared, declared_by
+from specjax.hf.families.schema import Declared, collect_ignored, declared_by
 from specjax.hf.huggingface import parse_config
+from specjax.runtime.errors import UserError
 
 CODE = Path(transformers.__file__).parent
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -296,7 +295,7 @@ import json, sys
 sys.modules["torch"] = None
 import jax.numpy as jnp
 from specjax.hf.huggingface import parse_config
-from specjax.hf.families.ignored import collect_ignored
+from specjax.hf.families.schema import collect_ignored
 with collect_ignored() as ignored:
     parse_config("it", json.loads({words!r}), {{"odd": 1}}, jnp.float32)
 print(ignored)

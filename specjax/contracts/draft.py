@@ -1,0 +1,127 @@
+"""Drafts: tokens that a drafter proposes, a reader reads and a rule judges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from specjax.contracts.distribution import Distribution, OneHot
+from specjax.contracts.rows import until_eos
+
+GOING, LENGTH, STOPPED, NO_MATCH, ENDED, HELD = range(6)
+"""Stop reasons of a draft: unused, all K proposed or no more of use, predicate, nothing to copy,
+the draft ends the text, the drafter did not run."""
+
+STOP_REASONS = ("going", "length", "stopped", "no_match", "ended", "held")
+"""Their names, for tables."""
+
+
+class Draft(struct.PyTreeNode):
+    """A proposal of up to K tokens per row; entries at and beyond `length` mean nothing.
+
+    A chain where `parents` is None, else a tree: node k is a child of node `parents[b, k]`, -1 is
+    the pending token, and parents come before their children.
+    """
+
+    tokens: jax.Array  # [B, K] int32
+    length: jax.Array  # [B] int32
+    distribution: Distribution  # that each token was drawn from
+    review: jax.Array  # [B] bool; False: accepted without verification; ends the row
+    drafted_by: jax.Array  # [B, K] int32: index into the drafter's `Spec.writers`
+    parents: jax.Array | None = None  # [B, K] int32
+    slots: jax.Array | None = None  # [B, K] int32: slot of each node after the text in the caches
+    # of `Spec.fed`, -1 for one that was not fed
+    aux: Any = None  # the drafter's own, for its reader or rule; leaves [B, K + n, ...]
+
+    @classmethod
+    def chain(
+        cls,
+        tokens: jax.Array,
+        length: jax.Array | None = None,
+        distribution: Distribution | None = None,
+        *,
+        drafted_by: jax.Array | None = None,
+        review: jax.Array | None = None,
+        aux: Any = None,
+    ) -> Draft:
+        """A chain of tokens [B, K]; by default all of them, certain, by the first writer.
+
+        Raises:
+          ValueError: when tokens have another shape.
+        """
+        if tokens.ndim != 2:
+            raise ValueError(f"drafted tokens have shape {tokens.shape}; expected [B, K]")
+        rows, width = tokens.shape
+        return cls(
+            tokens=tokens,
+            length=jnp.full((rows,), width, jnp.int32) if length is None else length,
+            distribution=OneHot(tokens) if distribution is None else distribution,
+            review=jnp.ones((rows,), bool) if review is None else review,
+            drafted_by=jnp.zeros_like(tokens) if drafted_by is None else drafted_by,
+            aux=aux,
+        )
+
+    @property
+    def width(self) -> int:
+        return self.tokens.shape[1]
+
+    @property
+    def tree_parents(self) -> jax.Array:
+        """The `parents` [B, K] of a tree.
+
+        Raises:
+          ValueError: when it is a chain.
+        """
+        if self.parents is None:
+            raise ValueError("the draft is a chain; expected a tree")
+        return self.parents
+
+    @property
+    def node_slots(self) -> jax.Array:
+        """The `slots` [B, K] of nodes that the drafter's models were fed.
+
+        Raises:
+          ValueError: when the drafter gave none.
+        """
+        if self.slots is None:
+            raise ValueError("slots is None; a drafter whose models are fed nodes must give them")
+        return self.slots
+
+    def check(self, rows: int, most: int) -> None:
+        """Checks dtype and shape of the tokens while tracing.
+
+        Raises:
+          ValueError: naming the shape and the allowed one.
+        """
+        shape, kind = self.tokens.shape, self.tokens.dtype
+        if kind != jnp.int32 or shape[0] != rows or shape[1] > most:
+            raise ValueError(
+                f"drafted tokens are {kind} of shape {shape}; they must be int32 [{rows}, K] with K"
+                f" at most {most}, the width in the drafter's spec"
+            )
+
+    def narrow(self, width: int) -> Draft:
+        """The first `width` columns; the caller knows that no row needs more."""
+        dropped = self.width - width
+        return self.replace(
+            tokens=self.tokens[:, :width],
+            distribution=self.distribution.narrow(width),
+            drafted_by=self.drafted_by[:, :width],
+            parents=None if self.parents is None else self.parents[:, :width],
+            slots=None if self.slots is None else self.slots[:, :width],
+            aux=jax.tree.map(lambda x: x[:, : x.shape[1] - dropped], self.aux),
+        )
+
+    def cut(self, most: jax.Array, eos: tuple[int, ...]) -> Draft:
+        """A chain of at most `most` [B] tokens, up to its first EOS; a tree stays as it is.
+
+        Whether a position is drafted depends on earlier tokens only, so lossless rules stay so.
+        Tokens after an EOS or beyond the row are never committed.
+        """
+        if self.parents is not None:
+            return self
+        length = jnp.minimum(jnp.minimum(self.length, most), until_eos(self.tokens, eos))
+        return self.replace(length=length)

@@ -1,0 +1,184 @@
+"""The contract of generation settings: logits processors that see the text before the token.
+
+They run before temperature, top-k and top-p at every position of a draft, on the logits of target
+and drafter alike. Rules then compare two distributions under one setting, so lossless rules keep
+the target's processed distribution (docs/methods/generation_settings.md).
+
+T positions of a row are processed together. The text before each is the committed row and a path
+of drafted tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from specjax.contracts import fields, tree
+from specjax.contracts.context import Context
+from specjax.contracts.distribution import of_tokens
+from specjax.contracts.draft import Draft
+from specjax.contracts.rule import leading_run
+from specjax.models.base import LanguageModel
+
+UNKNOWN = -1
+"""No token, or one drafted in parallel with its successor: it matches nothing."""
+
+
+class Positions(struct.PyTreeNode):
+    """T positions of every row, and the text before each."""
+
+    context: Context
+    path: jax.Array  # [B, T, D] int32: drafted tokens before a position, in their order
+    depth: jax.Array  # [B, T] int32: how many of them; later entries mean nothing
+
+    @property
+    def length(self) -> jax.Array:
+        """Tokens [B, T] before each position."""
+        return self.context.length[:, None] + self.depth
+
+    @property
+    def drafted(self) -> jax.Array:
+        """The path, padded with `UNKNOWN`."""
+        inside = jnp.arange(self.path.shape[2]) < self.depth[..., None]
+        return jnp.where(inside, self.path, UNKNOWN)
+
+    def tail(self, count: int) -> jax.Array:
+        """The last `count` committed tokens and then the path, [B, T, count + D]."""
+        context = self.context
+        slot = context.length[:, None] + jnp.arange(-count, 0)
+        row = jnp.take_along_axis(context.tokens, jnp.maximum(slot, 0), axis=1, mode="clip")
+        row = jnp.where(slot >= 0, row, UNKNOWN)[:, None]
+        row = jnp.broadcast_to(row, (*self.depth.shape, count))
+        return jnp.concatenate([row, self.drafted], axis=2)
+
+    def last(self, count: int) -> jax.Array:
+        """The last `count` tokens [B, T, count] before each position, padded with `UNKNOWN`."""
+        slot = self.depth[..., None] + jnp.arange(count)
+        return jnp.take_along_axis(self.tail(count), slot, axis=2)
+
+
+class Adjustment:
+    """One logits processor; frozen and hashable. Its config field has Hugging Face's name."""
+
+    order: ClassVar[int]
+    """Adjustments run by rising order: that of Hugging Face's processors."""
+
+    off: ClassVar[Any] = ()
+    """The value, other than None, that disables it."""
+
+    scores_only: ClassVar[bool] = False
+    """Whether it changes scores of hypotheses and no next-token distribution."""
+
+    def __post_init__(self) -> None:
+        fields.check(self)
+
+    @staticmethod
+    def tokens(value: Any) -> tuple[int, ...]:
+        """The token ids in a value of its field, which the target must have."""
+        return ()
+
+    def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
+        """The adjustment for a target, together with the other settings."""
+        return self
+
+    def of_rows(self, context: Context, vocabulary: int) -> Any:
+        """What it needs of the committed tokens, computed once per round."""
+        return ()
+
+    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
+        """Processes logits [B, T, V] of the positions; `rows` is the result of `of_rows`."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class Adjusting:
+    """The logits processors of a context, for any positions after its rows.
+
+    Without any it is false and returns the logits unchanged.
+    """
+
+    context: Context
+    rows: tuple[Any, ...]  # `Adjustment.of_rows` of each
+
+    def __bool__(self) -> bool:
+        return bool(self.rows)
+
+    def after_paths(self, logits: jax.Array, path: jax.Array, depth: jax.Array) -> jax.Array:
+        """Processes logits [B, T, V] after the first `depth` [B, T] tokens of path [B, T, D]."""
+        if not self:
+            return logits
+        options, given = self.context.options, logits
+        places = Positions(self.context, path, jnp.broadcast_to(depth, logits.shape[:2]))
+        for adjustment, rows in zip(options.adjustments, self.rows, strict=True):
+            logits = adjustment.adjust(logits, places, rows)
+        if options.sampling.greedy:
+            return logits
+        # Settings that forbid every token are ignored: they leave no distribution.
+        some = jnp.any(logits > -jnp.inf, axis=-1, keepdims=True)
+        return jnp.where(some, logits, given)
+
+    def of_draft(self, logits: jax.Array, draft: Draft) -> jax.Array:
+        """Processes logits [B, K + 1, V] after the pending token and each drafted one."""
+        if not self:
+            return logits
+        count, shape = draft.width, (*logits.shape[:2], draft.width)
+        if draft.parents is None:
+            path = jnp.broadcast_to(draft.tokens[:, None], shape)
+            return self.after_paths(logits, path, jnp.arange(count + 1))
+        ancestors = tree.ancestor_mask(draft.parents)
+        # Ancestors in the order of their places: parents come before their children.
+        nodes = jnp.argsort(~ancestors[..., 1:], axis=-1, stable=True)
+        path = jnp.take_along_axis(jnp.broadcast_to(draft.tokens[:, None], shape), nodes, axis=2)
+        return self.after_paths(logits, path, tree.depth(ancestors))
+
+    def after_tokens(
+        self, logits: jax.Array, drafted: jax.Array, count: jax.Array | int
+    ) -> jax.Array:
+        """Processes logits [B, V] after the first `count` [] of drafted tokens [B, K]."""
+        if not self:
+            return logits
+        return self.after_paths(logits[:, None], drafted[:, None], jnp.asarray(count))[:, 0]
+
+    def in_parallel(self, logits: jax.Array) -> jax.Array:
+        """Processes logits [B, K, V] of K successive tokens that are drafted in parallel."""
+        if not self:
+            return logits
+        rows, count, _ = logits.shape
+        path = jnp.full((rows, count, count), UNKNOWN)
+        return self.after_paths(logits, path, jnp.arange(count))
+
+
+def adjusting(context: Context, vocabulary: int) -> Adjusting:
+    """The logits processors of a context for a vocabulary of this size."""
+    each = (one.of_rows(context, vocabulary) for one in context.options.adjustments)
+    return Adjusting(context, tuple(each))
+
+
+def cut_at_forbidden(draft: Draft, logits: jax.Array) -> Draft:
+    """Cuts a chain at the first token forbidden in the adjusted logits [B, K+1, V].
+
+    For rules that accept tokens which the target would never write. A lossless rule rejects such a
+    token by itself, and must test its position.
+    """
+    if draft.parents is not None:
+        return draft
+    is_allowed = of_tokens(logits[:, :-1], draft.tokens) > -jnp.inf
+    return draft.replace(length=leading_run(is_allowed, draft.length))
+
+
+def ban(logits: jax.Array, tokens: jax.Array, banned: jax.Array) -> jax.Array:
+    """Logits [B, T, V] without the tokens [B or 1, T or 1, N] at which `banned` [B, T, N]."""
+    rows, places, vocabulary = logits.shape
+    index = jnp.where(banned & (tokens >= 0), tokens, vocabulary)
+    row, place = jnp.arange(rows)[:, None, None], jnp.arange(places)[:, None]
+    return logits.at[row, place, index].set(-jnp.inf, mode="drop")
+
+
+def only(logits: jax.Array, chosen: jax.Array, where: jax.Array) -> jax.Array:
+    """Logits [B, T, V] with the tokens `chosen` [..., V] certain at positions `where` [B, T]."""
+    forced = jnp.where(chosen, 0.0, -jnp.inf).astype(logits.dtype)
+    return jnp.where(where[..., None], forced, logits)

@@ -1,0 +1,77 @@
+"""Decoder prefixes: fed once to every model; the target chooses tokens that are open."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from specjax.contracts.context import Context
+from specjax.contracts.env import Bound
+from specjax.models.base import Cache, LanguageModel
+from specjax.models.info import Forced
+from specjax.models.vocabularies import OtherVocabulary, unwrapped
+from specjax.sampling import argmax
+
+
+def choose_decoder_prefix(target: Bound, cache: Cache, head: tuple[Forced, ...]) -> jax.Array:
+    """The decoder prefix [B, N]; of several options, the most probable token.
+
+    `cache` has read the prompts only. This is Whisper's language detection: Radford et al. (2023),
+    section 2.3.
+    """
+    tokens = jnp.zeros((len(cache.length), 0), jnp.int32)
+    for forced in head:
+        options = jnp.array(forced, jnp.int32).reshape(-1)
+        best = jnp.zeros_like(cache.length)
+        if len(options) > 1:
+            at = jnp.full_like(cache.length, tokens.shape[1] - 1)[:, None]
+            logits = target.extend(tokens, cache, at=at)[0].logits[:, 0]
+            best = argmax(logits[:, options])
+        tokens = jnp.concatenate([tokens, options[best][:, None]], axis=1)
+    return tokens
+
+
+def as_text(model: LanguageModel, prompt: jax.Array, length: jax.Array) -> tuple[jax.Array, ...]:
+    """Prompts as a text to copy from, [B, S], and its length [B].
+
+    Empty for audio and for prompts in another vocabulary.
+    """
+    if model.info.frames is None and model.info.source_vocab is None:
+        return prompt, length
+    return jnp.zeros((len(length), 0), jnp.int32), jnp.zeros_like(length)
+
+
+def add_previous_text(context: Context, head: jax.Array) -> Context:
+    """Starts the rows with the text before their audio, if any, and `head` [B, N].
+
+    The buffer has room for the text (`Options.previous`).
+    """
+    if context.options.previous is None:
+        return context.replace(tokens=context.tokens.at[:, : head.shape[1]].set(head))
+    text, length = context.options.previous
+    slot = jnp.arange(text.shape[1] + head.shape[1])
+    place = slot - length[:, None]
+    before = jnp.take(text, slot, axis=1, mode="clip")
+    after = jnp.take_along_axis(head, jnp.maximum(place, 0), axis=1, mode="clip")
+    whole = jnp.where(place < 0, before, after)
+    return context.replace(
+        tokens=context.tokens.at[:, : len(slot)].set(whole),
+        length=context.length + length,
+        begin=context.begin + length,
+        limit=context.limit + length,
+    )
+
+
+def prefill(model: Bound, cache: Cache, prefix: jax.Array, length: jax.Array) -> Cache:
+    """Feeds all but the last of each row's `length` [B] tokens of `prefix` [B, N].
+
+    The last token is pending. A drafter of another vocabulary may have a prefix of its own.
+    """
+    tokens, own = prefix[:, :-1], unwrapped(model.model)
+    if isinstance(own, OtherVocabulary) and own.prefix:
+        tokens, cache = own.with_own_prefix(model.params, prefix, length, cache)
+    elif prefix.shape[1] < 2:
+        return cache
+    no_logits = jnp.zeros((len(prefix), 0), jnp.int32)
+    cache = model.extend(tokens, cache, at=no_logits)[1]
+    return cache.replace(length=length - 1)

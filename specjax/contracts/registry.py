@@ -1,0 +1,102 @@
+"""Names under which configs find things: one file, one class, one registration.
+
+A kind of thing (drafters, rules, objectives, tasks, ...) is a registry; its entries are the classes
+of a package's modules, which are imported when somebody looks a name up for the first time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+T = TypeVar("T", bound=type)
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A registered class."""
+
+    name: str
+    cls: type
+    example: Mapping[str, Any]  # values of its fields that make a useful instance
+
+    @property
+    def summary(self) -> str:
+        """The first line of its docstring, or nothing."""
+        return (self.cls.__doc__ or "").strip().partition("\n")[0]
+
+
+_OWN = __name__.partition(".")[0]
+"""The package whose files registries import by themselves."""
+
+
+def _place(cls: type) -> tuple[str, str]:
+    return cls.__module__, cls.__qualname__
+
+
+class Registry(Mapping[str, Entry]):
+    """Entries by name; `kind` is the word for one of them, `package` where they live.
+
+    `shown` names attributes of the classes that help and the tables of the docs show.
+    """
+
+    def __init__(self, kind: str, package: str, *, shown: tuple[str, ...] = ()) -> None:
+        self.kind, self.package, self.shown = kind, package, shown
+        self._entries: dict[str, Entry] = {}
+        self._complete = False
+
+    def register(self, name: str, *, example: Mapping[str, Any] | None = None) -> Callable[[T], T]:
+        """Makes a class known as `name`; the same class, defined anew, replaces itself.
+
+        Raises:
+          ValueError: when another class has the name.
+        """
+
+        def remember(cls: T) -> T:
+            if not cls.__module__.startswith(f"{_OWN}."):
+                self._all()  # a name of the package's own is refused at once, not taken back later
+            known = self._entries.get(name)
+            if known is not None and _place(known.cls) != _place(cls):
+                raise ValueError(f"{self.kind} {name!r} is registered already, as {known.cls}")
+            self._entries[name] = Entry(name, cls, example or {})
+            return cls
+
+        return remember
+
+    def __getitem__(self, name: str) -> Entry:
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._all()))
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def name_of(self, cls: type) -> str:
+        """The name of a class."""
+        return next(entry.name for entry in self._all().values() if entry.cls is cls)
+
+    def _all(self) -> dict[str, Entry]:
+        if not self._complete:
+            self._complete = True  # already now: a module may look its neighbours up
+            try:
+                package = importlib.import_module(self.package)
+                for module in pkgutil.iter_modules(package.__path__):
+                    importlib.import_module(f"{self.package}.{module.name}")
+            except BaseException:
+                self._complete = False  # the next look must fail as well, not miss entries
+                raise
+        return self._entries
+
+
+DRAFTERS = Registry("drafter", "specjax.drafting")
+READERS = Registry("reader", "specjax.verification")
+RULES = Registry("rule", "specjax.verification")
+ADJUSTMENTS = Registry("setting", "specjax.logits")
+OBJECTIVES = Registry("objective", "specjax.training.objectives", shown=("needs_teacher",))
+TASKS = Registry("task", "specjax.data.tasks", shown=("metric", "reads", "source"))
+METRICS = Registry("metric", "specjax.metrics.quality", shown=("scores",))
+FAMILIES = Registry("model_type", "specjax.hf.families")

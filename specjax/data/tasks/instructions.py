@@ -1,0 +1,97 @@
+"""Instructions, code and conversations."""
+
+from __future__ import annotations
+
+from specjax.contracts.registry import TASKS
+from specjax.data import columns
+from specjax.data.files import Row
+from specjax.data.sources import Source
+from specjax.data.task import Task
+
+_INSTRUCTION = "Below is an instruction that describes a task"
+_RESPONSE = "Write a response that appropriately completes the request."
+
+
+@TASKS.register("alpaca")
+class Alpaca(Task):
+    """An instruction in the template that Alpaca models were trained with."""
+
+    source = Source("hub", "tatsu-lab/alpaca", split="train")  # it has no other split
+    reads = "instruction, and input and output if there are any"
+    metric = "none"
+    example = {"instruction": "Sort the letters.", "input": "b a", "output": "a b"}
+
+    def prompt(self, row: Row) -> str:
+        asked = columns.text(row, "instruction")
+        given = columns.optional_text(row, "input")
+        if not asked.strip():
+            return ""
+        if not given:
+            return f"{_INSTRUCTION}. {_RESPONSE}\n\n### Instruction:\n{asked}\n\n### Response:"
+        return (
+            f"{_INSTRUCTION}, paired with an input that provides further context. {_RESPONSE}\n\n"
+            f"### Instruction:\n{asked}\n\n### Input:\n{given}\n\n### Response:"
+        )
+
+    def reference(self, row: Row) -> str | None:
+        return columns.optional_text(row, "output")
+
+
+_REQUEST = "Complete this Python function. Answer with the whole function in one code block."
+
+
+class Function(Task):
+    """A function to complete, whose reference is its canonical solution."""
+
+    source = Source("hub", "openai/openai_humaneval", split="test")
+    reads = "prompt, and canonical_solution if there is one"
+    metric = "none"
+    example = {"prompt": "def two():\n", "canonical_solution": "    return 2\n"}
+
+    def reference(self, row: Row) -> str | None:
+        return columns.optional_text(row, "canonical_solution")
+
+
+@TASKS.register("humaneval")
+class HumanEval(Function):
+    """The beginning of a function, as a base model continues it."""
+
+    def prompt(self, row: Row) -> str:
+        return columns.text(row, "prompt")
+
+
+@TASKS.register("humaneval_chat")
+class HumanEvalChat(Function):
+    """A request to complete a function, for chat models."""
+
+    def prompt(self, row: Row) -> str:
+        given = columns.text(row, "prompt")
+        return f"{_REQUEST}\n\n```python\n{given.strip()}\n```" if given.strip() else ""
+
+
+class Conversation(Task):
+    """A user's messages in their order, with results by category."""
+
+    source = None
+    reads = "turns, a list of texts"
+    metric = "none"
+    group = "category"
+    example = {"turns": ["Tell me about Bern.", "And its bears?"], "category": "writing"}
+
+    def prompt(self, row: Row) -> str:
+        turn = columns.texts(row, "turns", least=1)[0]
+        return turn if turn.strip() else ""
+
+
+@TASKS.register("spec_bench")
+class SpecBench(Conversation):
+    """The first turn of a conversation, as it is; results by category."""
+
+
+@TASKS.register("mt_bench")
+class MTBench(Conversation):
+    """All turns of a conversation, after the target's answers to earlier ones; by category."""
+
+    def turns(self, row: Row) -> tuple[str, ...]:
+        turns = tuple(columns.texts(row, "turns", least=1))
+        return turns if all(turn.strip() for turn in turns) else ()

@@ -1,0 +1,178 @@
+"""Loaded speech models: their language and task, and drafters that share tokens or an encoder.
+
+Distil-Whisper (Gandhi et al. 2023, "Distil-Whisper: Robust Knowledge Distillation via Large-Scale
+Pseudo Labelling", section 3.2) copies and freezes the encoder of its teacher. Where weights are the
+same, so are its states: a decode computes them once, and the drafter's copy is let go.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from specjax.checks import check_integer
+from specjax.hf.families import speech as telling
+from specjax.hf.families.speech import prefix_tokens
+from specjax.models.base import LanguageModel, Params
+from specjax.models.vocabularies import OtherVocabulary, with_draft_vocabulary
+from specjax.models.whisper import SpeechTokens, Whisper, encoder, without_encoder
+from specjax.runtime.errors import UserError
+
+TIMESTAMPS = "return_timestamps"
+"""The setting by which timestamps are written."""
+
+
+def in_language(loaded: Any, language: str = "", task: str = "", timestamps: bool = False) -> Any:
+    """A model of `specjax.load` whose texts begin with a language and a task.
+
+    The language is a name or a code ("german", "de"); without one a multilingual model detects it
+    for each text. The task is "transcribe", as without one, or "translate": to English. With
+    `timestamps` the tokens say when words were said (`logits.timestamps`).
+
+    Raises:
+      UserError: when the model does not listen, or does not know them.
+    """
+    try:
+        model = told(loaded.model, language, task, timestamps)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    if model is loaded.model:
+        return loaded
+    generation = told_generation(loaded.generation, language, task, timestamps)
+    return dataclasses.replace(loaded, model=model, generation=generation)
+
+
+def told_generation(
+    generation: Mapping[str, Any], language: str = "", task: str = "", timestamps: bool = False
+) -> Mapping[str, Any]:
+    """What a model says of generation that was told so; the same where nothing is said."""
+    said = language or task or timestamps
+    return {**generation, TIMESTAMPS: timestamps} if said else generation
+
+
+def told(model: LanguageModel, language: str, task: str, timestamps: bool) -> LanguageModel:
+    """The model whose texts begin so; itself where nothing is said.
+
+    Raises:
+      ValueError: when it does not listen, or does not know them.
+    """
+    if not (language or task or timestamps):
+        return model
+    if not isinstance(model, Whisper):
+        given = {"language": language, "task": task, "timestamps": timestamps}
+        name, value = next((name, value) for name, value in given.items() if value)
+        raise ValueError(f"{name} is {value!r}; only a model that listens is told one")
+    speech = model.config.speech
+    if timestamps and speech.no_timestamps is None:
+        raise ValueError("timestamps is True; the model has no tokens for times")
+    if language or task:
+        forced = telling.prefix_tokens(speech, language or None, task or None, timestamps)
+    else:
+        forced = tuple(token for token in model.info.forced if token != speech.no_timestamps)
+    return Whisper(dataclasses.replace(model.config, forced=forced))
+
+
+FEWEST = 2
+"""Tokens of a prefix: as many as a drafter's first call feeds again."""
+
+ENGLISH = "english"
+
+
+def timestamps(drafter: LanguageModel, target: LanguageModel) -> dict[int, int]:
+    """The drafter's id of each of the target's timestamps; empty where a model has none."""
+    if not (isinstance(drafter, Whisper) and isinstance(target, Whisper)):
+        return {}
+    theirs, ours = _times(target), _times(drafter)
+    return dict(zip(theirs, ours, strict=False))
+
+
+def own_prefix(drafter: LanguageModel, target: LanguageModel) -> tuple[int, ...]:
+    """The tokens that the drafter's text begins with; empty: the target's, token by token.
+
+    A model of English only has no language and no task there, and a multilingual one needs both.
+    """
+    if not (isinstance(drafter, Whisper) and isinstance(target, Whisper)):
+        return ()
+    ours, theirs = drafter.config.speech, target.config.speech
+    if bool(ours.languages) == bool(theirs.languages):
+        return ()
+    language = ENGLISH if ours.languages else None
+    forced = prefix_tokens(ours, language, None, _writes_times(target, theirs))
+    # All are single tokens, for the language is said where there is one.
+    whole = drafter.config.start_token, *(token for token in forced if isinstance(token, int))
+    before = drafter.config.start_token if ours.previous is None else ours.previous
+    return (before,) * (FEWEST - len(whole)) + whole
+
+
+def _writes_times(target: Whisper, tokens: SpeechTokens) -> bool:
+    return tokens.no_timestamps is not None and tokens.no_timestamps not in target.info.forced
+
+
+def _times(model: Whisper) -> range:
+    last = model.config.speech.no_timestamps
+    return range(0) if last is None else range(last + 1, model.info.vocab_size)
+
+
+def with_encoder_of(target: Any, drafter: Any) -> Any:
+    """The drafter without an encoder of its own where that equals the target's, else as it is.
+
+    Both are what `specjax.load` returns. Of a drafter without parameters they are taken to be
+    equal where their shapes are.
+    """
+    borrowing = _borrowing(target.model, drafter.model)
+    if borrowing is drafter.model or target.mesh != drafter.mesh:
+        return drafter
+    if drafter.params is None:
+        return dataclasses.replace(drafter, model=borrowing)
+    if not _equal(encoder(target.params), encoder(drafter.params)):
+        return drafter
+    params = without_encoder(drafter.params)
+    return dataclasses.replace(drafter, model=borrowing, params=params)
+
+
+def _borrowing(target: LanguageModel, drafter: LanguageModel) -> LanguageModel:
+    """The drafter without an encoder if its own is of the shape of the target's, else as it is."""
+    if not isinstance(target, Whisper) or not isinstance(drafter, Whisper):
+        return drafter
+    if _shape(target) != _shape(drafter) or drafter.info.borrows_encoder:
+        return drafter
+    return Whisper(dataclasses.replace(drafter.config, own_encoder=False))
+
+
+def _shape(model: Whisper) -> tuple[Any, ...]:
+    """All that an encoder's states depend on but its weights."""
+    c = model.config
+    layers = c.num_layers, c.d_model, c.encoder_ff, c.encoder_heads, c.activation, c.eps
+    return *layers, c.frames, c.dtype
+
+
+def _equal(first: Params, second: Params) -> bool:
+    """Whether two trees of the same shapes hold the same numbers."""
+    pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
+    return all(a.dtype == b.dtype and bool(jnp.array_equal(a, b)) for a, b in pairs)
+
+
+def drafting_first(drafter: Any, count: int) -> Any:
+    """A loaded speech drafter that drafts the first `count` ids of its vocabulary only.
+
+    EOS, special tokens and timestamps are drafted too. Of a drafter of another vocabulary
+    (`in_vocabulary_of`) the ids are its own.
+
+    Raises:
+      UserError: when it is no Whisper, or the count is no positive integer.
+    """
+    check_integer("count", count, 1)
+    model, params = drafter.model, drafter.params
+    other = isinstance(model, OtherVocabulary)
+    own, weights = (model.model, params["model"]) if other else (model, params)
+    if not isinstance(own, Whisper):
+        raise UserError(f"drafter {drafter.name!r} is no Whisper; only those draft the first ids")
+    made, weights = with_draft_vocabulary(own, weights, count)
+    if other:
+        made = dataclasses.replace(model, model=made)
+        weights = {**params, "model": weights}
+    return dataclasses.replace(drafter, model=made, params=weights)

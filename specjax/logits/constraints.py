@@ -1,0 +1,183 @@
+"""Logits processors that forbid tokens or force them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from specjax.contracts import fields
+from specjax.contracts.logits_processor import Adjustment, Positions, ban, only
+from specjax.contracts.registry import ADJUSTMENTS
+from specjax.models.base import LanguageModel
+
+
+@ADJUSTMENTS.register("forced_bos_token_id", example={"forced_bos_token_id": 3})
+@dataclasses.dataclass(frozen=True)
+class ForcedFirst(Adjustment):
+    """The token behind a text of one, as the language behind a decoder's start token."""
+
+    forced_bos_token_id: str = fields.integer(
+        least=0, traced="forced_bos_token_id", help="the token behind the decoder's start token"
+    )
+
+    order: ClassVar[int] = 70
+    off: ClassVar[None] = None
+
+    @staticmethod
+    def tokens(value: int) -> tuple[int, ...]:
+        return (value,)
+
+    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
+        # One for all rows, or one for each of them.
+        token = places.context.options.numbers[self.forced_bos_token_id].reshape(-1, 1, 1)
+        return only(logits, jnp.arange(logits.shape[-1]) == token, places.length == 1)
+
+
+@ADJUSTMENTS.register("forced_eos_token_id", example={"forced_eos_token_id": (1,)})
+@dataclasses.dataclass(frozen=True)
+class ForcedLast(Adjustment):
+    """The token that fills a row, one of these; all of them weigh the same."""
+
+    forced_eos_token_id: tuple[int, ...] = fields.tokens(help="the token at the length limit")
+
+    order: ClassVar[int] = 80
+
+    @staticmethod
+    def tokens(value: tuple[int, ...]) -> tuple[int, ...]:
+        return value
+
+    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
+        chosen = jnp.isin(jnp.arange(logits.shape[-1]), jnp.array(self.forced_eos_token_id))
+        return only(logits, chosen, places.length == places.context.limit[:, None] - 1)
+
+
+def without(logits: jax.Array, tokens: tuple[int, ...]) -> jax.Array:
+    """Logits [..., V] without these tokens."""
+    return logits.at[..., jnp.array(tokens, jnp.int32)].set(-jnp.inf, mode="drop")
+
+
+@ADJUSTMENTS.register("suppress_tokens", example={"suppress_tokens": (2,)})
+@dataclasses.dataclass(frozen=True)
+class Suppressed(Adjustment):
+    """Tokens that are never written."""
+
+    suppress_tokens: tuple[int, ...] = fields.tokens(help="tokens that are never written")
+
+    order: ClassVar[int] = 90
+
+    @staticmethod
+    def tokens(value: tuple[int, ...]) -> tuple[int, ...]:
+        return value
+
+    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
+        return without(logits, self.suppress_tokens)
+
+
+@ADJUSTMENTS.register("begin_suppress_tokens", example={"begin_suppress_tokens": (2, 1)})
+@dataclasses.dataclass(frozen=True)
+class SuppressedFirst(Adjustment):
+    """Tokens that are not written first; behind a forced first token they are not second."""
+
+    begin_suppress_tokens: tuple[int, ...] = fields.tokens(help="tokens that are not written first")
+    forced: bool = False  # a first token is
+
+    order: ClassVar[int] = 100
+
+    @staticmethod
+    def tokens(value: tuple[int, ...]) -> tuple[int, ...]:
+        return value
+
+    def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
+        forced = any(isinstance(other, ForcedFirst) for other in others)
+        return dataclasses.replace(self, forced=forced)
+
+    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
+        begin = places.context.begin
+        first = begin + (self.forced & (begin == 1))
+        here = (places.length == first[:, None])[..., None]
+        return jnp.where(here, without(logits, self.begin_suppress_tokens), logits)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Least(Adjustment):
+    """Ends of the text are not written while it is too short."""
+
+    eos: tuple[int, ...] = ()
+
+    off: ClassVar[int] = 0
+
+    def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
+        return dataclasses.replace(self, eos=model.info.eos)
+
+    def short(self, places: Positions) -> jax.Array:
+        """Whether [B, T] the text before each place is too short to end."""
+        raise NotImplementedError
+
+    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
+        return jnp.where(self.short(places)[..., None], without(logits, self.eos), logits)
+
+
+@ADJUSTMENTS.register("min_length", example={"min_length": 3})
+@dataclasses.dataclass(frozen=True)
+class LeastLength(_Least):
+    """No end before the text has so many tokens, the prompt or the start token among them."""
+
+    min_length: str = fields.integer(
+        least=0, traced="min_length", help="least tokens of a text, its prompt or start token too"
+    )
+
+    order: ClassVar[int] = 50
+
+    def short(self, places: Positions) -> jax.Array:
+        return places.length < places.context.options.numbers[self.min_length]
+
+
+@ADJUSTMENTS.register("min_new_tokens", example={"min_new_tokens": 2})
+@dataclasses.dataclass(frozen=True)
+class LeastNew(_Least):
+    """No end before so many tokens were written."""
+
+    min_new_tokens: str = fields.integer(
+        least=0, traced="min_new_tokens", help="least new tokens; in place of `min_length`"
+    )
+
+    order: ClassVar[int] = 60
+
+    def short(self, places: Positions) -> jax.Array:
+        context = places.context
+        written = places.length - context.begin[:, None]
+        return written < context.options.numbers[self.min_new_tokens]
+
+
+@ADJUSTMENTS.register("bad_words_ids", example={"bad_words_ids": ((4,), (3, 2))})
+@dataclasses.dataclass(frozen=True)
+class BadWords(Adjustment):
+    """Sequences of tokens that are not written; an end of the text is none, as in transformers."""
+
+    bad_words_ids: tuple[tuple[int, ...], ...] = fields.listing(
+        "a list of lists of token ids",
+        lambda word: isinstance(word, tuple) and bool(word) and all(map(fields.is_token, word)),
+        help="sequences of tokens that are not written",
+    )
+
+    order: ClassVar[int] = 40
+
+    @staticmethod
+    def tokens(value: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
+        return tuple(token for word in value for token in word)
+
+    def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
+        ends = {(end,) for end in model.info.eos}
+        words = tuple(word for word in self.bad_words_ids if word not in ends)
+        return dataclasses.replace(self, bad_words_ids=words)
+
+    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
+        for size in sorted(set(map(len, self.bad_words_ids))):
+            words = jnp.array([word for word in self.bad_words_ids if len(word) == size])
+            begun = places.last(size - 1)[:, :, None] == words[:, :-1]
+            banned = jnp.all(begun, axis=-1)
+            logits = ban(logits, words[:, -1], banned)
+        return logits

@@ -1,0 +1,259 @@
+"""Logits processors that make tokens more or less probable.
+
+The repetition penalty: Keskar et al., "CTRL: A Conditional Transformer Language Model for
+Controllable Generation" (2019), section 4.1. N-grams that are written once: Paulus et al., "A Deep
+Reinforced Model for Abstractive Summarization" (2018), section 2.5.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from specjax.contracts import fields
+from specjax.contracts.context import Context
+from specjax.contracts.logits_processor import UNKNOWN, Adjustment, Positions, ban
+from specjax.contracts.registry import ADJUSTMENTS
+from specjax.models.base import LanguageModel
+
+
+@dataclasses.dataclass(frozen=True)
+class OfPrompt(Adjustment):
+    """What looks at the prompt, of which one that is heard has no tokens."""
+
+    heard: bool = dataclasses.field(default=False, kw_only=True)
+
+    def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
+        return dataclasses.replace(self, heard=model.info.frames is not None)
+
+    def prompt(self, context: Context) -> tuple[jax.Array, jax.Array]:
+        """The tokens [B, S] of prompts, and how many [B] each has."""
+        if self.heard or context.encoder_tokens.shape[1]:
+            return context.encoder_tokens, context.encoder_length * (not self.heard)
+        return context.tokens, context.begin
+
+
+@ADJUSTMENTS.register("encoder_repetition_penalty", example={"encoder_repetition_penalty": 1.5})
+@dataclasses.dataclass(frozen=True)
+class PromptReward(OfPrompt):
+    """Logits of the prompt's tokens are multiplied by it, negative ones divided."""
+
+    encoder_repetition_penalty: str = fields.number(
+        bounds="(0, inf)",
+        traced="encoder_repetition_penalty",
+        help="multiplies logits of the prompt's tokens",
+    )
+
+    order: ClassVar[int] = 7
+    off: ClassVar[float] = 1.0
+
+    def of_rows(self, context: Context, vocabulary: int) -> jax.Array:
+        """Whether [B, V] a token is in the prompt."""
+        tokens, length = self.prompt(context)
+        return present(tokens, length, vocabulary)
+
+    def adjust(self, logits: jax.Array, places: Positions, rows: jax.Array) -> jax.Array:
+        factor = places.context.options.numbers[self.encoder_repetition_penalty]
+        said = jnp.where(logits < 0, logits / factor, logits * factor)
+        return jnp.where(rows[:, None], said, logits)
+
+
+def present(tokens: jax.Array, length: jax.Array, vocabulary: int) -> jax.Array:
+    """Which tokens [B, V] are among the first `length` [B] of rows [B, N]."""
+    slot = jnp.arange(tokens.shape[1])
+    tokens = jnp.where(slot < length[:, None], tokens, vocabulary)
+    rows = jnp.arange(len(tokens))[:, None]
+    return jnp.zeros((len(tokens), vocabulary), bool).at[rows, tokens].set(True, mode="drop")
+
+
+@ADJUSTMENTS.register("repetition_penalty", example={"repetition_penalty": 1.5})
+@dataclasses.dataclass(frozen=True)
+class RepetitionPenalty(Adjustment):
+    """Logits of tokens in the text are divided by it, negative ones multiplied."""
+
+    repetition_penalty: str = fields.number(
+        bounds="(0, inf)", traced="repetition_penalty", help="divides logits of the text's tokens"
+    )
+
+    order: ClassVar[int] = 10
+    off: ClassVar[float] = 1.0
+
+    def of_rows(self, context: Context, vocabulary: int) -> jax.Array:
+        """Whether [B, V] a token is in the committed row."""
+        return present(context.tokens, context.length, vocabulary)
+
+    def adjust(self, logits: jax.Array, places: Positions, rows: jax.Array) -> jax.Array:
+        penalty = places.context.options.numbers[self.repetition_penalty]
+
+        def penalised(logits: jax.Array) -> jax.Array:
+            return jnp.where(logits < 0, logits * penalty, logits / penalty)
+
+        drafted = places.drafted
+        again = jnp.take_along_axis(logits, jnp.maximum(drafted, 0), axis=2)
+        index = jnp.where(drafted >= 0, drafted, logits.shape[-1])
+        row, place = jnp.arange(len(logits))[:, None, None], jnp.arange(logits.shape[1])[:, None]
+        # From the logits as they were: a token counts once however often the text has it.
+        once = jnp.where(rows[:, None], penalised(logits), logits)
+        return once.at[row, place, index].set(penalised(again), mode="drop")
+
+
+def followers(text: jax.Array, length: jax.Array, last: jax.Array) -> jax.Array:
+    """Where [B, T, N] tokens of a text stand behind the `last` tokens [B, T, n - 1].
+
+    Of texts [B, 1 or T, N] the first `length` [B, 1 or T] tokens count.
+    """
+    size, before = text.shape[2], last.shape[2]
+    place = jnp.arange(size)
+    found = (place >= before) & (place < length[..., None])
+    found &= jnp.all(last != UNKNOWN, axis=2)[..., None]
+    for back in range(1, before + 1):
+        shifted = jnp.pad(text, ((0, 0), (0, 0), (back, 0)), constant_values=UNKNOWN)
+        found &= shifted[..., :size] == last[..., -back, None]
+    return found
+
+
+@ADJUSTMENTS.register("no_repeat_ngram_size", example={"no_repeat_ngram_size": 2})
+@dataclasses.dataclass(frozen=True)
+class NoRepeatedNgrams(Adjustment):
+    """No n-gram of the text is written again."""
+
+    no_repeat_ngram_size: int = fields.integer(help="size of n-grams that are written once")
+
+    order: ClassVar[int] = 20
+    off: ClassVar[int] = 0
+
+    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
+        before, context = self.no_repeat_ngram_size - 1, places.context
+        last, row = places.last(before), context.tokens[:, None]
+        logits = ban(logits, row, followers(row, context.length[:, None], last))
+        # Those that end on the path: some begin in the row.
+        tail = places.tail(before)
+        return ban(logits, tail, followers(tail, before + places.depth, last))
+
+
+@ADJUSTMENTS.register("encoder_no_repeat_ngram_size", example={"encoder_no_repeat_ngram_size": 2})
+@dataclasses.dataclass(frozen=True)
+class NoNgramsOfPrompt(OfPrompt):
+    """No n-gram of the prompt is written."""
+
+    encoder_no_repeat_ngram_size: int = fields.integer(
+        help="size of n-grams of the prompt that are not written"
+    )
+
+    order: ClassVar[int] = 30
+    off: ClassVar[int] = 0
+
+    def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
+        if model.info.source_vocab is not None:
+            raise ValueError(
+                f"encoder_no_repeat_ngram_size is {self.encoder_no_repeat_ngram_size}; of a target"
+                " whose prompts have a vocabulary of their own it must be 0"
+            )
+        return self
+
+    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
+        prompt, length = self.prompt(places.context)
+        last = places.last(self.encoder_no_repeat_ngram_size - 1)
+        prompt = prompt[:, None]
+        return ban(logits, prompt, followers(prompt, length[:, None], last))
+
+
+def is_bias(pair: Any) -> bool:
+    """Whether it is a sequence of tokens with what their last one's logit changes by."""
+    if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], tuple)):
+        return False
+    sequence, bias = pair
+    number = isinstance(bias, (int, float)) and not isinstance(bias, bool)
+    return bool(sequence) and all(map(fields.is_token, sequence)) and number and bias < float("inf")
+
+
+@ADJUSTMENTS.register("sequence_bias", example={"sequence_bias": (((3,), 1.5), ((4, 2), -2.0))})
+@dataclasses.dataclass(frozen=True)
+class SequenceBias(Adjustment):
+    """Logits of tokens that would complete a sequence change by its bias, of several by the sum."""
+
+    sequence_bias: tuple[tuple[tuple[int, ...], float], ...] = fields.listing(
+        "a list of pairs of a list of token ids and a number below infinity",
+        is_bias,
+        help="sequences of tokens, and what the last one's logit gains behind the others",
+    )
+
+    order: ClassVar[int] = 4
+
+    @staticmethod
+    def tokens(value: tuple[tuple[tuple[int, ...], float], ...]) -> tuple[int, ...]:
+        return tuple(token for sequence, _ in value for token in sequence)
+
+    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
+        biases = dict(self.sequence_bias)
+        for size in sorted(set(map(len, biases))):
+            sequences = [sequence for sequence in biases if len(sequence) == size]
+            bias = jnp.array([biases[sequence] for sequence in sequences], logits.dtype)
+            tokens = jnp.array(sequences)
+            begun = jnp.all(places.last(size - 1)[:, :, None] == tokens[:, :-1], axis=-1)
+            logits = logits.at[..., tokens[:, -1]].add(jnp.where(begun, bias, 0.0))
+        return logits
+
+
+MOST = 1e30
+"""A power is no larger, so that its product with a logit is finite."""
+
+
+def is_decay(value: Any) -> bool:
+    """Whether it is a length and a factor."""
+    if len(value) != 2 or not fields.is_token(value[0]):
+        return False
+    return fields.is_number(value[1]) and value[1] > 0
+
+
+@ADJUSTMENTS.register(
+    "exponential_decay_length_penalty", example={"exponential_decay_length_penalty": (1, 1.5)}
+)
+@dataclasses.dataclass(frozen=True)
+class DecayingLength(Adjustment):
+    """Behind so many new tokens ends grow likelier, by a power of a factor for each token more."""
+
+    exponential_decay_length_penalty: tuple[int, float] = fields.whole(
+        "a pair of an integer of at least 0 and a positive number",
+        is_decay,
+        help="new tokens from which ends of a text grow likelier, and the factor of each",
+    )
+    eos: tuple[int, ...] = ()
+
+    order: ClassVar[int] = 84
+    off: ClassVar[None] = None
+
+    def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
+        return dataclasses.replace(self, eos=model.info.eos)
+
+    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
+        start, factor = self.exponential_decay_length_penalty
+        more = places.length - places.context.begin[:, None] - start
+        power = jnp.minimum(jnp.float32(factor) ** jnp.maximum(more, 0), MOST)
+        ends = jnp.array(self.eos, jnp.int32)
+        scores = logits[..., ends]
+        # An end that cannot be written stays so: the penalty is a multiple of its logit's size.
+        size = jnp.where(jnp.isfinite(scores), jnp.abs(scores), 0.0)
+        return logits.at[..., ends].add(size * (power - 1.0)[..., None])
+
+
+@ADJUSTMENTS.register("renormalize_logits", example={"renormalize_logits": True})
+@dataclasses.dataclass(frozen=True)
+class Renormalized(Adjustment):
+    """A beam search adds up log-probabilities that other settings left normalized again."""
+
+    renormalize_logits: bool = fields.flag(
+        help="scores of a beam search add up what is normalized again behind all other settings"
+    )
+
+    order: ClassVar[int] = 120
+    off: ClassVar[bool] = False
+    scores_only: ClassVar[bool] = True
+
+    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
+        total = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
+        # Where settings leave no token there is nothing to normalize.
+        return logits - jnp.where(total > -jnp.inf, total, 0.0)

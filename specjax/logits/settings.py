@@ -1,0 +1,120 @@
+"""Generation settings by Hugging Face's names, and the options that obey them.
+
+Hugging Face reads their defaults from `generation_config.json`; so does `specjax.load`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from specjax.contracts import fields
+from specjax.contracts.context import Options
+from specjax.contracts.fields import ConfigField, Number, config_fields, hashable
+from specjax.contracts.logits_processor import Adjustment
+from specjax.contracts.registry import ADJUSTMENTS
+from specjax.contracts.stopping import Stops
+from specjax.hf.pieces import pieces
+from specjax.logits.guidance import Guidance
+from specjax.logits.stop_strings import StopStrings
+from specjax.models.base import LanguageModel
+from specjax.runtime.errors import UserError
+
+
+def schema() -> dict[str, ConfigField]:
+    """The field of every setting."""
+    return {name: config_fields(entry.cls)[name] for name, entry in ADJUSTMENTS.items()}
+
+
+def checked(given: Mapping[str, Any], where: str = "generation.") -> dict[str, Any]:
+    """The settings that are on, of values as `generation_config.json` has them; None is off.
+
+    As in transformers least new tokens, even none, replace a least length.
+
+    Raises:
+      UserError: naming the field, its value and what is allowed.
+    """
+    known, on = schema(), {}
+    for name, value in given.items():
+        if name not in known:
+            raise UserError(
+                f"{where}{name} is no generation setting; it must be one of {', '.join(known)}"
+            )
+        value = hashable(value)
+        replaced = name == "min_length" and given.get("min_new_tokens") is not None
+        if replaced or value is None or value == ADJUSTMENTS[name].cls.off:
+            continue
+        if known[name].kind is tuple and isinstance(value, (int, str)):
+            value = (value,)  # transformers takes one token or text for a list of it
+        try:
+            on[name] = known[name].value(f"{where}{name}", value)
+        except ValueError as error:
+            raise UserError(str(error)) from None
+    return on
+
+
+def obeyed(
+    options: Options,
+    settings: Mapping[str, Any],
+    model: LanguageModel,
+    tokenizer: Any = None,
+    *,
+    beams: bool = False,
+) -> Options:
+    """The options of a decode of `model` under settings, of a search with `beams` or without.
+
+    Raises:
+      UserError: when one is unknown, or does not fit the model.
+    """
+    on = checked(settings)
+    parts, numbers = [], dict(options.numbers)
+    try:
+        for name, value in on.items():
+            part, traced = fields.build(ADJUSTMENTS[name].cls, {name: value})
+            parts.append(part)
+            if isinstance(part, Adjustment):
+                _check_tokens(name, part.tokens(value), model)
+            if isinstance(part, Guidance):
+                part.check(model)
+            numbers |= {name: _traced(number) for name, number in traced.items()}
+        made = _adjustments(parts, beams)
+        bound = tuple(one.of_model(model, tuple(made)) for one in made)
+        stops = [_stops(p, model, tokenizer) for p in parts if isinstance(p, StopStrings)]
+    except ValueError as error:
+        raise UserError(f"generation: {error}") from None
+    found = stops[0] if stops else None
+    return options.replace(adjustments=bound, numbers=numbers, stops=found)
+
+
+def _adjustments(parts: Sequence[Any], beams: bool) -> list[Adjustment]:
+    """The adjustments among parts by their order.
+
+    What changes scores only is of no effect without beams, nor without another adjustment.
+    """
+    made = sorted((p for p in parts if isinstance(p, Adjustment)), key=lambda one: one.order)
+    scored = beams and not all(one.scores_only for one in made)
+    return [one for one in made if scored or not one.scores_only]
+
+
+def _check_tokens(name: str, tokens: tuple[int, ...], model: LanguageModel) -> None:
+    for token in tokens:
+        if token >= model.info.vocab_size:
+            raise ValueError(
+                f"{name} has {token}; it must have token ids below {model.info.vocab_size}, the"
+                " size of the vocabulary"
+            )
+
+
+def _stops(part: StopStrings, model: LanguageModel, tokenizer: Any) -> Stops:
+    if tokenizer is None:
+        raise ValueError(
+            f"stop_strings is {part.stop_strings}, which needs the target's tokenizer; it has none"
+        )
+    return part.stops(pieces(tokenizer), model.info.vocab_size)
+
+
+def _traced(number: Number) -> jax.Array:
+    return jnp.int32(number) if isinstance(number, int) else jnp.float32(number)

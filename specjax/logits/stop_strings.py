@@ -1,0 +1,103 @@
+"""Strings that end a text, wherever tokens begin and end in them.
+
+Aho and Corasick, "Efficient string matching" (1975), over the bytes of UTF-8.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+
+from specjax.contracts import fields
+from specjax.contracts.registry import ADJUSTMENTS
+from specjax.contracts.stopping import Stops
+
+MOST_BYTES = 512
+"""Of all strings together: so many states the automaton has at most."""
+
+
+@ADJUSTMENTS.register("stop_strings", example={"stop_strings": ("\n\n", "Question:")})
+@dataclasses.dataclass(frozen=True)
+class StopStrings:
+    """The text ends with the token that completes one of these strings, which stays in it."""
+
+    stop_strings: tuple[str, ...] = fields.listing(
+        f"a list of texts of at most {MOST_BYTES} bytes together, none of them empty",
+        lambda x: isinstance(x, str) and 0 < len(x.encode()) <= MOST_BYTES,
+        help="the text ends with the token that completes one of these",
+    )
+
+    off: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        fields.check(self)
+        size = sum(len(text.encode()) for text in self.stop_strings)
+        if size > MOST_BYTES:
+            raise ValueError(
+                f"stop_strings have {size} bytes together; they must have at most {MOST_BYTES}"
+            )
+
+    def stops(self, pieces: Mapping[int, bytes | str], vocabulary: int) -> Stops:
+        """The automaton over a vocabulary whose tokens have these pieces of text; others none."""
+        moves, accepts = automaton([text.encode() for text in self.stop_strings])
+        texts = [b""] * vocabulary
+        for token, piece in pieces.items():
+            if token < vocabulary:
+                texts[token] = piece.encode() if isinstance(piece, str) else piece
+        following, completes = over_tokens(moves, accepts, texts)
+        both = 2 * following + completes
+        kinds, kind = np.unique(both, axis=1, return_inverse=True)
+        return Stops(
+            jnp.asarray(kind.reshape(-1), jnp.int32),
+            jnp.asarray(kinds // 2, jnp.int32),
+            jnp.asarray(kinds % 2 == 1),
+        )
+
+
+def automaton(words: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    """Moves [S, 256] of states by bytes, and whether [S] a word ends in a state; it begins in 0."""
+    children: list[dict[int, int]] = [{}]
+    ends = [False]
+    for word in words:
+        state = 0
+        for byte in word:
+            if byte not in children[state]:
+                children[state][byte] = len(children)
+                children.append({})
+                ends.append(False)
+            state = children[state][byte]
+        ends[state] = True
+    moves = np.zeros((len(children), 256), np.int32)
+    accepts = np.array(ends)
+    # Breadth first: where a state falls back to is a shorter one, whose moves are known.
+    level = [(child, 0) for child in children[0].values()]
+    moves[0, list(children[0])] = list(children[0].values())
+    while level:
+        deeper = []
+        for state, fallback in level:
+            accepts[state] |= accepts[fallback]
+            moves[state] = moves[fallback]
+            for byte, child in children[state].items():
+                deeper.append((child, int(moves[fallback, byte])))
+                moves[state, byte] = child
+        level = deeper
+    return moves, accepts
+
+
+def over_tokens(
+    moves: np.ndarray, accepts: np.ndarray, texts: Sequence[bytes]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The state [S, V] behind each token's text, and whether a word ended within it."""
+    length = np.array([len(text) for text in texts])
+    state = np.repeat(np.arange(len(moves))[:, None], len(texts), axis=1)
+    ended = np.zeros(state.shape, bool)
+    for place in range(length.max(initial=0)):
+        here = np.flatnonzero(length > place)
+        byte = np.array([texts[token][place] for token in here.tolist()])
+        state[:, here] = moves[state[:, here], byte]
+        ended[:, here] |= accepts[state[:, here]]
+    return state, ended

@@ -1,0 +1,86 @@
+"""Timestamps of speech: tokens that say when what stands between them was said.
+
+Radford et al., "Robust Speech Recognition via Large-Scale Weak Supervision" (2023), section 2.3,
+by the rules of transformers' `WhisperTimeStampLogitsProcessor`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from specjax.contracts import fields
+from specjax.contracts.context import Context
+from specjax.contracts.logits_processor import Adjustment, Positions
+from specjax.contracts.registry import ADJUSTMENTS
+from specjax.models.base import LanguageModel
+from specjax.models.whisper import Whisper
+
+NONE = -1
+"""In place of a timestamp where there is none yet."""
+
+
+@ADJUSTMENTS.register("return_timestamps", example={"return_timestamps": True})
+@dataclasses.dataclass(frozen=True)
+class Timestamps(Adjustment):
+    """Tokens of time: one begins the text, then they come in pairs and never go back."""
+
+    return_timestamps: bool = fields.flag(help="a model that listens writes when words were said")
+    first: int = 0  # the token of 0 s; all above it are later times, the one below says: no times
+    latest: int | None = None  # the last token that may begin a text; None: any time
+    eos: int = 0  # below it are words
+
+    order: ClassVar[int] = 110
+    off: ClassVar[bool] = False
+
+    def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
+        speech = model.config.speech if isinstance(model, Whisper) else None
+        if speech is None or speech.no_timestamps is None:
+            raise ValueError("return_timestamps is True; only a model that listens writes times")
+        if speech.no_timestamps in model.info.forced:
+            raise ValueError(
+                "return_timestamps is True; the target's texts begin with a token for no times,"
+                " which in_language(target, timestamps=True) leaves out"
+            )
+        first, last = speech.no_timestamps + 1, speech.latest_first
+        latest = None if last is None else first + last
+        return dataclasses.replace(self, first=first, latest=latest, eos=model.info.eos[0])
+
+    def of_rows(self, context: Context, vocabulary: int) -> jax.Array:
+        """The last time [B] that each row has written."""
+        slot = jnp.arange(context.tokens.shape[1])
+        written = (slot >= context.begin[:, None]) & (slot < context.length[:, None])
+        times = jnp.where(written, context.tokens, NONE)[:, None]
+        return self._last(times, jnp.full((len(times), 1), NONE))[:, 0]
+
+    def adjust(self, logits: jax.Array, places: Positions, rows: jax.Array) -> jax.Array:
+        token, written = jnp.arange(logits.shape[-1]), places.length - places.context.begin[:, None]
+        is_time = token >= self.first
+        before, last = jnp.moveaxis(places.last(2), 2, 0)
+        closed = (written < 2) | (before >= self.first)
+        timed = (written >= 1) & (last >= self.first)
+        time = self._last(places.drafted, jnp.broadcast_to(rows[:, None], last.shape))
+        # The second of a pair may repeat the first; a new pair is later.
+        least = jnp.where(time == NONE, self.first, time + 1 - (timed & ~closed))
+        banned = (timed & closed)[..., None] & is_time
+        banned |= (timed & ~closed)[..., None] & (token < self.eos)
+        banned |= is_time & (token < least[..., None])
+        allowed = is_time if self.latest is None else is_time & (token <= self.latest)
+        banned |= (written == 0)[..., None] & ~allowed
+        logits = jnp.where(banned | (token == self.first - 1), -jnp.inf, logits)
+        # A time is written where all times together are likelier than any other token.
+        times = jax.nn.logsumexp(jnp.where(is_time, logits, -jnp.inf), axis=-1)
+        others = jnp.max(jnp.where(is_time, -jnp.inf, logits), axis=-1)
+        return jnp.where((times > others)[..., None] & ~is_time, -jnp.inf, logits)
+
+    def _last(self, text: jax.Array, otherwise: jax.Array) -> jax.Array:
+        """The last time [B, T] in texts [B, T, N]; `otherwise` [B, T] where there is none."""
+        place = jnp.where(text >= self.first, jnp.arange(text.shape[2]), NONE)
+        if not text.shape[2]:
+            return otherwise
+        last = jnp.max(place, axis=2)
+        found = jnp.take_along_axis(text, jnp.maximum(last, 0)[..., None], axis=2)[..., 0]
+        return jnp.where(last == NONE, otherwise, found)

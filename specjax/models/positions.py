@@ -1,0 +1,285 @@
+"""How attention knows positions: rotary and sinusoidal embeddings, T5's relative bias.
+
+Rotary embeddings: Su et al., "RoFormer" (2021). Scalings for contexts longer than the trained one:
+linear (positions divided), dynamic (the base grows with the length, "NTK"), Llama 3.1's (long waves
+stretched, short ones kept), YaRN's (Peng et al. 2023: the same by numbers of turns, and sharper
+attention) and LongRoPE's (Ding et al. 2024: each wave by its own factor, of two sets by the
+length). Sinusoids: Vaswani et al., "Attention Is All You Need" (2017), section 3.5; but sines fill
+the first half of the width and cosines the second, as in published code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from specjax.models.layers import Tree, key_mask, tree_mask, tree_slots
+
+KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
+
+
+@dataclasses.dataclass(frozen=True)
+class Rope:
+    """Frequencies of the rotation; `original` is the context length the scaling starts from."""
+
+    width: int  # of what is rotated of a head
+    theta: float = 10_000.0
+    kind: str = "default"
+    factor: float = 1.0
+    original: int = 0
+    low: float = 1.0  # llama3: wavelengths above original / low are divided by factor
+    high: float = 4.0  # llama3: wavelengths below original / high are kept
+    attention: float = 1.0  # yarn, longrope: rotated queries and keys are multiplied by it
+    fast: float = 32.0  # yarn: waves of more turns within `original` are kept
+    slow: float = 1.0  # yarn: waves of fewer turns are divided by factor
+    truncate: bool = True  # yarn: these bounds are rounded outwards to whole waves
+    short: tuple[float, ...] = ()  # longrope: divisors of the waves [d / 2] up to `original`
+    long: tuple[float, ...] = ()  # longrope: beyond it
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"rope_type is {self.kind!r}; it must be one of {', '.join(KINDS)}")
+
+    def frequencies(self) -> np.ndarray:
+        """Radians per position [d / 2] at lengths within the trained context; float32."""
+        plain = np.float32(1.0) / np.float32(self.theta) ** self._exponent
+        match self.kind:
+            case "linear":
+                return plain / np.float32(self.factor)
+            case "llama3":
+                return self._mixed(plain, self._kept_by_wavelength(plain))
+            case "yarn":
+                return self._mixed(plain, self._kept_by_turns())
+            case "longrope":
+                return self._divided(self.short)
+        return plain
+
+    @property
+    def _exponent(self) -> np.ndarray:
+        return np.arange(0, self.width, 2, dtype=np.float32) / np.float32(self.width)
+
+    def _divided(self, by: tuple[float, ...]) -> np.ndarray:
+        return np.float32(1.0) / (
+            np.asarray(by, np.float32) * np.float32(self.theta) ** self._exponent
+        )
+
+    def _mixed(self, plain: np.ndarray, kept: np.ndarray) -> np.ndarray:
+        """The share `kept` [d / 2] of each wave as it is, the rest stretched by the factor."""
+        return (1 - kept) * plain / np.float32(self.factor) + kept * plain
+
+    def _kept_by_wavelength(self, plain: np.ndarray) -> np.ndarray:
+        turns = np.float32(self.original) * plain / np.float32(2.0 * math.pi)
+        return np.clip((turns - self.low) / (self.high - self.low), 0.0, 1.0).astype(np.float32)
+
+    def _kept_by_turns(self) -> np.ndarray:
+        first, last = self._wave_of(self.fast), self._wave_of(self.slow)
+        if self.truncate:
+            first, last = math.floor(first), math.ceil(last)
+        first, last = max(first, 0), min(last, self.width - 1)
+        if first == last:
+            last += 1e-3
+        wave = np.arange(self.width // 2, dtype=np.float32)
+        return 1 - np.clip((wave - first) / (last - first), 0.0, 1.0).astype(np.float32)
+
+    def _wave_of(self, turns: float) -> float:
+        """The (fractional) number of the wave that turns so often within `original`."""
+        ratio = self.original / (turns * 2.0 * math.pi)
+        return self.width * math.log(ratio) / (2.0 * math.log(self.theta))
+
+    def angles(self, position: jax.Array, length: jax.Array | int) -> jax.Array:
+        """Rotation [..., d / 2] of each position; `length`, broadcast to it, counts the tokens
+        that the row held when the position was rotated and matters to the dynamic and longrope
+        kinds only.
+        """
+        turned = position[..., None].astype(jnp.float32)
+        if self.kind == "longrope":
+            beyond = jnp.asarray(length)[..., None] > self.original
+            return turned * jnp.where(beyond, self._divided(self.long), self.frequencies())
+        if self.kind != "dynamic":
+            return turned * self.frequencies()
+        longer = jnp.maximum(jnp.asarray(length, jnp.float32), self.original)
+        growth = self.factor * longer / self.original - (self.factor - 1.0)
+        base = self.theta * growth ** (self.width / (self.width - 2))
+        return turned * base[..., None] ** -self._exponent
+
+
+def angles_of(
+    ropes: Sequence[Rope | None], position: jax.Array, length: jax.Array | int
+) -> list[jax.Array | None]:
+    """`Rope.angles` of each layer, made once for all that rotate alike; None: not rotated."""
+    made: dict[Rope | None, jax.Array] = {
+        rope: rope.angles(position, length) for rope in dict.fromkeys(ropes) if rope
+    }
+    return [made.get(rope) for rope in ropes]
+
+
+def rotate(x: jax.Array, angles: jax.Array, scale: float = 1.0) -> jax.Array:
+    """Rotates x [B, H, T, d] by angles [B, T, r / 2], times `scale`.
+
+    Of each head the first r numbers are rotated, whose halves are the pairs' two sides; what is
+    behind them, with partial rotation, stays as it is.
+    """
+    cos, sin = scale * jnp.cos(angles)[:, None], scale * jnp.sin(angles)[:, None]
+    pairs = angles.shape[-1]
+    rotated, kept = x[..., : 2 * pairs], x[..., 2 * pairs :]
+    first, second = jnp.split(rotated.astype(jnp.float32), 2, axis=-1)
+    turned = (first * cos - second * sin, second * cos + first * sin)
+    made = jnp.concatenate(turned, axis=-1).astype(x.dtype)
+    return jnp.concatenate([made, kept], axis=-1) if kept.shape[-1] else made
+
+
+BASE = 10_000.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Sinusoids:
+    """Position embeddings of some width.
+
+    The slowest wave of the paper is short of `BASE` times as long as the fastest by one step;
+    tensor2tensor's (`to_base`), which fairseq took over, reaches it, and leaves the last column of
+    an odd width zero.
+    """
+
+    width: int
+    to_base: bool = False
+
+    def __post_init__(self) -> None:
+        least = 4 if self.to_base else 1
+        if self.width < least:
+            raise ValueError(f"d_model is {self.width}; these positions need {least} at least")
+
+    @property
+    def _waves(self) -> tuple[np.ndarray, np.ndarray]:
+        """Radians per position of the sines and of the cosines; float32."""
+        sines = self.width // 2 if self.to_base else -(-self.width // 2)
+        step = 1.0 / (self.width // 2 - 1) if self.to_base else 2.0 / self.width
+        waves = (BASE ** -(np.arange(sines) * step)).astype(np.float32)
+        return waves, waves[: self.width // 2]
+
+    def __call__(self, position: jax.Array) -> jax.Array:
+        """Embeddings [..., D] float32 of positions [...]."""
+        sines, cosines = (position[..., None] * waves for waves in self._waves)
+        made = jnp.concatenate([jnp.sin(sines), jnp.cos(cosines)], axis=-1)
+        room = [(0, 0)] * (made.ndim - 1) + [(0, self.width - made.shape[-1])]
+        return jnp.pad(made, room)
+
+
+def relative_bucket(
+    distance: np.ndarray, bidirectional: bool, buckets: int, max_distance: int
+) -> np.ndarray:
+    """Bucket of each relative position `key - query` (Raffel et al., section 2.1).
+
+    Half of the buckets hold exact small distances, the rest grow logarithmically up to
+    `max_distance`; a bidirectional stack keeps separate buckets for keys after the query. Computed
+    on the host in float32, as every published checkpoint was trained with.
+    """
+    base = np.zeros_like(distance)
+    if bidirectional:
+        buckets //= 2
+        base = np.where(distance > 0, buckets, 0)
+        distance = np.abs(distance)
+    else:
+        distance = np.maximum(-distance, 0)
+    exact = buckets // 2
+    ratio = np.log(np.maximum(distance, 1).astype(np.float32) / np.float32(exact))
+    scale = np.float32(np.log(max_distance / exact))
+    large = exact + (ratio / scale * np.float32(buckets - exact)).astype(np.int32)
+    return base + np.where(distance < exact, distance, np.minimum(large, buckets - 1))
+
+
+class RelativeBias(nn.Module):
+    """The learned bias of each (bucket, head), shared by the layers of one stack."""
+
+    heads: int
+    buckets: int
+    max_distance: int
+    bidirectional: bool
+
+    def setup(self) -> None:
+        shape = (self.buckets, self.heads)
+        self.table = self.param("table", nn.initializers.normal(0.1), shape, jnp.float32)
+
+    def __call__(self, distance: np.ndarray) -> jax.Array:
+        """Bias [H, *distance.shape] for host-known relative positions `key - query`."""
+        bucket = relative_bucket(distance, self.bidirectional, self.buckets, self.max_distance)
+        return jnp.moveaxis(self.table[bucket], -1, 0)
+
+
+FEW = 16
+"""Most queries whose rows are cut from one band on a TPU."""
+
+
+def bias_rows(table: jax.Array, start: jax.Array, count: int, keys: int | None = None) -> jax.Array:
+    """Bias [B, H, T, C] of queries at `start + t` over all C slots, or over the first `keys`.
+
+    `table[:, C - 1 + distance]` is the bias (or mask) of relative position `key - query`; the row
+    of a query at position p is therefore the contiguous slice that begins at `C - 1 - p`: one
+    slice per row instead of a gather of single numbers. On a TPU several such slices become a loop,
+    of which each turn takes as long as a small kernel: there few rows are cut from one slice.
+    """
+    by_row = functools.partial(_row_by_row, count=count, keys=keys)
+    if not 1 < count <= FEW:
+        return by_row(table, start)
+    from_band = functools.partial(_from_a_band, count=count, keys=keys)
+    return jax.lax.platform_dependent(table, start, tpu=from_band, default=by_row)
+
+
+def _row_by_row(table: jax.Array, start: jax.Array, count: int, keys: int | None) -> jax.Array:
+    capacity = table.shape[1] // 2
+    position = start[:, None] + jnp.arange(count)
+
+    def row(p: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_slice_in_dim(table, capacity - 1 - p, keys or capacity, axis=1)
+
+    return jax.vmap(jax.vmap(row, out_axes=1))(position)
+
+
+def _from_a_band(table: jax.Array, start: jax.Array, count: int, keys: int | None) -> jax.Array:
+    """The rows as parts of what all of a text's queries look at, each one place before the last."""
+    capacity, more = table.shape[1] // 2, count - 1
+    keys = keys or capacity
+    table = jnp.pad(table, ((0, 0), (more, 0)))  # what comes before is seen by none within C
+
+    def band(p: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_slice_in_dim(table, capacity - 1 - p, keys + more, axis=1)
+
+    bands = jax.vmap(band)(start)
+    rows = [bands[:, :, more - t : more - t + keys] for t in range(count)]
+    return jnp.stack(rows, axis=2)
+
+
+class RelativeBiasOf(struct.PyTreeNode):
+    """The bias of `bias_rows`, made for some queries and keys at a time (`attention.Bias`)."""
+
+    table: jax.Array  # [H, 2 * C]
+    start: jax.Array  # [B] position of the first query
+    length: jax.Array | None = None  # [B] keys that are seen; None: the table hides what is not
+
+    def tile(
+        self, query: jax.Array | int, queries: int, key: jax.Array | int, keys: int
+    ) -> jax.Array:
+        bias = bias_rows(self.table, self.start + (query - key), queries, keys)
+        return bias if self.length is None else bias + key_mask(self.length - key, keys)
+
+
+def tree_bias(table: jax.Array, tree: Tree, start: jax.Array) -> jax.Array:
+    """Bias [B, H, T, C] of the fed tokens of a tree over all C slots.
+
+    T5's relative bias is that of positions, not of slots: a gather from the same `table`, whose
+    last slot of no distance is `C - 1`.
+    """
+    capacity = table.shape[1] // 2
+    slots = jnp.arange(capacity)
+    at, _ = tree_slots(tree, start, slots)
+    fed = tree[0][:, -tree[1].shape[1] :]
+    distance = jnp.minimum(at[:, None] - fed[..., None], 0)
+    bias = jnp.moveaxis(table[:, capacity - 1 + distance], 0, 1)
+    return bias + tree_mask(tree, start, slots)

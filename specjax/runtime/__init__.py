@@ -1,0 +1,1 @@
+"""What a run needs of its machine: errors, progress, files, processes, compiled programs."""

@@ -1,0 +1,358 @@
+"""Files of a run: paths as users write them, writes that a crash leaves whole, a workdir's lock."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import errno
+import json
+import os
+import shutil
+import socket
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from filelock import FileLock, Timeout
+
+from specjax.runtime import processes
+from specjax.runtime.errors import UserError
+
+SHOWN = 200
+"""Characters of a path that a refusal shows."""
+
+
+def expanded(name: str | Path) -> Path:
+    """The path with the home directory for `~`; of an unknown user it stays as it is."""
+    return Path(os.path.expanduser(name))
+
+
+def shortened(name: str | Path) -> str:
+    """A path as a refusal shows it."""
+    text = str(name)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
+def check_regular(file: str | Path) -> None:
+    """Refuses a pipe or a device, which may never end; what is not there passes.
+
+    Raises:
+      UserError: naming it.
+    """
+    try:
+        mode = os.stat(file).st_mode
+    except (OSError, ValueError):
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise UserError(f"{shortened(file)!r} is a pipe or a device; it must be a file")
+
+
+MANIFEST = ".specjax.json"
+"""In every folder written here: the names of the files that are its own."""
+_PROBE = 2**16
+"""Bytes that a folder must have room for."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""No room on the disk, in a user's share of it, or in what a process may write."""
+
+_FILES = (
+    ".csv", ".html", ".json", ".jsonl", ".lock", ".md", ".npz", ".pdf", ".png", ".py",
+    ".safetensors", ".svg", ".tex", ".txt",
+)  # fmt: skip
+"""Endings of files that jobs write into their workdirs; none of their folders has one."""
+
+
+def check_folder(field: str, folder: Path) -> None:
+    """Refuses a folder that cannot be made or written to; leaves nothing behind.
+
+    Raises:
+      UserError: naming the field and what the system says.
+    """
+    try:
+        # The nearest parent that is there keeps what it holds: only what is made here goes again.
+        made = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder) as probe:
+                probe.write(bytes(_PROBE))
+        finally:
+            for path in made:
+                with contextlib.suppress(OSError):
+                    path.rmdir()
+    except (OSError, ValueError) as error:
+        # A null byte is a ValueError.
+        reason = getattr(error, "strerror", None) or error
+        shown = shortened(folder)
+        raise UserError(f"{field} {shown!r} cannot be written to: {reason}") from None
+    _check_no_folders(field, folder)
+
+
+def _check_no_folders(field: str, folder: Path) -> None:
+    """Refuses folders that are called as files are that a run writes: it would end at the last."""
+    with contextlib.suppress(FileNotFoundError):
+        for entry in sorted(folder.iterdir()):
+            if entry.suffix in _FILES and entry.is_dir():
+                raise UserError(
+                    f"{field} {shortened(folder)!r} has a folder {entry.name!r}, where a run has a"
+                    " file; name another folder, or move that away"
+                )
+
+
+@contextlib.contextmanager
+def naming_write_errors(field: str, folder: Path) -> Iterator[None]:
+    """Refusals in place of the system's errors about a folder that a run writes to.
+
+    Raises:
+      UserError: naming the field when the disk is full, or a file in the folder cannot be used.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        shown = shortened(folder)
+        if is_full(error):
+            raise UserError(
+                f"{field} {shown!r} has no room for what is written; all that was written whole is"
+                " kept: make room and start the same run again, which goes on from there"
+            ) from None
+        if isinstance(error, OSError) and (name := _name_in(folder, error)):
+            raise UserError(
+                f"{field} {shown!r} has a {name!r} that cannot be used: {error.strerror}"
+            ) from None
+        raise
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Whether an error, or one that it came of, says that the disk is full.
+
+    Libraries in C++ and Rust give the system's words only.
+    """
+    while error is not None:
+        words = str(error)
+        if getattr(error, "errno", None) in _FULL or any(os.strerror(n) in words for n in _FULL):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _name_in(folder: Path, error: OSError) -> str:
+    """What file of a folder an error of the system is about; empty when it is about none."""
+    file = getattr(error, "filename2", None) or getattr(error, "filename", None)
+    if not isinstance(file, (str, Path)):
+        return ""
+    inside = os.path.relpath(file, folder)
+    return "" if inside.startswith(os.pardir) else inside
+
+
+@contextlib.contextmanager
+def replacing(file: Path) -> Iterator[Path]:
+    """A path beside `file` to write to; it takes the place of `file` when all went well.
+
+    Of several processes the first one writes; what others write goes nowhere.
+    """
+    if not processes.is_first():
+        with tempfile.TemporaryDirectory() as nowhere:
+            yield Path(nowhere) / file.name
+        return
+    partial = file.with_name(f".{file.stem}.partial{file.suffix}")
+    try:
+        yield partial
+        os.replace(partial, file)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def replacing_directory(path: Path) -> Iterator[Path]:
+    """A directory to write into; it takes the place of `path` when all went well.
+
+    Of an earlier one only its own files are replaced: what others put there stays. A crash leaves
+    the old directory or the new one; between the two renames, both under a hidden name beside it.
+
+    Raises:
+      UserError: when `path` holds something and was not written here, or one of its files that
+        are not its own would be overwritten.
+    """
+    path = path.resolve()
+    own = _own_files(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
+        partial, replaced = Path(folder) / path.name, Path(folder) / "replaced"
+        partial.mkdir()
+        yield partial
+        _write_manifest(partial)
+        if path.exists():
+            _keep_others(path, partial, own)
+            path.rename(replaced)
+        try:
+            partial.rename(path)
+        except OSError:
+            if replaced.exists():
+                replaced.rename(path)
+            raise
+
+
+def _own_files(path: Path) -> set[str]:
+    """Files of a directory written here; none when it is empty or not there."""
+    if not path.exists():
+        return set()
+    if not path.is_dir():
+        raise UserError(f"{str(path)!r} is a file; a folder would be written there")
+    names = sorted(entry.name for entry in path.iterdir())
+    if not names:
+        return set()
+    try:
+        files = json.loads((path / MANIFEST).read_text("utf-8"))["files"]
+        return {MANIFEST, *map(str, files)}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(
+            f"folder {str(path)!r} holds {names[0]!r} and has no {MANIFEST} of an earlier export;"
+            " name a new or empty folder"
+        ) from None
+
+
+def _write_manifest(path: Path) -> None:
+    files = sorted(f.relative_to(path).as_posix() for f in path.rglob("*") if f.is_file())
+    (path / MANIFEST).write_text(json.dumps({"files": files}, indent=2) + "\n", "utf-8")
+
+
+def _keep_others(old: Path, new: Path, own: set[str]) -> None:
+    """Links into `new` what is in `old` and not its own, folders included."""
+
+    def passed_over(folder: str, names: list[str]) -> list[str]:
+        inside = Path(folder).relative_to(old)
+        return [name for name in names if (inside / name).as_posix() in own]
+
+    def link(source: str, target: str) -> None:
+        if os.path.lexists(target):
+            name = Path(target).relative_to(new).as_posix()
+            raise UserError(f"folder {str(old)!r} has a {name!r} of its own, which is not replaced")
+        try:
+            os.link(source, target, follow_symlinks=False)
+        except OSError:  # a file system without links
+            shutil.copy2(source, target)
+
+    shutil.copytree(
+        old, new, symlinks=True, ignore=passed_over, copy_function=link, dirs_exist_ok=True
+    )
+
+
+def write_json(file: Path, content: Any) -> None:
+    """Writes JSON, indented."""
+    with replacing(file) as partial:
+        partial.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+
+def write_jsonl(file: Path, rows: list[dict[str, Any]]) -> None:
+    """Writes one JSON object per line."""
+    with replacing(file) as partial, open(partial, "w", encoding="utf-8") as out:
+        for row in rows:
+            out.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def write_text(file: Path, text: str) -> None:
+    """Writes text."""
+    with replacing(file) as partial:
+        partial.write_text(text, "utf-8")
+
+
+def write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Writes one line per row under the names of all fields; a field that a row lacks is empty."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with replacing(file) as partial, partial.open("w", encoding="utf-8", newline="") as out:
+        writer = csv.DictWriter(out, names)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def whole_lines(file: Path) -> list[dict[str, Any]]:
+    """The rows of a file; a last line that a kill cut off is removed.
+
+    Raises:
+      UserError: when another line is damaged.
+    """
+    if not file.exists():
+        return []
+    text = file.read_bytes()
+    whole = text[: text.rfind(b"\n") + 1]
+    if len(whole) < len(text):
+        with file.open("r+b") as opened:
+            opened.truncate(len(whole))
+    lines = whole.decode("utf-8", "replace").split("\n")
+    return [_row(file, number, line) for number, line in enumerate(lines, start=1) if line]
+
+
+def write_row(file: TextIO | None, row: Mapping[str, Any], *, ensure_ascii: bool = True) -> None:
+    """Appends a row that `whole_lines` reads after a kill; nothing without a file."""
+    if file:
+        file.write(json.dumps(row, ensure_ascii=ensure_ascii) + "\n")
+        file.flush()
+
+
+def _row(file: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        row = None
+    if not isinstance(row, dict):
+        raise UserError(
+            f"{str(file)!r} line {number} is damaged; remove the file, or use another workdir"
+        )
+    return row
+
+
+LOCK = ".specjax.lock"
+"""In a workdir while a run is in it: which process that is."""
+
+_RETRY = 0.2
+"""Seconds of further attempts: a holder that ends removes the file that was just opened."""
+
+
+@contextlib.contextmanager
+def alone_in(field: str, folder: Path) -> Iterator[None]:
+    """Keeps other runs out of a folder, which is made; leaves it as it was if nothing is added.
+
+    The lock is the kernel's: it ends with the process that holds it, however that ends. Processes
+    of one run count as one. Where the file system has no locks nobody is kept out.
+
+    Raises:
+      UserError: naming the process that is in there.
+    """
+    with contextlib.ExitStack() as held:
+        holder = _enter(held, folder) if processes.is_first() else ""
+        if holder := processes.from_first(holder):
+            raise UserError(
+                f"{field} {str(folder)!r} is in use by {holder}; wait for its end, or name another"
+                " folder"
+            )
+        yield
+
+
+def _enter(held: contextlib.ExitStack, folder: Path) -> str:
+    """Takes the lock until `held` ends; who else has it, if somebody has."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    held.callback(_remove_empty, made)
+    file = folder / LOCK
+    try:
+        held.enter_context(FileLock(file, timeout=_RETRY, fallback_to_soft=False))
+    except Timeout:
+        with contextlib.suppress(FileNotFoundError):  # released since
+            return file.read_text("utf-8").strip() or "another process"
+        return "another process"
+    except OSError as error:
+        if error.filename:  # the file cannot be opened; else the file system has no locks
+            raise
+    held.callback(file.unlink, missing_ok=True)
+    file.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", "utf-8")
+    return ""
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    """Removes folders, the inner ones first, as long as nothing is in them."""
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            folder.rmdir()

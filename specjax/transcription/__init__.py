@@ -1,0 +1,1 @@
+"""Speech of any length, transcribed window by window."""

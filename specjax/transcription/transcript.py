@@ -1,0 +1,294 @@
+"""Speech of any length, written down window by window.
+
+A model that listens hears a window of 30 seconds. Where its text ends a part within the window, the
+next window begins behind that part, and what was written behind is dropped: a word that the end of
+a window cuts is heard whole in the next. Radford et al., "Robust Speech Recognition via Large-Scale
+Weak Supervision" (2023), section 2.3; parts and windows are those of transformers' `generate`, and
+so are the text that a window is conditioned on and the decisions of `fallback`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence, Sized
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from specjax.api import Generator
+from specjax.checks import check_integers
+from specjax.data.batching import Batch
+from specjax.decoding.state import Generation
+from specjax.decoding.summary import Statistics, summarise
+from specjax.logits.timestamps import Timestamps
+from specjax.models.info import Frames
+from specjax.models.whisper import Whisper
+from specjax.runtime.errors import UserError
+from specjax.runtime.programs import release_programs
+from specjax.runtime.progress import UNNOTICED, progress
+from specjax.sampling import at_temperature
+from specjax.transcription.fallback import LOW, Fallback, Previous, Scores, check_previous, scores
+
+STEP = 0.02
+"""Seconds from one timestamp to the next."""
+
+Part = tuple[int, int, list[int]]
+"""From and to which timestamp of its window something was said, and its tokens."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """What was said in a stretch of audio."""
+
+    start: float  # seconds
+    end: float
+    tokens: list[int]  # its timestamps included
+    text: str | None  # None without a tokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class Transcript:
+    """What was said in each audio, whole and in segments, and how it was decoded."""
+
+    texts: list[str] | None  # None without a tokenizer
+    segments: list[list[Segment]]
+    statistics: Statistics  # of all windows, tokens that were dropped included
+
+
+def transcribe(
+    generator: Generator,
+    audio: Sequence[Any],
+    *,
+    seed: int = 0,
+    batch_size: int = 8,
+    condition_on_prev_tokens: bool = False,
+    temperature: float | Sequence[float] | None = None,
+    compression_ratio_threshold: float | None = None,
+    logprob_threshold: float | None = None,
+    no_speech_threshold: float | None = None,
+) -> Transcript:
+    """Writes down audio of any length: files, waveforms, or features [M, N].
+
+    The target writes timestamps (`in_language(target, timestamps=True)`); without them audio must
+    fit into one window. Up to `batch_size` audios are heard at a time, a window of each. A language
+    that is not told is detected for each window.
+
+    With `condition_on_prev_tokens` a window's text is preceded by what was said before it, cut to
+    half of the decoder's positions. `temperature` is one or several, tried in turn where a
+    threshold is not met (`fallback.Fallback`), None that of the generator's strategy. All five have
+    the names and the meaning of transformers' `generate`; log probabilities cost one more call of
+    the target for each window.
+
+    Raises:
+      UserError: when an argument is of no use.
+    """
+    frames = _check(generator, audio)
+    check_integers(seed=seed, batch_size=batch_size)
+    thresholds = compression_ratio_threshold, logprob_threshold, no_speech_threshold
+    fallback = Fallback(_temperatures(generator, temperature), *thresholds)
+    check_settings(generator, fallback, condition_on_prev_tokens)
+    heard = _heard(generator, list(audio), frames.count)
+    reading = _Reading(generator, heard, frames, fallback, condition_on_prev_tokens)
+    size = generator.padded_size(min(batch_size, len(reading.heard)))
+    traces: list[tuple[Generation, int]] = []
+    seconds = STEP * sum(map(len, reading.heard)) / frames.stride
+    with progress(total=round(seconds), unit="s", desc="transcribing", delay=UNNOTICED) as bar:
+        while waiting := reading.waiting(size):
+            release_programs()
+            traces += reading.window(waiting, size, seed)
+            bar.update(reading.seconds - bar.n)
+    return reading.transcript(summarise(generator.decoder, traces))
+
+
+class _Reading:
+    """How far each audio was heard, and what was said so far."""
+
+    def __init__(
+        self,
+        generator: Generator,
+        heard: list[np.ndarray],
+        frames: Frames,
+        fallback: Fallback,
+        conditioned: bool,
+    ) -> None:
+        self.generator, self.heard, self.fallback = generator, heard, fallback
+        self.frames, model = frames, generator.target.model
+        self.first = _first_time(generator)
+        self.place = [0] * len(heard)  # frames
+        self.windows = [0] * len(heard)
+        self.parts: list[list[Part]] = [[] for _ in heard]  # counted from the audio's begin
+        self.previous = None
+        if conditioned and isinstance(model, Whisper):
+            self.previous = Previous(model, len(heard))
+
+    @property
+    def seconds(self) -> int:
+        """How much of all was heard."""
+        frames = sum(map(min, self.place, map(len, self.heard)))
+        return round(STEP * frames / self.frames.stride)
+
+    def waiting(self, most: int) -> list[int]:
+        """The first audios that are not at their end."""
+        return [i for i, frames in enumerate(self.heard) if self.place[i] < len(frames)][:most]
+
+    def window(self, rows: list[int], size: int, seed: int) -> list[tuple[Generation, int]]:
+        """Hears the next window of each of these audios; returns what was decoded for it.
+
+        Rows that fall back are decoded again together, at one temperature after another.
+        """
+        made, left = [], rows
+        for attempt, temperature in enumerate(self.fallback.temperatures):
+            batch, generation = self._decoded(left, size, seed, attempt, temperature)
+            made.append((generation.replace(memory=()), len(left)))  # of the drafter, maybe large
+            last = attempt == len(self.fallback.temperatures) - 1
+            left = self._judged(left, batch, generation, temperature, last)
+            if not left:
+                break
+        return made
+
+    def _decoded(
+        self, rows: list[int], size: int, seed: int, attempt: int, temperature: float | None
+    ) -> tuple[Batch, Generation]:
+        """One decode of the windows of these audios."""
+        generator, frames = self.generator, self.frames
+        full = [np.pad(cut, ((0, frames.count - len(cut)), (0, 0))) for cut in map(self._cut, rows)]
+        batch = generator.batch(full, size)
+        index, windows = np.zeros((2, size), np.int32)
+        index[: len(rows)], windows[: len(rows)] = rows, [self.windows[i] for i in rows]
+        keys = generator.keys(dataclasses.replace(batch, index=index), seed)
+        keys = jax.vmap(jax.random.fold_in)(keys, windows)
+        if attempt:
+            keys = jax.vmap(jax.random.fold_in, (0, None))(keys, attempt)
+        options = generator.options
+        if temperature is not None:
+            options = options.replace(sampling=at_temperature(options.sampling, temperature))
+        if self.previous:
+            options = options.replace(previous=self.previous.batch(rows, size))
+        return batch, generator.run(batch, keys, options=options)
+
+    def _cut(self, i: int) -> np.ndarray:
+        """The frames [N, M] of an audio's next window."""
+        return self.heard[i][self.place[i] :][: self.frames.count]
+
+    def _judged(
+        self,
+        rows: list[int],
+        batch: Batch,
+        generation: Generation,
+        temperature: float | None,
+        last: bool,
+    ) -> list[int]:
+        """Goes on with the windows that are settled; returns the audios to decode again."""
+        vocab_size = self.generator.target.model.info.vocab_size
+        texts, found = self.generator.rows(generation), Scores.unknown(len(rows))
+        if self.fallback.needs_scores:
+            found = scores(self.generator, batch, generation)
+        again = []
+        for row, i in enumerate(rows):
+            values = found.logprob[row], found.no_speech[row]
+            repeat, silent = self.fallback.decide(texts[row], vocab_size, *values)
+            if repeat and not last:
+                again.append(i)
+                continue
+            self._went_on(i, texts[row], silent)
+            if self.previous:
+                self.previous.use(i, temperature is None or temperature < LOW)
+        return again
+
+    def _went_on(self, i: int, tokens: list[int], silent: bool) -> None:
+        model, frames = self.generator.target.model, len(self._cut(i))
+        said = tokens[:-1] if tokens and tokens[-1] in model.info.eos else tokens
+        parts, passed = split(said, self.first, frames, self.frames.stride)
+        begun = self.place[i] // self.frames.stride
+        made = [(begun + start, begun + end, part) for start, end, part in parts if part]
+        self.parts[i] += [] if silent else made
+        if self.previous and not silent:
+            self.previous.add(i, [token for *_, part in made for token in part])
+        self.place[i] += frames if silent else passed
+        self.windows[i] += 1
+
+    def transcript(self, statistics: Statistics) -> Transcript:
+        segments = [[self._segment(*part) for part in parts] for parts in self.parts]
+        whole = [[token for _, _, part in parts for token in part] for parts in self.parts]
+        return Transcript(self.generator.decode(whole), segments, statistics)
+
+    def _segment(self, start: int, end: int, tokens: list[int]) -> Segment:
+        texts = self.generator.decode([tokens])
+        return Segment(start * STEP, end * STEP, tokens, texts[0] if texts else None)
+
+
+def split(tokens: list[int], first: int, frames: int, stride: int) -> tuple[list[Part], int]:
+    """The parts of a window's text without EOS, and how many of its `frames` they take.
+
+    Tokens from `first` on are timestamps, `stride` frames apart. Two in a row end a part and begin
+    another. Without such a pair all is one part and the window is done, as it is where a single
+    timestamp ends the text; else the next window begins with the part that was not ended.
+    """
+    timed = [token >= first for token in tokens]
+    cuts = [i for i in range(1, len(tokens)) if timed[i - 1] and timed[i]]
+    if not cuts:
+        times = [token - first for token in tokens if token >= first]
+        return [(0, times[-1] if times and times[-1] else frames // stride, tokens)], frames
+    done = timed[-2:] == [False, True]
+    parts = [tokens[a:b] for a, b in pairwise([0, *cuts, *[len(tokens)] * done])]
+    made = [(part[0] - first, part[-1] - first, part) for part in parts]
+    return made, frames if done else stride * made[-1][1]
+
+
+def _temperatures(generator: Any, given: Any) -> tuple[Any, ...]:
+    """The temperatures to try; None is that of the generator's strategy."""
+    if given is None:
+        return (None,)
+    return tuple(given) if isinstance(given, (list, tuple)) and given else (given,)
+
+
+def check_settings(generator: Generator, fallback: Fallback, conditioned: Any) -> None:
+    """Refuses thresholds and conditions that the model cannot obey.
+
+    Raises:
+      UserError: naming the setting.
+    """
+    model = generator.target.model
+    speech = model.config.speech if isinstance(model, Whisper) else None
+    if fallback.needs_scores and (speech is None or speech.no_timestamps is None):
+        raise UserError("logprob_threshold is given; the model has no token for silence")
+    if not isinstance(conditioned, bool):
+        raise UserError(f"condition_on_prev_tokens is {conditioned!r}; it must be True or False")
+    if conditioned:
+        check_previous(model, generator.decoder.max_new_tokens)
+
+
+def _first_time(generator: Generator) -> int:
+    """The token of 0 seconds; behind all tokens where the generator writes no timestamps."""
+    writes = [one for one in generator.options.adjustments if isinstance(one, Timestamps)]
+    return writes[0].first if writes else generator.target.model.info.vocab_size
+
+
+def _heard(generator: Generator, audio: list[Any], most: int) -> list[np.ndarray]:
+    """The frames [N, M] of each audio, N at least the `most` of a window."""
+    heard = [generator.target.extractor.whole(f"audio {i}", one) for i, one in enumerate(audio)]
+    longer = next((i for i, frames in enumerate(heard) if len(frames) > most), None)
+    if longer is not None and _first_time(generator) == generator.target.model.info.vocab_size:
+        raise UserError(
+            f"audio {longer} has more than the {most} frames of a window; the generator's target"
+            " must write timestamps, as in_language(target, timestamps=True) does"
+        )
+    return heard
+
+
+def _check(generator: Any, audio: Any) -> Frames:
+    """What the generator hears at a time; refuses what cannot be heard."""
+    if not isinstance(generator, Generator):
+        raise UserError(f"generator is {generator!r}; it must be a specjax.Generator")
+    target, frames = generator.target, generator.target.model.info.frames
+    if target.extractor is None or frames is None:
+        raise UserError(
+            f"generator decodes by {target.name!r}, which hears nothing; it must listen"
+        )
+    if isinstance(audio, (str, Path)) or not isinstance(audio, Sized) or not len(audio):
+        raise UserError(f"audio is {audio!r}; it must be a list of audio files or waveforms")
+    generator.prompts.check_room()
+    return frames

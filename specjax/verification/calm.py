@@ -1,0 +1,162 @@
+"""Confident adaptive language modelling: every token leaves the decoder at its own layer.
+
+Schuster et al., "Confident Adaptive Language Modeling" (2022), as the baseline of Kim et al.
+(2023); docs/methods/calm.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from specjax.contracts import fields
+from specjax.contracts.context import Context, last_token
+from specjax.contracts.draft import Draft
+from specjax.contracts.env import Env, states_of
+from specjax.contracts.reader import WIDTH, Judge, Reader
+from specjax.contracts.registry import READERS
+from specjax.contracts.rows import masked_step
+from specjax.contracts.rule import Reading, Verdict
+from specjax.contracts.spec import Spec
+from specjax.models.base import Cache, Output, Resume
+
+SATURATION, SOFTMAX = "saturation", "softmax"
+MEASURES = (SATURATION, SOFTMAX)
+"""How sure a layer is: the cosine of the residual states after it and after the layer before, so
+that the second layer is the first that may be the last; or the difference of the two largest
+probabilities, which runs the output layer after every layer."""
+
+PAPER, PUBLIC = "paper", "public"
+DECAYS = (PAPER, PUBLIC)
+"""Form of the decaying threshold: of the paper, or of the published code."""
+
+LAYERS = "layers"
+"""Column: decoder layers that the row's token ran."""
+
+
+class _Token(struct.PyTreeNode):
+    """Carry from layer to layer; `state` and `layers` of a row that left stay as they are."""
+
+    state: jax.Array  # [B, 1, D] residual stream after the row's last layer so far
+    left: jax.Array  # [B] bool
+    layers: jax.Array  # [B] int32: decoder layers that the row took part in
+    cache: Cache
+
+
+@READERS.register("calm", example={"threshold": 0.9})
+@dataclasses.dataclass(frozen=True)
+class Calm(Reader):
+    """A row's layer is its last when its confidence reaches the row's threshold.
+
+    Layers run until every active row has left. Those above a row's exit remember the keys and
+    values of its exit state (section 3.2 of the paper), whether they run for other rows or not.
+    Nothing is drafted.
+    """
+
+    threshold: str = fields.number(
+        bounds="[0, 1]", traced="threshold", help="lambda, at which 1 all but never exits"
+    )
+    tau: str = fields.number(
+        0.0, bounds="[0, inf)", traced="tau", help="temperature of the threshold's decay"
+    )
+    measure: str = fields.choice(MEASURES, SATURATION, help="how sure a layer is")
+    decay: str = fields.choice(DECAYS, PAPER, help="the threshold's form")
+
+    columns = (LAYERS,)
+
+    @property
+    def exact(self) -> bool:
+        return False
+
+    def around(self, spec: Spec, own: Reader | None) -> Calm:
+        return self
+
+    def check(self, width: int) -> None:
+        if width:
+            raise ValueError(
+                "reader is 'calm', and CALM decodes alone; drafter must be 'none', not one that"
+                f" proposes {width} tokens"
+            )
+
+    def read(
+        self,
+        env: Env,
+        cache: Cache,
+        draft: Draft,
+        context: Context,
+        judge: Judge,
+        features: tuple[int, ...] = (),
+    ) -> tuple[Verdict, Reading, Cache, dict[str, jax.Array]]:
+        token, cache = self._exit(env, last_token(context)[:, None], cache, context)
+        reading = Reading(env.target.read_out(token.state), token.state)
+        width = jnp.zeros_like(token.layers)
+        return judge(draft, reading), reading, cache, {WIDTH: width, LAYERS: token.layers}
+
+    def _exit(
+        self, env: Env, tokens: jax.Array, cache: Cache, context: Context
+    ) -> tuple[_Token, Cache]:
+        """Tokens [B, 1] after each row's own last layer."""
+        target, depth = env.target, env.target.model.info.depth
+        least, start = self.least_confidence(context), cache.length
+
+        def run(token: _Token, layer: int) -> _Token:
+            resume = Resume(token.state, layer)
+            output, after = target.extend(tokens, token.cache, exit=layer + 1, resume=resume)
+            left = token.left
+            if layer + 1 < depth:
+                left |= self.confidence(output, token.state) >= least
+            return _Token(
+                jnp.where(token.left[:, None, None], token.state, states_of(output)),
+                left,
+                jnp.where(token.left, token.layers, layer + 1),
+                after.replace(length=start),
+            )
+
+        def skip(token: _Token, layer: int) -> _Token:
+            cache = target.propagate(token.state, token.cache, (layer, layer + 1))
+            return token.replace(cache=cache)
+
+        output, cache = target.extend(tokens, cache, exit=1)
+        token = _Token(
+            states_of(output),
+            ~context.active | (self.confidence(output, None) >= least),
+            jnp.ones_like(start),
+            cache.replace(length=start),
+        )
+        for layer in range(1, depth):
+            done = jnp.all(token.left)
+            token = masked_step(~done, lambda token, layer=layer: run(token, layer), token)
+            token = masked_step(done, lambda token, layer=layer: skip(token, layer), token)
+        return token, token.cache.replace(length=start + 1)
+
+    def confidence(self, output: Output, before: jax.Array | None) -> jax.Array:
+        """How sure [B] a layer is; `before` [B, 1, D] are the states it read, None at first."""
+        if self.measure == SOFTMAX:
+            largest = jax.lax.top_k(jax.nn.softmax(output.logits[:, 0], axis=-1), 2)[0]
+            return largest[:, 0] - largest[:, 1]
+        if before is None:
+            return jnp.full(states_of(output).shape[:1], -jnp.inf)
+        return cosine(states_of(output)[:, 0], before[:, 0])
+
+    def least_confidence(self, context: Context) -> jax.Array:
+        """The threshold [B] of the token that follows, lambda_t of section 3.3.
+
+        It decays from the first generated token to the row's longest output.
+        """
+        numbers = context.options.numbers
+        threshold, tau = numbers[self.threshold], numbers[self.tau]
+        longest = jnp.maximum(context.limit - context.begin, 1)
+        decayed = 0.1 * jnp.exp(-tau * (context.length - context.begin) / longest)
+        if self.decay == PUBLIC:
+            return threshold * (0.9 + decayed)
+        return jnp.clip(0.9 * threshold + decayed, 0.0, 1.0)
+
+
+def cosine(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Cosine [B] of states [B, D], in float32."""
+    a, b = a.astype(jnp.float32), b.astype(jnp.float32)
+    lengths = jnp.linalg.norm(a, axis=-1) * jnp.linalg.norm(b, axis=-1)
+    return jnp.sum(a * b, axis=-1) / lengths
