@@ -37,6 +37,7 @@ class LoadedModel:
     own_tokenizer: Any = None  # of a model in the ids of another vocabulary (`in_vocabulary_of`)
     generation: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # what its file says
     extractor: Any = None  # of a model that listens: audio to what it hears
+    original_config: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # its config.json
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -56,7 +57,14 @@ class LoadedModel:
         """
         if self.own_tokenizer is not None:
             raise UserError(f"model {self.name!r} is in another model's ids; save it as it was")
-        huggingface.save(folder, self.model, self.params, self.tokenizer, self.generation)
+        huggingface.save(
+            folder,
+            self.model,
+            self.params,
+            self.tokenizer,
+            self.generation,
+            self.original_config,
+        )
 
 
 def load(
@@ -115,7 +123,10 @@ def load(
     if mesh is not None and pad_heads:
         model, params = padding.pad_heads(model, params, mesh, ways)
     extractor = model.info.frames and load_extractor(checkpoint.path, model.info.frames)
-    return LoadedModel(model, params, tokenizer, str(name), mesh, ways, None, said, extractor)
+    original = checkpoint.original_config
+    return LoadedModel(
+        model, params, tokenizer, str(name), mesh, ways, None, said, extractor, original
+    )
 
 
 def quantised(model: LoadedModel, weights: str) -> LoadedModel:

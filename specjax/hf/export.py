@@ -83,7 +83,8 @@ def export(
         found.path, found.model.info.vocab_size, source_vocab=found.model.info.source_vocab
     )
     model = in_layout(found.model, found.params, layout, target)
-    huggingface.save(folder, model, found.params, tokenizer, found.generation)
+    original = found.original_config if model is found.model else None
+    huggingface.save(folder, model, found.params, tokenizer, found.generation, original)
 
 
 def _export_heads(name: str | Path, folder: str | Path, target: str, dtype: Any) -> None:

@@ -38,6 +38,7 @@ from specjax.hf.gguf import configuration
 from specjax.hf.gguf.header import is_gguf
 from specjax.hf.gguf.kernels import kept_kernels, read_kept
 from specjax.hf.hub import SHAPES, cached_folder, locate
+from specjax.hf.kept_config import config_to_save, floating_dtype
 from specjax.hf.packed import Packing, packed_kernels, packing_of, read_packed
 from specjax.hf.tensors import (
     SINGLE,
@@ -69,6 +70,7 @@ class Checkpoint:
     params: Params
     path: Path
     generation: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # what its file says
+    original_config: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # for `save`
 
 
 def load(
@@ -127,7 +129,8 @@ def load(
     others = {tensor: place for tensor, place in files.items() if tensor not in used}
     refuse_extra(path, others, names, family.ignored)
     refuse_differing_copies(path, files, names)
-    return Checkpoint(model, params, path, read_generation(path, asked))
+    original = {} if is_gguf(path) else family.export_base(_files(path)[0])
+    return Checkpoint(model, params, path, read_generation(path, asked), original)
 
 
 def _check_weights(
@@ -351,11 +354,13 @@ def save(
     params: Params,
     tokenizer: Any = None,
     generation: Mapping[str, Any] | None = None,
+    original_config: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes a directory that `load` and transformers' `from_pretrained` read.
 
     `generation` are fields of `generation_config.json` beside the special tokens, which the model
-    says itself.
+    says itself. With the `original_config` of the checkpoint that the model is from, `config.json`
+    has its fields, also those that are not read here, and only what has changed is written anew.
     The directory appears complete or not at all. Of an earlier export only the files that it wrote
     are replaced; a folder that is none and not empty is refused. With several processes all must
     call it, and the first one writes.
@@ -373,8 +378,9 @@ def save(
     if not processes.is_first():
         return
     with replacing_directory(Path(path)) as partial:
-        shape, own = family.config_to_hf(model.config)
-        told = {**(generation or {}), **own}
+        told = {**(generation or {}), **family.config_to_hf(model.config)[1]}
+        dtype = floating_dtype(tensors.values())
+        shape = config_to_save(family, model.config, original_config or {}, told, dtype)
         (partial / CONFIG_FILE).write_text(json.dumps(shape, indent=2), "utf-8")
         (partial / GENERATION_FILE).write_text(json.dumps(told, indent=2), "utf-8")
         tensors |= family.repeated(model.config, tensors)

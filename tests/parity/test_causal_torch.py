@@ -252,7 +252,9 @@ def test_an_exported_model_loads_in_transformers_and_here_unchanged(
     pair: Any, tmp_path: Path
 ) -> None:
     theirs, ours, _ = pair
-    huggingface.save(tmp_path / "exported", ours.model, ours.params)
+    huggingface.save(
+        tmp_path / "exported", ours.model, ours.params, original_config=ours.original_config
+    )
     again = load(tmp_path / "exported")
     assert again.model == ours.model
     jax.tree.map(np.testing.assert_array_equal, again.params, ours.params)
@@ -290,7 +292,9 @@ def test_the_text_part_of_a_gemma3_that_sees_gives_its_logits(tmp_path: Path) ->
     tokens, length = random_rows(3, (40, 41))
     made = ours.model.module.apply({"params": ours.params}, tokens, length)
     close(made, GOLDEN["logits"](theirs, tokens))
-    huggingface.save(tmp_path / "text", ours.model, ours.params)
+    huggingface.save(
+        tmp_path / "text", ours.model, ours.params, original_config=ours.original_config
+    )
     exported = AutoModelForCausalLM.from_pretrained(tmp_path / "text", dtype=torch.float32)
     assert type(exported) is Gemma3ForCausalLM
     close(made, GOLDEN["logits"](exported.eval(), tokens))

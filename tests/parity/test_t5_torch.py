@@ -191,7 +191,9 @@ def test_an_exported_model_loads_in_transformers_and_here_unchanged(
     from transformers import AutoModelForSeq2SeqLM
 
     theirs, ours = pair
-    huggingface.save(tmp_path / "out", ours.model, ours.params)
+    huggingface.save(
+        tmp_path / "out", ours.model, ours.params, original_config=ours.original_config
+    )
     again = load(tmp_path / "out")
     assert again.model == ours.model
     jax.tree.map(np.testing.assert_array_equal, again.params, ours.params)

@@ -82,7 +82,9 @@ def test_an_exported_model_loads_in_transformers_unchanged(pair: Any, tmp_path: 
     from transformers import WhisperForConditionalGeneration
 
     theirs, ours = pair
-    huggingface.save(tmp_path / "out", ours.model, ours.params)
+    huggingface.save(
+        tmp_path / "out", ours.model, ours.params, original_config=ours.original_config
+    )
     again = WhisperForConditionalGeneration.from_pretrained(tmp_path / "out", dtype=torch.float32)
     features, target = audio(theirs, 4, 2), np.ones((2, 9), np.int64)
     expected = GOLDEN["logits"](theirs, features, target)

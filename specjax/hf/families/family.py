@@ -194,6 +194,10 @@ class Family(Generic[Shape]):
             firsts["decoder_start_token_id"] = config.start_token
         return ends_to_hf(config, **firsts)
 
+    def export_base(self, hf: dict[str, Any]) -> dict[str, Any]:
+        """The fields that an export of a model with the configuration `hf` is written over."""
+        return hf
+
     def of_stored(self, config: Any, tensors: Collection[str]) -> Any:
         """The model's configuration, where that depends on which tensors a checkpoint has.
 

@@ -167,13 +167,23 @@ class Gemma3(Gemma3Text):
         self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
     ) -> CausalConfig:
         fields = read(self.schema, hf, GENERATION)
-        text = fields["text_config"]
-        if not isinstance(text, dict):
-            raise ValueError(f"text_config is {shown(text)}; it must be an object")
-        outside = {name: hf[name] for name in TOKENS if name in hf}
-        outside["tie_word_embeddings"] = fields["tie_word_embeddings"]
-        defaults = declared_by("gemma3_text").defaults
-        sizes = {name: defaults[name] for name in SIZES}
-        words = sizes | text | outside | {"model_type": "gemma3_text"}
         with part("text_config"):
-            return Gemma3Text().config_from_hf(words, generation, dtype)
+            return Gemma3Text().config_from_hf(_text_fields(fields, hf), generation, dtype)
+
+    def export_base(self, hf: dict[str, Any]) -> dict[str, Any]:
+        """The fields of the text part, and those outside that are not about images."""
+        images = {*self.schema.fields, *self.schema.harmless} - COMMON
+        outside = {name: value for name, value in hf.items() if name not in images}
+        return outside | _text_fields(read(self.schema, hf, GENERATION), hf)
+
+
+def _text_fields(fields: Mapping[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
+    """The text part's fields, with those of the checked `fields` outside that count for it."""
+    text = fields["text_config"]
+    if not isinstance(text, dict):
+        raise ValueError(f"text_config is {shown(text)}; it must be an object")
+    outside = {name: hf[name] for name in TOKENS if name in hf}
+    outside["tie_word_embeddings"] = fields["tie_word_embeddings"]
+    defaults = declared_by("gemma3_text").defaults
+    sizes = {name: defaults[name] for name in SIZES}
+    return sizes | text | outside | {"model_type": "gemma3_text"}

@@ -123,6 +123,9 @@ class T5Gemma2Family(t5gemma.T5GemmaLike[T5Gemma2Config]):
         config = super().config_from_hf(text, generation, dtype)
         return dataclasses.replace(config, image_end=encoder["eoi_token_index"])
 
+    def export_base(self, hf: dict[str, Any]) -> dict[str, Any]:
+        return hf | {"encoder": hf["encoder"] | NO_EYES}
+
     def to_fields(self, config: Any) -> dict[str, Any]:
         fields = super().to_fields(config)
         for side, name in (("encoder", "t5gemma2_text"), ("decoder", "t5gemma2_decoder")):
