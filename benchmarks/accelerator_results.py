@@ -14,7 +14,7 @@ import planted
 from bandwidth_bound import TABLE
 from contests import DECODE, DRAFT, VERIFY, Texts, Unit
 
-from specjax.accelerators.chips import bandwidth_of
+from specjax.accelerators.chips import get_bandwidth
 from specjax.measuring.roofline import step_bytes
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import write_json
@@ -168,7 +168,7 @@ _TITLES = {
 
 
 def _bandwidth(about: Row, given: float | None) -> tuple[float | None, str]:
-    known = bandwidth_of(about.get("device", ""))
+    known = get_bandwidth(about.get("device", ""))
     if given:
         return given, "--bandwidth"
     return (known, "data sheet") if known else (about.get("copy_bandwidth"), "of a copy, measured")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from specjax.accelerators.chips import CHIPS
-from specjax.accelerators.predict import Share, free_tokens, round_of, speedup
+from specjax.accelerators.predict import Share, build_round, free_tokens, speedup
 from specjax.accelerators.program import WeightReads
 from specjax.contracts.spec import Call
 from specjax.drafting.neural import Neural
@@ -45,12 +45,12 @@ def share(name: str) -> Share:
 def main() -> None:
     """Prints the table."""
     chip, shares = CHIPS["v4"], {name: share(name) for name in ("xxl", "small", "base", "large")}
-    alone = round_of([Call("xxl", 1, 1)], shares, NEW, SOURCE).seconds(chip)
-    print(f"autoregressive: {alone * 1e3:.2f} ms a token")
+    baseline = build_round([Call("xxl", 1, 1)], shares, NEW, SOURCE).seconds(chip)
+    print(f"autoregressive: {baseline * 1e3:.2f} ms a token")
     for drafter, temperature, length, alpha, measured in TABLE:
         calls = (*Neural(length, drafter).spec.calls, Call("xxl", length + 1, length + 1))
-        took = round_of(calls, shares, NEW, SOURCE).seconds(chip)
-        found = speedup(alpha, length, took, alone)
+        took = build_round(calls, shares, NEW, SOURCE).seconds(chip)
+        found = speedup(alpha, length, took, baseline)
         print(
             f"{drafter:5} T={temperature} K={length}: {took * 1e3:.2f} ms a round, predicted"
             f" {found:.2f}, measured {measured}"

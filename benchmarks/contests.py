@@ -18,7 +18,7 @@ from bandwidth_bound import TABLE
 
 import specjax
 from specjax.contracts.spec import Call
-from specjax.decoding.summary import summarise
+from specjax.decoding.summary import summarize
 from specjax.measuring.stopwatch import Stopwatch
 from specjax.models.base import LanguageModel, Params
 
@@ -184,7 +184,7 @@ class Decodes:
         jax.block_until_ready((keys, trees))
         reading, _ = timed(lambda: jax.block_until_ready(run(0)))
         whole, generation = timed(lambda: jax.block_until_ready(run(texts.new)))
-        statistics = summarise(generator.decoder, [(generation, 1)])
+        statistics = summarize(generator.decoder, [(generation, 1)])
         return Trial(
             (whole - reading) / texts.new * 1e3,
             generator.rows(generation)[0],

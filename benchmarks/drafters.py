@@ -17,7 +17,7 @@ from pathlib import Path
 import specjax
 from specjax.data.text import read_examples
 from specjax.metrics.acceptance import acceptance_on, write
-from specjax.metrics.metric import metric_of
+from specjax.metrics.metric import get_metric
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import write_json
 from specjax.runtime.progress import progress
@@ -56,9 +56,9 @@ def measure(args: argparse.Namespace) -> dict[str, dict[str, float]]:
     written = {t: write(target, ids, temperature=t, **settings) for t in TEMPERATURES}
     found = {}
     for name, drafter in progress({"target": target, **drafters}.items(), unit="model"):
-        alone = specjax.Generator(drafter, max_new_tokens=args.max_new_tokens, bucket=16)
-        texts = alone(prompts, batch_size=args.batch_size).texts
-        found[name] = metric_of("bleu")(texts, references)
+        baseline = specjax.Generator(drafter, max_new_tokens=args.max_new_tokens, bucket=16)
+        texts = baseline(prompts, batch_size=args.batch_size).texts
+        found[name] = get_metric("bleu")(texts, references)
         for temperature, text in written.items():
             alpha, tokens = acceptance_on(text, target, drafter)
             found[name] |= {f"acceptance_{temperature:g}": alpha, f"tokens_{temperature:g}": tokens}

@@ -36,17 +36,17 @@ import transformers
 from huggingface_generate import ALLOWED, Generate, Rivals
 from ml_collections import ConfigDict
 
-from specjax.decoding.summary import summarise
+from specjax.decoding.summary import summarize
 from specjax.experiments.config.command_line import parse
 from specjax.experiments.config.fields import model_names, model_source
 from specjax.experiments.decode.checks import check_decode
 from specjax.experiments.decode.compiling import compile_programs
-from specjax.experiments.decode.job import timed
+from specjax.experiments.decode.job import time_decode
 from specjax.experiments.decode.session import Session, open_session
 from specjax.experiments.decode.strategies import BASELINE
 from specjax.experiments.pairs import load_pair
 from specjax.main import enable_compilation_cache
-from specjax.reporting.table import aligned
+from specjax.reporting.table import align_columns
 from specjax.runtime.errors import UserError
 from specjax.runtime.progress import progress
 
@@ -102,12 +102,12 @@ def ours(session: Session) -> dict[str, Contestant]:
     def contestant(name: str) -> Contestant:
         generator, guide = session.generators[name], session.guides[name]
         few = np.full(1, WARM_TOKENS, np.int32)
-        timed(generator, batches[0], seed, limit=few, **guide.told(0, batches[0]))
+        time_decode(generator, batches[0], seed, limit=few, **guide.told(0, batches[0]))
 
         def decode(index: int) -> Decoded:
             batch = batches[index]
-            seconds, rows, made = timed(generator, batch, seed, **guide.told(0, batch))
-            calls = summarise(generator.decoder, [(made, 1)]).reviews
+            seconds, rows, made = time_decode(generator, batch, seed, **guide.told(0, batch))
+            calls = summarize(generator.decoder, [(made, 1)]).reviews
             return Decoded(seconds, calls, rows[0])
 
         return decode
@@ -234,7 +234,7 @@ def table(found: Mapping[str, Mapping[str, Any]]) -> str:
         rows.append(
             [name, f"{row['ms_per_token']:.1f}", f"{row['tokens_per_call']:.2f}", *ratios, same]
         )
-    return aligned(heads, rows)
+    return align_columns(heads, rows)
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.accelerators.program import memory_of
+from specjax.accelerators.program import measure_memory
 from specjax.hf import huggingface
 from specjax.models import attention, causal
 from specjax.models.base import Cache, LanguageModel, Params
@@ -104,7 +104,7 @@ def show(model: LanguageModel, params: Params, size: int, flags: argparse.Namesp
     )
     read = functools.partial(model.start, capacity=capacity)
     start = jax.jit(lambda *args: read(*args)[0]).lower(params, prompt, jnp.array([size])).compile()
-    taken = memory_of(start).temporaries
+    taken = measure_memory(start).temporaries
     words = f"{size:6} tokens, {capacity:6} slots: prompt {taken / MIB:8.1f} MiB"
     if taken > flags.most * GIB:
         print(words, "(not run)", flush=True)
@@ -114,7 +114,7 @@ def show(model: LanguageModel, params: Params, size: int, flags: argparse.Namesp
     step = last.lower(params, cache).compile()
     token, _ = timed(step, flags.trials, params, cache)
     print(
-        f"{words} {seconds:8.3f} s, decode {memory_of(step).temporaries / MIB:6.1f} MiB"
+        f"{words} {seconds:8.3f} s, decode {measure_memory(step).temporaries / MIB:6.1f} MiB"
         f" {token / flags.new * 1e3:7.2f} ms a token",
         flush=True,
     )

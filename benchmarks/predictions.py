@@ -28,23 +28,23 @@ from ml_collections import ConfigDict
 
 from specjax.data.batching import Batch
 from specjax.decoding.strategy import from_config
-from specjax.decoding.summary import summarise
+from specjax.decoding.summary import summarize
 from specjax.experiments.config.command_line import parse as parse_config
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.checks import check_decode
 from specjax.experiments.decode.pricing import Pricing
 from specjax.experiments.decode.records import Measured, Prices, loop_seconds_per_token
-from specjax.experiments.decode.results import baseline_of, label, priced_work
+from specjax.experiments.decode.results import find_baseline, label, price_work
 from specjax.experiments.decode.session import Session, open_session
 from specjax.experiments.decode.strategies import BASELINE
 from specjax.experiments.pairs import load_pair
 from specjax.experiments.tune.predict import Probe, predicted_speedup, tokens_per_round
-from specjax.experiments.tune.space import alone_under
+from specjax.experiments.tune.space import baseline_spec
 from specjax.main import enable_compilation_cache
 from specjax.measuring.environment import environment
-from specjax.measuring.walltime import predicted
-from specjax.metrics.traces import rounds_of
-from specjax.reporting.table import aligned, cell
+from specjax.measuring.walltime import predict_speedups
+from specjax.metrics.traces import collect_rounds
+from specjax.reporting.table import align_columns, cell
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import write_json
 
@@ -102,14 +102,14 @@ def strategies_of(
         families.append(family)
     for index, spec in enumerate(args.strategy):
         made[f"given_{index}_{spec['drafter']}"] = spec
-    alone = {BASELINE: {"drafter": "none"}}
-    for _, spec in map(alone_under, made.values()):
-        if spec not in alone.values():
-            alone[f"alone_{len(alone)}"] = spec
-    return {**alone, **made}, families
+    baseline = {BASELINE: {"drafter": "none"}}
+    for _, spec in map(baseline_spec, made.values()):
+        if spec not in baseline.values():
+            baseline[f"alone_{len(baseline)}"] = spec
+    return {**baseline, **made}, families
 
 
-def config_of(
+def make_config(
     flags: Sequence[str], args: argparse.Namespace, specs: Mapping[str, Any]
 ) -> ConfigDict:
     """The decode config of the flags with these strategies."""
@@ -125,7 +125,7 @@ def run(
     """Decodes `batches` by all strategies, among short decodes of the others that price rounds."""
     shapes = {batch.shape: batch for batch in (*priced_batches, *batches)}
     decode.warm_up(job, list(shapes.values()))
-    pricing = Pricing(job, priced_batches, decode.timed)
+    pricing = Pricing(job, priced_batches, decode.time_decode)
     following = itertools.cycle(priced_batches)
     measured = decode.measure(job, batches, lambda _: pricing.take(next(following)))
     return measured, pricing.prices()
@@ -137,12 +137,12 @@ def figures(job: Session, measured: Mapping[str, Measured], prices: Prices) -> d
     for name, strategy in job.strategies.items():
         if strategy.autoregressive:
             continue
-        base = baseline_of(strategy, job.strategies)
-        own = priced_work(job, name, measured[name], prices)
-        alone = priced_work(job, base, measured[base], prices)
+        base = find_baseline(strategy, job.strategies)
+        own = price_work(job, name, measured[name], prices)
+        baseline = price_work(job, base, measured[base], prices)
         took = loop_seconds_per_token(measured[base]) / loop_seconds_per_token(measured[name])
-        statistics = summarise(own.decoder, measured[name].traces)
-        known = predicted(statistics, own, alone, took)
+        statistics = summarize(own.decoder, measured[name].traces)
+        known = predict_speedups(statistics, own, baseline, took)
         found[name] = {
             "measured": took,
             "tokens_per_round": statistics.tokens / max(statistics.rounds, 1),
@@ -161,11 +161,11 @@ def probe_of(
 ) -> Probe:
     """Rounds of a strategy with the speedup that its priced rounds give."""
     strategy = job.strategies[name]
-    base = baseline_of(strategy, job.strategies)
-    alone = priced_work(job, base, measured[base], prices).milliseconds_per_token
-    rounds = rounds_of(measured[name].traces)
+    base = find_baseline(strategy, job.strategies)
+    baseline = price_work(job, base, measured[base], prices).milliseconds_per_token
+    rounds = collect_rounds(measured[name].traces)
     tokens = tokens_per_round(rounds, strategy)
-    speedup = tokens * alone / prices.rounds[name].round_ms
+    speedup = tokens * baseline / prices.rounds[name].round_ms
     return Probe(strategy, rounds, speedup, shorter=shorter)
 
 
@@ -224,7 +224,7 @@ def main() -> None:
     args, flags = parse()
     enable_compilation_cache()
     specs, families = strategies_of(args)
-    config = config_of(flags, args, specs)
+    config = make_config(flags, args, specs)
     for name, spec in specs.items():
         from_config(name, spec)  # refused before anything is loaded
     args.workdir.mkdir(parents=True, exist_ok=True)
@@ -242,7 +242,7 @@ def main() -> None:
         add_other_lengths(job, family, args.priced_lengths, measured, prices, found)
     head = ["strategy", "tok/round", "measured"]
     head += [title for way in WAYS.values() for title in (way, "error %")]
-    print(aligned([*head, "round ms", "calls ms"], list(lines(found))))
+    print(align_columns([*head, "round ms", "calls ms"], list(lines(found))))
     overall = summary_of(found)
     for way, values in overall.items():
         print(f"{WAYS[way]}: median {values['median']:.1f}%, largest {values['largest']:.1f}%")

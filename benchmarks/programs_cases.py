@@ -23,7 +23,7 @@ from specjax.decoding.strategy import Strategy
 from specjax.experiments.decode.strategies import load_strategies
 from specjax.selection import policy as policies
 from specjax.selection.choosing import ByPolicy
-from specjax.selection.strategies import selected, switched
+from specjax.selection.strategies import make_selected, make_switched
 
 MORE = (
     "break_even", "truncated", "lenient", "exit_confident", "bild_official", "bild_exit",
@@ -163,8 +163,8 @@ def _by_policy(switch: bool) -> Strategy:
     """One that a policy chooses: an arm of each text, or of each round."""
     arms = {name: specjax.strategy(**PLAIN[name]) for name in ("alone", "speculative", "exit")}
     if switch:
-        return switched(arms, (0.0, 0.1, 0.2), logits=policies.logits)
-    return selected(arms, ByPolicy(policies.logits))
+        return make_switched(arms, (0.0, 0.1, 0.2), logits=policies.logits)
+    return make_selected(arms, ByPolicy(policies.logits))
 
 
 def _families() -> Iterator[Case]:

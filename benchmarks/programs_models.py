@@ -25,7 +25,7 @@ from specjax.models.on_target import FeatureDrafter
 from specjax.models.positions import Rope
 from specjax.models.shapes import parameter_shapes
 from specjax.selection.choosing import POLICY
-from specjax.selection.policy import Policy, source_of
+from specjax.selection.policy import Policy, embedding_source
 from specjax.training.ngram import shapes as table_shapes
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def tables(case: Case, made: Strategy, target: LanguageModel, drafter: Any) -> d
             found[HEADS] = heads(made.drafter, on_target, trunk.config.d_model)
         names = getattr(made.drafter, "names", ())
         if POLICY in made.drafter.spec.resources:
-            found[POLICY] = parameter_shapes(Policy(names, *source_of(target), hidden=8))
+            found[POLICY] = parameter_shapes(Policy(names, *embedding_source(target), hidden=8))
         found |= selection_trees({"": made}, target)
     return found
 

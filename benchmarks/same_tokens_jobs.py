@@ -230,16 +230,16 @@ def jobs(inputs: Inputs) -> Iterator[Job]:
 def translation_jobs(inputs: Inputs) -> Iterator[Job]:
     """One drafter or two on translation."""
     drafter, other = inputs.models / "t5-drafter", inputs.models / "t5-other"
-    alone = inputs.translation()
-    common = {**alone, "drafter": drafter, "ngram_file": inputs.file("train.de")}
+    baseline = inputs.translation()
+    common = {**baseline, "drafter": drafter, "ngram_file": inputs.file("train.de")}
     yield Job("translate", "configs/translate.py", common)
-    yield Job("drafters", f"configs/drafters.py:ende={drafter},deen={other}", alone)
+    yield Job("drafters", f"configs/drafters.py:ende={drafter},deen={other}", baseline)
     yield Job("draft_length", "configs/draft_length.py:0", common)
     yield Job("draft_length_sampled", "configs/draft_length.py:1", common)
     yield Job("bild", f"configs/bild_multi30k.py:{other}", common)
     yield Job("bild_side_by_side", f"configs/bild_side_by_side.py:{other};reviewed", common)
-    yield Job("bild_early_exit", "configs/bild_early_exit_multi30k.py", alone)
-    yield Job("calm", "configs/bild_early_exit_multi30k.py:calm", alone)
+    yield Job("bild_early_exit", "configs/bild_early_exit_multi30k.py", baseline)
+    yield Job("calm", "configs/bild_early_exit_multi30k.py:calm", baseline)
     yield Job("engagement", "configs/engagement.py", common)
     extras = {**common, "heads": inputs.heads}
     edited = f"{inputs.file('extras_t5.json')}@configs/pair.py"
@@ -250,12 +250,12 @@ def translation_jobs(inputs: Inputs) -> Iterator[Job]:
 def cascade_jobs(inputs: Inputs) -> Iterator[Job]:
     """Cascades of two drafters on translation."""
     names = inputs.models / "t5-drafter", inputs.models / "t5-other"
-    alone = inputs.translation()
+    baseline = inputs.translation()
     base, small = dict(zip(("drafters.base", "drafters.small"), names, strict=True)), names[1]
-    table = {**alone, **base, "ngram_table": inputs.ngrams}
+    table = {**baseline, **base, "ngram_table": inputs.ngrams}
     yield Job("cascade_gsm8k", "configs/cascade_gsm8k.py", table)
     yield Job("cascade_mmlu", "configs/cascade_mmlu.py:pw", table)
-    text = {**alone, "drafters.small": small, "ngram_file": inputs.file("train.de")}
+    text = {**baseline, "drafters.small": small, "ngram_file": inputs.file("train.de")}
     middle = {**text, "drafters.middle": names[0]}
     config = "configs/cascade_multi30k.py"
     yield Job("cascade_multi30k", config, middle)
@@ -264,13 +264,13 @@ def cascade_jobs(inputs: Inputs) -> Iterator[Job]:
 
 def question_jobs(inputs: Inputs) -> Iterator[Job]:
     """The decoder-only pair on questions."""
-    drafter, alone = inputs.models / "llama-drafter", inputs.questions()
-    pair = {**alone, "drafter": drafter}
+    drafter, baseline = inputs.models / "llama-drafter", inputs.questions()
+    pair = {**baseline, "drafter": drafter}
     yield Job("pair", "configs/pair.py", pair)
     edited = f"{inputs.file('extras_llama.json')}@configs/pair.py"
     yield Job("extras_llama", f"{EDITED}:{edited}", pair)
     yield Job("extras_llama_sampled", f"{EDITED}:sampled@{edited}", pair)
-    small = {**alone, "drafters.small": drafter}
+    small = {**baseline, "drafters.small": drafter}
     config = "configs/cascade_pair.py"
     yield Job("cascade_pair", config, small)
     yield Job("cascade_pair_sampled", f"{EDITED}:sampled@{config}", small)

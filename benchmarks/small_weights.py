@@ -23,8 +23,8 @@ import sacrebleu
 
 import specjax
 from specjax.data.text import read_examples
-from specjax.models.small_weights import stored_bytes
-from specjax.reporting.table import aligned
+from specjax.models.small_weights import count_stored_bytes
+from specjax.reporting.table import align_columns
 
 BUCKET = 48
 
@@ -54,7 +54,7 @@ def parse() -> argparse.Namespace:
 def contestants(args: argparse.Namespace) -> dict[str, specjax.Generator]:
     """The model, its copies alone, and the model with each copy as its drafter."""
     whole = specjax.load(args.target)
-    copies = {weights: specjax.quantised(whole, weights) for weights in args.weights.split(",")}
+    copies = {weights: specjax.quantize(whole, weights) for weights in args.weights.split(",")}
     limits = {"max_new_tokens": args.max_new_tokens, "bucket": BUCKET}
     made = {"float32": specjax.Generator(whole, **limits)}
     for part in args.parts.split(","):
@@ -100,7 +100,7 @@ def line(
     accepted = f"{sum(each.accepted for each in counts) / tested:.3f}" if tested else ""
     texts = [result.texts[0] for result in results]
     bleu = f"{sacrebleu.corpus_bleu(texts, [references]).score:.2f}" if references else ""
-    shared = {id(x): stored_bytes(x) for x in jax.tree.leaves(generator.params)}
+    shared = {id(x): count_stored_bytes(x) for x in jax.tree.leaves(generator.params)}
     low, middle, high = np.percentile(times / base, (25, 50, 75))
     return [
         name,
@@ -130,7 +130,7 @@ def main() -> None:
         for name in generators
     ]
     heads = ["weights", "BLEU", "MB", "accepted", "ms/token", "over float32", "same texts"]
-    print(aligned(heads, rows))
+    print(align_columns(heads, rows))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 import jax.numpy as jnp
 
 from specjax.accelerators.chips import CHIPS, Chip
-from specjax.accelerators.predict import Share, round_of
+from specjax.accelerators.predict import Share, build_round
 from specjax.accelerators.program import WeightReads
 from specjax.contracts.drafter import Drafter
 from specjax.contracts.spec import Call
@@ -61,7 +61,7 @@ def seconds(
     """The least time of a round that drafts so and reads so many nodes."""
     chip: Chip = CHIPS[args.chip]
     calls = (*drafts, Call("target", nodes + 1, nodes + 1))
-    return round_of(calls, shares, args.new, args.source).seconds(chip)
+    return build_round(calls, shares, args.new, args.source).seconds(chip)
 
 
 def chain(length: int) -> tuple[int, ...]:
@@ -77,13 +77,13 @@ def main() -> int:
     except UserError as error:
         print(f"trees_on_chips: {error}", file=sys.stderr)
         return 2
-    alone, table = seconds(args, shares, (), 0), deepened(ACCEPTANCE)
-    print(f"autoregressive: {alone * 1e3:.4f} ms a token at least")
+    baseline, table = seconds(args, shares, (), 0), deepened(ACCEPTANCE)
+    print(f"autoregressive: {baseline * 1e3:.4f} ms a token at least")
 
     def line(parents: tuple[int, ...], drafter: Drafter) -> tuple[float, str]:
         took = seconds(args, shares, drafter.spec.calls, len(parents))
         tokens = expected_tokens(table, parents)
-        faster = tokens * alone / took
+        faster = tokens * baseline / took
         return faster, f"{tokens:.2f} tokens in {took * 1e3:.4f} ms at least: {faster:.2f} times"
 
     chains = {n: line(chain(n), Neural(n)) for n in range(1, len(table) + 1)}

@@ -26,11 +26,11 @@ from specjax.api import Generator
 from specjax.data.examples import examples
 from specjax.data.sources import Source
 from specjax.decoding.loop import advance_jitted, begin_jitted, finish
-from specjax.decoding.summary import summarise
+from specjax.decoding.summary import summarize
 from specjax.hf.speech import drafting_first, with_encoder_of
 from specjax.loading import LoadedModel
-from specjax.metrics.metric import metric_of
-from specjax.reporting.table import aligned
+from specjax.metrics.metric import get_metric
+from specjax.reporting.table import align_columns
 
 TARGET = flags.DEFINE_string("target", "openai/whisper-base", "directory or hub id")
 TINY = flags.DEFINE_string("tiny", "openai/whisper-tiny.en", "a drafter of another tokenizer")
@@ -119,9 +119,9 @@ def table(
     for name, generator in strategies.items():
         seconds = np.array(results[name])
         low, high = np.quantile(first / seconds, (0.25, 0.75))
-        made = summarise(generator.decoder, statistics[name])
+        made = summarize(generator.decoder, statistics[name])
         same = sum(map(str.__eq__, texts[name], texts["alone"]))
-        wrong = 100 - metric_of("wer_basic")(texts[name], references)["word_accuracy"]
+        wrong = 100 - get_metric("wer_basic")(texts[name], references)["word_accuracy"]
         rate = made.acceptance_rate
         lines.append(
             [
@@ -135,7 +135,7 @@ def table(
                 f"{np.median(seconds, axis=1).sum():.2f}",
             ]
         )
-    return aligned(head, lines)
+    return align_columns(head, lines)
 
 
 if __name__ == "__main__":

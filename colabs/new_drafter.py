@@ -42,7 +42,7 @@ import numpy as np
 from scipy.stats import chisquare
 
 import specjax
-from specjax.contracts import Categorical, Draft, Drafter, Spec, fields, last_token
+from specjax.contracts import Categorical, Draft, Drafter, Spec, fields, get_pending_tokens
 from specjax.contracts.registry import DRAFTERS
 from specjax.models.t5 import T5, T5Config
 
@@ -70,7 +70,7 @@ class LastToken(Drafter):
         return Spec(width=self.length, writers=("last_token",))
 
     def propose(self, env, caches, memory, context, keys):
-        tokens = jnp.tile(last_token(context)[:, None], (1, self.length))
+        tokens = jnp.tile(get_pending_tokens(context)[:, None], (1, self.length))
         return Draft.chain(tokens), caches, memory, {}
 
 
@@ -139,15 +139,17 @@ def law_of_the_target():
     }
     (logits,) = model.teach(params, batch)
     chances = np.asarray(jax.nn.softmax(logits, axis=-1), np.float64)
-    law = {}
+    distribution = {}
     for text, chance in zip(texts.tolist(), chances, strict=True):
         end = text.index(1) + 1 if 1 in text else LENGTH
-        law[tuple(text[:end])] = float(np.prod(chance[np.arange(end), text[:end]]))
-    return law
+        distribution[tuple(text[:end])] = float(np.prod(chance[np.arange(end), text[:end]]))
+    return distribution
 
 
-law = law_of_the_target()
-print(f"{len(law)} texts, whose probabilities add up to {sum(law.values()):.6f}")
+exact_distribution = law_of_the_target()
+print(
+    f"{len(exact_distribution)} texts, whose probabilities add up to {sum(exact_distribution.values()):.6f}"
+)
 
 # %% [markdown]
 # Then a lot of samples with the drafter, and how often each text came.
@@ -171,9 +173,9 @@ print("the commonest:", counts.most_common(3))
 # %%
 def p_value(counts):
     """Of the counts under the target's law."""
-    common = [text for text in law if law[text] * TEXTS >= 8]
+    common = [text for text in exact_distribution if exact_distribution[text] * TEXTS >= 8]
     observed = [counts[text] for text in common]
-    expected = [law[text] * TEXTS for text in common]
+    expected = [exact_distribution[text] * TEXTS for text in common]
     observed.append(TEXTS - sum(observed))
     expected.append(TEXTS - sum(expected))
     return chisquare(observed, expected).pvalue
@@ -206,13 +208,13 @@ print(
 )
 
 # %%
-likeliest = sorted(law, key=law.get, reverse=True)[:10]
+likeliest = sorted(exact_distribution, key=exact_distribution.get, reverse=True)[:10]
 places = np.arange(len(likeliest))
 
 figure, axes = plt.subplots(figsize=(8, 3.4), layout="constrained")
 axes.bar(places - 0.2, [counts[text] for text in likeliest], 0.4, label="last_token")
 axes.bar(places + 0.2, [wrong[text] for text in likeliest], 0.4, label="liar", color="tab:orange")
-expected = [law[text] * TEXTS for text in likeliest]
+expected = [exact_distribution[text] * TEXTS for text in likeliest]
 axes.plot(places, expected, "_", markersize=28, color="black", label="expected")
 axes.set_xticks(places, [" ".join(map(str, text)) for text in likeliest])
 axes.set_xlabel("text (token ids)")

@@ -9,7 +9,7 @@ Behind the colon is the temperature. docs/methods/block_verification.md has the 
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural_spec
 
 LENGTHS = (3, 5, 8)
 
@@ -26,7 +26,7 @@ def get_config(temperature: str = "1") -> ConfigDict:
             "autoregressive": AUTOREGRESSIVE,
             "sampled": {"drafter": "none", "temperature": heat},
             **{
-                f"{name}_{length}": neural("drafter", length, heat, rule=rule)
+                f"{name}_{length}": neural_spec("drafter", length, heat, rule=rule)
                 for length in LENGTHS
                 for name, rule in rules.items()
             },

@@ -12,7 +12,12 @@ bfloat16, one 24 GB GPU. Not run here.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, cascade, decode_config, neural
+from specjax.experiments.config.defaults import (
+    AUTOREGRESSIVE,
+    cascade_spec,
+    decode_config,
+    neural_spec,
+)
 
 
 def get_config() -> ConfigDict:
@@ -28,10 +33,12 @@ def get_config() -> ConfigDict:
         prices={"target": 7000, "base": 160, "small": 68},
         strategies={
             "autoregressive": AUTOREGRESSIVE,
-            "base_5": neural("base", 5),
-            "small_5": neural("small", 5),
-            "base_max_gram": cascade(("base", "max_gram"), ((5, 10), (0, 10))),
-            "small_max_gram": cascade(("small", "max_gram"), ((5, 10), (0, 10))),
-            "cascade": cascade(("base", "small", "max_gram"), ((5, 3, 10), (0, 1, 10), (0, 0, 10))),
+            "base_5": neural_spec("base", 5),
+            "small_5": neural_spec("small", 5),
+            "base_max_gram": cascade_spec(("base", "max_gram"), ((5, 10), (0, 10))),
+            "small_max_gram": cascade_spec(("small", "max_gram"), ((5, 10), (0, 10))),
+            "cascade": cascade_spec(
+                ("base", "small", "max_gram"), ((5, 3, 10), (0, 1, 10), (0, 0, 10))
+            ),
         },
     )

@@ -12,7 +12,7 @@ more.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import cascade, decode_config, neural
+from specjax.experiments.config.defaults import cascade_spec, decode_config, neural_spec
 from specjax.experiments.recipes.common import small_cascades
 
 
@@ -24,9 +24,9 @@ def get_config() -> ConfigDict:
         drafters={"middle": "", "small": ""},
         strategies={
             **small_cascades(((4, 2), (0, 2))),
-            **{f"middle_{length}": neural("middle", length) for length in (2, 3, 4)},
-            "middle_small": cascade(("middle", "small"), ((2, 2), (0, 3))),
-            "three": cascade(
+            **{f"middle_{length}": neural_spec("middle", length) for length in (2, 3, 4)},
+            "middle_small": cascade_spec(("middle", "small"), ((2, 2), (0, 3))),
+            "three": cascade_spec(
                 ("middle", "small", "max_gram"), ((2, 2, 2), (0, 2, 2), (0, 0, 2)), lenience=0.5
             ),
         },

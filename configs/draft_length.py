@@ -13,7 +13,7 @@ of it compilation.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import decode_config, neural
+from specjax.experiments.config.defaults import decode_config, neural_spec
 
 LONGEST = 10
 ADAPTIVE = {"verification": 0.1, "overhead": 0.33, "reader": "fitted"}
@@ -35,10 +35,10 @@ def get_config(words: str = "0") -> ConfigDict:
             "autoregressive": {"drafter": "none"},
             **({"sampled": {"drafter": "none", "temperature": heat}} if heat else {}),
             **{
-                f"speculative_{length}": neural("drafter", length, heat, **drafter)
+                f"speculative_{length}": neural_spec("drafter", length, heat, **drafter)
                 for length in lengths
             },
-            "acceptance": neural("drafter", 7, heat, adapt="acceptance", **adaptive),
-            "break_even": neural("drafter", 7, heat, adapt="break_even", **adaptive),
+            "acceptance": neural_spec("drafter", 7, heat, adapt="acceptance", **adaptive),
+            "break_even": neural_spec("drafter", 7, heat, adapt="break_even", **adaptive),
         },
     )

@@ -18,7 +18,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural_spec
 from specjax.runtime.errors import UserError
 
 LENGTH, WIDTHS = 3, (3, 2, 1)
@@ -44,7 +44,7 @@ def get_config(drafters: str = "drafter=") -> ConfigDict:
             )
         before, at, behind = place.partition("@")
         kind, place = (before, behind) if at and "/" not in before else ("neural", place)
-        strategy = neural(name, LENGTH) | {"drafter": kind}
+        strategy = neural_spec(name, LENGTH) | {"drafter": kind}
         if kind in ON_TARGET:
             if config.heads not in ("", place):
                 raise UserError(

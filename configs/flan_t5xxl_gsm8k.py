@@ -10,7 +10,7 @@ size, 8 and 8 by its measured latencies. Not run here.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural_spec
 
 
 def get_config() -> ConfigDict:
@@ -26,10 +26,10 @@ def get_config() -> ConfigDict:
         bucket=32,
         strategies={
             "autoregressive": AUTOREGRESSIVE,
-            "base_10": neural("base", 10),
-            "small_11": neural("small", 11),
-            "base_8": neural("base", 8),
-            "small_8": neural("small", 8),
+            "base_10": neural_spec("base", 10),
+            "small_11": neural_spec("small", 11),
+            "base_8": neural_spec("base", 8),
+            "small_8": neural_spec("small", 8),
             "prompt_lookup": {"drafter": "prompt_lookup", "length": 8},
         },
     )

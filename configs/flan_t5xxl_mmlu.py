@@ -9,7 +9,7 @@ base 13 and small 19 counted by model size, 10 and 11 by its measured latencies.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural_spec
 
 
 def get_config() -> ConfigDict:
@@ -25,10 +25,10 @@ def get_config() -> ConfigDict:
         bucket=64,
         strategies={
             "autoregressive": AUTOREGRESSIVE,
-            "base_13": neural("base", 13),
-            "small_19": neural("small", 19),
-            "base_10": neural("base", 10),
-            "small_11": neural("small", 11),
+            "base_13": neural_spec("base", 13),
+            "small_19": neural_spec("small", 19),
+            "base_10": neural_spec("base", 10),
+            "small_11": neural_spec("small", 11),
             "prompt_lookup": {"drafter": "prompt_lookup", "length": 10},
         },
     )

@@ -12,7 +12,7 @@ vocabulary is the target's but for 64 ids that no text has. Not run here.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural_spec
 
 
 def get_config() -> ConfigDict:
@@ -29,10 +29,10 @@ def get_config() -> ConfigDict:
         bucket=64,
         strategies={
             "autoregressive": AUTOREGRESSIVE,
-            "speculative_4": neural("drafter", 4),
-            "speculative_7": neural("drafter", 7),
+            "speculative_4": neural_spec("drafter", 4),
+            "speculative_7": neural_spec("drafter", 7),
             "prompt_lookup": {"drafter": "prompt_lookup", "length": 5},
             "sampled": SAMPLED,
-            "speculative_sampling": neural("drafter", 5, temperature=1.0),
+            "speculative_sampling": neural_spec("drafter", 5, temperature=1.0),
         },
     )

@@ -11,7 +11,7 @@ Resources: 0.2 GB of weights in bfloat16, any device. The paper's acceptance rat
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural_spec
 
 
 def get_config() -> ConfigDict:
@@ -26,11 +26,11 @@ def get_config() -> ConfigDict:
         bucket=16,
         strategies={
             "autoregressive": AUTOREGRESSIVE,
-            "speculative_10": neural("drafter", 10),
+            "speculative_10": neural_spec("drafter", 10),
             "unigram": {"drafter": "unigram", "length": 1},
             "bigram": {"drafter": "bigram", "length": 2},
             "sampled": SAMPLED,
-            "speculative_sampling": neural("drafter", 10, temperature=1.0),
+            "speculative_sampling": neural_spec("drafter", 10, temperature=1.0),
             "unigram_sampled": {"drafter": "unigram", "length": 1, "temperature": 1.0},
             "bigram_sampled": {"drafter": "bigram", "length": 2, "temperature": 1.0},
         },

@@ -11,7 +11,7 @@ copying draft instead. Not run here.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural_spec
 
 
 def get_config() -> ConfigDict:
@@ -26,10 +26,10 @@ def get_config() -> ConfigDict:
         bucket=64,
         strategies={
             "autoregressive": AUTOREGRESSIVE,
-            "speculative_5": neural("drafter", 5),
-            "speculative_7": neural("drafter", 7),
+            "speculative_5": neural_spec("drafter", 5),
+            "speculative_7": neural_spec("drafter", 7),
             "prompt_lookup": {"drafter": "prompt_lookup", "length": 5},
             "sampled": SAMPLED,
-            "speculative_sampling": neural("drafter", 5, temperature=1.0),
+            "speculative_sampling": neural_spec("drafter", 5, temperature=1.0),
         },
     )

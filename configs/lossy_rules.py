@@ -11,7 +11,7 @@ The report has a plot of quality against latency; docs/lab_book/lossy_rules.md s
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural_spec
 
 LENGTH = 5
 RULES = {
@@ -45,7 +45,7 @@ def get_config(temperature: str = "0.7") -> ConfigDict:
         strategies={
             "autoregressive": AUTOREGRESSIVE,
             "sampled": {"drafter": "none", "temperature": heat},
-            **{name: neural("drafter", LENGTH, heat, **rule) for name, rule in RULES.items()},
+            **{name: neural_spec("drafter", LENGTH, heat, **rule) for name, rule in RULES.items()},
             "bild_2": {**bild, "rollback": 2.0},
             "bild_5": {**bild, "rollback": 5.0},
         },

@@ -23,7 +23,7 @@ activations. TPU plan: docs/lab_book/accelerators.md, "Pairs of published models
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural_spec
 
 
 def get_config() -> ConfigDict:
@@ -43,11 +43,11 @@ def get_config() -> ConfigDict:
         bucket=32,
         strategies={
             "autoregressive": AUTOREGRESSIVE,
-            "speculative_3": neural("drafter", 3),
-            "speculative_5": neural("drafter", 5),
-            "mt_3b_3": neural("mt_3b", 3),
+            "speculative_3": neural_spec("drafter", 3),
+            "speculative_5": neural_spec("drafter", 5),
+            "mt_3b_3": neural_spec("mt_3b", 3),
             "bigram": {"drafter": "bigram", "length": 2},
             "sampled": SAMPLED,
-            "speculative_sampling": neural("drafter", 3, temperature=1.0),
+            "speculative_sampling": neural_spec("drafter", 3, temperature=1.0),
         },
     )

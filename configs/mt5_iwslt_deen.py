@@ -12,7 +12,7 @@ faster. Not run here.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural_spec
 
 
 def get_config() -> ConfigDict:
@@ -27,10 +27,10 @@ def get_config() -> ConfigDict:
         bucket=32,
         strategies={
             "autoregressive": AUTOREGRESSIVE,
-            "speculative_3": neural("drafter", 3),
-            "speculative_5": neural("drafter", 5),
-            "speculative_10": neural("drafter", 10),
+            "speculative_3": neural_spec("drafter", 3),
+            "speculative_5": neural_spec("drafter", 5),
+            "speculative_10": neural_spec("drafter", 10),
             "sampled": SAMPLED,
-            "speculative_sampling": neural("drafter", 5, temperature=1.0),
+            "speculative_sampling": neural_spec("drafter", 5, temperature=1.0),
         },
     )

@@ -15,7 +15,7 @@ of caches. TPU plan: docs/lab_book/accelerators.md, "Pairs of published models".
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural_spec
 
 
 def get_config() -> ConfigDict:
@@ -33,10 +33,10 @@ def get_config() -> ConfigDict:
         bucket=32,
         strategies={
             "autoregressive": AUTOREGRESSIVE,
-            "speculative_3": neural("drafter", 3),
-            "speculative_5": neural("drafter", 5),
+            "speculative_3": neural_spec("drafter", 3),
+            "speculative_5": neural_spec("drafter", 5),
             "sampled": SAMPLED,
-            "speculative_sampling": neural("drafter", 3, temperature=1.0),
+            "speculative_sampling": neural_spec("drafter", 3, temperature=1.0),
             "max_gram": {"drafter": "max_gram", "length": 4},
         },
     )

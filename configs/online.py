@@ -18,7 +18,7 @@ target. On the questions 0.31 of the tested tokens are accepted by `fixed`, 0.36
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import neural, online_config
+from specjax.experiments.config.defaults import neural_spec, online_config
 from specjax.runtime.errors import UserError
 
 OBJECTIVES = {"neural": "distillation", "eagle": "eagle", "dflash": "dflash"}
@@ -33,7 +33,7 @@ def get_config(kind: str = "neural") -> ConfigDict:
         raise UserError(
             f"--config=...:{kind!r} is no kind of drafter; known are {', '.join(OBJECTIVES)}"
         )
-    drafter = neural("drafter", 3, drafter=kind)
+    drafter = neural_spec("drafter", 3, drafter=kind)
     config = online_config(
         sources={
             "captions": {"prefix": PREFIX, "examples": 200},

@@ -12,7 +12,7 @@ docs/lab_book/measurements.md has the figures.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural_spec
 
 
 def get_config() -> ConfigDict:
@@ -21,11 +21,11 @@ def get_config() -> ConfigDict:
         task="gsm8k_qa",
         strategies={
             "autoregressive": AUTOREGRESSIVE,
-            "speculative_3": neural("drafter", 3),
-            "speculative_5": neural("drafter", 5),
+            "speculative_3": neural_spec("drafter", 3),
+            "speculative_5": neural_spec("drafter", 5),
             "sampled": SAMPLED,
-            "speculative_sampling": neural("drafter", 3, temperature=1.0),
+            "speculative_sampling": neural_spec("drafter", 3, temperature=1.0),
             "prompt_lookup": {"drafter": "prompt_lookup", "length": 4},
-            "lenient": neural("drafter", 5, rule="lenient", lenience=0.3),
+            "lenient": neural_spec("drafter", 5, rule="lenient", lenience=0.3),
         },
     )

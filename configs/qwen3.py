@@ -14,7 +14,7 @@ it answers, unless `--config.chat_template_kwargs.enable_thinking=False`. Not ru
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural_spec
 
 
 def get_config() -> ConfigDict:
@@ -32,10 +32,10 @@ def get_config() -> ConfigDict:
         bucket=128,
         strategies={
             "autoregressive": AUTOREGRESSIVE,
-            "speculative_4": neural("drafter", 4),
-            "speculative_7": neural("drafter", 7),
+            "speculative_4": neural_spec("drafter", 4),
+            "speculative_7": neural_spec("drafter", 7),
             "prompt_lookup": {"drafter": "prompt_lookup", "length": 7},
             "sampled": SAMPLED,
-            "speculative_sampling": neural("drafter", 4, temperature=1.0),
+            "speculative_sampling": neural_spec("drafter", 4, temperature=1.0),
         },
     )

@@ -17,7 +17,7 @@ docs/lab_book/accelerators.md, "Pairs of published models". Not run here.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural_spec
 
 
 def get_config() -> ConfigDict:
@@ -36,9 +36,9 @@ def get_config() -> ConfigDict:
         bucket=64,
         strategies={
             "autoregressive": AUTOREGRESSIVE,
-            "speculative_1": neural("drafter", 1),
-            "speculative_3": neural("drafter", 3),
-            "speculative_7": neural("drafter", 7),
+            "speculative_1": neural_spec("drafter", 1),
+            "speculative_3": neural_spec("drafter", 3),
+            "speculative_7": neural_spec("drafter", 7),
             "prompt_lookup": {"drafter": "prompt_lookup", "length": 3},
         },
     )

@@ -11,7 +11,7 @@ docs/lab_book/published.md.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural_spec
 
 
 def get_config() -> ConfigDict:
@@ -29,7 +29,7 @@ def get_config() -> ConfigDict:
             "autoregressive": AUTOREGRESSIVE,
             "prompt_lookup": {"drafter": "prompt_lookup", "length": 6},
             "suffix": {"drafter": "suffix", "length": 6},
-            "smollm2": neural("smollm2", 3),
-            "int8": neural("int8", 3),
+            "smollm2": neural_spec("smollm2", 3),
+            "int8": neural_spec("int8", 3),
         },
     )

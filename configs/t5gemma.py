@@ -24,7 +24,7 @@ one 24 GB GPU, or two 16 GB TPU cores with `--config.mesh.model=2`. Not run here
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural_spec
 from specjax.runtime.errors import UserError
 
 PAIRS = {
@@ -53,10 +53,10 @@ def get_config(version: str = "1") -> ConfigDict:
         bucket=64,
         strategies={
             "autoregressive": AUTOREGRESSIVE,
-            "speculative_3": neural("drafter", 3),
-            "speculative_5": neural("drafter", 5),
+            "speculative_3": neural_spec("drafter", 3),
+            "speculative_5": neural_spec("drafter", 5),
             "prompt_lookup": {"drafter": "prompt_lookup", "length": 4},
             "sampled": SAMPLED,
-            "speculative_sampling": neural("drafter", 5, temperature=1.0),
+            "speculative_sampling": neural_spec("drafter", 5, temperature=1.0),
         },
     )

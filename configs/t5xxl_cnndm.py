@@ -11,7 +11,7 @@ base 3.0 (5, 0.73) and 2.2 (3, 0.55); large 2.2 (3, 0.74) and 1.7 (3, 0.56). Not
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural_spec
 
 
 def get_config() -> ConfigDict:
@@ -31,12 +31,12 @@ def get_config() -> ConfigDict:
         bucket=256,
         strategies={
             "autoregressive": AUTOREGRESSIVE,
-            "small_greedy": neural("small", 5),
-            "base_greedy": neural("base", 5),
-            "large_greedy": neural("large", 3),
+            "small_greedy": neural_spec("small", 5),
+            "base_greedy": neural_spec("base", 5),
+            "large_greedy": neural_spec("large", 3),
             "sampled": SAMPLED,
-            "small_sampled": neural("small", 5, temperature=1.0),
-            "base_sampled": neural("base", 3, temperature=1.0),
-            "large_sampled": neural("large", 3, temperature=1.0),
+            "small_sampled": neural_spec("small", 5, temperature=1.0),
+            "base_sampled": neural_spec("base", 3, temperature=1.0),
+            "large_sampled": neural_spec("large", 3, temperature=1.0),
         },
     )

@@ -15,7 +15,7 @@ docs/lab_book/accelerators.md has their times.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural_spec
 
 
 def get_config() -> ConfigDict:
@@ -35,13 +35,13 @@ def get_config() -> ConfigDict:
         bucket=32,
         strategies={
             "autoregressive": AUTOREGRESSIVE,
-            "small_greedy": neural("small", 7),
-            "base_greedy": neural("base", 7),
-            "large_greedy": neural("large", 7),
+            "small_greedy": neural_spec("small", 7),
+            "base_greedy": neural_spec("base", 7),
+            "large_greedy": neural_spec("large", 7),
             "bigram_greedy": {"drafter": "bigram", "length": 3},
             "sampled": SAMPLED,
-            "small_sampled": neural("small", 7, temperature=1.0),
-            "base_sampled": neural("base", 5, temperature=1.0),
-            "large_sampled": neural("large", 3, temperature=1.0),
+            "small_sampled": neural_spec("small", 7, temperature=1.0),
+            "base_sampled": neural_spec("base", 5, temperature=1.0),
+            "large_sampled": neural_spec("large", 3, temperature=1.0),
         },
     )

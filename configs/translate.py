@@ -12,7 +12,7 @@ has the figures.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config, neural_spec
 
 
 def get_config() -> ConfigDict:
@@ -22,12 +22,12 @@ def get_config() -> ConfigDict:
         metric="bleu",
         strategies={
             "autoregressive": AUTOREGRESSIVE,
-            "speculative_3": neural("drafter", 3),
-            "speculative_5": neural("drafter", 5),
+            "speculative_3": neural_spec("drafter", 3),
+            "speculative_5": neural_spec("drafter", 5),
             "sampled": SAMPLED,
-            "speculative_sampling": neural("drafter", 3, temperature=1.0),
+            "speculative_sampling": neural_spec("drafter", 3, temperature=1.0),
             "bigram": {"drafter": "bigram", "length": 2},
             "max_gram": {"drafter": "max_gram", "length": 4},
-            "lenient": neural("drafter", 5, rule="lenient", lenience=0.3),
+            "lenient": neural_spec("drafter", 5, rule="lenient", lenience=0.3),
         },
     )

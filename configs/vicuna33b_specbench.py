@@ -11,7 +11,7 @@ Vicuna-160M 1.40, Llama-68M 1.41; by task 1.28 (translation) to 1.74 for Vicuna-
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural_spec
 
 
 def get_config() -> ConfigDict:
@@ -32,9 +32,9 @@ def get_config() -> ConfigDict:
         bucket=128,
         strategies={
             "autoregressive": AUTOREGRESSIVE,
-            "vicuna_68m": neural("vicuna_68m", 7),
-            "vicuna_160m": neural("vicuna_160m", 7),
-            "llama_68m": neural("llama_68m", 7),
+            "vicuna_68m": neural_spec("vicuna_68m", 7),
+            "vicuna_160m": neural_spec("vicuna_160m", 7),
+            "llama_68m": neural_spec("llama_68m", 7),
             "prompt_lookup": {"drafter": "prompt_lookup", "length": 7},
         },
     )

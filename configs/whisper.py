@@ -18,7 +18,7 @@ speech were there, and pairs of tiny random models were decoded.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural_spec
 
 
 def get_config() -> ConfigDict:
@@ -33,10 +33,10 @@ def get_config() -> ConfigDict:
         max_new_tokens=224,
         strategies={
             "autoregressive": AUTOREGRESSIVE,
-            "distil_3": neural("drafter", 3),
-            "distil_5": neural("drafter", 5),
-            "distil_8": neural("drafter", 8),
-            "distil_adaptive": neural("drafter", 8, adapt="acceptance"),
+            "distil_3": neural_spec("drafter", 3),
+            "distil_5": neural_spec("drafter", 5),
+            "distil_8": neural_spec("drafter", 8),
+            "distil_adaptive": neural_spec("drafter", 8, adapt="acceptance"),
             "prompt_lookup": {"drafter": "prompt_lookup", "length": 4},
         },
     )

@@ -18,7 +18,7 @@ of decoding, each strategy a minute to compile. Result: docs/lab_book/published_
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural_spec
 
 
 def get_config() -> ConfigDict:
@@ -34,14 +34,14 @@ def get_config() -> ConfigDict:
         max_new_tokens=200,
         strategies={
             "autoregressive": AUTOREGRESSIVE,
-            "tiny_2": neural("drafter", 2),
-            "tiny_3": neural("drafter", 3),
-            "tiny_4": neural("drafter", 4),
-            "tiny_5": neural("drafter", 5),
-            "borrowing_2": neural("borrowing", 2),
-            "borrowing_3": neural("borrowing", 3),
-            "borrowing_4": neural("borrowing", 4),
-            "borrowing_5": neural("borrowing", 5),
+            "tiny_2": neural_spec("drafter", 2),
+            "tiny_3": neural_spec("drafter", 3),
+            "tiny_4": neural_spec("drafter", 4),
+            "tiny_5": neural_spec("drafter", 5),
+            "borrowing_2": neural_spec("borrowing", 2),
+            "borrowing_3": neural_spec("borrowing", 3),
+            "borrowing_4": neural_spec("borrowing", 4),
+            "borrowing_5": neural_spec("borrowing", 5),
             "prompt_lookup": {"drafter": "prompt_lookup", "length": 4},
         },
     )

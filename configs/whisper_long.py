@@ -18,7 +18,7 @@ shorter. Result: docs/lab_book/published_speech.md.
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, neural, transcribe_config
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, neural_spec, transcribe_config
 
 
 def get_config() -> ConfigDict:
@@ -27,5 +27,5 @@ def get_config() -> ConfigDict:
         target="openai/whisper-base",
         drafter="openai/whisper-tiny.en",
         speech={"task": "transcribe"},
-        strategies={"autoregressive": AUTOREGRESSIVE, "tiny_4": neural("drafter", 4)},
+        strategies={"autoregressive": AUTOREGRESSIVE, "tiny_4": neural_spec("drafter", 4)},
     )

@@ -37,7 +37,7 @@ _PUBLIC = {
     "make_mesh": "parallel.mesh",
     "plan": "jobs",
     "profile": "profiling",
-    "quantised": "loading",
+    "quantize": "loading",
     "run": "jobs",
     "speculative": "decoding.strategy",
     "strategy": "decoding.strategy",

@@ -21,14 +21,14 @@ from specjax.data.batching import Batch, Prompt
 from specjax.decoding.loop import advance_jitted, begin_jitted, generate
 from specjax.decoding.state import Generation, check_resources
 from specjax.decoding.strategy import Strategy, autoregressive
-from specjax.decoding.summary import summarise
+from specjax.decoding.summary import summarize
 from specjax.hf.families.generation import beams_words
 from specjax.loading import LoadedModel
-from specjax.logits.guidance import guided
-from specjax.logits.settings import checked, obeyed
+from specjax.logits.guidance import apply_guidance
+from specjax.logits.settings import apply_settings, parse_settings
 from specjax.models.base import Params
 from specjax.pair import check_target, fit
-from specjax.prompts import Prompts, own_spellings
+from specjax.prompts import Prompts, make_all_own_ids
 from specjax.result import SHOWN, FirstTexts, Result, pieces
 from specjax.runtime.errors import UserError
 from specjax.runtime.programs import release_programs
@@ -79,8 +79,8 @@ class Generator:
         )
         check_integer("invariant", invariant, 0)
         check_dictionary("generation", generation)
-        settings = checked({**target.settings, **(generation or {})})
-        pair = fit(guided(target, settings), drafters or {})
+        settings = parse_settings({**target.settings, **(generation or {})})
+        pair = fit(apply_guidance(target, settings), drafters or {})
         self.target, self.strategy = pair.target, strategy or autoregressive()
         models = tuple(pair.models.items())
         try:
@@ -90,10 +90,12 @@ class Generator:
         except ValueError as error:
             raise UserError(f"strategy: {error}") from None
         read = target.tokenizer, self.decoder, max_prompt_tokens, bucket
-        self.prompts = Prompts(*read, own_spellings(pair.members, max_new_tokens), target.extractor)
+        self.prompts = Prompts(
+            *read, make_all_own_ids(pair.members, max_new_tokens), target.extractor
+        )
         self.params = pair.params(self.decoder.inputs, tables or {})
         check_resources(self.decoder, self.params)
-        self.options = obeyed(
+        self.options = apply_settings(
             self.strategy.options(), settings, pair.target.model, target.tokenizer
         )
 
@@ -127,7 +129,7 @@ class Generator:
             generation = self.run(batch, self.keys(batch, seed), trees=trees)
             tokens += self.rows(generation)[: batch.rows]
             traces.append((generation, batch.rows))
-        statistics = summarise(self.decoder, traces)
+        statistics = summarize(self.decoder, traces)
         return Result(tokens, self.decode(tokens), statistics, self._first(ids, traces))
 
     def _first(self, ids: list[Prompt], traces: list[tuple[Generation, int]]) -> FirstTexts | None:

@@ -21,12 +21,18 @@ from specjax.api import check_parts
 from specjax.checks import check_dictionary, check_integer, check_integers
 from specjax.data.batching import Batch
 from specjax.decoding.beams.loop import advance_jitted, begin_jitted, search
-from specjax.decoding.beams.outcome import BeamStatistics, Found, final, found, statistics
+from specjax.decoding.beams.outcome import (
+    BeamStatistics,
+    Found,
+    collect_found,
+    final_tokens,
+    statistics,
+)
 from specjax.decoding.beams.state import Search
 from specjax.decoding.beams.strategy import BeamStrategy, beam_search
 from specjax.hf.tokenizer import check_same_vocabulary
 from specjax.loading import LoadedModel
-from specjax.logits.settings import checked, obeyed
+from specjax.logits.settings import apply_settings, parse_settings
 from specjax.models.base import Params
 from specjax.pair import Pair
 from specjax.prompts import Prompts
@@ -80,7 +86,7 @@ def check_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
       UserError: when there is one that it does not.
     """
-    settings = checked(given)
+    settings = parse_settings(given)
     if "stop_strings" in settings:
         raise UserError(
             f"stop_strings is {settings['stop_strings']}; it must be None for a beam search,"
@@ -89,7 +95,7 @@ def check_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def asked_search(target: LoadedModel) -> BeamStrategy:
+def default_search(target: LoadedModel) -> BeamStrategy:
     """The plain beam search that the target's file asks for, else that of `specjax.beam_search`.
 
     Raises:
@@ -133,7 +139,7 @@ class BeamGenerator:
         check_integers(
             max_new_tokens=max_new_tokens, max_prompt_tokens=max_prompt_tokens, bucket=bucket
         )
-        self.strategy = asked_search(target) if strategy is None else strategy
+        self.strategy = default_search(target) if strategy is None else strategy
         if not isinstance(self.strategy, BeamStrategy):
             raise UserError(
                 f"strategy is {strategy!r}; it must be what specjax.beam_search returns"
@@ -157,7 +163,7 @@ class BeamGenerator:
         check_dictionary("generation", generation)
         scoring = self.strategy.scoring(max_new_tokens)
         settings = check_settings({**target.settings, **(generation or {})})
-        options = obeyed(scoring.options, settings, target.model, beams=True)
+        options = apply_settings(scoring.options, settings, target.model, beams=True)
         self.scoring = scoring.replace(options=options)
 
     def __call__(
@@ -181,7 +187,7 @@ class BeamGenerator:
             release_programs()
             batch = self.prompts.batch(ids[start : start + size], size, first=start)
             made = self.run(batch)
-            rows += found(made, batch.rows, self.strategy.sequences)
+            rows += collect_found(made, batch.rows, self.strategy.sequences)
             searches.append((made, batch.rows))
         best = [row.tokens[0] for row in rows]
         return BeamResult(self._hypotheses(rows), statistics(self.decoder, searches, best))
@@ -208,7 +214,7 @@ class BeamGenerator:
         state = begin_jitted(self.decoder, self.params, *_rows(batch))
         while bool(state.search.active.any()):
             state = advance_jitted(self.decoder, self.params, state, self.scoring, rounds)
-            yield final(state.search), not state.search.active.any()
+            yield final_tokens(state.search), not state.search.active.any()
 
     def run(self, batch: Batch) -> Search:
         """One dispatch of the jitted search."""

@@ -48,7 +48,7 @@ def check_integer(where: str, value: Any, least: int) -> None:
     Raises:
       UserError: naming the field (`where`, a dotted path), the value and what is allowed.
     """
-    checked(fields.integer(least=least, help="").metadata[fields.KEY], where, value)
+    check_value(fields.integer(least=least, help="").metadata[fields.KEY], where, value)
 
 
 def check_integers(**values: Any) -> None:
@@ -59,10 +59,10 @@ def check_integers(**values: Any) -> None:
     """
     known = fields.config_fields(Sizes)
     for name, value in values.items():
-        checked(known[name], name, value)
+        check_value(known[name], name, value)
 
 
-def checked(field: fields.ConfigField, where: str, value: Any) -> Any:
+def check_value(field: fields.ConfigField, where: str, value: Any) -> Any:
     """The value as `ConfigField.value` has it.
 
     Raises:
@@ -74,7 +74,7 @@ def checked(field: fields.ConfigField, where: str, value: Any) -> Any:
         raise UserError(str(error)) from None
 
 
-def checked_dtype(value: Any) -> Any:
+def parse_dtype(value: Any) -> Any:
     """The one of `DTYPES` that a name or a dtype stands for.
 
     Raises:
@@ -86,7 +86,7 @@ def checked_dtype(value: Any) -> Any:
         raise UserError(f"dtype is {value!r}; it must be one of {', '.join(DTYPES)}") from None
 
 
-def checked_weights(
+def parse_weights(
     value: Any, where: str = "weights", mesh: Mesh | None = None
 ) -> SmallWeights | None:
     """What `bfloat16`, `int8`, `int4` or `int4:64` stands for; None for the empty text.
@@ -122,7 +122,8 @@ def token_ids(where: str, prompt: Any, vocabulary: int) -> list[int]:
     for token in ids.tolist():
         if not fields.is_integer(token) or not 0 <= token < vocabulary:
             raise UserError(
-                f"{where} has the token {fields.shown(token)}; token ids must be integers from 0 to"
+                f"{where} has the token {fields.format_value(token)}; token ids must be integers "
+                "from 0 to"
                 f" {vocabulary - 1}"
             )
     return ids.tolist()

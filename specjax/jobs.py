@@ -37,7 +37,7 @@ def run(config: ConfigDict, workdir: str | Path) -> Any:
 
 def run_in(field: str, config: ConfigDict, workdir: Path) -> Any:
     """Runs the experiment of a config in a workdir that `field` gave, which errors name."""
-    module = job_of(config, dry_run=False)
+    module = find_job(config, dry_run=False)
     check_folder(field, workdir)
     with naming_write_errors(field, workdir), alone_in(field, workdir):
         return module.run(config, workdir)
@@ -56,7 +56,7 @@ def plan(config: ConfigDict, workdir: str | Path | None = None) -> None:
 
 def plan_in(field: str, config: ConfigDict, workdir: Path | None) -> None:
     """Plans the experiment of a config with a workdir that `field` gave, which errors name."""
-    module = job_of(config, dry_run=True)
+    module = find_job(config, dry_run=True)
     if config.get("topology"):
         if workdir is not None:
             check_folder(field, workdir)
@@ -68,7 +68,7 @@ def plan_in(field: str, config: ConfigDict, workdir: Path | None) -> None:
         print(f"{PLAN} in {workdir}")
 
 
-def job_of(config: Any, dry_run: bool) -> ModuleType:
+def find_job(config: Any, dry_run: bool) -> ModuleType:
     """The module whose `run` and `plan` do what a config asks for.
 
     Raises:

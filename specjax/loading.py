@@ -10,15 +10,15 @@ from typing import Any
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from specjax.checks import check_dictionary, check_integer, checked_dtype, checked_weights
+from specjax.checks import check_dictionary, check_integer, parse_dtype, parse_weights
 from specjax.hf import huggingface
 from specjax.hf.extractor import load_extractor
 from specjax.hf.families.generation import beams_in, settings_in
-from specjax.hf.languages import check_told_once, written_in
+from specjax.hf.languages import check_told_once, language_generation
 from specjax.hf.tokenizer import load_tokenizer
-from specjax.logits.settings import checked
+from specjax.logits.settings import parse_settings
 from specjax.models.base import LanguageModel, Params
-from specjax.models.small_weights import shrunk
+from specjax.models.small_weights import shrink_params
 from specjax.parallel import padding
 from specjax.parallel.sharding import placement
 from specjax.runtime.errors import UserError
@@ -42,7 +42,7 @@ class LoadedModel:
     @property
     def settings(self) -> dict[str, Any]:
         """The generation settings that its decodes obey."""
-        return checked(settings_in(self.generation), f"{self.name}: ")
+        return parse_settings(settings_in(self.generation), f"{self.name}: ")
 
     @property
     def beams(self) -> int:
@@ -107,19 +107,19 @@ def load(
     if not isinstance(mesh, Mesh | None):
         raise UserError(f"mesh is {mesh!r}; it must be what specjax.make_mesh returns, or None")
     check_integer("ways", ways, 0)
-    checked_weights(weights, mesh=mesh)
+    parse_weights(weights, mesh=mesh)
     where = None if mesh is None else placement(mesh, ways, fully_sharded)
     check_dictionary("generation", generation)
     told = {"ignore_generation_config": ignore_generation_config, "generation": generation}
-    checkpoint = huggingface.load(name, checked_dtype(dtype), where, weights=weights, **told)
+    checkpoint = huggingface.load(name, parse_dtype(dtype), where, weights=weights, **told)
     model, params, said = checkpoint.model, checkpoint.params, checkpoint.generation
     vocabularies = {"vocab_size": model.info.vocab_size, "source_vocab": model.info.source_vocab}
     tokenizer = load_tokenizer(checkpoint.path, language=source_language, **vocabularies)
     check_told_once(target_language, generation)
-    said = written_in(said, tokenizer, target_language)
+    said = language_generation(said, tokenizer, target_language)
     # What a user changes is not the file's.
     file = name if generation else huggingface.generation_file(checkpoint.path)
-    checked(settings_in(said), f"{file}: ")
+    parse_settings(settings_in(said), f"{file}: ")
     if mesh is not None and pad_heads:
         model, params = padding.pad_heads(model, params, mesh, ways)
     extractor = model.info.frames and load_extractor(checkpoint.path, model.info.frames)
@@ -129,7 +129,7 @@ def load(
     )
 
 
-def quantised(model: LoadedModel, weights: str) -> LoadedModel:
+def quantize(model: LoadedModel, weights: str) -> LoadedModel:
     """A copy of a loaded model with kernels in fewer bits; all else the two share.
 
     So a drafter of the model itself takes memory for these kernels only. `weights` is spelled as
@@ -138,11 +138,11 @@ def quantised(model: LoadedModel, weights: str) -> LoadedModel:
     Raises:
       UserError: when weights are none that `load` takes, or do not fit the model.
     """
-    small = checked_weights(weights, mesh=getattr(model, "mesh", None))
+    small = parse_weights(weights, mesh=getattr(model, "mesh", None))
     params: Any = getattr(model, "params", None)
     if params is None:
         raise UserError(f"model is {model!r}; it must be what specjax.load returns")
     try:
-        return dataclasses.replace(model, params=shrunk(params, small) if small else params)
+        return dataclasses.replace(model, params=shrink_params(params, small) if small else params)
     except ValueError as error:
         raise UserError(str(error)) from None

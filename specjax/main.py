@@ -24,7 +24,7 @@ from specjax.experiments.config.command_line import flags_text, help_text, parse
 from specjax.experiments.config.validation import check_config
 from specjax.reporting.summary import verbosity
 from specjax.runtime import processes
-from specjax.runtime.errors import AskedToEnd, UserError
+from specjax.runtime.errors import EndRequested, UserError
 
 CACHE = "SPECJAX_COMPILATION_CACHE"
 """Environment variable with the folder of compiled programs; empty turns the cache off."""
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
             check_config(request.config)
             join(request.config.experiment)
         enable_compilation_cache()
-        with processes.one_voice(), verbosity(request.verbose):
+        with processes.mute_other_processes(), verbosity(request.verbose):
             jobs.run_in("--workdir", request.config, request.workdir)
     except UserError as error:
         print(f"specjax: {error}", file=sys.stderr)
@@ -69,7 +69,7 @@ def main(argv: list[str]) -> int:
         words = next(iter(str(error).splitlines()), "no more could be had")
         print(f"specjax: memory is not enough: {words}; try smaller batches", file=sys.stderr)
         return 2
-    except AskedToEnd as error:
+    except EndRequested as error:
         print(f"specjax: {error}", file=sys.stderr)
         return SIGTERM
     except KeyboardInterrupt:
@@ -85,7 +85,7 @@ def join(experiment: str) -> None:
       UserError: when nothing says who they are, or the experiment runs in one process only.
     """
     processes.join()
-    if processes.several() and experiment not in DISTRIBUTED:
+    if processes.has_several() and experiment not in DISTRIBUTED:
         raise UserError(
             f"config.experiment is {experiment!r}; with several processes it must be"
             f" {' or '.join(DISTRIBUTED)}"

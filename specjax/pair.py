@@ -10,10 +10,10 @@ from typing import Any
 from specjax.hf.shared_tokens import LEAST_SHARED, in_vocabulary_of
 from specjax.hf.speech import with_encoder_of
 from specjax.loading import LoadedModel
-from specjax.logits.guidance import guided
+from specjax.logits.guidance import apply_guidance
 from specjax.models.base import LanguageModel, Params
-from specjax.models.on_target import FeatureDrafter, completed
-from specjax.models.vocabularies import with_shared_vocabulary
+from specjax.models.on_target import FeatureDrafter, complete_params
+from specjax.models.vocabularies import share_vocabulary
 from specjax.parallel.sharding import Layout
 from specjax.runtime.errors import UserError
 
@@ -39,7 +39,7 @@ class Pair:
     @functools.cached_property
     def models(self) -> dict[str, LanguageModel]:
         """The models by name; logits are as wide as the narrowest of them."""
-        return with_shared_vocabulary({name: entry.model for name, entry in self.members.items()})
+        return share_vocabulary({name: entry.model for name, entry in self.members.items()})
 
     @property
     def vocab_size(self) -> int:
@@ -62,7 +62,7 @@ class Pair:
 
     def with_guidance(self, settings: Mapping[str, Any]) -> Pair:
         """The pair with its target under the guidance of checked settings, if they have any."""
-        return dataclasses.replace(self, target=guided(self.target, settings))
+        return dataclasses.replace(self, target=apply_guidance(self.target, settings))
 
     def params(self, names: Iterable[str], tables: Mapping[str, Params]) -> dict[str, Params]:
         """The parameter trees of these names, of models or tables.
@@ -109,10 +109,10 @@ def _fit_drafter(
     if not isinstance(drafter.model, FeatureDrafter):
         return drafter
     try:
-        model = drafter.model.beside(target.model)
+        model = drafter.model.adapt_to(target.model)
         params = drafter.params
         if params is not None:
-            params = completed(model.config, params, target.params)
+            params = complete_params(model.config, params, target.params)
     except ValueError as error:
         raise UserError(f"drafters[{name!r}]: {error}") from None
     return dataclasses.replace(drafter, model=model, params=params)

@@ -13,7 +13,7 @@ from jinja2 import TemplateError
 from specjax.checks import check_dictionary, token_ids
 from specjax.contracts.catching_up import CHUNK
 from specjax.contracts.env import Models
-from specjax.data.batching import Batch, Prompt, make_batch, padded
+from specjax.data.batching import Batch, Prompt, make_batch, pad_ids
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel
 from specjax.runtime.errors import UserError
@@ -38,7 +38,7 @@ class Decodes(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class OwnSpelling:
+class OwnIds:
     """Prompts in the ids of a model with another vocabulary than the target's."""
 
     tokenizer: Any  # the model's
@@ -71,7 +71,7 @@ def prompt_positions(model: LanguageModel, max_new_tokens: int) -> int | None:
     return most if len(model.info.forced) + max_new_tokens <= most else 0
 
 
-def own_spelling(name: str, entry: Any, max_new_tokens: int) -> OwnSpelling:
+def make_own_ids(name: str, entry: Any, max_new_tokens: int) -> OwnIds:
     """How a loaded model of another vocabulary (`in_vocabulary_of`) reads prompts.
 
     Raises:
@@ -85,13 +85,13 @@ def own_spelling(name: str, entry: Any, max_new_tokens: int) -> OwnSpelling:
             f"max_new_tokens is {max_new_tokens}; model {name!r} has {model.info.max_positions}"
             f" positions, of which a prompt needs {fewest}"
         )
-    return OwnSpelling(entry.own_tokenizer, np.asarray(entry.params["fed"]), fewest, most)
+    return OwnIds(entry.own_tokenizer, np.asarray(entry.params["fed"]), fewest, most)
 
 
-def own_spellings(loaded: Mapping[str, Any], max_new_tokens: int) -> dict[str, OwnSpelling]:
+def make_all_own_ids(loaded: Mapping[str, Any], max_new_tokens: int) -> dict[str, OwnIds]:
     """How those of the loaded models read texts that have another vocabulary."""
     return {
-        name: own_spelling(name, entry, max_new_tokens)
+        name: make_own_ids(name, entry, max_new_tokens)
         for name, entry in loaded.items()
         if entry.own_tokenizer is not None and entry.model.info.frames is None
     }
@@ -105,7 +105,7 @@ class Prompts:
     decoder: Decodes
     max_prompt_tokens: int
     bucket: int
-    own: Mapping[str, OwnSpelling] = dataclasses.field(default_factory=dict)  # by model
+    own: Mapping[str, OwnIds] = dataclasses.field(default_factory=dict)  # by model
     extractor: Any = None  # of a target that listens (`hf.extractor`)
 
     @property
@@ -220,7 +220,7 @@ class Prompts:
         )
         texts = self.texts(ids) if self.own else []
         own = {
-            name: padded(list(map(spelled, texts, ids)), size, 0, bucket)
+            name: pad_ids(list(map(spelled, texts, ids)), size, 0, bucket)
             for name, spelled in self.own.items()
         }
         return dataclasses.replace(made, own=own)

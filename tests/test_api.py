@@ -62,8 +62,8 @@ def test_a_single_text_is_a_list_of_one_and_what_is_streamed(generator):
 
 
 def test_speculative_equals_autoregressive(generator, loaded):
-    alone = specjax.Generator(loaded[0], max_new_tokens=12, bucket=64)
-    assert alone(PROMPTS).tokens == generator(PROMPTS).tokens
+    baseline = specjax.Generator(loaded[0], max_new_tokens=12, bucket=64)
+    assert baseline(PROMPTS).tokens == generator(PROMPTS).tokens
 
 
 @pytest.mark.slow

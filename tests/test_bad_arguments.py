@@ -225,7 +225,7 @@ def test_parts_of_a_wrong_type_are_refused(make, sentence):
 
 
 def test_names_and_numpy_numbers_are_taken():
-    assert specjax.checks.checked_dtype("bfloat16") is specjax.checks.DTYPES["bfloat16"]
-    assert specjax.checks.checked_dtype(np.float32) is specjax.checks.DTYPES["float32"]
+    assert specjax.checks.parse_dtype("bfloat16") is specjax.checks.DTYPES["bfloat16"]
+    assert specjax.checks.parse_dtype(np.float32) is specjax.checks.DTYPES["float32"]
     made = Strategy(temperature=np.float32(0.5), top_k=np.int64(3))
     assert made == Strategy(temperature=0.5, top_k=3)

@@ -15,7 +15,7 @@ from specjax.data.text import Example
 from specjax.experiments.config.command_line import parse
 from specjax.experiments.config.defaults import beams_config, decode_config, train_config
 from specjax.experiments.decode.data import check_chat, check_single_turn
-from specjax.experiments.decode.prompts import prompts_of
+from specjax.experiments.decode.prompts import make_prompts
 from specjax.experiments.train import data as train_data
 from specjax.hf.tokenizer import load_tokenizer, train_tokenizer
 from specjax.loading import LoadedModel
@@ -135,9 +135,9 @@ def test_a_template_cannot_leave_its_sandbox() -> None:
 def test_a_config_asks_in_a_chat_behind_its_prefix() -> None:
     target = model(TEMPLATE)
     plain = decode_config(prefix="how many ")
-    assert prompts_of(plain, target, [Example("apples")], Path()) == ["how many apples"]
+    assert make_prompts(plain, target, [Example("apples")], Path()) == ["how many apples"]
     chat = decode_config(prefix="how many ", chat=True, system="Be brief.")
-    rows = prompts_of(chat, target, [Example("apples")], Path())
+    rows = make_prompts(chat, target, [Example("apples")], Path())
     assert spelled(target, rows) == ["<system>Be brief.<user>how many apples<assistant>"]
 
 
@@ -152,7 +152,7 @@ def test_a_variable_reaches_the_template() -> None:
     rows = specjax.chat_prompts(target, TEXTS[:1])
     assert spelled(target, rows) == ["<user>how many apples<assistant>"]
     config = decode_config(chat=True, chat_template_kwargs=QUIET)
-    rows = prompts_of(config, target, [Example("apples")], Path())
+    rows = make_prompts(config, target, [Example("apples")], Path())
     assert spelled(target, rows) == ["<user>apples<assistant>Be brief."]
 
 
@@ -232,20 +232,20 @@ def test_later_turns_follow_the_targets_own_answers(tmp_path: Path) -> None:
         expected += specjax.chat_prompts(target, [conversation])
         answer = generator(expected[-1:]).texts[0]
         conversation.append({"role": "assistant", "content": answer})
-    assert prompts_of(config, target, list(TURNS), tmp_path) == expected
+    assert make_prompts(config, target, list(TURNS), tmp_path) == expected
 
 
 def test_earlier_answers_are_decoded_once(tmp_path: Path, monkeypatch) -> None:
     target, config = chatting(TEMPLATE), decode_config(chat=True, max_new_tokens=5)
-    first = prompts_of(config, target, list(TURNS), tmp_path)
+    first = make_prompts(config, target, list(TURNS), tmp_path)
     monkeypatch.setattr(specjax.Generator, "run", None)
-    assert prompts_of(config, target, list(TURNS), tmp_path) == first
+    assert make_prompts(config, target, list(TURNS), tmp_path) == first
 
 
 def test_turns_after_answers_need_a_chat(tmp_path: Path) -> None:
     config = decode_config(task="mt_bench")
     with pytest.raises(UserError, match="config.chat is False, and task 'mt_bench' has messages"):
-        prompts_of(config, chatting(TEMPLATE), list(TURNS), tmp_path)
+        make_prompts(config, chatting(TEMPLATE), list(TURNS), tmp_path)
     with pytest.raises(UserError, match="only decode and beams experiments give these"):
         check_single_turn(config, TURNS[1])
 
@@ -258,7 +258,7 @@ def test_training_prompts_and_answers_are_those_of_a_chat() -> None:
         ))
     )  # fmt: skip
     config = train_config(chat=True, system="Be brief.")
-    encoder = train_data.encoder_of(config, start)
+    encoder = train_data.make_encoder(config, start)
     prompts = encoder.prompts(["how many"])
     expected = specjax.chat_prompts(start, ["how many"], system="Be brief.")
     assert [row.tolist() for row in prompts] == expected

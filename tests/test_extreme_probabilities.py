@@ -8,7 +8,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from extremes import DIGITS, LARGE, ROUNDING, SMALL, TEMPERATURES, certain, law, pairs, rounded
+from extremes import (
+    DIGITS,
+    LARGE,
+    ROUNDING,
+    SMALL,
+    TEMPERATURES,
+    certain,
+    exact_distribution,
+    pairs,
+    rounded,
+)
 
 from specjax.contracts.draft import Draft
 from specjax.models import vocabularies
@@ -26,11 +36,11 @@ def test_adjusted_probabilities_are_those_of_double_precision(size):
         logits = temperature * np.log(np.maximum(certain(size, digits, digits), 1e-300))
         logits = logits.astype(np.float32)
         exact = logits.astype(np.float64) / np.float32(temperature)
-        exact = law(np.exp(exact - exact.max()))
+        exact = exact_distribution(np.exp(exact - exact.max()))
         for settings in SETTINGS:
             found = np.asarray(adjust(jnp.asarray(logits), sampling(temperature, **settings)))
             kept = found > 0
-            expected = law(np.where(cut(exact, **settings), exact, 0.0))
+            expected = exact_distribution(np.where(cut(exact, **settings), exact, 0.0))
             assert np.abs(found - expected).sum() < 2e-6 + 20 * ROUNDING * (size == LARGE)
             both = kept & (expected > 0)
             np.testing.assert_allclose(found[both], expected[both], rtol=5e-5)
@@ -40,14 +50,14 @@ def cut(probs: np.ndarray, top_k: int = 0, top_p: float = 1.0) -> np.ndarray:
     """What top-k and then top-p leave."""
     order = np.argsort(-probs, kind="stable")
     order = order[: top_k or None]
-    ranked = law(probs[order])
+    ranked = exact_distribution(probs[order])
     before = np.concatenate([[0.0], np.cumsum(ranked)[:-1]])
     kept = np.zeros(len(probs), bool)
     kept[order[before < top_p]] = True
     return kept
 
 
-def drawn_law(weights: np.ndarray) -> np.ndarray:
+def drawn_distribution(weights: np.ndarray) -> np.ndarray:
     """How many of the 2^23 uniform numbers lead to each of weights [N], by bisection."""
     size = len(weights)
     rows, place = jnp.broadcast_to(jnp.asarray(weights), (size, size)), np.arange(size)
@@ -72,7 +82,9 @@ def test_draws_are_as_likely_as_their_weights_up_to_the_grain_of_uniform_numbers
             if size > BLOCK:
                 whole = np.pad(weights, (0, -size % BLOCK)).reshape(-1, BLOCK)
                 weights = np.asarray(jnp.sum(whole, axis=-1))
-            np.testing.assert_allclose(drawn_law(weights), law(weights), rtol=0, atol=3e-7)
+            np.testing.assert_allclose(
+                drawn_distribution(weights), exact_distribution(weights), rtol=0, atol=3e-7
+            )
 
 
 def test_what_two_vocabularies_share_is_normalized_however_little_it_is():
@@ -81,9 +93,9 @@ def test_what_two_vocabularies_share_is_normalized_however_little_it_is():
     for digits, temperature in itertools.product(DIGITS, TEMPERATURES):
         probs = certain(6, digits, digits)
         logits = jnp.asarray(temperature * np.log(probs), jnp.float32)
-        known = vocabularies._heard({"places": jnp.asarray(places)}, logits)
+        known = vocabularies._to_target_ids({"places": jnp.asarray(places)}, logits)
         found = adjust(known, sampling(temperature))
-        np.testing.assert_allclose(found[:4], law(probs[places[:4]]), rtol=5e-5)
+        np.testing.assert_allclose(found[:4], exact_distribution(probs[places[:4]]), rtol=5e-5)
         assert found[4] == 0.0
 
 
@@ -92,7 +104,7 @@ def test_distances_to_a_certain_drafter_are_those_of_double_precision():
         q, p = np.maximum(q, 1e-30), np.maximum(p, 1e-30)
         draft = Draft.chain(jnp.zeros((1, 1), jnp.int32), aux={LOGITS: jnp.log(q)[None, None]})
         logits = jnp.log(p)[None, None]
-        q, p = law(q), law(p)
+        q, p = exact_distribution(q), exact_distribution(p)
         np.testing.assert_allclose(
             total_variation(draft, logits), np.abs(p - q).sum() / 2, atol=1e-6
         )
@@ -103,7 +115,9 @@ def test_distances_to_a_certain_drafter_are_those_of_double_precision():
 
 def test_typical_acceptance_knows_a_small_entropy():
     for _, p in pairs(sizes=(*SMALL, 1000)):
-        exact = law(p)
+        exact = exact_distribution(p)
         entropy = -np.sum(exact[exact > 0] * np.log(exact[exact > 0]))
-        found = jax.jit(typical.bar)(jnp.asarray(p), jnp.float32(1.0), jnp.float32(0.3))
+        found = jax.jit(typical.typical_threshold)(
+            jnp.asarray(p), jnp.float32(1.0), jnp.float32(0.3)
+        )
         np.testing.assert_allclose(found, min(1.0, 0.3 * np.exp(-entropy)), rtol=1e-5)

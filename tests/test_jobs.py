@@ -11,7 +11,7 @@ from specjax.experiments.decode import results
 from specjax.experiments.quickstart import DONE
 
 
-def config_of(pair, **changes):
+def make_config(pair, **changes):
     return specjax.decode_config(
         target=str(pair / "target"),
         drafter=str(pair / "drafter"),
@@ -27,7 +27,7 @@ def config_of(pair, **changes):
 
 def test_a_run_returns_what_its_workdir_holds(pair, tmp_path, monkeypatch):
     monkeypatch.setattr(results, "write_report", lambda *_: None)  # seconds of drawing
-    content = specjax.run(config_of(pair), tmp_path / "run")
+    content = specjax.run(make_config(pair), tmp_path / "run")
     assert content["strategies"]["autoregressive"]["tokens"] > 0
     assert json.loads((tmp_path / "run" / "results.json").read_text()) == json.loads(
         json.dumps(content)
@@ -36,7 +36,7 @@ def test_a_run_returns_what_its_workdir_holds(pair, tmp_path, monkeypatch):
 
 def test_a_plan_is_printed_and_nothing_is_written(pair, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    specjax.plan(config_of(pair))
+    specjax.plan(make_config(pair))
     assert "autoregressive" in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
-from scripted import adjusted
+from scripted import adjust_probabilities
 
 from specjax.contracts.distribution import draw_without_replacement
 from specjax.decoding.strategy import DRAWN
@@ -28,9 +28,9 @@ SETTINGS = [
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_adjust_equals_the_definition(settings):
     logits = np.random.default_rng(0).normal(size=(20, 8)).astype(np.float32) * 2
-    expected = [adjusted(row, *settings) for row in logits]
-    law = adjust(jnp.asarray(logits), under(settings))
-    np.testing.assert_allclose(law, expected, atol=2e-6)
+    expected = [adjust_probabilities(row, *settings) for row in logits]
+    distribution = adjust(jnp.asarray(logits), under(settings))
+    np.testing.assert_allclose(distribution, expected, atol=2e-6)
 
 
 def under(settings) -> Sampling:
@@ -43,17 +43,17 @@ def test_every_cut_changes_the_law_and_at_its_bound_is_not_there(name):
     logits = jnp.asarray(np.random.default_rng(0).normal(size=(20, 8)) * 2)
     off = DRAWN[name].default
     assert not sampling(**{name: off}).cuts
-    law, free = adjust(logits, sampling(**{name: 0.3})), adjust(logits, sampling())
-    assert np.any(law == 0.0) and np.all(free > 0.0)
+    distribution, free = adjust(logits, sampling(**{name: 0.3})), adjust(logits, sampling())
+    assert np.any(distribution == 0.0) and np.all(free > 0.0)
 
 
 @pytest.mark.parametrize("name", CUTS)
 def test_a_cut_of_what_is_cut_already_is_finite(name):
     """Settings forbid tokens before; a sure law has nothing but one token."""
     logits = jnp.array([[0.0, -jnp.inf, 1.0, -jnp.inf], [-jnp.inf, 2.0, -jnp.inf, -jnp.inf]])
-    law = adjust(logits, sampling(**{name: 0.9}))
-    np.testing.assert_allclose(law.sum(axis=1), 1.0, atol=1e-6)
-    assert np.all(law[0, 1::2] == 0.0) and law[1].tolist() == [0.0, 1.0, 0.0, 0.0]
+    distribution = adjust(logits, sampling(**{name: 0.9}))
+    np.testing.assert_allclose(distribution.sum(axis=1), 1.0, atol=1e-6)
+    assert np.all(distribution[0, 1::2] == 0.0) and distribution[1].tolist() == [0.0, 1.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("name", ["temperature", "top_k", "top_p", *CUTS])
@@ -74,14 +74,16 @@ def test_a_top_k_beyond_all_vocabularies_leaves_all_tokens():
 @pytest.mark.parametrize("settings", [(1.0, 2, 1.0), (1.0, 0, 0.3)])
 def test_ties_go_to_the_lower_id(settings):
     logits = jnp.zeros((1, 6))
-    law = adjust(logits, sampling(*settings))
-    np.testing.assert_allclose(law[0], adjusted(np.zeros(6), *settings), atol=1e-6)
-    assert law[0, 0] > 0 and law[0, 5] == 0
+    distribution = adjust(logits, sampling(*settings))
+    np.testing.assert_allclose(
+        distribution[0], adjust_probabilities(np.zeros(6), *settings), atol=1e-6
+    )
+    assert distribution[0, 0] > 0 and distribution[0, 5] == 0
 
 
 def test_temperature_zero_is_the_one_hot_argmax_with_ties_to_the_lowest():
-    law = adjust(jnp.array([[1.0, 3.0, 3.0]]), sampling(0.0))
-    assert law.tolist() == [[0.0, 1.0, 0.0]]
+    distribution = adjust(jnp.array([[1.0, 3.0, 3.0]]), sampling(0.0))
+    assert distribution.tolist() == [[0.0, 1.0, 0.0]]
 
 
 def test_argmax_equals_numpys_with_ties():
@@ -131,11 +133,13 @@ def test_draw_follows_its_weights_and_never_draws_weight_zero():
 
 def test_draws_in_order_leave_out_what_was_drawn():
     """The second token's law is what the first one left."""
-    law = np.array([0.5, 0.0, 0.3, 0.2], np.float32)
+    distribution = np.array([0.5, 0.0, 0.3, 0.2], np.float32)
     keys = jax.random.split(jax.random.key(6), (20_000, 2))
-    drawn = draw_without_replacement(keys, jnp.broadcast_to(law, (20_000, 2, 4)), 2)
+    drawn = draw_without_replacement(keys, jnp.broadcast_to(distribution, (20_000, 2, 4)), 2)
     expected = [
-        0.0 if first == second else law[first] * law[second] / (1 - law[first])
+        0.0
+        if first == second
+        else distribution[first] * distribution[second] / (1 - distribution[first])
         for first in range(4)
         for second in range(4)
     ]
@@ -148,8 +152,8 @@ def test_draws_in_order_leave_out_what_was_drawn():
 
 
 def test_behind_all_that_is_possible_are_the_lowest_ids():
-    law = jnp.array([[[0.0, 0.0, 1.0, 0.0, 0.0]]])
-    drawn = draw_without_replacement(jax.random.split(jax.random.key(7), (1, 1)), law, 4)
+    distribution = jnp.array([[[0.0, 0.0, 1.0, 0.0, 0.0]]])
+    drawn = draw_without_replacement(jax.random.split(jax.random.key(7), (1, 1)), distribution, 4)
     assert drawn.tolist() == [[[2, 0, 1, 3]]]
 
 

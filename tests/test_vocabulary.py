@@ -20,7 +20,7 @@ from specjax.experiments.pairs import load_pair
 from specjax.hf.huggingface import save
 from specjax.hf.tokenizer import train_tokenizer
 from specjax.models.info import ModelInfo
-from specjax.prompts import OwnSpelling, own_spelling
+from specjax.prompts import OwnIds, make_own_ids
 
 PROMPTS = [pair.source for pair in corpus()[:4]]
 PADDING = 20
@@ -101,13 +101,13 @@ def stranger(loaded):
 
 def test_a_drafter_of_another_tokenizer_drafts_and_the_text_is_the_targets_own(loaded, stranger):
     target, _ = loaded
-    alone = specjax.Generator(target, max_new_tokens=10)(PROMPTS)
+    baseline = specjax.Generator(target, max_new_tokens=10)(PROMPTS)
     made = specjax.Generator(
         target, {"drafter": stranger}, specjax.speculative(3), max_new_tokens=10
     )
     result = made(PROMPTS, batch_size=3)
-    assert result.tokens == alone.tokens and result.texts == alone.texts
-    assert "".join(made.stream(PROMPTS[0], batch_size=3)) == alone.texts[0]
+    assert result.tokens == baseline.tokens and result.texts == baseline.texts
+    assert "".join(made.stream(PROMPTS[0], batch_size=3)) == baseline.texts[0]
     # The drafter reads the prompts in its own ids.
     batch = made.batch(made.encode(PROMPTS), 5)
     tokens, length = batch.own["drafter"]
@@ -122,9 +122,9 @@ def test_it_drafts_beside_models_that_are_padded_otherwise(loaded, stranger):
     narrow, wide = loaded
     assert narrow.model.info.vocab_size < wide.model.info.vocab_size
     drafters = {"drafter": stranger, "narrow": narrow}
-    alone = specjax.Generator(wide, drafters, max_new_tokens=10)(PROMPTS).tokens
+    baseline = specjax.Generator(wide, drafters, max_new_tokens=10)(PROMPTS).tokens
     made = specjax.Generator(wide, drafters, specjax.speculative(2), max_new_tokens=10)
-    assert made(PROMPTS).tokens == alone
+    assert made(PROMPTS).tokens == baseline
 
 
 def reordered(tokenizer, order):
@@ -188,16 +188,16 @@ def test_prompts_that_are_too_short_or_long_for_a_drafter_are_spelled_otherwise(
         def __call__(self, text):
             return SimpleNamespace(input_ids=[ord(letter) for letter in text])
 
-    spelled = OwnSpelling(Letters(), np.array([7, 8, 9]), fewest=4, most=6)
+    spelled = OwnIds(Letters(), np.array([7, 8, 9]), fewest=4, most=6)
     assert spelled("abcd", [0] * 9) == list(b"abcd")
     assert spelled("abc", [0, 2, 1, 1, 0]) == [7, 9, 8, 8, 7]  # token by token
     assert spelled("ab", [0, 2]) == list(b"ab")
     assert spelled("abcdefgh", [0] * 9) == list(b"cdefgh")
     model = SimpleNamespace(info=ModelInfo(3, 1, max_positions=16))
     entry = SimpleNamespace(model=model, own_tokenizer=Letters(), params={"fed": np.zeros(3)})
-    assert own_spelling("drafter", entry, 8).most == 8
+    assert make_own_ids("drafter", entry, 8).most == 8
     with pytest.raises(specjax.UserError, match="16 positions, of which a prompt needs 8"):
-        own_spelling("drafter", entry, 9)
+        make_own_ids("drafter", entry, 9)
 
 
 def test_a_vocabulary_too_small_for_the_tokenizer_is_refused(loaded):

@@ -12,13 +12,13 @@ folder of offline data, or any file or task. docs/how_to/selection.md has comman
 from ml_collections import ConfigDict
 
 from specjax.experiments.config.defaults import decode_config
-from specjax.experiments.recipes.selection import spelled_choices
+from specjax.experiments.recipes.selection import parse_choices
 
 
 def get_config(words: str = "none,drafter=") -> ConfigDict:
     """The experiment on `ARMS;SETTINGS`."""
     arms, _, settings = words.partition(";")
-    drafters, strategies, _ = spelled_choices(settings, arms)
+    drafters, strategies, _ = parse_choices(settings, arms)
     return decode_config(
         source_field="text",
         examples=0,

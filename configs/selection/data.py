@@ -14,12 +14,12 @@ docs/how_to/selection.md has commands and run times.
 from ml_collections import ConfigDict
 
 from specjax.experiments.config.defaults import select_data_config
-from specjax.experiments.recipes.selection import spelled_arms
+from specjax.experiments.recipes.selection import parse_arms
 
 
 def get_config(arms: str = "none,drafter=") -> ConfigDict:
     """The data of arms `name=directory,exit=layers,none`."""
-    drafters, strategies = spelled_arms(arms)
+    drafters, strategies = parse_arms(arms)
     return select_data_config(
         tasks={"queries": {"examples": 2000}},
         drafters=drafters,

@@ -13,12 +13,12 @@ bfloat16, one 40 GB GPU; `--config.mesh.model=8` splits them. Not run here.
 from ml_collections import ConfigDict
 
 from specjax.experiments.config.defaults import select_data_config
-from specjax.experiments.recipes.selection import spelled_arms
+from specjax.experiments.recipes.selection import parse_arms
 
 
 def get_config(task: str = "alpaca") -> ConfigDict:
     """The data of `alpaca` or `triviaqa`."""
-    _, arms = spelled_arms("none,exit=8,exit=16,exit=24,exit=32")
+    _, arms = parse_arms("none,exit=8,exit=16,exit=24,exit=32")
     return select_data_config(
         tasks={task: {"task": task, "examples": 5000}},
         target="meta-llama/Llama-2-13b-chat-hf",

@@ -18,13 +18,13 @@ Context-aware assistant selection, experiments 1 and 4, on models that run here.
 from ml_collections import ConfigDict
 
 from specjax.experiments.config.defaults import select_data_config
-from specjax.experiments.recipes.selection import offline_split, spelled_arms
+from specjax.experiments.recipes.selection import offline_split, parse_arms
 
 
 def get_config(split: str = "train") -> ConfigDict:
     """The data of a split: `train`, `test` or `test_sampled`."""
     name, temperature, changes = offline_split(split)
-    drafters, arms = spelled_arms("none,ende=,deen=", temperature)
+    drafters, arms = parse_arms("none,ende=,deen=", temperature)
     count = {"examples": 100 if changes else 1600, "data": {"split": name}}
     return select_data_config(
         tasks={

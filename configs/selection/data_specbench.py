@@ -14,7 +14,7 @@ devices. Not run here.
 from ml_collections import ConfigDict
 
 from specjax.experiments.config.defaults import select_data_config
-from specjax.experiments.recipes.selection import spelled_arms
+from specjax.experiments.recipes.selection import parse_arms
 
 ARMS = "vicuna_68m=double7/vicuna-68m,vicuna_160m=double7/vicuna-160m,llama_68m=JackFram/llama-68m"
 TASKS = ("wmt14_deen", "cnn_dailymail", "gsm8k_qa", "triviaqa")
@@ -22,7 +22,7 @@ TASKS = ("wmt14_deen", "cnn_dailymail", "gsm8k_qa", "triviaqa")
 
 def get_config() -> ConfigDict:
     """The data; every field can be set by a flag."""
-    drafters, arms = spelled_arms(ARMS)
+    drafters, arms = parse_arms(ARMS)
     questions = {"task": "spec_bench", "data": {"kind": "json", "path": "question.jsonl"}}
     return select_data_config(
         tasks={

@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 from specjax.experiments.config.defaults import select_data_config
 from specjax.experiments.recipes.common import IWSLT
-from specjax.experiments.recipes.selection import spelled_arms
+from specjax.experiments.recipes.selection import parse_arms
 from specjax.runtime.errors import UserError
 
 ARMS = "small=google-t5/t5-small,xsum=google-t5/t5-small"
@@ -28,7 +28,7 @@ def get_config(which: str = "two") -> ConfigDict:
     """The data of `two`, `none` or `gsm8k`."""
     if which not in SETS:
         raise UserError(f"the set is {which!r}; it must be one of {', '.join(SETS)}")
-    drafters, arms = spelled_arms(SETS[which])
+    drafters, arms = parse_arms(SETS[which])
     iwslt = {"kind": "parquet", "path": IWSLT.format("train")}
     tasks = {
         "ende": {"task": "iwslt17_ende", "data": iwslt, "examples": 3000},

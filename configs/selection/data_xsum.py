@@ -14,7 +14,7 @@ queries of up to 1,024 tokens. Speedups of the paper (Table 2): T5-small 0.97, f
 from ml_collections import ConfigDict
 
 from specjax.experiments.config.defaults import select_data_config
-from specjax.experiments.recipes.selection import offline_split, spelled_arms
+from specjax.experiments.recipes.selection import offline_split, parse_arms
 
 ARMS = (
     "small=google-t5/t5-small,xsum=google-t5/t5-small,flan_small=google/flan-t5-small,"
@@ -25,7 +25,7 @@ ARMS = (
 def get_config(split: str = "train") -> ConfigDict:
     """The data of a split: `train`, `test` (temperature 1)."""
     name, temperature, changes = offline_split("test_sampled" if split == "test" else split)
-    drafters, arms = spelled_arms(ARMS, temperature)
+    drafters, arms = parse_arms(ARMS, temperature)
     examples = 200 if changes else 3000
     return select_data_config(
         tasks={"xsum": {"task": "xsum", "examples": examples, "data": {"split": name}}},

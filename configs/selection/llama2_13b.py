@@ -14,14 +14,14 @@ Speedups in the paper, Alpaca / TriviaQA: exit 8 0.77 / 0.77, 16 0.81 / 0.69, 24
 from ml_collections import ConfigDict
 
 from specjax.experiments.config.defaults import decode_config
-from specjax.experiments.recipes.selection import spelled_choices
+from specjax.experiments.recipes.selection import parse_choices
 
 ARMS = "none,exit=8,exit=16,exit=24,exit=32"
 
 
 def get_config(words: str = "") -> ConfigDict:
     """The experiment; `words` are policy, oracle, task, temperature, length."""
-    _, strategies, more = spelled_choices(words, ARMS, "task", task="alpaca", temperature=1.0)
+    _, strategies, more = parse_choices(words, ARMS, "task", task="alpaca", temperature=1.0)
     return decode_config(
         task=more["task"],
         target="meta-llama/Llama-2-13b-chat-hf",

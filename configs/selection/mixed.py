@@ -15,7 +15,7 @@ docs/lab_book/selection.md has figures.
 from ml_collections import ConfigDict
 
 from specjax.experiments.config.defaults import decode_config
-from specjax.experiments.recipes.selection import spelled_choices
+from specjax.experiments.recipes.selection import parse_choices
 
 SWITCHED = {
     "drafter": "switched",
@@ -29,7 +29,7 @@ SWITCHED = {
 
 def get_config(words: str = "") -> ConfigDict:
     """The experiment; `words` are policy, oracle, temperature, length."""
-    drafters, strategies, _ = spelled_choices(words, "none,ende=,deen=")
+    drafters, strategies, _ = parse_choices(words, "none,ende=,deen=")
     return decode_config(
         name="both directions in one text",
         source_field="text",

@@ -17,12 +17,12 @@ figures.
 from ml_collections import ConfigDict
 
 from specjax.experiments.config.defaults import decode_config
-from specjax.experiments.recipes.selection import spelled_choices
+from specjax.experiments.recipes.selection import parse_choices
 
 
 def get_config(words: str = "") -> ConfigDict:
     """The experiment; `words` are policy, oracle, temperature, length."""
-    drafters, strategies, _ = spelled_choices(words, "none,ende=,deen=")
+    drafters, strategies, _ = parse_choices(words, "none,ende=,deen=")
     return decode_config(
         name="both directions and questions",
         source_field="text",

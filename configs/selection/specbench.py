@@ -14,14 +14,14 @@ weights in bfloat16; 52 heads split over 4 devices. Mean speedups in the paper (
 from ml_collections import ConfigDict
 
 from specjax.experiments.config.defaults import decode_config
-from specjax.experiments.recipes.selection import spelled_choices
+from specjax.experiments.recipes.selection import parse_choices
 
 ARMS = "vicuna_68m=double7/vicuna-68m,vicuna_160m=double7/vicuna-160m,llama_68m=JackFram/llama-68m"
 
 
 def get_config(words: str = "") -> ConfigDict:
     """The experiment; `words` are policy, oracle, temperature, length."""
-    drafters, strategies, _ = spelled_choices(words, ARMS, temperature=1.0)
+    drafters, strategies, _ = parse_choices(words, ARMS, temperature=1.0)
     return decode_config(
         task="spec_bench",
         target="lmsys/vicuna-33b-v1.3",

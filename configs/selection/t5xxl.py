@@ -16,14 +16,14 @@ from ml_collections import ConfigDict
 
 from specjax.experiments.config.defaults import decode_config
 from specjax.experiments.recipes.common import IWSLT
-from specjax.experiments.recipes.selection import spelled_choices
+from specjax.experiments.recipes.selection import parse_choices
 
 ARMS = "none,small=google-t5/t5-small,xsum=google-t5/t5-small"
 
 
 def get_config(words: str = "") -> ConfigDict:
     """The experiment; `words` are policy, oracle, task, temperature, length."""
-    drafters, strategies, more = spelled_choices(
+    drafters, strategies, more = parse_choices(
         words, ARMS, "task", task="iwslt17_ende", temperature=1.0
     )
     config = decode_config(

@@ -64,7 +64,7 @@ GPU_BANDWIDTHS = {
 """Bytes per second of device memory by `device_kind`; a part of a card (MIG) has another name."""
 
 
-def bandwidth_of(device_kind: str) -> float | None:
+def get_bandwidth(device_kind: str) -> float | None:
     """Bytes per second of the memory of a device of JAX; None when it is not known here."""
     if device_kind in TPU_KINDS:
         return CHIPS[TPU_KINDS[device_kind]].bandwidth

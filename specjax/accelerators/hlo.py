@@ -228,8 +228,8 @@ class Program:
             computation, name = given
 
 
-def parse(text: str) -> Program:
-    """The program of `compiled.as_text()`.
+def parse_program(text: str) -> Program:
+    """The program of `compiled.join_as_text()`.
 
     Raises:
       ValueError: when it has no entry.

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from specjax.accelerators.chips import Chip
 from specjax.accelerators.program import WeightReads
 from specjax.contracts.spec import Call
-from specjax.metrics.operations import part_shape, shape_of
+from specjax.metrics.operations import part_shape, transformer_shape
 from specjax.models.base import LanguageModel
-from specjax.parallel.sharding import undivided
+from specjax.parallel.sharding import find_undivided
 from specjax.theory.operations import decoder_call
 from specjax.theory.speculative import expected_tokens, improvement
 
@@ -38,7 +38,7 @@ class Share:
 
     def bytes(self, calls: Sequence[Call]) -> float:
         """Bytes that the calls of a round read; one that goes on from states adds no turn."""
-        whole = shape_of(self.model).layers
+        whole = transformer_shape(self.model).layers
         caches = sum(part_shape(self.model, call).layers / whole for call in calls) * self.cache
         turns = sum(not (call.resume_from or call.read_out) for call in calls)
         return self.weights.of(turns) + caches + sum(map(self.expert_bytes, calls))
@@ -46,7 +46,7 @@ class Share:
     def expert_bytes(self, call: Call) -> float:
         """Bytes of experts that a call is expected to read."""
         shape = part_shape(self.model, call)
-        whole = "expert_width" in undivided(self.model, self.ways)
+        whole = "expert_width" in find_undivided(self.model, self.ways)
         read = float(shape.read_experts(call.tokens * self.rows)) * self.itemsize
         return read if whole else read / self.ways
 
@@ -72,7 +72,9 @@ class Round:
         return chip.seconds(self.bytes, self.operations)
 
 
-def round_of(calls: Sequence[Call], shares: Mapping[str, Share], cached: int, source: int) -> Round:
+def build_round(
+    calls: Sequence[Call], shares: Mapping[str, Share], cached: int, source: int
+) -> Round:
     """The round that makes these calls."""
     own = {name: [call for call in calls if call.model == name] for name in shares}
     return Round(

@@ -11,7 +11,7 @@ import dataclasses
 import re
 from typing import Any
 
-from specjax.accelerators.hlo import Instruction, Program, parse
+from specjax.accelerators.hlo import Instruction, Program, parse_program
 from specjax.contracts.rows import CATCHING_UP, ROUNDS
 
 _COLLECTIVE = re.compile(
@@ -84,7 +84,7 @@ class Memory:
         return self.arguments + self.temporaries + self.outputs - self.aliased + self.code
 
 
-def memory_of(compiled: Any) -> Memory:
+def measure_memory(compiled: Any) -> Memory:
     """What a compiled program takes on each device."""
     analysis = compiled.memory_analysis()
     return Memory(
@@ -96,23 +96,24 @@ def memory_of(compiled: Any) -> Memory:
     )
 
 
-def audit(text: str, *, rounds: bool = True) -> Audit:
-    """The audit of `compiled.as_text()`; a program without `rounds`, as a step of training, may
-    have loops too, and is counted as a whole."""
-    program = parse(text)
+def audit_program(text: str, *, rounds: bool = True) -> Audit:
+    """The audit of `compiled.join_as_text()`; a program without `rounds`, as a step of training,
+    may
+     have loops too, and is counted as a whole."""
+    program = parse_program(text)
     body = program.largest_loop(ROUNDS) if rounds else None
     inside = () if body is None else program.within(body)
     fused = program.within(body or program.entry, fused=True)
     return Audit(
-        copies_of(program, inside),
-        collectives_of(program, fused),
-        {} if body is None else weights_read(program, body),
+        find_copies(program, inside),
+        count_collectives(program, fused),
+        {} if body is None else count_weight_reads(program, body),
         sum(instruction.opcode == "while" for _, instruction in program.instructions(inside)),
-        wide_products(program, fused),
+        count_wide_products(program, fused),
     )
 
 
-def copies_of(program: Program, inside: tuple[str, ...]) -> tuple[Copy, ...]:
+def find_copies(program: Program, inside: tuple[str, ...]) -> tuple[Copy, ...]:
     """All copies; those of the computations `inside` are in the loop."""
     copies = []
     for where, instruction in program.instructions(program.within(program.entry)):
@@ -125,7 +126,7 @@ def copies_of(program: Program, inside: tuple[str, ...]) -> tuple[Copy, ...]:
     return tuple(copies)
 
 
-def collectives_of(program: Program, names: tuple[str, ...]) -> dict[str, int]:
+def count_collectives(program: Program, names: tuple[str, ...]) -> dict[str, int]:
     """How many collectives of each kind the computations have.
 
     One that runs beside other work stands there in several pieces, which have its channel.
@@ -141,7 +142,7 @@ def collectives_of(program: Program, names: tuple[str, ...]) -> dict[str, int]:
     return dict(sorted(collections.Counter(kind for kind, _ in seen).items()))
 
 
-def wide_products(program: Program, names: tuple[str, ...]) -> int:
+def count_wide_products(program: Program, names: tuple[str, ...]) -> int:
     """Matrix products with a float32 operand."""
 
     def wide(where: str, operand: str) -> bool:
@@ -154,7 +155,7 @@ def wide_products(program: Program, names: tuple[str, ...]) -> int:
     )
 
 
-def weights_read(program: Program, body: str) -> dict[str, WeightReads]:
+def count_weight_reads(program: Program, body: str) -> dict[str, WeightReads]:
     """What a round reads of the parameters in main memory, by the name of their tree.
 
     Of a table that is only looked up a few rows are read: that does not count. Nor does what the
@@ -196,10 +197,10 @@ def _read_of(program: Program, where: str, instruction: Instruction, place: int)
         return 0
     if instruction.opcode == "slice-start":
         return instruction.arrays[1].size
-    return 0 if _only_looked_up(program, instruction, place) else arrays[0].size
+    return 0 if _reads_slices_only(program, instruction, place) else arrays[0].size
 
 
-def _only_looked_up(program: Program, instruction: Instruction, place: int) -> bool:
+def _reads_slices_only(program: Program, instruction: Instruction, place: int) -> bool:
     """Whether an instruction reads slices of its operand `place` and not all of it."""
     if instruction.opcode in _GATHERING:
         return place == 0

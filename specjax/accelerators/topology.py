@@ -89,7 +89,7 @@ def use_no_tpu() -> None:
         jax.config.update("jax_platforms", "cpu")
 
 
-def described(name: str) -> Topology:
+def describe_topology(name: str) -> Topology:
     """The topology of that name; no TPU is needed and none is used.
 
     Raises:

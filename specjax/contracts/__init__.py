@@ -10,7 +10,7 @@ heads, D model width, C cache capacity, R rounds.
 """
 
 from specjax.contracts import fields
-from specjax.contracts.context import Context, Options, last_token
+from specjax.contracts.context import Context, Options, get_pending_tokens
 from specjax.contracts.distribution import Categorical, Distribution, OneHot
 from specjax.contracts.draft import Draft
 from specjax.contracts.drafter import Drafter, Log, Outcome
@@ -39,5 +39,5 @@ __all__ = [
     "TreeSpec",
     "Verdict",
     "fields",
-    "last_token",
+    "get_pending_tokens",
 ]

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from specjax.contracts import tree
 from specjax.contracts.context import Context
-from specjax.contracts.env import Bound, states_of
+from specjax.contracts.env import Bound, get_states
 from specjax.contracts.rows import CATCHING_UP, append, window
 from specjax.models.base import Cache, Output
 
@@ -72,7 +72,7 @@ def feed_drafted(
 def last_hidden(model: Bound, cache: Cache, context: Context, lag: int) -> tuple[jax.Array, Cache]:
     """Feeds as `feed_last` does; returns the pending token's residual state [B, D]."""
     output, last, cache = _feed_tail(model, cache, context, lag)
-    hidden = jnp.take_along_axis(states_of(output), last[..., None], axis=1, mode="clip")
+    hidden = jnp.take_along_axis(get_states(output), last[..., None], axis=1, mode="clip")
     return hidden[:, 0], cache
 
 

@@ -21,7 +21,7 @@ class Options(struct.PyTreeNode):
     rows: dict[str, jax.Array] = struct.field(default_factory=dict)  # [B] by name (`Spec.rows`)
     prompts: dict[str, OwnPrompt] = struct.field(default_factory=dict)  # by model, where its own
     previous: OwnPrompt | None = None  # of speech models: text before what a row begins with
-    adjustments: tuple[Any, ...] = struct.field(pytree_node=False, default=())  # in their order
+    processors: tuple[Any, ...] = struct.field(pytree_node=False, default=())  # in their order
     stops: Stops | None = None  # strings that end a text
 
 
@@ -49,12 +49,12 @@ class Context(struct.PyTreeNode):
         return jnp.where(self.active, self.limit - self.length, 0)
 
 
-def last_token(context: Context) -> jax.Array:
+def get_pending_tokens(context: Context) -> jax.Array:
     """The pending token [B] of every row: committed, and in no model's cache."""
     return jnp.take_along_axis(context.tokens, context.length[:, None] - 1, axis=1)[:, 0]
 
 
-def fold(keys: jax.Array, data: jax.Array | int) -> jax.Array:
+def fold_keys(keys: jax.Array, data: jax.Array | int) -> jax.Array:
     """Each row's key folded with its own number (or one number for all)."""
     numbers = jnp.broadcast_to(jnp.asarray(data, jnp.int32), keys.shape)
     return jax.vmap(jax.random.fold_in)(keys, numbers)

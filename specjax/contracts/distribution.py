@@ -55,7 +55,7 @@ class OneHot(struct.PyTreeNode):
         return (tokens == self.tokens).astype(jnp.float32)
 
     def overlap(self, p: jax.Array) -> jax.Array:
-        return of_tokens(p, self.tokens)
+        return pick_tokens(p, self.tokens)
 
     def excess(self, p: jax.Array) -> jax.Array:
         own = self.tokens[..., None] == jnp.arange(p.shape[-1])
@@ -77,7 +77,7 @@ class Categorical(struct.PyTreeNode):
     probs: jax.Array  # [B, K, V] float32
 
     def of(self, tokens: jax.Array) -> jax.Array:
-        return of_tokens(self.probs, tokens)
+        return pick_tokens(self.probs, tokens)
 
     def overlap(self, p: jax.Array) -> jax.Array:
         return jnp.sum(jnp.minimum(p, self.probs), axis=-1)
@@ -169,14 +169,14 @@ def pick(values: jax.Array, index: jax.Array) -> jax.Array:
     return jnp.take_along_axis(values, index, axis=1, mode="clip")[:, 0]
 
 
-def of_tokens(values: jax.Array, tokens: jax.Array) -> jax.Array:
+def pick_tokens(values: jax.Array, tokens: jax.Array) -> jax.Array:
     """values[b, k, tokens[b, k]] for values [B, K, V]."""
     return jnp.take_along_axis(values, tokens[..., None], axis=-1, mode="clip")[..., 0]
 
 
-def probability(logits: jax.Array, tokens: jax.Array) -> jax.Array:
+def compute_probability(logits: jax.Array, tokens: jax.Array) -> jax.Array:
     """Plain (temperature 1) probability [B, K] of tokens [B, K] under logits [B, K, V]."""
-    return jnp.exp(of_tokens(logits, tokens) - jax.nn.logsumexp(logits, axis=-1))
+    return jnp.exp(pick_tokens(logits, tokens) - jax.nn.logsumexp(logits, axis=-1))
 
 
 def propose(
@@ -184,7 +184,7 @@ def propose(
 ) -> tuple[jax.Array, jax.Array | None]:
     """A token [B] from logits [B, V] and the probabilities [B, V] it was drawn from.
 
-    None when greedy; `distribution_of` takes both.
+    None when greedy; `make_distribution` takes both.
     """
     if settings.greedy:
         return argmax(logits), None
@@ -192,7 +192,7 @@ def propose(
     return draw(keys, probs), probs
 
 
-def distribution_of(tokens: jax.Array, probs: jax.Array | None) -> Distribution:
+def make_distribution(tokens: jax.Array, probs: jax.Array | None) -> Distribution:
     """The distribution of tokens [B, K] drawn from probs [B, K, V], or certain ones (None)."""
     return OneHot(tokens) if probs is None else Categorical(probs)
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from specjax.contracts.distribution import Distribution, OneHot
-from specjax.contracts.rows import until_eos
+from specjax.contracts.rows import count_until_eos
 
 GOING, LENGTH, STOPPED, NO_MATCH, ENDED, HELD = range(6)
 """Stop reasons of a draft: unused, all K proposed or no more of use, predicate, nothing to copy,
@@ -123,5 +123,5 @@ class Draft(struct.PyTreeNode):
         """
         if self.parents is not None:
             return self
-        length = jnp.minimum(jnp.minimum(self.length, most), until_eos(self.tokens, eos))
+        length = jnp.minimum(jnp.minimum(self.length, most), count_until_eos(self.tokens, eos))
         return self.replace(length=length)

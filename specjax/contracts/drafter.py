@@ -146,11 +146,11 @@ class Drafter:
         return memory
 
 
-def distinct(groups: Iterable[Iterable[T]]) -> tuple[T, ...]:
+def list_distinct(groups: Iterable[Iterable[T]]) -> tuple[T, ...]:
     """The distinct members of all groups, in order."""
     return tuple(dict.fromkeys(one for group in groups for one in group))
 
 
-def calls_of(runs: dict[str, jax.Array]) -> Log:
+def count_calls(runs: dict[str, jax.Array]) -> Log:
     """The columns of runs [B] by `Call.part`."""
     return {CALLS + part: count for part, count in runs.items()}

@@ -50,7 +50,7 @@ class Bound:
         return self.model.embed(self.params, tokens)
 
 
-def states_of(output: Output) -> jax.Array:
+def get_states(output: Output) -> jax.Array:
     """The residual states [B, T, D] of a call.
 
     Raises:

@@ -84,7 +84,7 @@ class ConfigField:
         Raises:
           ValueError: one sentence that names the field, the value and what is allowed.
         """
-        value = hashable(value)
+        value = make_hashable(value)
         if value == "inf" and self.kind is float:  # JSON has no number for it
             value = float("inf")
         fits = isinstance(value, KINDS.get(self.kind, self.kind))
@@ -93,7 +93,7 @@ class ConfigField:
             allowed = self.allowed
             if is_integer(value) and "at most" not in allowed and int(value) > LARGEST:
                 allowed = f"an integer of at most {LARGEST:,}"
-            raise ValueError(f"{where} is {shown(value)}; it must be {allowed}")
+            raise ValueError(f"{where} is {format_value(value)}; it must be {allowed}")
         return self.kind(value)
 
 
@@ -102,15 +102,15 @@ def is_integer(value: Any) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value in a sentence; Python does not print integers of thousands of digits."""
     bits = int(value).bit_length() if is_integer(value) else 0
     return repr(value) if bits < 128 else f"an integer of {bits} bits"
 
 
-def hashable(value: Any) -> Any:
+def make_hashable(value: Any) -> Any:
     """The value with all its lists as tuples."""
-    return tuple(map(hashable, value)) if isinstance(value, (list, tuple)) else value
+    return tuple(map(make_hashable, value)) if isinstance(value, (list, tuple)) else value
 
 
 def integer(
@@ -122,12 +122,12 @@ def integer(
     help: str,
 ) -> Any:
     """An integer of at least `least`, and at most `most`; `traced` as of a `number`."""
-    allowed = f"an integer of at least {least}" if most is None else between(least, most)
+    allowed = f"an integer of at least {least}" if most is None else describe_bounds(least, most)
     fits = lambda x: least <= x <= (most or LARGEST)  # noqa: E731
     return _field(ConfigField(int, allowed, fits, help, default, bool(traced)), traced)
 
 
-def between(least: int, most: int) -> str:
+def describe_bounds(least: int, most: int) -> str:
     """The words for integers within bounds."""
     return f"an integer of at least {least} and at most {most:,}"
 
@@ -184,7 +184,7 @@ def mapping(members: Any = None, *, open: bool = False, help: str) -> Any:
     return _field(ConfigField(dict, _GROUP, lambda x: True, help, {}, **more))
 
 
-def absent() -> Any:
+def remove_field() -> Any:
     """Takes away a field of a base class."""
     return dataclasses.field(default=None)
 
@@ -275,7 +275,7 @@ def config_fields(cls: type) -> dict[str, ConfigField]:
     return {name: field for name, field in known.items() if name not in getattr(cls, lacks, ())}
 
 
-def side_by_side(classes: Iterable[type]) -> dict[str, ConfigField]:
+def merge_fields(classes: Iterable[type]) -> dict[str, ConfigField]:
     """The fields of several dataclasses in one config, of which one class will be chosen.
 
     Raises:
@@ -311,14 +311,14 @@ def build(cls: type, values: dict[str, Any]) -> tuple[Any, dict[str, Number]]:
     return cls(**plain, **{name: name for name in traced}), traced
 
 
-def defaults(part: Any) -> dict[str, Number]:
+def default_numbers(part: Any) -> dict[str, Number]:
     """What the traced fields of a dataclass, and of those inside of it, are by default."""
     traced: dict[str, Number] = {}
     for slot in dataclasses.fields(part) if dataclasses.is_dataclass(part) else ():
         field, value = slot.metadata.get(KEY), getattr(part, slot.name)
         if field is None or not field.traced:
             for inner in value if isinstance(value, tuple) else (value,):
-                traced |= defaults(inner)
+                traced |= default_numbers(inner)
         elif value is not None and not field.required and field.default is not None:
             traced[value] = field.default
     return traced

@@ -19,7 +19,7 @@ from flax import struct
 
 from specjax.contracts import fields, tree
 from specjax.contracts.context import Context
-from specjax.contracts.distribution import of_tokens
+from specjax.contracts.distribution import pick_tokens
 from specjax.contracts.draft import Draft
 from specjax.contracts.rule import leading_run
 from specjax.models.base import LanguageModel
@@ -61,7 +61,7 @@ class Positions(struct.PyTreeNode):
         return jnp.take_along_axis(self.tail(count), slot, axis=2)
 
 
-class Adjustment:
+class LogitsProcessor:
     """One logits processor; frozen and hashable. Its config field has Hugging Face's name."""
 
     order: ClassVar[int]
@@ -81,7 +81,9 @@ class Adjustment:
         """The token ids in a value of its field, which the target must have."""
         return ()
 
-    def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
+    def of_model(
+        self, model: LanguageModel, others: tuple[LogitsProcessor, ...]
+    ) -> LogitsProcessor:
         """The adjustment for a target, together with the other settings."""
         return self
 
@@ -95,14 +97,14 @@ class Adjustment:
 
 
 @dataclasses.dataclass(frozen=True)
-class Adjusting:
+class BoundProcessors:
     """The logits processors of a context, for any positions after its rows.
 
     Without any it is false and returns the logits unchanged.
     """
 
     context: Context
-    rows: tuple[Any, ...]  # `Adjustment.of_rows` of each
+    rows: tuple[Any, ...]  # `LogitsProcessor.of_rows` of each
 
     def __bool__(self) -> bool:
         return bool(self.rows)
@@ -113,7 +115,7 @@ class Adjusting:
             return logits
         options, given = self.context.options, logits
         places = Positions(self.context, path, jnp.broadcast_to(depth, logits.shape[:2]))
-        for adjustment, rows in zip(options.adjustments, self.rows, strict=True):
+        for adjustment, rows in zip(options.processors, self.rows, strict=True):
             logits = adjustment.adjust(logits, places, rows)
         if options.sampling.greedy:
             return logits
@@ -152,10 +154,10 @@ class Adjusting:
         return self.after_paths(logits, path, jnp.arange(count))
 
 
-def adjusting(context: Context, vocabulary: int) -> Adjusting:
+def bind_processors(context: Context, vocabulary: int) -> BoundProcessors:
     """The logits processors of a context for a vocabulary of this size."""
-    each = (one.of_rows(context, vocabulary) for one in context.options.adjustments)
-    return Adjusting(context, tuple(each))
+    each = (one.of_rows(context, vocabulary) for one in context.options.processors)
+    return BoundProcessors(context, tuple(each))
 
 
 def cut_at_forbidden(draft: Draft, logits: jax.Array) -> Draft:
@@ -166,11 +168,11 @@ def cut_at_forbidden(draft: Draft, logits: jax.Array) -> Draft:
     """
     if draft.parents is not None:
         return draft
-    is_allowed = of_tokens(logits[:, :-1], draft.tokens) > -jnp.inf
+    is_allowed = pick_tokens(logits[:, :-1], draft.tokens) > -jnp.inf
     return draft.replace(length=leading_run(is_allowed, draft.length))
 
 
-def ban(logits: jax.Array, tokens: jax.Array, banned: jax.Array) -> jax.Array:
+def mask_tokens(logits: jax.Array, tokens: jax.Array, banned: jax.Array) -> jax.Array:
     """Logits [B, T, V] without the tokens [B or 1, T or 1, N] at which `banned` [B, T, N]."""
     rows, places, vocabulary = logits.shape
     index = jnp.where(banned & (tokens >= 0), tokens, vocabulary)
@@ -178,7 +180,7 @@ def ban(logits: jax.Array, tokens: jax.Array, banned: jax.Array) -> jax.Array:
     return logits.at[row, place, index].set(-jnp.inf, mode="drop")
 
 
-def only(logits: jax.Array, chosen: jax.Array, where: jax.Array) -> jax.Array:
+def force_tokens(logits: jax.Array, chosen: jax.Array, where: jax.Array) -> jax.Array:
     """Logits [B, T, V] with the tokens `chosen` [..., V] certain at positions `where` [B, T]."""
     forced = jnp.where(chosen, 0.0, -jnp.inf).astype(logits.dtype)
     return jnp.where(where[..., None], forced, logits)

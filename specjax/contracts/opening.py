@@ -9,7 +9,7 @@ from specjax.contracts.context import Context
 from specjax.contracts.env import Bound
 from specjax.models.base import Cache, LanguageModel
 from specjax.models.info import Forced
-from specjax.models.vocabularies import OtherVocabulary, unwrapped
+from specjax.models.vocabularies import OtherVocabulary, unwrap
 from specjax.sampling import argmax
 
 
@@ -31,7 +31,9 @@ def choose_decoder_prefix(target: Bound, cache: Cache, head: tuple[Forced, ...])
     return tokens
 
 
-def as_text(model: LanguageModel, prompt: jax.Array, length: jax.Array) -> tuple[jax.Array, ...]:
+def join_as_text(
+    model: LanguageModel, prompt: jax.Array, length: jax.Array
+) -> tuple[jax.Array, ...]:
     """Prompts as a text to copy from, [B, S], and its length [B].
 
     Empty for audio and for prompts in another vocabulary.
@@ -67,7 +69,7 @@ def prefill(model: Bound, cache: Cache, prefix: jax.Array, length: jax.Array) ->
 
     The last token is pending. A drafter of another vocabulary may have a prefix of its own.
     """
-    tokens, own = prefix[:, :-1], unwrapped(model.model)
+    tokens, own = prefix[:, :-1], unwrap(model.model)
     if isinstance(own, OtherVocabulary) and own.prefix:
         tokens, cache = own.with_own_prefix(model.params, prefix, length, cache)
     elif prefix.shape[1] < 2:

@@ -34,20 +34,20 @@ def main(folder: Path = DOCS) -> int:
     """Writes the tables of all pages in a folder; names the pages that have changed."""
     for page in sorted(folder.rglob("*.md")):
         before = page.read_text("utf-8")
-        after = with_tables(before)
+        after = fill_tables(before)
         if after != before:
             page.write_text(after, "utf-8")
             print(page.relative_to(folder))
     return 0
 
 
-def with_tables(page: str) -> str:
+def fill_tables(page: str) -> str:
     """The text of a page with its tables as the registries have them now.
 
     Raises:
       ValueError: when the kind of a table does not exist.
     """
-    known = registries()
+    known = list_registries()
 
     def render(match: re.Match[str]) -> str:
         begin, kind, _, end = match.groups()
@@ -58,7 +58,7 @@ def with_tables(page: str) -> str:
     return _TABLE.sub(render, page)
 
 
-def registries() -> dict[str, Registry]:
+def list_registries() -> dict[str, Registry]:
     """All registries of `contracts.registry`, by the word for one of their entries."""
     return {known.kind: known for known in vars(registry).values() if isinstance(known, Registry)}
 

@@ -33,7 +33,7 @@ _OWN = __name__.partition(".")[0]
 """The package whose files registries import by themselves."""
 
 
-def _place(cls: type) -> tuple[str, str]:
+def _locate(cls: type) -> tuple[str, str]:
     return cls.__module__, cls.__qualname__
 
 
@@ -59,7 +59,7 @@ class Registry(Mapping[str, Entry]):
             if not cls.__module__.startswith(f"{_OWN}."):
                 self._all()  # a name of the package's own is refused at once, not taken back later
             known = self._entries.get(name)
-            if known is not None and _place(known.cls) != _place(cls):
+            if known is not None and _locate(known.cls) != _locate(cls):
                 raise ValueError(f"{self.kind} {name!r} is registered already, as {known.cls}")
             self._entries[name] = Entry(name, cls, example or {})
             return cls
@@ -95,7 +95,7 @@ class Registry(Mapping[str, Entry]):
 DRAFTERS = Registry("drafter", "specjax.drafting")
 READERS = Registry("reader", "specjax.verification")
 RULES = Registry("rule", "specjax.verification")
-ADJUSTMENTS = Registry("setting", "specjax.logits")
+PROCESSORS = Registry("setting", "specjax.logits")
 OBJECTIVES = Registry("objective", "specjax.training.objectives", shown=("needs_teacher",))
 TASKS = Registry("task", "specjax.data.tasks", shown=("metric", "reads", "source"))
 METRICS = Registry("metric", "specjax.metrics.quality", shown=("scores",))

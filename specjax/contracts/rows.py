@@ -17,7 +17,7 @@ NOT_A_TOKEN = -1
 """Marks an empty slot; equal to no token of any vocabulary."""
 
 
-def until_eos(tokens: jax.Array, eos: tuple[int, ...]) -> jax.Array:
+def count_until_eos(tokens: jax.Array, eos: tuple[int, ...]) -> jax.Array:
     """Tokens [B] of tokens [B, N] up to and including the first EOS; N when there is none."""
     size = tokens.shape[1]
     if size == 0:
@@ -51,9 +51,9 @@ def pick_last(values: jax.Array, count: jax.Array) -> jax.Array:
     return jnp.take_along_axis(values, index, axis=1, mode="clip")[:, 0]
 
 
-def select_rows(mine: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
+def select_rows(row_mask: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
     """`new` [B, ...] in the rows `mine` [B], `old` in the others."""
-    return jnp.where(mine.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
+    return jnp.where(row_mask.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
 
 
 def rewind(caches: Caches, before: Caches, length: jax.Array, active: jax.Array) -> Caches:
@@ -92,6 +92,6 @@ def masked_step(wanted: jax.Array, step: Callable[[T], T], carry: T) -> T:
     return jax.lax.while_loop(lambda loop: loop[0], once, (wanted, carry))[1]
 
 
-def zeros_like_result(make: Callable[[], T]) -> T:
+def make_zeros(make: Callable[[], T]) -> T:
     """Zeros of the shapes that `make()` would give; it does not run."""
     return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(make))

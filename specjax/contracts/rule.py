@@ -34,7 +34,7 @@ class Verdict(struct.PyTreeNode):
     path: jax.Array | None = None  # [B, K] int32: the accepted nodes of a tree, from the root on
 
 
-def verdict_of(
+def make_verdict(
     draft: Draft, accepted: jax.Array, own: jax.Array, overlap: jax.Array | None = None
 ) -> Verdict:
     """The first `accepted` [B] drafted tokens, then the token `own` [B].
@@ -54,7 +54,7 @@ def leading_run(passed: jax.Array, length: jax.Array) -> jax.Array:
     return jnp.sum(jnp.cumprod((passed & inside).astype(jnp.int32), axis=1), axis=1)
 
 
-def tested(accepted: jax.Array, length: jax.Array) -> jax.Array:
+def count_tested(accepted: jax.Array, length: jax.Array) -> jax.Array:
     """Positions [B] put to the test: the accepted ones and, if any, the first rejected one."""
     return jnp.minimum(accepted + 1, length)
 

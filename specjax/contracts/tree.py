@@ -65,7 +65,9 @@ def depths_and_ranks(parents: Sequence[int]) -> tuple[tuple[int, ...], tuple[int
     return tuple(depths), tuple(ranks)
 
 
-def regular(widths: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+def build_regular_tree(
+    widths: tuple[int, ...],
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Parents, depths and ranks of a regular tree, level by level.
 
     The pending token has `widths[0]` children, each of these `widths[1]`, ...
@@ -79,7 +81,7 @@ def regular(widths: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], 
     return tuple(parents), *depths_and_ranks(parents)
 
 
-def by_level(
+def sort_by_level(
     parents: Sequence[int],
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Parents, depths and ranks of any tree, renumbered level by level."""

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import expanded, shortened
+from specjax.runtime.files import expand_path, shorten_path
 
 RATE = 16_000
 """Samples a second of what speech models hear."""
@@ -36,9 +36,9 @@ def read_audio(file: str | Path) -> np.ndarray:
     Raises:
       UserError: when it cannot be read.
     """
-    path = expanded(file)
+    path = expand_path(file)
     if not os.path.isfile(path):
-        raise UserError(f"audio {shortened(file)!r} is not a file")
+        raise UserError(f"audio {shorten_path(file)!r} is not a file")
     try:
         samples, rate = _read_wave(path)
     except (wave.Error, EOFError):
@@ -51,10 +51,10 @@ def read_audio(file: str | Path) -> np.ndarray:
             f"audio {str(file)!r} has {rate:,} samples a second; it must have from {least:,} to"
             f" {most:,}"
         )
-    return resampled(samples.mean(axis=1, dtype=np.float32), rate)
+    return resample(samples.mean(axis=1, dtype=np.float32), rate)
 
 
-def resampled(samples: np.ndarray, rate: int) -> np.ndarray:
+def resample(samples: np.ndarray, rate: int) -> np.ndarray:
     """A waveform [N] of `rate` samples a second as one of `RATE`, float32."""
     if rate == RATE:
         return samples

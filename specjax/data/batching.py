@@ -37,10 +37,10 @@ def make_batch(
 ) -> Batch:
     """Pads ids to [size, P] with P a multiple of `bucket`; what is heard has one length."""
     rows = len(prompts)
-    if _heard(prompts):
-        tokens, length = stacked(prompts, size)
+    if _is_audio(prompts):
+        tokens, length = stack_audio(prompts, size)
     else:
-        tokens, length = padded(prompts, size, pad, bucket)
+        tokens, length = pad_ids(prompts, size, pad, bucket)
     real = np.arange(size) < rows
     return Batch(
         tokens=tokens,
@@ -51,12 +51,12 @@ def make_batch(
     )
 
 
-def _heard(prompts: Sequence[Prompt]) -> TypeGuard[Sequence[np.ndarray]]:
+def _is_audio(prompts: Sequence[Prompt]) -> TypeGuard[Sequence[np.ndarray]]:
     """Whether prompts, all of one kind, are what a model hears."""
     return isinstance(prompts[0], np.ndarray)
 
 
-def stacked(heard: Sequence[np.ndarray], size: int) -> tuple[np.ndarray, np.ndarray]:
+def stack_audio(heard: Sequence[np.ndarray], size: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows [P, M] as [size, P, M] float32, and their length [size]; a missing row is silence."""
     shape = heard[0].shape
     frames = np.zeros((size, *shape), np.float32)
@@ -64,7 +64,7 @@ def stacked(heard: Sequence[np.ndarray], size: int) -> tuple[np.ndarray, np.ndar
     return frames, np.full(size, shape[0], np.int32)
 
 
-def padded(
+def pad_ids(
     ids: Sequence[Prompt], size: int, pad: int, bucket: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows as [size, P] int32 with P a multiple of `bucket`, and their length [size].
@@ -78,12 +78,12 @@ def padded(
     return tokens, np.array([len(row) for row in ids] + [1] * (size - len(ids)), np.int32)
 
 
-def with_few_shapes(batches: Sequence[Batch], new_tokens: int, pad: int) -> list[Batch]:
-    """The batches, padded on to as few shapes as little padding allows (`fewest_widths`).
+def pad_to_few_shapes(batches: Sequence[Batch], new_tokens: int, pad: int) -> list[Batch]:
+    """The batches, padded on to as few shapes as little padding allows (`choose_widths`).
 
     Prompts in another vocabulary are as wide as the longest of those that share a width.
     """
-    widths = fewest_widths([batch.tokens.shape[1] for batch in batches], new_tokens)
+    widths = choose_widths([batch.tokens.shape[1] for batch in batches], new_tokens)
     chosen = [widths[bisect.bisect_left(widths, batch.tokens.shape[1])] for batch in batches]
     own: dict[tuple[str, int], int] = {}
     for batch, width in zip(batches, chosen, strict=True):
@@ -92,9 +92,9 @@ def with_few_shapes(batches: Sequence[Batch], new_tokens: int, pad: int) -> list
     return [
         dataclasses.replace(
             batch,
-            tokens=_widened(batch.tokens, width, pad),
+            tokens=_widen(batch.tokens, width, pad),
             own={
-                name: (_widened(tokens, own[name, width], 0), length)
+                name: (_widen(tokens, own[name, width], 0), length)
                 for name, (tokens, length) in batch.own.items()
             },
         )
@@ -102,7 +102,7 @@ def with_few_shapes(batches: Sequence[Batch], new_tokens: int, pad: int) -> list
     ]
 
 
-def _widened(tokens: np.ndarray, width: int, pad: int) -> np.ndarray:
+def _widen(tokens: np.ndarray, width: int, pad: int) -> np.ndarray:
     """Rows [B, P, ...] padded on to [B, width, ...]."""
     more = [(0, 0)] * tokens.ndim
     more[1] = 0, width - tokens.shape[1]
@@ -116,7 +116,7 @@ MOST_CANDIDATES = 512
 """Widths that are considered; of more distinct lengths every second, third, ... one is."""
 
 
-def fewest_widths(
+def choose_widths(
     lengths: Sequence[int], new_tokens: int, most: float = PADDING
 ) -> tuple[int, ...]:
     """The fewest widths, ascending, to which batches of these prompt lengths can be padded.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from specjax.data.columns import RowError
 from specjax.data.sources import LOCAL, Rows, Source, rows
-from specjax.data.task import task_of
+from specjax.data.task import get_task
 from specjax.data.text import Example
 from specjax.runtime.errors import UserError
 
@@ -30,24 +30,24 @@ def examples(task: str, source: Rows | None = None, count: int = 0) -> list[Exam
     examples = list(stream(task, source, count))
     if not examples:
         raise UserError(
-            f"{_name(chosen_source(task, source))} has no row that task {task!r} can use"
+            f"{_name(choose_source(task, source))} has no row that task {task!r} can use"
         )
     return examples
 
 
 def stream(task: str, source: Rows | None = None, count: int = 0) -> Iterator[Example]:
     """The same one after another, read when they are asked for; none where no row can be used."""
-    source = chosen_source(task, source)
+    source = choose_source(task, source)
     return itertools.islice(_usable(task, source, count), count or None)
 
 
-def chosen_source(task: str, source: Rows | None = None) -> Rows:
+def choose_source(task: str, source: Rows | None = None) -> Rows:
     """What a task is read from: `source`, or the task's own.
 
     Raises:
       UserError: when the task is unknown, or has no source of its own and none is given.
     """
-    chosen = task_of(task)
+    chosen = get_task(task)
     found = chosen.source if source is None else source
     if found is None:
         raise UserError(
@@ -57,7 +57,7 @@ def chosen_source(task: str, source: Rows | None = None) -> Rows:
 
 
 def _usable(name: str, source: Rows, count: int) -> Iterator[Example]:
-    task = task_of(name)
+    task = get_task(name)
     folder = Path()
     if isinstance(source, Source) and source.kind in LOCAL:
         folder = Path(source.path).parent

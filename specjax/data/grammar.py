@@ -26,7 +26,7 @@ import random
 
 from specjax.data import lexicon
 from specjax.data.lexicon import Verb
-from specjax.data.phrases import Phrase, join, person, taken_up, thing
+from specjax.data.phrases import Phrase, join, person, resume_subject, thing
 
 SPLITS = {"test": range(0, 1), "validation": range(1, 2), "train": range(2, 20)}
 """Which twentieths of all sentences belong to a split."""
@@ -97,7 +97,7 @@ class Predicate:
 
 def predicate(rng: random.Random, subject: Phrase) -> Predicate:
     """What somebody does; its objects may belong to the subject."""
-    make = rng.choices((_get, _meet, _give, _do, _move), (6, 4, 3, 1, 2))[0]
+    make = rng.choices((_get, _make_meeting, _give, _do, _move), (6, 4, 3, 1, 2))[0]
     return make(rng, subject)
 
 
@@ -110,7 +110,7 @@ def _get(rng: random.Random, subject: Phrase) -> Predicate:
     return Predicate(verb, english, "", join([place[1], what.german["acc"], whom[1]]))
 
 
-def _meet(rng: random.Random, subject: Phrase) -> Predicate:
+def _make_meeting(rng: random.Random, subject: Phrase) -> Predicate:
     verb, whom = rng.choice(lexicon.MEETERS), person(rng, subject)
     place = _place(rng, tuple(lexicon.PLACES))
     english, german = join([whom.english, place[0]]), whom.german[verb.case]
@@ -265,25 +265,25 @@ def _plain(rng: random.Random, past: bool) -> Text:
 def _coordinated(rng: random.Random, past: bool) -> Text:
     subject = person(rng)
     first, link = _main(rng, subject, past), rng.choice(_items(lexicon.COORDINATORS))
-    return _both(first, link, _main(rng, taken_up(rng, subject), past))
+    return _both(first, link, _main(rng, resume_subject(rng, subject), past))
 
 
 def _subordinate(rng: random.Random, past: bool) -> Text:
     subject = person(rng)
     main = _main(rng, subject, past)
-    return _both(main, ("", ","), _side(rng, taken_up(rng, subject), past))
+    return _both(main, ("", ","), _side(rng, resume_subject(rng, subject), past))
 
 
 def _inverted(rng: random.Random, past: bool) -> Text:
     subject = person(rng)
     side = _side(rng, subject, past)
-    main = clause(rng, taken_up(rng, subject), "past" if past else rng.choice(MAIN_TENSES))
+    main = clause(rng, resume_subject(rng, subject), "past" if past else rng.choice(MAIN_TENSES))
     return _both(side, (",", ","), (main.english(), main.german("first")))
 
 
 def _that(rng: random.Random, past: bool) -> Text:
     subject, verb = person(rng), rng.choice(lexicon.THINKERS)
-    made = clause(rng, taken_up(rng, subject), "past" if past else rng.choice(MAIN_TENSES))
+    made = clause(rng, resume_subject(rng, subject), "past" if past else rng.choice(MAIN_TENSES))
     says = verb.english_form("present", subject.plural)
     sagt = verb.german_forms("present", subject.plural)[0]
     start = f"{subject.english} {says} that", f"{subject.german['nom']} {sagt}, dass"

@@ -60,7 +60,7 @@ def adjective_ending(english: str | None, case: str, gender: str) -> str:
     return _form(_MIXED if english in _STEMS else _WEAK, case, gender)
 
 
-def noun_phrase(
+def make_noun_phrase(
     noun: Noun,
     determiner: str | None = None,
     adjective: str | None = None,
@@ -101,8 +101,8 @@ def thing(rng: random.Random, kind: Kind, subject: Phrase) -> Phrase:
     """A phrase about things, sometimes with their owner in the genitive."""
     if not kind.plural_determiners or rng.random() < 0.85:
         return _random_phrase(rng, kind, _OWNERS.get(subject.gender))
-    owner = noun_phrase(rng.choice(lexicon.FAMILY.nouns), rng.choice(("my", "our")))
-    phrase = noun_phrase(rng.choice(kind.nouns), "the", _adjective(rng, kind, 0.4))
+    owner = make_noun_phrase(rng.choice(lexicon.FAMILY.nouns), rng.choice(("my", "our")))
+    phrase = make_noun_phrase(rng.choice(kind.nouns), "the", _adjective(rng, kind, 0.4))
     german = {case: f"{text} {owner.german['gen']}" for case, text in phrase.german.items()}
     english = f"{owner.english}'s {phrase.english.removeprefix('the ')}"
     return dataclasses.replace(phrase, english=english, german=german)
@@ -112,17 +112,17 @@ def _random_phrase(rng: random.Random, kind: Kind, owner: str | None) -> Phrase:
     noun, adjective = rng.choice(kind.nouns), _adjective(rng, kind, 0.4)
     own = (owner,) if owner and "my" in kind.determiners else ()
     if not kind.plural_determiners or rng.random() < 0.65:
-        return noun_phrase(noun, rng.choice((*kind.determiners, *own)), adjective)
+        return make_noun_phrase(noun, rng.choice((*kind.determiners, *own)), adjective)
     number = rng.choice(kind.numbers) if kind.numbers and rng.random() < 0.5 else None
     determiner = rng.choice((*kind.plural_determiners, *own))
-    return noun_phrase(noun, determiner, adjective, True, number)
+    return make_noun_phrase(noun, determiner, adjective, True, number)
 
 
 def _adjective(rng: random.Random, kind: Kind, probability: float) -> str | None:
     return rng.choice(kind.adjectives) if rng.random() < probability else None
 
 
-def taken_up(rng: random.Random, subject: Phrase) -> Phrase:
+def resume_subject(rng: random.Random, subject: Phrase) -> Phrase:
     """The subject of a second clause: a pronoun for the first one, or somebody else."""
     if subject.gender not in _PRONOUNS or rng.random() < 0.4:
         return person(rng, subject)

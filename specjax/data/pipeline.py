@@ -108,7 +108,7 @@ class Batches:
         self._pairs, self._batch_size, self._bucket, self._seed = pairs, batch_size, bucket, seed
         self._start_token, self._pad, self._learn_prompt = start_token, pad, learn_prompt
         self.per_epoch = len(pairs) // batch_size
-        sizes = (buckets(pair, bucket, start_token) for pair in pairs)
+        sizes = (count_buckets(pair, bucket, start_token) for pair in pairs)
         self._size = np.fromiter(sizes, np.int64, len(pairs))
         self._order = functools.lru_cache(maxsize=2)(self._shuffled)
 
@@ -152,8 +152,8 @@ class Mixture:
         self.kinds = [names[i] for i in drawn]  # of every step
         self._place = np.zeros(steps, np.int64)  # of a step within its stream
         for index in range(len(names)):
-            mine = drawn == index
-            self._place[mine] = np.arange(mine.sum())
+            row_mask = drawn == index
+            self._place[row_mask] = np.arange(row_mask.sum())
 
     def __getitem__(self, step: int) -> Arrays:
         """The batch of a step."""
@@ -196,8 +196,8 @@ def pad_batch(
         whole = [([*prompt, *output], len(prompt)) for prompt, output in rows]
     else:
         whole = [([start_token, *output], 1 + forced) for _, output in rows]
-    width = width or bucketed(rows, bucket, start_token)
-    tokens = padded_rows([ids for ids, _ in whole], width + 1, pad)
+    width = width or bucket_width(rows, bucket, start_token)
+    tokens = pad_rows([ids for ids, _ in whole], width + 1, pad)
     length = np.array([len(ids) - 1 for ids, _ in whole], np.int32)
     first = np.array([0 if learn_prompt else begin - 1 for _, begin in whole], np.int32)
     place = np.arange(width)
@@ -211,12 +211,12 @@ def pad_batch(
     }
 
 
-def bucketed(rows: Sequence[TokenPair], bucket: int, start_token: int | None) -> int:
+def bucket_width(rows: Sequence[TokenPair], bucket: int, start_token: int | None) -> int:
     """The width of a batch of rows."""
-    return bucket * max(buckets(pair, bucket, start_token) for pair in rows)
+    return bucket * max(count_buckets(pair, bucket, start_token) for pair in rows)
 
 
-def buckets(pair: TokenPair, bucket: int, start_token: int | None) -> int:
+def count_buckets(pair: TokenPair, bucket: int, start_token: int | None) -> int:
     """How many buckets a pair fills: its longer side, or both as one row."""
     prompt, output = map(len, pair)
     if is_states(pair[0]):
@@ -233,10 +233,10 @@ def _prompts(prompts: Sequence[Ids], width: int, pad: int) -> np.ndarray:
     """Prompts as one array: ids [B, width], or states [B, S, D] float32."""
     if is_states(prompts[0]):
         return np.stack(prompts).astype(np.float32)
-    return padded_rows(prompts, width, pad)
+    return pad_rows(prompts, width, pad)
 
 
-def padded_rows(rows: Sequence[Ids], width: int, pad: int) -> np.ndarray:
+def pad_rows(rows: Sequence[Ids], width: int, pad: int) -> np.ndarray:
     """Rows [B, width] of ids, padded behind."""
     made = np.full((len(rows), width), pad, np.int32)
     for index, row in enumerate(rows):

@@ -82,7 +82,7 @@ class Translation(Task):
     def prompt(self, row: Row) -> str:
         source, target = self.languages
         start = f"translate {LANGUAGES[source]} to {LANGUAGES[target]}: "
-        return after(start, columns.side(row, source, "source"))
+        return strip_prefix(start, columns.side(row, source, "source"))
 
     def reference(self, row: Row) -> str:
         return columns.side(row, self.languages[1], "reference")
@@ -104,7 +104,7 @@ class Continuation(Task):
         return " ".join(columns.text(row, "text").split()[self.words :])
 
 
-def task_of(name: str) -> Task:
+def get_task(name: str) -> Task:
     """The task of a registered name.
 
     Raises:
@@ -115,7 +115,7 @@ def task_of(name: str) -> Task:
     return TASKS[name].cls()
 
 
-def after(start: str, text: str) -> str:
+def strip_prefix(start: str, text: str) -> str:
     """The text behind the beginning of a prompt; empty without a text."""
     return start + text if text.strip() else ""
 

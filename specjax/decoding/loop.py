@@ -18,10 +18,10 @@ from specjax.contracts.drafter import CALLS, STOP
 from specjax.contracts.env import Bound
 from specjax.contracts.opening import add_previous_text, choose_decoder_prefix, prefill
 from specjax.contracts.reader import WIDTH
-from specjax.contracts.rows import ROUNDS, masked_step, zeros_like_result
+from specjax.contracts.rows import ROUNDS, make_zeros, masked_step
 from specjax.decoding.round import round_
 from specjax.decoding.state import Decoder, Generation, State, first_context, previous_width
-from specjax.decoding.trace import OWN, empty_trace
+from specjax.decoding.trace import OWN, make_empty_trace
 from specjax.models.base import Cache
 
 
@@ -81,7 +81,7 @@ def begin(
         start = functools.partial(_start, env[name], read, given, prefix, context.begin)
         if name in wanted:
             step = functools.partial(lambda start, _: start(), start)
-            caches[name] = masked_step(wanted[name], step, zeros_like_result(start))
+            caches[name] = masked_step(wanted[name], step, make_zeros(start))
         else:
             caches[name] = start()
     memory, caches = decoder.drafter.begin(env, caches, context, prompt_reading, keys)
@@ -91,7 +91,7 @@ def begin(
     stops, reached = options.stops, None
     if stops is not None:
         reached = stops.begin(context.tokens[:, : prompt.shape[1]], context.length)
-    trace = empty_trace(
+    trace = make_empty_trace(
         context.length.shape[0],
         decoder.max_new_tokens,
         spec.width,
@@ -123,11 +123,11 @@ def advance(decoder: Decoder, params: dict[str, Any], state: State, rounds: int 
     """
     last = None if rounds is None else state.trace.rounds + rounds
 
-    def run(decoder: Decoder, state: State, mine: jax.Array | bool = True) -> State:
+    def run(decoder: Decoder, state: State, row_mask: jax.Array | bool = True) -> State:
         env = decoder.env(params)
 
         def unfinished(state: State) -> jax.Array:
-            active = jnp.any(state.context.active) & mine
+            active = jnp.any(state.context.active) & row_mask
             return active if last is None else active & (state.trace.rounds < last)
 
         turn = functools.partial(round_, decoder, env)
@@ -143,8 +143,8 @@ def advance(decoder: Decoder, params: dict[str, Any], state: State, rounds: int 
     chosen = choice.chosen(state.memory)
     for index, one in enumerate(alternatives):
         reader = decoder.reader if decoder.reader.overrides else one.reader
-        alone = dataclasses.replace(decoder, drafter=one.drafter, reader=reader)
-        state = run(alone, state, chosen == index)
+        baseline = dataclasses.replace(decoder, drafter=one.drafter, reader=reader)
+        state = run(baseline, state, chosen == index)
     return state
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from specjax.contracts.context import fold
+from specjax.contracts.context import fold_keys
 from specjax.contracts.draft import LENGTH, Draft
 from specjax.contracts.drafter import CALLS, STOP, Log, Memory, Outcome
 from specjax.contracts.env import Env
-from specjax.contracts.logits_processor import adjusting, cut_at_forbidden
-from specjax.contracts.rows import Caches, append, ends_text, rewind, until_eos
-from specjax.contracts.rule import Reading, Verdict, tested
+from specjax.contracts.logits_processor import bind_processors, cut_at_forbidden
+from specjax.contracts.rows import Caches, append, count_until_eos, ends_text, rewind
+from specjax.contracts.rule import Reading, Verdict, count_tested
 from specjax.decoding.state import Decoder, State
 from specjax.decoding.trace import (
     ACCEPTED,
@@ -25,7 +25,7 @@ from specjax.decoding.trace import (
     TARGET,
     TESTED,
     Trace,
-    with_round,
+    add_round,
 )
 from specjax.models.base import Cache
 
@@ -49,7 +49,7 @@ def propose(decoder: Decoder, env: Env, state: State) -> tuple[Draft, Caches, Me
     follow it, so that a row's tokens do not depend on where it ends.
     """
     context = state.context
-    keys = fold(fold(state.keys, context.length), DRAFT)
+    keys = fold_keys(fold_keys(state.keys, context.length), DRAFT)
     most = jnp.minimum(context.room, decoder.drafter.spec.width)
     context = context.replace(most=most)
     draft, caches, memory, log = decoder.drafter.propose(
@@ -64,8 +64,8 @@ def verify(
 ) -> tuple[Verdict, Reading, Caches, Log]:
     """What the target read of the draft and what the rule made of it, under the settings."""
     context, target = state.context, decoder.target
-    keys = fold(fold(state.keys, context.length), VERIFY)
-    settings = adjusting(context, decoder.target_model.info.vocab_size)
+    keys = fold_keys(fold_keys(state.keys, context.length), VERIFY)
+    settings = bind_processors(context, decoder.target_model.info.vocab_size)
 
     def judge(draft: Draft, reading: Reading) -> Verdict:
         reading = reading.replace(logits=settings.of_draft(reading.logits, draft))
@@ -91,9 +91,9 @@ def commit(
 ) -> State:
     """Appends what stands to each row, rewinds the caches, freezes the rows that ended."""
     context, eos = state.context, decoder.target_model.info.eos
-    verdict = _unread(draft, verdict)
+    verdict = _accept_unread(draft, verdict)
     room = context.room
-    count = jnp.minimum(jnp.minimum(verdict.count, until_eos(verdict.tokens, eos)), room)
+    count = jnp.minimum(jnp.minimum(verdict.count, count_until_eos(verdict.tokens, eos)), room)
     stops, reached, complete = context.options.stops, state.reached, None
     if stops is not None and reached is not None:
         reached, count, complete = stops.read(reached, verdict.tokens, count)
@@ -102,11 +102,11 @@ def commit(
     if complete is not None:
         ended |= complete
     if verdict.path is not None:
-        caches = _kept(decoder, env, caches, draft, verdict.accepted, verdict.path)
+        caches = _keep_caches(decoder, env, caches, draft, verdict.accepted, verdict.path)
     outcome = Outcome(
         draft, reading, verdict, count,
         jnp.minimum(verdict.accepted, count),
-        jnp.minimum(tested(verdict.accepted, draft.length), room), context,
+        jnp.minimum(count_tested(verdict.accepted, draft.length), room), context,
     )  # fmt: skip
     return State(
         context=context.replace(
@@ -117,12 +117,12 @@ def commit(
         caches=rewind(caches, state.caches, length, context.active),
         memory=decoder.drafter.observe(state.memory, outcome),
         keys=state.keys,
-        trace=_recorded(decoder, state, outcome, logs),
+        trace=_record(decoder, state, outcome, logs),
         reached=reached,
     )
 
 
-def _kept(
+def _keep_caches(
     decoder: Decoder,
     env: Env,
     caches: Caches,
@@ -149,7 +149,7 @@ def _kept(
     return {**caches, **kept}
 
 
-def _unread(draft: Draft, verdict: Verdict) -> Verdict:
+def _accept_unread(draft: Draft, verdict: Verdict) -> Verdict:
     """The verdict with the draft itself in rows where it stands unread."""
     read = draft.review
     drafted = jnp.pad(draft.tokens, ((0, 0), (0, verdict.tokens.shape[1] - draft.width)))
@@ -160,7 +160,7 @@ def _unread(draft: Draft, verdict: Verdict) -> Verdict:
     )
 
 
-def _recorded(decoder: Decoder, state: State, outcome: Outcome, logs: tuple[Log, Log]) -> Trace:
+def _record(decoder: Decoder, state: State, outcome: Outcome, logs: tuple[Log, Log]) -> Trace:
     """The trace with this round added; finished rows add nothing."""
     context, draft, verdict = state.context, outcome.draft, outcome.verdict
     reviewed = context.active & draft.review
@@ -182,7 +182,7 @@ def _recorded(decoder: Decoder, state: State, outcome: Outcome, logs: tuple[Log,
     stood = jnp.arange(verdict.tokens.shape[1]) < verdict.accepted[:, None]
     room = ((0, 0), (0, verdict.tokens.shape[1] - drafted_by.shape[1]))
     written_by = jnp.where(stood, jnp.pad(drafted_by, room) + FIRST_DRAFTER, TARGET)
-    trace = with_round(
+    trace = add_round(
         state.trace, values, verdict.overlap * reviewed, draft.tokens, draft.drafted_by
     )
     return trace.replace(

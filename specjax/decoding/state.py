@@ -13,7 +13,7 @@ from specjax.contracts.catching_up import CHUNK
 from specjax.contracts.context import Context, Options
 from specjax.contracts.drafter import Drafter, Memory
 from specjax.contracts.env import Env, Models
-from specjax.contracts.opening import as_text
+from specjax.contracts.opening import join_as_text
 from specjax.contracts.reader import Reader
 from specjax.contracts.rows import Caches
 from specjax.contracts.rule import Rule
@@ -22,7 +22,7 @@ from specjax.decoding.trace import Trace
 from specjax.models.base import LanguageModel, Params, check_same_prompts
 from specjax.models.guided import Guided
 from specjax.models.info import Frames
-from specjax.models.vocabularies import unwrapped
+from specjax.models.vocabularies import unwrap
 from specjax.parallel.sharding import Layout
 from specjax.runtime.errors import UserError
 from specjax.verification.whole import Whole
@@ -82,7 +82,7 @@ class Decoder:
             if not spec.features:  # else it reads the target's states, not prompts
                 check_same_prompts(name, known[name], self.target_model)
         target = self.target_model
-        if isinstance(unwrapped(target), Guided) and not self.reader.exact:
+        if isinstance(unwrap(target), Guided) and not self.reader.exact:
             raise ValueError(
                 "the target is guided, which reads each text twice with all layers; CALM runs them"
                 " one by one"
@@ -150,13 +150,13 @@ class Decoder:
 
     @property
     def ahead(self) -> int:
-        """How far its calls write ahead (`ahead_of`).
+        """How far its calls write ahead (`count_ahead`).
 
         The same in all decodes that share `room`, whose caches must be alike: no call begins
         further back than that and one of catching up.
         """
         shared = 2 * (self.room + CHUNK) if self.room else 0
-        return max(ahead_of(self.drafter, self.reader), shared)
+        return max(count_ahead(self.drafter, self.reader), shared)
 
     def buffer(self, prompt_width: int) -> int:
         """Slots of the token buffer and the caches.
@@ -167,7 +167,7 @@ class Decoder:
         return head + self.max_new_tokens + (self.room or self.drafter.spec.touched_slots)
 
 
-def ahead_of(drafter: Drafter, reader: Reader) -> int:
+def count_ahead(drafter: Drafter, reader: Reader) -> int:
     """Most slots beyond the first that a later call feeds that may have been written.
 
     A round's writes, a catching-up call behind them, and as far back as a call begins.
@@ -217,7 +217,7 @@ def first_context(
     rows, width = prompt.shape[:2]
     begun = decoder.target_model.info.first_prefix
     if begun:
-        encoder_tokens, encoder_length = as_text(decoder.target_model, prompt, prompt_length)
+        encoder_tokens, encoder_length = join_as_text(decoder.target_model, prompt, prompt_length)
         head = jnp.broadcast_to(jnp.array(begun, jnp.int32), (rows, len(begun)))
         length = jnp.full((rows,), len(begun), jnp.int32)
     else:

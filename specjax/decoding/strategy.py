@@ -68,7 +68,7 @@ DRAWN = config_fields(Drawing)
 """Its fields by name."""
 
 
-def drawing(settings: Settings) -> dict[str, Any]:
+def drawing_fields(settings: Settings) -> dict[str, Any]:
     """Sampling settings by the names of their fields."""
     return dict(zip(DRAWN, settings, strict=True))
 
@@ -91,7 +91,7 @@ class Strategy:
     eta_cutoff: float = 0.0
 
     def __post_init__(self) -> None:
-        fields.check(Drawing(**drawing(self.settings)))
+        fields.check(Drawing(**drawing_fields(self.settings)))
         self.rule.check_sampling(self.greedy)
         width = self.drafter.spec.width
         if width > fields.MOST_DRAFTED:
@@ -195,9 +195,9 @@ class Strategy:
         """The traced side of the strategy."""
         values = dict(self.numbers)
         for part in (self.drafter, self.rule, self.reader):
-            values = fields.defaults(part) | values
+            values = fields.default_numbers(part) | values
         numbers = {name: jnp.float32(value) for name, value in values.items()}
-        return Options(sampling(**drawing(self.settings)), numbers)
+        return Options(sampling(**drawing_fields(self.settings)), numbers)
 
 
 def autoregressive(**settings: Any) -> Strategy:
@@ -239,29 +239,29 @@ def from_config(
         drafter = _chosen(where, "drafter", spec.get("drafter", "none"), {**DRAFTERS, **more})
         if drafter in more:
             return more[drafter](name, spec)
-        return _built(where, drafter, spec)
+        return _build(where, drafter, spec)
     except ValueError as error:
         raise UserError(str(error)) from None
 
 
-def _built(where: str, drafter: str, spec: Mapping[str, Any]) -> Strategy:
+def _build(where: str, drafter: str, spec: Mapping[str, Any]) -> Strategy:
     drafter_entry = DRAFTERS[drafter]
     own_rule = drafter_entry.cls.rule_type
     default_rule = RULES.name_of(own_rule) if own_rule else "lossless"
     rule_entry = RULES[_chosen(where, "rule", spec.get("rule", default_rule), RULES)]
     reader = _chosen(where, "reader", spec.get("reader", "whole"), READERS)
     parts = drafter_entry.cls, rule_entry.cls, READERS[reader].cls
-    known = _known(parts)
+    known = _known_fields(parts)
     who = f"drafter {drafter!r} with rule {rule_entry.name!r}"
-    values = checked_values(where, spec, known, who, ("drafter", "rule", "reader"))
+    values = check_values(where, spec, known, who, ("drafter", "rule", "reader"))
     for cls in parts:
         if hasattr(cls, "check_values"):
             _say_where(where, cls.check_values, values)
-    made = _say_where(where, _assembled, parts, values)
-    return made if own_rule or "rule" in spec else _with_best_rule(made)
+    made = _say_where(where, _assemble, parts, values)
+    return made if own_rule or "rule" in spec else _choose_best_rule(made)
 
 
-def _with_best_rule(strategy: Strategy) -> Strategy:
+def _choose_best_rule(strategy: Strategy) -> Strategy:
     """The strategy with the lossless rule that lets the most tokens stand.
 
     Where tokens are drawn that is block verification, which judges chains.
@@ -272,7 +272,7 @@ def _with_best_rule(strategy: Strategy) -> Strategy:
     return dataclasses.replace(strategy, rule=BlockVerification())
 
 
-def _known(parts: tuple[type, ...]) -> dict[str, ConfigField]:
+def _known_fields(parts: tuple[type, ...]) -> dict[str, ConfigField]:
     """The fields of a strategy made of these classes."""
     known: dict[str, ConfigField] = {}
     for cls in (*parts, Drawing):
@@ -280,7 +280,7 @@ def _known(parts: tuple[type, ...]) -> dict[str, ConfigField]:
     return known
 
 
-def checked_values(
+def check_values(
     where: str,
     spec: Mapping[str, Any],
     known: Mapping[str, ConfigField],
@@ -304,7 +304,7 @@ def checked_values(
     return values
 
 
-def _assembled(parts: tuple[type, ...], values: dict[str, Any]) -> Strategy:
+def _assemble(parts: tuple[type, ...], values: dict[str, Any]) -> Strategy:
     made, numbers = [], {}
     for cls in parts:
         mine = {name: value for name, value in values.items() if name in config_fields(cls)}

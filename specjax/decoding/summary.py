@@ -48,7 +48,7 @@ class Statistics:
         return self.drafted / self.rounds if self.rounds else 0.0
 
 
-def summarise(decoder: Decoder, generations: Sequence[tuple[Generation, int]]) -> Statistics:
+def summarize(decoder: Decoder, generations: Sequence[tuple[Generation, int]]) -> Statistics:
     """Totals over the first `rows` rows of every (generation, rows)."""
     totals = dict.fromkeys(("tokens", "rounds", "drafted", "accepted", "tested"), 0)
     calls = dict.fromkeys(decoder.parts, 0)

@@ -106,7 +106,9 @@ class Trace(struct.PyTreeNode):
         return {name.removeprefix(CALLS): self.column(name) for name in names}
 
 
-def empty_trace(rows: int, rounds: int, width: int, buffer: int, columns: tuple[str, ...]) -> Trace:
+def make_empty_trace(
+    rows: int, rounds: int, width: int, buffer: int, columns: tuple[str, ...]
+) -> Trace:
     """A trace of no rounds."""
     return Trace(
         rounds=jnp.int32(0),
@@ -118,7 +120,7 @@ def empty_trace(rows: int, rounds: int, width: int, buffer: int, columns: tuple[
     )
 
 
-def with_round(
+def add_round(
     trace: Trace,
     values: dict[str, jax.Array],
     overlap: jax.Array,

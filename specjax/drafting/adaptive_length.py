@@ -80,7 +80,7 @@ class Running(struct.PyTreeNode):
         return (numbers[EXPECTED] * TRUST + self.accepted) / (TRUST + self.tested)
 
 
-def nothing_seen(batch: int) -> Running:
+def empty_running(batch: int) -> Running:
     """Before the first test."""
     zero = jnp.zeros((batch,), jnp.float32)
     return Running(zero, zero)
@@ -100,7 +100,7 @@ def best_length(running: Running, longest: int, numbers: dict[str, jax.Array]) -
     return known[jnp.argmax(speeds(running, longest, numbers)[:, known - 1], axis=1)]
 
 
-def least_chance(running: Running, longest: int, numbers: dict[str, jax.Array]) -> jax.Array:
+def min_chance(running: Running, longest: int, numbers: dict[str, jax.Array]) -> jax.Array:
     """The chance [B] that a draft stands, from which drafting on is worth its time.
 
     Another token adds its time and, if the draft stands, `acceptance` tokens, each worth the time

@@ -15,23 +15,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.contracts.context import Context, fold
+from specjax.contracts.context import Context, fold_keys
 from specjax.contracts.distribution import (
     Distribution,
     OneHot,
     WithoutReplacement,
-    distribution_of,
     draw_without_replacement,
+    make_distribution,
     propose,
 )
 from specjax.contracts.draft import LENGTH, STOPPED, Draft
-from specjax.contracts.drafter import STOP, Log, calls_of
+from specjax.contracts.drafter import STOP, Log, count_calls
 from specjax.contracts.env import Env
-from specjax.contracts.logits_processor import adjusting
-from specjax.contracts.rows import Caches, until_eos
-from specjax.drafting.adaptive_length import ACCEPTANCE, BREAK_EVEN, least_chance
+from specjax.contracts.logits_processor import bind_processors
+from specjax.contracts.rows import Caches, count_until_eos
+from specjax.drafting.adaptive_length import ACCEPTANCE, BREAK_EVEN, min_chance
 from specjax.drafting.chain import longest
-from specjax.drafting.growing import log_probability, most_probable
+from specjax.drafting.growing import log_probability, select_most_probable
 from specjax.drafting.nodes import ProposerMemory
 from specjax.drafting.shape import Shape
 from specjax.sampling import adjust, confidence, largest
@@ -61,7 +61,7 @@ def draft(
         made, log = _chain(proposer, env, logits, memory, context, keys)
     caches, *_ = proposer.close(env, caches, state, context, None)
     if proposer.calls:
-        log |= calls_of({proposer.part: context.active.astype(jnp.int32)})
+        log |= count_calls({proposer.part: context.active.astype(jnp.int32)})
     return made, caches, memory, log
 
 
@@ -79,10 +79,10 @@ def _chain(
     changes the distributions: where the draft ends is known before any is drawn.
     """
     options = context.options
-    adjusted = adjusting(context, logits.shape[-1]).in_parallel(logits)
+    adjusted = bind_processors(context, logits.shape[-1]).in_parallel(logits)
     per_depth = jax.vmap(propose, in_axes=(1, None, 1), out_axes=1)
     tokens, probs = per_depth(adjusted, options.sampling, _keys(keys, logits.shape[1]))
-    length = until_eos(tokens, proposer.ends(env))
+    length = count_until_eos(tokens, proposer.ends(env))
     stopped = jnp.zeros_like(context.active)
     if proposer.confidence is not None:
         sure = confidence(logits) >= options.numbers[proposer.confidence]
@@ -91,13 +91,13 @@ def _chain(
     if proposer.adapt == BREAK_EVEN:
         assert memory.seen is not None
         chance = jnp.cumprod(confidence(logits), axis=1)
-        least = least_chance(memory.seen, proposer.depth, options.numbers)
+        least = min_chance(memory.seen, proposer.depth, options.numbers)
         run = 1 + jnp.sum(chance[:, :-1] >= least[:, None], axis=1, dtype=jnp.int32)
         stopped, length = stopped | (run < length), jnp.minimum(run, length)
     if proposer.adapt == ACCEPTANCE:
         length = jnp.minimum(length, longest(proposer, memory, context))
     log = {STOP: jnp.where(stopped, STOPPED, LENGTH)}
-    return Draft.chain(tokens, length, distribution_of(tokens, probs)), log
+    return Draft.chain(tokens, length, make_distribution(tokens, probs)), log
 
 
 def _tree(
@@ -105,7 +105,7 @@ def _tree(
 ) -> Draft:
     """The tree, or its most probable nodes, from the logits [B, K, V] of its levels."""
     sampling = context.options.sampling
-    logits = adjusting(context, logits.shape[-1]).in_parallel(logits)
+    logits = bind_processors(context, logits.shape[-1]).in_parallel(logits)
     levels, ranks = shape.depths, shape.ranks
     if sampling.greedy or proposer.nodes:
         best = largest(logits, shape.most)
@@ -122,7 +122,7 @@ def _tree(
         return made
     chance = jnp.take_along_axis(log_probability(logits, sampling), best, axis=-1)
     score = _along_paths(shape, chance[:, levels, ranks])
-    return most_probable(made, score, proposer.nodes)
+    return select_most_probable(made, score, proposer.nodes)
 
 
 def _along_paths(shape: Shape, values: jax.Array) -> jax.Array:
@@ -137,4 +137,4 @@ def _along_paths(shape: Shape, values: jax.Array) -> jax.Array:
 
 def _keys(keys: jax.Array, count: int) -> jax.Array:
     """Keys [B, count] of the depths from keys [B]."""
-    return jax.vmap(fold, in_axes=(None, 0), out_axes=1)(keys, jnp.arange(count))
+    return jax.vmap(fold_keys, in_axes=(None, 0), out_axes=1)(keys, jnp.arange(count))

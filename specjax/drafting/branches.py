@@ -11,7 +11,7 @@ from specjax.contracts import fields
 from specjax.contracts.draft import Draft
 from specjax.contracts.reader import Reader
 from specjax.contracts.spec import Spec, TreeSpec
-from specjax.drafting.growing import chosen_nodes
+from specjax.drafting.growing import select_nodes
 from specjax.verification.whole import Tree
 
 
@@ -44,7 +44,7 @@ def branched_reader(branches: int) -> Reader | None:
     return Tree() if branches > 1 else None
 
 
-def branched(
+def make_branches(
     tokens: list[jax.Array], counts: list[jax.Array], writers: list[jax.Array] | None = None
 ) -> Draft:
     """The tree of the first `counts` [B] of each continuation's tokens [B, K]; or one chain."""
@@ -58,4 +58,4 @@ def branched(
     drafted = jnp.concatenate([step < count[:, None] for count in counts], axis=1)
     draft = Draft.chain(whole, jnp.sum(drafted, axis=1, dtype=jnp.int32), drafted_by=writer)
     draft = draft.replace(parents=jnp.broadcast_to(parents, whole.shape))
-    return chosen_nodes(draft, jnp.argsort(~drafted, axis=1, stable=True))
+    return select_nodes(draft, jnp.argsort(~drafted, axis=1, stable=True))

@@ -16,14 +16,22 @@ import jax.numpy as jnp
 from flax import struct
 
 from specjax.contracts.catching_up import catch_up, catch_up_runs, feed_drafted
-from specjax.contracts.context import Context, Options, fold
-from specjax.contracts.distribution import Categorical, Distribution, OneHot, probability
+from specjax.contracts.context import Context, Options, fold_keys
+from specjax.contracts.distribution import Categorical, Distribution, OneHot, compute_probability
 from specjax.contracts.draft import Draft
-from specjax.contracts.drafter import CALLS, Drafter, Log, Memory, Outcome, calls_of, distinct
+from specjax.contracts.drafter import (
+    CALLS,
+    Drafter,
+    Log,
+    Memory,
+    Outcome,
+    count_calls,
+    list_distinct,
+)
 from specjax.contracts.env import Env
-from specjax.contracts.logits_processor import adjusting
-from specjax.contracts.rows import Caches, append, ends_text, rewind, until_eos, window
-from specjax.contracts.rule import NestableRule, Reading, Verdict, tested
+from specjax.contracts.logits_processor import bind_processors
+from specjax.contracts.rows import Caches, append, count_until_eos, ends_text, rewind, window
+from specjax.contracts.rule import NestableRule, Reading, Verdict, count_tested
 from specjax.contracts.spec import Call, Spec, parts
 from specjax.models.base import PromptReading
 from specjax.sampling import Sampling
@@ -101,31 +109,39 @@ class Reviewed(Drafter):
         self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
     ) -> tuple[Draft, Caches, Memory, Log]:
         model, own = env[self.model], caches[self.model]
-        inside = context.replace(most=_of_use(self.inner, context.most))
+        inside = context.replace(most=_useful_tokens(self.inner, context.most))
         draft, after, memory, log = self.inner.propose(
-            env, caches, memory, inside, fold(keys, INNER)
+            env, caches, memory, inside, fold_keys(keys, INNER)
         )
         draft = draft.cut(inside.most, model.info.eos)
         runs = catch_up_runs(own, context, self.lag) + 1
         cache = catch_up(model, own, context, self.lag)
         logits, cache = feed_drafted(model, cache, context, draft.tokens, self.lag, draft.parents)
-        logits = adjusting(context, logits.shape[-1]).of_draft(logits, draft)
+        logits = bind_processors(context, logits.shape[-1]).of_draft(logits, draft)
         reading, options = Reading(logits), context.options
-        verdict = self.rule.judge(draft, reading, options, fold(keys, REVIEW))
+        verdict = self.rule.judge(draft, reading, options, fold_keys(keys, REVIEW))
         if verdict.path is not None:
             nodes = cache.replace(length=cache.length - draft.width)
             cache = model.model.keep(nodes, verdict.path, verdict.accepted)
-        length = jnp.minimum(verdict.count, until_eos(verdict.tokens, model.info.eos))
+        length = jnp.minimum(verdict.count, count_until_eos(verdict.tokens, model.info.eos))
         length = jnp.where(context.active, length, 0)
-        memory = self.inner.observe(memory, Outcome(
-            draft, reading, verdict, length,
-            jnp.minimum(verdict.accepted, length), tested(verdict.accepted, draft.length), context,
-        ))  # fmt: skip
+        memory = self.inner.observe(
+            memory,
+            Outcome(
+                draft,
+                reading,
+                verdict,
+                length,
+                jnp.minimum(verdict.accepted, length),
+                count_tested(verdict.accepted, draft.length),
+                context,
+            ),
+        )
         reviewed = self._handed_on(draft, reading, verdict, length, options)
         after = rewind(
             {**after, self.model: cache}, caches, context.length + length, context.active
         )
-        log = log | calls_of({self.model: jnp.where(context.active, runs, 0)})
+        log = log | count_calls({self.model: jnp.where(context.active, runs, 0)})
         return reviewed, after, memory, log
 
     def _handed_on(
@@ -155,7 +171,7 @@ class Reviewed(Drafter):
             length,
             distribution,
             drafted_by=jnp.where(stands, writer, len(self.inner.spec.writers)),
-            aux={SCORE: probability(reading.logits, tokens)} if self.scored else None,
+            aux={SCORE: compute_probability(reading.logits, tokens)} if self.scored else None,
         )
 
 
@@ -216,9 +232,9 @@ class Horizontal(Drafter):
             width=self._width(),
             reach=max(reaches),
             calls=self._calls(),
-            models=distinct(spec.models for spec in specs),
-            resources=distinct(spec.resources for spec in specs),
-            writers=distinct(spec.writers for spec in specs),
+            models=list_distinct(spec.models for spec in specs),
+            resources=list_distinct(spec.resources for spec in specs),
+            writers=list_distinct(spec.writers for spec in specs),
         )
 
     def _width(self) -> int:
@@ -268,7 +284,7 @@ class Horizontal(Drafter):
                 options=context.options.replace(sampling=Sampling(greedy=True))
             )
         spec = self.spec
-        eos = distinct(env[name].info.eos for name in spec.models) or env.target.info.eos
+        eos = list_distinct(env[name].info.eos for name in spec.models) or env.target.info.eos
         progress = self._empty(env, caches, memory, context)
         for index, stage in enumerate(self.stages):
 
@@ -278,10 +294,10 @@ class Horizontal(Drafter):
                     tokens=p.tokens,
                     length=p.length,
                     active=p.going,
-                    most=_of_use(stage.drafter, left),
+                    most=_useful_tokens(stage.drafter, left),
                 )
                 draft, after, own, log = stage.drafter.propose(
-                    env, p.caches, p.memories[index], inside, fold(keys, p.length)
+                    env, p.caches, p.memories[index], inside, fold_keys(keys, p.length)
                 )
                 memories = (*p.memories[:index], own, *p.memories[index + 1 :])
                 p = p.replace(memories=memories)
@@ -297,7 +313,7 @@ class Horizontal(Drafter):
             drafted_by=progress.drafted_by,
             aux=None if progress.score is None else {SCORE: progress.score},
         )
-        return draft, {**caches, **progress.caches}, progress.memories, calls_of(progress.runs)
+        return draft, {**caches, **progress.caches}, progress.memories, count_calls(progress.runs)
 
     def _empty(self, env: Env, caches: Caches, memory: Memory, context: Context) -> _Progress:
         spec, rows = self.spec, context.length.shape[0]
@@ -356,7 +372,7 @@ def _open(p: _Progress, context: Context, stage: Stage) -> jax.Array:
     return context.active & ~p.ended & (drafted < jnp.minimum(context.most, stage.until))
 
 
-def _of_use(drafter: Drafter, most: jax.Array) -> jax.Array:
+def _useful_tokens(drafter: Drafter, most: jax.Array) -> jax.Array:
     """Tokens [B] that an inner drafter may draft."""
     return jnp.minimum(most, drafter.spec.longest)
 

@@ -14,14 +14,14 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.contracts.context import Context, fold
-from specjax.contracts.distribution import distribution_of, propose
+from specjax.contracts.context import Context, fold_keys
+from specjax.contracts.distribution import make_distribution, propose
 from specjax.contracts.draft import LENGTH, STOPPED, Draft
-from specjax.contracts.drafter import STOP, Log, calls_of
+from specjax.contracts.drafter import STOP, Log, count_calls
 from specjax.contracts.env import Env
-from specjax.contracts.logits_processor import Adjusting, adjusting
+from specjax.contracts.logits_processor import BoundProcessors, bind_processors
 from specjax.contracts.rows import Caches, masked_step
-from specjax.drafting.adaptive_length import ACCEPTANCE, BREAK_EVEN, best_length, least_chance
+from specjax.drafting.adaptive_length import ACCEPTANCE, BREAK_EVEN, best_length, min_chance
 from specjax.drafting.nodes import Nodes, ProposerMemory
 from specjax.sampling import confidence
 from specjax.verification.distances import LOGITS
@@ -59,7 +59,7 @@ def draft(
     """The chain; `keeps_logits` puts those of its tokens into `Draft.aux`, for the rule."""
     logits, state = proposer.open(env, caches, memory.own, context)
     progress = _empty(proposer, memory, context, logits, state, keeps_logits)
-    drawing = _Drawing(proposer, env, memory, adjusting(context, logits.shape[-1]), keys)
+    drawing = _Drawing(proposer, env, memory, bind_processors(context, logits.shape[-1]), keys)
     progress = drawing.extend(progress, logits)
     wanted = jnp.minimum(longest(proposer, memory, context), context.most)
 
@@ -82,11 +82,11 @@ def draft(
         aux = {**aux, LOGITS: progress.logits}
     if memory.learned is not None:
         memory = memory.replace(learned=memory.learned.replace(drafted=progress.plain))
-    distribution = distribution_of(progress.tokens, progress.probs)
+    distribution = make_distribution(progress.tokens, progress.probs)
     made = Draft.chain(progress.tokens, progress.length, distribution, aux=aux or None)
     log = {STOP: jnp.where(progress.stopped, STOPPED, LENGTH)}
     if proposer.calls:
-        log |= calls_of({proposer.part: progress.calls, **runs})
+        log |= count_calls({proposer.part: progress.calls, **runs})
     return made, caches, memory, log
 
 
@@ -131,7 +131,7 @@ class _Drawing:
     proposer: Proposer
     env: Env
     memory: ProposerMemory
-    settings: Adjusting
+    settings: BoundProcessors
     keys: jax.Array  # [B]
 
     def feed(self, p: Progress, depth: int | None) -> tuple[jax.Array, Progress]:
@@ -150,14 +150,14 @@ class _Drawing:
         own, logits = logits, self.settings.after_tokens(logits, p.tokens, p.step)
         if self.proposer.confidence is not None:
             going &= confidence(logits) >= numbers[self.proposer.confidence]
-        token, probs = propose(logits, options.sampling, fold(self.keys, p.step))
+        token, probs = propose(logits, options.sampling, fold_keys(self.keys, p.step))
         ended = jnp.isin(token, jnp.array(self.proposer.ends(self.env)))
         stopped = p.stopped | (p.going & ~going)
         chance = p.chance
         if self.proposer.adapt == BREAK_EVEN:
             assert self.memory.seen is not None
             chance *= confidence(logits)
-            least = least_chance(self.memory.seen, self.proposer.depth, numbers)
+            least = min_chance(self.memory.seen, self.proposer.depth, numbers)
             given_up = chance < least
             stopped |= going & given_up & ~ended & (p.step + 1 < self.proposer.depth)
             ended |= given_up

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.contracts import fields
-from specjax.contracts.context import Context, last_token
+from specjax.contracts.context import Context, get_pending_tokens
 from specjax.contracts.draft import LENGTH, NO_MATCH, Draft
 from specjax.contracts.drafter import STOP, Drafter, Log, Memory
 from specjax.contracts.env import Env
@@ -21,11 +21,11 @@ from specjax.contracts.registry import DRAFTERS
 from specjax.contracts.rows import NOT_A_TOKEN, Caches, append, window
 from specjax.contracts.spec import Spec
 from specjax.drafting.branches import (
-    branched,
     branched_reader,
     branched_spec,
     branches_field,
     check_branches,
+    make_branches,
 )
 
 
@@ -92,7 +92,9 @@ def best_match(sizes: jax.Array) -> tuple[jax.Array, jax.Array]:
     return best + 1, jnp.take_along_axis(sizes, best[:, None], axis=1)[:, 0]
 
 
-def repeated(joined: jax.Array, begin: jax.Array, length: jax.Array, count: int) -> jax.Array:
+def copy_continuations(
+    joined: jax.Array, begin: jax.Array, length: jax.Array, count: int
+) -> jax.Array:
     """`count` tokens [B, S, count] of joined [B, N] from each `begin` [B, S] on.
 
     After the end of the text, `length` [B], they start over: the text repeats itself.
@@ -149,7 +151,7 @@ class PromptLookup(Drafter):
             tokens = [window(joined, begin, self.length)]
             counts = [jnp.where(size >= self.shortest, left, 0)]
         stop = jnp.where(counts[0] > 0, LENGTH, NO_MATCH)
-        return branched(tokens, counts), caches, memory, {STOP: stop}
+        return make_branches(tokens, counts), caches, memory, {STOP: stop}
 
     def _continuations(
         self, joined: jax.Array, length: jax.Array, sizes: jax.Array
@@ -160,7 +162,7 @@ class PromptLookup(Drafter):
         tokens, counts = [], []
         for _ in range(self.branches):
             begin, size = best_match(sizes)
-            tokens.append(repeated(joined, begin[:, None], length, self.length)[:, 0])
+            tokens.append(copy_continuations(joined, begin[:, None], length, self.length)[:, 0])
             counts.append((size > 0) * self.length)
             sizes = jnp.where(following == tokens[-1][:, :1], 0, sizes)
         return tokens, counts
@@ -193,7 +195,9 @@ class MaxGram(Drafter):
         tokens = window(joined, length, self.length)
         count, stop = copied, jnp.where(copied == 0, NO_MATCH, LENGTH)
         if self.table is not None:
-            tokens = fill(tokens, copied, last_token(context), env.params[self.table]["best"])
+            tokens = fill(
+                tokens, copied, get_pending_tokens(context), env.params[self.table]["best"]
+            )
             count, stop = jnp.full_like(copied, self.length), jnp.full_like(copied, LENGTH)
         writer = (jnp.arange(self.length) >= copied[:, None]).astype(jnp.int32)
         return Draft.chain(tokens, count, drafted_by=writer), caches, memory, {STOP: stop}

@@ -11,7 +11,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from specjax.contracts.context import Context, last_token
+from specjax.contracts.context import Context, get_pending_tokens
 from specjax.contracts.drafter import Log
 from specjax.contracts.env import Env
 from specjax.contracts.registry import DRAFTERS
@@ -20,7 +20,7 @@ from specjax.drafting.chain import Progress
 from specjax.drafting.on_target import OnTarget, TargetStates
 from specjax.models.base import Cache
 from specjax.models.dflash import DFlash as Model
-from specjax.models.vocabularies import unwrapped
+from specjax.models.vocabularies import unwrap
 
 
 @DRAFTERS.register("dflash", example={"length": 3})
@@ -38,7 +38,7 @@ class DFlash(OnTarget):
           ValueError: saying what does not fit.
         """
         super().check(env)
-        most = unwrapped(env[self.model].model).config.block_size - 1
+        most = unwrap(env[self.model].model).config.block_size - 1
         if self.depth > most:
             raise ValueError(
                 f"{self.asking}; {self.model!r} was trained on blocks of {most + 1}"
@@ -50,7 +50,7 @@ class DFlash(OnTarget):
     ) -> tuple[jax.Array, Cache]:
         cache, pending = self.absorbed(env, caches, memory), context.length - 1
         rows, size = len(pending), self.depth + 1
-        block = jnp.broadcast_to(last_token(context)[:, None], (rows, size))
+        block = jnp.broadcast_to(get_pending_tokens(context)[:, None], (rows, size))
         at = jnp.broadcast_to(jnp.arange(1, size), (rows, self.depth))
         output, cache = env[self.model].extend(block, cache.replace(length=pending), at=at)
         return output.logits, cache

@@ -17,11 +17,11 @@ from specjax.contracts.drafter import Memory, Outcome
 from specjax.contracts.env import Env, Models
 from specjax.contracts.rows import Caches, pick_last, select_rows
 from specjax.contracts.spec import LATER, Call
-from specjax.drafting.on_target import accepted_states
+from specjax.drafting.on_target import gather_accepted_states
 from specjax.drafting.proposer import Proposer
 from specjax.models.base import PromptReading
 from specjax.models.heads import Heads, LoadedHeads, ResidualHeads
-from specjax.models.vocabularies import unwrapped
+from specjax.models.vocabularies import unwrap
 
 TARGET = "target"
 """The model whose states are there without a call."""
@@ -120,7 +120,7 @@ class DraftHeads(Proposer):
     def _check_vocabulary(self, env: Env, heads: Heads | ResidualHeads) -> None:
         if not isinstance(heads, ResidualHeads) or heads.vocab_size is None:
             return
-        ids = unwrapped(env[self.trunk].model).info.vocab_size
+        ids = unwrap(env[self.trunk].model).info.vocab_size
         if heads.vocab_size != ids:
             raise ValueError(
                 f"{self.heads!r} was made for a model of {heads.vocab_size} ids; {self.trunk!r} has"
@@ -145,5 +145,5 @@ class DraftHeads(Proposer):
             return ()
         (states,) = outcome.reading.features
         # The last token that was written is pending: the state is that of the one before it.
-        states = accepted_states(states, outcome.verdict)
+        states = gather_accepted_states(states, outcome.verdict)
         return pick_last(states, outcome.committed).astype(memory.dtype)

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 from flax import struct
 
 from specjax.contracts import fields
-from specjax.contracts.context import Context, last_token
+from specjax.contracts.context import Context, get_pending_tokens
 from specjax.contracts.drafter import Log, Memory
-from specjax.contracts.env import Env, states_of
+from specjax.contracts.env import Env, get_states
 from specjax.contracts.reader import Reader
 from specjax.contracts.registry import DRAFTERS
 from specjax.contracts.rows import Caches
@@ -69,15 +69,15 @@ class EarlyExit(Proposer):
     def open(
         self, env: Env, caches: Caches, memory: Memory, context: Context
     ) -> tuple[jax.Array, ExitState]:
-        fed = last_token(context)[:, None]
+        fed = get_pending_tokens(context)[:, None]
         output, cache = env[self.model].extend(fed, caches[self.model], exit=self.exit)
-        states = jnp.pad(states_of(output), ((0, 0), (0, self.depth), (0, 0)))
+        states = jnp.pad(get_states(output), ((0, 0), (0, self.depth), (0, 0)))
         return output.logits[:, 0], ExitState(cache, states)
 
     def feed(self, env: Env, state: ExitState, nodes: Nodes) -> tuple[jax.Array, ExitState]:
         output, cache = env[self.model].extend(nodes.tokens, state.cache, exit=self.exit)
         states = jax.lax.dynamic_update_slice_in_dim(
-            state.states, states_of(output), nodes.depth, axis=1
+            state.states, get_states(output), nodes.depth, axis=1
         )
         return output.logits, ExitState(cache, states)
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from specjax.contracts.context import Context, fold
+from specjax.contracts.context import Context, fold_keys
 from specjax.contracts.distribution import (
     Distribution,
     OneHot,
@@ -24,9 +24,9 @@ from specjax.contracts.distribution import (
     draw_without_replacement,
 )
 from specjax.contracts.draft import Draft
-from specjax.contracts.drafter import Log, calls_of
+from specjax.contracts.drafter import Log, count_calls
 from specjax.contracts.env import Env
-from specjax.contracts.logits_processor import Adjusting, adjusting
+from specjax.contracts.logits_processor import BoundProcessors, bind_processors
 from specjax.contracts.rows import Caches, masked_step
 from specjax.drafting.nodes import Nodes, ProposerMemory
 from specjax.drafting.shape import Shape
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from specjax.drafting.proposer import Proposer
 
 
-class Grown(struct.PyTreeNode):
+class TreeProgress(struct.PyTreeNode):
     """Carry: the levels so far; what is not grown holds zeros."""
 
     tokens: jax.Array  # [B, G] int32
@@ -60,13 +60,13 @@ def draft(
 ) -> tuple[Draft, Caches, ProposerMemory, Log]:
     """The tree, or its most probable nodes; each row has the levels that it needed itself."""
     logits, state = proposer.open(env, caches, memory.own, context)
-    growth = _Growth(proposer, shape, env, adjusting(context, logits.shape[-1]), keys)
+    growth = _Growth(proposer, shape, env, bind_processors(context, logits.shape[-1]), keys)
     grown = growth.level_and_below(0, logits[:, None], growth.nothing(logits, state))
     made = _tree(shape, grown)
     if grown.score is not None:
-        made = most_probable(made, grown.score, proposer.nodes)
+        made = select_most_probable(made, grown.score, proposer.nodes)
     caches, *_ = proposer.close(env, caches, grown.state, context, None)
-    log = calls_of({proposer.part: grown.levels}) if proposer.calls else {}
+    log = count_calls({proposer.part: grown.levels}) if proposer.calls else {}
     return made, caches, memory, log
 
 
@@ -77,7 +77,7 @@ class _Growth:
     proposer: Proposer
     shape: Shape
     env: Env
-    settings: Adjusting
+    settings: BoundProcessors
     keys: jax.Array  # [B]
 
     @property
@@ -92,11 +92,11 @@ class _Growth:
         """
         return self.context.options.sampling.greedy or self.proposer.nodes > 0
 
-    def nothing(self, logits: jax.Array, state: Any) -> Grown:
+    def nothing(self, logits: jax.Array, state: Any) -> TreeProgress:
         """No level yet."""
         shape, (rows, vocabulary) = self.shape, logits.shape
         count, scored = len(shape.inner) + 1, self.proposer.nodes > 0
-        return Grown(
+        return TreeProgress(
             tokens=jnp.zeros((rows, shape.size), jnp.int32),
             ended=jnp.zeros((rows, shape.size), bool),
             drawn=None if self.certain else jnp.zeros((rows, count, shape.most), jnp.int32),
@@ -107,7 +107,7 @@ class _Growth:
             state=state,
         )
 
-    def level_and_below(self, depth: int, logits: jax.Array, grown: Grown) -> Grown:
+    def level_and_below(self, depth: int, logits: jax.Array, grown: TreeProgress) -> TreeProgress:
         """The children of the nodes of logits [B, m, V], and all levels below them.
 
         Each level is a loop of at most one turn within that of the level above.
@@ -116,13 +116,13 @@ class _Growth:
         if depth + 1 == self.shape.levels:
             return grown
 
-        def deeper(grown: Grown) -> Grown:
+        def deeper(grown: TreeProgress) -> TreeProgress:
             logits, state = self._feed(depth, grown)
             return self.level_and_below(depth + 1, logits, grown.replace(state=state))
 
         return masked_step(jnp.any(grown.going), deeper, grown)
 
-    def _feed(self, depth: int, grown: Grown) -> tuple[jax.Array, Any]:
+    def _feed(self, depth: int, grown: TreeProgress) -> tuple[jax.Array, Any]:
         """Logits [B, m, V] after the nodes of a level that have children."""
         nodes = np.array(self.shape.fed(depth))
         paths = np.array([self.shape.path(node) for node in nodes])
@@ -130,7 +130,7 @@ class _Growth:
         fed = Nodes(grown.tokens[:, nodes], depth + 1, grown.tokens, paths, placement)
         return self.proposer.feed(self.env, grown.state, fed)
 
-    def _level(self, depth: int, logits: jax.Array, grown: Grown) -> Grown:
+    def _level(self, depth: int, logits: jax.Array, grown: TreeProgress) -> TreeProgress:
         """With the nodes of a level, from the logits [B, m, V] after their parents."""
         shape, sampling = self.shape, self.context.options.sampling
         nodes = np.array(shape.level(depth))
@@ -144,7 +144,7 @@ class _Growth:
         else:
             adjusted = adjust(logits, sampling)
             each = first + jnp.arange(logits.shape[1])
-            own_keys = jax.vmap(fold, (None, 0), out_axes=1)(self.keys, each)
+            own_keys = jax.vmap(fold_keys, (None, 0), out_axes=1)(self.keys, each)
             drawn = draw_without_replacement(own_keys, adjusted, shape.most)
             probs = _put(probs, adjusted, first)
         tokens = drawn[:, numbers - first, ranks]
@@ -181,7 +181,7 @@ def _placement(shape: Shape, depth: int, length: jax.Array) -> dict[str, jax.Arr
     return {"position": position, "visible": visible}
 
 
-def _tree(shape: Shape, grown: Grown) -> Draft:
+def _tree(shape: Shape, grown: TreeProgress) -> Draft:
     """All levels that each row needed."""
     tokens = grown.tokens
     sizes = jnp.array([0, *(shape.level(depth).stop for depth in range(shape.levels))])
@@ -193,7 +193,7 @@ def _tree(shape: Shape, grown: Grown) -> Draft:
     )
 
 
-def _distribution(shape: Shape, grown: Grown) -> Distribution:
+def _distribution(shape: Shape, grown: TreeProgress) -> Distribution:
     if grown.probs is None or grown.drawn is None:
         return OneHot(grown.tokens)
     return WithoutReplacement.from_draws(grown.probs, grown.drawn, shape.distributions, shape.ranks)
@@ -211,17 +211,17 @@ def log_probability(logits: jax.Array, sampling: Sampling) -> jax.Array:
     return jnp.log(adjust(logits, sampling))
 
 
-def most_probable(draft: Draft, score: jax.Array, count: int) -> Draft:
+def select_most_probable(draft: Draft, score: jax.Array, count: int) -> Draft:
     """The tree's `count` nodes of largest score [B, K], in their order; tokens must be certain.
 
     No node scores more than its parent, and of equals the first count: parents are kept. Those at
     and beyond the draft's length come last.
     """
     score = jnp.where(jnp.arange(draft.width) < draft.length[:, None], score, -jnp.inf)
-    return chosen_nodes(draft, jnp.sort(jax.lax.top_k(score, count)[1], axis=1))
+    return select_nodes(draft, jnp.sort(jax.lax.top_k(score, count)[1], axis=1))
 
 
-def chosen_nodes(draft: Draft, kept: jax.Array) -> Draft:
+def select_nodes(draft: Draft, kept: jax.Array) -> Draft:
     """The tree of the nodes `kept` [B, n], whose parents are kept too; tokens must be certain."""
     rows, count = jnp.arange(len(kept))[:, None], kept.shape[1]
     place = jnp.zeros_like(draft.tokens).at[rows, kept].set(jnp.arange(count))

@@ -11,7 +11,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from specjax.contracts.context import Context, last_token
+from specjax.contracts.context import Context, get_pending_tokens
 from specjax.contracts.env import Env
 from specjax.contracts.registry import DRAFTERS
 from specjax.contracts.rows import Caches
@@ -37,7 +37,7 @@ class Hydra(DraftHeads):
     def open(
         self, env: Env, caches: Caches, memory: jax.Array, context: Context
     ) -> tuple[jax.Array, HydraState]:
-        pending = last_token(context)
+        pending = get_pending_tokens(context)
         return self._logits(env, memory, pending[:, None]), (memory, pending)
 
     def feed(self, env: Env, state: HydraState, nodes: Nodes) -> tuple[jax.Array, HydraState]:

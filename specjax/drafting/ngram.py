@@ -21,12 +21,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax.contracts import fields
-from specjax.contracts.context import Context, fold, last_token
-from specjax.contracts.distribution import distribution_of, propose
+from specjax.contracts.context import Context, fold_keys, get_pending_tokens
+from specjax.contracts.distribution import make_distribution, propose
 from specjax.contracts.draft import Draft
 from specjax.contracts.drafter import Drafter, Log, Memory
 from specjax.contracts.env import Env
-from specjax.contracts.logits_processor import adjusting
+from specjax.contracts.logits_processor import bind_processors
 from specjax.contracts.reader import Reader
 from specjax.contracts.registry import DRAFTERS
 from specjax.contracts.rows import Caches
@@ -36,8 +36,8 @@ from specjax.drafting.shape import (
     check_children,
     check_shape,
     length_field,
+    make_shape,
     parents_field,
-    shape_of,
     widths_field,
 )
 from specjax.sampling import largest
@@ -83,7 +83,7 @@ class _Counted(Drafter):
     @property
     def shape(self) -> Shape | None:
         """The tree; None: a chain."""
-        return None if self.length else shape_of(self.widths, self.parents)
+        return None if self.length else make_shape(self.widths, self.parents)
 
     @property
     def spec(self) -> Spec:
@@ -129,24 +129,24 @@ class _Counted(Drafter):
 
     def _chain(self, table: Table, context: Context, keys: jax.Array) -> Draft:
         sampling = context.options.sampling
-        settings = adjusting(context, len(table["best"]))
+        settings = bind_processors(context, len(table["best"]))
 
         def step(drafted: jax.Array, index: jax.Array) -> tuple[jax.Array, Any]:
-            previous = jnp.where(index > 0, drafted[:, index - 1], last_token(context))
+            previous = jnp.where(index > 0, drafted[:, index - 1], get_pending_tokens(context))
             if sampling.greedy and not settings:
                 token, probs = self.best(table, previous, 1)[..., 0], None
             else:
                 logits = settings.after_tokens(self.logits(table, previous), drafted, index)
-                token, probs = propose(logits, sampling, fold(keys, index))
+                token, probs = propose(logits, sampling, fold_keys(keys, index))
             return drafted.at[:, index].set(token), (token, probs)
 
         nothing = jnp.zeros((len(keys), self.spec.width), jnp.int32)
         _, (tokens, probs) = jax.lax.scan(step, nothing, jnp.arange(self.spec.width))
         tokens, probs = jax.tree.map(lambda x: x.swapaxes(0, 1), (tokens, probs))
-        return Draft.chain(tokens, distribution=distribution_of(tokens, probs))
+        return Draft.chain(tokens, distribution=make_distribution(tokens, probs))
 
     def _tree(self, shape: Shape, table: Table, context: Context) -> Draft:
-        above, first = last_token(context)[:, None], -1
+        above, first = get_pending_tokens(context)[:, None], -1
         levels = []
         for depth in range(shape.levels):
             nodes = np.array(shape.level(depth))

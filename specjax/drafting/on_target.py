@@ -27,7 +27,7 @@ from specjax.drafting.proposer import Proposer
 from specjax.models.base import Cache, PromptReading
 from specjax.models.encoder_decoder import EncoderDecoder
 from specjax.models.on_target import FeatureDrafter
-from specjax.models.vocabularies import unwrapped
+from specjax.models.vocabularies import unwrap
 
 
 class TargetStates(struct.PyTreeNode):
@@ -68,7 +68,7 @@ class OnTarget(Proposer):
         return dataclasses.replace(self, layers=layers)
 
     def drafted_ids(self, env: Env) -> int:
-        return unwrapped(env[self.model].model).config.draft_vocab
+        return unwrap(env[self.model].model).config.draft_vocab
 
     def check(self, env: Env) -> None:
         """Refuses a model that is no feature drafter, or one for another target.
@@ -76,7 +76,7 @@ class OnTarget(Proposer):
         Raises:
           ValueError: saying what does not fit.
         """
-        target = unwrapped(env.target.model)
+        target = unwrap(env.target.model)
         ours, theirs = self._feature_drafter(env).config, target.config
         pairs = {"width": (ours.target_width, theirs.d_model)}
         if ours.cross:
@@ -102,7 +102,7 @@ class OnTarget(Proposer):
 
     def _feature_drafter(self, env: Env) -> FeatureDrafter:
         """The model, of the kind that it must be."""
-        model = unwrapped(env[self.model].model)
+        model = unwrap(env[self.model].model)
         if not isinstance(model, self.drives):
             known = (name for name, entry in FAMILIES.items() if entry.cls.model is self.drives)
             raise ValueError(
@@ -130,7 +130,9 @@ class OnTarget(Proposer):
         return TargetStates(states, slot), {**caches, self.model: cache}
 
     def update(self, memory: TargetStates, outcome: Outcome) -> TargetStates:
-        features = accepted_states(jnp.concatenate(outcome.reading.features, -1), outcome.verdict)
+        features = gather_accepted_states(
+            jnp.concatenate(outcome.reading.features, -1), outcome.verdict
+        )
         features = features[:, : self.lag].astype(memory.features.dtype)
         return TargetStates(features, outcome.context.length - 1)
 
@@ -140,7 +142,7 @@ class OnTarget(Proposer):
         return own.absorb(model.params, caches[self.model], memory.features, memory.slot)
 
 
-def accepted_states(states: jax.Array, verdict: Verdict) -> jax.Array:
+def gather_accepted_states(states: jax.Array, verdict: Verdict) -> jax.Array:
     """Of states [B, K + 1, D] those of the pending token and then of the accepted ones."""
     if verdict.path is None:
         return states
@@ -154,7 +156,7 @@ def refuse_feature_drafter(env: Env, name: str) -> None:
     Raises:
       ValueError: naming the drafters that give them.
     """
-    model = unwrapped(env[name].model)
+    model = unwrap(env[name].model)
     if isinstance(model, FeatureDrafter):
         kinds = {name: getattr(entry.cls, "drives", None) for name, entry in DRAFTERS.items()}
         known = (repr(name) for name, kind in kinds.items() if type(model) is kind)

@@ -92,7 +92,7 @@ class Learned(struct.PyTreeNode):
         return self.replace(bias=self.bias - outcome.context.options.numbers[RATE] * step)
 
 
-def nothing_learned(rows: int, width: int, vocabulary: int) -> Learned:
+def empty_learned(rows: int, width: int, vocabulary: int) -> Learned:
     """Before the first round of drafts of up to `width` tokens."""
     return Learned(
         jnp.zeros((rows, vocabulary), jnp.float32),

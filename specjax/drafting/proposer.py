@@ -33,19 +33,19 @@ from specjax.drafting.adaptive_length import (
     VERIFICATION,
     check_adaptive,
     cost_field,
-    nothing_seen,
+    empty_running,
 )
 from specjax.drafting.nodes import Nodes, ProposerMemory
-from specjax.drafting.online import check_online, divergence_field, nothing_learned, rate_field
+from specjax.drafting.online import check_online, divergence_field, empty_learned, rate_field
 from specjax.drafting.shape import (
     GROWN,
     Shape,
     check_children,
     check_shape,
     length_field,
+    make_shape,
     nodes_field,
     parents_field,
-    shape_of,
     widths_field,
 )
 from specjax.models.base import PromptReading
@@ -207,7 +207,7 @@ class Proposer(Drafter):
     @property
     def shape(self) -> Shape | None:
         """The tree that is grown; None: a chain."""
-        return shape_of(self.widths, self.parents) if self.widths or self.parents else None
+        return make_shape(self.widths, self.parents) if self.widths or self.parents else None
 
     @property
     def given(self) -> str:
@@ -288,10 +288,10 @@ class Proposer(Drafter):
     ) -> tuple[ProposerMemory, Caches]:
         own, caches = self.start(env, caches, context, prompt)
         rows = context.length.shape[0]
-        seen = None if self.adapt == FIXED else nothing_seen(rows)
+        seen = None if self.adapt == FIXED else empty_running(rows)
         learned = None
         if self.online_rate is not None:
-            learned = nothing_learned(rows, self.depth, self._bound(env).info.vocab_size)
+            learned = empty_learned(rows, self.depth, self._bound(env).info.vocab_size)
         return ProposerMemory(own, seen, learned), caches
 
     def observe(self, memory: ProposerMemory, outcome: Outcome) -> ProposerMemory:

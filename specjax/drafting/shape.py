@@ -84,9 +84,9 @@ class Shape:
 
 
 @functools.lru_cache
-def shape_of(widths: tuple[int, ...], parents: tuple[int, ...] = ()) -> Shape:
+def make_shape(widths: tuple[int, ...], parents: tuple[int, ...] = ()) -> Shape:
     """The tree of so many children per node and level, or of these parents."""
-    return Shape(*(tree.regular(widths) if widths else tree.by_level(parents)))
+    return Shape(*(tree.build_regular_tree(widths) if widths else tree.sort_by_level(parents)))
 
 
 def length_field() -> Any:

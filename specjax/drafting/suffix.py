@@ -27,13 +27,13 @@ from specjax.contracts.registry import DRAFTERS
 from specjax.contracts.rows import Caches
 from specjax.contracts.spec import Spec
 from specjax.drafting.branches import (
-    branched,
     branched_reader,
     branched_spec,
     branches_field,
     check_branches,
+    make_branches,
 )
-from specjax.drafting.copying import match_sizes, pattern_length, repeated, text
+from specjax.drafting.copying import copy_continuations, match_sizes, pattern_length, text
 from specjax.sampling import argmax
 
 LONGEST = 30
@@ -101,7 +101,7 @@ class Suffix(Drafter):
         if self.corpus:
             found.append(self._in_corpus(env.params[CORPUS], context))
         numbers = context.options.numbers
-        parts = [promise(one, numbers["factor"], numbers["floor"]) for one in found]
+        parts = [plan_lengths(one, numbers["factor"], numbers["floor"]) for one in found]
         length, score = (jnp.concatenate(each, axis=1) for each in zip(*parts, strict=True))
         every = jnp.concatenate([one.tokens for one in found], axis=1)
         tokens, counts, writers = [], [], []
@@ -115,7 +115,7 @@ class Suffix(Drafter):
             score, length = jnp.where(same, -1.0, score), jnp.where(same, 0, length)
         matched = jnp.any(jnp.stack([one.size for one in found]) > 0, axis=0)
         stop = jnp.where(counts[0] == self.length, LENGTH, jnp.where(matched, STOPPED, NO_MATCH))
-        draft = branched([jnp.maximum(one, 0) for one in tokens], counts, writers)
+        draft = make_branches([jnp.maximum(one, 0) for one in tokens], counts, writers)
         return draft, caches, memory, {STOP: stop}
 
     def _in_row(self, context: Context) -> Found:
@@ -127,7 +127,7 @@ class Suffix(Drafter):
         places = jnp.where((sizes == size[:, None]) & (sizes > 0), place, -1.0)
         last = jax.lax.top_k(places, min(self.places, joined.shape[1]))[0].astype(jnp.int32)
         last = jnp.pad(last, ((0, 0), (0, self.places - last.shape[1])), constant_values=-1)
-        return Found(size, repeated(joined, last + 1, length, self.length), last >= 0)
+        return Found(size, copy_continuations(joined, last + 1, length, self.length), last >= 0)
 
     def _in_corpus(self, corpus: dict[str, jax.Array], context: Context) -> Found:
         """Places of the longest match in earlier texts, evenly from all in their order."""
@@ -172,7 +172,7 @@ def suffix_ranges(
     return low[0], jnp.where(size <= length[:, None], low[1], low[0])
 
 
-def promise(found: Found, factor: jax.Array, floor: jax.Array) -> tuple[jax.Array, jax.Array]:
+def plan_lengths(found: Found, factor: jax.Array, floor: jax.Array) -> tuple[jax.Array, jax.Array]:
     """How many tokens [B, S] of each continuation to draft, and how many may stand [B, S].
 
     The chance of a token is the share of places that go on with it among those that agree so far,

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.contracts import fields
-from specjax.contracts.context import Context, fold
+from specjax.contracts.context import Context, fold_keys
 from specjax.contracts.distribution import Categorical, OneHot
 from specjax.contracts.draft import Draft
 from specjax.contracts.drafter import Drafter, Log, Memory
@@ -37,7 +37,7 @@ class Uniform(Drafter):
     ) -> tuple[Draft, Caches, Memory, Log]:
         vocabulary, shape = env.target.info.vocab_size, (keys.shape[0], self.length)
         one = jax.vmap(lambda key: jax.random.randint(key, shape[1:], 0, vocabulary))
-        tokens = one(fold(keys, 0)).astype(jnp.int32)
+        tokens = one(fold_keys(keys, 0)).astype(jnp.int32)
         if context.options.sampling.greedy:
             distribution = OneHot(tokens)
         else:

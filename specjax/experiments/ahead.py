@@ -14,7 +14,7 @@ from specjax.data.pipeline import Arrays
 from specjax.decoding.loop import generate
 from specjax.decoding.strategy import Strategy
 from specjax.experiments.config.placement import decode_mesh
-from specjax.experiments.decode.look import looked_at
+from specjax.experiments.decode.look import choose_shown
 from specjax.experiments.decode.planning import Plan, abstract_decode
 from specjax.models.shapes import parameter_shapes
 from specjax.training.step import Setup, train_step
@@ -23,7 +23,7 @@ Task = Callable[[], None]
 
 
 @contextlib.contextmanager
-def compiling(tasks: Sequence[Task]) -> Iterator[None]:
+def compile_ahead(tasks: Sequence[Task]) -> Iterator[None]:
     """Runs the tasks one after another in a thread, as far as they come before the block ends.
 
     Then waits for the one that is running. What they compiled JAX finds by itself.
@@ -58,7 +58,7 @@ def decodes(plan: Plan) -> list[Task]:
     short = dataclasses.replace(plan, config=config)
     return [
         functools.partial(_compile_decode, short, strategies[name])
-        for name in dict.fromkeys((*looked_at(strategies), *strategies))
+        for name in dict.fromkeys((*choose_shown(strategies), *strategies))
         if not strategies[name].drafter.spec.resources
     ]
 

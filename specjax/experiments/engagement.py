@@ -20,7 +20,7 @@ from specjax.experiments.decode.strategies import BASELINE
 from specjax.reporting.plots import style
 from specjax.reporting.plots.jobs import quality_against_engagement
 from specjax.reporting.report import PLOTS
-from specjax.reporting.table import aligned, cell
+from specjax.reporting.table import align_columns, cell
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import write_csv
 
@@ -34,7 +34,7 @@ def run(config: ConfigDict, workdir: Path) -> list[dict[str, Any]]:
     Raises:
       UserError: when the config cannot be used.
     """
-    content = decode.run(as_decode(config), workdir)
+    content = decode.run(to_decode_config(config), workdir)
     lines = rows(config, content["strategies"])
     write_csv(workdir / TABLE, lines)
     figure = quality_against_engagement(lines, content["strategies"][BASELINE]["quality"])
@@ -46,16 +46,16 @@ def run(config: ConfigDict, workdir: Path) -> list[dict[str, Any]]:
 
 def plan(config: ConfigDict) -> None:
     """Prints what the experiment would need."""
-    decode.plan(as_decode(config))
+    decode.plan(to_decode_config(config))
 
 
-def as_decode(config: ConfigDict) -> ConfigDict:
+def to_decode_config(config: ConfigDict) -> ConfigDict:
     """The decode experiment with one strategy for each drafter and threshold."""
     names = _drafters(config)
     strategies = {
         strategy(name, value): _oracle(name, value) for name in names for value in config.thresholds
     }
-    return defaults.as_decode(config, strategies=strategies)
+    return defaults.to_decode_config(config, strategies=strategies)
 
 
 def _oracle(model: str, threshold: float) -> dict[str, Any]:
@@ -103,6 +103,6 @@ def rows(config: ConfigDict, strategies: dict[str, Any]) -> list[dict[str, Any]]
 def table(lines: list[dict[str, Any]]) -> str:
     """The rows for the terminal."""
     head = list(lines[0])
-    return aligned(
+    return align_columns(
         head, [[line["model"], *(cell(line[field], ".4g") for field in head[1:])] for line in lines]
     )

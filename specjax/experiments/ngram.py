@@ -19,7 +19,7 @@ from specjax.hf.hub import SMALL_FILES, locate
 from specjax.hf.huggingface import describe
 from specjax.hf.tokenizer import load_tokenizer, written_ids
 from specjax.measuring.environment import environment
-from specjax.metrics.ngram import foretell
+from specjax.metrics.ngram import predict_tokens
 from specjax.models.base import LanguageModel
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import write_json
@@ -67,7 +67,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
         counts = ngram.count(sequences, model.info.vocab_size, start_token=model.info.pending_token)
     table = ngram.tabulate(counts, successors=config.successors, smoothing=config.smoothing)
     unseen = written_ids(tokenizer, model, itertools.chain.from_iterable(heldout))
-    figures = foretell(table, unseen, model.info.pending_token)
+    figures = predict_tokens(table, unseen, model.info.pending_token)
     content = {
         "environment": environment(),
         "config": config.to_dict(),

@@ -7,20 +7,20 @@ import dataclasses
 from ml_collections import ConfigDict
 
 from specjax.experiments.config.fields import (
-    asked_generation,
-    asked_languages,
     checkpoint_dtype,
+    generation_arguments,
+    language_arguments,
     model_names,
     model_source,
 )
 from specjax.experiments.config.footprint import abstract_params
-from specjax.experiments.config.placement import copies_target, decode_mesh, ways_of, weights_of
+from specjax.experiments.config.placement import copies_target, decode_mesh, get_ways, get_weights
 from specjax.hf.huggingface import describe
 from specjax.hf.speech import drafting_first, in_language
-from specjax.loading import LoadedModel, load, quantised
-from specjax.logits.guidance import guided
+from specjax.loading import LoadedModel, load, quantize
+from specjax.logits.guidance import apply_guidance
 from specjax.pair import TARGET, Pair, fit
-from specjax.parallel.padding import NO_SMALL, padded
+from specjax.parallel.padding import NO_SMALL, pad_model
 from specjax.runtime.errors import UserError
 
 
@@ -36,17 +36,17 @@ def load_models(config: ConfigDict) -> dict[str, LoadedModel]:
     for name in model_names(config):
         place, weights = model_source(config, name)
         if copies_target(config, name):
-            models[name] = quantised(models[TARGET], str(weights))
+            models[name] = quantize(models[TARGET], str(weights))
             continue
         models[name] = load(
             place,
             dtype,
             weights=str(weights or ""),
             mesh=mesh,
-            ways=ways_of(config, name),
+            ways=get_ways(config, name),
             pad_heads=config.get("pad_heads", False),
-            **asked_generation(config),
-            **asked_languages(config, name),
+            **generation_arguments(config),
+            **language_arguments(config, name),
         )
     return models
 
@@ -60,7 +60,7 @@ def load_pair(config: ConfigDict) -> Pair:
     models = load_models(config)
     target = models.pop(TARGET)
     target = in_language(target, **config.speech) if "speech" in config else target
-    target = guided(target, target.settings)
+    target = apply_guidance(target, target.settings)
     pair = fit(target, models, least_shared=config.least_shared)
     count = config.get("draft_tokens", 0)
     if not count:
@@ -100,7 +100,7 @@ def describe_pair(config: ConfigDict) -> Pair:
 
 
 def _describe(config: ConfigDict) -> dict[str, LoadedModel]:
-    dtype, changes = checkpoint_dtype(config), asked_generation(config)
+    dtype, changes = checkpoint_dtype(config), generation_arguments(config)
     return {
         name: LoadedModel(
             describe(model_source(config, name)[0], dtype, **changes), None, name=checkpoint
@@ -111,15 +111,15 @@ def _describe(config: ConfigDict) -> dict[str, LoadedModel]:
 
 def _pad_heads(config: ConfigDict, name: str, entry: LoadedModel) -> LoadedModel:
     """The model with the heads of zeros that it needs; a copy of the target is made of its own."""
-    wide = padded(entry.model, ways_of(config, name))
+    wide = pad_model(entry.model, get_ways(config, name))
     if wide is entry.model:
         return entry
-    if weights_of(config, name) and not copies_target(config, name):
+    if get_weights(config, name) and not copies_target(config, name):
         raise UserError(f"config.{NO_SMALL}")
     return dataclasses.replace(entry, model=wide)
 
 
 def _add_shapes(config: ConfigDict, name: str, entry: LoadedModel) -> LoadedModel:
-    weights = weights_of(config, name)
+    weights = get_weights(config, name)
     params = abstract_params(entry.model, checkpoint_dtype(config), weights)
     return dataclasses.replace(entry, params=params)

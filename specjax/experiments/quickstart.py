@@ -19,18 +19,18 @@ from specjax.checks import check_integer
 from specjax.data import grammar
 from specjax.data.pipeline import Arrays, Batches
 from specjax.experiments import ahead
-from specjax.experiments.config.defaults import config_of
+from specjax.experiments.config.defaults import make_config
 from specjax.experiments.config.fields import check_fields
 from specjax.experiments.config.memory import check_decode_memory
 from specjax.experiments.decode import job as decode
-from specjax.experiments.decode.look import first_look
+from specjax.experiments.decode.look import show_first_example
 from specjax.experiments.decode.planning import Plan, show_plan
 from specjax.experiments.decode.session import open_session
 from specjax.experiments.decode.show import show
 from specjax.experiments.decode.strategies import check_models, load_strategies
 from specjax.experiments.pairs import load_pair
 from specjax.experiments.recipes.grammar import LAYERS, STEPS, training
-from specjax.experiments.workdir import finished, settings_of
+from specjax.experiments.workdir import read_finished, to_json_settings
 from specjax.hf import huggingface
 from specjax.hf.tokenizer import train_tokenizer
 from specjax.loading import LoadedModel, load
@@ -43,7 +43,7 @@ from specjax.runtime.files import check_folder, replacing, write_json
 from specjax.training.objectives.cross_entropy import CrossEntropy
 from specjax.training.optimizer import Optimizer
 from specjax.training.step import Setup
-from specjax.training.surgery import deepen, deepened, layers_taken, take
+from specjax.training.surgery import deepen, deepen_shape, take, take_layers_shape
 from specjax.training.trainer import Run, fit
 
 DONE = "trained.json"
@@ -68,16 +68,16 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     """
     planned = check(config)
     check_decode_memory(config, planned.pair, planned.strategies)
-    done = finished(with_files(config, workdir), workdir)
+    done = read_finished(add_files(config, workdir), workdir)
     if done is not None:
         show(done, workdir)
         return done
     workdir.mkdir(parents=True, exist_ok=True)
     if make_pair(config.training, workdir, lambda: ahead.decodes(planned)):
         print(f"models in {workdir} are already trained; decoding")
-    config = with_files(config, workdir)
+    config = add_files(config, workdir)
     session = open_session(config, planned.strategies, load_pair(config), workdir)
-    first_look(session)
+    show_first_example(session)
     return decode.finish(session, workdir)
 
 
@@ -99,7 +99,7 @@ def grammar_pair(
     folder = Path(folder)
     check_folder("folder", folder)
     folder.mkdir(parents=True, exist_ok=True)
-    make_pair(config_of("quickstart", training=training(steps, layers)).training, folder)
+    make_pair(make_config("quickstart", training=training(steps, layers)).training, folder)
     target, drafter = (load(folder / name) for name in MODELS)
     return target, drafter
 
@@ -109,8 +109,8 @@ def make_pair(training: ConfigDict, workdir: Path, later: Later | None = None) -
 
     `later` is as in `train_pair`.
     """
-    settings = settings_of(training)
-    if trained_with(workdir) == settings:
+    settings = to_json_settings(training)
+    if read_trained_settings(workdir) == settings:
         return True
     (workdir / DONE).unlink(missing_ok=True)
     pairs = grammar.pairs("train", training.examples, most_words=training.most_words)
@@ -150,7 +150,9 @@ def check(config: ConfigDict) -> Plan:
     check_models(strategies, MODELS)
     shapes = [
         LoadedModel(model, parameter_shapes(model), name="trained in the workdir")
-        for model in trained_models(settings, shape_of(target, settings.vocab_size))
+        for model in describe_trained_models(
+            settings, make_model_shape(target, settings.vocab_size)
+        )
     ]
     return Plan(config, strategies, Pair(shapes[0], {"drafter": shapes[1]}))
 
@@ -170,7 +172,7 @@ def check_given(config: ConfigDict) -> None:
             )
 
 
-def trained_with(workdir: Path) -> dict[str, Any] | None:
+def read_trained_settings(workdir: Path) -> dict[str, Any] | None:
     """Settings of the finished training in a workdir, None when there is none."""
     try:
         return json.loads((workdir / DONE).read_text("utf-8"))
@@ -186,18 +188,18 @@ def train_pair(
     Depth costs as much in every training step as in every decoding step, so the target gets most
     of its layers for the last steps only. `later` says what to compile meanwhile.
     """
-    tokenizer, batches = encoded(settings, pairs)
-    model = shape_of(settings.target, len(tokenizer))
-    deeper, _ = trained_models(settings, model)
+    tokenizer, batches = encode_pairs(settings, pairs)
+    model = make_model_shape(settings.target, len(tokenizer))
+    deeper, _ = describe_trained_models(settings, model)
     first, *deep, small = setups(settings, model)
     tasks = ahead.steps([*deep, small], batches[0])
     if later:
         tasks += later()
-    with ahead.compiling(tasks):
+    with ahead.compile_ahead(tasks):
         init = functools.partial(model.init, jax.random.key(settings.seed))
         params = fit(Run("target", first, init, batches.since))
-        rest = since(batches, first.optimizer.steps)
-        start = take(model, params, *kept_layers(settings.drafter))[1]
+        rest = batches_since(batches, first.optimizer.steps)
+        start = take(model, params, *layers_to_keep(settings.drafter))[1]
         grown = deepen(model, params, deeper.info.depth)[1]
         for setup in deep:
             grown = fit(Run("target, deeper", setup, lambda grown=grown: grown, rest))
@@ -206,31 +208,31 @@ def train_pair(
         huggingface.save(workdir / "drafter", small.model, start, tokenizer)
 
 
-def trained_models(settings: ConfigDict, model: T5) -> tuple[T5, LanguageModel]:
+def describe_trained_models(settings: ConfigDict, model: T5) -> tuple[T5, LanguageModel]:
     """The deeper target that `model` becomes, and the drafter of its first layers."""
-    kept = kept_layers(settings.drafter)
-    return deepened(model, settings.target.deep_layers), layers_taken(model, *kept)
+    kept = layers_to_keep(settings.drafter)
+    return deepen_shape(model, settings.target.deep_layers), take_layers_shape(model, *kept)
 
 
 def setups(settings: ConfigDict, model: T5) -> list[Setup]:
     """The training of the target, of the deeper one if it has steps, and of the drafter."""
-    target, (deeper, small) = settings.target, trained_models(settings, model)
+    target, (deeper, small) = settings.target, describe_trained_models(settings, model)
     last = {"steps": target.deep_steps, "learning_rate": DEEP_RATE, "warmup": target.warmup}
     return [
-        setup_of(model, target),
-        *([setup_of(deeper, last)] if target.deep_steps else []),
-        setup_of(small, settings.drafter),
+        make_setup(model, target),
+        *([make_setup(deeper, last)] if target.deep_steps else []),
+        make_setup(small, settings.drafter),
     ]
 
 
-def setup_of(model: LanguageModel, settings: Mapping[str, Any]) -> Setup:
+def make_setup(model: LanguageModel, settings: Mapping[str, Any]) -> Setup:
     """The training of one stage."""
     numbers = settings["steps"], settings["learning_rate"]
     optimizer = Optimizer(*numbers, name="relative_adam", warmup=settings["warmup"])
     return Setup(model, CrossEntropy(), optimizer)
 
 
-def encoded(settings: ConfigDict, pairs: list[grammar.Pair]) -> tuple[Any, Batches]:
+def encode_pairs(settings: ConfigDict, pairs: list[grammar.Pair]) -> tuple[Any, Batches]:
     """A tokenizer of the training text, and the batches of it.
 
     Longer sentences are left out: one shape is compiled.
@@ -245,7 +247,7 @@ def encoded(settings: ConfigDict, pairs: list[grammar.Pair]) -> tuple[Any, Batch
             f" {len(pairs)} sentences keep to; it must leave config.training.batch_size,"
             f" {settings.batch_size}"
         )
-    model = shape_of(settings.target, len(tokenizer))
+    model = make_model_shape(settings.target, len(tokenizer))
     return tokenizer, Batches(
         short,
         batch_size=settings.batch_size,
@@ -256,17 +258,17 @@ def encoded(settings: ConfigDict, pairs: list[grammar.Pair]) -> tuple[Any, Batch
     )
 
 
-def since(batches: Batches, first: int) -> Callable[[int], Iterator[Arrays]]:
+def batches_since(batches: Batches, first: int) -> Callable[[int], Iterator[Arrays]]:
     """Batches of a stage that begins with those of step `first`."""
     return lambda step: batches.since(first + step)
 
 
-def kept_layers(drafter: ConfigDict) -> tuple[range, range]:
+def layers_to_keep(drafter: ConfigDict) -> tuple[range, range]:
     """The target's decoder and encoder layers that the drafter begins with."""
     return range(drafter.num_decoder_layers), range(drafter.num_layers)
 
 
-def shape_of(settings: ConfigDict, vocab_size: int) -> T5:
+def make_model_shape(settings: ConfigDict, vocab_size: int) -> T5:
     """The target that training starts with."""
     shape = {f.name: settings[f.name] for f in dataclasses.fields(T5Config) if f.name in settings}
     return T5(T5Config(vocab_size=vocab_size, tied=True, scale_outputs=True, **shape))
@@ -285,7 +287,7 @@ def write_lines(file: Path, lines: list[str]) -> None:
         partial.write_text("".join(line + "\n" for line in lines), "utf-8")
 
 
-def with_files(config: ConfigDict, workdir: Path) -> ConfigDict:
+def add_files(config: ConfigDict, workdir: Path) -> ConfigDict:
     """The decode config that reads what the workdir holds."""
     made = config.copy_and_resolve_references()
     with made.unlocked():

@@ -20,11 +20,11 @@ from specjax.data.batching import Prompt
 from specjax.measuring.environment import environment
 from specjax.runtime import processes
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import expanded, whole_lines, write_json, write_row
+from specjax.runtime.files import expand_path, whole_lines, write_json, write_row
 
 
 @contextlib.contextmanager
-def kept_rows(
+def resume_rows(
     file: Path, run: Mapping[str, Any]
 ) -> Iterator[tuple[list[dict[str, Any]], TextIO | None]]:
     """The rows of an earlier run that was killed, and where to write more (`write_row`).
@@ -48,7 +48,7 @@ def kept_rows(
     file.unlink(missing_ok=True)
 
 
-def identity(config: ConfigDict, prompts: Sequence[Prompt]) -> dict[str, Any]:
+def describe_run(config: ConfigDict, prompts: Sequence[Prompt]) -> dict[str, Any]:
     """What the decodes of a run depend on, and their times."""
     fields = config.to_dict()
     return {
@@ -62,7 +62,7 @@ def identity(config: ConfigDict, prompts: Sequence[Prompt]) -> dict[str, Any]:
 def file_stamps(config: ConfigDict) -> dict[str, dict[str, list[int]]]:
     """Sizes and times of the files, and of those in the folders, that a config names."""
     names = dict.fromkeys(_texts(config.to_dict()))
-    stamps = {name: _stamps(expanded(name)) for name in names}
+    stamps = {name: _stamps(expand_path(name)) for name in names}
     return {name: files for name, files in stamps.items() if files}
 
 
@@ -97,10 +97,10 @@ SETTINGS = "settings.json"
 def write_settings(config: ConfigDict, workdir: Path) -> None:
     """Makes the workdir one of this config."""
     workdir.mkdir(parents=True, exist_ok=True)
-    write_json(workdir / SETTINGS, settings_of(config))
+    write_json(workdir / SETTINGS, to_json_settings(config))
 
 
-def settings_of(config: ConfigDict) -> dict[str, Any]:
+def to_json_settings(config: ConfigDict) -> dict[str, Any]:
     """The config as it comes back from JSON."""
     return json.loads(json.dumps(config.to_dict()))
 
@@ -109,7 +109,7 @@ def check_settings(config: ConfigDict, workdir: Path, free: Sequence[str] = ()) 
     """Refuses a workdir that holds a run of another config, but for its `free` fields."""
     file = workdir / SETTINGS
     try:
-        before = json.loads(file.read_text("utf-8")) if file.exists() else settings_of(config)
+        before = json.loads(file.read_text("utf-8")) if file.exists() else to_json_settings(config)
     except (OSError, ValueError) as error:
         before, reason = None, error
     else:
@@ -120,7 +120,7 @@ def check_settings(config: ConfigDict, workdir: Path, free: Sequence[str] = ()) 
         )
     held, wanted = (
         {field: value for field, value in side.items() if field not in free}
-        for side in (before, settings_of(config))
+        for side in (before, to_json_settings(config))
     )
     for field, (old, new) in differences(held, wanted):
         raise UserError(
@@ -150,7 +150,7 @@ _PLANNING = ("acceptance", "overwrite", "topology")
 _MISSING = object()
 
 
-def finished(config: ConfigDict, workdir: Path) -> dict[str, Any] | None:
+def read_finished(config: ConfigDict, workdir: Path) -> dict[str, Any] | None:
     """The results of an earlier run of the same config; None when there is something to run.
 
     With `config.overwrite` there always is.
@@ -185,7 +185,7 @@ def _found(config: ConfigDict, workdir: Path) -> tuple[dict[str, Any] | None, st
             f"{str(file)!r} holds no results of a run; name another workdir, remove the file, or"
             " set config.overwrite to True"
         )
-    other = difference(content, config)
+    other = describe_difference(content, config)
     if other:
         return None, (
             f"workdir {str(workdir)!r} holds results of another run: {other}; name another workdir,"
@@ -194,11 +194,11 @@ def _found(config: ConfigDict, workdir: Path) -> tuple[dict[str, Any] | None, st
     return content, ""
 
 
-def difference(content: Mapping[str, Any], config: ConfigDict) -> str:
+def describe_difference(content: Mapping[str, Any], config: ConfigDict) -> str:
     """How the run of a results.json differs from that of a config, in words; empty: not at all."""
     now, before = (
         {name: value for name, value in side.items() if name not in _PLANNING}
-        for side in (settings_of(config), content["config"])
+        for side in (to_json_settings(config), content["config"])
     )
     for field, (new, old) in differences(now, before, missing=_MISSING):
         if old is _MISSING:

@@ -29,7 +29,7 @@ Those of T5 and BART in Hugging Face's order, then those of T5Gemma 2.
 """
 
 
-def with_embedding(
+def add_embedding(
     files: Mapping[str, Place], embedding: str, output: str, tied: bool
 ) -> dict[str, Place]:
     """The places of tensors, the embedding among them wherever it is stored.
@@ -48,9 +48,7 @@ def with_embedding(
     return places
 
 
-def without_copied_head(
-    files: Mapping[str, Place], embedding: str, output: str
-) -> dict[str, Place]:
+def drop_copied_head(files: Mapping[str, Place], embedding: str, output: str) -> dict[str, Place]:
     """The places without an `output` layer that only repeats the embedding.
 
     Conversions from PyTorch's own format write it; read, it would be held twice.

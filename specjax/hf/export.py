@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from specjax.checks import checked_dtype
+from specjax.checks import parse_dtype
 from specjax.hf import heads, huggingface, medusa
 from specjax.hf.families.published import ROPES
-from specjax.hf.families.rotary import rope_of
+from specjax.hf.families.rotary import get_rope
 from specjax.hf.tokenizer import load_tokenizer
 from specjax.models.base import LanguageModel, Params
 from specjax.models.dflash import DFlash
@@ -78,7 +78,7 @@ def export(
     if layout == MEDUSA:
         _export_heads(name, folder, target, dtype)
         return
-    found = huggingface.load(name, checked_dtype(dtype))
+    found = huggingface.load(name, parse_dtype(dtype))
     tokenizer = load_tokenizer(
         found.path, found.model.info.vocab_size, source_vocab=found.model.info.source_vocab
     )
@@ -88,7 +88,7 @@ def export(
 
 
 def _export_heads(name: str | Path, folder: str | Path, target: str, dtype: Any) -> None:
-    loaded = heads.load(name, checked_dtype(dtype))
+    loaded = heads.load(name, parse_dtype(dtype))
     if not isinstance(loaded.heads, ResidualHeads):
         raise UserError(
             f"heads {str(name)!r} hold networks of two layers, for which the layout of {MEDUSA} has"
@@ -140,7 +140,7 @@ def _demands(
     yield "hidden_size", c.d_model, c.d_model == width, f"the embedding's width, {width}"
     layers = c.features
     yield "target_layers", layers, not layers or min(layers) > 1, "layers from 2 on"
-    kind = rope_of(c).kind
+    kind = get_rope(c).kind
     yield "rope_type", kind, kind in ROPES, f"one of {', '.join(ROPES)}"
     for name in ("qkv_bias", "out_bias", "ff_bias"):
         yield name, getattr(c, name), not getattr(c, name), "False"

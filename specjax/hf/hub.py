@@ -16,7 +16,7 @@ from huggingface_hub.utils import validate_repo_id
 from specjax.hf.families.schema import CONFIG_FILE
 from specjax.hf.gguf.header import is_gguf
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import check_regular, expanded, shortened
+from specjax.runtime.files import check_regular, expand_path, shorten_path
 
 SMALL_FILES = ("*.json", "*.model", "*.spm", "*.txt", "*.jinja")
 FILES = ("model*.safetensors", *SMALL_FILES)
@@ -37,7 +37,7 @@ A local or cached copy comes first. The shapes of lm1b are those of Leviathan et
 
 def locate(name: str | Path, patterns: Sequence[str] = FILES) -> Path:
     """The directory of a local path or (downloaded, or cached) hub id, or a local GGUF file."""
-    path = expanded(name)
+    path = expand_path(name)
     if is_gguf(path):
         return path
     if os.path.isdir(path):
@@ -47,7 +47,8 @@ def locate(name: str | Path, patterns: Sequence[str] = FILES) -> Path:
         return path
     if not is_hub_id(name):
         raise UserError(
-            f"model path {shortened(name)!r} is not a directory with config.json in it, nor a hub"
+            f"model path {shorten_path(name)!r} is not a directory with config.json in it, nor a "
+            "hub"
             " id: these have letters, digits, '-', '_' and '.', as 'google/flan-t5-small'"
         )
     try:

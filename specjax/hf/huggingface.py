@@ -16,30 +16,30 @@ import jax
 import jax.numpy as jnp
 from safetensors.numpy import save_file
 
-from specjax.checks import checked_weights
+from specjax.checks import parse_weights
 from specjax.contracts.registry import FAMILIES
 from specjax.hf.config_json import read_json
 from specjax.hf.embeddings import (
+    add_embedding,
+    drop_copied_head,
     refuse_differing_copies,
-    with_embedding,
-    without_copied_head,
 )
 from specjax.hf.families import drafter_formats
-from specjax.hf.families.family import Family, family_of
+from specjax.hf.families.family import Family, get_family
 from specjax.hf.families.generation import (
     GenerationFileError,
-    changed,
+    change_generation,
+    generation_fields,
     reading_generation,
     refuse_processors,
-    said,
 )
-from specjax.hf.families.schema import CONFIG_FILE, GENERATION_FILE, note_ignored, shown
+from specjax.hf.families.schema import CONFIG_FILE, GENERATION_FILE, format_value, note_ignored
 from specjax.hf.gguf import configuration
 from specjax.hf.gguf.header import is_gguf
-from specjax.hf.gguf.kernels import kept_kernels, read_kept
+from specjax.hf.gguf.kernels import find_kept_kernels, read_kept
 from specjax.hf.hub import SHAPES, cached_folder, locate
 from specjax.hf.kept_config import config_to_save, floating_dtype
-from specjax.hf.packed import Packing, packed_kernels, packing_of, read_packed
+from specjax.hf.packed import Packing, find_packed_kernels, parse_packing, read_packed
 from specjax.hf.tensors import (
     SINGLE,
     Placement,
@@ -56,7 +56,7 @@ from specjax.models.shapes import parameter_shapes
 from specjax.models.small_weights import SmallWeights, is_small
 from specjax.runtime import processes
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import expanded, replacing_directory
+from specjax.runtime.files import expand_path, replacing_directory
 
 DRAFTER_FIELDS = ("dflash_config", "draft_vocab_size", "eagle_config", "speculators_config")
 """Fields of drafters alone, which transformers would ignore and read the rest as a model."""
@@ -93,8 +93,8 @@ def load(
     Raises:
       UserError: when the path, a file, the model type or a tensor is missing or does not fit.
     """
-    small, path = checked_weights(weights), locate(name)
-    asked = Asked(ignore_generation_config, generation or {})
+    small, path = parse_weights(weights), locate(name)
+    asked = GenerationRequest(ignore_generation_config, generation or {})
     with note_ignored(f"model {str(name)!r}"):
         family, config = read_config(path, dtype, asked)
     files = tensor_places(path, family, str(name))
@@ -106,19 +106,19 @@ def load(
         raise UserError(f"checkpoint {str(path)!r} cannot be used: {error}") from None
     embedding = family.table(config).get("embedding")
     if isinstance(embedding, str):
-        files = with_embedding(files, embedding, family.output, config.tied)
+        files = add_embedding(files, embedding, family.output, config.tied)
         if config.tied:
-            files = without_copied_head(files, embedding, family.output)
+            files = drop_copied_head(files, embedding, family.output)
     if family.output in files:
         # transformers 5 writes `tie_word_embeddings: true` for every T5, tied or not.
         config = dataclasses.replace(config, tied=False)
     model, names = family.model(config), family.names(config)
     where = on_one_device if placement is None else placement(model)
     shapes = flat_shapes(parameter_shapes(model))
-    packing = packing_at(path)
+    packing = read_packing(path)
     _check_weights(path, small, packing, shapes)
-    packed = packed_kernels(files, names, packing, _model_type(path))
-    kept = kept_kernels(files, names, shapes, small)
+    packed = find_packed_kernels(files, names, packing, _model_type(path))
+    kept = find_kept_kernels(files, names, shapes, small)
     plain = {at: stored for at, stored in names.items() if at not in packed and at not in kept}
     params = read_params(path, files, plain, shapes, dtype, where, small)
     if packing is not None:
@@ -150,38 +150,38 @@ def _check_weights(
         raise UserError(f"checkpoint {str(path)!r} cannot be used: {error}") from None
 
 
-def packing_at(path: Path) -> Packing | None:
+def read_packing(path: Path) -> Packing | None:
     """How the checkpoint in `path` packs its kernels; None where they are floating-point numbers.
 
     Raises:
       UserError: when its configuration says what is not read.
     """
     try:
-        return packing_of(_files(path)[0])
+        return parse_packing(_files(path)[0])
     except ValueError as error:
         raise UserError(f"{_where(path)} cannot be used: {error}") from None
 
 
-def stored_weights(name: str | Path) -> SmallWeights | None:
+def read_stored_weights(name: str | Path) -> SmallWeights | None:
     """How small the kernels of a directory or cached hub id are stored; None: not at all."""
-    path = expanded(name)
+    path = expand_path(name)
     if is_gguf(path):
         return None
     if not os.path.isdir(path):
         path = cached_folder(name) or path
-    packing = packing_at(path) if os.path.isfile(path / CONFIG_FILE) else None
+    packing = read_packing(path) if os.path.isfile(path / CONFIG_FILE) else None
     return packing and packing.weights
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class GenerationRequest:
     """What a user makes of `generation_config.json`: nothing at all, or this where it differs."""
 
     ignored: bool = False
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
-EVERYTHING = Asked()
+EVERYTHING = GenerationRequest()
 
 
 def _files(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -206,22 +206,26 @@ def _where(path: Path) -> str:
     return repr(str(path if is_gguf(path) else path / CONFIG_FILE))
 
 
-def read_config(path: Path, dtype: Any, asked: Asked = EVERYTHING) -> tuple[Family, Any]:
+def read_config(
+    path: Path, dtype: Any, asked: GenerationRequest = EVERYTHING
+) -> tuple[Family, Any]:
     """The family and the shape of the checkpoint in `path`."""
     files = _files(path)
-    words = configuration.named_by_keys(path) if is_gguf(path) else str
+    words = configuration.rename_to_keys(path) if is_gguf(path) else str
     return parse_config(
         _where(path), *files, dtype, asked, repr(str(generation_file(path))), words=words
     )
 
 
-def read_generation(path: Path, asked: Asked = EVERYTHING) -> dict[str, Any]:
+def read_generation(path: Path, asked: GenerationRequest = EVERYTHING) -> dict[str, Any]:
     """What the checkpoint in `path` says of generation, as it is written."""
     if asked.ignored:
         return {}
     hf, generation = _files(path)
-    return said(
-        *changed(hf, generation, asked.changes, _family(_where(path), hf).generation_fields)
+    return generation_fields(
+        *change_generation(
+            hf, generation, asked.changes, _family(_where(path), hf).generation_fields
+        )
     )
 
 
@@ -230,7 +234,7 @@ def parse_config(
     hf: dict[str, Any],
     generation: dict[str, Any] | None,
     dtype: Any,
-    asked: Asked = EVERYTHING,
+    asked: GenerationRequest = EVERYTHING,
     where_generation: str = GENERATION_FILE,
     *,
     words: Callable[[str], str] = str,
@@ -242,11 +246,11 @@ def parse_config(
     """
     family = _family(where, hf)
     try:
-        if packing_of(hf):
+        if parse_packing(hf):
             hf = {field: value for field, value in hf.items() if field != "quantization_config"}
         config = family.config_from_hf(hf, generation, dtype)
         if not asked.ignored:
-            settings = changed(hf, generation, asked.changes, family.generation_fields)
+            settings = change_generation(hf, generation, asked.changes, family.generation_fields)
             with reading_generation(generation):
                 refuse_processors(*settings, family.generation, family.neutral)
     except GenerationFileError as error:
@@ -270,7 +274,7 @@ def _family(where: str, hf: dict[str, Any]) -> Family:
         drafters = [name for name, entry in FAMILIES.items() if _drafts(entry.cls)]
         models = [name for name in FAMILIES if name not in drafters]
         raise UserError(
-            f"{where} has model_type {shown(model_type)}; supported are {', '.join(models)};"
+            f"{where} has model_type {format_value(model_type)}; supported are {', '.join(models)};"
             f" formats of drafters are {', '.join(drafters)}"
         )
     family = FAMILIES[model_type].cls
@@ -278,7 +282,8 @@ def _family(where: str, hf: dict[str, Any]) -> Family:
     if drafters_words:
         name = drafters_words[0]
         raise UserError(
-            f"{where} cannot be used: {name} is {shown(hf[name])}; it is a drafter's, in a format"
+            f"{where} cannot be used: {name} is {format_value(hf[name])}; it is a drafter's, in a "
+            "format"
             " that is not read"
         )
     return family()
@@ -301,7 +306,10 @@ def describe(
     Raises:
       UserError: when its shape is found neither there, nor in the cache, nor in `SHAPES`.
     """
-    asked, path = Asked(ignore_generation_config, generation or {}), _described_at(name)
+    asked, path = (
+        GenerationRequest(ignore_generation_config, generation or {}),
+        _locate_description(name),
+    )
     if path is None:
         family, config = parse_config(repr(str(name)), SHAPES[str(name)], None, dtype, asked)
     else:
@@ -309,9 +317,9 @@ def describe(
     return family.model(config)
 
 
-def _described_at(name: str | Path) -> Path | None:
+def _locate_description(name: str | Path) -> Path | None:
     """Where the configuration of a directory or hub id lies; None: its shape alone is known."""
-    path = expanded(name)
+    path = expand_path(name)
     if os.path.isdir(path) or is_gguf(path):
         return path
     if cached := cached_folder(name):
@@ -328,7 +336,7 @@ class Described:
     complete: bool  # whether all of its files are
 
 
-def described_generation(
+def describe_generation(
     name: str | Path,
     *,
     ignore_generation_config: bool = False,
@@ -339,13 +347,16 @@ def described_generation(
     Raises:
       UserError: as `describe`.
     """
-    asked, path = Asked(ignore_generation_config, generation or {}), _described_at(name)
+    asked, path = (
+        GenerationRequest(ignore_generation_config, generation or {}),
+        _locate_description(name),
+    )
     if path is None:
         family = _family(repr(str(name)), SHAPES[str(name)])
-        changes = changed({}, None, asked.changes, family.generation_fields)
-        known = {} if asked.ignored else said(*changes)
+        changes = change_generation({}, None, asked.changes, family.generation_fields)
+        known = {} if asked.ignored else generation_fields(*changes)
         return Described(known, None, False)
-    return Described(read_generation(path, asked), path, path == expanded(name))
+    return Described(read_generation(path, asked), path, path == expand_path(name))
 
 
 def save(
@@ -373,7 +384,7 @@ def save(
             "the model has small weights, which are not written; load it without `weights`"
             " and save that"
         )
-    family = family_of(model)
+    family = get_family(model)
     tensors = gather(params, family.names(model.config))
     if not processes.is_first():
         return

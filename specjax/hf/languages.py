@@ -61,7 +61,7 @@ def read_in(tokenizer: Any, code: str, field: str = "source_language") -> Any:
     return tokenizer
 
 
-def written_in(
+def language_generation(
     generation: Mapping[str, Any], tokenizer: Any, code: str, field: str = "target_language"
 ) -> Mapping[str, Any]:
     """What a model says of generation whose texts are in a language; empty: as it says itself.

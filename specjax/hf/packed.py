@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax.hf.families.family import Stored
-from specjax.hf.families.schema import Field, Schema, choice, only, raw, read, shown
+from specjax.hf.families.schema import Field, Schema, choice, format_value, only, raw, read
 from specjax.hf.finite import is_finite
-from specjax.hf.tensors import Place, Placement, laid, open_file
+from specjax.hf.tensors import Place, Placement, open_file, place_kernel
 from specjax.models.base import Params, Where
-from specjax.models.small_weights import SmallWeights, of_integers
+from specjax.models.small_weights import SmallWeights, make_kernel
 from specjax.runtime.errors import UserError
 
 WORD = 32
@@ -51,7 +51,7 @@ class Packing:
         return 4 if self.weights.kind == "int4" else 8
 
 
-def packing_of(hf: Mapping[str, Any]) -> Packing | None:
+def parse_packing(hf: Mapping[str, Any]) -> Packing | None:
     """What `quantization_config` of a configuration says; None where it has none.
 
     Raises:
@@ -63,7 +63,8 @@ def packing_of(hf: Mapping[str, Any]) -> Packing | None:
     method = said.get("quant_method") if isinstance(said, dict) else None
     if not isinstance(method, str) or method not in _METHODS:
         raise ValueError(
-            f"quantization_config is {shown(said)}; of quantised weights those whose quant_method"
+            f"quantization_config is {format_value(said)}; of quantised weights those whose "
+            "quant_method"
             f" is one of {', '.join(_METHODS)} are read"
         )
     try:
@@ -127,11 +128,13 @@ def _compressed_tensors(said: Mapping[str, Any]) -> Packing:
     fields = read(top, said)
     groups = fields["config_groups"]
     if not isinstance(groups, dict) or len(groups) != 1:
-        raise ValueError(f"config_groups is {shown(groups)}; it must be one group")
+        raise ValueError(f"config_groups is {format_value(groups)}; it must be one group")
     group = next(iter(groups.values()))
     weights = read(_GROUP, group)["weights"] if isinstance(group, dict) else None
     if not isinstance(weights, dict):
-        raise ValueError(f"config_groups is {shown(groups)}; it must say what its weights are")
+        raise ValueError(
+            f"config_groups is {format_value(groups)}; it must say what its weights are"
+        )
     if fields["format"] is None:
         raise ValueError("the field 'format' is missing")
     values = read(_WEIGHTS, weights)
@@ -195,7 +198,7 @@ _METHODS: dict[str, Callable[[Mapping[str, Any]], Packing]] = {
 }
 
 
-def packed_kernels(
+def find_packed_kernels(
     files: Mapping[str, Place],
     names: Mapping[Where, Stored],
     packing: Packing | None,
@@ -242,13 +245,13 @@ def read_packed(
     dtype: Any,
     placement: Placement,
 ) -> None:
-    """Puts what `packed_kernels` has found into a tree, on their devices."""
+    """Puts what `find_packed_kernels` has found into a tree, on their devices."""
     for where, parts in kernels.items():
         node = params
         for key in where[:-1]:
             node = node.setdefault(key, {})
         made = read_kernel(files, parts, packing, shapes[where], dtype)
-        node[where[-1]] = laid(made, where, placement)
+        node[where[-1]] = place_kernel(made, where, placement)
 
 
 def read_kernel(
@@ -276,7 +279,7 @@ def read_kernel(
     except ValueError as error:
         name, file = next(iter(parts.values())), str(files[next(iter(parts.values()))].file)
         raise UserError(f"tensor {name!r} of {file!r} cannot be used: {error}") from None
-    return of_integers(integers, jnp.asarray(scale).astype(dtype), zero, packing.weights)
+    return make_kernel(integers, jnp.asarray(scale).astype(dtype), zero, packing.weights)
 
 
 def _numbers(
@@ -291,18 +294,18 @@ def _numbers(
     if layout == "pack-quantized":
         packed = tensors["weight_packed"]
         inputs = int(tensors["weight_shape"][1]) if "weight_shape" in tensors else None
-        return (unpacked(packed, bits, 1)[:, :inputs] - half).T, tensors["weight_scale"].T, None
+        return (unpack_bits(packed, bits, 1)[:, :inputs] - half).T, tensors["weight_scale"].T, None
     scale = tensors["scales"]
     if layout == "awq":
-        integers, zero = (unpacked(tensors[p], 4, 1, AWQ_ORDER) for p in ("qweight", "qzeros"))
+        integers, zero = (unpack_bits(tensors[p], 4, 1, AWQ_ORDER) for p in ("qweight", "qzeros"))
         return integers - half, scale, zero - half
-    zero = unpacked(tensors["qzeros"], bits, 1)
+    zero = unpack_bits(tensors["qzeros"], bits, 1)
     if np.any(zero != half - (layout == "gptq")):
         raise ValueError("its zero points are not those of symmetric weights")
-    return unpacked(tensors["qweight"], bits, 0) - half, scale, None
+    return unpack_bits(tensors["qweight"], bits, 0) - half, scale, None
 
 
-def unpacked(
+def unpack_bits(
     words: np.ndarray, bits: int, axis: int, order: tuple[int, ...] | None = None
 ) -> np.ndarray:
     """Numbers of so many bits, unsigned as int16, that 32-bit words [A, B] hold along an axis.

@@ -18,7 +18,7 @@ from specjax.checks import check_integer
 from specjax.hf.families import speech as telling
 from specjax.hf.families.speech import prefix_tokens
 from specjax.models.base import LanguageModel, Params
-from specjax.models.vocabularies import OtherVocabulary, with_draft_vocabulary
+from specjax.models.vocabularies import OtherVocabulary, restrict_vocabulary
 from specjax.models.whisper import SpeechTokens, Whisper, encoder, without_encoder
 from specjax.runtime.errors import UserError
 
@@ -37,16 +37,16 @@ def in_language(loaded: Any, language: str = "", task: str = "", timestamps: boo
       UserError: when the model does not listen, or does not know them.
     """
     try:
-        model = told(loaded.model, language, task, timestamps)
+        model = set_prefix(loaded.model, language, task, timestamps)
     except ValueError as error:
         raise UserError(str(error)) from None
     if model is loaded.model:
         return loaded
-    generation = told_generation(loaded.generation, language, task, timestamps)
+    generation = set_language_generation(loaded.generation, language, task, timestamps)
     return dataclasses.replace(loaded, model=model, generation=generation)
 
 
-def told_generation(
+def set_language_generation(
     generation: Mapping[str, Any], language: str = "", task: str = "", timestamps: bool = False
 ) -> Mapping[str, Any]:
     """What a model says of generation that was told so; the same where nothing is said."""
@@ -54,7 +54,7 @@ def told_generation(
     return {**generation, TIMESTAMPS: timestamps} if said else generation
 
 
-def told(model: LanguageModel, language: str, task: str, timestamps: bool) -> LanguageModel:
+def set_prefix(model: LanguageModel, language: str, task: str, timestamps: bool) -> LanguageModel:
     """The model whose texts begin so; itself where nothing is said.
 
     Raises:
@@ -171,7 +171,7 @@ def drafting_first(drafter: Any, count: int) -> Any:
     own, weights = (model.model, params["model"]) if other else (model, params)
     if not isinstance(own, Whisper):
         raise UserError(f"drafter {drafter.name!r} is no Whisper; only those draft the first ids")
-    made, weights = with_draft_vocabulary(own, weights, count)
+    made, weights = restrict_vocabulary(own, weights, count)
     if other:
         made = dataclasses.replace(model, model=made)
         weights = {**params, "model": weights}

@@ -20,7 +20,7 @@ from specjax.hf.finite import check_finite
 from specjax.hf.gguf.header import is_gguf
 from specjax.hf.gguf.tensors import GgufFile, own_name
 from specjax.models.base import Params, Where
-from specjax.models.small_weights import SmallWeights, store
+from specjax.models.small_weights import SmallWeights, store_small
 from specjax.runtime import processes
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import check_regular
@@ -138,16 +138,16 @@ def read_params(
             for key in where[:-1]:
                 node = node.setdefault(key, {})
             # Opened anew for each one: pages of a closed map no longer count as host memory.
-            with opened(stored, files, shapes[where]) as parameter:
+            with open_parameter(stored, files, shapes[where]) as parameter:
                 kind = np.dtype(np.int32 if stored.integer else dtype)
                 array = _place(parameter, placement(where, shapes[where]), kind)
             if weights and weights.shrinks(where, shapes[where]):
-                array = laid(store(where, array, weights), where, placement)
+                array = place_kernel(store_small(where, array, weights), where, placement)
             node[where[-1]] = array
     return params
 
 
-def laid(small: Any, where: Where, placement: Placement) -> Any:
+def place_kernel(small: Any, where: Where, placement: Placement) -> Any:
     """A small kernel with its integers, and as far as they divide its scales, on their devices."""
 
     def lay(leaf: jax.Array) -> jax.Array:
@@ -158,7 +158,7 @@ def laid(small: Any, where: Where, placement: Placement) -> Any:
 
 
 @contextlib.contextmanager
-def opened(
+def open_parameter(
     stored: Stored, files: Mapping[str, Place], shape: tuple[int, ...]
 ) -> Iterator[_Tensor | _Stack]:
     """A parameter whose blocks can be read, until its files are closed again."""
@@ -346,14 +346,14 @@ def gather(params: Params, names: Mapping[Where, Stored]) -> dict[str, np.ndarra
         for name, one in zip(stored.tensors, value if stored.stacked else [value], strict=True):
             parts.setdefault(name, []).append(one)
             layout[name] = stored
-    whole = {name: _fused(held, layout[name].groups) for name, held in parts.items()}
+    whole = {name: _fuse(held, layout[name].groups) for name, held in parts.items()}
     return {
         name: np.ascontiguousarray(value.T if layout[name].transposed else value)
         for name, value in whole.items()
     }
 
 
-def _fused(parts: list[np.ndarray], groups: int) -> np.ndarray:
+def _fuse(parts: list[np.ndarray], groups: int) -> np.ndarray:
     """Parameters side by side along their last axis, in each of its `groups`."""
     if len(parts) == 1:
         return parts[0]

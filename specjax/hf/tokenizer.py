@@ -45,7 +45,7 @@ def load_tokenizer(
         is no such language.
     """
     if is_gguf(path):
-        return read_in(_fitting(path, read_tokenizer(path), vocab_size), language)
+        return read_in(_check_vocabulary(path, read_tokenizer(path), vocab_size), language)
     stored = [name for pattern in VOCABULARIES for name in path.glob(pattern)]
     described = [path / name for name in DESCRIPTIONS if (path / name).exists()]
     if not stored and not described:
@@ -53,7 +53,7 @@ def load_tokenizer(
     for file in described:
         read_json(file)
     tokenizer = _read(path) if stored else _without_vocabulary(path, described)
-    return read_in(_fitting(path, tokenizer, vocab_size, source_vocab), language)
+    return read_in(_check_vocabulary(path, tokenizer, vocab_size, source_vocab), language)
 
 
 def _without_vocabulary(path: Path, described: list[Path]) -> Any:
@@ -121,7 +121,7 @@ SHOWN_OF_REASON = 200
 """Characters of another library's message in a refusal."""
 
 
-def _fitting(
+def _check_vocabulary(
     path: Path, tokenizer: Any, vocab_size: int | None, source_vocab: int | None = None
 ) -> Any:
     """The tokenizer; refuses tokens without an embedding, which would be decoded as others."""

@@ -9,14 +9,14 @@ import jax
 import jax.numpy as jnp
 
 from specjax.contracts import fields
-from specjax.contracts.logits_processor import Adjustment, Positions, ban, only
-from specjax.contracts.registry import ADJUSTMENTS
+from specjax.contracts.logits_processor import LogitsProcessor, Positions, force_tokens, mask_tokens
+from specjax.contracts.registry import PROCESSORS
 from specjax.models.base import LanguageModel
 
 
-@ADJUSTMENTS.register("forced_bos_token_id", example={"forced_bos_token_id": 3})
+@PROCESSORS.register("forced_bos_token_id", example={"forced_bos_token_id": 3})
 @dataclasses.dataclass(frozen=True)
-class ForcedFirst(Adjustment):
+class ForcedFirst(LogitsProcessor):
     """The token behind a text of one, as the language behind a decoder's start token."""
 
     forced_bos_token_id: str = fields.integer(
@@ -33,12 +33,12 @@ class ForcedFirst(Adjustment):
     def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
         # One for all rows, or one for each of them.
         token = places.context.options.numbers[self.forced_bos_token_id].reshape(-1, 1, 1)
-        return only(logits, jnp.arange(logits.shape[-1]) == token, places.length == 1)
+        return force_tokens(logits, jnp.arange(logits.shape[-1]) == token, places.length == 1)
 
 
-@ADJUSTMENTS.register("forced_eos_token_id", example={"forced_eos_token_id": (1,)})
+@PROCESSORS.register("forced_eos_token_id", example={"forced_eos_token_id": (1,)})
 @dataclasses.dataclass(frozen=True)
-class ForcedLast(Adjustment):
+class ForcedLast(LogitsProcessor):
     """The token that fills a row, one of these; all of them weigh the same."""
 
     forced_eos_token_id: tuple[int, ...] = fields.tokens(help="the token at the length limit")
@@ -51,17 +51,17 @@ class ForcedLast(Adjustment):
 
     def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
         chosen = jnp.isin(jnp.arange(logits.shape[-1]), jnp.array(self.forced_eos_token_id))
-        return only(logits, chosen, places.length == places.context.limit[:, None] - 1)
+        return force_tokens(logits, chosen, places.length == places.context.limit[:, None] - 1)
 
 
-def without(logits: jax.Array, tokens: tuple[int, ...]) -> jax.Array:
+def drop_tokens(logits: jax.Array, tokens: tuple[int, ...]) -> jax.Array:
     """Logits [..., V] without these tokens."""
     return logits.at[..., jnp.array(tokens, jnp.int32)].set(-jnp.inf, mode="drop")
 
 
-@ADJUSTMENTS.register("suppress_tokens", example={"suppress_tokens": (2,)})
+@PROCESSORS.register("suppress_tokens", example={"suppress_tokens": (2,)})
 @dataclasses.dataclass(frozen=True)
-class Suppressed(Adjustment):
+class Suppressed(LogitsProcessor):
     """Tokens that are never written."""
 
     suppress_tokens: tuple[int, ...] = fields.tokens(help="tokens that are never written")
@@ -73,12 +73,12 @@ class Suppressed(Adjustment):
         return value
 
     def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
-        return without(logits, self.suppress_tokens)
+        return drop_tokens(logits, self.suppress_tokens)
 
 
-@ADJUSTMENTS.register("begin_suppress_tokens", example={"begin_suppress_tokens": (2, 1)})
+@PROCESSORS.register("begin_suppress_tokens", example={"begin_suppress_tokens": (2, 1)})
 @dataclasses.dataclass(frozen=True)
-class SuppressedFirst(Adjustment):
+class SuppressedFirst(LogitsProcessor):
     """Tokens that are not written first; behind a forced first token they are not second."""
 
     begin_suppress_tokens: tuple[int, ...] = fields.tokens(help="tokens that are not written first")
@@ -90,7 +90,9 @@ class SuppressedFirst(Adjustment):
     def tokens(value: tuple[int, ...]) -> tuple[int, ...]:
         return value
 
-    def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
+    def of_model(
+        self, model: LanguageModel, others: tuple[LogitsProcessor, ...]
+    ) -> LogitsProcessor:
         forced = any(isinstance(other, ForcedFirst) for other in others)
         return dataclasses.replace(self, forced=forced)
 
@@ -98,18 +100,20 @@ class SuppressedFirst(Adjustment):
         begin = places.context.begin
         first = begin + (self.forced & (begin == 1))
         here = (places.length == first[:, None])[..., None]
-        return jnp.where(here, without(logits, self.begin_suppress_tokens), logits)
+        return jnp.where(here, drop_tokens(logits, self.begin_suppress_tokens), logits)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Least(Adjustment):
+class _MinLength(LogitsProcessor):
     """Ends of the text are not written while it is too short."""
 
     eos: tuple[int, ...] = ()
 
     off: ClassVar[int] = 0
 
-    def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
+    def of_model(
+        self, model: LanguageModel, others: tuple[LogitsProcessor, ...]
+    ) -> LogitsProcessor:
         return dataclasses.replace(self, eos=model.info.eos)
 
     def short(self, places: Positions) -> jax.Array:
@@ -117,12 +121,12 @@ class _Least(Adjustment):
         raise NotImplementedError
 
     def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
-        return jnp.where(self.short(places)[..., None], without(logits, self.eos), logits)
+        return jnp.where(self.short(places)[..., None], drop_tokens(logits, self.eos), logits)
 
 
-@ADJUSTMENTS.register("min_length", example={"min_length": 3})
+@PROCESSORS.register("min_length", example={"min_length": 3})
 @dataclasses.dataclass(frozen=True)
-class LeastLength(_Least):
+class MinLength(_MinLength):
     """No end before the text has so many tokens, the prompt or the start token among them."""
 
     min_length: str = fields.integer(
@@ -135,9 +139,9 @@ class LeastLength(_Least):
         return places.length < places.context.options.numbers[self.min_length]
 
 
-@ADJUSTMENTS.register("min_new_tokens", example={"min_new_tokens": 2})
+@PROCESSORS.register("min_new_tokens", example={"min_new_tokens": 2})
 @dataclasses.dataclass(frozen=True)
-class LeastNew(_Least):
+class MinNewTokens(_MinLength):
     """No end before so many tokens were written."""
 
     min_new_tokens: str = fields.integer(
@@ -152,9 +156,9 @@ class LeastNew(_Least):
         return written < context.options.numbers[self.min_new_tokens]
 
 
-@ADJUSTMENTS.register("bad_words_ids", example={"bad_words_ids": ((4,), (3, 2))})
+@PROCESSORS.register("bad_words_ids", example={"bad_words_ids": ((4,), (3, 2))})
 @dataclasses.dataclass(frozen=True)
-class BadWords(Adjustment):
+class BadWords(LogitsProcessor):
     """Sequences of tokens that are not written; an end of the text is none, as in transformers."""
 
     bad_words_ids: tuple[tuple[int, ...], ...] = fields.listing(
@@ -169,7 +173,9 @@ class BadWords(Adjustment):
     def tokens(value: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
         return tuple(token for word in value for token in word)
 
-    def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
+    def of_model(
+        self, model: LanguageModel, others: tuple[LogitsProcessor, ...]
+    ) -> LogitsProcessor:
         ends = {(end,) for end in model.info.eos}
         words = tuple(word for word in self.bad_words_ids if word not in ends)
         return dataclasses.replace(self, bad_words_ids=words)
@@ -179,5 +185,5 @@ class BadWords(Adjustment):
             words = jnp.array([word for word in self.bad_words_ids if len(word) == size])
             begun = places.last(size - 1)[:, :, None] == words[:, :-1]
             banned = jnp.all(begun, axis=-1)
-            logits = ban(logits, words[:, -1], banned)
+            logits = mask_tokens(logits, words[:, -1], banned)
         return logits

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from specjax.contracts import fields
-from specjax.contracts.registry import ADJUSTMENTS
+from specjax.contracts.registry import PROCESSORS
 from specjax.models.base import LanguageModel
 from specjax.models.guided import Guided
-from specjax.models.vocabularies import unwrapped
+from specjax.models.vocabularies import unwrap
 
 if TYPE_CHECKING:
     from specjax.loading import LoadedModel
 
 
-@ADJUSTMENTS.register("guidance_scale", example={"guidance_scale": 1.5})
+@PROCESSORS.register("guidance_scale", example={"guidance_scale": 1.5})
 @dataclasses.dataclass(frozen=True)
 class Guidance:
     """The target's log-probabilities differ by so many times from those without the prompt."""
@@ -40,18 +40,18 @@ class Guidance:
         said = f"guidance_scale is {self.guidance_scale:g}; it must be None"
         if model.info.start_token is not None:
             raise ValueError(f"{said} for a target with an encoder")
-        target = unwrapped(model)
+        target = unwrap(model)
         if not (isinstance(target, Guided) and target.scale == self.guidance_scale):
             raise ValueError(f"{said} here: only decodes without beams call their target twice")
 
 
-def guided(target: LoadedModel, settings: Mapping[str, Any]) -> LoadedModel:
+def apply_guidance(target: LoadedModel, settings: Mapping[str, Any]) -> LoadedModel:
     """A loaded target under these checked settings; itself where they change nothing."""
-    model = guided_by(settings, target.model)
+    model = guide_model(settings, target.model)
     return target if model is target.model else dataclasses.replace(target, model=model)
 
 
-def guided_by(settings: Mapping[str, Any], model: LanguageModel) -> LanguageModel:
+def guide_model(settings: Mapping[str, Any], model: LanguageModel) -> LanguageModel:
     """The target under these checked settings: guided where they say so and it can be."""
     free = model.model if isinstance(model, Guided) else model
     scale = settings.get("guidance_scale")

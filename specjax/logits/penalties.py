@@ -15,18 +15,20 @@ import jax.numpy as jnp
 
 from specjax.contracts import fields
 from specjax.contracts.context import Context
-from specjax.contracts.logits_processor import UNKNOWN, Adjustment, Positions, ban
-from specjax.contracts.registry import ADJUSTMENTS
+from specjax.contracts.logits_processor import UNKNOWN, LogitsProcessor, Positions, mask_tokens
+from specjax.contracts.registry import PROCESSORS
 from specjax.models.base import LanguageModel
 
 
 @dataclasses.dataclass(frozen=True)
-class OfPrompt(Adjustment):
+class PromptProcessor(LogitsProcessor):
     """What looks at the prompt, of which one that is heard has no tokens."""
 
     heard: bool = dataclasses.field(default=False, kw_only=True)
 
-    def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
+    def of_model(
+        self, model: LanguageModel, others: tuple[LogitsProcessor, ...]
+    ) -> LogitsProcessor:
         return dataclasses.replace(self, heard=model.info.frames is not None)
 
     def prompt(self, context: Context) -> tuple[jax.Array, jax.Array]:
@@ -36,9 +38,9 @@ class OfPrompt(Adjustment):
         return context.tokens, context.begin
 
 
-@ADJUSTMENTS.register("encoder_repetition_penalty", example={"encoder_repetition_penalty": 1.5})
+@PROCESSORS.register("encoder_repetition_penalty", example={"encoder_repetition_penalty": 1.5})
 @dataclasses.dataclass(frozen=True)
-class PromptReward(OfPrompt):
+class PromptReward(PromptProcessor):
     """Logits of the prompt's tokens are multiplied by it, negative ones divided."""
 
     encoder_repetition_penalty: str = fields.number(
@@ -53,7 +55,7 @@ class PromptReward(OfPrompt):
     def of_rows(self, context: Context, vocabulary: int) -> jax.Array:
         """Whether [B, V] a token is in the prompt."""
         tokens, length = self.prompt(context)
-        return present(tokens, length, vocabulary)
+        return find_prompt_tokens(tokens, length, vocabulary)
 
     def adjust(self, logits: jax.Array, places: Positions, rows: jax.Array) -> jax.Array:
         factor = places.context.options.numbers[self.encoder_repetition_penalty]
@@ -61,7 +63,7 @@ class PromptReward(OfPrompt):
         return jnp.where(rows[:, None], said, logits)
 
 
-def present(tokens: jax.Array, length: jax.Array, vocabulary: int) -> jax.Array:
+def find_prompt_tokens(tokens: jax.Array, length: jax.Array, vocabulary: int) -> jax.Array:
     """Which tokens [B, V] are among the first `length` [B] of rows [B, N]."""
     slot = jnp.arange(tokens.shape[1])
     tokens = jnp.where(slot < length[:, None], tokens, vocabulary)
@@ -69,9 +71,9 @@ def present(tokens: jax.Array, length: jax.Array, vocabulary: int) -> jax.Array:
     return jnp.zeros((len(tokens), vocabulary), bool).at[rows, tokens].set(True, mode="drop")
 
 
-@ADJUSTMENTS.register("repetition_penalty", example={"repetition_penalty": 1.5})
+@PROCESSORS.register("repetition_penalty", example={"repetition_penalty": 1.5})
 @dataclasses.dataclass(frozen=True)
-class RepetitionPenalty(Adjustment):
+class RepetitionPenalty(LogitsProcessor):
     """Logits of tokens in the text are divided by it, negative ones multiplied."""
 
     repetition_penalty: str = fields.number(
@@ -83,7 +85,7 @@ class RepetitionPenalty(Adjustment):
 
     def of_rows(self, context: Context, vocabulary: int) -> jax.Array:
         """Whether [B, V] a token is in the committed row."""
-        return present(context.tokens, context.length, vocabulary)
+        return find_prompt_tokens(context.tokens, context.length, vocabulary)
 
     def adjust(self, logits: jax.Array, places: Positions, rows: jax.Array) -> jax.Array:
         penalty = places.context.options.numbers[self.repetition_penalty]
@@ -100,7 +102,7 @@ class RepetitionPenalty(Adjustment):
         return once.at[row, place, index].set(penalised(again), mode="drop")
 
 
-def followers(text: jax.Array, length: jax.Array, last: jax.Array) -> jax.Array:
+def find_followers(text: jax.Array, length: jax.Array, last: jax.Array) -> jax.Array:
     """Where [B, T, N] tokens of a text stand behind the `last` tokens [B, T, n - 1].
 
     Of texts [B, 1 or T, N] the first `length` [B, 1 or T] tokens count.
@@ -115,9 +117,9 @@ def followers(text: jax.Array, length: jax.Array, last: jax.Array) -> jax.Array:
     return found
 
 
-@ADJUSTMENTS.register("no_repeat_ngram_size", example={"no_repeat_ngram_size": 2})
+@PROCESSORS.register("no_repeat_ngram_size", example={"no_repeat_ngram_size": 2})
 @dataclasses.dataclass(frozen=True)
-class NoRepeatedNgrams(Adjustment):
+class NoRepeatedNgrams(LogitsProcessor):
     """No n-gram of the text is written again."""
 
     no_repeat_ngram_size: int = fields.integer(help="size of n-grams that are written once")
@@ -128,15 +130,15 @@ class NoRepeatedNgrams(Adjustment):
     def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
         before, context = self.no_repeat_ngram_size - 1, places.context
         last, row = places.last(before), context.tokens[:, None]
-        logits = ban(logits, row, followers(row, context.length[:, None], last))
+        logits = mask_tokens(logits, row, find_followers(row, context.length[:, None], last))
         # Those that end on the path: some begin in the row.
         tail = places.tail(before)
-        return ban(logits, tail, followers(tail, before + places.depth, last))
+        return mask_tokens(logits, tail, find_followers(tail, before + places.depth, last))
 
 
-@ADJUSTMENTS.register("encoder_no_repeat_ngram_size", example={"encoder_no_repeat_ngram_size": 2})
+@PROCESSORS.register("encoder_no_repeat_ngram_size", example={"encoder_no_repeat_ngram_size": 2})
 @dataclasses.dataclass(frozen=True)
-class NoNgramsOfPrompt(OfPrompt):
+class NoNgramsOfPrompt(PromptProcessor):
     """No n-gram of the prompt is written."""
 
     encoder_no_repeat_ngram_size: int = fields.integer(
@@ -146,7 +148,9 @@ class NoNgramsOfPrompt(OfPrompt):
     order: ClassVar[int] = 30
     off: ClassVar[int] = 0
 
-    def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
+    def of_model(
+        self, model: LanguageModel, others: tuple[LogitsProcessor, ...]
+    ) -> LogitsProcessor:
         if model.info.source_vocab is not None:
             raise ValueError(
                 f"encoder_no_repeat_ngram_size is {self.encoder_no_repeat_ngram_size}; of a target"
@@ -158,7 +162,7 @@ class NoNgramsOfPrompt(OfPrompt):
         prompt, length = self.prompt(places.context)
         last = places.last(self.encoder_no_repeat_ngram_size - 1)
         prompt = prompt[:, None]
-        return ban(logits, prompt, followers(prompt, length[:, None], last))
+        return mask_tokens(logits, prompt, find_followers(prompt, length[:, None], last))
 
 
 def is_bias(pair: Any) -> bool:
@@ -170,9 +174,9 @@ def is_bias(pair: Any) -> bool:
     return bool(sequence) and all(map(fields.is_token, sequence)) and number and bias < float("inf")
 
 
-@ADJUSTMENTS.register("sequence_bias", example={"sequence_bias": (((3,), 1.5), ((4, 2), -2.0))})
+@PROCESSORS.register("sequence_bias", example={"sequence_bias": (((3,), 1.5), ((4, 2), -2.0))})
 @dataclasses.dataclass(frozen=True)
-class SequenceBias(Adjustment):
+class SequenceBias(LogitsProcessor):
     """Logits of tokens that would complete a sequence change by its bias, of several by the sum."""
 
     sequence_bias: tuple[tuple[tuple[int, ...], float], ...] = fields.listing(
@@ -209,11 +213,11 @@ def is_decay(value: Any) -> bool:
     return fields.is_number(value[1]) and value[1] > 0
 
 
-@ADJUSTMENTS.register(
+@PROCESSORS.register(
     "exponential_decay_length_penalty", example={"exponential_decay_length_penalty": (1, 1.5)}
 )
 @dataclasses.dataclass(frozen=True)
-class DecayingLength(Adjustment):
+class DecayingLength(LogitsProcessor):
     """Behind so many new tokens ends grow likelier, by a power of a factor for each token more."""
 
     exponential_decay_length_penalty: tuple[int, float] = fields.whole(
@@ -226,7 +230,9 @@ class DecayingLength(Adjustment):
     order: ClassVar[int] = 84
     off: ClassVar[None] = None
 
-    def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
+    def of_model(
+        self, model: LanguageModel, others: tuple[LogitsProcessor, ...]
+    ) -> LogitsProcessor:
         return dataclasses.replace(self, eos=model.info.eos)
 
     def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
@@ -240,9 +246,9 @@ class DecayingLength(Adjustment):
         return logits.at[..., ends].add(size * (power - 1.0)[..., None])
 
 
-@ADJUSTMENTS.register("renormalize_logits", example={"renormalize_logits": True})
+@PROCESSORS.register("renormalize_logits", example={"renormalize_logits": True})
 @dataclasses.dataclass(frozen=True)
-class Renormalized(Adjustment):
+class Renormalized(LogitsProcessor):
     """A beam search adds up log-probabilities that other settings left normalized again."""
 
     renormalize_logits: bool = fields.flag(

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 
 from specjax.contracts import fields
 from specjax.contracts.context import Options
-from specjax.contracts.fields import ConfigField, Number, config_fields, hashable
-from specjax.contracts.logits_processor import Adjustment
-from specjax.contracts.registry import ADJUSTMENTS
+from specjax.contracts.fields import ConfigField, Number, config_fields, make_hashable
+from specjax.contracts.logits_processor import LogitsProcessor
+from specjax.contracts.registry import PROCESSORS
 from specjax.contracts.stopping import Stops
 from specjax.hf.pieces import pieces
 from specjax.logits.guidance import Guidance
@@ -26,10 +26,10 @@ from specjax.runtime.errors import UserError
 
 def schema() -> dict[str, ConfigField]:
     """The field of every setting."""
-    return {name: config_fields(entry.cls)[name] for name, entry in ADJUSTMENTS.items()}
+    return {name: config_fields(entry.cls)[name] for name, entry in PROCESSORS.items()}
 
 
-def checked(given: Mapping[str, Any], where: str = "generation.") -> dict[str, Any]:
+def parse_settings(given: Mapping[str, Any], where: str = "generation.") -> dict[str, Any]:
     """The settings that are on, of values as `generation_config.json` has them; None is off.
 
     As in transformers least new tokens, even none, replace a least length.
@@ -43,9 +43,9 @@ def checked(given: Mapping[str, Any], where: str = "generation.") -> dict[str, A
             raise UserError(
                 f"{where}{name} is no generation setting; it must be one of {', '.join(known)}"
             )
-        value = hashable(value)
+        value = make_hashable(value)
         replaced = name == "min_length" and given.get("min_new_tokens") is not None
-        if replaced or value is None or value == ADJUSTMENTS[name].cls.off:
+        if replaced or value is None or value == PROCESSORS[name].cls.off:
             continue
         if known[name].kind is tuple and isinstance(value, (int, str)):
             value = (value,)  # transformers takes one token or text for a list of it
@@ -56,7 +56,7 @@ def checked(given: Mapping[str, Any], where: str = "generation.") -> dict[str, A
     return on
 
 
-def obeyed(
+def apply_settings(
     options: Options,
     settings: Mapping[str, Any],
     model: LanguageModel,
@@ -69,32 +69,32 @@ def obeyed(
     Raises:
       UserError: when one is unknown, or does not fit the model.
     """
-    on = checked(settings)
+    on = parse_settings(settings)
     parts, numbers = [], dict(options.numbers)
     try:
         for name, value in on.items():
-            part, traced = fields.build(ADJUSTMENTS[name].cls, {name: value})
+            part, traced = fields.build(PROCESSORS[name].cls, {name: value})
             parts.append(part)
-            if isinstance(part, Adjustment):
+            if isinstance(part, LogitsProcessor):
                 _check_tokens(name, part.tokens(value), model)
             if isinstance(part, Guidance):
                 part.check(model)
             numbers |= {name: _traced(number) for name, number in traced.items()}
-        made = _adjustments(parts, beams)
+        made = _sort_processors(parts, beams)
         bound = tuple(one.of_model(model, tuple(made)) for one in made)
         stops = [_stops(p, model, tokenizer) for p in parts if isinstance(p, StopStrings)]
     except ValueError as error:
         raise UserError(f"generation: {error}") from None
     found = stops[0] if stops else None
-    return options.replace(adjustments=bound, numbers=numbers, stops=found)
+    return options.replace(processors=bound, numbers=numbers, stops=found)
 
 
-def _adjustments(parts: Sequence[Any], beams: bool) -> list[Adjustment]:
+def _sort_processors(parts: Sequence[Any], beams: bool) -> list[LogitsProcessor]:
     """The adjustments among parts by their order.
 
     What changes scores only is of no effect without beams, nor without another adjustment.
     """
-    made = sorted((p for p in parts if isinstance(p, Adjustment)), key=lambda one: one.order)
+    made = sorted((p for p in parts if isinstance(p, LogitsProcessor)), key=lambda one: one.order)
     scored = beams and not all(one.scores_only for one in made)
     return [one for one in made if scored or not one.scores_only]
 

@@ -13,14 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax.contracts import fields
-from specjax.contracts.registry import ADJUSTMENTS
+from specjax.contracts.registry import PROCESSORS
 from specjax.contracts.stopping import Stops
 
 MOST_BYTES = 512
 """Of all strings together: so many states the automaton has at most."""
 
 
-@ADJUSTMENTS.register("stop_strings", example={"stop_strings": ("\n\n", "Question:")})
+@PROCESSORS.register("stop_strings", example={"stop_strings": ("\n\n", "Question:")})
 @dataclasses.dataclass(frozen=True)
 class StopStrings:
     """The text ends with the token that completes one of these strings, which stays in it."""
@@ -43,12 +43,12 @@ class StopStrings:
 
     def stops(self, pieces: Mapping[int, bytes | str], vocabulary: int) -> Stops:
         """The automaton over a vocabulary whose tokens have these pieces of text; others none."""
-        moves, accepts = automaton([text.encode() for text in self.stop_strings])
+        moves, accepts = build_automaton([text.encode() for text in self.stop_strings])
         texts = [b""] * vocabulary
         for token, piece in pieces.items():
             if token < vocabulary:
                 texts[token] = piece.encode() if isinstance(piece, str) else piece
-        following, completes = over_tokens(moves, accepts, texts)
+        following, completes = run_over_tokens(moves, accepts, texts)
         both = 2 * following + completes
         kinds, kind = np.unique(both, axis=1, return_inverse=True)
         return Stops(
@@ -58,7 +58,7 @@ class StopStrings:
         )
 
 
-def automaton(words: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
+def build_automaton(words: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
     """Moves [S, 256] of states by bytes, and whether [S] a word ends in a state; it begins in 0."""
     children: list[dict[int, int]] = [{}]
     ends = [False]
@@ -88,7 +88,7 @@ def automaton(words: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
     return moves, accepts
 
 
-def over_tokens(
+def run_over_tokens(
     moves: np.ndarray, accepts: np.ndarray, texts: Sequence[bytes]
 ) -> tuple[np.ndarray, np.ndarray]:
     """The state [S, V] behind each token's text, and whether a word ended within it."""

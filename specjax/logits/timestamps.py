@@ -14,8 +14,8 @@ import jax.numpy as jnp
 
 from specjax.contracts import fields
 from specjax.contracts.context import Context
-from specjax.contracts.logits_processor import Adjustment, Positions
-from specjax.contracts.registry import ADJUSTMENTS
+from specjax.contracts.logits_processor import LogitsProcessor, Positions
+from specjax.contracts.registry import PROCESSORS
 from specjax.models.base import LanguageModel
 from specjax.models.whisper import Whisper
 
@@ -23,9 +23,9 @@ NONE = -1
 """In place of a timestamp where there is none yet."""
 
 
-@ADJUSTMENTS.register("return_timestamps", example={"return_timestamps": True})
+@PROCESSORS.register("return_timestamps", example={"return_timestamps": True})
 @dataclasses.dataclass(frozen=True)
-class Timestamps(Adjustment):
+class Timestamps(LogitsProcessor):
     """Tokens of time: one begins the text, then they come in pairs and never go back."""
 
     return_timestamps: bool = fields.flag(help="a model that listens writes when words were said")
@@ -36,7 +36,9 @@ class Timestamps(Adjustment):
     order: ClassVar[int] = 110
     off: ClassVar[bool] = False
 
-    def of_model(self, model: LanguageModel, others: tuple[Adjustment, ...]) -> Adjustment:
+    def of_model(
+        self, model: LanguageModel, others: tuple[LogitsProcessor, ...]
+    ) -> LogitsProcessor:
         speech = model.config.speech if isinstance(model, Whisper) else None
         if speech is None or speech.no_timestamps is None:
             raise ValueError("return_timestamps is True; only a model that listens writes times")

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from specjax.contracts.drafter import Alternative, Drafter, distinct
+from specjax.contracts.drafter import Alternative, Drafter, list_distinct
 from specjax.contracts.reader import Reader
 from specjax.contracts.spec import Call, parts
 from specjax.decoding.summary import Statistics
@@ -43,7 +43,7 @@ class Reads(Protocol):
     def reader(self) -> Reader: ...
 
 
-def members_of(one: Reads) -> tuple[Alternative, ...]:
+def list_members(one: Reads) -> tuple[Alternative, ...]:
     """The drafters and readers that one chooses among, or its own."""
     choice = one.drafter.choice
     return choice.members if choice else (Alternative(one.drafter, one.reader),)
@@ -58,7 +58,7 @@ def pricing_order(one: Alternative) -> tuple[bool, int]:
     return not spec.models, 0 if getattr(one.drafter, "length", 0) else spec.width
 
 
-def needed(
+def needed_calls(
     strategies: Sequence[Reads], target: str, widths: Iterable[int]
 ) -> dict[Call, tuple[Call, ...]]:
     """The calls whose cost the figures of strategies rest on.
@@ -69,7 +69,7 @@ def needed(
     have room for. Of every part the one-token call too: c and v are ratios to it.
     """
     calls: dict[Call, tuple[Call, ...]] = {Call(target, 1, 1): ()}
-    for one in sorted(distinct(map(members_of, strategies)), key=pricing_order):
+    for one in sorted(list_distinct(map(list_members, strategies)), key=pricing_order):
         for width in sorted({0, *widths} & set(range(one.drafter.spec.width + 1))):
             before = draft_calls(one.drafter, width) if width else ()
             calls.setdefault(one.reader.call(target, width), before)
@@ -183,7 +183,7 @@ class CallTimes:
     the target's call bears it.
     """
 
-    calls: Mapping[Call, tuple[Call, ...]]  # as `needed` gives them
+    calls: Mapping[Call, tuple[Call, ...]]  # as `needed_calls` gives them
     timing: Timing
 
     def take(self) -> None:
@@ -210,11 +210,11 @@ def call_times(
     *,
     sparse: bool = False,
 ) -> CallTimes:
-    """Compiles a program for each call; `widths` as in `needed`.
+    """Compiles a program for each call; `widths` as in `needed_calls`.
 
     `sparse`: their `doubling` widths only.
     """
-    calls = needed(strategies, target, widths)
+    calls = needed_calls(strategies, target, widths)
     calls = doubling(calls) if sparse else calls
     return CallTimes(calls, watch.timing([(*before, call) for call, before in calls.items()]))
 

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from specjax.decoding.state import Decoder, Generation
-from specjax.decoding.summary import summarise
+from specjax.decoding.summary import summarize
 from specjax.measuring.cost import Costs, Reads
-from specjax.metrics.traces import rounds_of
+from specjax.metrics.traces import collect_rounds
 
 TOKENS = 24
 """New tokens of each row in a decode that prices rounds."""
@@ -31,9 +31,9 @@ class Work:
     widths: Mapping[int, int]  # the target's calls by the drafted tokens that they had room for
 
 
-def work_of(decoder: Decoder, traces: Sequence[tuple[Generation, int]]) -> Work:
+def sum_work(decoder: Decoder, traces: Sequence[tuple[Generation, int]]) -> Work:
     """The work of the first `rows` rows of every (generation, rows)."""
-    rounds, statistics = rounds_of(traces), summarise(decoder, traces)
+    rounds, statistics = collect_rounds(traces), summarize(decoder, traces)
     return Work(statistics.tokens, rounds.turns, rounds.runs, statistics.widths)
 
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.metrics.operations import shape_of
+from specjax.metrics.operations import transformer_shape
 from specjax.models.base import LanguageModel
 
 COPIED = 2**28
@@ -47,7 +47,7 @@ def step_bytes(model: LanguageModel, batch: int, cached: float, source: float) -
     `cached` tokens are in each row's cache; `source` is the length of its encoder text, which a
     decoder-only model ignores. Of mixtures, the experts that so many tokens are expected to have.
     """
-    shape = shape_of(model)
+    shape = transformer_shape(model)
     weights = float(shape.read_weights(batch)) + shape.output_weights
     keys = cached + source * shape.cross
     caches = batch * shape.layers * 2 * shape.kv_width * keys

@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.contracts.context import fold
+from specjax.contracts.context import fold_keys
 from specjax.contracts.spec import Call
 from specjax.models.base import Cache, LanguageModel, Params, Resume
-from specjax.models.shapes import silence, started
+from specjax.models.shapes import make_silence, start_cache
 from specjax.runtime.programs import side_by_side
 from specjax.runtime.progress import progress
 from specjax.sampling import Sampling, adjust, argmax, draw
@@ -25,7 +25,7 @@ STEPS = 8
 """Turns of a timed loop: many short trials meet more moments of a machine than few long ones."""
 
 
-_prefill = jax.jit(started, static_argnames=("model", "capacity", "ahead"))
+_prefill = jax.jit(start_cache, static_argnames=("model", "capacity", "ahead"))
 """The cache after a prompt, which all loops of a model begin with: none compiles an encoder."""
 
 
@@ -52,7 +52,7 @@ def _call_often(
         output, cache = _call(model, params[call.model], caches[call.model], call, token)
         # Stay inside the buffer; where exactly does not change the cost of masked attention.
         cache = cache.replace(length=jnp.minimum(cache.length, capacity - 2 * call.tokens))
-        return _chosen(output, settings, fold(keys, index)), {**caches, call.model: cache}
+        return _chosen(output, settings, fold_keys(keys, index)), {**caches, call.model: cache}
 
     def turn(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         index, rest = carry[0], carry[1:]
@@ -146,7 +146,7 @@ class Stopwatch:
         caches = {}
         for name in dict.fromkeys(call.model for turn in turns for call in turn):
             model = self.models[name]
-            prompt = silence(model.info.frames, self.batch, self.prompt)
+            prompt = make_silence(model.info.frames, self.batch, self.prompt)
             length = jnp.full(self.batch, self.prompt, jnp.int32)
             caches[name] = _prefill(model, self.params[name], prompt, length, capacity, ahead=ahead)
         return caches

@@ -14,7 +14,7 @@ IN_PLACE, ALONE = "in place", "alone"
 """Ways of pricing a round: by decodes, or by its calls timed in loops of their own."""
 
 
-def priced(decoder: Decoder) -> bool:
+def can_be_priced(decoder: Decoder) -> bool:
     """Whether what a round costs is known before it, and is what the formulas say."""
     reader = decoder.reader
     return reader.exact and not reader.overrides and not decoder.drafter.choice
@@ -38,7 +38,9 @@ class Priced:
         return milliseconds_per_token(self.price, *given)
 
 
-def predicted(statistics: Statistics, own: Priced, base: Priced, measured: float) -> dict[str, Any]:
+def predict_speedups(
+    statistics: Statistics, own: Priced, base: Priced, measured: float
+) -> dict[str, Any]:
     """Predictions beside the measured speedup of the decode loop, and how rounds were priced.
 
     The formulas know rounds only, so `measured` must leave out what every text costs once, prompt
@@ -48,18 +50,18 @@ def predicted(statistics: Statistics, own: Priced, base: Priced, measured: float
     Theorem 3.8 is of chains: of a tree it says nothing.
     """
     costs, decoder = own.costs, own.decoder
-    if not priced(decoder):
+    if not can_be_priced(decoder):
         return dict.fromkeys(UNPRICED) | {"measured": measured}
-    alone = costs.predicted_speedup(statistics, decoder, decoder.target)
+    baseline = costs.predicted_speedup(statistics, decoder, decoder.target)
     in_place = _in_place(own, base)
-    with_v = alone if in_place is None else in_place
+    with_v = baseline if in_place is None else in_place
     paper = None
     if not decoder.drafter.spec.tree:
         paper = costs.theoretical_speedup(statistics, decoder, decoder.target)
     return {
         "theorem_3_8": paper,
         "with_v": with_v,
-        "calls_alone": alone,
+        "calls_alone": baseline,
         "priced": ALONE if in_place is None else IN_PLACE,
         "round_ms": own.price.round_ms if own.price else None,
         "calls_ms": own.price.calls_ms if own.price else None,
@@ -77,13 +79,13 @@ UNPRICED = (
     "calls_ms",
     "error_percent",
 )
-"""What is not known of strategies that are not `priced`."""
+"""What is not known of strategies that are not `can_be_priced`."""
 
 
 def _in_place(own: Priced, base: Priced) -> float | None:
     """The speedup by rounds priced in place; None where either side's have no price."""
-    took, alone = own.milliseconds_per_token, base.milliseconds_per_token
-    return alone / took if took and alone and took > 0 else None
+    took, baseline = own.milliseconds_per_token, base.milliseconds_per_token
+    return baseline / took if took and baseline and took > 0 else None
 
 
 def time_spent(own: Priced, total: float, fixed: float) -> dict[str, float | None]:
@@ -91,11 +93,12 @@ def time_spent(own: Priced, total: float, fixed: float) -> dict[str, float | Non
 
     Calls of each width times their cost when timed alone; `fixed` is what the texts cost once. The
     rest is the drafter's own work, the rule, the bookkeeping, and what calls cost more or less
-    between others than alone: it can be negative. Where nothing is `predicted` calls have no price
+    between others than alone: it can be negative. Where nothing is `predict_speedups` calls have
+    no price
     (None), and the rest is all of the loop.
     """
     costs, work, decoder = own.costs, own.work, own.decoder
-    if not priced(decoder):
+    if not can_be_priced(decoder):
         parts = {"target": None, "drafter": None if decoder.drafter.choice else 0.0}
         return {"total": total, **parts, "rest": total - fixed, "fixed": fixed}
     drafter = costs.drafting_ms(decoder.drafter, work.rounds, work.runs) / 1e3

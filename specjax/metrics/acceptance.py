@@ -16,13 +16,13 @@ import numpy as np
 
 from specjax.api import Generator
 from specjax.contracts.context import Context, Options
-from specjax.contracts.logits_processor import adjusting
+from specjax.contracts.logits_processor import bind_processors
 from specjax.data.batching import Batch, Prompt
 from specjax.decoding.state import Generation
 from specjax.decoding.strategy import autoregressive
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel
-from specjax.models.vocabularies import with_shared_vocabulary
+from specjax.models.vocabularies import share_vocabulary
 from specjax.runtime import processes
 from specjax.runtime.errors import UserError
 from specjax.sampling import adjust, argmax
@@ -39,7 +39,7 @@ def _overlaps(
     """sum_x min(p, q) [B, L] after every prefix of a context's tokens [B, L]."""
     tokens, sampling, logits = context.tokens, context.options.sampling, []
     # All but the first are as drafted: the text before each place is what came before it.
-    settings = adjusting(context, models[0].info.vocab_size)
+    settings = bind_processors(context, models[0].info.vocab_size)
     path = jnp.broadcast_to(tokens[:, None, 1:], (*tokens.shape, tokens.shape[1] - 1))
     for model, weights in zip(models, params, strict=True):
         cache, _ = model.start(weights, prompt, prompt_length, tokens.shape[1])
@@ -80,19 +80,19 @@ def write(
             f"guidance_scale is {target.settings['guidance_scale']:g}; it must be None: acceptance"
             " is measured on texts read once"
         )
-    alone = Generator(
+    baseline = Generator(
         target, strategy=autoregressive(**drawing), max_new_tokens=max_new_tokens, bucket=bucket
     )
     batches = []
     for start in range(0, len(prompts), batch_size):
-        batch = alone.batch(prompts[start : start + batch_size], batch_size, first=start)
-        batches.append((batch, alone.run(batch, alone.keys(batch, seed))))
-    return Written(alone.options, batches)
+        batch = baseline.batch(prompts[start : start + batch_size], batch_size, first=start)
+        batches.append((batch, baseline.run(batch, baseline.keys(batch, seed))))
+    return Written(baseline.options, batches)
 
 
 def acceptance_on(written: Written, target: LoadedModel, drafter: LoadedModel) -> tuple[float, int]:
     """Mean of sum_x min(p, q) over the target's text, and its number of tokens."""
-    models = with_shared_vocabulary({"target": target.model, "drafter": drafter.model})
+    models = share_vocabulary({"target": target.model, "drafter": drafter.model})
     total, count = 0.0, 0
     for batch, made in written.batches:
         beta = _overlaps(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from specjax.metrics.traces import Rounds
-from specjax.reporting.table import GROUPS, aligned, cell
+from specjax.reporting.table import GROUPS, align_columns, cell
 
 Figures = dict[str, dict[str, Any]]
 """By group."""
@@ -30,7 +30,7 @@ def by_group(groups: Sequence[str], rounds: Rounds, seconds: np.ndarray | None) 
     return {name: _figures(rounds, names == name, seconds) for name in dict.fromkeys(groups)}
 
 
-def with_speedups(
+def add_speedups(
     strategies: Mapping[str, Figures], bases: Mapping[str, Figures]
 ) -> dict[str, Figures]:
     """The figures of every strategy with `speedup` over those of its baseline."""
@@ -51,7 +51,7 @@ def group_table(groups: Mapping[str, Figures]) -> str:
         for name in names
         for strategy, figures in groups.items()
     ]
-    return aligned(["group", "strategy", *(title for title, _, _ in GROUPS)], rows)
+    return align_columns(["group", "strategy", *(title for title, _, _ in GROUPS)], rows)
 
 
 def _figures(rounds: Rounds, mine: np.ndarray, seconds: np.ndarray | None) -> dict[str, Any]:

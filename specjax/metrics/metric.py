@@ -53,7 +53,7 @@ class Metric(abc.ABC):
         return ""
 
 
-def metric_of(name: str) -> Metric:
+def get_metric(name: str) -> Metric:
     """The metric of a registered name.
 
     Raises:

@@ -16,7 +16,7 @@ LAW_ENTRIES = 1 << 24
 """Probabilities that are held at once: 64 MiB."""
 
 
-def foretell(
+def predict_tokens(
     table: Table, sequences: Iterable[Sequence[int]], start_token: int | None
 ) -> dict[str, float | int]:
     """Perplexities and accuracy over all tokens that have one before them, `start_token` included.

@@ -37,7 +37,7 @@ from specjax.verification.calm import SOFTMAX, Calm
 NONE = Operations(np.zeros(()), np.zeros(()))
 
 
-def shape_of(model: LanguageModel) -> TransformerShape:
+def transformer_shape(model: LanguageModel) -> TransformerShape:
     """What the operations of a model depend on."""
     c = model.config
     if isinstance(c, T5GemmaConfig):
@@ -72,7 +72,7 @@ def shape_of(model: LanguageModel) -> TransformerShape:
 
 def idle_weights(model: LanguageModel) -> int:
     """Weights of a model's experts that a token does not have."""
-    return shape_of(model).idle_weights if getattr(model.config, "mixtures", ()) else 0
+    return transformer_shape(model).idle_weights if getattr(model.config, "mixtures", ()) else 0
 
 
 def _of_stack(stack: Stack, vocab_size: int) -> TransformerShape:
@@ -90,7 +90,7 @@ def _of_stack(stack: Stack, vocab_size: int) -> TransformerShape:
 
 def part_shape(model: LanguageModel, call: Call) -> TransformerShape:
     """The shape of what runs of a model in a call: only some layers, perhaps, or none."""
-    shape = shape_of(model)
+    shape = transformer_shape(model)
     if call.read_out:
         return shape.between(0, 0)
     return shape.between(call.resume_from, call.exit or shape.layers)
@@ -108,7 +108,7 @@ def target_calls(shape: TransformerShape, rounds: Rounds, prompt: np.ndarray) ->
     ).total()
 
 
-def without_prompt(rounds: Rounds, prompt: np.ndarray) -> Rounds:
+def drop_prompt(rounds: Rounds, prompt: np.ndarray) -> Rounds:
     """The rounds on each row's text from the last token of its prompt on, as guidance reads it."""
     return dataclasses.replace(rounds, begin=rounds.begin - (prompt - 1))
 
@@ -211,20 +211,20 @@ def operations(
         decoding = {target: target_calls(shape, rounds, prompt)}
     guided = isinstance(models[target], Guided)
     if guided:
-        free = without_prompt(rounds, prompt)
-        decoding[target] += target_calls(shape_of(models[target]), free, prompt)
+        free = drop_prompt(rounds, prompt)
+        decoding[target] += target_calls(transformer_shape(models[target]), free, prompt)
     for part in parts(drafter.spec.calls):
         decoding[part] = drafter_calls(models, rounds, prompt, drafter, part)
     reading = dict.fromkeys(decoding, NONE)
     reading |= {
-        name: start(shape_of(model), prompt, model.info.borrows_encoder).total()
+        name: start(transformer_shape(model), prompt, model.info.borrows_encoder).total()
         for name, model in models.items()
     }
     if guided:
-        reading[target] += start(shape_of(models[target]), np.ones_like(prompt)).total()
+        reading[target] += start(transformer_shape(models[target]), np.ones_like(prompt)).total()
     if drafter.spec.calls:
         decoding[drafter.spec.calls[0].part] += head_calls(drafter, params, rounds)
-    decoding["total"], reading["total"] = sum_of(decoding), sum_of(reading)
+    decoding["total"], reading["total"] = sum_operations(decoding), sum_operations(reading)
     return {
         name: entry(decoding[name], rounds.tokens)
         | {"with_prompt": entry(decoding[name] + reading[name], rounds.tokens)}
@@ -232,7 +232,7 @@ def operations(
     }
 
 
-def sum_of(parts: Mapping[str, Operations]) -> Operations:
+def sum_operations(parts: Mapping[str, Operations]) -> Operations:
     return sum(parts.values(), start=NONE)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from specjax.data.batching import Prompt
 from specjax.models.base import LanguageModel, Params
 from specjax.models.guided import Guided, guided_logits
-from specjax.models.vocabularies import unwrapped
+from specjax.models.vocabularies import unwrap
 from specjax.runtime import processes
 
 WIDTH = 64
@@ -68,7 +68,7 @@ def is_near_tie(logits: np.ndarray, tokens: tuple[int, int], dtype: jnp.dtype) -
 
 def logits_at(model: LanguageModel, params: Params, where: Divergence) -> np.ndarray:
     """Teacher-forced float32 logits [V] of the token after what two outputs share."""
-    target = unwrapped(model)
+    target = unwrap(model)
     if isinstance(target, Guided):
         without = dataclasses.replace(where, prompt=where.prompt[-1:])
         own, free = (

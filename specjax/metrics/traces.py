@@ -73,7 +73,7 @@ class Rounds:
         return float(self.layers[self.ran].mean())
 
 
-def rounds_of(generations: Sequence[tuple[Generation, int]]) -> Rounds:
+def collect_rounds(generations: Sequence[tuple[Generation, int]]) -> Rounds:
     """The records of the first `rows` rows of every (generation with host arrays, rows)."""
 
     def joined(field: str) -> np.ndarray:
@@ -198,14 +198,14 @@ def arm_figures(rounds: Rounds, names: Sequence[str]) -> dict[str, dict[str, Any
     """
     figures = {}
     for arm, name in enumerate(names):
-        mine = rounds.ran & (rounds.arm == arm)
+        row_mask = rounds.ran & (rounds.arm == arm)
         drafted, accepted = (
-            int(counts[mine].sum()) for counts in (rounds.drafted, rounds.accepted)
+            int(counts[row_mask].sum()) for counts in (rounds.drafted, rounds.accepted)
         )
         figures[name] = {
-            "texts": int(mine[:, 0].sum()),
-            "rounds": int(mine.sum()),
-            "tokens": int(rounds.committed[mine].sum()),
+            "texts": int(row_mask[:, 0].sum()),
+            "rounds": int(row_mask.sum()),
+            "tokens": int(rounds.committed[row_mask].sum()),
             "drafted": drafted,
             "accepted": accepted,
             "accept_rate": accepted / drafted if drafted else None,
@@ -213,7 +213,7 @@ def arm_figures(rounds: Rounds, names: Sequence[str]) -> dict[str, dict[str, Any
     return figures
 
 
-def arms_of_texts(rounds: Rounds, names: Sequence[str]) -> list[dict[str, int]]:
+def count_text_arms(rounds: Rounds, names: Sequence[str]) -> list[dict[str, int]]:
     """Of every text the number of rounds that each arm had, without those that had none."""
     if rounds.arm is None:
         raise ValueError("the rounds do not say which drafter had them")

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.models.layers import MASKED, attend, causal_mask, key_mask, soft_capped
+from specjax.models.layers import MASKED, attend, causal_mask, key_mask, soft_cap
 
 WHOLE_SCORES = 2048 * 2048
 """Most queries times keys whose scores are one array."""
@@ -181,14 +181,14 @@ Source = tuple[jax.Array, jax.Array, AnyBias]
 """Keys and values [B, H, C, d] that are attended to, and their bias."""
 
 
-def merged_attention(q: jax.Array, sources: Sequence[Source]) -> jax.Array:
+def merge_attention(q: jax.Array, sources: Sequence[Source]) -> jax.Array:
     """One softmax over the keys of all `sources`.
 
     Each is attended to where it lies, in the way that its own size asks for: a cache of the tokens
     that were written and one of those that were read never are one array.
     """
     made = [_in_parts(q, k, v, bias, _sums, _over_keys) for k, v, bias in sources]
-    return _divided(functools.reduce(_joined, made)).astype(sources[0][1].dtype)
+    return _divided(functools.reduce(_merge_sums, made)).astype(sources[0][1].dtype)
 
 
 Sums = tuple[jax.Array, jax.Array, jax.Array]
@@ -204,7 +204,7 @@ def _sums(q: jax.Array, k: jax.Array, v: jax.Array, bias: jax.Array, softcap: fl
     if groups > 1 and bias.shape[2] > 1:
         bias = jnp.tile(bias, (1, 1, groups, 1))
     scores = jnp.einsum("bhtd,bhcd->bhtc", queries, k, preferred_element_type=jnp.float32)
-    scores = bias + soft_capped(scores, softcap)
+    scores = bias + soft_cap(scores, softcap)
     largest = jnp.max(scores, axis=-1, keepdims=True)
     weights = jnp.exp(scores - largest)
     mixed = jnp.einsum(
@@ -214,7 +214,7 @@ def _sums(q: jax.Array, k: jax.Array, v: jax.Array, bias: jax.Array, softcap: fl
     return jax.tree.map(lambda x: x.reshape(batch, heads, length, -1), made)
 
 
-def _joined(one: Sums, other: Sums) -> Sums:
+def _merge_sums(one: Sums, other: Sums) -> Sums:
     """The sums over the keys of both."""
     largest = jnp.maximum(one[0], other[0])
     kept, more = jnp.exp(one[0] - largest), jnp.exp(other[0] - largest)
@@ -311,7 +311,7 @@ def _over_keys(
         keys, values = (jax.lax.dynamic_slice_in_dim(x, begin, size, axis=2) for x in (k, v))
         seen = jnp.where(begin + jnp.arange(size) < number * size, MASKED, 0.0)
         added = bias.bias.tile(0, length, begin, size) + seen
-        return _joined(sums, _sums(q, keys, values, added, softcap))
+        return _merge_sums(sums, _sums(q, keys, values, added, softcap))
 
     zero = jnp.zeros((*q.shape[:3], 1), jnp.float32)
     sums = jnp.full_like(zero, -jnp.inf), zero, jnp.zeros(q.shape, jnp.float32)

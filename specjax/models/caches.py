@@ -62,7 +62,7 @@ def of_prompts(
     return jnp.pad(new[0], room), jnp.pad(new[1], room)
 
 
-def held(own: KeysValues, end: jax.Array) -> jax.Array:
+def held_slots(own: KeysValues, end: jax.Array) -> jax.Array:
     """The slot at each place of a layer's cache, [C] or [B, C], once `end` [B] slots are fed."""
     size = own[0].shape[2]
     place = jnp.arange(size)
@@ -84,17 +84,17 @@ def write(cache: jax.Array, new: jax.Array, places: jax.Array) -> jax.Array:
     return cache.at[rows, :, places].set(new.swapaxes(1, 2).astype(cache.dtype), mode="drop")
 
 
-def remembered(own: KeysValues, new: KeysValues, start: jax.Array) -> KeysValues:
+def update_cache(own: KeysValues, new: KeysValues, start: jax.Array) -> KeysValues:
     """A layer's cache with `new` keys and values written to slots `start` [B] on."""
     places = _places(own, start[:, None] + jnp.arange(new[0].shape[2]))
     return _alike(own, write(own[0], new[0], places), write(own[1], new[1], places))
 
 
-def gathered(own: KeysValues, start: jax.Array, path: jax.Array) -> KeysValues:
+def move_slots(own: KeysValues, start: jax.Array, path: jax.Array) -> KeysValues:
     """A layer's cache with the slots `start + path` [B, N] moved to `start ..` on."""
     kept = _places(own, start[:, None] + path)[:, None, :, None]
     keys, values = (jnp.take_along_axis(cache, kept, axis=2, mode="clip") for cache in own)
-    return remembered(own, (keys, values), start)
+    return update_cache(own, (keys, values), start)
 
 
 def read_on(
@@ -107,7 +107,7 @@ def read_on(
     overwrite tokens: the part is attended to as it is, before what the ring holds.
     """
     if not isinstance(own, Ring):
-        own = remembered(own, new, start)
+        own = update_cache(own, new, start)
         return own, own
     keys, values = (jnp.concatenate(pair, axis=2) for pair in zip(new, own, strict=True))
     return (keys, values), _filled(own, new, start, length)
@@ -116,7 +116,7 @@ def read_on(
 def _filled(own: Ring, new: KeysValues, start: jax.Array, length: jax.Array) -> Ring:
     """The ring with the last of `new` that are no padding."""
     fed = new[0].shape[2]
-    slot = held(own, jnp.minimum(start + fed, length))
+    slot = held_slots(own, jnp.minimum(start + fed, length))
     is_new = (slot >= start[:, None])[:, None, :, None]
     index = jnp.clip(slot - start[:, None], 0, fed - 1)[:, None, :, None]
 

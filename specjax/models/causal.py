@@ -27,12 +27,12 @@ from specjax.models.layers import (
     apply,
     initial,
     product,
-    rematerialised,
-    soft_capped,
+    rematerialize,
+    soft_cap,
     tied_logits,
 )
 from specjax.models.linen import LinenModel
-from specjax.models.positions import angles_of
+from specjax.models.positions import compute_angles
 from specjax.models.prefill import read_in_chunks
 from specjax.models.windows import of_fed, of_layers, of_part
 
@@ -76,7 +76,7 @@ class CausalModule(nn.Module):
 
     def angles(self, position: jax.Array, length: jax.Array) -> list[jax.Array | None]:
         """Each layer's angles."""
-        return angles_of(self.config.layer_ropes, position, length)
+        return compute_angles(self.config.layer_ropes, position, length)
 
     def masks(self, own: Sequence[Any], mask: Callable[[Any, int], AnyBias]) -> list[AnyBias]:
         """Each layer's mask, made of its cache and window."""
@@ -97,7 +97,7 @@ class CausalModule(nn.Module):
             logits = tied_logits(x, self.embedding, training)
         else:
             logits = self.head(x).astype(jnp.float32)
-        return soft_capped(logits, self.config.logit_cap)
+        return soft_cap(logits, self.config.logit_cap)
 
     def run(
         self, tokens: jax.Array, length: jax.Array, deterministic: bool = True
@@ -121,7 +121,7 @@ class CausalModule(nn.Module):
             lambda _, window: of_texts(CausalBias(begin, window), size, size),
         )
         for layer, turned, mask in zip(self.layers, angles, masks, strict=True):
-            x, keys_values = rematerialised(one, self.config.remat)(layer, x, turned, mask)
+            x, keys_values = rematerialize(one, self.config.remat)(layer, x, turned, mask)
             states.append(x)
             made.append(keys_values)
         return states, made

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.models.attention import AnyBias, attention
-from specjax.models.caches import KeysValues, read_on, remembered
+from specjax.models.caches import KeysValues, read_on, update_cache
 from specjax.models.experts import Experts, Mixture
 from specjax.models.layers import (
     Dense,
@@ -179,7 +179,7 @@ class Layer(nn.Module):
         elif length is not None:
             seen, kept = read_on(own, new, start, length)
         else:
-            seen = kept = remembered(own, new, start)
+            seen = kept = update_cache(own, new, start)
         h = self.attention(q, *seen, mask)
         h = self.attention_post_norm(h) if self.config.post_norm else h
         attended = x + self.drop(h, deterministic=deterministic)
@@ -202,4 +202,4 @@ class Layer(nn.Module):
     ) -> KeysValues:
         """The cache `own` with keys and values of x [B, T, D] from `start` on."""
         _, k, v = self.queries_keys_values(x, angles)
-        return remembered(own, (k, v), start)
+        return update_cache(own, (k, v), start)

@@ -22,7 +22,7 @@ from flax import struct
 
 from specjax.models.attention import AnyBias, of_call, of_texts, of_tree
 from specjax.models.base import Cache, LanguageModel, Output, Params
-from specjax.models.caches import KeysValues, remembered, write
+from specjax.models.caches import KeysValues, update_cache, write
 from specjax.models.layers import MASKED, Dense, RMSNorm, apply, call, key_mask
 from specjax.models.on_target import (
     Cross,
@@ -32,7 +32,7 @@ from specjax.models.on_target import (
     OnT5Config,
     OnTarget,
     OnTargetModule,
-    reading_last,
+    select_last_state,
     slots_from,
 )
 from specjax.models.positions import RelativeBias, RelativeBiasOf
@@ -178,7 +178,7 @@ class DFlashModule(OnTargetModule[Config]):
         x = self.block(tokens[:, 0], fed)
         for i, layer in enumerate(self.layers):
             q, k, v = layer.of_block(x, angles)
-            own[i] = remembered(own[i], (k, v), start)
+            own[i] = update_cache(own[i], (k, v), start)
             x = layer(x, q, *own[i], bias, cross)
         return self.all_logits(x, at, data["places"]), x, own
 
@@ -241,7 +241,7 @@ class DFlash(FeatureDrafter):
     def module(self) -> DFlashModule:
         return DFlashModule(self.config)
 
-    def beside(self, target: LanguageModel) -> Self:
+    def adapt_to(self, target: LanguageModel) -> Self:
         """As of any feature drafter; refuses another depth or vocabulary than it was made for.
 
         Raises:
@@ -256,12 +256,12 @@ class DFlash(FeatureDrafter):
                 raise ValueError(
                     f"it was made for a target of {what} {ours}; this one has {theirs}"
                 )
-        return super().beside(target)
+        return super().adapt_to(target)
 
-    def begun(self, params: Params, layer: Params, basis: jax.Array | None) -> Params:
+    def initialize_params(self, params: Params, layer: Params, basis: jax.Array | None) -> Params:
         """With masks as large as the embeddings of tokens are, where they are no token."""
         if basis is not None:
-            params = {**params, "fuse": reading_last(params["fuse"], basis)}
+            params = {**params, "fuse": select_last_state(params["fuse"], basis)}
         if "mask" not in params:
             return params
         size = jnp.sqrt(jnp.mean(jnp.square(params["embedding"])))

@@ -24,7 +24,7 @@ import numpy as np
 
 from specjax.models.attention import AnyBias, CausalBias, WithoutFirst, of_call, of_tree
 from specjax.models.base import Cache, Output, Params, PromptReading, Resume
-from specjax.models.caches import KeysValues, gathered, remembered, write
+from specjax.models.caches import KeysValues, move_slots, update_cache, write
 from specjax.models.info import ModelInfo
 from specjax.models.layers import MASKED, RMSNorm, Tree, apply, call, tree_mask
 from specjax.models.on_target import (
@@ -35,7 +35,7 @@ from specjax.models.on_target import (
     OnT5Config,
     OnTarget,
     OnTargetModule,
-    reading_last,
+    select_last_state,
     slots_from,
 )
 from specjax.models.positions import RelativeBias, RelativeBiasOf, tree_bias
@@ -137,7 +137,7 @@ class EagleModule(OnTargetModule[Config]):
         (own,), fed = data["own"], tokens.shape[1]
         position = start[:, None] + jnp.arange(fed) if tree is None else tree[0][:, -fed:]
         parts = self.layer.queries_keys_values(self.embed(tokens), before, self.angles(position))
-        own = remembered(own, parts[1:], start)
+        own = update_cache(own, parts[1:], start)
         cross = None
         if not self.config.cross:
             bias = self.own_bias(own, start, fed, tree)
@@ -218,16 +218,16 @@ class Eagle(FeatureDrafter):
     def info(self) -> ModelInfo:
         return dataclasses.replace(super().info, depth=1)
 
-    def begun(self, params: Params, layer: Params, basis: jax.Array | None) -> Params:
+    def initialize_params(self, params: Params, layer: Params, basis: jax.Array | None) -> Params:
         """With all parameters of the target's layer that have the same name and shape.
 
         Its last states go on as they are, unless nothing norms them: they are many times larger
         than what a layer adds, which would be learned slowly.
         """
-        params = {**params, "layer": _taken(params["layer"], layer)}
+        params = {**params, "layer": _take_params(params["layer"], layer)}
         if basis is None or not (self.config.feature_norms or self.config.normed_residual):
             return params
-        return {**params, "fuse": reading_last(params["fuse"], basis)}
+        return {**params, "fuse": select_last_state(params["fuse"], basis)}
 
     def unrolled(
         self,
@@ -296,7 +296,7 @@ class Eagle(FeatureDrafter):
 
     def keep(self, cache: Cache, path: jax.Array, count: jax.Array) -> Cache:
         data, start = cache.data, cache.length
-        own = [gathered(pair, start, path) for pair in data["own"]]
+        own = [move_slots(pair, start, path) for pair in data["own"]]
         kept = start[:, None] + path
         states = jnp.take_along_axis(data["states"], kept[..., None], axis=1, mode="clip")
         slots = start[:, None] + jnp.arange(path.shape[1])
@@ -320,13 +320,13 @@ def _parents(tree: Tree, start: jax.Array) -> jax.Array:
     return first + jnp.where(jnp.any(parent, axis=-1), node, -1)
 
 
-def _taken(ours: Params, other: Params) -> Params:
+def _take_params(ours: Params, other: Params) -> Params:
     """The tree `ours` with what `other` has under the same name and of the same shape.
 
     In float32 and in memory of its own: training gives away what it changes.
     """
     if isinstance(ours, dict):
         other = other or {}
-        return {name: _taken(tree, other.get(name)) for name, tree in ours.items()}
+        return {name: _take_params(tree, other.get(name)) for name, tree in ours.items()}
     same = other is not None and other.shape == ours.shape
     return jnp.array(other, jnp.float32, copy=True) if same else ours

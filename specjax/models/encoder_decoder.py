@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from specjax.models.attention import AnyBias, LengthBias, Source, attention, of_texts
 from specjax.models.base import Cache, Params, PromptReading
-from specjax.models.caches import KeysValues, empty_cache, remembered
+from specjax.models.caches import KeysValues, empty_cache, update_cache
 from specjax.models.info import ModelInfo
 from specjax.models.layers import (
     Tree,
@@ -25,7 +25,7 @@ from specjax.models.layers import (
     key_mask,
     masked_mean,
     merge_heads,
-    rematerialised,
+    rematerialize,
     split_heads,
 )
 from specjax.models.linen import LinenModel
@@ -115,7 +115,7 @@ class DecoderLayer(Layer[Norm]):
     ) -> KeysValues:
         """The cache `own` with keys and values of x [B, T, D] from `start` on."""
         h = self.before(self.self_norm, x)
-        return remembered(own, self.self_attention.keys_values(h, angles), start)
+        return update_cache(own, self.self_attention.keys_values(h, angles), start)
 
     def __call__(
         self,
@@ -131,7 +131,7 @@ class DecoderLayer(Layer[Norm]):
         """One layer on x [B, T, D]; `own` is its key and value cache, None when training."""
         h = self.before(self.self_norm, x)
         made: KeysValues = self.self_attention.keys_values(h, angles)
-        kept = made if own is None or start is None else remembered(own, made, start)
+        kept = made if own is None or start is None else update_cache(own, made, start)
         queries = self.self_attention.queries(h, angles)
         own_keys, encoded = (*kept, self_bias), (*cross, cross_bias)
         x = self.attended(x, queries, own_keys, encoded, deterministic)
@@ -217,7 +217,7 @@ class EncoderDecoderModule(nn.Module):
 
         places = zip(angles or [None] * len(biases), biases, strict=True)
         for layer, place in zip(self.encoder, places, strict=True):
-            x = rematerialised(one, self.config.remat)(layer, x, *place)
+            x = rematerialize(one, self.config.remat)(layer, x, *place)
         return x
 
     def read(
@@ -303,7 +303,7 @@ class EncoderDecoderModule(nn.Module):
         taken = {}
         for i, layer in enumerate(self.decoder):
             place = angles[i], biases[i], cross_bias
-            x = rematerialised(one, self.config.remat)(layer, x, encoded, *place)
+            x = rematerialize(one, self.config.remat)(layer, x, encoded, *place)
             if i + 1 in exits:
                 taken[i + 1] = self.leave(x, deterministic)
         return tuple(taken[number] for number in exits)

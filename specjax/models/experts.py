@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.models.layers import ACTIVATIONS, Dense, product
-from specjax.models.small_weights import wide
+from specjax.models.small_weights import widen
 
 Matrices = tuple[Any, Any, Any]
 """Gates and ways up [E, D, F], ways down [E, F, D]: arrays, or small weights."""
@@ -33,7 +33,7 @@ class Mixture:
     experts: int
     chosen: int  # for each token
     d_ff: int  # of each expert
-    normalised: bool = True  # the weights of a token's experts add up to 1
+    normalized: bool = True  # the weights of a token's experts add up to 1
 
     def __post_init__(self) -> None:
         if self.chosen > self.experts:
@@ -55,7 +55,7 @@ class Router(nn.Module):
         logits = Dense(self.mixture.experts, self.dtype, name="logits")(x)
         shares = jax.nn.softmax(logits.astype(jnp.float32), axis=-1)
         weights, chosen = jax.lax.top_k(shares, self.mixture.chosen)
-        if self.mixture.normalised:
+        if self.mixture.normalized:
             weights = weights / jnp.sum(weights, axis=-1, keepdims=True)
         return weights, chosen
 
@@ -84,12 +84,12 @@ class Experts(nn.Module):
             return self.param(name, init, shape, jnp.float32).astype(self.dtype)
 
         matrices = matrix("gates", inwards), matrix("ups", inwards), matrix("downs", outwards)
-        mix = gathered if chosen.size <= FEW * mixture.experts else by_expert
+        mix = gather_experts if chosen.size <= FEW * mixture.experts else by_expert
         mixed = mix(tokens, weights, chosen, matrices, ACTIVATIONS[self.activation])
         return mixed.astype(self.dtype).reshape(x.shape)
 
 
-def gathered(
+def gather_experts(
     x: jax.Array, weights: jax.Array, chosen: jax.Array, matrices: Matrices, act: Activation
 ) -> jax.Array:
     """The sum [N, D] float32 of what the experts `chosen` [N, k] make of x [N, D].
@@ -97,7 +97,7 @@ def gathered(
     Each token has copies of its experts' matrices.
     """
     picked = jax.tree.map(lambda leaf: leaf[chosen], matrices)
-    gates, ups, downs = (wide(x, matrix) for matrix in picked)
+    gates, ups, downs = (widen(x, matrix) for matrix in picked)
     inner = act(jnp.einsum("nd,nkdf->nkf", x, gates)) * jnp.einsum("nd,nkdf->nkf", x, ups)
     return jnp.sum(jnp.einsum("nkf,nkfd->nkd", inner, downs) * weights[..., None], axis=1)
 
@@ -105,7 +105,7 @@ def gathered(
 def by_expert(
     x: jax.Array, weights: jax.Array, chosen: jax.Array, matrices: Matrices, act: Activation
 ) -> jax.Array:
-    """As `gathered`; every expert reads all tokens and counts in those that have it."""
+    """As `gather_experts`; every expert reads all tokens and counts in those that have it."""
     rows = jnp.arange(len(x))[:, None]
     shares = jnp.zeros((len(x), matrices[0].shape[0])).at[rows, chosen].set(weights)
 

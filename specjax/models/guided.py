@@ -89,18 +89,18 @@ class Guided(Wrapped):
             params, tokens, own, position=position, visible=visible, at=at, exit=exit, **how
         )
         if exit is not None:
-            return output, _with(cache, own, free)
+            return output, _with_cache(cache, own, free)
         if position is not None:
             position = position - cache.data["offset"][:, None]
         without, free = self.model.extend(
             params, tokens, free, position=position, visible=visible, at=at
         )
         logits = guided_logits(output.logits, without.logits, self.scale)
-        return output.replace(logits=logits), _with(cache, own, free)
+        return output.replace(logits=logits), _with_cache(cache, own, free)
 
     def keep(self, cache: Cache, path: jax.Array, count: jax.Array) -> Cache:
         own, free = (self.model.keep(one, path, count) for one in _both(cache))
-        return _with(cache, own, free)
+        return _with_cache(cache, own, free)
 
     def propagate(
         self, params: Params, hidden: jax.Array, cache: Cache, layers: tuple[int, int]
@@ -121,5 +121,5 @@ def _both(cache: Cache) -> tuple[Cache, Cache]:
     return Cache(data["own"], cache.length), Cache(data["free"], cache.length - data["offset"])
 
 
-def _with(cache: Cache, own: Cache, free: Cache) -> Cache:
+def _with_cache(cache: Cache, own: Cache, free: Cache) -> Cache:
     return Cache({**cache.data, "own": own.data, "free": free.data}, own.length)

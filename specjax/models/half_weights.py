@@ -46,7 +46,7 @@ class HalfKernel(struct.PyTreeNode):
         return self.rows.T.astype(jnp.float32)
 
 
-def parts_of(x: jax.Array) -> jax.Array:
+def split_parts(x: jax.Array) -> jax.Array:
     """bfloat16 [P * N, D]: finite x [N, D] as a sum of P parts, 1 where it is bfloat16, else 3."""
     if x.dtype == jnp.bfloat16:
         return x
@@ -62,7 +62,7 @@ def parts_of(x: jax.Array) -> jax.Array:
 def product(x: jax.Array, rows: jax.Array) -> jax.Array:
     """x [N, D] times the transpose of rows [F, D] bfloat16, in the dtype of x."""
     made = jax.lax.dot_general(
-        parts_of(x), rows, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32
+        split_parts(x), rows, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32
     )
     # One by one: XLA gives a sum over an axis to the library of the product, which is slower then.
     # A call without logits reads out no row.

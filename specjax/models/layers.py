@@ -136,9 +136,9 @@ class LayerNorm(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         scale = self.param("scale", nn.initializers.ones, (x.shape[-1],), jnp.float32)
         bias = self.param("bias", nn.initializers.zeros, (x.shape[-1],), jnp.float32)
-        centred = x.astype(jnp.float32) - jnp.mean(x, axis=-1, keepdims=True, dtype=jnp.float32)
-        variance = jnp.mean(centred * centred, axis=-1, keepdims=True)
-        return (centred * jax.lax.rsqrt(variance + self.eps) * scale + bias).astype(x.dtype)
+        centered = x.astype(jnp.float32) - jnp.mean(x, axis=-1, keepdims=True, dtype=jnp.float32)
+        variance = jnp.mean(centered * centered, axis=-1, keepdims=True)
+        return (centered * jax.lax.rsqrt(variance + self.eps) * scale + bias).astype(x.dtype)
 
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
@@ -220,7 +220,7 @@ def initial(module: nn.Module, key: jax.Array, *shapes: tuple[int, ...]) -> Any:
     return module.lazy_init(key, *args)["params"]
 
 
-def rematerialised(call: Callable[..., Any], on: bool) -> Callable[..., Any]:
+def rematerialize(call: Callable[..., Any], on: bool) -> Callable[..., Any]:
     """`call(module, *arrays)`; when `on`, what it computes is not kept for the gradient.
 
     The gradient then runs the call once more (Chen et al. 2016, "Training Deep Nets with Sublinear
@@ -249,7 +249,7 @@ def merge_heads(x: jax.Array) -> jax.Array:
     return x.swapaxes(1, 2).reshape(batch, length, heads * width)
 
 
-def soft_capped(x: jax.Array, cap: float) -> jax.Array:
+def soft_cap(x: jax.Array, cap: float) -> jax.Array:
     """x squeezed smoothly into (-cap, cap); as it is where `cap` is 0.
 
     Bello et al. 2017, "Neural Combinatorial Optimization with Reinforcement Learning", eq. 17;
@@ -271,7 +271,7 @@ def attend(
     if q.shape[1] != k.shape[1]:
         return _attend_grouped(q, k, v, bias, softcap)
     scores = jnp.einsum("bhtd,bhcd->bhtc", q, k, preferred_element_type=jnp.float32)
-    weights = jax.nn.softmax(soft_capped(scores, softcap) + bias, axis=-1).astype(v.dtype)
+    weights = jax.nn.softmax(soft_cap(scores, softcap) + bias, axis=-1).astype(v.dtype)
     return jnp.einsum("bhtc,bhcd->bhtd", weights, v)
 
 

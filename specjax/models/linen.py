@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax
 
 from specjax.models.base import Cache, Output, Params, PromptReading, Resume
-from specjax.models.caches import gathered
+from specjax.models.caches import move_slots
 from specjax.models.info import ModelInfo
 from specjax.models.layers import apply, call
 
@@ -87,7 +87,7 @@ class LinenModel:
         return Output(logits, hidden, taken), Cache(data, cache.length + tokens.shape[1])
 
     def keep(self, cache: Cache, path: jax.Array, count: jax.Array) -> Cache:
-        own = [gathered(pair, cache.length, path) for pair in cache.data["own"]]
+        own = [move_slots(pair, cache.length, path) for pair in cache.data["own"]]
         return Cache({**cache.data, "own": own}, cache.length + count)
 
     def propagate(

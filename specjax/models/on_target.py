@@ -128,7 +128,7 @@ def usual_layers(depth: int) -> tuple[int, ...]:
     return layers
 
 
-def beside(shape: Shape, target: LanguageModel) -> Shape:
+def adapt_shape(shape: Shape, target: LanguageModel) -> Shape:
     """A drafter's shape with what its checkpoint leaves to the target that it meets.
 
     Raises:
@@ -143,7 +143,7 @@ def beside(shape: Shape, target: LanguageModel) -> Shape:
     return dataclasses.replace(shape, **found)
 
 
-def completed(shape: Shape, params: Params, target: Params) -> Params:
+def complete_params(shape: Shape, params: Params, target: Params) -> Params:
     """A drafter's parameters with those that its checkpoint leaves to the target.
 
     Raises:
@@ -282,15 +282,15 @@ class FeatureDrafter(LinenModel):
         probe = jax.ShapeDtypeStruct((1, 1), jnp.int32)
         return self.module.lazy_init(key, probe)["params"]
 
-    def beside(self, target: LanguageModel) -> Self:
+    def adapt_to(self, target: LanguageModel) -> Self:
         """This drafter, of whose shape a checkpoint may leave something to its target.
 
         Raises:
           ValueError: when this target does not have it.
         """
-        return dataclasses.replace(self, config=beside(self.config, target))
+        return dataclasses.replace(self, config=adapt_shape(self.config, target))
 
-    def begun(self, params: Params, layer: Params, basis: jax.Array | None) -> Params:
+    def initialize_params(self, params: Params, layer: Params, basis: jax.Array | None) -> Params:
         """The parameters to train from, once embedding and output layer are of the target.
 
         `layer` is its last decoder layer, of a target as wide as the drafter, else empty. `basis`
@@ -347,7 +347,7 @@ class FeatureDrafter(LinenModel):
         raise NotImplementedError
 
 
-def reading_last(fuse: Params, basis: jax.Array) -> Params:
+def select_last_state(fuse: Params, basis: jax.Array) -> Params:
     """`fuse` that hands on the states of the last layer that it reads, in a basis [E, D].
 
     What it makes of the others is learned from nothing.

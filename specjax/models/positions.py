@@ -111,7 +111,7 @@ class Rope:
         return turned * base[..., None] ** -self._exponent
 
 
-def angles_of(
+def compute_angles(
     ropes: Sequence[Rope | None], position: jax.Array, length: jax.Array | int
 ) -> list[jax.Array | None]:
     """`Rope.angles` of each layer, made once for all that rotate alike; None: not rotated."""

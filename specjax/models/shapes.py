@@ -15,13 +15,13 @@ from specjax.models.base import Cache, LanguageModel, Params
 from specjax.models.info import Frames
 
 
-class Initialised(Protocol):
+class Initializable(Protocol):
     """A hashable description with fresh parameters: a language model, heads on it, a policy."""
 
     def init(self, key: jax.Array) -> Any: ...
 
 
-def parameter_shapes(model: Initialised) -> Any:
+def parameter_shapes(model: Initializable) -> Any:
     """The pytree of `model.init` with `jax.ShapeDtypeStruct` leaves.
 
     Tracing an initialisation takes a good part of a second, and loading, planning and sharding a
@@ -31,11 +31,11 @@ def parameter_shapes(model: Initialised) -> Any:
 
 
 @functools.lru_cache(maxsize=64)
-def _traced(model: Initialised) -> Any:
+def _traced(model: Initializable) -> Any:
     return jax.eval_shape(model.init, jax.random.key(0))
 
 
-def started(
+def start_cache(
     model: LanguageModel,
     params: Params,
     prompt: jax.Array,
@@ -51,7 +51,7 @@ def started(
     return model.start(params, prompt, prompt_length, capacity, **wanted)[0]
 
 
-def silence(frames: Frames | None, rows: int, width: int) -> jax.Array:
+def make_silence(frames: Frames | None, rows: int, width: int) -> jax.Array:
     """Some prompts [B, P] of `width` tokens, or [B, P, M] of what is heard."""
     if frames is None:
         return jnp.zeros((rows, width), jnp.int32)

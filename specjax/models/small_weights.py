@@ -101,7 +101,7 @@ class SmallWeights:
                 )
 
 
-def where_of(path: tuple[Any, ...]) -> tuple[str, ...]:
+def to_key_path(path: tuple[Any, ...]) -> tuple[str, ...]:
     """The path of a parameter, whichever of its arrays a path in JAX's words leads to."""
     return tuple(key.key for key in path if isinstance(key, jax.tree_util.DictKey))
 
@@ -112,7 +112,7 @@ def is_small(weight: Any) -> bool:
 
 
 @functools.partial(jax.jit, static_argnames="weights")
-def quantised(kernel: jax.Array, weights: SmallWeights) -> Any:
+def quantize(kernel: jax.Array, weights: SmallWeights) -> Any:
     """The kernel [D, F], or experts' [E, D, F], as integers, and scales of its dtype.
 
     The scales are found in float32. In bfloat16 a kernel's outputs are its rows.
@@ -129,7 +129,7 @@ def quantised(kernel: jax.Array, weights: SmallWeights) -> Any:
     )
 
 
-def of_integers(
+def make_kernel(
     integers: np.ndarray, scale: jax.Array, zero: np.ndarray | None, weights: SmallWeights
 ) -> Any:
     """A small kernel [D, F] of integers, scales and zero points [G, F] that are there already."""
@@ -138,7 +138,7 @@ def of_integers(
     return _qwix().QArray(jnp.asarray(integers, jnp.int8).astype(kind), scale, zeros)
 
 
-def shrunk(params: Any, weights: SmallWeights) -> Any:
+def shrink_params(params: Any, weights: SmallWeights) -> Any:
     """A parameter tree with the kernels of its layers small; all else is that of `params` itself.
 
     Raises:
@@ -146,18 +146,18 @@ def shrunk(params: Any, weights: SmallWeights) -> Any:
     """
 
     def one(path: tuple[Any, ...], leaf: Any) -> Any:
-        where = where_of(path)
+        where = to_key_path(path)
         if not weights.shrinks(where, leaf.shape):
             return leaf
         weights.check({where: leaf.shape})
-        return store(where, _whole(leaf) if is_small(leaf) else leaf, weights)
+        return store_small(where, _whole(leaf) if is_small(leaf) else leaf, weights)
 
     return jax.tree_util.tree_map_with_path(one, params, is_leaf=is_small)
 
 
-def store(where: tuple[str, ...], array: jax.Array, weights: SmallWeights) -> Any:
+def store_small(where: tuple[str, ...], array: jax.Array, weights: SmallWeights) -> Any:
     """A parameter that shrinks, made small."""
-    return array.astype(HALF) if where[-1] in TABLES else quantised(array, weights)
+    return array.astype(HALF) if where[-1] in TABLES else quantize(array, weights)
 
 
 def product(x: jax.Array, kernel: Any) -> jax.Array:
@@ -172,7 +172,7 @@ def product(x: jax.Array, kernel: Any) -> jax.Array:
     return _qwix().dot_general(x, kernel, (((1,), (0,)), ((), ())))
 
 
-def wide(x: jax.Array, kernels: Any) -> jax.Array:
+def widen(x: jax.Array, kernels: Any) -> jax.Array:
     """Kernels for a product with x, from behind the barrier of `product` where they are small."""
     if not is_small(kernels):
         return kernels
@@ -184,13 +184,13 @@ def _whole(kernel: Any) -> jax.Array:
     return kernel.whole() if isinstance(kernel, HalfKernel) else _qwix().dequantize(kernel)
 
 
-def numbers(params: Any) -> int:
+def count_numbers(params: Any) -> int:
     """Parameters in a tree; scales and zero points are none."""
     leaves = jax.tree.leaves(params, is_leaf=is_small)
     return sum(getattr(leaf, "qvalue", leaf).size for leaf in leaves)
 
 
-def stored_bytes(array: Any) -> int:
+def count_stored_bytes(array: Any) -> int:
     """Bytes of an array, or of its shape; of int4 two numbers take one."""
     bits = 4 if array.dtype == jnp.int4 else 8 * array.dtype.itemsize
     return -(-array.size * bits // 8)

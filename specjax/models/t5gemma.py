@@ -26,10 +26,10 @@ from specjax.models.layers import (
     RMSNorm,
     Tree,
     merge_heads,
-    soft_capped,
+    soft_cap,
     tied_logits,
 )
-from specjax.models.positions import Rope, angles_of, rotate
+from specjax.models.positions import Rope, compute_angles, rotate
 from specjax.models.windows import of_fed, of_layers
 
 
@@ -219,10 +219,10 @@ class T5GemmaModule(EncoderDecoderModule, Generic[Config]):
 
     def enter_encoder(self, tokens: jax.Array) -> jax.Array:
         """The encoder's input states [B, S, D] of tokens [B, S]."""
-        return scaled_embedding(self.source_embedding, tokens, self.config.dtype)
+        return embed_scaled(self.source_embedding, tokens, self.config.dtype)
 
     def enter(self, tokens: jax.Array, position: jax.Array) -> jax.Array:
-        return scaled_embedding(self.embedding, tokens, self.config.dtype)
+        return embed_scaled(self.embedding, tokens, self.config.dtype)
 
     def reach(self, window: int) -> tuple[int, int] | None:
         """How far a layer of the encoder with such a window sees to either side; None: all."""
@@ -231,7 +231,7 @@ class T5GemmaModule(EncoderDecoderModule, Generic[Config]):
     def encode(self, source: jax.Array, length: jax.Array, deterministic: bool = True) -> jax.Array:
         """Final-normed encoder states [B, S, D] of source [B, S]."""
         shape, size = self.config.encoder, source.shape[1]
-        angles = angles_of(shape.ropes, jnp.arange(size)[None], length[:, None])
+        angles = compute_angles(shape.ropes, jnp.arange(size)[None], length[:, None])
         biases = of_layers(
             shape.windows,
             shape.windows,
@@ -242,7 +242,7 @@ class T5GemmaModule(EncoderDecoderModule, Generic[Config]):
         return self.drop(self.encoder_norm(x), deterministic=deterministic)
 
     def rotations(self, position: jax.Array) -> list[jax.Array | None]:
-        return angles_of(self.config.decoder.ropes, position, position + 1)
+        return compute_angles(self.config.decoder.ropes, position, position + 1)
 
     def target_biases(self, size: int) -> list[AnyBias]:
         windows, start = self.config.decoder.windows, jnp.zeros(1, jnp.int32)
@@ -268,10 +268,10 @@ class T5GemmaModule(EncoderDecoderModule, Generic[Config]):
             logits = tied_logits(x, self.embedding, training)
         else:
             logits = self.head(x).astype(jnp.float32)
-        return soft_capped(logits, c.logit_cap)
+        return soft_cap(logits, c.logit_cap)
 
 
-def scaled_embedding(table: jax.Array, tokens: jax.Array, dtype: Any) -> jax.Array:
+def embed_scaled(table: jax.Array, tokens: jax.Array, dtype: Any) -> jax.Array:
     """Embeddings [..., D] of tokens [...], times the root of D rounded to `dtype`."""
     return table[tokens].astype(dtype) * jnp.asarray(table.shape[1] ** 0.5, dtype)
 
@@ -299,4 +299,4 @@ class T5Gemma(EncoderDecoder):
         return self.config.decoder.windows
 
     def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
-        return scaled_embedding(params["embedding"], tokens, self.config.dtype)
+        return embed_scaled(params["embedding"], tokens, self.config.dtype)

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.models import encoder_decoder, t5gemma
-from specjax.models.attention import Source, merged_attention
+from specjax.models.attention import Source, merge_attention
 from specjax.models.base import Params
 from specjax.models.caches import KeysValues
 from specjax.models.layers import RMSNorm, merge_heads, split_heads
@@ -63,7 +63,7 @@ class Attention(t5gemma.Attention):
 
     def merged(self, q: jax.Array, sources: Sequence[Source]) -> jax.Array:
         """One attention over the keys, values and bias of all `sources`."""
-        return self.o(merge_heads(merged_attention(q, sources)))
+        return self.o(merge_heads(merge_attention(q, sources)))
 
 
 class EncoderLayer(t5gemma.EncoderLayer):
@@ -115,7 +115,7 @@ def embedded(
     table: jax.Array, image_end: jax.Array, tokens: jax.Array, config: T5Gemma2Config
 ) -> jax.Array:
     """Embeddings [..., D] of tokens [...]; that of the token behind images is not scaled."""
-    x = t5gemma.scaled_embedding(table, tokens, config.dtype)
+    x = t5gemma.embed_scaled(table, tokens, config.dtype)
     return jnp.where((tokens == config.image_end)[..., None], image_end.astype(config.dtype), x)
 
 

@@ -102,12 +102,12 @@ class SharedVocabulary(Wrapped):
         return self.model.propagate(params, hidden, cache, layers)
 
 
-def unwrapped(model: LanguageModel) -> LanguageModel:
+def unwrap(model: LanguageModel) -> LanguageModel:
     """The model with all its ids."""
     return model.model if isinstance(model, SharedVocabulary) else model
 
 
-def with_shared_vocabulary(models: dict[str, LanguageModel]) -> dict[str, LanguageModel]:
+def share_vocabulary(models: dict[str, LanguageModel]) -> dict[str, LanguageModel]:
     """Models that all have the same width, the smallest one's."""
     width = min(model.info.vocab_size for model in models.values())
     return {
@@ -157,10 +157,10 @@ class OtherVocabulary(Wrapped):
         return {"model": self.model.init(key), "places": unknown, "fed": empty}
 
     def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
-        return _heard(params, self.model.read_out(params["model"], hidden))
+        return _to_target_ids(params, self.model.read_out(params["model"], hidden))
 
     def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
-        return self.model.embed(params["model"], _fed(params, tokens))
+        return self.model.embed(params["model"], _to_own_ids(params, tokens))
 
     def start(
         self,
@@ -175,7 +175,7 @@ class OtherVocabulary(Wrapped):
     ) -> tuple[Cache, PromptReading]:
         """Reads `own` in place of the prompt, or without it the prompt token by token."""
         heard = self.info.frames is not None
-        spelled, length = own or (prompt if heard else _fed(params, prompt), prompt_length)
+        spelled, length = own or (prompt if heard else _to_own_ids(params, prompt), prompt_length)
         wanted = {"features": features, "ahead": ahead}
         offset = jnp.zeros_like(prompt_length)
         more = {}
@@ -196,7 +196,7 @@ class OtherVocabulary(Wrapped):
         position: jax.Array | None = None,
         **how: Any,
     ) -> tuple[Output, Cache]:
-        own, fed = _own(cache), _fed(params, tokens)
+        own, fed = _own(cache), _to_own_ids(params, tokens)
         if PREFIX in cache.data:
             # A drafter's first call feeds again what ends the prompt: in the model's own spelling.
             slot = own.length[:, None] + jnp.arange(tokens.shape[1])
@@ -205,7 +205,7 @@ class OtherVocabulary(Wrapped):
         if position is not None:
             position = position + cache.data["offset"][:, None]
         output, own = self.model.extend(params["model"], fed, own, position=position, **how)
-        return output.replace(logits=_heard(params, output.logits)), _with(cache, own)
+        return output.replace(logits=_to_target_ids(params, output.logits)), _with_cache(cache, own)
 
     def with_own_prefix(
         self, params: Params, prefix: jax.Array, length: jax.Array, cache: Cache
@@ -217,7 +217,7 @@ class OtherVocabulary(Wrapped):
         before = length - len(self.target.info.prefix)
         slot = jnp.arange(prefix.shape[1] + self._ahead)
         place = slot - before[:, None]
-        spelled = jnp.take(_fed(params, prefix), slot, axis=1, mode="clip")
+        spelled = jnp.take(_to_own_ids(params, prefix), slot, axis=1, mode="clip")
         own = jnp.take(jnp.array(self.prefix, jnp.int32), place, mode="clip")
         tokens = jnp.where(place < 0, spelled, own)
         offset = jnp.full_like(length, self._ahead)
@@ -230,21 +230,21 @@ class OtherVocabulary(Wrapped):
         return len(self.prefix) - len(self.target.info.prefix) if self.prefix else 0
 
     def keep(self, cache: Cache, path: jax.Array, count: jax.Array) -> Cache:
-        return _with(cache, self.model.keep(_own(cache), path, count))
+        return _with_cache(cache, self.model.keep(_own(cache), path, count))
 
     def propagate(
         self, params: Params, hidden: jax.Array, cache: Cache, layers: tuple[int, int]
     ) -> Cache:
         own = self.model.propagate(params["model"], hidden, _own(cache), layers)
-        return _with(cache, own)
+        return _with_cache(cache, own)
 
 
-def _heard(params: Params, logits: jax.Array) -> jax.Array:
+def _to_target_ids(params: Params, logits: jax.Array) -> jax.Array:
     """The model's logits [..., V'] by the target's ids [..., V]; what it lacks is impossible."""
     return jnp.take(logits, params["places"], axis=-1, mode="fill", fill_value=MASKED)
 
 
-def _fed(params: Params, tokens: jax.Array) -> jax.Array:
+def _to_own_ids(params: Params, tokens: jax.Array) -> jax.Array:
     return jnp.take(params["fed"], tokens, mode="clip")
 
 
@@ -253,7 +253,7 @@ def _own(cache: Cache) -> Cache:
     return Cache(cache.data["model"], cache.length + cache.data["offset"])
 
 
-def _with(cache: Cache, own: Cache) -> Cache:
+def _with_cache(cache: Cache, own: Cache) -> Cache:
     data = {**cache.data, "model": own.data}
     return Cache(data, own.length - cache.data["offset"])
 
@@ -276,7 +276,7 @@ class DraftVocabulary(Wrapped):
 
     def output(self, params: Params, normed: jax.Array) -> jax.Array:
         logits = tied_logits(normed, params["rows"], False)
-        return _heard(params, logits)
+        return _to_target_ids(params, logits)
 
     def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
         return self.output(params, self.normed(params, hidden))
@@ -318,7 +318,7 @@ def draft_tokens(model: LanguageModel, count: int) -> np.ndarray:
     return np.unique([*range(min(count, model.info.vocab_size)), *special])
 
 
-def with_draft_vocabulary(
+def restrict_vocabulary(
     model: Whisper, params: Params, count: int
 ) -> tuple[DraftVocabulary, Params]:
     """The model that drafts `draft_tokens` only, and its parameters."""

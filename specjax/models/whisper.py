@@ -90,7 +90,7 @@ class Convolution(nn.Module):
         return ACTIVATIONS["gelu"](made + bias.astype(self.dtype))
 
 
-class Ear(nn.Module):
+class AudioEntrance(nn.Module):
     """What enters the encoder: frames [B, P, M] to [B, S, D] with positions, S half of P."""
 
     config: WhisperConfig
@@ -114,7 +114,7 @@ class WhisperModule(DecoderStack[WhisperConfig]):
         super().setup()
         c = self.config
         if c.own_encoder:
-            self.encoder_entrance = Ear(c)
+            self.encoder_entrance = AudioEntrance(c)
             self.encoder = [EncoderLayer(c) for _ in range(c.num_layers)]
             self.encoder_norm = LayerNorm(c.eps)
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.models.attention import AnyBias, CausalBias, of_cache, of_call, of_tree
-from specjax.models.caches import KeysValues, Ring, held
+from specjax.models.caches import KeysValues, Ring, held_slots
 from specjax.models.layers import Tree, tree_mask
 
 
@@ -34,7 +34,7 @@ def of_fed(own: KeysValues, window: int, start: jax.Array, fed: int, tree: Tree 
     ring = isinstance(own, Ring)
     if ring:
         _check_room(own, window, fed if tree is None else tree[0].shape[1])
-    slots = held(own, start + fed)
+    slots = held_slots(own, start + fed)
     if tree is not None:
         return of_tree(tree_mask(tree, start, slots, window), start)
     bias = CausalBias(start, window, slots if ring else None)
@@ -47,7 +47,7 @@ def of_part(own: KeysValues, window: int, start: jax.Array, fed: int, length: ja
     if not isinstance(own, Ring):
         return of_cache(CausalBias(start, window), start, fed, window)
     part = start[:, None] + jnp.arange(fed)
-    slots = jnp.concatenate([part, held(own, jnp.minimum(start, length))], axis=1)
+    slots = jnp.concatenate([part, held_slots(own, jnp.minimum(start, length))], axis=1)
     return of_cache(CausalBias(start, window, slots), start, fed)
 
 

@@ -43,7 +43,7 @@ class FullySharded:
         return jax.tree.map(gather, tree, self.shardings(tree, model))
 
 
-def gathered(sharded: FullySharded | None, model: LanguageModel, tree: Any) -> Any:
+def gather_params(sharded: FullySharded | None, model: LanguageModel, tree: Any) -> Any:
     """Parameters to decode with, which reads them again and again: whole over `data`."""
     return tree if sharded is None else _whole(sharded, model, tree)
 

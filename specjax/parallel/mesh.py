@@ -40,7 +40,7 @@ def make_mesh(shape: Mapping[str, int], part: int = 0) -> Mesh:
         raise UserError(
             f"config.mesh {dict(shape)} asks for {wanted} devices; this machine has {there}"
         )
-    if processes.several() and wanted < there:
+    if processes.has_several() and wanted < there:
         raise UserError(
             f"config.mesh {dict(shape)} is {wanted} of {there} devices; with several processes it"
             " must be all of them"
@@ -57,10 +57,10 @@ def mesh_over(devices: Sequence[Device], sizes: tuple[int, int], part: int = 0) 
     return jax.make_mesh(shape, names, axis_types=(AxisType.Auto,) * len(names), devices=devices)
 
 
-def mesh_of(shape: Mapping[str, int], part: int = 0) -> Mesh | None:
+def make_mesh_of_shape(shape: Mapping[str, int], part: int = 0) -> Mesh | None:
     """A mesh of that shape; None for a single device."""
-    alone = math.prod(axis_sizes(shape)) == 1 and not processes.several()
-    return None if alone else make_mesh(shape, part)
+    baseline = math.prod(axis_sizes(shape)) == 1 and not processes.has_several()
+    return None if baseline else make_mesh(shape, part)
 
 
 def check_part(where: str, part: int, model: int) -> None:

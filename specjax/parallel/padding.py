@@ -26,7 +26,7 @@ from specjax.runtime.errors import UserError
 NO_SMALL = "pad_heads is True; with int8 or int4 weights it must be False where heads do not divide"
 
 
-def padded(model: LanguageModel, ways: int) -> LanguageModel:
+def pad_model(model: LanguageModel, ways: int) -> LanguageModel:
     """The model with so many more heads that `ways` divides them; itself where nothing is gained.
 
     Query heads come in groups, one for each key and value head, and whole groups are added. Where
@@ -57,7 +57,7 @@ def _wide(shape: Any, ways: int) -> Any:
     return dataclasses.replace(shape, **changes)
 
 
-def with_zeros(params: Params, wide: LanguageModel) -> Params:
+def pad_params(params: Params, wide: LanguageModel) -> Params:
     """Parameters as `wide`, the padded model, has them: heads are the ends of their axes.
 
     Raises:
@@ -78,8 +78,8 @@ def pad_heads(
 ) -> tuple[LanguageModel, Params]:
     """The padded model and its parameters on the mesh, over `ways` (0: all) of its devices."""
     over = [mesh.shape[axis] for axis in axes_over(mesh, ways)]
-    wide = padded(model, math.prod(over))
+    wide = pad_model(model, math.prod(over))
     if wide is model:
         return model, params
     where = parameter_shardings(mesh, wide, ways=ways)
-    return wide, jax.jit(with_zeros, static_argnums=1, out_shardings=where)(params, wide)
+    return wide, jax.jit(pad_params, static_argnums=1, out_shardings=where)(params, wide)

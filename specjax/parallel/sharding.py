@@ -18,7 +18,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from specjax.models.base import Cache, LanguageModel, Where
 from specjax.models.shapes import parameter_shapes
-from specjax.models.small_weights import where_of
+from specjax.models.small_weights import to_key_path
 from specjax.parallel.mesh import DATA, MODEL, axes_over
 
 PARAMETERS: dict[Where, tuple[str | None, ...]] = {
@@ -83,7 +83,7 @@ def units(model: LanguageModel, where: Where) -> dict[str, int]:
     }
 
 
-def undivided(model: LanguageModel, ways: int) -> dict[str, int]:
+def find_undivided(model: LanguageModel, ways: int) -> dict[str, int]:
     """The logical axes, and their parts, that `ways` does not divide: they stay whole.
 
     Of two stacks that it does not divide the decoder's parts are counted.
@@ -226,7 +226,7 @@ def parameter_shardings(
     where_to = placement(mesh, ways, fully_sharded)(model)
 
     def leaf(path: tuple[Any, ...], value: Any) -> NamedSharding:
-        return where_to(where_of(path), value.shape)
+        return where_to(to_key_path(path), value.shape)
 
     if tree is None:
         tree = parameter_shapes(model)

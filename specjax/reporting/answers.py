@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 from specjax.reporting.causes import (
     baseline,
-    compared,
     digits,
     faster,
+    format_speedup,
+    group_by_baseline,
     interval,
+    is_sampled,
     milliseconds,
     names,
-    rated,
-    sampled,
     why_not_faster,
 )
 from specjax.reporting.summary import Strategies, main_metric
@@ -46,7 +46,7 @@ def answers(results: Mapping[str, Any]) -> list[Answer]:
 
 def fastest(strategies: Strategies) -> tuple[str, list[str]]:
     """The fastest strategies against each baseline, those that keep its output first."""
-    groups = compared(strategies)
+    groups = group_by_baseline(strategies)
     if not groups:
         times = [f"{milliseconds(one)} with `{name}`" for name, one in strategies.items()]
         return "Nothing was compared", [f"Only the target alone was measured: {', '.join(times)}."]
@@ -74,20 +74,20 @@ def _against(strategies: Strategies, base: str, groups: Mapping[str, Sequence[st
     lossy = [name for name in others if not strategies[name]["lossless"]]
     if not kept:
         own = f"the fastest is {_pace(strategies, lossy[0], base)}"
-        return [_begun(f"{scope}all strategies may change the text; {own}.")]
-    said = [_begun(scope + _best(strategies, kept[0], base)), *_rivals(strategies, kept)]
+        return [_capitalize(f"{scope}all strategies may change the text; {own}.")]
+    said = [_capitalize(scope + _best(strategies, kept[0], base)), *_rivals(strategies, kept)]
     if lossy and strategies[lossy[0]]["ms_per_token"] < strategies[kept[0]]["ms_per_token"]:
-        pace = f"`{lossy[0]}`, {rated(strategies[lossy[0]])}"
+        pace = f"`{lossy[0]}`, {format_speedup(strategies[lossy[0]])}"
         said.append(f"Fastest of all is {pace}, but it may change the text.")
     return said
 
 
-def _begun(sentence: str) -> str:
+def _capitalize(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
 def _choice(strategies: Strategies, base: str) -> str:
-    drawn = base in strategies and sampled(strategies[base])
+    drawn = base in strategies and is_sampled(strategies[base])
     return ", which draws tokens at random" if drawn else ""
 
 
@@ -95,10 +95,10 @@ def _best(strategies: Strategies, name: str, base: str) -> str:
     """The fastest lossless strategy, and whether it is faster than its baseline at all."""
     entry = strategies[name]
     if faster(entry) is False:
-        alone = f" ({milliseconds(strategies[base])})" if base in strategies else ""
+        baseline = f" ({milliseconds(strategies[base])})" if base in strategies else ""
         return (
-            f"no strategy that keeps the target's output is faster than the target alone{alone};"
-            f" the best of them, `{name}`, is {rated(entry)}."
+            f"no strategy that keeps the target's output is faster than the target alone{baseline};"
+            f" the best of them, `{name}`, is {format_speedup(entry)}."
         )
     unsure = "; the interval holds 1, so it may be no faster" * (faster(entry) is None)
     pace = _pace(strategies, name, base)
@@ -106,9 +106,9 @@ def _best(strategies: Strategies, name: str, base: str) -> str:
 
 
 def _pace(strategies: Strategies, name: str, base: str) -> str:
-    entry, alone = strategies[name], strategies.get(base)
-    instead = f" instead of {digits(alone['ms_per_token'])}" if alone else ""
-    return f"`{name}`: {rated(entry)}, {milliseconds(entry)}{instead}"
+    entry, baseline = strategies[name], strategies.get(base)
+    instead = f" instead of {digits(baseline['ms_per_token'])}" if baseline else ""
+    return f"`{name}`: {format_speedup(entry)}, {milliseconds(entry)}{instead}"
 
 
 def _rivals(strategies: Strategies, kept: Sequence[str]) -> list[str]:
@@ -127,13 +127,13 @@ def _rivals(strategies: Strategies, kept: Sequence[str]) -> list[str]:
 
 def exact(strategies: Strategies, examples: int) -> tuple[str, list[str]]:
     """Token differences of lossless strategies, and what the lossy ones cost in quality."""
-    drafting = [name for others in compared(strategies).values() for name in others]
+    drafting = [name for others in group_by_baseline(strategies).values() for name in others]
     if not drafting:
         return "Yes, nothing was drafted", ["Every token is the target's own."]
     kept = [name for name in drafting if strategies[name]["lossless"]]
     lossy = [name for name in drafting if not strategies[name]["lossless"]]
-    greedy = {n: strategies[n] for n in kept if not sampled(strategies[n])}
-    drawn = [n for n in kept if sampled(strategies[n])]
+    greedy = {n: strategies[n] for n in kept if not is_sampled(strategies[n])}
+    drawn = [n for n in kept if is_sampled(strategies[n])]
     said = [*_same(greedy, examples), *_different(greedy, examples), *_drawn(drawn)]
     said += [_lossy(strategies, name) for name in lossy[:TOLD]]
     if len(lossy) > TOLD:
@@ -208,6 +208,6 @@ def _lossy(strategies: Strategies, name: str) -> str:
     base = strategies.get(baseline(entry))
     if metric is None or base is None or metric not in entry["quality"]:
         return f"`{name}` may change the text:{texts} its quality was not measured."
-    own, alone = entry["quality"][metric], base["quality"][metric]
-    score = f"{metric} is {own:.2f} against {alone:.2f} ({own - alone:+.2f})"
+    own, target_only = entry["quality"][metric], base["quality"][metric]
+    score = f"{metric} is {own:.2f} against {target_only:.2f} ({own - target_only:+.2f})"
     return f"`{name}` may change the text:{texts} {score}."

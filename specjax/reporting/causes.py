@@ -20,7 +20,7 @@ def baseline(entry: Mapping[str, Any]) -> str:
     return entry.get("baseline") or BASELINE
 
 
-def compared(strategies: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+def group_by_baseline(strategies: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
     """Strategies by their baseline, the fastest first; baselines that nobody has are left out."""
     groups: dict[str, list[str]] = {}
     for name in sorted(strategies, key=lambda name: strategies[name]["ms_per_token"]):
@@ -30,7 +30,7 @@ def compared(strategies: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]
     return {name: groups[name] for name in order}
 
 
-def sampled(entry: Mapping[str, Any]) -> bool:
+def is_sampled(entry: Mapping[str, Any]) -> bool:
     """Whether its tokens are drawn at random, so that no two runs need agree."""
     return entry.get("identical_to_target") is None
 
@@ -47,7 +47,7 @@ def faster(entry: Mapping[str, Any]) -> bool | None:
     return None if low <= 1 <= high and low != high else entry["speedup"] > 1
 
 
-def rated(entry: Mapping[str, Any]) -> str:
+def format_speedup(entry: Mapping[str, Any]) -> str:
     """The speedup with its interval."""
     bounds = interval(entry)
     spread = f" (95% interval {bounds[0]:.2f} to {bounds[1]:.2f})" if bounds else ""
@@ -113,7 +113,7 @@ LEVERS = {
 
 def why_not_faster(strategies: Strategies) -> tuple[str, list[str]]:
     """The costs of the fastest strategy that keeps the target's output, or of the fastest."""
-    groups = compared(strategies)
+    groups = group_by_baseline(strategies)
     if not groups:
         return "Nothing was drafted", ["Add a strategy with a drafter to see what it gains."]
     others = next(iter(groups.values()))
@@ -237,8 +237,8 @@ def _widths(entry: Mapping[str, Any], base: Mapping[str, Any] | None) -> float:
 
     Baselines feed one token a round.
     """
-    own, alone = _target_round(entry), _target_round(base or {})
-    return max(1 - alone / own, 0.0) if own and alone else 0.0
+    own, baseline = _target_round(entry), _target_round(base or {})
+    return max(1 - baseline / own, 0.0) if own and baseline else 0.0
 
 
 def _target_round(entry: Mapping[str, Any]) -> float | None:

@@ -14,8 +14,8 @@ TARGET = BLUE
 DRAFTERS = (GREEN, VERMILION, PINK, AMBER, SKY)
 
 
-def model_colours(names: Sequence[str]) -> dict[str, str]:
+def choose_model_colors(names: Sequence[str]) -> dict[str, str]:
     """A colour for every model or writer of tokens."""
     others = [name for name in names if name != "target"]
-    colours = {name: DRAFTERS[index % len(DRAFTERS)] for index, name in enumerate(others)}
-    return {"target": TARGET, **colours}
+    colors = {name: DRAFTERS[index % len(DRAFTERS)] for index, name in enumerate(others)}
+    return {"target": TARGET, **colors}

@@ -6,7 +6,7 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from specjax.reporting.colours import model_colours
+from specjax.reporting.colours import choose_model_colors
 from specjax.reporting.table import cell
 
 STYLE = """
@@ -49,49 +49,49 @@ def _visible(text: str) -> str:
     return text.replace("\n", "↵")
 
 
-def writer_colours(texts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def choose_writer_colors(texts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """A colour for everybody who wrote a token."""
     writers = (piece.writer for text in texts for piece in pieces(text["rounds"]))
-    return model_colours(list(dict.fromkeys(writers)))
+    return choose_model_colors(list(dict.fromkeys(writers)))
 
 
 def side_by_side(texts: Sequence[Mapping[str, Any]]) -> str:
     """Each source with what every strategy wrote for it; rejected tokens are struck through."""
-    colours = writer_colours(texts)
-    blocks = [legend(colours)]
+    colors = choose_writer_colors(texts)
+    blocks = [render_legend(colors)]
     for source in dict.fromkeys(text["source"] for text in texts):
-        own = (_written(text, colours) for text in texts if text["source"] == source)
+        own = (_written(text, colors) for text in texts if text["source"] == source)
         blocks.append(f"<p class='source' dir='auto'>{html.escape(source)}</p>")
         blocks.append(f"<div class='texts'>{''.join(own)}</div>")
     return "".join(blocks)
 
 
-def _written(text: Mapping[str, Any], colours: Mapping[str, str]) -> str:
+def _written(text: Mapping[str, Any], colors: Mapping[str, str]) -> str:
     """One strategy's tokens under its name and counts."""
     shown = pieces(text["rounds"])
     stood, rounds = sum(piece.stands for piece in shown), len(text["rounds"])
     counts = f"{stood} tokens in {rounds} rounds, {len(shown) - stood} rejected"
     return (
         f"<div><h3 dir='auto'>{html.escape(text['strategy'])}</h3><p class='note'>{counts}</p>"
-        f"{tokens(text['rounds'], colours)}</div>"
+        f"{tokens(text['rounds'], colors)}</div>"
     )
 
 
-def legend(colours: Mapping[str, str]) -> str:
+def render_legend(colors: Mapping[str, str]) -> str:
     """A paragraph that names the writers."""
-    names = "".join(_token(name, colours[name]) for name in colours)
+    names = "".join(_token(name, colors[name]) for name in colors)
     return f"<p class='tokens legend'>{names}<s class='token'>rejected</s></p>"
 
 
-def tokens(rounds: Sequence[Mapping[str, Any]], colours: Mapping[str, str]) -> str:
+def tokens(rounds: Sequence[Mapping[str, Any]], colors: Mapping[str, str]) -> str:
     """A paragraph of all tokens of a text."""
-    every = (_token(piece.text, colours[piece.writer], piece.stands) for piece in pieces(rounds))
+    every = (_token(piece.text, colors[piece.writer], piece.stands) for piece in pieces(rounds))
     return f"<p class='tokens' dir='auto'>{''.join(every)}</p>"
 
 
-def _token(text: str, colour: str, stands: bool = True) -> str:
+def _token(text: str, color: str, stands: bool = True) -> str:
     tag = "span" if stands else "s"
-    look = f"background:{colour}33;border-color:{colour}"
+    look = f"background:{color}33;border-color:{color}"
     return f"<{tag} class='token' style='{look}'>{html.escape(text)}</{tag}>"
 
 
@@ -114,13 +114,13 @@ def result_html(
     texts: Sequence[Mapping[str, Any]], count: int, figures: Mapping[str, int | float]
 ) -> str:
     """Markup of the first of `count` texts ({"source", "rounds"}) and of the figures by name."""
-    colours = writer_colours(texts)
+    colors = choose_writer_colors(texts)
     blocks = [f"<div class='specjax-result'><style>{_STYLE}</style>"]
     if texts:
-        blocks.append(legend(colours))
+        blocks.append(render_legend(colors))
     for text in texts:
         blocks.append(f"<p class='source' dir='auto'>{html.escape(text['source'])}</p>")
-        blocks.append(tokens(text["rounds"], colours))
+        blocks.append(tokens(text["rounds"], colors))
     if texts and count > len(texts):
         blocks.append(f"<p class='source'>and {count - len(texts)} more</p>")
     return "".join([*blocks, _table(figures), "</div>"])

@@ -102,6 +102,6 @@ def paragraph(text: str, kind: str = "") -> str:
     return f"<p{f' class={kind}' if kind else ''}>{words(text)}</p>"
 
 
-def folded(title: str, body: str) -> str:
+def fold_section(title: str, body: str) -> str:
     """Markup that is shown on demand."""
     return f"<details><summary>{html.escape(title)}</summary>{body}</details>"

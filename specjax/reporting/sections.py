@@ -49,7 +49,7 @@ def _speed(results: Results, plots: Plots) -> str:
         " share of tested drafted tokens that stood, `tokens/call` what each call of the target"
         " gives. Outputs of lossless strategies are the target's own. A click on a heading sorts."
     )
-    every = page.folded("All figures of every strategy", tables.speed_table(strategies))
+    every = page.fold_section("All figures of every strategy", tables.speed_table(strategies))
     return page.paragraph(words) + tables.summary_table(strategies) + every
 
 
@@ -184,7 +184,9 @@ def _models(results: Results, plots: Plots) -> str:
 
 def _settings(results: Results, plots: Plots) -> str:
     settings = json.dumps({k: results[k] for k in ("environment", "config")}, indent=2)
-    return page.folded("Machine and config", f"<pre tabindex='0'>{html.escape(settings)}</pre>")
+    return page.fold_section(
+        "Machine and config", f"<pre tabindex='0'>{html.escape(settings)}</pre>"
+    )
 
 
 _SECTIONS = (

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table as Drawn
 from rich.text import Text
 
-from specjax.reporting.table import aligned, cell
+from specjax.reporting.table import align_columns, cell
 
 Strategies = Mapping[str, Mapping[str, Any]]
 """`strategies` of results.json."""
@@ -109,14 +109,14 @@ def details(text: str) -> None:
 def show(table: Table) -> None:
     """Prints the table: drawn on a terminal, plain text in a file or a pipe."""
     if sys.stdout.isatty():
-        Console(file=sys.stdout, highlight=False).print(drawn(table))
+        Console(file=sys.stdout, highlight=False).print(draw_table(table))
     else:
-        print(aligned(table.head, table.rows))
+        print(align_columns(table.head, table.rows))
     if table.note:
         print(table.note)
 
 
-def drawn(table: Table) -> Drawn:
+def draw_table(table: Table) -> Drawn:
     """The table in colours; where the terminal is narrow, names and longer cells wrap."""
     made = Drawn(box=rich.box.SIMPLE_HEAD, header_style="bold", padding=(0, 1, 0, 0))
     for index, title in enumerate(table.head):

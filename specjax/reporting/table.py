@@ -79,7 +79,7 @@ def table(strategies: Mapping[str, Mapping[str, Any]]) -> str:
         ]
         for name, entry in strategies.items()
     ]
-    return aligned(head, rows)
+    return align_columns(head, rows)
 
 
 def predictions(strategies: Mapping[str, Mapping[str, Any]]) -> str:
@@ -96,7 +96,7 @@ def predictions(strategies: Mapping[str, Mapping[str, Any]]) -> str:
         ]
         for name, entry in strategies.items()
     ]
-    return aligned(head, rows)
+    return align_columns(head, rows)
 
 
 def handed_over(strategies: Mapping[str, Mapping[str, Any]]) -> str:
@@ -108,7 +108,7 @@ def handed_over(strategies: Mapping[str, Mapping[str, Any]]) -> str:
         [name, *(cell(entry["handovers"][field], form) for _, field, form in HANDOVERS)]
         for name, entry in strategies.items()
     ]
-    return aligned(["strategy", *(title for title, _, _ in HANDOVERS)], rows)
+    return align_columns(["strategy", *(title for title, _, _ in HANDOVERS)], rows)
 
 
 def _percent(time: Mapping[str, float | None], share: str) -> float | None:
@@ -121,7 +121,7 @@ def _interval(acceptance: Mapping[str, Any]) -> str:
     return "-" if low is None else f"{low:.3f} to {high:.3f}"
 
 
-def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def align_columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Rows under their headings, the first column to the left, the others to the right."""
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     lines = ["  ".join(_pad(i, cell, widths[i]) for i, cell in enumerate(row)) for row in rows]
@@ -159,4 +159,4 @@ def arm_rows(strategies: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
 
 def arm_table(strategies: Mapping[str, Mapping[str, Any]]) -> str:
     """The same as text."""
-    return aligned(ARM_HEAD, arm_rows(strategies))
+    return align_columns(ARM_HEAD, arm_rows(strategies))

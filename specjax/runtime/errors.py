@@ -5,5 +5,5 @@ class UserError(ValueError):
     """Bad input from a config, flag or file; names the field, the value and what is allowed."""
 
 
-class AskedToEnd(Exception):
+class EndRequested(Exception):
     """A run that SIGTERM has ended, as before a preemption; what it left can be gone on from."""

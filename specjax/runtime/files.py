@@ -24,12 +24,12 @@ SHOWN = 200
 """Characters of a path that a refusal shows."""
 
 
-def expanded(name: str | Path) -> Path:
+def expand_path(name: str | Path) -> Path:
     """The path with the home directory for `~`; of an unknown user it stays as it is."""
     return Path(os.path.expanduser(name))
 
 
-def shortened(name: str | Path) -> str:
+def shorten_path(name: str | Path) -> str:
     """A path as a refusal shows it."""
     text = str(name)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
@@ -46,7 +46,7 @@ def check_regular(file: str | Path) -> None:
     except (OSError, ValueError):
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise UserError(f"{shortened(file)!r} is a pipe or a device; it must be a file")
+        raise UserError(f"{shorten_path(file)!r} is a pipe or a device; it must be a file")
 
 
 MANIFEST = ".specjax.json"
@@ -84,7 +84,7 @@ def check_folder(field: str, folder: Path) -> None:
     except (OSError, ValueError) as error:
         # A null byte is a ValueError.
         reason = getattr(error, "strerror", None) or error
-        shown = shortened(folder)
+        shown = shorten_path(folder)
         raise UserError(f"{field} {shown!r} cannot be written to: {reason}") from None
     _check_no_folders(field, folder)
 
@@ -95,7 +95,8 @@ def _check_no_folders(field: str, folder: Path) -> None:
         for entry in sorted(folder.iterdir()):
             if entry.suffix in _FILES and entry.is_dir():
                 raise UserError(
-                    f"{field} {shortened(folder)!r} has a folder {entry.name!r}, where a run has a"
+                    f"{field} {shorten_path(folder)!r} has a folder {entry.name!r}, where a run "
+                    "has a"
                     " file; name another folder, or move that away"
                 )
 
@@ -112,7 +113,7 @@ def naming_write_errors(field: str, folder: Path) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        shown = shortened(folder)
+        shown = shorten_path(folder)
         if is_full(error):
             raise UserError(
                 f"{field} {shown!r} has no room for what is written; all that was written whole is"

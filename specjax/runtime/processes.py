@@ -60,23 +60,23 @@ def _place() -> dict[str, Any]:
     return place | ({"cluster_detection_method": "deactivate"} if told else {})
 
 
-def joined() -> bool:
+def is_joined() -> bool:
     """Whether this process is one of a run that joined, were it the only one."""
     return jax.distributed.is_initialized()
 
 
-def several() -> bool:
+def has_several() -> bool:
     """Whether there are other processes."""
-    return joined() and jax.process_count() > 1
+    return is_joined() and jax.process_count() > 1
 
 
 def is_first() -> bool:
     """Whether this process is the one that writes and speaks."""
-    return not joined() or jax.process_index() == 0
+    return not is_joined() or jax.process_index() == 0
 
 
 @contextlib.contextmanager
-def one_voice() -> Iterator[None]:
+def mute_other_processes() -> Iterator[None]:
     """Mutes all processes but the first; what they raise is theirs to say outside."""
     if is_first():
         yield
@@ -91,7 +91,7 @@ def one_voice() -> Iterator[None]:
 
 def from_first(value: Any) -> Any:
     """The first process' value, which JSON must be able to hold, in all of them."""
-    if not several():
+    if not has_several():
         return value
     text = np.frombuffer(json.dumps(value).encode(), np.uint8)
     size = int(multihost_utils.broadcast_one_to_all(np.int32(len(text))))
@@ -101,7 +101,9 @@ def from_first(value: Any) -> Any:
 
 def any_process(flag: bool) -> bool:
     """Whether it is so in some process; all must call it."""
-    return bool(np.any(multihost_utils.process_allgather(np.asarray(flag)))) if several() else flag
+    return (
+        bool(np.any(multihost_utils.process_allgather(np.asarray(flag)))) if has_several() else flag
+    )
 
 
 @contextlib.contextmanager
@@ -142,14 +144,14 @@ def ending(main: Callable[[list[str]], int], argv: list[str]) -> int:
     try:
         code = main(argv)
     except Exception:
-        if not joined():
+        if not is_joined():
             raise
         traceback.print_exc()
         code = 1
-    if joined() and code:
+    if is_joined() and code:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-    if joined():
+    if is_joined():
         jax.distributed.shutdown()
     return code

@@ -68,7 +68,7 @@ def side_by_side(compilers: Mapping[Name, Callable[[], Any]]) -> Iterator[tuple[
         compile_one()
         return time.perf_counter() - start
 
-    workers = 1 if processes.several() else os.cpu_count()
+    workers = 1 if processes.has_several() else os.cpu_count()
     with ThreadPoolExecutor(workers) as pool:
         running = {pool.submit(taken, compiler): name for name, compiler in compilers.items()}
         try:

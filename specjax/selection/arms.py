@@ -24,8 +24,8 @@ from specjax.contracts.drafter import (
     Log,
     Memory,
     Outcome,
-    calls_of,
-    distinct,
+    count_calls,
+    list_distinct,
 )
 from specjax.contracts.env import Env, Models
 from specjax.contracts.reader import Reader
@@ -106,11 +106,11 @@ class Arms(Drafter):
             width=max(spec.width for spec in specs),
             reach=max(spec.reach for spec in specs),
             calls=tuple(call for spec in specs for call in spec.calls),
-            models=distinct(spec.models for spec in specs),
-            resources=distinct(spec.resources for spec in specs),
-            writers=distinct(spec.writers for spec in specs),
-            features=distinct(spec.features for spec in specs),
-            columns=(ARM, *distinct(spec.columns for spec in specs)),
+            models=list_distinct(spec.models for spec in specs),
+            resources=list_distinct(spec.resources for spec in specs),
+            writers=list_distinct(spec.writers for spec in specs),
+            features=list_distinct(spec.features for spec in specs),
+            columns=(ARM, *list_distinct(spec.columns for spec in specs)),
         )
 
     def of_models(self, models: Models) -> Arms:
@@ -198,9 +198,9 @@ class Arms(Drafter):
             spec = drafter.spec
             if not spec.width:
                 continue
-            mine = context.active & (arm == index)
+            row_mask = context.active & (arm == index)
             inside = context.replace(
-                active=mine, most=jnp.where(mine, jnp.minimum(context.most, spec.width), 0)
+                active=row_mask, most=jnp.where(row_mask, jnp.minimum(context.most, spec.width), 0)
             )
 
             def turn(carry: Turn, index: int = index, inside: Context = inside) -> Turn:
@@ -210,15 +210,15 @@ class Arms(Drafter):
                 )
                 rows = inside.active
                 return (
-                    _merged(draft, made.cut(inside.most, env.target.info.eos), rows),
+                    _merge_drafts(draft, made.cut(inside.most, env.target.info.eos), rows),
                     {name: jnp.where(rows, own.get(name, old), old) for name, old in log.items()},
-                    _advanced(caches, moved, rows),
+                    _advance_caches(caches, moved, rows),
                     _in_rows(rows, kept, memory),
                 )
 
             own = {name: caches[name] for name in spec.models}
             carry = draft, log, own, memories[index]
-            draft, log, own, after[index] = masked_step(jnp.any(mine), turn, carry)
+            draft, log, own, after[index] = masked_step(jnp.any(row_mask), turn, carry)
             caches = {**caches, **own}
         return draft, caches, tuple(after), log
 
@@ -232,17 +232,17 @@ class Arms(Drafter):
             distribution = Categorical(jnp.zeros(shape, jnp.float32))
         draft = Draft.chain(tokens, zero, distribution)
         log = {STOP: zero + LENGTH, **dict.fromkeys(spec.columns, zero)}
-        log |= calls_of(dict.fromkeys(parts(spec.calls), zero))
+        log |= count_calls(dict.fromkeys(parts(spec.calls), zero))
         return draft, log
 
 
-def _merged(draft: Draft, made: Draft, mine: jax.Array) -> Draft:
+def _merge_drafts(draft: Draft, made: Draft, row_mask: jax.Array) -> Draft:
     """The draft with that of one arm in its rows `mine` [B]."""
     room = draft.width - made.width
 
     def put(old: jax.Array, new: jax.Array) -> jax.Array:
         new = jnp.pad(new, ((0, 0), (0, room), *((0, 0),) * (new.ndim - 2)))
-        return select_rows(mine, new.astype(old.dtype), old)
+        return select_rows(row_mask, new.astype(old.dtype), old)
 
     tokens = put(draft.tokens, made.tokens)
     distribution = OneHot(tokens)
@@ -251,21 +251,21 @@ def _merged(draft: Draft, made: Draft, mine: jax.Array) -> Draft:
         distribution = Categorical(put(old, made.distribution.categorical(old.shape[-1]).probs))
     return draft.replace(
         tokens=tokens,
-        length=jnp.where(mine, made.length, draft.length),
+        length=jnp.where(row_mask, made.length, draft.length),
         distribution=distribution,
         drafted_by=put(draft.drafted_by, made.drafted_by),
     )
 
 
-def _in_rows(mine: jax.Array, new: Memory, old: Memory) -> Memory:
+def _in_rows(row_mask: jax.Array, new: Memory, old: Memory) -> Memory:
     """A memory that changed in the rows `mine` [B] only."""
-    return jax.tree.map(lambda new, old: select_rows(mine, new, old), new, old)
+    return jax.tree.map(lambda new, old: select_rows(row_mask, new, old), new, old)
 
 
-def _advanced(before: Caches, after: Caches, mine: jax.Array) -> Caches:
+def _advance_caches(before: Caches, after: Caches, row_mask: jax.Array) -> Caches:
     """An arm's caches after its draft; in rows that it did not draft for the pointer stays."""
 
     def one(old: Cache, new: Cache) -> Cache:
-        return new.replace(length=jnp.where(mine, new.length, old.length))
+        return new.replace(length=jnp.where(row_mask, new.length, old.length))
 
     return {name: one(before[name], after[name]) for name in before}

@@ -129,7 +129,7 @@ def _parsed(file: Path) -> Policy:
         raise UserError(f"{str(file)!r} describes no policy: {error}") from None
 
 
-def source_of(model: LanguageModel) -> tuple[str, int]:
+def embedding_source(model: LanguageModel) -> tuple[str, int]:
     """What embeddings of a model are, one of `policy.SOURCES`, and their width D."""
     kind = LAST_PROMPT_STATE if model.info.start_token is None else ENCODER_MEAN
     return kind, model.config.d_model

@@ -51,16 +51,16 @@ def ways(arms: tuple[str, ...], policy: np.ndarray, values: np.ndarray) -> dict[
     }
 
 
-def reward_of(probs: np.ndarray, rewards: np.ndarray) -> float:
+def mean_reward(probs: np.ndarray, rewards: np.ndarray) -> float:
     """Mean expected reward."""
     return float(np.mean(np.sum(probs * rewards, axis=1)))
 
 
-def speedup_of(probs: np.ndarray, times: Times) -> float:
+def expected_speedup(probs: np.ndarray, times: Times) -> float:
     """Expected speed over the target alone: the ratio of milliseconds per token, of totals."""
-    alone = times.seconds[:, -1].sum() / times.tokens[:, -1].sum()
+    baseline = times.seconds[:, -1].sum() / times.tokens[:, -1].sum()
     seconds = np.sum(probs * times.seconds[:, :-1])
-    return float(alone / (seconds / np.sum(probs * times.tokens[:, :-1])))
+    return float(baseline / (seconds / np.sum(probs * times.tokens[:, :-1])))
 
 
 def scores(queries: Queries, policy: np.ndarray, rewards: np.ndarray) -> dict[str, Any]:
@@ -84,13 +84,13 @@ def _of_group(queries: Queries, policy: np.ndarray, rewards: np.ndarray) -> dict
         "queries": len(queries),
         "shares": dict(zip(queries.arms, best(policy).mean(axis=0).tolist(), strict=True)),
         "reward": {
-            way: reward_of(probs, rewards)
+            way: mean_reward(probs, rewards)
             for way, probs in ways(queries.arms, policy, rewards).items()
         },
     }
     if queries.times is not None:
         choices = ways(queries.arms, policy, queries.times.speedups)
-        figures["speedup"] = {way: speedup_of(p, queries.times) for way, p in choices.items()}
+        figures["speedup"] = {way: expected_speedup(p, queries.times) for way, p in choices.items()}
     figures["best_single"] = {
         field: max(queries.arms, key=figures[field].__getitem__)
         for field in ("reward", "speedup")

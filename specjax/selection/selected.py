@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.contracts.context import Context, fold
+from specjax.contracts.context import Context, fold_keys
 from specjax.contracts.draft import Draft
-from specjax.contracts.drafter import Alternative, Drafter, Log, Memory, Outcome, distinct
+from specjax.contracts.drafter import Alternative, Drafter, Log, Memory, Outcome, list_distinct
 from specjax.contracts.env import Env
 from specjax.contracts.rows import Caches
 from specjax.contracts.spec import Spec
@@ -42,7 +42,9 @@ class Selected(Arms):
     @property
     def spec(self) -> Spec:
         spec = super().spec
-        return dataclasses.replace(spec, resources=distinct((spec.resources, self.chooser.tables)))
+        return dataclasses.replace(
+            spec, resources=list_distinct((spec.resources, self.chooser.tables))
+        )
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -50,7 +52,7 @@ class Selected(Arms):
 
     def _arm(self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array) -> jax.Array:
         """Of each row [B]."""
-        chance, arms = fold(keys, CHOOSE), len(self.arms)
+        chance, arms = fold_keys(keys, CHOOSE), len(self.arms)
         return self.chooser.choose(env.params, prompt.embedding, context.options, chance, arms)
 
     def begin(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from specjax.contracts.fields import Number
-from specjax.decoding.strategy import DRAWN, Strategy, drawing
+from specjax.decoding.strategy import DRAWN, Strategy, drawing_fields
 from specjax.selection import switching
 from specjax.selection.arms import Arm, Arms
 from specjax.selection.choosing import POLICY, Chooser, Logits
@@ -15,7 +15,7 @@ from specjax.verification.fitted import Fitted, doubling
 from specjax.verification.whole import Whole
 
 
-def selected(arms: Mapping[str, Strategy], chooser: Chooser) -> Strategy:
+def make_selected(arms: Mapping[str, Strategy], chooser: Chooser) -> Strategy:
     """The strategy that decodes each text with the arm that `chooser` names.
 
     Sampling settings are those of the arms.
@@ -28,7 +28,7 @@ def selected(arms: Mapping[str, Strategy], chooser: Chooser) -> Strategy:
     return _of(made, arms, _numbers(arms), widths)
 
 
-def switched(
+def make_switched(
     arms: Mapping[str, Strategy],
     costs: Sequence[float],
     *,
@@ -103,5 +103,5 @@ def _of(
     # The rule of one that drafts: what the target says alone needs none.
     first = max(arms.values(), key=lambda arm: arm.drafter.spec.width > 0)
     reader = Fitted(tuple(sorted(widths))) if len(widths) > 1 else drafter.reader or Whole()
-    drawn = drawing(first.settings)
+    drawn = drawing_fields(first.settings)
     return Strategy(drafter, first.rule, numbers=tuple(numbers.items()), reader=reader, **drawn)

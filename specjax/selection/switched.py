@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.contracts.context import Context, fold
+from specjax.contracts.context import Context, fold_keys
 from specjax.contracts.draft import NO_MATCH, Draft
-from specjax.contracts.drafter import STOP, Log, Memory, Outcome, distinct
+from specjax.contracts.drafter import STOP, Log, Memory, Outcome, list_distinct
 from specjax.contracts.env import Env
 from specjax.contracts.rows import Caches
 from specjax.contracts.spec import Spec
@@ -48,7 +48,7 @@ class Switched(Arms):
     @property
     def spec(self) -> Spec:
         spec, tables = super().spec, (self.table,) if self.logits else ()
-        return dataclasses.replace(spec, resources=distinct((spec.resources, tables)))
+        return dataclasses.replace(spec, resources=list_distinct((spec.resources, tables)))
 
     @property
     def choices(self) -> tuple[tuple[int, int], ...]:
@@ -65,10 +65,10 @@ class Switched(Arms):
         """What is expected of the arms, from the embeddings [B, D] of the prompts."""
         rows = context.length.shape[0]
         if self.logits is None:
-            seen = switching.nothing_seen(rows, len(self.arms))
+            seen = switching.empty_running(rows, len(self.arms))
         else:
             logits = self.logits(env.params[self.table], prompt.embedding)
-            seen = switching.told(logits, context.options.numbers)
+            seen = switching.policy_prior(logits, context.options.numbers)
         zero = jnp.zeros((rows,), jnp.int32)
         arms, caches = self.begin_arms(env, caches, context, prompt, keys)
         return SwitchedMemory(zero, zero > 0, prompt.embedding, seen, arms), caches
@@ -78,9 +78,9 @@ class Switched(Arms):
     ) -> tuple[Draft, Caches, SwitchedMemory, Log]:
         numbers = context.options.numbers
         arms, lengths = zip(*self.choices, strict=True)
-        chance = fold(keys, CHOOSE) if self.thompson else None
-        hoped = switching.hoped(memory.seen, numbers, chance)
-        best = jnp.argmax(switching.speeds(hoped, arms, lengths, numbers), axis=1)
+        chance = fold_keys(keys, CHOOSE) if self.thompson else None
+        acceptance = switching.optimistic_acceptance(memory.seen, numbers, chance)
+        best = jnp.argmax(switching.speeds(acceptance, arms, lengths, numbers), axis=1)
         arm, length = jnp.array(arms)[best], jnp.array(lengths)[best]
         inside = context.replace(most=jnp.minimum(context.most, length))
         draft, caches, own, log = self.propose_side_by_side(

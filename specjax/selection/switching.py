@@ -45,13 +45,13 @@ CERTAIN = 1.0 - 1e-6
 Numbers = dict[str, jax.Array]
 
 
-def nothing_seen(batch: int, arms: int) -> Running:
+def empty_running(batch: int, arms: int) -> Running:
     """Before the first test, [B, A]."""
     zero = jnp.zeros((batch, arms), jnp.float32)
     return Running(zero, zero)
 
 
-def told(logits: jax.Array, numbers: Numbers) -> Running:
+def policy_prior(logits: jax.Array, numbers: Numbers) -> Running:
     """A policy's logits [B, A] as tests: all stood of its first arm, of others in proportion."""
     chance = jax.nn.softmax(logits.astype(jnp.float32), axis=-1)
     tested = jnp.ones_like(chance) * numbers[PRIOR]
@@ -70,7 +70,7 @@ def after(
     )
 
 
-def hoped(seen: Running, numbers: Numbers, keys: jax.Array | None) -> jax.Array:
+def optimistic_acceptance(seen: Running, numbers: Numbers, keys: jax.Array | None) -> jax.Array:
     """The acceptance [B, A] to act on: expected and optimism; with `keys` [B] a random one."""
     tests = numbers[TRUST] + seen.tested
     expected = (numbers[EXPECTED] * numbers[TRUST] + seen.accepted) / tests

@@ -20,7 +20,7 @@ MOST_WEIGHTS = 1_000_000
 """Different P_i at most that are followed exactly."""
 
 
-def standing(p: ArrayLike, q: ArrayLike) -> np.ndarray:
+def acceptance_chances(p: ArrayLike, q: ArrayLike) -> np.ndarray:
     """E[P_i] [K], i = 1 ... K: how often at least i drafted tokens stand.
 
     Exact, for distributions p and q [K, V] that do not depend on earlier tokens: every value that
@@ -48,8 +48,8 @@ def standing(p: ArrayLike, q: ArrayLike) -> np.ndarray:
 
 
 def expected_tokens(p: ArrayLike, q: ArrayLike) -> float:
-    """Expected tokens of a round, exact; arguments as `standing`."""
-    return 1.0 + float(standing(p, q).sum())
+    """Expected tokens of a round, exact; arguments as `acceptance_chances`."""
+    return 1.0 + float(acceptance_chances(p, q).sum())
 
 
 def expected_tokens_of_drafts(ratios: ArrayLike) -> float:

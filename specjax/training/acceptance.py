@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import jax
 import jax.numpy as jnp
 
-from specjax.training.objective import behind, masked_sum
+from specjax.training.objective import masked_sum, shift_right
 
 Step = tuple[jax.Array, jax.Array, jax.Array]
 """Of token k of drafts, by place [B, T]: whether it is the target's own greedily, the chance that
@@ -44,7 +44,7 @@ def measured(steps: Iterable[Step], apart: int = 1) -> dict[str, tuple[jax.Array
         if stood is None:
             stood, tokens, rounds = mask, count, count
         else:
-            stood = behind(stood, apart)
+            stood = shift_right(stood, apart)
         stood = stood & hits & mask
         tokens += jnp.sum(stood)
     return {"tokens_0": (tokens, rounds), **made}

@@ -17,7 +17,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as managers
 
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import is_full, shortened
+from specjax.runtime.files import is_full, shorten_path
 from specjax.training.step import TrainState
 
 
@@ -103,7 +103,8 @@ class Checkpoints:
             what = "none is kept yet" if kept is None else f"that of step {kept:,} is kept"
             where = "begins anew" if kept is None else "goes on from there"
             raise UserError(
-                f"workdir {shortened(self._folder.parent)!r} has no room for a checkpoint; {what}:"
+                f"workdir {shorten_path(self._folder.parent)!r} has no room for a checkpoint; "
+                f"{what}:"
                 f" make room and start the same run again, which {where}"
             ) from None
 

@@ -108,7 +108,7 @@ class FeatureDrafting(Objective[Drafter]):
         return acceptance.measured((step.measurable(ids) for step in steps), self.apart)
 
 
-class Taught(struct.PyTreeNode):
+class TeacherOutputs(struct.PyTreeNode):
     """What a target computes of a batch, as a decode does."""
 
     p: jax.Array  # [B, T, U] probabilities of the ids that can be drafted
@@ -117,11 +117,11 @@ class Taught(struct.PyTreeNode):
     cross: Cross | None
 
 
-def taught(model: FeatureDrafter, frozen: Frozen, batch: TrainingBatch) -> Taught:
+def run_teacher(model: FeatureDrafter, frozen: Frozen, batch: TrainingBatch) -> TeacherOutputs:
     """What the target says and computes at every token of the text; no gradient goes there."""
     logits, features, cross = target_states(model, frozen[TEACHER], batch)
     probs = jnp.take(jax.nn.softmax(logits, axis=-1), frozen[TRUNK].params["ids"], axis=-1)
-    return Taught(probs, argmax(logits), features, cross)
+    return TeacherOutputs(probs, argmax(logits), features, cross)
 
 
 def target_states(

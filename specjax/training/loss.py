@@ -15,11 +15,11 @@ def cross_entropy(logits: jax.Array, labels: jax.Array, smoothing: float = 0.0) 
     With label smoothing e the target is (1 - e) one-hot + e uniform. A label outside the
     vocabulary gives NaN.
     """
-    return _cross_entropy_of(logits, labels, smoothing)
+    return _cross_entropy_value(logits, labels, smoothing)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _cross_entropy_of(logits: jax.Array, labels: jax.Array, smoothing: float) -> jax.Array:
+def _cross_entropy_value(logits: jax.Array, labels: jax.Array, smoothing: float) -> jax.Array:
     return _cross_entropy(logits, labels, smoothing)[0]
 
 
@@ -27,26 +27,26 @@ def _cross_entropy(
     logits: jax.Array, labels: jax.Array, smoothing: float
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array]]:
     """The loss, and what its gradient needs: no second array of the logits' size."""
-    normaliser = jax.nn.logsumexp(logits, axis=-1)
+    normalizer = jax.nn.logsumexp(logits, axis=-1)
     expected = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
     if smoothing:
         expected = (1.0 - smoothing) * expected + smoothing * jnp.mean(logits, axis=-1)
-    return normaliser - expected, (logits, normaliser, labels)
+    return normalizer - expected, (logits, normalizer, labels)
 
 
 def _cross_entropy_gradient(
     smoothing: float, kept: tuple[jax.Array, jax.Array, jax.Array], g: jax.Array
 ) -> tuple[jax.Array, None]:
     """Softmax minus the target, in one pass; autodiff scatters into an array of zeros."""
-    logits, normaliser, labels = kept
+    logits, normalizer, labels = kept
     width = logits.shape[-1]
-    distribution = jnp.exp(logits - normaliser[..., None])
+    distribution = jnp.exp(logits - normalizer[..., None])
     labelled = labels[..., None] == jnp.arange(width)
     target = smoothing / width + jnp.where(labelled, 1.0 - smoothing, 0.0)
     return g[..., None] * (distribution - target), None
 
 
-_cross_entropy_of.defvjp(_cross_entropy, _cross_entropy_gradient)
+_cross_entropy_value.defvjp(_cross_entropy, _cross_entropy_gradient)
 
 
 def forward_kl(p: jax.Array, q: jax.Array) -> jax.Array:

@@ -112,7 +112,7 @@ def masked_sum(values: jax.Array, mask: jax.Array) -> jax.Array:
     return jnp.sum(jnp.where(mask, values, 0.0))
 
 
-def behind(values: jax.Array, offset: int) -> jax.Array:
+def shift_right(values: jax.Array, offset: int) -> jax.Array:
     """values[b, t - offset] of values [B, T, ...]; zero, or False, before the beginning."""
     rest = ((0, 0),) * (values.ndim - 2)
     return jnp.pad(values, ((0, 0), (offset, 0), *rest))[:, : values.shape[1]]

@@ -45,20 +45,20 @@ class OwnSequences:
         if not self.model.info.frames:
             # One width for both sides, as in the other batches: each pair of widths would compile.
             width = max(width, prompt.shape[1])
-            prompt = fitted(prompt, width, self.model.info.pad)
+            prompt = fit_rows(prompt, width, self.model.info.pad)
         return {
             **batch,
             "prompt": prompt,
-            **taught(tokens, begin, length, width, self.model.info.pad),
+            **make_inputs(tokens, begin, length, width, self.model.info.pad),
         }
 
 
-def taught(
+def make_inputs(
     tokens: np.ndarray, begin: np.ndarray, length: np.ndarray, width: int, pad: int
 ) -> Arrays:
     """Generated rows as decoder inputs and labels [B, width]."""
     written = np.arange(tokens.shape[1]) < length[:, None]
-    whole = fitted(np.where(written, tokens, pad), width + 1, pad)
+    whole = fit_rows(np.where(written, tokens, pad), width + 1, pad)
     place = np.arange(width)
     return {
         "inputs": whole[:, :-1],
@@ -68,7 +68,7 @@ def taught(
     }
 
 
-def fitted(rows: np.ndarray, width: int, pad: int) -> np.ndarray:
+def fit_rows(rows: np.ndarray, width: int, pad: int) -> np.ndarray:
     """Rows [B, width], cut or padded behind."""
     rows = rows[:, :width]
     return np.pad(rows, ((0, 0), (0, width - rows.shape[1])), constant_values=pad)

@@ -32,10 +32,10 @@ def deepen(model: T5, params: Params, decoder_layers: int) -> tuple[T5, Params]:
     grown = dict(params)
     for index in range(have, decoder_layers):
         grown[f"decoder_{index}"] = _silent(params[f"decoder_{index % have}"])
-    return deepened(model, decoder_layers), grown
+    return deepen_shape(model, decoder_layers), grown
 
 
-def deepened(model: T5, decoder_layers: int) -> T5:
+def deepen_shape(model: T5, decoder_layers: int) -> T5:
     """The shape of the model that `deepen` makes."""
     return T5(dataclasses.replace(model.config, num_decoder_layers=decoder_layers))
 
@@ -60,7 +60,7 @@ def take(
     Raises:
       UserError: when there is no such layer.
     """
-    made = layers_taken(model, decoder, encoder)
+    made = take_layers_shape(model, decoder, encoder)
     decoder = decoder or range(model.info.depth)
     if isinstance(model, Causal):
         return made, _with_query_scales(model, _with_layers(params, {"layers": decoder}), decoder)
@@ -68,7 +68,7 @@ def take(
     return made, _with_layers(params, {"decoder": decoder, "encoder": encoder})
 
 
-def layers_taken(
+def take_layers_shape(
     model: LanguageModel, decoder: Sequence[int], encoder: Sequence[int] = ()
 ) -> LanguageModel:
     """The shape of the model that `take` makes; the model's own when no layer is named.

@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from specjax.models.base import Params
 from specjax.parallel.mesh import DATA
 from specjax.runtime import processes
-from specjax.runtime.errors import AskedToEnd, UserError
+from specjax.runtime.errors import EndRequested, UserError
 from specjax.training.checkpoint import Checkpoints
 from specjax.training.log import Log
 from specjax.training.objective import Frozen
@@ -58,7 +58,7 @@ def fit(run: Run, workdir: Path | None = None) -> Params:
         checkpoint stays.
       AskedToEnd: after SIGTERM, once the step is done and, with a `workdir`, kept.
     """
-    state = started(run)
+    state = initial_state(run)
     if workdir is None:
         return _train(run, state, None, None).params
     with Checkpoints(workdir / "checkpoints", run.metric, run.largest) as keeper:
@@ -70,10 +70,10 @@ def fit(run: Run, workdir: Path | None = None) -> Params:
         return state.params if best is None else keeper.restore(best, state).params
 
 
-def started(run: Run) -> TrainState:
+def initial_state(run: Run) -> TrainState:
     """The state before the first step, where it belongs on the mesh."""
-    params = run.setup.parts(placed(run.init(), run.mesh))
-    return placed(run.setup.start(params), run.mesh)
+    params = run.setup.parts(place_arrays(run.init(), run.mesh))
+    return place_arrays(run.setup.start(params), run.mesh)
 
 
 def _train(
@@ -101,7 +101,7 @@ def _loop(
     for step, batch in zip(range(first + 1, last + 1), stream, strict=False):
         if run.prepare:
             batch = run.prepare(state.params, step - 1, batch)
-        state, report = train_step(run.setup, state, run.frozen, assembled(batch, run.mesh))
+        state, report = train_step(run.setup, state, run.frozen, assemble_batch(batch, run.mesh))
         losses.append(report)
         log.advance()
         evaluating = step % every == 0 or step == last
@@ -117,7 +117,7 @@ def _loop(
             if keeper:
                 keeper.save(state, {"loss": watch.loss, **metrics})
         # Several processes must end at one step, and meet where they look at the loss anyway.
-        looking = step % LOOK_EVERY == 0 or evaluating or not processes.several()
+        looking = step % LOOK_EVERY == 0 or evaluating or not processes.has_several()
         if step < last and looking and processes.any_process(asked()):
             _end(run, state, keeper, kept=evaluating)
     return state
@@ -126,12 +126,12 @@ def _loop(
 def _end(run: Run, state: TrainState, keeper: Checkpoints | None, *, kept: bool) -> NoReturn:
     """Keeps the state, unless it is kept already, and raises."""
     if keeper is None:
-        raise AskedToEnd(f"training {run.name} was asked to end after step {int(state.step):,}")
+        raise EndRequested(f"training {run.name} was asked to end after step {int(state.step):,}")
     if not kept:
         # It was not judged: any other is better.
         keeper.save(state, {run.metric: -math.inf if run.largest else math.inf})
     keeper.wait()
-    raise AskedToEnd(
+    raise EndRequested(
         f"training {run.name} was asked to end; the same command goes on from step"
         f" {int(state.step):,}"
     )
@@ -155,7 +155,7 @@ class Watch:
         self.lowest, self.loss = min(self.lowest, loss), loss
 
 
-def assembled(share: Arrays, mesh: Mesh | None) -> Any:
+def assemble_batch(share: Arrays, mesh: Mesh | None) -> Any:
     """The batch of which each process has the rows of its own devices (`own_rows`)."""
     if mesh is None:
         return share
@@ -165,12 +165,16 @@ def assembled(share: Arrays, mesh: Mesh | None) -> Any:
     }
 
 
-def on_mesh(batch: Arrays, mesh: Mesh | None) -> Any:
+def split_batch(batch: Arrays, mesh: Mesh | None) -> Any:
     """A batch that every process has whole, its rows split over the mesh's `data` axis."""
-    return batch if mesh is None else laid(dict(batch), NamedSharding(mesh, PartitionSpec(DATA)))
+    return (
+        batch
+        if mesh is None
+        else shard_arrays(dict(batch), NamedSharding(mesh, PartitionSpec(DATA)))
+    )
 
 
-def laid(tree: Any, sharding: NamedSharding) -> Any:
+def shard_arrays(tree: Any, sharding: NamedSharding) -> Any:
     """Arrays that every process has whole, as the sharding says."""
 
     def lay(x: Any) -> jax.Array:
@@ -180,7 +184,7 @@ def laid(tree: Any, sharding: NamedSharding) -> Any:
     return jax.tree.map(lay, tree)
 
 
-def placed(tree: Any, mesh: Mesh | None) -> Any:
+def place_arrays(tree: Any, mesh: Mesh | None) -> Any:
     """The tree with everything that has no place on the mesh yet copied to all its devices."""
     if mesh is None:
         return tree
@@ -188,6 +192,6 @@ def placed(tree: Any, mesh: Mesh | None) -> Any:
     def place(x: jax.Array) -> jax.Array:
         if isinstance(x.sharding, NamedSharding):
             return x
-        return laid(x, NamedSharding(mesh, PartitionSpec()))
+        return shard_arrays(x, NamedSharding(mesh, PartitionSpec()))
 
     return jax.tree.map(place, tree)

@@ -21,8 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax.contracts.context import Context, Options
-from specjax.contracts.distribution import of_tokens
-from specjax.contracts.logits_processor import adjusting
+from specjax.contracts.distribution import pick_tokens
+from specjax.contracts.logits_processor import bind_processors
 from specjax.decoding.state import Generation
 from specjax.models.base import LanguageModel
 from specjax.models.whisper import Whisper
@@ -34,7 +34,7 @@ class Previous:
     """The text of each audio so far, and whether its next window is conditioned on it."""
 
     def __init__(self, model: Whisper, audios: int) -> None:
-        self._mark, self._width = model.config.speech.previous, width_of(model)
+        self._mark, self._width = model.config.speech.previous, previous_text_width(model)
         self._pad = model.info.pad
         self._texts: list[list[int]] = [[] for _ in range(audios)]
         self._used = [True] * audios
@@ -58,7 +58,7 @@ class Previous:
         return tokens, length
 
 
-def width_of(model: Whisper) -> int:
+def previous_text_width(model: Whisper) -> int:
     """Most tokens of previous text, its mark included: half of the decoder's positions."""
     return model.config.max_positions // 2
 
@@ -72,7 +72,7 @@ def check_previous(model: LanguageModel, max_new_tokens: int) -> None:
     setting = "condition_on_prev_tokens is True"
     if not isinstance(model, Whisper) or model.config.speech.previous is None:
         raise UserError(f"{setting}; the model has no token for previous text (prev_sot_token_id)")
-    begun = len(model.info.prefix) + width_of(model)
+    begun = len(model.info.prefix) + previous_text_width(model)
     most = model.config.max_positions - begun
     if max_new_tokens > most:
         raise UserError(
@@ -178,11 +178,11 @@ def _scores(
         at = jnp.concatenate([start[:, None], place - 1], axis=1)
         logits = model.extend(params, tokens, cache, at=at)[0].logits
         text = jnp.take_along_axis(tokens, place, axis=1, mode="clip")
-        context = _begun(tokens, begin, options)
+        context = _make_context(tokens, begin, options)
         path = jnp.broadcast_to(text[:, None], (1, most, most))
-        settings = adjusting(context, logits.shape[-1])
+        settings = bind_processors(context, logits.shape[-1])
         adjusted = settings.after_paths(logits[:, 1:], path, jnp.arange(most))
-        found = of_tokens(jax.nn.log_softmax(adjusted, axis=-1), text)
+        found = pick_tokens(jax.nn.log_softmax(adjusted, axis=-1), text)
         count = length - begin
         total = jnp.sum(jnp.where(jnp.arange(most) < count[:, None], found, 0.0))
         no_speech = jax.nn.softmax(logits[0, 0])[silence]
@@ -191,7 +191,7 @@ def _scores(
     return jax.lax.map(one, rows)
 
 
-def _begun(tokens: jax.Array, begin: jax.Array, options: Options) -> Context:
+def _make_context(tokens: jax.Array, begin: jax.Array, options: Options) -> Context:
     """A row with only what it begins with committed; settings see the rest as drafted."""
     none = jnp.zeros_like(begin)
     return Context(tokens[:, :0], none, tokens, begin, begin, none, none, none > 0, options)

@@ -22,7 +22,7 @@ from specjax.api import Generator
 from specjax.checks import check_integers
 from specjax.data.batching import Batch
 from specjax.decoding.state import Generation
-from specjax.decoding.summary import Statistics, summarise
+from specjax.decoding.summary import Statistics, summarize
 from specjax.logits.timestamps import Timestamps
 from specjax.models.info import Frames
 from specjax.models.whisper import Whisper
@@ -90,7 +90,7 @@ def transcribe(
     thresholds = compression_ratio_threshold, logprob_threshold, no_speech_threshold
     fallback = Fallback(_temperatures(generator, temperature), *thresholds)
     check_settings(generator, fallback, condition_on_prev_tokens)
-    heard = _heard(generator, list(audio), frames.count)
+    heard = _is_audio(generator, list(audio), frames.count)
     reading = _Reading(generator, heard, frames, fallback, condition_on_prev_tokens)
     size = generator.padded_size(min(batch_size, len(reading.heard)))
     traces: list[tuple[Generation, int]] = []
@@ -100,7 +100,7 @@ def transcribe(
             release_programs()
             traces += reading.window(waiting, size, seed)
             bar.update(reading.seconds - bar.n)
-    return reading.transcript(summarise(generator.decoder, traces))
+    return reading.transcript(summarize(generator.decoder, traces))
 
 
 class _Reading:
@@ -263,11 +263,11 @@ def check_settings(generator: Generator, fallback: Fallback, conditioned: Any) -
 
 def _first_time(generator: Generator) -> int:
     """The token of 0 seconds; behind all tokens where the generator writes no timestamps."""
-    writes = [one for one in generator.options.adjustments if isinstance(one, Timestamps)]
+    writes = [one for one in generator.options.processors if isinstance(one, Timestamps)]
     return writes[0].first if writes else generator.target.model.info.vocab_size
 
 
-def _heard(generator: Generator, audio: list[Any], most: int) -> list[np.ndarray]:
+def _is_audio(generator: Generator, audio: list[Any], most: int) -> list[np.ndarray]:
     """The frames [N, M] of each audio, N at least the `most` of a window."""
     heard = [generator.target.extractor.whole(f"audio {i}", one) for i, one in enumerate(audio)]
     longer = next((i for i, frames in enumerate(heard) if len(frames) > most), None)

@@ -14,7 +14,7 @@ from specjax.contracts.context import Options
 from specjax.contracts.distribution import NO_RESIDUAL, Categorical, pick
 from specjax.contracts.draft import Draft
 from specjax.contracts.registry import RULES
-from specjax.contracts.rule import Reading, Rule, Verdict, verdict_of
+from specjax.contracts.rule import Reading, Rule, Verdict, make_verdict
 from specjax.sampling import adjust, draw
 from specjax.verification.speculative_sampling import (
     greedy_match,
@@ -45,11 +45,11 @@ def block_match(draft: Draft, p: jax.Array, keys: jax.Array) -> Verdict:
     """Judges a draft against p [B, K+1, V], the target's distributions at its positions."""
     accept_keys, draw_keys = split(keys)
     weights = prefix_weights(draft, p)
-    stands = uniform(accept_keys, draft.width) < chances(draft, p, weights)
+    stands = uniform(accept_keys, draft.width) < block_chances(draft, p, weights)
     lengths = jnp.arange(1, draft.width + 1)
     accepted = jnp.max(jnp.where(stands, lengths, 0), axis=1, initial=0)
     own = draw(draw_keys, residual(draft, p, weights, accepted))
-    return verdict_of(draft, accepted, own, overlap(draft, p, accepted))
+    return make_verdict(draft, accepted, own, overlap(draft, p, accepted))
 
 
 def prefix_weights(draft: Draft, p: jax.Array) -> jax.Array:
@@ -70,7 +70,7 @@ def prefix_weights(draft: Draft, p: jax.Array) -> jax.Array:
     return jnp.concatenate([first[:, None], rest.T], axis=1)
 
 
-def chances(draft: Draft, p: jax.Array, weights: jax.Array) -> jax.Array:
+def block_chances(draft: Draft, p: jax.Array, weights: jax.Array) -> jax.Array:
     """h_1 ... h_K [B, K]: the chance that the first i tokens stand, if no longer part does.
 
     h_i = S_i / (S_i + 1 - P_i) with S_i = sum_x [P_i p(x) - q(x)]_+, and P_i for the whole draft.

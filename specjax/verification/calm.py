@@ -13,9 +13,9 @@ import jax.numpy as jnp
 from flax import struct
 
 from specjax.contracts import fields
-from specjax.contracts.context import Context, last_token
+from specjax.contracts.context import Context, get_pending_tokens
 from specjax.contracts.draft import Draft
-from specjax.contracts.env import Env, states_of
+from specjax.contracts.env import Env, get_states
 from specjax.contracts.reader import WIDTH, Judge, Reader
 from specjax.contracts.registry import READERS
 from specjax.contracts.rows import masked_step
@@ -90,7 +90,7 @@ class Calm(Reader):
         judge: Judge,
         features: tuple[int, ...] = (),
     ) -> tuple[Verdict, Reading, Cache, dict[str, jax.Array]]:
-        token, cache = self._exit(env, last_token(context)[:, None], cache, context)
+        token, cache = self._exit(env, get_pending_tokens(context)[:, None], cache, context)
         reading = Reading(env.target.read_out(token.state), token.state)
         width = jnp.zeros_like(token.layers)
         return judge(draft, reading), reading, cache, {WIDTH: width, LAYERS: token.layers}
@@ -109,7 +109,7 @@ class Calm(Reader):
             if layer + 1 < depth:
                 left |= self.confidence(output, token.state) >= least
             return _Token(
-                jnp.where(token.left[:, None, None], token.state, states_of(output)),
+                jnp.where(token.left[:, None, None], token.state, get_states(output)),
                 left,
                 jnp.where(token.left, token.layers, layer + 1),
                 after.replace(length=start),
@@ -121,7 +121,7 @@ class Calm(Reader):
 
         output, cache = target.extend(tokens, cache, exit=1)
         token = _Token(
-            states_of(output),
+            get_states(output),
             ~context.active | (self.confidence(output, None) >= least),
             jnp.ones_like(start),
             cache.replace(length=start),
@@ -138,8 +138,8 @@ class Calm(Reader):
             largest = jax.lax.top_k(jax.nn.softmax(output.logits[:, 0], axis=-1), 2)[0]
             return largest[:, 0] - largest[:, 1]
         if before is None:
-            return jnp.full(states_of(output).shape[:1], -jnp.inf)
-        return cosine(states_of(output)[:, 0], before[:, 0])
+            return jnp.full(get_states(output).shape[:1], -jnp.inf)
+        return cosine(get_states(output)[:, 0], before[:, 0])
 
     def least_confidence(self, context: Context) -> jax.Array:
         """The threshold [B] of the token that follows, lambda_t of section 3.3.

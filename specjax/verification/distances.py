@@ -12,13 +12,13 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from specjax.contracts.distribution import of_tokens
+from specjax.contracts.distribution import pick_tokens
 from specjax.contracts.draft import Draft
 
 
 def cross_entropy(draft: Draft, logits: jax.Array) -> jax.Array:
     """-log p(x) in nats: the hard label of the drafter against the target's distribution."""
-    return jax.nn.logsumexp(logits, axis=-1) - of_tokens(logits, draft.tokens)
+    return jax.nn.logsumexp(logits, axis=-1) - pick_tokens(logits, draft.tokens)
 
 
 def kl(draft: Draft, logits: jax.Array) -> jax.Array:
@@ -37,7 +37,7 @@ def total_variation(draft: Draft, logits: jax.Array) -> jax.Array:
 
 def rank(draft: Draft, logits: jax.Array) -> jax.Array:
     """How many tokens the target prefers to the drafted one; ties go to the lower id."""
-    drafted = of_tokens(logits, draft.tokens)[..., None]
+    drafted = pick_tokens(logits, draft.tokens)[..., None]
     lower = jnp.arange(logits.shape[-1]) < draft.tokens[..., None]
     return jnp.sum((logits > drafted) | ((logits == drafted) & lower), axis=-1)
 

@@ -17,7 +17,7 @@ from specjax.contracts.draft import Draft
 from specjax.contracts.env import Env
 from specjax.contracts.reader import WIDTH, Judge, Reader
 from specjax.contracts.registry import READERS
-from specjax.contracts.rows import masked_step, zeros_like_result
+from specjax.contracts.rows import make_zeros, masked_step
 from specjax.contracts.rule import Reading, Verdict
 from specjax.contracts.spec import Call, Spec
 from specjax.models.base import Cache
@@ -80,9 +80,9 @@ class Fitted(Reader):
             verdict, reading, cache, _ = self.inner.read(
                 env, cache, narrow, context, judge, features
             )
-            return widened(verdict, draft.width), widened(reading, draft.width), cache
+            return widen_judged(verdict, draft.width), widen_judged(reading, draft.width), cache
 
-        nothing = zeros_like_result(lambda: at(draft.width, cache)[:2])
+        nothing = make_zeros(lambda: at(draft.width, cache)[:2])
         carry = (*nothing, cache)
         for index, width in enumerate(self.fits):
             wanted = jnp.any(read) & (choice == index)
@@ -91,7 +91,7 @@ class Fitted(Reader):
         return *carry, {WIDTH: width}
 
 
-def widened(tree: Judged, width: int) -> Judged:
+def widen_judged(tree: Judged, width: int) -> Judged:
     """What was made of a narrow draft with the columns of one of `width` tokens.
 
     Columns are the second axis; of a tree's path, one fewer than of tokens.

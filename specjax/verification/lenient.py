@@ -18,13 +18,13 @@ from specjax.contracts.distribution import (
     Categorical,
     Distribution,
     OneHot,
-    of_tokens,
+    compute_probability,
     pick,
-    probability,
+    pick_tokens,
 )
 from specjax.contracts.draft import Draft
 from specjax.contracts.registry import RULES
-from specjax.contracts.rule import NestableRule, Reading, Verdict, leading_run, verdict_of
+from specjax.contracts.rule import NestableRule, Reading, Verdict, leading_run, make_verdict
 from specjax.sampling import adjust, argmax
 from specjax.verification.speculative_sampling import sampled_match
 
@@ -61,7 +61,9 @@ class Lenient(NestableRule):
         if options.sampling.greedy:
             return OneHot(argmax(reading.logits))
         lenience = self._by_token(draft, options.numbers[self.lenience])
-        return Categorical(induced(draft, adjust(reading.logits, options.sampling), lenience))
+        return Categorical(
+            induced_distribution(draft, adjust(reading.logits, options.sampling), lenience)
+        )
 
     def _by_token(self, draft: Draft, value: jax.Array) -> jax.Array:
         """The lenience [B, K] of every drafted token."""
@@ -73,22 +75,22 @@ class Lenient(NestableRule):
 def near_best(draft: Draft, logits: jax.Array, lenience: jax.Array) -> jax.Array:
     """Whether [B, K] p(x) >= lenience * max p, from logits [B, K, V]."""
     # Without a softmax: the normaliser cancels.
-    return of_tokens(logits, draft.tokens) >= jnp.max(logits, axis=-1) + jnp.log(lenience)
+    return pick_tokens(logits, draft.tokens) >= jnp.max(logits, axis=-1) + jnp.log(lenience)
 
 
 def near_proposer(draft: Draft, logits: jax.Array, lenience: jax.Array) -> jax.Array:
     """Whether [B, K] p(x) > lenience * q(x), from logits [B, K, V]; q is the draft's score."""
-    return probability(logits, draft.tokens) > lenience * scores(draft)
+    return compute_probability(logits, draft.tokens) > lenience * scores(draft)
 
 
 def greedy_lenient(draft: Draft, logits: jax.Array, near: jax.Array) -> Verdict:
     """Drafted tokens stand while they are argmax p or `near` [B, K]."""
     best = argmax(logits)
     accepted = leading_run((draft.tokens == best[:, :-1]) | near, draft.length)
-    return verdict_of(draft, accepted, pick(best, accepted))
+    return make_verdict(draft, accepted, pick(best, accepted))
 
 
-def induced(draft: Draft, p: jax.Array, lenience: jax.Array) -> jax.Array:
+def induced_distribution(draft: Draft, p: jax.Array, lenience: jax.Array) -> jax.Array:
     """The distribution [B, K+1, V] of the tokens that a lenient review lets through.
 
     min(q, p/l) + (1 - sum min(q, p/l)) norm([p - q]_+) where a token was drafted, else p: with

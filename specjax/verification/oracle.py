@@ -12,10 +12,10 @@ import jax.numpy as jnp
 
 from specjax.contracts import fields
 from specjax.contracts.context import Options
-from specjax.contracts.distribution import pick, probability
+from specjax.contracts.distribution import compute_probability, pick
 from specjax.contracts.draft import Draft
 from specjax.contracts.registry import RULES
-from specjax.contracts.rule import Reading, Rule, Verdict, leading_run, verdict_of
+from specjax.contracts.rule import Reading, Rule, Verdict, leading_run, make_verdict
 from specjax.sampling import argmax
 
 
@@ -34,10 +34,10 @@ class Oracle(Rule):
     )
 
     def judge(self, draft: Draft, reading: Reading, options: Options, keys: jax.Array) -> Verdict:
-        drafted = probability(reading.logits[:, :-1], draft.tokens)
+        drafted = compute_probability(reading.logits[:, :-1], draft.tokens)
         accepted = leading_run(drafted >= options.numbers[self.engage], draft.length)
         adds = (accepted < draft.length) | (draft.length == 0)
-        verdict = verdict_of(draft, accepted, pick(argmax(reading.logits), accepted))
+        verdict = make_verdict(draft, accepted, pick(argmax(reading.logits), accepted))
         return verdict.replace(count=accepted + adds.astype(jnp.int32))
 
     def check_sampling(self, greedy: bool) -> None:

@@ -16,7 +16,7 @@ from specjax.contracts.context import Options
 from specjax.contracts.distribution import pick
 from specjax.contracts.draft import Draft
 from specjax.contracts.registry import RULES
-from specjax.contracts.rule import Reading, Rule, Verdict, leading_run, verdict_of
+from specjax.contracts.rule import Reading, Rule, Verdict, leading_run, make_verdict
 from specjax.sampling import adjust, argmax, draw
 from specjax.verification.distances import DISTANCES
 
@@ -52,7 +52,7 @@ class Rollback(Rule):
         else:
             accepted = leading_run(~far, draft.length)
             own = draw(keys, adjust(pick(logits, accepted), options.sampling))
-        return verdict_of(draft, accepted, own)
+        return make_verdict(draft, accepted, own)
 
     def check_sampling(self, greedy: bool) -> None:
         """The published code is greedy.

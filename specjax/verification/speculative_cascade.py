@@ -51,7 +51,7 @@ class SpeculativeCascade(Rule):
         if self.defer == TOKEN:
             mixed = by_token(q, own, margin)
         else:
-            mixed = jnp.where(deferred(self.defer, q, own, margin)[..., None], own, q)
+            mixed = jnp.where(is_deferred(self.defer, q, own, margin)[..., None], own, q)
         drafted = jnp.arange(draft.width) < draft.length[:, None]
         mixed = jnp.where(drafted[..., None], mixed, own)
         return jnp.concatenate([mixed, p[:, -1:]], axis=1)
@@ -69,7 +69,7 @@ class SpeculativeCascade(Rule):
             )
 
 
-def deferred(rule: str, q: jax.Array, p: jax.Array, margin: jax.Array) -> jax.Array:
+def is_deferred(rule: str, q: jax.Array, p: jax.Array, margin: jax.Array) -> jax.Array:
     """Whether [B, K] the target decides, from the drafter's q and the target's p [B, K, V]."""
     sure = jnp.max(q, axis=-1)
     if rule == CHOW:

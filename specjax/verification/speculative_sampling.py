@@ -15,7 +15,14 @@ from specjax.contracts.context import Options
 from specjax.contracts.distribution import NO_RESIDUAL, Categorical, Distribution, OneHot, pick
 from specjax.contracts.draft import Draft
 from specjax.contracts.registry import RULES
-from specjax.contracts.rule import NestableRule, Reading, Verdict, leading_run, tested, verdict_of
+from specjax.contracts.rule import (
+    NestableRule,
+    Reading,
+    Verdict,
+    count_tested,
+    leading_run,
+    make_verdict,
+)
 from specjax.sampling import adjust, argmax, draw
 from specjax.verification.tree import greedy_tree, sampled_tree
 
@@ -58,7 +65,7 @@ def greedy_match(draft: Draft, logits: jax.Array) -> Verdict:
     """Drafted tokens stand while they equal the target's argmax."""
     best = argmax(logits)
     accepted = leading_run(draft.tokens == best[:, :-1], draft.length)
-    return verdict_of(draft, accepted, pick(best, accepted))
+    return make_verdict(draft, accepted, pick(best, accepted))
 
 
 def sampled_match(
@@ -75,7 +82,7 @@ def sampled_match(
     drawn = uniform(accept_keys, draft.width)
     accepted = leading_run(drawn * lenience * q_drafted < p_drafted, draft.length)
     own = draw(draw_keys, residual(draft, p, accepted))
-    return verdict_of(draft, accepted, own, overlap(draft, p, accepted))
+    return make_verdict(draft, accepted, own, overlap(draft, p, accepted))
 
 
 def residual(draft: Draft, p: jax.Array, accepted: jax.Array) -> jax.Array:
@@ -91,7 +98,7 @@ def residual(draft: Draft, p: jax.Array, accepted: jax.Array) -> jax.Array:
 def overlap(draft: Draft, p: jax.Array, accepted: jax.Array) -> jax.Array:
     """Sum [B] of sum_x min(p, q) over the tested positions (the analytic acceptance)."""
     beta = draft.distribution.overlap(p[:, :-1])
-    inside = jnp.arange(beta.shape[1]) < tested(accepted, draft.length)[:, None]
+    inside = jnp.arange(beta.shape[1]) < count_tested(accepted, draft.length)[:, None]
     return jnp.sum(jnp.where(inside, beta, 0.0), axis=1)
 
 

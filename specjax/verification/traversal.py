@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from specjax.contracts.context import Options
-from specjax.contracts.distribution import NO_RESIDUAL, of_tokens, pick
+from specjax.contracts.distribution import NO_RESIDUAL, pick, pick_tokens
 from specjax.contracts.draft import Draft
 from specjax.contracts.registry import RULES
 from specjax.contracts.rule import Reading, Rule, Verdict
@@ -43,22 +43,23 @@ class TraversalVerification(Rule):
             return BlockVerification().judge(draft, reading, options, keys)
         if options.sampling.greedy:
             return greedy_tree(draft, reading.logits)
-        return traversed(draft, adjust(reading.logits, options.sampling), keys)
+        return verify_traversal(draft, adjust(reading.logits, options.sampling), keys)
 
 
-def traversed(draft: Draft, p: jax.Array, keys: jax.Array) -> Verdict:
+def verify_traversal(draft: Draft, p: jax.Array, keys: jax.Array) -> Verdict:
     """Judges a tree against p [B, K+1, V], the target's distributions behind its nodes."""
     accept_keys, draw_keys = split(keys)
-    weights, chances = standing(draft, p)
+    weights, chances = acceptance_chances(draft, p)
     last = first(draft, uniform(accept_keys, draft.width) < chances[:, 1:])
-    return verdict_at(draft, last, draw(draw_keys, law(draft, p, weights, last + 1)))
+    return verdict_at(draft, last, draw(draw_keys, residual_weights(draft, p, weights, last + 1)))
 
 
-def standing(draft: Draft, p: jax.Array) -> tuple[jax.Array, jax.Array]:
+def acceptance_chances(draft: Draft, p: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Weights [B, K+1] of all places, and the chance [B, K+1] that each stands.
 
     Where all behind it and before it fell. Place 0 is the pending token, which always stands.
-    A node begins with the weight w = min(1, w_above p_above(x) / q(x)); `_fallen` says what is left
+    A node begins with the weight w = min(1, w_above p_above(x) / q(x)); `_descend` says what is
+    left
     of it when its children fell.
     """
     children = _Children.of(draft)
@@ -66,19 +67,19 @@ def standing(draft: Draft, p: jax.Array) -> tuple[jax.Array, jax.Array]:
     def visit(place: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         weights, chances = carry
         at = jnp.broadcast_to(place, draft.length.shape)
-        left, _, weights = _fallen(draft, children, p, weights, at)
+        left, _, weights = _descend(draft, children, p, weights, at)
         return weights, chances.at[:, place].set(left)
 
     weights = jnp.zeros(p.shape[:2], p.dtype).at[:, 0].set(1.0)
     return jax.lax.fori_loop(0, draft.width + 1, visit, (weights, weights))
 
 
-def law(draft: Draft, p: jax.Array, weights: jax.Array, place: jax.Array) -> jax.Array:
+def residual_weights(draft: Draft, p: jax.Array, weights: jax.Array, place: jax.Array) -> jax.Array:
     """Weights [B, V] of the token behind `place` [B], where all that hangs on it fell.
 
     As in `lossless`, p itself where nothing is left but rounding.
     """
-    chance, rest, _ = _fallen(draft, _Children.of(draft), p, weights, place)
+    chance, rest, _ = _descend(draft, _Children.of(draft), p, weights, place)
     return jnp.where((chance > NO_RESIDUAL)[:, None], rest, pick(p, place))
 
 
@@ -103,7 +104,7 @@ class _Children(struct.PyTreeNode):
         return pick(self.nodes, pick(self.begin, place) + rank)
 
 
-def _fallen(
+def _descend(
     draft: Draft, children: _Children, p: jax.Array, weights: jax.Array, place: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The chance [B] that `place` [B] stands, what it then draws from, and the children's weights.
@@ -117,7 +118,7 @@ def _fallen(
     def fall(rank: jax.Array, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         weight, scaled, weights = carry
         node, here = children.child(place, rank), rank < count
-        own = of_tokens(scaled[:, None], pick(draft.tokens, node)[:, None])[:, 0]
+        own = pick_tokens(scaled[:, None], pick(draft.tokens, node)[:, None])[:, 0]
         own = own / jnp.maximum(pick(q_drafted, node), jnp.finfo(p.dtype).tiny)
         slot = jnp.where(here, node + 1, p.shape[1])
         weights = weights.at[rows, slot].set(jnp.minimum(1.0, own), mode="drop")

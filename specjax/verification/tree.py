@@ -41,21 +41,21 @@ def sampled_tree(draft: Draft, p: jax.Array, accept: jax.Array, keys: jax.Array)
     q_drafted = draft.distribution.of(draft.tokens)
 
     def visit(node: jax.Array, carry: tuple[Walk, jax.Array]) -> tuple[Walk, jax.Array]:
-        walk, law = carry
+        walk, probabilities = carry
         token = draft.tokens[:, node]
-        p_drafted = jnp.take_along_axis(law, token[:, None], axis=1, mode="clip")[:, 0]
+        p_drafted = jnp.take_along_axis(probabilities, token[:, None], axis=1, mode="clip")[:, 0]
         tried = _is_tried(draft, walk, node)
         stands = tried & (accept[:, node] * q_drafted[:, node] < p_drafted)
-        rest = draft.distribution.residual(law, jnp.broadcast_to(node, token.shape))
+        rest = draft.distribution.residual(probabilities, jnp.broadcast_to(node, token.shape))
         total = jnp.sum(rest, axis=-1, keepdims=True)
-        rest = jnp.where(total > NO_RESIDUAL, rest / jnp.maximum(total, NO_RESIDUAL), law)
-        fallen = jnp.where((tried & ~stands)[:, None], rest, law)
+        rest = jnp.where(total > NO_RESIDUAL, rest / jnp.maximum(total, NO_RESIDUAL), probabilities)
+        fallen = jnp.where((tried & ~stands)[:, None], rest, probabilities)
         return _step(walk, node, stands), jnp.where(stands[:, None], p[:, node + 1], fallen)
 
     start = jnp.full_like(draft.length, -1), jnp.zeros_like(draft.length)
     walk = *start, jnp.zeros_like(draft.tokens)
-    (_, accepted, path), law = jax.lax.fori_loop(0, draft.width, visit, (walk, p[:, 0]))
-    return _verdict(draft, accepted, path, draw(keys, law))
+    (_, accepted, path), distribution = jax.lax.fori_loop(0, draft.width, visit, (walk, p[:, 0]))
+    return _verdict(draft, accepted, path, draw(keys, distribution))
 
 
 def _is_tried(draft: Draft, walk: Walk, node: jax.Array) -> jax.Array:

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 
 from specjax.contracts import fields
 from specjax.contracts.context import Options
-from specjax.contracts.distribution import of_tokens, pick
+from specjax.contracts.distribution import pick, pick_tokens
 from specjax.contracts.draft import Draft
 from specjax.contracts.registry import RULES
-from specjax.contracts.rule import Reading, Rule, Verdict, leading_run, verdict_of
+from specjax.contracts.rule import Reading, Rule, Verdict, leading_run, make_verdict
 from specjax.sampling import adjust, draw
 from specjax.verification.speculative_sampling import greedy_match
 
@@ -46,12 +46,14 @@ class TypicalAcceptance(Rule):
         if options.sampling.greedy:
             return greedy_match(draft, reading.logits)
         p = adjust(reading.logits, options.sampling)
-        enough = bar(p[:, :-1], options.numbers[self.epsilon], options.numbers[self.delta])
-        accepted = leading_run(of_tokens(p[:, :-1], draft.tokens) > enough, draft.length)
-        return verdict_of(draft, accepted, draw(keys, pick(p, accepted)))
+        enough = typical_threshold(
+            p[:, :-1], options.numbers[self.epsilon], options.numbers[self.delta]
+        )
+        accepted = leading_run(pick_tokens(p[:, :-1], draft.tokens) > enough, draft.length)
+        return make_verdict(draft, accepted, draw(keys, pick(p, accepted)))
 
 
-def bar(p: jax.Array, epsilon: jax.Array, delta: jax.Array) -> jax.Array:
+def typical_threshold(p: jax.Array, epsilon: jax.Array, delta: jax.Array) -> jax.Array:
     """The probability [B, K] above which tokens stand, from p [B, K, V]."""
     entropy = -jnp.sum(jax.scipy.special.xlogy(p, p), axis=-1)
     return jnp.minimum(epsilon, delta * jnp.exp(-entropy))

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.contracts import tree
-from specjax.contracts.context import Context, last_token
+from specjax.contracts.context import Context, get_pending_tokens
 from specjax.contracts.draft import Draft
 from specjax.contracts.env import Env
 from specjax.contracts.reader import WIDTH, Judge, Reader
@@ -62,7 +62,7 @@ def read_from(
     **how: Any,
 ) -> tuple[Verdict, Reading, Cache, dict[str, jax.Array]]:
     """One call of the target on the pending token and the draft, `how` as `extend` has it."""
-    fed = jnp.concatenate([last_token(context)[:, None], draft.tokens], axis=1)
+    fed = jnp.concatenate([get_pending_tokens(context)[:, None], draft.tokens], axis=1)
     spare = max(padded - draft.width, 0)
     fed = jnp.pad(fed, ((0, 0), (0, spare)))
     output, cache = env.target.extend(fed, cache, features=features, **how)

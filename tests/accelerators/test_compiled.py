@@ -10,17 +10,17 @@ from pathlib import Path
 
 import jax
 import pytest
-from command import command, refused
+from command import command, run_refused
 from sessions import plan_of_models
 
-from specjax.accelerators.program import Audit, Memory, audit, memory_of
-from specjax.accelerators.topology import Topology, described
+from specjax.accelerators.program import Audit, Memory, audit_program, measure_memory
+from specjax.accelerators.topology import Topology, describe_topology
 from specjax.decoding.strategy import autoregressive, speculative
 from specjax.experiments.config.defaults import decode_config, train_config
 from specjax.experiments.decode.programs import lowered_decode
-from specjax.experiments.train.job import setup_of
+from specjax.experiments.train.job import make_setup
 from specjax.experiments.train.on_topology import lowered_step
-from specjax.hf.families.family import family_of
+from specjax.hf.families.family import get_family
 from specjax.models.base import LanguageModel
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.positions import Rope
@@ -76,7 +76,7 @@ OTHERS = 3
 
 @pytest.fixture(scope="module", params=["v5e:2x2", "v4:2x2x1"])
 def topology(request) -> Topology:
-    return described(request.param)
+    return describe_topology(request.param)
 
 
 def decode(
@@ -93,7 +93,7 @@ def decode(
     decoder, lowered = lowered_decode(planned, name, mesh)
     program = lowered.compile()
     slots = {prompt, decoder.buffer(prompt), WINDOW + decoder.ahead}
-    return slots, memory_of(program), audit(program.as_text())
+    return slots, measure_memory(program), audit_program(program.as_text())
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -129,15 +129,15 @@ def test_a_training_step_takes_the_place_of_its_state(
         model={"shape": shape_words(kind)}, mesh={"data": WAYS, "model": 1}, dtype="bfloat16",
         batch_size=8, max_prompt_tokens=PROMPT, max_output_tokens=PROMPT, fully_sharded=sharded,
     )  # fmt: skip
-    lowered = lowered_step(config, setup_of, topology.mesh(config.mesh.to_dict()))
+    lowered = lowered_step(config, make_setup, topology.mesh(config.mesh.to_dict()))
     state = lowered.args_info[0][0]
     held = sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(state))
     held /= WAYS if sharded else 1
     program = lowered.compile()
-    memory = memory_of(program)
+    memory = measure_memory(program)
     assert memory.aliased >= held
     assert memory.arguments < 1.2 * held
-    found = audit(program.as_text(), rounds=False).collectives
+    found = audit_program(program.as_text(), rounds=False).collectives
     assert "all-reduce" in found
     assert ("all-gather" in found) == ("reduce-scatter" in found) == sharded
 
@@ -145,14 +145,14 @@ def test_a_training_step_takes_the_place_of_its_state(
 def shape_words(kind: str) -> dict:
     """A model as `config.model.shape` spells it."""
     model = MODELS[kind](2)
-    words, _ = family_of(model).config_to_hf(model.config)
+    words, _ = get_family(model).config_to_hf(model.config)
     return {**words, "dropout_rate": 0.0} if kind == "t5" else words
 
 
 def test_the_command_line_prints_a_table_and_writes_a_plan(tmp_path: Path) -> None:
     for name, layers in LAYERS.items():
         model = t5(layers)
-        words, generation = family_of(model).config_to_hf(model.config)
+        words, generation = get_family(model).config_to_hf(model.config)
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(json.dumps(words))
         (tmp_path / name / "generation_config.json").write_text(json.dumps(generation))
@@ -170,7 +170,7 @@ def test_the_command_line_prints_a_table_and_writes_a_plan(tmp_path: Path) -> No
     assert entry["speedup"] > 0 and entry["memory"]["arguments"] > 0
     assert f"{entry['round']['ms']:.2f}" in done.stdout
     refusals = command(*done_flags(tmp_path), "--config.mesh.model=2")
-    refused(refusals.returncode, refusals.stderr, "config.mesh", "2 devices", "has 4")
+    run_refused(refusals.returncode, refusals.stderr, "config.mesh", "2 devices", "has 4")
 
 
 def done_flags(folder: Path) -> tuple[str, ...]:
@@ -184,4 +184,4 @@ def done_flags(folder: Path) -> tuple[str, ...]:
 
 def test_a_shape_that_libtpu_does_not_know_is_refused() -> None:
     with pytest.raises(UserError, match="'v5e:3x3'; libtpu knows no such"):
-        described("v5e:3x3")
+        describe_topology("v5e:3x3")

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import pytest
 
 import specjax
-from specjax.accelerators.hlo import Array, parse
-from specjax.accelerators.program import WeightReads, audit
+from specjax.accelerators.hlo import Array, parse_program
+from specjax.accelerators.program import WeightReads, audit_program
 from specjax.contracts.rows import ROUNDS
 from specjax.decoding.loop import generate
 from specjax.models.attention import WHOLE_PROMPT
@@ -88,7 +88,7 @@ ENTRY %main (p0: bf16[8,16], p1: bf16[100,8], p2: bf16[8,16]) -> s32[] {
 
 
 def test_an_instruction_is_read_with_layout_memory_and_name() -> None:
-    program = parse(TEXT)
+    program = parse_program(TEXT)
     start = program.computations["body"]["start"]
     assert start.opcode == "copy-start" and start.operands == ("w",)
     assert start.arrays[:2] == (Array("bf16", (8, 16), 1), Array("bf16", (8, 16), 0))
@@ -97,7 +97,7 @@ def test_an_instruction_is_read_with_layout_memory_and_name() -> None:
 
 
 def test_the_rounds_are_the_largest_loop_of_the_entry_or_of_their_scope() -> None:
-    program = parse(TEXT)
+    program = parse_program(TEXT)
     assert program.largest_loop("rounds") == "body"
     body = "%pages (c: (s32[])) -> (s32[]) {\n  ROOT %c = (s32[]) parameter(0)\n}\n\nENTRY"
     loop = (
@@ -106,13 +106,13 @@ def test_the_rounds_are_the_largest_loop_of_the_entry_or_of_their_scope() -> Non
     two = TEXT.replace("ENTRY", body).replace("  ROOT %out", f"{loop} %out")
     for scope, found in (("", "body"), ("rounds/", "pages")):
         named = two.replace("NAME", f'{{op_name="jit(generate)/{scope}while"}}')
-        assert parse(named).largest_loop("rounds") == found
+        assert parse_program(named).largest_loop("rounds") == found
     assert program.within("body") == ("body", "inner_body")
     assert program.loops("body") == ("inner_body",)
 
 
 def test_an_operand_is_followed_through_loops_and_copies_to_the_argument() -> None:
-    program = parse(TEXT)
+    program = parse_program(TEXT)
     assert program.origin("inner_body", "fast") == ("main", "p0")
     assert program.origin("inner_body", "slow") == ("main", "p2")
     assert program.origin("body", "y") is None
@@ -125,25 +125,25 @@ def test_parts_put_together_in_fast_memory_are_the_array_that_they_are_of() -> N
   %whole = bf16[8,16]{1,0:S(1)} custom-call(%part_done), custom_call_target="ConcatBitcast"
   %moved.1 = bf16[8,16]{0,1} fusion(%whole)"""
     changed = TEXT.replace("\n  %moved.1 = bf16[8,16]{0,1} fusion(%p2)", parts)
-    assert changed != TEXT and parse(changed).origin("main", "moved.1") == ("main", "p2")
+    assert changed != TEXT and parse_program(changed).origin("main", "moved.1") == ("main", "p2")
 
 
 def test_copies_name_what_they_copy_and_where() -> None:
-    copies = {(each.source, each.dims, each.in_loop) for each in audit(TEXT).copies}
+    copies = {(each.source, each.dims, each.in_loop) for each in audit_program(TEXT).copies}
     assert copies == {
         ("params['drafter']['kernel']", (8, 16), False),
         ("", (1, 2, 9, 4), True),
     }
-    assert (audit(TEXT).copied(False), audit(TEXT).copied(True)) == (256, 144)
+    assert (audit_program(TEXT).copied(False), audit_program(TEXT).copied(True)) == (256, 144)
 
 
 def test_collectives_of_a_round_are_counted() -> None:
-    assert audit(TEXT).collectives == {"all-reduce": 1}
+    assert audit_program(TEXT).collectives == {"all-reduce": 1}
 
 
 def test_reads_leave_out_lookups_and_what_is_in_fast_memory() -> None:
     """The target's kernel is read by the product and by the move to fast memory."""
-    found = audit(TEXT).weights
+    found = audit_program(TEXT).weights
     assert found == {"target": WeightReads(512, 0), "drafter": WeightReads(0, 256)}
     assert found["target"].of(3) == 512 and found["drafter"].of(3) == 768
     assert WeightReads(100, 10).of(4) == 130
@@ -151,7 +151,7 @@ def test_reads_leave_out_lookups_and_what_is_in_fast_memory() -> None:
 
 def test_a_text_that_is_no_program_is_refused() -> None:
     with pytest.raises(ValueError, match="no ENTRY"):
-        parse("x = 1")
+        parse_program("x = 1")
 
 
 def test_a_program_compiled_here_is_read() -> None:
@@ -165,7 +165,7 @@ def test_a_program_compiled_here_is_read() -> None:
     kernel = jax.ShapeDtypeStruct((32, 32), jnp.float32)
     x = jax.ShapeDtypeStruct((4, 32), jnp.float32)
     compiled = jax.jit(run).lower({"model": {"kernel": kernel}}, x).compile()
-    found = audit(compiled.as_text())
+    found = audit_program(compiled.as_text())
     assert found.weights == {"model": WeightReads(32 * 32 * 4, 0)}
     assert found.collectives == {} and found.loops == 0
     assert found.wide_products == 1
@@ -178,7 +178,7 @@ def test_the_rounds_of_a_decode_are_found_beside_the_loop_that_reads_a_long_prom
     )
     batch = generator.batch([[3] * (WHOLE_PROMPT + 1)], 1)
     lowered = generate.lower(*generator.arguments(batch, generator.keys(batch, 0)))
-    program = parse(lowered.compile().as_text())
+    program = parse_program(lowered.compile().as_text())
     assert len(program.loops(program.entry)) > 1
     rounds = program.callers[program.largest_loop(ROUNDS)].instruction
     assert rounds.op_name.endswith(f"/{ROUNDS}/while")

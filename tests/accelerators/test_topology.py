@@ -10,11 +10,11 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from command import command, refused
+from command import command, run_refused
 
 from specjax.accelerators import topology
 from specjax.accelerators.chips import CHIPS, Chip
-from specjax.accelerators.predict import Round, Share, free_tokens, round_of, speedup
+from specjax.accelerators.predict import Round, Share, build_round, free_tokens, speedup
 from specjax.accelerators.program import _PARAMETER, WeightReads
 from specjax.contracts.spec import Call
 from specjax.decoding.strategy import autoregressive, speculative
@@ -51,22 +51,22 @@ XXL = "--config=configs/t5xxl_ende.py"
 )
 def test_a_topology_that_is_none_is_refused(name: str, words: tuple[str, ...]) -> None:
     done = command(XXL, "--dry_run", f"--config.topology={name}")
-    refused(done.returncode, done.stderr, "config.topology", *words)
+    run_refused(done.returncode, done.stderr, "config.topology", *words)
 
 
 def test_a_topology_is_for_dry_runs_of_jobs_that_compile() -> None:
     done = command(XXL, "--config.topology=v4:2x2x1")
-    refused(done.returncode, done.stderr, "config.topology", "--dry_run")
+    run_refused(done.returncode, done.stderr, "config.topology", "--dry_run")
     done = command("--dry_run", "--config.topology=v4:2x2x1")
-    refused(done.returncode, done.stderr, "config.topology", "'quickstart'")
+    run_refused(done.returncode, done.stderr, "config.topology", "'quickstart'")
     done = command(XXL, "--dry_run", "--config.acceptance=0.5")
-    refused(done.returncode, done.stderr, "config.acceptance", "config.topology")
+    run_refused(done.returncode, done.stderr, "config.acceptance", "config.topology")
 
 
 def test_without_libtpu_a_sentence_says_what_to_install(monkeypatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="libtpu .*not installed; pip install 'jax\\[tpu\\]'"):
-        topology.described("v4:2x2x1")
+        topology.describe_topology("v4:2x2x1")
 
 
 def test_a_mesh_takes_all_devices_of_a_topology() -> None:
@@ -92,7 +92,7 @@ def test_a_round_reads_weights_at_every_call_and_the_cache() -> None:
         "drafter": Share(MODEL, WeightReads(80, 70), 10, ways=1, rows=3),
     }
     calls = (Call("drafter", 2, 1), *[Call("drafter", 1, 1)] * 2, Call("target", 4, 4))
-    found = round_of(calls, shares, cached=16, source=8)
+    found = build_round(calls, shares, cached=16, source=8)
     assert found.bytes == 1000 + 100 + 80 + 2 * 70 + 3 * 10
     shape = TransformerShape(
         4, 24, 48, 8, 4, 64, ff_matrices=2 + MODEL.config.gated, encoder_layers=1

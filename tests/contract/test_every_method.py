@@ -16,7 +16,7 @@ from decodes import run, texts
 from feature_drafters import without_encoder
 from parallel_heads import heads_on_target, random_heads
 from processors import UnderSettings, processed
-from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_law
+from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_distribution
 
 from specjax.contracts.registry import DRAFTERS, READERS, RULES
 from specjax.data.corpus import Corpus
@@ -27,7 +27,7 @@ from specjax.models.on_target import FeatureDrafter
 from specjax.runtime.errors import UserError
 from specjax.selection.arms import ARM
 from specjax.selection.choosing import ByChance
-from specjax.selection.strategies import selected
+from specjax.selection.strategies import make_selected
 from specjax.training.ngram import fit
 
 V, EOS, LENGTH = 5, 1, 3
@@ -128,7 +128,7 @@ def sampled_slowly(drafters, like_others=LIKE_OTHERS) -> list:
 
 @pytest.mark.parametrize("drafter", sampled_slowly(LOSSLESS))
 def test_sampling_keeps_the_targets_distribution(drafter, rows):
-    expected = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
+    expected = sequence_distribution(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
     out = decoded(made(drafter, temperature=1.0), [SOURCE] * rows, LENGTH, seed=7)
     assert chi_square(counted(texts(out)), expected) > P_VALUE
 
@@ -144,22 +144,24 @@ def under_cuts() -> list:
     """One cut under one rule, and all of them at once, which alone are fast."""
     together = {"temperature": 1.2, "top_k": 4, **dict.fromkeys(CUT, 0.9), "epsilon_cutoff": 0.05}
     together |= {"min_p": 0.05, "eta_cutoff": 0.05}
-    alone = [{"temperature": 1.0, name: bound} for name, bound in CUT.items()]
+    baseline = [{"temperature": 1.0, name: bound} for name, bound in CUT.items()]
     return [
         pytest.param(*kept, drawn, marks=() if drawn is together and not n else pytest.mark.slow)
         for n, kept in enumerate(RULES_KEEPING)
-        for drawn in (together, *alone)
+        for drawn in (together, *baseline)
     ]
 
 
 @pytest.mark.parametrize(("drafter", "rule", "drawn"), under_cuts())
 def test_sampling_keeps_the_targets_distribution_where_it_is_cut(drafter, rule, drawn, rows):
     sampled = made(drafter, rule=rule, **drawn)
-    expected = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, sampled.settings)
+    expected = sequence_distribution(
+        MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, sampled.settings
+    )
     found = counted(texts(decoded(sampled, [SOURCE] * rows, LENGTH, seed=7)))
     assert chi_square(found, expected) > P_VALUE
     plain = (drawn["temperature"], drawn.get("top_k", 0), 1.0)
-    free = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, plain)
+    free = sequence_distribution(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, plain)
     assert len(expected) < len(free) and chi_square(found, free) < 1e-6
 
 
@@ -201,10 +203,10 @@ def test_other_rules_keep_it_under_settings_too(drafter, rule, rows):
 
 def sampled_under(settings, sampled: Strategy, rows: int) -> None:
     under = UnderSettings(MODEL, settings, LONGER)
-    expected = sequence_law(under, PARAMS["target"], SOURCE, (0,), LONGER, (1.0, 0, 1.0))
+    expected = sequence_distribution(under, PARAMS["target"], SOURCE, (0,), LONGER, (1.0, 0, 1.0))
     out = decoded(sampled, [SOURCE] * rows, LONGER, seed=7, settings=settings)
     assert chi_square(counted(texts(out)), expected) > P_VALUE
-    without = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LONGER, (1.0, 0, 1.0))
+    without = sequence_distribution(MODEL, PARAMS["target"], SOURCE, (0,), LONGER, (1.0, 0, 1.0))
     assert chi_square(counted(texts(out)), without) < 1e-6
 
 
@@ -237,13 +239,13 @@ def test_settings_see_a_prompt_as_text_and_every_end(drafter, settings, rows):
     models = ("target", BEHIND), ("drafter", second)
     params = PARAMS | {"drafter": own}
     out = run(models, params, drawn, [SOURCE] * rows, LONGER, seed=7, settings=settings)
-    found, law = counted(texts(out)), (1.0, 0, 1.0)
+    found, distribution = counted(texts(out)), (1.0, 0, 1.0)
     under = UnderSettings(BEHIND, settings, LONGER)
-    expected = sequence_law(under, PARAMS["target"], SOURCE, SOURCE, LONGER, law)
+    expected = sequence_distribution(under, PARAMS["target"], SOURCE, SOURCE, LONGER, distribution)
     assert chi_square(found, expected) > P_VALUE
     ends = {text[-1] for text in found if len(text) < LONGER}
     assert ends == set(BEHIND.eos)
-    without = sequence_law(BEHIND, PARAMS["target"], SOURCE, SOURCE, LONGER, law)
+    without = sequence_distribution(BEHIND, PARAMS["target"], SOURCE, SOURCE, LONGER, distribution)
     assert chi_square(found, without) < 1e-6
 
 
@@ -283,8 +285,11 @@ def follows_settings(prompt: list[int], row: list[int], settings) -> bool:
     """Whether a text has no token that they forbid."""
     given = {"prompt": tuple(prompt), "begin": 1, "limit": 13, "eos": (EOS,)}
     texts_before = ((0, *row[:place]) for place in range(len(row)))
-    laws = (processed(np.zeros(V), text, settings, **given) for text in texts_before)
-    return all(law[token] > -np.inf for law, token in zip(laws, row, strict=True))
+    distributions = (processed(np.zeros(V), text, settings, **given) for text in texts_before)
+    return all(
+        distribution[token] > -np.inf
+        for distribution, token in zip(distributions, row, strict=True)
+    )
 
 
 FAST = ("neural", "cascade")  # drafts of a model, and reviewed ones of several
@@ -295,7 +300,7 @@ FAST = ("neural", "cascade")  # drafts of a model, and reviewed ones of several
     [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in CHAINS],
 )
 def test_block_verification_keeps_it_too(drafter, rows):
-    expected = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
+    expected = sequence_distribution(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
     whole = made(drafter, temperature=1.0, rule="block")
     out = decoded(whole, [SOURCE] * rows, LENGTH, seed=7)
     assert chi_square(counted(texts(out)), expected) > P_VALUE
@@ -313,7 +318,7 @@ APART = [  # traversal judges trees whose nodes were drawn apart
     [pytest.param(n, marks=() if n == "neural tree" else pytest.mark.slow) for n in APART],
 )
 def test_traversal_verification_keeps_it_too(drafter, rows):
-    expected = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
+    expected = sequence_distribution(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
     whole = made(drafter, temperature=1.0, rule="traversal")
     out = decoded(whole, [SOURCE] * rows, LENGTH, seed=7)
     assert chi_square(counted(texts(out)), expected) > P_VALUE
@@ -321,8 +326,8 @@ def test_traversal_verification_keeps_it_too(drafter, rows):
 
 @pytest.mark.parametrize("drafter", LOSSLESS)
 def test_greedy_outputs_are_the_targets_own(drafter):
-    alone = decoded(Strategy(), PROMPTS, 12)
-    assert texts(decoded(made(drafter), PROMPTS, 12)) == texts(alone)
+    baseline = decoded(Strategy(), PROMPTS, 12)
+    assert texts(decoded(made(drafter), PROMPTS, 12)) == texts(baseline)
 
 
 @pytest.mark.parametrize(
@@ -375,12 +380,12 @@ COUNTS, LAYER = "repeated_bigram", "eagle"
 def arms(temperature: float) -> Strategy:
     """A newcomer's proposer and one on the target's states, one of them for each text."""
     own = {name: made(name, temperature=temperature) for name in (COUNTS, LAYER)}
-    return selected(own, ByChance())
+    return make_selected(own, ByChance())
 
 
 @pytest.mark.slow
 def test_a_choice_of_proposers_keeps_the_targets_distribution(rows):
-    expected = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
+    expected = sequence_distribution(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
     out = decoded(arms(1.0), [SOURCE] * rows, LENGTH, seed=7)
     assert chi_square(counted(texts(out)), expected) > P_VALUE
     assert set(np.unique(out.trace.column(ARM))) == {0, 1}
@@ -389,8 +394,8 @@ def test_a_choice_of_proposers_keeps_the_targets_distribution(rows):
 @pytest.mark.parametrize("prompts", [PROMPTS, PROMPTS[:1], PROMPTS[2:3]], ids=len)
 def test_a_choice_of_proposers_writes_the_targets_own_text(prompts):
     """A single text has its arm's own loop."""
-    alone = decoded(Strategy(), prompts, 12)
-    assert texts(decoded(arms(0.0), prompts, 12)) == texts(alone)
+    baseline = decoded(Strategy(), prompts, 12)
+    assert texts(decoded(arms(0.0), prompts, 12)) == texts(baseline)
 
 
 @pytest.mark.parametrize("temperature", [0.0, pytest.param(1.0, marks=pytest.mark.slow)])
@@ -399,10 +404,10 @@ def test_a_newcomers_proposer_is_reviewed_in_a_cascade(temperature, rows):
     spec = {"drafters": ("drafter", COUNTS), "matrix": matrix, "temperature": temperature}
     cascade = strategy(drafter="cascade", **spec)
     if not temperature:
-        alone = decoded(Strategy(), PROMPTS, 12)
-        assert texts(decoded(cascade, PROMPTS, 12)) == texts(alone)
+        baseline = decoded(Strategy(), PROMPTS, 12)
+        assert texts(decoded(cascade, PROMPTS, 12)) == texts(baseline)
         return
-    expected = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
+    expected = sequence_distribution(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
     out = decoded(cascade, [SOURCE] * rows, LENGTH, seed=7)
     assert chi_square(counted(texts(out)), expected) > P_VALUE
 

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from decodes import decoder, first_state, inputs, one_round, run, texts
 from exits import EOS, MODELS, PARAMS, PROMPTS, V
-from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_law
+from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_distribution
 
 from specjax.contracts import Categorical, Draft, Drafter, Spec, TreeSpec
-from specjax.contracts.context import fold
+from specjax.contracts.context import fold_keys
 from specjax.contracts.rows import pick_last, window
 from specjax.decoding.strategy import Strategy
 from specjax.sampling import adjust, argmax, draw
@@ -74,7 +74,7 @@ def answers(kind: str) -> jax.Array:
 )
 def test_a_tree_of_two_branches_decodes_the_targets_own_text(kind):
     models, right = (("target", MODELS[kind]),), answers(kind)
-    alone = run(models, {"target": PARAMS[kind]}, Strategy(), PROMPTS, LIMIT)
+    baseline = run(models, {"target": PARAMS[kind]}, Strategy(), PROMPTS, LIMIT)
     tree = Strategy(TwoBranches(), reader=Tree())
     params = {"target": PARAMS[kind], "answers": right}
     made = decoder(models, tree, LIMIT)
@@ -84,14 +84,14 @@ def test_a_tree_of_two_branches_decodes_the_targets_own_text(kind):
     while bool(state.context.active.any()):
         state, rounds = one_round(made, params, state), rounds + 1
         assert stale_slots(kind, state) == []
-    assert texts_of(state) == texts(alone)
-    longest = max(map(len, texts(alone)))
+    assert make_texts(state) == texts(baseline)
+    longest = max(map(len, texts(baseline)))
     assert rounds <= -(-longest // (DEEP + 1)) + 1  # the right branch stood, in either place
     writers = set(np.unique(np.asarray(state.trace.written_by)))
     assert {1, 2, 3} <= writers  # the target, and both branches
 
 
-def texts_of(state) -> list[list[int]]:
+def make_texts(state) -> list[list[int]]:
     context = state.context
     rows = zip(*map(np.asarray, (context.tokens, context.begin, context.length)), strict=True)
     return [row[b:n].tolist() for row, b, n in rows]
@@ -158,8 +158,8 @@ def test_a_drafter_may_read_the_targets_states(kind):
     expected = np.asarray(logits)[np.arange(len(at)), at]
     got = np.asarray(MODELS[kind].read_out(PARAMS[kind], state.memory[:, None]))[:, 0]
     np.testing.assert_allclose(got[active], expected[active], atol=1e-4)
-    alone = run(models, {"target": PARAMS[kind]}, Strategy(), PROMPTS, LIMIT)
-    assert texts(run(models, params, Strategy(ReadsStates()), PROMPTS, LIMIT)) == texts(alone)
+    baseline = run(models, {"target": PARAMS[kind]}, Strategy(), PROMPTS, LIMIT)
+    assert texts(run(models, params, Strategy(ReadsStates()), PROMPTS, LIMIT)) == texts(baseline)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,7 +178,7 @@ class Learns(Drafter):
 
     def propose(self, env, caches, memory, context, keys):
         q = adjust(memory, context.options.sampling)
-        tokens = jnp.stack([draw(fold(keys, k), q) for k in range(self.width)], axis=1)
+        tokens = jnp.stack([draw(fold_keys(keys, k), q) for k in range(self.width)], axis=1)
         probs = jnp.broadcast_to(q[:, None], (*tokens.shape, q.shape[-1]))
         return Draft.chain(tokens, distribution=Categorical(probs)), caches, memory, {}
 
@@ -196,7 +196,7 @@ def test_parameters_may_change_between_rounds_and_outputs_stay_exact():
     size, length, source = 5, 4, (3, 2, 4, 2)
     model = PrefixModel(size, eos=(EOS,))
     params = {"target": prefix_params(size, seed=1)}
-    expected = sequence_law(model, params["target"], source, (0,), length, (1.0, 0, 1.0))
+    expected = sequence_distribution(model, params["target"], source, (0,), length, (1.0, 0, 1.0))
     out = run(
         (("target", model),), params, Strategy(Learns(), **SAMPLED), [source] * 20_000, length
     )

@@ -9,7 +9,7 @@ import types
 import pytest
 
 from specjax.contracts import fields, reference
-from specjax.contracts.fields import build, config_fields, side_by_side
+from specjax.contracts.fields import build, config_fields, merge_fields
 from specjax.contracts.registry import (
     DRAFTERS,
     FAMILIES,
@@ -55,7 +55,7 @@ PAGES = sorted(reference.DOCS.rglob("*.md"))
 def test_tables_of_the_docs_are_current(page):
     """`python -m specjax.contracts.reference` writes them."""
     text = page.read_text("utf-8")
-    assert reference.with_tables(text) == text
+    assert reference.fill_tables(text) == text
 
 
 @pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.kind)
@@ -86,7 +86,7 @@ def test_a_page_is_written_only_where_it_asks_for_a_table(tmp_path, capsys):
     assert reference.table(METRICS) in written and "old" not in written
     assert written.startswith("above\n") and written.endswith("\nbelow\n")
     with pytest.raises(ValueError, match="table is 'verb'; it must be one of drafter, "):
-        reference.with_tables("<!-- table: verb -->\n<!-- end of table -->")
+        reference.fill_tables("<!-- table: verb -->\n<!-- end of table -->")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,10 +101,10 @@ class Second:
 
 
 def test_fields_side_by_side_must_agree_on_their_defaults():
-    known = side_by_side([First, First, int])
+    known = merge_fields([First, First, int])
     assert {name: field.stand_in for name, field in known.items()} == {"size": 0, "share": 0.5}
     with pytest.raises(ValueError, match="Second has another default or kind of field 'share'"):
-        side_by_side([First, Second])
+        merge_fields([First, Second])
 
 
 def test_a_name_belongs_to_one_class():

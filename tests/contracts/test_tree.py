@@ -35,7 +35,7 @@ def test_a_tree_hangs_on_the_last_token_of_the_text_fed_before_it():
 
 
 def test_a_regular_tree_is_numbered_level_by_level():
-    parents, levels, ranks = tree.regular((2, 3))
+    parents, levels, ranks = tree.build_regular_tree((2, 3))
     assert parents == (-1, -1, 0, 0, 0, 1, 1, 1)
     assert levels == (0, 0, 1, 1, 1, 1, 1, 1)
     assert ranks == (0, 1, 0, 1, 2, 0, 1, 2)
@@ -43,11 +43,13 @@ def test_a_regular_tree_is_numbered_level_by_level():
 
 def test_any_tree_is_renumbered_level_by_level():
     #                                 0   1  2   3  4  5
-    parents, depths, ranks = tree.by_level((-1, 0, -1, 1, 0, 2))
+    parents, depths, ranks = tree.sort_by_level((-1, 0, -1, 1, 0, 2))
     assert parents == (-1, -1, 0, 0, 1, 2)
     assert depths == (0, 0, 1, 1, 1, 2)
     assert ranks == (0, 1, 0, 1, 0, 0)
-    assert tree.by_level(tree.regular((2, 3, 1))[0]) == tree.regular((2, 3, 1))
+    assert tree.sort_by_level(tree.build_regular_tree((2, 3, 1))[0]) == tree.build_regular_tree(
+        (2, 3, 1)
+    )
 
 
 def test_places_are_found_in_any_order_of_nodes():

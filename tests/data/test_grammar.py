@@ -11,7 +11,7 @@ import pytest
 
 from specjax.data import grammar, lexicon
 from specjax.data.grammar import Clause, Pair, Predicate, pairs
-from specjax.data.phrases import noun_phrase
+from specjax.data.phrases import make_noun_phrase
 
 PEOPLE = (*lexicon.FAMILY.nouns, *lexicon.ADULTS.nouns, *lexicon.CHILDREN.nouns)
 NOUNS = {
@@ -63,7 +63,12 @@ def test_splits_share_no_sentence_whatever_the_seeds(corpus):
 
 def test_german_is_a_function_of_english():
     # Of short clauses many are drawn twice; after a plural, English shows its tense least.
-    rng, subject, known, repeated = random.Random(0), noun_phrase(NOUNS["girl"], plural=True), {}, 0
+    rng, subject, known, repeated = (
+        random.Random(0),
+        make_noun_phrase(NOUNS["girl"], plural=True),
+        {},
+        0,
+    )
     for _ in range(20_000):
         tense = rng.choice(("present", "past", *lexicon.MODALS))
         made = grammar.clause(rng, subject, tense, time=0.2)
@@ -138,13 +143,13 @@ PLURALS = {
 
 @pytest.mark.parametrize(("determiner", "noun"), PHRASES)
 def test_singular_articles_and_adjectives_agree(determiner, noun):
-    phrase = noun_phrase(NOUNS[noun], determiner, "red")
+    phrase = make_noun_phrase(NOUNS[noun], determiner, "red")
     assert "/".join(phrase.german[case] for case in CASES) == PHRASES[determiner, noun]
 
 
 @pytest.mark.parametrize(("determiner", "noun"), PLURALS)
 def test_plural_articles_and_adjectives_agree(determiner, noun):
-    phrase = noun_phrase(NOUNS[noun], determiner, "red", plural=True)
+    phrase = make_noun_phrase(NOUNS[noun], determiner, "red", plural=True)
     assert "/".join(phrase.german[case] for case in CASES) == PLURALS[determiner, noun]
 
 
@@ -157,12 +162,12 @@ def test_plural_articles_and_adjectives_agree(determiner, noun):
     ],
 )
 def test_a_number_does_not_change_the_endings(determiner, english, german):
-    phrase = noun_phrase(NOUNS["book"], determiner, "new", plural=True, number="three")
+    phrase = make_noun_phrase(NOUNS["book"], determiner, "new", plural=True, number="three")
     assert (phrase.english, phrase.german["dat"]) == (english, german)
 
 
 def test_weak_nouns_change_in_all_cases_but_the_nominative():
-    boy = noun_phrase(NOUNS["boy"], "a")
+    boy = make_noun_phrase(NOUNS["boy"], "a")
     assert [boy.german[case] for case in CASES] == [
         "ein Junge", "einen Jungen", "einem Jungen", "eines Jungen"
     ]  # fmt: skip
@@ -177,7 +182,7 @@ def test_weak_nouns_change_in_all_cases_but_the_nominative():
     ],
 )
 def test_the_english_article_fits_the_next_sound(noun, adjective, english):
-    assert noun_phrase(NOUNS[noun], "a", adjective).english == english
+    assert make_noun_phrase(NOUNS[noun], "a", adjective).english == english
 
 
 def test_no_english_past_looks_like_the_present():
@@ -186,10 +191,10 @@ def test_no_english_past_looks_like_the_present():
 
 def teacher(verb: str, tense: str, time=("on Monday", "am Montag"), place="") -> Clause:
     """The teacher does something with the doctor."""
-    whom = noun_phrase(NOUNS["doctor"], "the")
+    whom = make_noun_phrase(NOUNS["doctor"], "the")
     early = whom.german[VERBS[verb].case]
     what = Predicate(VERBS[verb], whom.english, early, place)
-    return Clause(noun_phrase(NOUNS["teacher"], "the"), what, tense, time)
+    return Clause(make_noun_phrase(NOUNS["teacher"], "the"), what, tense, time)
 
 
 def test_a_separable_prefix_goes_to_the_end_of_a_main_clause():

@@ -7,9 +7,9 @@ import pytest
 from specjax.contracts.registry import METRICS, TASKS
 from specjax.data.examples import examples
 from specjax.data.sources import Source
-from specjax.data.task import task_of
+from specjax.data.task import get_task
 from specjax.data.text import Example
-from specjax.metrics.metric import metric_of
+from specjax.metrics.metric import get_metric
 from specjax.runtime.errors import UserError
 
 PAIR = {"de": "Hallo!", "en": "Hi!"}
@@ -119,12 +119,12 @@ def test_the_output_to_learn_is_the_whole_answer(task):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_a_task_asks_its_example_and_has_what_its_metric_compares(task):
-    chosen = task_of(task)
+    chosen = get_task(task)
     found, *_ = examples(task, [chosen.example])
     assert found.source.strip()
     assert found.group == chosen.example.get(chosen.group)
     assert chosen.metric in METRICS and chosen.reads
-    if metric_of(chosen.metric).scores:
+    if get_metric(chosen.metric).scores:
         assert found.reference and found.output
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from specjax.data import batching as module
-from specjax.data.batching import PADDING, Batch, fewest_widths, with_few_shapes
+from specjax.data.batching import PADDING, Batch, choose_widths, pad_to_few_shapes
 
 
 def padding(lengths: list[int], widths: tuple[int, ...]) -> int:
@@ -24,7 +24,7 @@ def fits(lengths: list[int], widths: tuple[int, ...], new: int) -> bool:
 @pytest.mark.parametrize("new", [1, 8, 64])
 def test_no_fewer_widths_would_do_and_so_many_pad_no_less(seed, new):
     lengths = np.random.default_rng(seed).integers(3, 40, size=12).tolist()
-    found = fewest_widths(lengths, new)
+    found = choose_widths(lengths, new)
     assert found[-1] == max(lengths) and list(found) == sorted(set(found))
     assert fits(lengths, found, new)
     rest = sorted(set(lengths) - {max(lengths)})
@@ -37,14 +37,14 @@ def test_no_fewer_widths_would_do_and_so_many_pad_no_less(seed, new):
 
 
 def test_equal_lengths_and_long_outputs_need_one_width():
-    assert fewest_widths([7, 7, 7], 1) == (7,)
-    assert fewest_widths([5, 30, 45], 1000) == (45,)
+    assert choose_widths([7, 7, 7], 1) == (7,)
+    assert choose_widths([5, 30, 45], 1000) == (45,)
 
 
 def test_very_many_lengths_are_thinned_out(monkeypatch):
     monkeypatch.setattr(module, "MOST_CANDIDATES", 10)
     lengths = list(range(1, 101))
-    found = fewest_widths(lengths, 16)
+    found = choose_widths(lengths, 16)
     assert found[-1] == 100 and 1 < len(found) <= 10 and fits(lengths, found, 16)
 
 
@@ -56,7 +56,7 @@ def batch(length: int, own: int) -> Batch:
 
 
 def test_batches_are_widened_with_padding_and_share_the_widest_own_prompts():
-    made = with_few_shapes([batch(9, 4), batch(10, 7), batch(30, 2)], 4, pad=3)
+    made = pad_to_few_shapes([batch(9, 4), batch(10, 7), batch(30, 2)], 4, pad=3)
     assert [one.shape for one in made] == [(1, 10, 7), (1, 10, 7), (1, 30, 2)]
     assert made[0].tokens.tolist() == [[5] * 9 + [3]] and made[0].length.tolist() == [9]
     tokens, length = made[0].own["drafter"]
@@ -66,4 +66,4 @@ def test_batches_are_widened_with_padding_and_share_the_widest_own_prompts():
 def test_what_is_heard_has_one_shape():
     frames = np.zeros((1, 6, 2), np.float32)
     heard = Batch(frames, *[np.ones(1, np.int32)] * 3, 1)
-    assert [one.shape for one in with_few_shapes([heard, heard], 4, pad=0)] == [(1, 6, 2)] * 2
+    assert [one.shape for one in pad_to_few_shapes([heard, heard], 4, pad=0)] == [(1, 6, 2)] * 2

@@ -10,16 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import repeated_bigram  # noqa: F401 - a newcomer's proposer registers itself
-from beam_reference import Bigram, close, searched
+from beam_reference import Bigram, close, run_search
 from processors import processed
 
 from specjax.decoding.beams.drafters import texts
 from specjax.decoding.beams.drafting import draft
 from specjax.decoding.beams.loop import advance_jitted, begin_jitted, search
-from specjax.decoding.beams.outcome import final, found
+from specjax.decoding.beams.outcome import collect_found, final_tokens
 from specjax.decoding.beams.strategy import BeamStrategy
 from specjax.decoding.beams.trie import live_nodes
-from specjax.logits.settings import obeyed
+from specjax.logits.settings import apply_settings
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.positions import Rope
 from specjax.models.t5 import T5, T5Config
@@ -54,9 +54,9 @@ def searches(models, params, prompts, strategy: BeamStrategy, most: int = MOST, 
     active = jnp.ones(len(prompts), bool)
     params = {name: params[name] for name in decoder.inputs}
     scoring = strategy.scoring(most)
-    options = obeyed(scoring.options, settings or {}, decoder.target_model, beams=True)
+    options = apply_settings(scoring.options, settings or {}, decoder.target_model, beams=True)
     made = search(decoder, params, tokens, length, active, scoring.replace(options=options))
-    return found(made, len(prompts), strategy.beams), jax.device_get(made)
+    return collect_found(made, len(prompts), strategy.beams), jax.device_get(made)
 
 
 def same(one, other) -> None:
@@ -81,7 +81,7 @@ def test_beams_are_those_of_the_reference(beams, eos):
         strategy = BeamStrategy(beams=beams, length_penalty=penalty, early_stopping=str(stopping))
         rows, made = searches({"target": model}, {"target": table}, prompts, strategy)
         for row, taken, (prompt,) in zip(rows, made.step.tolist(), prompts, strict=True):
-            expected, length = searched(
+            expected, length = run_search(
                 model.law(table, prompt), beams=beams, eos=eos, most=MOST,
                 length_penalty=penalty, early_stopping=stopping,
             )  # fmt: skip
@@ -127,7 +127,7 @@ def test_settings_adjust_the_log_probabilities_of_hypotheses(length, normalized)
             given = {"prompt": (prompt,), "begin": 1, "limit": 1 + MOST, "eos": model.info.eos}
             return processed(own(text), (prompt, *text), under, **given)
 
-        expected, steps = searched(law, beams=4, eos=model.info.eos, most=MOST)
+        expected, steps = run_search(law, beams=4, eos=model.info.eos, most=MOST)
         assert [tuple(text) for text in row.tokens] == [text for _, text in expected]
         assert all(map(close, row.scores, [score for score, _ in expected]))
         assert taken == steps
@@ -141,9 +141,9 @@ def test_one_beam_that_stops_first_is_greedy():
     strategy = BeamStrategy(beams=1, early_stopping="True")
     rows, _ = searches({"target": model}, {"target": params}, prompts, strategy)
     for row, (prompt,) in zip(rows, prompts, strict=True):
-        law, text = model.law(params, prompt), ()
+        distribution, text = model.law(params, prompt), ()
         while len(text) < MOST and text[-1:] != (1,):
-            text += (int(law(text).argmax()),)
+            text += (int(distribution(text).argmax()),)
         assert row.tokens == [list(text)]
 
 
@@ -160,12 +160,12 @@ def test_a_drafter_changes_no_step(length, width):
         settings = {"beams": 4, "early_stopping": str(stopping), "length_penalty": 0.6}
         target, other = tables(seed, end=-1.0), tables(seed + 50)
         params = {"target": target}
-        plain, alone = searches(models, params, prompts, BeamStrategy(**settings))
+        plain, baseline = searches(models, params, prompts, BeamStrategy(**settings))
         drafted = BeamStrategy(drafter="neural", length=length, width=width, **settings)
         for drafter in (target, mixed(target, other, 0.1), other):
             rows, made = searches(models, params | {"drafter": drafter}, prompts, drafted)
             same(rows, plain)
-            np.testing.assert_array_equal(made.step, alone.step)
+            np.testing.assert_array_equal(made.step, baseline.step)
             taken.append(made.rounds.sum() / made.step.sum())
             if drafter is target and width in (0, 4):
                 np.testing.assert_array_equal(made.rounds, -(-made.step // (length + 1)))
@@ -177,11 +177,11 @@ def test_a_drafter_changes_no_step(length, width):
 
 def exact_counts(table: dict[str, jax.Array]) -> dict[str, jax.Array]:
     """The counts of neighbours that give the law of a bigram without places."""
-    law = np.asarray(jax.nn.softmax(table["by_token"]), np.float64)
-    ids = np.argsort(-law, axis=1)
+    distribution = np.asarray(jax.nn.softmax(table["by_token"]), np.float64)
+    ids = np.argsort(-distribution, axis=1)
     made = {
-        "unigram": np.log(law.mean(axis=0)),
-        "counts": np.take_along_axis(law, ids, axis=1) * 1e6,
+        "unigram": np.log(distribution.mean(axis=0)),
+        "counts": np.take_along_axis(distribution, ids, axis=1) * 1e6,
         "smoothing": np.float64(1e-9),
     }
     made = {name: jnp.asarray(x, jnp.float32) for name, x in made.items()}
@@ -253,7 +253,7 @@ def plain(family):
     return searches(*family, TEXTS, BeamStrategy(**SETTINGS))
 
 
-def prefix_law(model, params, prompt: list[int]):
+def prefix_distribution(model, params, prompt: list[int]):
     """Log-probabilities behind a prefix by teacher forcing, without any cache."""
     head = [0] if model.info.start_token is not None else prompt
     known: dict[tuple[int, ...], np.ndarray] = {}
@@ -281,8 +281,8 @@ def test_hypotheses_see_their_own_tokens_only(family, plain):
     """Against teacher forcing, which knows no trie: real attention, positions and windows."""
     models, params = family
     for row, prompt in list(zip(plain[0], TEXTS, strict=True))[1:3]:
-        law = prefix_law(models["target"], params["target"], prompt)
-        expected, _ = searched(law, eos=(1,), most=MOST, **SETTINGS)
+        distribution = prefix_distribution(models["target"], params["target"], prompt)
+        expected, _ = run_search(distribution, eos=(1,), most=MOST, **SETTINGS)
         assert [tuple(text) for text in row.tokens] == [text for _, text in expected]
         np.testing.assert_allclose(row.scores, [score for score, _ in expected], rtol=1e-4)
 
@@ -375,9 +375,9 @@ def test_rows_are_what_they_are_alone(family, near, plain):
     params = params | {"drafter": params["near"]}
     assert len(set(near[1].rounds.tolist())) > 1
     for index in (1, 2):
-        rows, alone = searches(models, params, [TEXTS[index], *[TEXTS[0]] * 4], DRAFTED)
+        rows, baseline = searches(models, params, [TEXTS[index], *[TEXTS[0]] * 4], DRAFTED)
         same(rows[:1], plain[0][index : index + 1])
-        assert alone.rounds[0] == near[1].rounds[index]
+        assert baseline.rounds[0] == near[1].rounds[index]
 
 
 def test_what_is_final_is_never_taken_back():
@@ -389,11 +389,11 @@ def test_what_is_final_is_never_taken_back():
         for token in range(4):
             params = {"target": tables(seed + 7 * token, end=-1.0, scale=3.0)}
             prompt = np.array([[token]], np.int32), np.array([1], np.int32), jnp.ones(1, bool)
-            best = found(search(decoder, params, *prompt, scoring), 1, 1)[0].tokens[0]
+            best = collect_found(search(decoder, params, *prompt, scoring), 1, 1)[0].tokens[0]
             state, given = begin_jitted(decoder, params, *prompt), []
             while state.search.active.any():
                 state = advance_jitted(decoder, params, state, scoring, 1)
-                now = final(state.search)
+                now = final_tokens(state.search)
                 assert now[: len(given)] == given and best[: len(now)] == now
                 early += bool(now) and bool(state.search.active.any())
                 given = now

@@ -17,7 +17,7 @@ from specjax.decoding.loop import generate
 from specjax.decoding.strategy import Strategy, from_config
 from specjax.drafting.bild import Bild
 from specjax.metrics.bild_counters import handovers, replaced_tokens
-from specjax.metrics.traces import acceptance, rounds_of
+from specjax.metrics.traces import acceptance, collect_rounds
 from specjax.runtime.errors import UserError
 from specjax.verification.fitted import Fitted
 from specjax.verification.rollback import Rollback
@@ -219,7 +219,7 @@ def test_the_counters_are_those_of_the_rounds():
     out = decoded(pair, PAPER, limit=9)
     expected = [(0, 0, 1, True), (3, 1, 2, True), FULL, (0, 0, 1, True), (1, 1, 1, False)]
     assert rounds(out) == expected
-    found = rounds_of([(out, 1)])
+    found = collect_rounds([(out, 1)])
     assert handovers(found, replaced_tokens([(out, 1)]), "target") == {
         "small_calls": 9,
         "large_calls": 4,
@@ -243,7 +243,7 @@ def test_the_counters_are_those_of_the_rounds():
 
 def test_a_strategy_without_small_model_has_no_ratio_to_it():
     out = decoded(scripts(), Strategy())
-    found = handovers(rounds_of([(out, 1)]), 0, "target")
+    found = handovers(collect_rounds([(out, 1)]), 0, "target")
     assert found["fallback_percent"] == 100 and found["rollback_per_small_percent"] is None
 
 
@@ -333,8 +333,8 @@ def test_a_row_that_ends_without_review_leaves_the_others_as_they_are():
         own = generate(made, WEIGHTS, prompt, length, keys, limit, strategy.options())
         assert texts(own) == [texts(together)[row]]
         for field in fields:
-            alone, among = (getattr(g.trace, field) for g in (own, together))
-            np.testing.assert_array_equal(alone[0], among[row], err_msg=field)
+            baseline, among = (getattr(g.trace, field) for g in (own, together))
+            np.testing.assert_array_equal(baseline[0], among[row], err_msg=field)
         for name in ("target", "drafter"):
             assert own.trace.calls[name][0] == together.trace.calls[name][row]
 
@@ -357,7 +357,7 @@ def test_the_oracle_moves_from_the_small_to_the_large_model(small, large):
     assert texts(outs[0]) == small and texts(outs[2]) == large
     for out, engaged in zip(outs, (0.0, None, 1.0), strict=True):
         made = jax.device_get(out)
-        found = rounds_of([(made, len(PROMPTS))])
+        found = collect_rounds([(made, len(PROMPTS))])
         assert np.all(found.committed[found.ran] == 1)
         share = handovers(found, 0, "target")["rollbacks"] / found.tokens
         assert share == engaged or (engaged is None and 0 < share < 1)
@@ -373,8 +373,8 @@ def test_the_oracle_decides_by_the_targets_probability_of_the_small_models_token
                 MODEL.logits(WEIGHTS[name], PROMPTS[index], prefix)
                 for name in ("drafter", "target")
             )
-            law = np.exp(p - p.max()) / np.exp(p - p.max()).sum()
-            kept = law[q.argmax()] >= level
+            distribution = np.exp(p - p.max()) / np.exp(p - p.max()).sum()
+            kept = distribution[q.argmax()] >= level
             assert token == (q.argmax() if kept else p.argmax())
             assert out.trace.accepted[index, place] == kept
 

@@ -122,8 +122,8 @@ class Direct:
 
     def sure(self, output, before) -> float:
         if self.measure == SOFTMAX:
-            law = np.sort(np.asarray(jax.nn.softmax(output.logits[0, 0]), np.float64))
-            return law[-1] - law[-2]
+            distribution = np.sort(np.asarray(jax.nn.softmax(output.logits[0, 0]), np.float64))
+            return distribution[-1] - distribution[-2]
         if before is None:
             return -np.inf
         a, b = (np.asarray(x[0, 0], np.float64) for x in (output.hidden, before))
@@ -177,9 +177,9 @@ def test_a_row_does_not_depend_on_its_batch(temperature):
     strategy = calm(SOME[SATURATION], 2.0, temperature=temperature)
     together = decode("llama", strategy, prompts)
     for count in (1, 4):
-        alone = decode("llama", strategy, prompts[:count])
-        assert texts(alone) == texts(together)[:count]
-        layers = (made.trace.column(LAYERS)[:count] for made in (alone, together))
+        baseline = decode("llama", strategy, prompts[:count])
+        assert texts(baseline) == texts(together)[:count]
+        layers = (made.trace.column(LAYERS)[:count] for made in (baseline, together))
         np.testing.assert_array_equal(*layers)
 
 

@@ -16,7 +16,7 @@ from scripted import (
     chi_square,
     counted,
     prefix_params,
-    sequence_law,
+    sequence_distribution,
 )
 
 from specjax.decoding.strategy import Strategy
@@ -129,11 +129,11 @@ P_VALUE = 1e-3  # 13 fixed-seed tests: a right law fails one of them with probab
 
 
 def p_value(drafter: Horizontal, settings, lenience: float = 0.3) -> float:
-    law = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, settings)
+    distribution = sequence_distribution(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, settings)
     numbers = (("lenience", lenience),)
     strategy = Strategy(drafter, SpeculativeSampling(), *settings, numbers)
     out = run(MODELS, PARAMS, strategy, [SOURCE] * ROWS, LENGTH, seed=7)
-    return chi_square(counted(texts(out)), law)
+    return chi_square(counted(texts(out)), distribution)
 
 
 def slow(*case):

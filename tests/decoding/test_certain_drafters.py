@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decodes import run, texts
-from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_law
+from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_distribution
 
 from specjax.decoding.strategy import Strategy, strategy
 from specjax.drafting.neural import Neural
@@ -36,11 +36,13 @@ def p_value(made: Strategy, digits: int) -> float:
     margin = jnp.float32((digits + np.log10(V - 1)) * np.log(10.0))
     drafter = {**prefix_params(V, seed=2, scale=0.1), "margin": margin}
     params = {"target": prefix_params(V, seed=1, scale=0.5), "drafter": drafter}
-    law = sequence_law(TARGET, params["target"], SOURCE, (0,), LENGTH, made.settings)
+    distribution = sequence_distribution(
+        TARGET, params["target"], SOURCE, (0,), LENGTH, made.settings
+    )
     models = (("target", TARGET), ("drafter", Certain(V)))
     out = run(models, params, made, [SOURCE] * ROWS, LENGTH, seed=7)
     assert int(out.trace.accepted.sum()) > 0
-    return chi_square(counted(texts(out)), law)
+    return chi_square(counted(texts(out)), distribution)
 
 
 @pytest.mark.slow
@@ -63,10 +65,10 @@ class DifferenceOfSums(Neural):
 
     def propose(self, env, caches, memory, context, keys):
         draft, *others = super().propose(env, caches, memory, context, keys)
-        law = draft.distribution
-        own = jnp.take_along_axis(law.probs, law.drawn, axis=-1)
-        whole = jnp.sum(law.probs, axis=-1, keepdims=True)
-        wrong = law.replace(remaining=whole - jnp.cumsum(own, axis=-1) + own)
+        distribution = draft.distribution
+        own = jnp.take_along_axis(distribution.probs, distribution.drawn, axis=-1)
+        whole = jnp.sum(distribution.probs, axis=-1, keepdims=True)
+        wrong = distribution.replace(remaining=whole - jnp.cumsum(own, axis=-1) + own)
         return draft.replace(distribution=wrong), *others
 
 

@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 from decodes import decoder, drafted, first_state, inputs, one_round, run, texts, with_own
 from exits import MODELS, PARAMS, PROMPTS
-from scripted import PrefixModel, adjusted, chi_square, counted, prefix_params, sequence_law
+from scripted import (
+    PrefixModel,
+    adjust_probabilities,
+    chi_square,
+    counted,
+    prefix_params,
+    sequence_distribution,
+)
 
 from specjax.decoding.strategy import Strategy, strategy
 from specjax.models.vocabularies import OtherVocabulary
@@ -70,7 +77,9 @@ def cases(*fast: tuple):
 def test_sampling_keeps_the_targets_distribution(name, kind, rows):
     models, params = three(kind)
     source, start = (PROMPT, (0,)) if kind == "encoder" else ((), PROMPT)
-    expected = sequence_law(models[0][1], params["target"], source, start, LENGTH, (1.0, 0, 1.0))
+    expected = sequence_distribution(
+        models[0][1], params["target"], source, start, LENGTH, (1.0, 0, 1.0)
+    )
     made = strategy(**STRATEGIES[name], temperature=1.0)
     out = run(models, params, made, [PROMPT] * rows, LENGTH, seed=7, own={"drafter": OWN * rows})
     assert chi_square(counted(texts(out)), expected) > P_VALUE
@@ -83,11 +92,11 @@ FEW_OWN = [[0, 3, 5, 1], [5, 5, 6, 6, 0], [1, 4], [4], [1, 1, 5, 4]]
 @pytest.mark.parametrize(("name", "kind"), cases(("cascade", "encoder")))
 def test_greedy_texts_are_the_targets_own_and_rows_keep_theirs(name, kind):
     models, params = three(kind)
-    alone = texts(run(models, params, Strategy(), FEW, LIMIT))
+    baseline = texts(run(models, params, Strategy(), FEW, LIMIT))
     made = strategy(**STRATEGIES[name])
-    assert texts(run(models, params, made, FEW, LIMIT, own={"drafter": FEW_OWN})) == alone
+    assert texts(run(models, params, made, FEW, LIMIT, own={"drafter": FEW_OWN})) == baseline
     back = run(models, params, made, FEW[::-1], LIMIT, own={"drafter": FEW_OWN[::-1]})
-    assert texts(back) == alone[::-1]
+    assert texts(back) == baseline[::-1]
 
 
 @pytest.mark.parametrize(
@@ -131,12 +140,12 @@ def test_its_law_is_restricted_to_what_both_have_and_renormalised(kind):
     draft, *_ = drafted(ready, params, first_state(ready, params, *given))
     inner = models[1][1].model
     prefix = (OWN[0], [inner.info.start_token]) if kind == "encoder" else ((), OWN[0])
-    whole = adjusted(inner.logits(params["drafter"]["model"], *prefix), 1.0, 0, 1.0)
+    whole = adjust_probabilities(inner.logits(params["drafter"]["model"], *prefix), 1.0, 0, 1.0)
     shared = np.where(np.arange(V) == LACKING, 0.0, whole[ORDER])
-    law = np.asarray(draft.distribution.probs)[0, 0]
+    distribution = np.asarray(draft.distribution.probs)[0, 0]
     # float32 against float64
-    np.testing.assert_allclose(law, shared / shared.sum(), atol=1e-6)
-    assert law[LACKING] == 0.0 and np.argmax(law) != np.argmax(whole)
+    np.testing.assert_allclose(distribution, shared / shared.sum(), atol=1e-6)
+    assert distribution[LACKING] == 0.0 and np.argmax(distribution) != np.argmax(whole)
 
 
 # Caches of transformers

@@ -110,8 +110,8 @@ def test_blocks_do_not_see_each_other(kind):
     together, _ = fresh(models, params, context, anchors, LENGTH + 1)
     later = jnp.arange(context.tokens.shape[1]) > 4
     changed = context.replace(tokens=jnp.where(later, 2, context.tokens))
-    alone, _ = fresh(models, params, changed, anchors[:, 4:5], LENGTH + 1)
-    np.testing.assert_allclose(alone[:, 0], together[:, 4], atol=1e-5)
+    baseline, _ = fresh(models, params, changed, anchors[:, 4:5], LENGTH + 1)
+    np.testing.assert_allclose(baseline[:, 0], together[:, 4], atol=1e-5)
 
 
 def test_a_part_of_a_blocks_mask_is_that_part_of_the_whole():
@@ -134,8 +134,8 @@ STRATEGIES = {
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_the_targets_own_text_is_written(kind, name):
     models, params = setting(kind, Model)
-    alone = texts(run(models, params, Strategy(), PROMPTS, LIMIT))
-    assert texts(run(models, params, STRATEGIES[name], PROMPTS, LIMIT)) == alone
+    baseline = texts(run(models, params, Strategy(), PROMPTS, LIMIT))
+    assert texts(run(models, params, STRATEGIES[name], PROMPTS, LIMIT)) == baseline
 
 
 def test_an_unsure_draft_ends_before_its_length():

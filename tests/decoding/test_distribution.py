@@ -12,16 +12,16 @@ from parallel_heads import random_heads
 from scripted import (
     WIDTH,
     PrefixModel,
-    adjusted,
+    adjust_probabilities,
     chi_square,
     counted,
     prefix_params,
-    sequence_law,
+    sequence_distribution,
 )
 
 import specjax
 from specjax.contracts.distribution import Categorical, pick
-from specjax.contracts.rule import verdict_of
+from specjax.contracts.rule import make_verdict
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.adaptive_length import ACCEPTANCE, BREAK_EVEN, FIXED
 from specjax.drafting.copying import MaxGram, PromptLookup
@@ -74,9 +74,11 @@ CASES = [
 
 
 def p_value(strategy: Strategy, rows: int) -> float:
-    law = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, strategy.settings)
+    distribution = sequence_distribution(
+        MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, strategy.settings
+    )
     out = run(MODELS, PARAMS, strategy, [SOURCE] * rows, LENGTH, seed=7)
-    return chi_square(counted(texts(out)), law)
+    return chi_square(counted(texts(out)), distribution)
 
 
 def strategy(drafter, rule, settings) -> Strategy:
@@ -97,11 +99,13 @@ def test_speculative_sampling_keeps_the_target_law(settings, drafter, rows):
 def test_decoder_only_rows_keep_the_target_law(rows):
     model = dataclasses.replace(MODEL, start_token=None)
     prompt = (3, 2, 3)
-    law = sequence_law(model, PARAMS["target"], (), prompt, LENGTH, SETTINGS["plain"])
+    distribution = sequence_distribution(
+        model, PARAMS["target"], (), prompt, LENGTH, SETTINGS["plain"]
+    )
     models = (("target", model), ("drafter", model))
     made = strategy(Neural(2), SpeculativeSampling(), SETTINGS["plain"])
     out = run(models, PARAMS, made, [prompt] * rows, LENGTH, seed=3)
-    assert chi_square(counted(texts(out)), law) > P_VALUE
+    assert chi_square(counted(texts(out)), distribution) > P_VALUE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +116,7 @@ class ResidualIsTheTarget(SpeculativeSampling):
         p = adjust(reading.logits, options.sampling)
         verdict = sampled_match(draft, p, 1.0, keys)
         own = draw(keys, pick(p, verdict.accepted))
-        return verdict_of(draft, verdict.accepted, own, verdict.overlap)
+        return make_verdict(draft, verdict.accepted, own, verdict.overlap)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +126,7 @@ class AcceptsEverything(SpeculativeSampling):
     def judge(self, draft, reading, options, keys):
         verdict = sampled_match(draft, adjust(reading.logits, options.sampling), 1.0, keys)
         own = pick(verdict.tokens, verdict.accepted)
-        return verdict_of(draft, draft.length, own, verdict.overlap)
+        return make_verdict(draft, draft.length, own, verdict.overlap)
 
 
 @pytest.mark.parametrize(
@@ -152,30 +156,30 @@ def test_laws_that_tokens_were_not_drawn_from_fail_the_same_test(rows):
     assert p_value(made, rows) < 1e-6
 
 
-def bild_law(settings, fallback: float, rollback: float, text=()) -> dict[tuple, float]:
+def bild_distribution(settings, fallback: float, rollback: float, text=()) -> dict[tuple, float]:
     """Law of BiLD's outputs behind `text` for a window of one token (docs/methods/bild.md)."""
     if text[-1:] == (EOS,) or len(text) == LENGTH:
         return {text: 1.0}
-    laws: dict[tuple, float] = {}
+    distributions: dict[tuple, float] = {}
 
-    def reach(law: dict[tuple, float], mass: float) -> None:
-        for output, p in law.items():
-            laws[output] = laws.get(output, 0.0) + mass * p
+    def reach(distribution: dict[tuple, float], mass: float) -> None:
+        for output, p in distribution.items():
+            distributions[output] = distributions.get(output, 0.0) + mass * p
 
     def write(name: str, behind: tuple) -> list[tuple[int, float]]:
         logits = MODEL.logits(PARAMS[name], SOURCE, (0, *behind))
-        return [(t, p) for t, p in enumerate(adjusted(logits, *settings)) if p]
+        return [(t, p) for t, p in enumerate(adjust_probabilities(logits, *settings)) if p]
 
     def plain(name: str) -> np.ndarray:
-        return adjusted(MODEL.logits(PARAMS[name], SOURCE, (0, *text)), 1.0, 0, 1.0)
+        return adjust_probabilities(MODEL.logits(PARAMS[name], SOURCE, (0, *text)), 1.0, 0, 1.0)
 
     def large(behind: tuple, mass: float) -> None:
         for token, p in write("target", behind):
-            reach(bild_law(settings, fallback, rollback, (*behind, token)), mass * p)
+            reach(bild_distribution(settings, fallback, rollback, (*behind, token)), mass * p)
 
     if plain("drafter").max() < fallback:
         large(text, 1.0)
-        return laws
+        return distributions
     for token, q in write("drafter", text):
         if token == EOS or len(text) + 1 == LENGTH:
             reach({(*text, token): 1.0}, q)
@@ -183,7 +187,7 @@ def bild_law(settings, fallback: float, rollback: float, text=()) -> dict[tuple,
             large((*text, token), q)
         else:
             large(text, q)
-    return laws
+    return distributions
 
 
 @pytest.mark.parametrize(
@@ -199,10 +203,10 @@ def test_bild_has_the_law_of_its_definition_and_not_the_targets(settings, rows):
         temperature=temperature, top_k=top_k, top_p=top_p,
     )  # fmt: skip
     seen = counted(texts(run(MODELS, PARAMS, made, [SOURCE] * rows, LENGTH, seed=7)))
-    assert chi_square(seen, bild_law(settings, fallback, rollback)) > P_VALUE
-    law = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, settings)
-    assert chi_square(seen, law) < 1e-6
-    assert chi_square(seen, bild_law(settings, fallback, np.inf)) < 1e-6
+    assert chi_square(seen, bild_distribution(settings, fallback, rollback)) > P_VALUE
+    distribution = sequence_distribution(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, settings)
+    assert chi_square(seen, distribution) < 1e-6
+    assert chi_square(seen, bild_distribution(settings, fallback, np.inf)) < 1e-6
 
 
 def test_the_seed_decides_the_output():

@@ -132,8 +132,8 @@ QUICK = (("llama", "tree"),)
 )
 def test_the_targets_own_text_is_written(kind, name):
     models, params = setting(kind)
-    alone = texts(run(models, params, Strategy(), PROMPTS, LIMIT))
-    assert texts(run(models, params, STRATEGIES[name], PROMPTS, LIMIT)) == alone
+    baseline = texts(run(models, params, Strategy(), PROMPTS, LIMIT))
+    assert texts(run(models, params, STRATEGIES[name], PROMPTS, LIMIT)) == baseline
 
 
 @pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from decodes import texts
 from exits import BOTH, DEPTH, MODELS, PARAMS, PROMPTS, Uncached, decode, sixteen_prompts
-from scripted import chi_square, counted, sequence_law
+from scripted import chi_square, counted, sequence_distribution
 
 import specjax
 from specjax.decoding.state import Decoder
@@ -79,10 +79,10 @@ def test_without_fallback_and_rollback_bild_writes_what_its_first_layer_would(ki
 def test_sampled_tokens_keep_the_law_of_the_uncached_model(kind):
     prompt, settings = [3, 4, 5], (1.2, 0, 1.0)
     source, head = (prompt, (0,)) if kind == "t5" else ((), tuple(prompt))
-    law = sequence_law(Uncached(kind), PARAMS[kind], source, head, 2, settings)
+    distribution = sequence_distribution(Uncached(kind), PARAMS[kind], source, head, 2, settings)
     strategy = dataclasses.replace(Strategy(EarlyExit(2, exit=1)), temperature=1.2)
     found = texts(decode(kind, strategy, [prompt] * 20_000, limit=3))
-    assert chi_square(counted([row[:2] for row in found]), law) > 1e-3
+    assert chi_square(counted([row[:2] for row in found]), distribution) > 1e-3
 
 
 @pytest.mark.slow

@@ -20,10 +20,10 @@ import specjax
 from specjax.contracts.registry import OBJECTIVES
 from specjax.data.pipeline import pad_batch
 from specjax.decoding.strategy import Strategy, autoregressive
-from specjax.experiments.train.feature_drafter import adopted
-from specjax.experiments.train.model import shape_of
-from specjax.experiments.train.objective import frozen_of
-from specjax.experiments.train.subject import subject_of
+from specjax.experiments.train.feature_drafter import adopt_target
+from specjax.experiments.train.model import make_model_shape
+from specjax.experiments.train.objective import make_frozen
+from specjax.experiments.train.subject import make_subject
 from specjax.hf import huggingface
 from specjax.loading import LoadedModel
 from specjax.runtime.errors import UserError
@@ -77,7 +77,9 @@ def shaped(family: str, kind: str, **shape) -> LoadedModel:
     words = {"model_type": kind, **SHAPES[kind.partition("_")[0]], **shape}
     of_target = target(family).model
     ends = {"eos_token_id": of_target.info.eos[0], "pad_token_id": of_target.info.pad}
-    model = shape_of(ConfigDict({"shape": words}), of_target.info.vocab_size, ends, of_target)
+    model = make_model_shape(
+        ConfigDict({"shape": words}), of_target.info.vocab_size, ends, of_target
+    )
     return LoadedModel(model, jax.jit(model.init)(jax.random.key(0)))
 
 
@@ -85,10 +87,10 @@ def trained(family: str, start: LoadedModel, outputs: list[list[int]]) -> Loaded
     """The drafter behind some steps on what the target says."""
     kind = start.model.config.family.partition("_")[0]
     objective, of_target = OBJECTIVES[kind].cls(**OBJECTIVES[kind].example), target(family)
-    start = adopted(start, of_target, map(np.array, outputs))
-    subject = subject_of(objective, start, 0)
+    start = adopt_target(start, of_target, map(np.array, outputs))
+    subject = make_subject(objective, start, 0)
     setup = Setup(start.model, objective, Optimizer(STEPS, 1e-2))
-    frozen = frozen_of(objective, start, of_target)
+    frozen = make_frozen(objective, start, of_target)
     rows = list(zip(PROMPTS, outputs, strict=True))
     batch = pad_batch(rows, 4, of_target.model.info.start_token, of_target.model.info.pad)
     state, losses = setup.start(subject.params), []
@@ -110,12 +112,12 @@ def kept(drafter: LoadedModel, folder: Path) -> LoadedModel:
 
 @pytest.mark.parametrize(("family", "kind"), EVERY)
 def test_a_drafter_is_trained_kept_and_writes_the_targets_own_tokens(family, kind, tmp_path):
-    alone = texts(written(family, autoregressive()))
-    assert max(map(len, alone)) == LIMIT
-    drafter = kept(trained(family, shaped(family, kind), alone), tmp_path / "drafter")
+    baseline = texts(written(family, autoregressive()))
+    assert max(map(len, baseline)) == LIMIT
+    drafter = kept(trained(family, shaped(family, kind), baseline), tmp_path / "drafter")
     for strategy in STRATEGIES[kind.partition("_")[0]]:
         found = written(family, strategy, drafter)
-        assert texts(found) == alone
+        assert texts(found) == baseline
         assert np.sum(found.trace.accepted) > 3
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decodes import decoder, inputs, run, texts
-from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_law
+from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_distribution
 
 from specjax.contracts.registry import DRAFTERS
 from specjax.decoding.beams.loop import search
@@ -58,7 +58,9 @@ def test_greedy_texts_are_those_behind_the_forced_tokens(fields):
 
 @pytest.mark.slow
 def test_sampling_keeps_the_law_behind_the_forced_tokens():
-    expected = sequence_law(MODEL, PARAMS["target"], PROMPTS[0], (0, *FORCED), 3, (1.0, 0, 1.0))
+    expected = sequence_distribution(
+        MODEL, PARAMS["target"], PROMPTS[0], (0, *FORCED), 3, (1.0, 0, 1.0)
+    )
     sampled = strategy(drafter="neural", length=2, temperature=1.0)
     out = run(MODELS, PARAMS, sampled, [PROMPTS[0]] * 20_000, 3, seed=7)
     assert chi_square(counted(texts(out)), expected) > 1e-3
@@ -112,11 +114,11 @@ def test_what_is_heard_is_no_text_to_copy_from():
         params = {name: PARAMS[name] for name in made.inputs}
         return texts(generate(made, params, *given, chosen.options()))
 
-    alone = decoded(Strategy())
-    assert len({tuple(row) for row in alone}) == 3  # it did listen
+    baseline = decoded(Strategy())
+    assert len({tuple(row) for row in baseline}) == 3  # it did listen
     for drafter in ("prompt_lookup", "neural"):
         chosen = strategy(drafter=drafter, **DRAFTERS[drafter].example)
-        assert decoded(chosen) == alone
+        assert decoded(chosen) == baseline
 
 
 def test_models_that_read_something_else_than_the_target_are_refused():

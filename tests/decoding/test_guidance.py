@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from decodes import run, texts
 from feature_drafters import without_encoder
-from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_law
+from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_distribution
 
 import specjax
 from specjax.decoding.strategy import Strategy, strategy
@@ -78,7 +78,7 @@ def test_sampling_keeps_the_guided_law(drafting: str, rows: int) -> None:
     )
     plain = (1.0, 0, 1.0)
     guided, own = (
-        sequence_law(model, PARAMS["target"], SOURCE, SOURCE, LENGTH, plain)
+        sequence_distribution(model, PARAMS["target"], SOURCE, SOURCE, LENGTH, plain)
         for model in (UnderGuidance(MODEL), MODEL)
     )
     assert chi_square(found, guided) > P_VALUE

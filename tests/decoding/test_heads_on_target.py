@@ -23,7 +23,7 @@ from specjax.models.positions import Rope
 from specjax.models.t5 import T5, T5Config
 from specjax.selection.arms import Arm
 from specjax.selection.switched import Switched
-from specjax.training.objective import behind
+from specjax.training.objective import shift_right
 from specjax.training.objectives.hydra import Hydra as HydraObjective
 from specjax.training.objectives.medusa import Medusa as MedusaObjective
 from specjax.verification.whole import Whole
@@ -92,7 +92,7 @@ def states(kind: str, drafter):
     return made, params, seen
 
 
-def batch_of(kind: str, context) -> dict[str, jax.Array]:
+def make_batch(kind: str, context) -> dict[str, jax.Array]:
     """The text as training has it."""
     batch = {"inputs": context.tokens, "length": context.length}
     if kind in WITH_ENCODER:
@@ -107,7 +107,7 @@ def uncached(kind: str, batch) -> jax.Array:
 
 def wrong_rows(kind: str, state) -> int:
     """Active rows whose memory is not the target's last state before the pending token."""
-    hidden = behind(uncached(kind, batch_of(kind, state.context)), 1)
+    hidden = shift_right(uncached(kind, make_batch(kind, state.context)), 1)
     rows = np.arange(len(PROMPTS))
     expected = np.asarray(hidden)[rows, np.asarray(state.context.length) - 1]
     off = np.abs(np.asarray(state.memory.own) - expected).max(axis=-1) > 1e-4
@@ -176,7 +176,7 @@ def test_a_draft_is_what_was_trained_at_its_place(kind, name):
         for row in rows:
             room = text[row, int(context.length[row]) :][:LENGTH]
             room[:] = np.asarray(draft.tokens)[row, : len(room)]
-        batch = batch_of(kind, context.replace(tokens=jnp.asarray(text)))
+        batch = make_batch(kind, context.replace(tokens=jnp.asarray(text)))
         logits = trained(kind, name == "hydra", batch)
         for row in rows:
             for place in range(int(draft.length[row])):
@@ -207,8 +207,8 @@ def test_a_node_reads_the_tokens_of_its_path(temperature):
         text = np.concatenate([pending[:, None], tokens[:, list(path)]], axis=1)
         logits = np.asarray(made.drafter._logits(env, state.memory.own, jnp.asarray(text)))
         if temperature:
-            law = np.asarray(draft.distribution.probs)[:, shape.distributions[node]]
-            np.testing.assert_allclose(law, jax.nn.softmax(logits), atol=1e-5)
+            distribution = np.asarray(draft.distribution.probs)[:, shape.distributions[node]]
+            np.testing.assert_allclose(distribution, jax.nn.softmax(logits), atol=1e-5)
         else:
             best = np.argsort(-logits, axis=-1)[:, shape.ranks[node]]
             np.testing.assert_array_equal(tokens[:, node], best)
@@ -217,8 +217,8 @@ def test_a_node_reads_the_tokens_of_its_path(temperature):
 @some_slow(("t5", "hydra_tree"))
 def test_the_targets_own_text_is_written(kind, name):
     models, params = setting(kind, DRAFTERS[name])
-    alone = texts(run(models, params, Strategy(), PROMPTS, LIMIT))
-    assert texts(run(models, params, Strategy(DRAFTERS[name]), PROMPTS, LIMIT)) == alone
+    baseline = texts(run(models, params, Strategy(), PROMPTS, LIMIT))
+    assert texts(run(models, params, Strategy(DRAFTERS[name]), PROMPTS, LIMIT)) == baseline
 
 
 @pytest.mark.slow

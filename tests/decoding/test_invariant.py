@@ -40,7 +40,7 @@ MODELS = {  # wide enough for the kernels of one token and of seven to add in di
 
 
 @functools.cache
-def params_of(kind: str):
+def make_params(kind: str):
     drawn = jax.jit(MODELS[kind].init)(jax.random.key(5))
     return jax.tree.map(lambda x: (x * 1.3).astype(jnp.bfloat16), drawn)
 
@@ -66,7 +66,7 @@ def prompts(rows: int = 2 * ROWS) -> list[list[int]]:
 
 def decode(kind: str, used: Strategy, rows: list[list[int]], width: int = WIDTH):
     """Generated tokens of rows, in batches of `ROWS` filled up with rows that decode nothing."""
-    target, params = MODELS[kind], params_of(kind)
+    target, params = MODELS[kind], make_params(kind)
     trees = {"target": params, "ngram": {"best": jnp.arange(V) % 5 + 2}}
     if drives := getattr(used.drafter, "drives", None):
         drafter, trees["drafter"] = feature_drafter(kind, drives)

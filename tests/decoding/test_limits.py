@@ -22,7 +22,7 @@ from specjax.drafting.medusa import Medusa
 from specjax.drafting.neural import Neural
 from specjax.drafting.ngram import Bigram
 from specjax.drafting.uniform import Uniform
-from specjax.selection.strategies import switched
+from specjax.selection.strategies import make_switched
 from specjax.training.ngram import fit
 from specjax.verification.fitted import Fitted
 from specjax.verification.lenient import Lenient
@@ -67,7 +67,7 @@ STRATEGIES = {
         Cascade(("drafter", "small", "bigram"), MATRIX, "lenience"), numbers=(("lenience", 0.5),)
     ),
     "bild": strategy(drafter="bild", fallback=0.4, rollback=2.0, length=5, verify_eos=True),
-    "switched": switched(
+    "switched": make_switched(
         {"neural": speculative(5), "copy": Strategy(PromptLookup(4)), "alone": Strategy()},
         costs=(0.2, 0.0, 0.0),
     ),

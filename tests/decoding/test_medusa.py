@@ -6,12 +6,12 @@ import pytest
 from decodes import run, texts
 from exits import MODELS, PARAMS, PROMPTS
 from parallel_heads import random_heads
-from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_law
+from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_distribution
 
 from specjax.contracts.env import Env
 from specjax.decoding.strategy import Strategy, strategy
 from specjax.drafting.medusa import Medusa
-from specjax.selection.strategies import switched
+from specjax.selection.strategies import make_switched
 from specjax.verification.whole import Tree, Whole
 
 LIMIT, ROWS = 12, 20_000
@@ -23,10 +23,10 @@ def test_a_tree_writes_the_targets_own_text_in_fewer_rounds(kind):
     models = (("target", MODELS[kind]), ("drafter", MODELS[kind]))
     heads = random_heads(2, MODELS[kind].config.d_model, seed=1, scale=0.02)
     params = {"target": PARAMS[kind], "drafter": PARAMS[kind], "heads": heads}
-    alone = run(models, params, strategy(), PROMPTS, LIMIT)
+    baseline = run(models, params, strategy(), PROMPTS, LIMIT)
     tree = run(models, params, strategy(drafter="medusa", widths=(4, 3)), PROMPTS, LIMIT)
-    assert texts(tree) == texts(alone)
-    assert tree.trace.rounds < alone.trace.rounds
+    assert texts(tree) == texts(baseline)
+    assert tree.trace.rounds < baseline.trace.rounds
 
 
 SHAPES = {"widths": {"widths": (3, 2)}, "parents": {"parents": (-1, 0, -1, -1, 1, 0)}}
@@ -47,10 +47,10 @@ def test_a_wider_tree_keeps_the_targets_distribution(settings, shape):
     tree = strategy(
         drafter="medusa", **SHAPES[shape], temperature=temperature, top_k=top_k, top_p=top_p
     )
-    law = sequence_law(model, params["target"], SOURCE, (0,), 3, settings)
+    distribution = sequence_distribution(model, params["target"], SOURCE, (0,), 3, settings)
     models = (("target", model), ("drafter", model))
     out = run(models, params, tree, [SOURCE] * ROWS, 3, seed=7)
-    assert chi_square(counted(texts(out)), law) > 1e-3
+    assert chi_square(counted(texts(out)), distribution) > 1e-3
 
 
 def test_nodes_are_counted_level_by_level():
@@ -98,7 +98,7 @@ def test_a_reader_of_chains_is_refused():
 def test_a_tree_is_no_arm():
     arms = {"alone": strategy(), "tree": strategy(drafter="medusa", widths=(2,))}
     with pytest.raises(ValueError, match="arm 'tree' drafts trees; arms must"):
-        switched(arms, (0.0, 0.1))
+        make_switched(arms, (0.0, 0.1))
 
 
 def test_a_tree_is_not_read_by_calls_of_one_width():

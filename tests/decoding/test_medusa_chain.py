@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from decodes import run, texts
 from parallel_heads import random_heads
-from scripted import WIDTH, PrefixModel, adjusted, prefix_params
+from scripted import WIDTH, PrefixModel, adjust_probabilities, prefix_params
 
 from specjax.api import Generator
 from specjax.contracts.context import Context, Options
@@ -55,11 +55,11 @@ def test_greedy_decoding_gives_the_targets_own_tokens(kind):
     heads = random_heads(LENGTH, D, seed=0, scale=0.15)
     params = {"target": target, "drafter": trunk, "heads": heads}
     models = (("target", model), ("drafter", model))
-    alone, drafted = (
+    baseline, drafted = (
         run(models, params, strategy, PROMPTS, 16)
         for strategy in (Strategy(), Strategy(Medusa(LENGTH)))
     )
-    assert texts(drafted) == texts(alone)
+    assert texts(drafted) == texts(baseline)
     trace = drafted.trace
     assert 0 < np.sum(trace.accepted) < np.sum(trace.drafted)
     np.testing.assert_array_equal(trace.calls["drafter"], trace.calls["target"])
@@ -74,7 +74,7 @@ ACTIVE = [True, True, True, True, True, False]
 SOURCE = [3, 2]
 
 
-def context_of(settings) -> Context:
+def make_context(settings) -> Context:
     tokens = np.zeros((len(TEXTS), 24), np.int32)
     for row, text in enumerate(TEXTS):
         tokens[row, : len(text)] = text
@@ -120,7 +120,7 @@ def head_logits(text: list[int]) -> np.ndarray:
 
 
 def test_a_greedy_draft_is_the_argmax_of_each_head_up_to_eos_and_budget():
-    draft, caches, log = drafted(context_of((0.0, 0, 1.0)))
+    draft, caches, log = drafted(make_context((0.0, 0, 1.0)))
     expected = np.array([head_logits(text).argmax(axis=-1) for text in TEXTS])
     np.testing.assert_array_equal(draft.tokens, expected)
     assert [row.index(EOS) for row in expected.tolist() if EOS in row] == [0, 0]
@@ -134,9 +134,9 @@ def test_a_greedy_draft_is_the_argmax_of_each_head_up_to_eos_and_budget():
 
 def test_the_laws_of_a_sampled_draft_are_adjusted_as_the_targets():
     settings = (0.7, 4, 0.9)
-    draft, *_ = drafted(context_of(settings))
+    draft, *_ = drafted(make_context(settings))
     for row, text in enumerate(TEXTS[:3]):
-        expected = [adjusted(logits, *settings) for logits in head_logits(text)]
+        expected = [adjust_probabilities(logits, *settings) for logits in head_logits(text)]
         np.testing.assert_allclose(draft.distribution.probs[row], expected, rtol=1e-4, atol=1e-6)
     drawn = np.take_along_axis(
         np.asarray(draft.distribution.probs), np.asarray(draft.tokens)[..., None], -1

@@ -11,13 +11,20 @@ import pytest
 from counting import CALLS, Counting
 from decodes import first_state, inputs, propose, run, texts
 from exits import MODELS, PARAMS, PROMPTS
-from scripted import PrefixModel, adjusted, chi_square, counted, prefix_params, sequence_law
+from scripted import (
+    PrefixModel,
+    adjust_probabilities,
+    chi_square,
+    counted,
+    prefix_params,
+    sequence_distribution,
+)
 
 from specjax.contracts.draft import Draft
 from specjax.contracts.env import Env
 from specjax.contracts.spec import Call
 from specjax.decoding.strategy import Strategy, strategy
-from specjax.drafting.growing import most_probable
+from specjax.drafting.growing import select_most_probable
 from specjax.drafting.neural import Neural
 from specjax.runtime.errors import UserError
 
@@ -62,18 +69,18 @@ def _rounds(generation) -> np.ndarray:
 def test_a_tree_writes_the_targets_own_text_in_fewer_rounds_than_a_chain(kind, nodes):
     models, params = pair(kind)
     params["drafter"] = jax.tree.map(lambda x: x * 0.8, PARAMS[kind])
-    alone = run(models, params, Strategy(), PROMPTS, LIMIT)
+    baseline = run(models, params, Strategy(), PROMPTS, LIMIT)
     chain = run(models, params, tree(widths=(1, 1)), PROMPTS, LIMIT)
     wide = run(models, params, tree(widths=(4, 3), nodes=nodes), PROMPTS, LIMIT)
-    assert texts(wide) == texts(chain) == texts(alone)
-    assert _rounds(wide).sum() < _rounds(chain).sum() < _rounds(alone).sum()
+    assert texts(wide) == texts(chain) == texts(baseline)
+    assert _rounds(wide).sum() < _rounds(chain).sum() < _rounds(baseline).sum()
 
 
 COUNTED = tuple((name, Counting(5, eos=(1,), name=name)) for name in ("target", "drafter"))
 ENDING = [[first, second] for first in (2, 3, 4) for second in (0, 2, 3, 4)]
 
 
-def runs_of(made: Strategy, limit: int):
+def count_runs(made: Strategy, limit: int):
     """A decode, and how often its drafter ran."""
     CALLS.clear()
     out = jax.block_until_ready(run(COUNTED, TWO, made, ENDING, limit))
@@ -84,8 +91,8 @@ def runs_of(made: Strategy, limit: int):
 @pytest.mark.parametrize("limit", [pytest.param(2, marks=pytest.mark.slow), LIMIT])
 def test_levels_end_with_the_texts(limit):
     """At a row's limit and behind its last token, as a chain's calls do."""
-    chain, runs = runs_of(strategy(drafter="neural", length=4), limit)
-    same, runs_of_same = runs_of(tree(widths=(1,) * 4), limit)
+    chain, runs = count_runs(strategy(drafter="neural", length=4), limit)
+    same, runs_of_same = count_runs(tree(widths=(1,) * 4), limit)
     assert texts(same) == texts(chain)
     assert same.trace.calls["drafter"].tolist() == chain.trace.calls["drafter"].tolist()
     assert runs_of_same == runs
@@ -94,7 +101,7 @@ def test_levels_end_with_the_texts(limit):
 
 def test_levels_go_on_while_one_path_does():
     """Of four children of five tokens one mostly ends the text."""
-    wide, _ = runs_of(tree(widths=(4, 1, 1, 1)), LIMIT)
+    wide, _ = count_runs(tree(widths=(4, 1, 1, 1)), LIMIT)
     committed = np.asarray(wide.trace.committed)
     left = (LIMIT + committed - np.cumsum(committed, axis=1)) * (committed > 0)
     levels = np.minimum(left, 4).sum(axis=1)
@@ -112,11 +119,13 @@ PLAIN, TRUNCATED = (1.0, 0, 1.0), (1.5, 4, 0.95)
 
 def p_value(made: Strategy, rows: int, model=PREFIX, prompt=SOURCE, begin=(0,)) -> float:
     source = prompt if begin else ()
-    law = sequence_law(model, TWO["target"], source, begin or prompt, LENGTH, made.settings)
+    distribution = sequence_distribution(
+        model, TWO["target"], source, begin or prompt, LENGTH, made.settings
+    )
     models = (("target", model), ("drafter", model))
     out = run(models, TWO, made, [prompt] * rows, LENGTH, seed=7)
     assert int(out.trace.accepted.sum()) > 0
-    return chi_square(counted(texts(out)), law)
+    return chi_square(counted(texts(out)), distribution)
 
 
 def sampled(shape: str, settings) -> Strategy:
@@ -155,7 +164,7 @@ class LikeliestDraws(Neural):
         score = jnp.log(draft.distribution.categorical(5).of(draft.tokens))
         parents = jnp.maximum(draft.parents, 0)
         score += jnp.where(draft.parents < 0, 0.0, jnp.take_along_axis(score, parents, axis=1))
-        cut = most_probable(draft, score, self.nodes)
+        cut = select_most_probable(draft, score, self.nodes)
         return cut.replace(distribution=draft.distribution.narrow(self.nodes)), *rest
 
 
@@ -172,12 +181,12 @@ def test_the_likeliest_nodes_are_kept_with_their_ancestors():
     parents = jnp.array([[-1, -1, 0, 1, 2]] * 2)
     slots = jnp.array([[0, 1, 2, -1, -1]] * 2)
     whole = Draft.chain(tokens).replace(parents=parents, slots=slots)
-    kept = most_probable(whole, score, 3)
+    kept = select_most_probable(whole, score, 3)
     assert kept.tokens.tolist() == [[5, 6, 7], [5, 6, 8]]
     assert kept.parents.tolist() == [[-1, -1, 0], [-1, -1, 1]]
     assert kept.slots.tolist() == [[0, 1, 2], [0, 1, -1]]
     assert kept.length.tolist() == [3, 3]
-    short = most_probable(whole.replace(length=jnp.array([2, 4])), score, 3)
+    short = select_most_probable(whole.replace(length=jnp.array([2, 4])), score, 3)
     assert short.tokens[:, :2].tolist() == [[5, 6], [5, 6]]
     assert short.length.tolist() == [2, 3]
 
@@ -202,9 +211,9 @@ def test_the_likeliest_paths_go_to_the_target(temperature):
         grown = {}
         for path, chance in level.items():
             logits = PREFIX.logits(TWO["drafter"], SOURCE, (0, *path))
-            law = adjusted(logits, temperature or 1.0, 0, 1.0)
-            best = np.argsort(-law)[:width].tolist()
-            grown |= {(*path, token): chance * law[token] for token in best}
+            distribution = adjust_probabilities(logits, temperature or 1.0, 0, 1.0)
+            best = np.argsort(-distribution)[:width].tolist()
+            grown |= {(*path, token): chance * distribution[token] for token in best}
         level = grown
         chances |= grown
     assert paths(draft) == set(sorted(chances, key=chances.get)[-6:])

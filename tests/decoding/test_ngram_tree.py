@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decodes import run, texts
-from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_law
+from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_distribution
 
 from specjax.contracts.env import Env
 from specjax.decoding.strategy import Strategy, strategy
@@ -22,11 +22,11 @@ PARAMS = {"target": prefix_params(V, seed=1), "ngram": TABLE}
 def test_children_are_the_likeliest_successors_and_all_different():
     previous = jnp.arange(V)
     found = np.asarray(successors(TABLE, previous[None], V))[0]
-    law = np.asarray(bigram_logits(TABLE, previous))
+    distribution = np.asarray(bigram_logits(TABLE, previous))
     assert found[:, 0].tolist() == TABLE["best"].tolist()
     for token in range(V):
         assert sorted(found[token]) == list(range(V))
-        assert (np.diff(law[token][found[token]]) <= 0).all()
+        assert (np.diff(distribution[token][found[token]]) <= 0).all()
 
 
 def test_behind_the_seen_ones_come_the_most_frequent_tokens():
@@ -37,12 +37,12 @@ def test_behind_the_seen_ones_come_the_most_frequent_tokens():
 def test_a_tree_stands_deeper_than_its_likeliest_chain():
     prompts = np.random.default_rng(0).integers(2, V, (64, 3)).tolist()
     models = (("target", MODEL),)
-    alone = run(models, PARAMS, Strategy(), prompts, 12)
-    params = {**PARAMS, "ngram": fit(texts(alone), V, start_token=0)}
+    baseline = run(models, PARAMS, Strategy(), prompts, 12)
+    params = {**PARAMS, "ngram": fit(texts(baseline), V, start_token=0)}
     stood = []
     for widths in ((1, 1), (3, 2)):
         out = run(models, params, strategy(drafter="bigram", widths=widths), prompts, 12)
-        assert texts(out) == texts(alone)
+        assert texts(out) == texts(baseline)
         stood.append(int(out.trace.accepted.sum()))
     assert stood[1] > stood[0] > 0
 
@@ -55,10 +55,10 @@ def test_sampling_keeps_the_targets_distribution(given, settings):
     temperature, top_k, top_p = settings
     drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     made = strategy(drafter="bigram", **given, **drawn)
-    law = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, settings)
+    distribution = sequence_distribution(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, settings)
     out = run((("target", MODEL),), PARAMS, made, [SOURCE] * ROWS, LENGTH, seed=7)
     assert int(out.trace.accepted.sum()) > 0
-    assert chi_square(counted(texts(out)), law) > 1e-3
+    assert chi_square(counted(texts(out)), distribution) > 1e-3
 
 
 def test_more_children_than_tokens_are_refused():

@@ -15,11 +15,11 @@ from feature_drafters import without_encoder
 from scripted import (
     WIDTH,
     PrefixModel,
-    adjusted,
+    adjust_probabilities,
     chi_square,
     counted,
     prefix_params,
-    sequence_law,
+    sequence_distribution,
 )
 
 import specjax
@@ -32,7 +32,7 @@ from specjax.models.on_target import FeatureDrafter
 from specjax.runtime.errors import UserError
 from specjax.sampling import adjust
 from specjax.selection.choosing import ByChance
-from specjax.selection.strategies import selected
+from specjax.selection.strategies import make_selected
 from specjax.training.loss import DIVERGENCES
 
 V, EOS = 5, 1
@@ -80,8 +80,10 @@ def decoded(strategy: Strategy, prompts, limit: int, seed: int = 7):
 
 
 def p_value(strategy: Strategy, rows: int) -> float:
-    law = sequence_law(MODEL, PARAMS["target"], SOURCE, (0,), 3, strategy.settings)
-    return chi_square(counted(texts(decoded(strategy, [SOURCE] * rows, 3))), law)
+    distribution = sequence_distribution(
+        MODEL, PARAMS["target"], SOURCE, (0,), 3, strategy.settings
+    )
+    return chi_square(counted(texts(decoded(strategy, [SOURCE] * rows, 3))), distribution)
 
 
 @pytest.mark.parametrize("kind", first_fast(*FIELDS))
@@ -177,7 +179,7 @@ def test_ids_that_a_drafter_lacks_teach_nothing():
 RATE = 0.8
 
 
-def retold(prompt, text, trace, row: int, temperature: float) -> np.ndarray:
+def rebuild_record(prompt, text, trace, row: int, temperature: float) -> np.ndarray:
     """The bias [V] after a text, worked out in float64 from the trace and uncached logits.
 
     Also holds every greedy draft against what the drafter with its bias would draft.
@@ -194,8 +196,8 @@ def retold(prompt, text, trace, row: int, temperature: float) -> np.ndarray:
             logits = MODEL.logits(PARAMS["drafter"], prompt, prefix) + bias
             if temperature == 0:
                 assert drafts[number, place] == logits.argmax()
-            q = adjusted(logits, 1.0, 0, 1.0)
-            p = adjusted(MODEL.logits(PARAMS["target"], prompt, prefix), 1.0, 0, 1.0)
+            q = adjust_probabilities(logits, 1.0, 0, 1.0)
+            p = adjust_probabilities(MODEL.logits(PARAMS["target"], prompt, prefix), 1.0, 0, 1.0)
             step += p - q
         bias += RATE * step
         at += int(committed[number])
@@ -209,7 +211,7 @@ def test_tested_positions_teach_it_and_no_others(temperature):
     if temperature == 0:
         assert texts(out) == texts(decoded(Strategy(), PROMPTS, 12))
     told = [
-        retold(prompt, text, out.trace, row, temperature)
+        rebuild_record(prompt, text, out.trace, row, temperature)
         for row, (prompt, text) in enumerate(zip(PROMPTS, texts(out), strict=True))
     ]
     np.testing.assert_allclose(_learned(out).bias, told, atol=1e-4)
@@ -253,7 +255,7 @@ def test_arms_learn_from_their_own_rows():
         "slow": specjax.strategy(drafter="neural", length=2, online_rate=1.0),
         "none": specjax.strategy(drafter="uniform", length=3),
     }
-    out = decoded(selected(arms, ByChance()), PROMPTS, 12)
+    out = decoded(make_selected(arms, ByChance()), PROMPTS, 12)
     assert texts(out) == texts(decoded(Strategy(), PROMPTS, 12))
 
 

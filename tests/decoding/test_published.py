@@ -137,7 +137,7 @@ def test_a_published_block_writes_the_targets_own_tokens(tied: bool, weights: st
         model = Causal(dataclasses.replace(SHAPE, tied=True))
         rest = {name: tree for name, tree in owner.params.items() if name != "head"}
         owner = dataclasses.replace(owner, model=model, params=rest)
-    owner = specjax.quantised(owner, weights)
+    owner = specjax.quantize(owner, weights)
     met = fit(owner, {"drafter": drafter}).drafters["drafter"]
     assert met.params["embedding"] is owner.params["embedding"] and met.model.info.eos == (1,)
     assert met.model.config.tied is tied and ("head" in met.params) is not tied
@@ -152,7 +152,7 @@ def test_a_block_of_another_target_is_refused(tmp_path: Path) -> None:
     other = dataclasses.replace(drafter.model.config, target_depth=7, vocab_size=100)
     model = dataclasses.replace(drafter.model, config=other)
     with pytest.raises(ValueError, match="made for a target of vocabulary 100; this one has 96"):
-        model.beside(target().model)
+        model.adapt_to(target().model)
     with pytest.raises(UserError, match="has a vocabulary of 100, the target of 96"):
         decoded(dataclasses.replace(drafter, model=model), BLOCK)
     wider = dataclasses.replace(SHAPE, d_model=32)

@@ -137,16 +137,16 @@ def test_after_every_round_rings_hold_what_windows_reach(name: str) -> None:
             for own, wanted, window in pairs:
                 assert isinstance(own, Ring) and own.keys.shape[2] < wanted[0].shape[2]
                 assert lost(jax.device_get(own), jax.device_get(wanted), window, pointer) == []
-    end, largest = on_rings[-1].context.length, max(map(np.max, sizes_of(on_rings[-1])))
+    end, largest = on_rings[-1].context.length, max(map(np.max, cache_sizes(on_rings[-1])))
     assert np.max(end) > 2 * largest  # every ring went round twice
 
 
-def sizes_of(state) -> list[list[int]]:
+def cache_sizes(state) -> list[list[int]]:
     """Places of every model's rings."""
     return [[own.keys.shape[2] for own in c.data["own"]] for c in state.caches.values()]
 
 
-def context_of(tokens: jax.Array, length: jax.Array, active: jax.Array) -> Context:
+def make_context(tokens: jax.Array, length: jax.Array, active: jax.Array) -> Context:
     nothing, first = tokens[:, :0], jnp.zeros_like(length)
     most = jnp.where(active, 3, 0)
     options = Options(sampling(0.0), {})
@@ -187,7 +187,7 @@ def test_a_model_that_is_not_asked_loses_nothing_of_its_window() -> None:
         begin = jax.jit(functools.partial(model.start, capacity=70, ahead=given))
         cache, _ = begin(drawn, tokens[:, :20], jnp.array([20, 20]))
         for length in range(24, 36, 4):
-            context = context_of(tokens, jnp.array([length] * 2), jnp.array([True, False]))
+            context = make_context(tokens, jnp.array([length] * 2), jnp.array([True, False]))
             cache = drafting(model, drawn, cache, context, lag)
         assert cache.length[1] == 19
         context = context.replace(active=jnp.array([True, True]))

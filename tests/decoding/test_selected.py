@@ -14,7 +14,7 @@ from exits import DEPTH, Uncached
 from exits import MODELS as EXITING
 from exits import PARAMS as WEIGHTS
 from exits import PROMPTS as EXIT_PROMPTS
-from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_law
+from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_distribution
 
 from specjax.api import Generator
 from specjax.contracts.context import Options
@@ -31,7 +31,7 @@ from specjax.sampling import sampling
 from specjax.selection.arms import ARM, Arm
 from specjax.selection.choosing import ByChance, ByPolicy, ByRule, Given
 from specjax.selection.selected import Selected
-from specjax.selection.strategies import selected as selected_of
+from specjax.selection.strategies import make_selected as selected_of
 from specjax.verification.fitted import Fitted
 from specjax.verification.whole import Resumed, Whole
 
@@ -202,8 +202,11 @@ def test_a_greedy_policy_takes_the_largest_logit():
 
 def test_dynamic_and_random_choices_have_their_laws():
     embedding = jnp.broadcast_to(TARGET["embedding"][2], (4000, 6))
-    law = jax.nn.softmax(scores(KERNEL, embedding[:1])[0])
-    for chooser, expected in ((ByPolicy(scores, True), law), (ByChance(), np.full(3, 1 / 3))):
+    distribution = jax.nn.softmax(scores(KERNEL, embedding[:1])[0])
+    for chooser, expected in (
+        (ByPolicy(scores, True), distribution),
+        (ByChance(), np.full(3, 1 / 3)),
+    ):
         arms = np.asarray(choose(chooser, KERNEL, embedding))
         seen = {(arm,): int((arms == arm).sum()) for arm in range(3)}
         assert chi_square(seen, {(arm,): float(expected[arm]) for arm in range(3)}) > 1e-3
@@ -299,10 +302,10 @@ SETTINGS = {"plain": (1.0, 0, 1.0), "truncated": (0.7, 4, 0.9)}
 def test_sampling_with_arms_side_by_side_keeps_the_target_law(settings, rows):
     settings = SETTINGS[settings]
     models = tuple((name, MODEL) for name in NAMES)
-    law = sequence_law(MODEL, TARGET, (3, 2, 4, 2), (0,), LENGTH, settings)
+    distribution = sequence_distribution(MODEL, TARGET, (3, 2, 4, 2), (0,), LENGTH, settings)
     strategy = Strategy(
         Selected(ARMS, ByChance()), SELECTED.rule, *settings, reader=Fitted((0, 2, 3))
     )
     out = run(models, PARAMS, strategy, [(3, 2, 4, 2)] * rows, LENGTH, seed=7)
     assert len(np.unique(np.asarray(out.trace.column(ARM))[:, 0])) == len(ARMS)
-    assert chi_square(counted(texts(out)), law) > 1e-3
+    assert chi_square(counted(texts(out)), distribution) > 1e-3

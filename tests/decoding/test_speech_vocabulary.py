@@ -21,7 +21,7 @@ from specjax.hf.extractor import load_extractor
 from specjax.hf.shared_tokens import in_vocabulary_of, shared_tokens
 from specjax.hf.speech import drafting_first, own_prefix, with_encoder_of
 from specjax.loading import LoadedModel
-from specjax.models.vocabularies import draft_tokens, with_draft_vocabulary
+from specjax.models.vocabularies import draft_tokens, restrict_vocabulary
 from specjax.models.whisper import SpeechTokens, Whisper
 from specjax.training.surgery import take
 
@@ -154,8 +154,8 @@ def test_a_prompt_before_the_prefix_is_read_token_by_token(target, drafter):
     for row, before in enumerate([[ORDER[5], ORDER[6]], []]):
         own = [*before, START, START + 1, ORDER[7]]
         plain = drafter.model.start(drafter.params, frames[row : row + 1], jnp.array([100]), 16)[0]
-        alone = drafter.model.extend(drafter.params, jnp.array([own]), plain)[0].logits[0, -2:]
-        np.testing.assert_allclose(logits[row][:, :TEXT], alone[:, ORDER], atol=1e-5)
+        baseline = drafter.model.extend(drafter.params, jnp.array([own]), plain)[0].logits[0, -2:]
+        np.testing.assert_allclose(logits[row][:, :TEXT], baseline[:, ORDER], atol=1e-5)
 
 
 PROMPTS = [audio(1), audio(2), audio(3)]
@@ -183,7 +183,7 @@ def test_the_text_is_the_targets_own(target, drafter, drafting, alone_texts):
 
 def test_a_draft_vocabulary_masks_the_other_tokens_and_changes_no_logit(target):
     model, params = target.model, target.params
-    made, weights = with_draft_vocabulary(model, params, 20)
+    made, weights = restrict_vocabulary(model, params, 20)
     tokens = draft_tokens(model, 20)
     assert tokens.tolist() == [*range(20), *range(END, 96)]
     frames, length = audio().T[None], jnp.array([100])

@@ -10,7 +10,7 @@ from specjax.drafting.adaptive_length import BREAK_EVEN
 from specjax.drafting.early_exit import EarlyExit
 from specjax.drafting.neural import Neural
 from specjax.runtime.errors import UserError
-from specjax.selection.strategies import switched
+from specjax.selection.strategies import make_switched
 from specjax.verification.block import BlockVerification
 from specjax.verification.calm import Calm
 from specjax.verification.fitted import Fitted
@@ -52,7 +52,7 @@ def test_arms_share_the_rule_of_one_that_drafts():
         "alone": from_config("alone", {"drafter": "none", "temperature": 1.0}),
         "drafted": from_config("drafted", {**NEURAL, "temperature": 1.0}),
     }
-    assert switched(arms, (0.0, 0.1)).rule == BlockVerification()
+    assert make_switched(arms, (0.0, 0.1)).rule == BlockVerification()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from scripted import (
     chi_square,
     counted,
     prefix_params,
-    sequence_law,
+    sequence_distribution,
 )
 
 from specjax.decoding.strategy import Strategy
@@ -66,19 +66,19 @@ def test_a_round_counts_for_its_arm_and_makes_older_ones_count_less():
 
 def test_optimism_shrinks_with_tests_and_noise_has_its_size():
     seen = Running(jnp.array([[0.0, 6.0, 600.0]]), jnp.array([[0.0, 10.0, 1000.0]]))
-    plain = switching.hoped(seen, numbers(explore=0.0), None)
+    plain = switching.optimistic_acceptance(seen, numbers(explore=0.0), None)
     assert np.allclose(plain, 0.6, atol=1e-3)
-    bonus = np.asarray(switching.hoped(seen, numbers(), None) - plain)[0]
+    bonus = np.asarray(switching.optimistic_acceptance(seen, numbers(), None) - plain)[0]
     assert np.allclose(bonus, np.sqrt(0.24 / np.array([2.0, 12.0, 1002.0])), atol=1e-3)
     many = jax.tree.map(lambda x: jnp.broadcast_to(x[:, 1:], (4000, 2)), seen)
     keys = jax.random.split(jax.random.key(0), 4000)
-    drawn = np.asarray(switching.hoped(many, numbers(), keys))
+    drawn = np.asarray(switching.optimistic_acceptance(many, numbers(), keys))
     assert np.allclose(drawn.mean(axis=0), 0.6, atol=0.01)
     assert np.allclose(drawn.std(axis=0), bonus[1:], rtol=0.05)
 
 
 def test_a_policy_is_believed_like_so_many_tests():
-    told = switching.told(jnp.log(jnp.array([[0.5, 0.25, 0.25]])), numbers(prior=4.0))
+    told = switching.policy_prior(jnp.log(jnp.array([[0.5, 0.25, 0.25]])), numbers(prior=4.0))
     assert np.allclose(told.tested, 4.0)
     assert np.allclose(told.accepted, [[4.0, 2.0, 2.0]])
 
@@ -186,9 +186,9 @@ def p_value(drafter: Switched, settings, rows: int) -> tuple[float, np.ndarray]:
     numbers, reader = (costs, *values.items()), Fitted((0, 1, 2, 3))
     strategy = Strategy(drafter, Strategy().rule, *settings, numbers, reader)
     out = run(models, PREFIX, strategy, [SOURCE] * rows, LENGTH, seed=7)
-    law = sequence_law(MODEL, PREFIX["target"], SOURCE, (0,), LENGTH, settings)
+    distribution = sequence_distribution(MODEL, PREFIX["target"], SOURCE, (0,), LENGTH, settings)
     ran = np.asarray(out.trace.committed) > 0
-    return chi_square(counted(texts(out)), law), np.asarray(out.trace.column(ARM))[ran]
+    return chi_square(counted(texts(out)), distribution), np.asarray(out.trace.column(ARM))[ran]
 
 
 @pytest.mark.parametrize(

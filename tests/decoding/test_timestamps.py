@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 from decodes import decoder, inputs, texts
-from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_law
+from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_distribution
 
 from specjax.decoding.loop import generate
 from specjax.decoding.strategy import strategy
@@ -57,7 +57,7 @@ def decoded(prompts, limit: int, **fields) -> list[list[int]]:
     chosen = strategy(drafter="neural", **fields)
     made = decoder(MODELS, chosen, limit)
     params = {model: PARAMS[model] for model in made.inputs}
-    options = chosen.options().replace(adjustments=(RULES,))
+    options = chosen.options().replace(processors=(RULES,))
     return texts(generate(made, params, *inputs(prompts, limit, 7), options))
 
 
@@ -82,7 +82,7 @@ def test_greedy_texts_keep_the_rules(shape):
 
 @pytest.mark.slow
 def test_sampling_keeps_the_law_under_the_rules():
-    expected = sequence_law(Ruled(), PARAMS["target"], PROMPTS[0], (0,), 5, (1.0, 0, 1.0))
+    expected = sequence_distribution(Ruled(), PARAMS["target"], PROMPTS[0], (0,), 5, (1.0, 0, 1.0))
     found = decoded([PROMPTS[0]] * 20_000, 5, length=2, temperature=1.0)
     assert chi_square(counted(found), expected) > 1e-3
 

@@ -54,7 +54,7 @@ def test_the_readme_has_five_lines():
     assert len(lines) == 5
 
 
-def config_of(page: str, folder: Path):
+def make_config(page: str, folder: Path):
     """The config that a tutorial writes, read from a file of its own."""
     file = folder / "mine.py"
     file.write_text(code(page), "utf-8")
@@ -66,7 +66,7 @@ def config_of(page: str, folder: Path):
 def test_the_drafter_of_the_tutorial_is_the_one_that_the_contract_tests_decode_with(
     own_names, tmp_path
 ):
-    config = config_of("docs/tutorials/own_drafter.md", tmp_path)
+    config = make_config("docs/tutorials/own_drafter.md", tmp_path)
     assert specjax.strategy(**config.strategies.echo.to_dict()).drafter.spec.width == 2
     newcomer = (ROOT / "tests" / "support" / "last_token.py").read_text("utf-8")
     own = re.search(r"@DRAFTERS.*?(?=\n\n\n)", code("docs/tutorials/own_drafter.md"), re.DOTALL)[0]
@@ -74,7 +74,7 @@ def test_the_drafter_of_the_tutorial_is_the_one_that_the_contract_tests_decode_w
 
 
 def test_the_rule_of_the_tutorial_accepts_as_it_says(own_names, tmp_path, pair):
-    config = config_of("docs/tutorials/own_rule.md", tmp_path)
+    config = make_config("docs/tutorials/own_rule.md", tmp_path)
     given = config.strategies.near_half.to_dict()
     near = specjax.strategy(**given)
     assert type(near.rule).__name__ == "Near" and not near.lossless
@@ -109,7 +109,7 @@ def test_the_pair_of_the_tutorial_is_trained_on_the_text_that_it_writes(tmp_path
 
 
 def test_the_task_of_the_tutorial_reads_its_rows(own_names, tmp_path):
-    config = config_of("docs/tutorials/own_task.md", tmp_path)
+    config = make_config("docs/tutorials/own_task.md", tmp_path)
     task = TASKS[config.task].cls()
     assert task.prompt(task.example) == "Q: What is the capital of France?\nA:"
     assert task.reference(task.example) == "Paris"

@@ -40,10 +40,10 @@ def test_every_number_stands_in_the_row_that_it_names(bar):
     if "bleu" in bar:
         assert bar["bleu"] in cells
         below = section((ROOT / bar["page"]).read_text("utf-8"), bar["heading"])
-        alone = [
+        baseline = [
             line for line in below.splitlines() if re.match(r"\| (autoreg|target alone)", line)
         ]
-        assert any(bar["target"] in line for line in alone)
+        assert any(bar["target"] in line for line in baseline)
 
 
 @pytest.mark.parametrize("name", BARS)

@@ -121,8 +121,8 @@ def test_a_row_keeps_its_draft_whoever_is_beside_it():
     params, drafter = {"corpus": held.table()}, Suffix(K, True)
     whole = drafted(context(sources, outputs, False, NUMBERS), drafter, params)[0]
     for row in range(8):
-        alone = context(sources[row : row + 1], outputs[row : row + 1], False, NUMBERS)
-        assert drafted(alone, drafter, params)[0] == [whole[row]]
+        baseline = context(sources[row : row + 1], outputs[row : row + 1], False, NUMBERS)
+        assert drafted(baseline, drafter, params)[0] == [whole[row]]
 
 
 def test_the_end_of_a_text_is_drafted_and_nothing_behind_it():

@@ -12,7 +12,7 @@ import pytest
 from feature_drafters import TARGETS, V, on_t5, without_encoder
 from jax.flatten_util import ravel_pytree
 
-from specjax.experiments.train.feature_drafter import adopted, output_layer
+from specjax.experiments.train.feature_drafter import adopt_target, output_layer
 from specjax.loading import LoadedModel
 from specjax.models.eagle import Eagle
 from specjax.models.on_target import FeatureDrafter
@@ -22,7 +22,7 @@ LAST = 2
 
 
 @functools.cache
-def target_of(name: str) -> LoadedModel:
+def make_target(name: str) -> LoadedModel:
     model = TARGETS[name]
     flat, unravel = ravel_pytree(jax.jit(model.init)(jax.random.key(4)))
     params = unravel(flat + 0.3 * jax.random.normal(jax.random.key(5), flat.shape))
@@ -31,7 +31,7 @@ def target_of(name: str) -> LoadedModel:
 
 def begun(name: str, width: int, ids: int = 5) -> tuple[FeatureDrafter, dict, LoadedModel]:
     """A drafter of so many ids, as it begins, and its target."""
-    target, read = target_of(name), tuple(range(ids))
+    target, read = make_target(name), tuple(range(ids))
     if name == "t5":
         drafter, _ = on_t5(target.model.config, (1, LAST), read)
     else:
@@ -40,7 +40,7 @@ def begun(name: str, width: int, ids: int = 5) -> tuple[FeatureDrafter, dict, Lo
     shape = dataclasses.replace(drafter.config, d_model=width, **norms)
     drafter = dataclasses.replace(drafter, config=shape)
     start = LoadedModel(drafter, drawn(drafter), None)
-    return drafter, adopted(start, target, OUTPUTS).params, target
+    return drafter, adopt_target(start, target, OUTPUTS).params, target
 
 
 def drawn(drafter: FeatureDrafter) -> dict:
@@ -57,7 +57,7 @@ def logits(drafter: FeatureDrafter, params: dict, last: jax.Array) -> jax.Array:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_drafter_as_wide_as_its_target_reads_its_states_as_it_does(name: str) -> None:
-    drafter, params, target = begun(name, target_of(name).model.config.d_model)
+    drafter, params, target = begun(name, make_target(name).model.config.d_model)
     last = jax.random.normal(jax.random.key(6), (2, 3, drafter.config.d_model))
     made = logits(drafter, params, last)
     table, norm = output_layer(target.model, target.params)

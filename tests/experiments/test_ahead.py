@@ -9,12 +9,12 @@ import jax
 import pytest
 from command import ROOT
 from ml_collections import ConfigDict
-from sessions import session_of
+from sessions import make_session
 
 from specjax.data import grammar
 from specjax.experiments import ahead, quickstart
 from specjax.experiments.config.file import read_config
-from specjax.experiments.decode.look import first_look
+from specjax.experiments.decode.look import show_first_example
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def small_quickstart() -> ConfigDict:
 def test_training_finds_the_steps_that_were_compiled_for_it(tmp_path, compiled) -> None:
     training = small_quickstart().training
     pairs = grammar.pairs("train", training.examples)
-    tokenizer, batches = quickstart.encoded(training, pairs)
-    model = quickstart.shape_of(training.target, len(tokenizer))
+    tokenizer, batches = quickstart.encode_pairs(training, pairs)
+    model = quickstart.make_model_shape(training.target, len(tokenizer))
     _, *later = quickstart.setups(training, model)
     for task in ahead.steps(later, batches[0]):
         task()
@@ -71,10 +71,10 @@ def test_decoding_finds_the_programs_that_were_compiled_for_it(tmp_path, compile
     quickstart.make_pair(config.training, tmp_path, later)
     for task in tasks:
         task()
-    config = quickstart.with_files(config, tmp_path)
-    session = session_of(config, tmp_path)
+    config = quickstart.add_files(config, tmp_path)
+    session = make_session(config, tmp_path)
     assert compiled.count("jit(generate)") == 2
-    first_look(session)
+    show_first_example(session)
     assert compiled.count("jit(generate)") == 2
 
 
@@ -93,7 +93,7 @@ def test_what_has_not_begun_when_training_ends_is_dropped() -> None:
         go.wait()
         ran.append("first")
 
-    with ahead.compiling([first, lambda: ran.append("second")]):
+    with ahead.compile_ahead([first, lambda: ran.append("second")]):
         begun.wait()
         threading.Timer(0.2, go.set).start()
     assert ran == ["first"]
@@ -104,5 +104,5 @@ def test_a_compilation_that_fails_is_heard_of() -> None:
         raise ValueError("it fails")
 
     done = threading.Event()
-    with pytest.raises(ValueError, match="it fails"), ahead.compiling([fail, done.set]):
+    with pytest.raises(ValueError, match="it fails"), ahead.compile_ahead([fail, done.set]):
         done.wait()

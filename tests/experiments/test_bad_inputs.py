@@ -10,7 +10,7 @@ import bad_names
 import pytest
 from bad_files import write_bad_files
 from bad_inputs import BASES
-from command import ROOT, command, refused
+from command import ROOT, command, run_refused
 
 from specjax.main import CACHE
 
@@ -30,7 +30,7 @@ def places(pair, tmp_path_factory) -> dict[str, Path]:
     return found
 
 
-def flags_of(experiment: str, flags: tuple[str, ...], places: dict[str, Path]) -> list[str]:
+def make_flags(experiment: str, flags: tuple[str, ...], places: dict[str, Path]) -> list[str]:
     """The whole command line of a row."""
     line = ["--workdir={workdir}", *BASES[experiment], *flags]
     for name, folder in places.items():
@@ -44,19 +44,19 @@ def tree(folder: Path) -> dict[str, bytes | None]:
     return {str(each): each.read_bytes() if each.is_file() else None for each in found}
 
 
-def name_of(row: tuple[str, tuple[str, ...], tuple[str, ...]]) -> str:
+def make_name(row: tuple[str, tuple[str, ...], tuple[str, ...]]) -> str:
     return f"{row[0]}-{row[1][-1].removeprefix('--config')[:60]!r}"
 
 
-@pytest.mark.parametrize(("experiment", "flags", "words"), ROWS, ids=map(name_of, ROWS))
+@pytest.mark.parametrize(("experiment", "flags", "words"), ROWS, ids=map(make_name, ROWS))
 def test_a_bad_input_is_refused_in_one_sentence(experiment, flags, words, places, monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv(CACHE, "")  # a setting of the whole process
     before = tree(places["workdir"])
     start = time.process_time()
-    done = command(*flags_of(experiment, flags, places))
+    done = command(*make_flags(experiment, flags, places))
     assert time.process_time() - start < MOST_SECONDS
-    refused(done.returncode, done.stderr, *words)
+    run_refused(done.returncode, done.stderr, *words)
     assert tree(places["workdir"]) == before
 
 

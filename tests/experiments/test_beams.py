@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 BEAMS = {"beams": 3, "sequences": 2}
 
 
-def config_of(pair: Path, **changes) -> ConfigDict:
+def make_config(pair: Path, **changes) -> ConfigDict:
     fields = {
         **pair_fields(pair),
         "examples": 3,
@@ -41,7 +41,7 @@ def config_of(pair: Path, **changes) -> ConfigDict:
 
 
 def test_drafted_searches_give_the_texts_of_the_plain_one(pair, tmp_path, capsys):
-    content = beams.run(config_of(pair), tmp_path)
+    content = beams.run(make_config(pair), tmp_path)
     assert "steps/call" in capsys.readouterr().out
     assert content == json.loads((tmp_path / "results.json").read_text("utf-8"))
     assert list(content["strategies"]) == ["plain", "copied", "drafted", "greedy"]
@@ -57,8 +57,8 @@ def test_drafted_searches_give_the_texts_of_the_plain_one(pair, tmp_path, capsys
     assert copied["same_as_first"] == 3 and copied["drafts"] == 0
     assert greedy["steps_per_round"] == greedy["nodes_per_round"] == 1.0
     assert "bleu" in greedy["quality"]
-    alone = specjax.Generator(specjax.load(pair / "target"), max_new_tokens=6, bucket=64)
-    texts = alone([row["source"] for row in rows[3::4]]).texts
+    baseline = specjax.Generator(specjax.load(pair / "target"), max_new_tokens=6, bucket=64)
+    texts = baseline([row["source"] for row in rows[3::4]]).texts
     assert [row["output"] for row in rows[3::4]] == texts
     assert not (tmp_path / beams.KEPT).exists()
     for row in rows:
@@ -71,7 +71,7 @@ def test_drafted_searches_give_the_texts_of_the_plain_one(pair, tmp_path, capsys
 
 def test_a_run_that_was_killed_goes_on(pair, tmp_path, monkeypatch):
     """Batches that all had decoded are not decoded again, and the texts are the same."""
-    config = config_of(pair, batch_size=1, repeats=2, strategies={"plain": BEAMS})
+    config = make_config(pair, batch_size=1, repeats=2, strategies={"plain": BEAMS})
     turn, turns = beams._turn, []
 
     def counted(job, ids):
@@ -95,13 +95,13 @@ def test_a_run_that_was_killed_goes_on(pair, tmp_path, monkeypatch):
 
 
 def test_searches_that_do_not_fit_into_memory_are_refused(pair, tmp_path):
-    config = config_of(pair, batch_size=1 << 20, max_new_tokens=1 << 12)
+    config = make_config(pair, batch_size=1 << 20, max_new_tokens=1 << 12)
     with pytest.raises(UserError, match="config.batch_size 1,048,576, .* do not fit"):
         beams.run(config, tmp_path)
 
 
 def test_a_plan_says_what_a_call_feeds(pair, capsys):
-    beams.plan(config_of(pair))
+    beams.plan(make_config(pair))
     said = capsys.readouterr().out
     assert "plain: 3 tokens of a text in each target call, at most 1 beam steps" in said
     assert "drafted: 6 tokens of a text in each target call, at most 2 beam steps" in said
@@ -125,14 +125,14 @@ def test_a_plan_says_what_a_call_feeds(pair, capsys):
 )
 def test_a_search_that_cannot_be_is_refused(pair, spec, message):
     with pytest.raises(UserError, match=message):
-        config = config_of(pair, strategies={"a": spec})
+        config = make_config(pair, strategies={"a": spec})
         check_config(config)
         beams.check(config)
 
 
 def test_the_name_of_greedy_decoding_is_taken(pair):
     with pytest.raises(UserError, match="strategies.greedy needs another name"):
-        beams.check(config_of(pair, strategies={"greedy": BEAMS}))
+        beams.check(make_config(pair, strategies={"greedy": BEAMS}))
 
 
 def test_a_stream_joins_to_the_best_text(pair):

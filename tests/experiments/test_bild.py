@@ -11,7 +11,12 @@ from ml_collections import ConfigDict
 from pairs import pair_fields
 
 from specjax.experiments import engagement
-from specjax.experiments.config.defaults import bild, decode_config, engagement_config, sweep_config
+from specjax.experiments.config.defaults import (
+    bild_spec,
+    decode_config,
+    engagement_config,
+    sweep_config,
+)
 from specjax.experiments.config.fields import model_names
 from specjax.experiments.config.file import read_config
 from specjax.experiments.config.validation import check_config
@@ -98,7 +103,7 @@ def test_side_by_side_refuses_other_endings():
 def test_fields_of_other_kinds_are_crossed_with_every_strategy():
     grid = {"strategies.a.fallback": (0.1, 0.2), "strategies.b.fallback": (0.3,), "seed": (0, 1)}
     base = decode_config(
-        target="t", drafter="d", strategies={"a": bild(0.5, 1.0), "b": bild(0.5, 1.0)}
+        target="t", drafter="d", strategies={"a": bild_spec(0.5, 1.0), "b": bild_spec(0.5, 1.0)}
     )
     assert len(points(sweep_config(base, grid))) == 4
     apart = points(sweep_config(base, grid, apart=True))
@@ -170,7 +175,7 @@ def test_an_engagement_that_cannot_be_is_refused(changes, message):
         config.update(changes)
     with pytest.raises(UserError, match=message):
         check_config(config)
-        engagement.as_decode(config)
+        engagement.to_decode_config(config)
 
 
 @pytest.fixture(scope="module")
@@ -204,8 +209,8 @@ def test_a_sweep_apart_writes_one_plot_and_the_summary(job, tmp_path, capsys):
         **job,
         strategies={
             "autoregressive": {"drafter": "none"},
-            "bild": bild(0.5, 1.0),
-            "no_rollback": bild(0.5, "inf"),
+            "bild": bild_spec(0.5, 1.0),
+            "no_rollback": bild_spec(0.5, "inf"),
             "speculative": {"drafter": "neural", "length": 2},
         },
         sweep={"bild": {"fallback": (0.1, 0.9)}, "no_rollback": {"fallback": (0.1,)},

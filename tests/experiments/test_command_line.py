@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command import ROOT, command, refused
+from command import ROOT, command, run_refused
 from ml_collections import ConfigDict
 
 from specjax.contracts.fields import config_fields
@@ -16,15 +16,15 @@ from specjax.decoding.strategy import speculative
 from specjax.experiments import quickstart
 from specjax.experiments.config import memory
 from specjax.experiments.config.command_line import parse
-from specjax.experiments.config.defaults import config_of, decode_config, neural
-from specjax.experiments.config.fields import asked_generation
+from specjax.experiments.config.defaults import decode_config, make_config, neural_spec
+from specjax.experiments.config.fields import generation_arguments
 from specjax.experiments.config.file import read_config
 from specjax.experiments.config.schema import SCHEMAS
 from specjax.experiments.config.validation import check_config
 from specjax.experiments.decode.strategies import BASELINE, check_models, load_strategies
 from specjax.experiments.sweep.grid import base_config
-from specjax.experiments.tune.space import space_of
-from specjax.runtime.errors import AskedToEnd, UserError
+from specjax.experiments.tune.space import make_space
+from specjax.runtime.errors import EndRequested, UserError
 from specjax.runtime.files import check_folder
 
 TRANSLATE = str(ROOT / "configs" / "translate.py")
@@ -32,9 +32,9 @@ PLACES = sorted(str(file) for file in (ROOT / "configs").rglob("*.py"))
 STRATEGIES = {
     "autoregressive": {"drafter": "none"},
     "sampled": {"drafter": "none", "temperature": 1.0},
-    "short": neural("drafter", 2),
-    "long": neural("drafter", 5),
-    "chance": neural("drafter", 3, temperature=1.0),
+    "short": neural_spec("drafter", 2),
+    "long": neural_spec("drafter", 5),
+    "chance": neural_spec("drafter", 3, temperature=1.0),
     "either": {"drafter": "selected", "arms": ("short", "long"), "mode": "random"},
 }
 
@@ -52,7 +52,7 @@ def test_a_run_and_a_plan_name_the_flag_of_their_workdir(flags: tuple[str, ...],
     (tmp_path / "file").write_text("no folder")
     place = f"--workdir={tmp_path / 'file'}"
     done = command(f"--config={ROOT / 'configs' / 'pair.py'}", "--config.target=x", place, *flags)
-    refused(done.returncode, done.stderr, "--workdir", "file")
+    run_refused(done.returncode, done.stderr, "--workdir", "file")
 
 
 def test_nothing_is_left_of_an_earlier_call() -> None:
@@ -74,7 +74,7 @@ def test_a_run_that_was_asked_to_end_says_so_and_may_be_started_again(
     monkeypatch, tmp_path: Path
 ) -> None:
     def ended(*_: object) -> None:
-        raise AskedToEnd("training small was asked to end; the same command goes on from step 4")
+        raise EndRequested("training small was asked to end; the same command goes on from step 4")
 
     monkeypatch.setattr(quickstart, "run", ended)
     done = command(f"--workdir={tmp_path}")
@@ -123,7 +123,7 @@ def test_help_has_words_for_most_fields_of_every_experiment(experiment: str) -> 
 
 def test_help_of_a_config_that_is_not_there_is_refused() -> None:
     done = command("--config=nowhere.py", "--help")
-    refused(done.returncode, done.stderr, "nowhere.py")
+    run_refused(done.returncode, done.stderr, "nowhere.py")
 
 
 def test_drafters_may_be_added_on_the_command_line() -> None:
@@ -167,7 +167,7 @@ def test_a_process_of_its_own_ends_as_the_table_says(file: str, tmp_path) -> Non
 
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, preexec_fn=no_room)
     words = ("empty.py", "get_config") if file == "empty.py" else ("--workdir", "too large")
-    refused(done.returncode, done.stderr, *words)
+    run_refused(done.returncode, done.stderr, *words)
     assert [each.name for each in tmp_path.iterdir()] == ["empty.py"]
 
 
@@ -204,15 +204,15 @@ def test_a_base_is_searched_and_swept_in_what_was_chosen() -> None:
     config = read_config(f"{ROOT / 'configs' / 'tune.py'}:{TRANSLATE}")
     config.base.update(target="t", drafter="d", only="lenient")
     assert set(base_config(config).strategies) == {"autoregressive", "lenient"}
-    assert space_of(config).strategy == "lenient"
+    assert make_space(config).strategy == "lenient"
     config.strategy = "speculative_3"
     with pytest.raises(UserError, match="config.strategy is 'speculative_3'"):
-        space_of(config)
+        make_space(config)
 
 
 def test_the_default_of_every_experiment_fits_its_own_schema() -> None:
     for name in SCHEMAS:
-        made = config_of(name)
+        made = make_config(name)
         assert made.experiment == name
         check_config(made)
         made.nonsense = 1
@@ -243,7 +243,7 @@ def test_settings_of_generation_may_be_spelled_on_the_command_line() -> None:
     given = ("num_beams=1", "min_length=None", "stop_strings=['a', 'b c']", "bad_words_ids=[[3]]")
     flags = [f"--config.generation.{text}" for text in given]
     config = parse(["main", f"--config={TRANSLATE}", *flags]).config
-    told = asked_generation(config)
+    told = generation_arguments(config)
     assert told["generation"] == {
         "num_beams": 1, "min_length": None, "stop_strings": ["a", "b c"], "bad_words_ids": [[3]],
     }  # fmt: skip

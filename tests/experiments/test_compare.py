@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import ROOT, command, refused
+from command import ROOT, command, run_refused
 
 from specjax.experiments.compare.figures import Figure, over, paired, rows, summed
 from specjax.experiments.compare.runs import read_runs, same_but_for_seeds
-from specjax.metrics.metric import metric_of
+from specjax.metrics.metric import get_metric
 
 N = 24
 TEXT = "zwei junge Männer stehen in blauen Hemden auf einer grünen Wiese und lachen laut"
@@ -81,16 +81,16 @@ def test_figures_are_those_of_all_examples(two):
     decoded = run.strategies["speculative_3"]
     assert row["ms_per_token"] == pytest.approx(1e3 * decoded.seconds.sum() / decoded.tokens.sum())
     references = [reference for _, reference in run.examples]
-    assert row["bleu"] == pytest.approx(metric_of("bleu")(decoded.outputs, references)["bleu"])
+    assert row["bleu"] == pytest.approx(get_metric("bleu")(decoded.outputs, references)["bleu"])
 
 
 def test_differences_are_paired_so_that_hard_examples_cancel(two):
     row = compared(*two)["speculative_3", "b"]
-    alone = (row["ms_per_token_high"] - row["ms_per_token_low"]) / row["ms_per_token"]
+    baseline = (row["ms_per_token_high"] - row["ms_per_token_low"]) / row["ms_per_token"]
     together = (row["speed_ratio_high"] - row["speed_ratio_low"]) / row["speed_ratio"]
     assert row["speed_ratio"] == pytest.approx(1 / 1.1, rel=0.01)
     assert row["speed_ratio_low"] < row["speed_ratio"] < row["speed_ratio_high"] < 1
-    assert together < alone / 5
+    assert together < baseline / 5
 
 
 def test_lost_words_show_and_equal_outputs_do_not_differ(two):
@@ -212,5 +212,5 @@ def test_runs_that_cannot_be_compared_are_refused(spoil, words, two, tmp_path):
     spoil(two[1])
     line = [f"--config={ROOT / 'configs' / 'compare.py'}", f"--config.runs={two[0]},{two[1]}"]
     done = command(*line, f"--workdir={tmp_path / 'out'}")
-    refused(done.returncode, done.stderr, two[1], *words)
+    run_refused(done.returncode, done.stderr, two[1], *words)
     assert not (tmp_path / "out").exists()

@@ -9,10 +9,10 @@ import jax
 import numpy as np
 import pytest
 from pairs import pair_fields
-from sessions import session_of
+from sessions import make_session
 
 from specjax.data.batching import Batch
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural_spec
 from specjax.experiments.decode import compiling
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.compiling import missing_programs, shape_groups
@@ -22,8 +22,8 @@ from specjax.pair import Pair
 from specjax.runtime.progress import progress
 
 ALIKE = {
-    "lenient": neural("drafter", 2, rule="lenient", lenience=0.3),
-    "more_lenient": neural("drafter", 2, rule="lenient", lenience=0.6),
+    "lenient": neural_spec("drafter", 2, rule="lenient", lenience=0.3),
+    "more_lenient": neural_spec("drafter", 2, rule="lenient", lenience=0.6),
     "sampled": {"drafter": "none", "temperature": 1.0},
     "cooler": {"drafter": "none", "temperature": 0.5},
 }
@@ -35,10 +35,10 @@ def models(pair) -> Pair:
     return load_pair(decode_config(**pair_fields(pair)))
 
 
-def job_of(pair, models, strategies: dict, **changes) -> Session:
+def make_job(pair, models, strategies: dict, **changes) -> Session:
     strategies = {"autoregressive": AUTOREGRESSIVE, **strategies}
     fields = {**pair_fields(pair), "examples": 4, "max_new_tokens": 7, "repeats": 1, **changes}
-    return session_of(decode_config(strategies=strategies, **fields), pair, models)
+    return make_session(decode_config(strategies=strategies, **fields), pair, models)
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def compiled_decodes() -> Iterator[list[str]]:
 
 
 def test_strategies_that_differ_in_numbers_share_a_program_of_each_shape(pair, models):
-    job = job_of(pair, models, ALIKE, bucket=64)
+    job = make_job(pair, models, ALIKE, bucket=64)
     (batch,) = {one.shape: one for one in job.batches()}.values()
     programs = missing_programs(job, [batch])
     shared = sorted(sorted(name for name, _ in program.runs) for program in programs.values())
@@ -71,7 +71,7 @@ def test_strategies_that_differ_in_numbers_share_a_program_of_each_shape(pair, m
 
 
 def test_few_widths_give_the_tokens_of_every_width_in_fewer_programs(pair, models):
-    few, each = (job_of(pair, models, {}, bucket=bucket) for bucket in (0, 1))
+    few, each = (make_job(pair, models, {}, bucket=bucket) for bucket in (0, 1))
     shapes = [{batch.shape for batch in job.batches()} for job in (few, each)]
     assert len(shapes[0]) < len(shapes[1])
     with compiled_decodes() as names:
@@ -93,7 +93,7 @@ def test_compiling_has_a_bar_of_its_own_before_that_of_the_decodes(pair, models,
 
     for module in (compiling, decode):
         monkeypatch.setattr(module, "progress", recorded)
-    job = job_of(pair, models, {"short": neural("drafter", 2)}, examples=6)
+    job = make_job(pair, models, {"short": neural_spec("drafter", 2)}, examples=6)
     batches = job.batches()
     shapes = len({batch.shape for batch in batches})
     decode.measure(job, batches)

@@ -26,9 +26,9 @@ from specjax.experiments.config.fields import check_fields, model_names
 from specjax.experiments.config.footprint import abstract_params, cache_bytes
 from specjax.experiments.config.validation import check_config
 from specjax.experiments.decode import job as decode
-from specjax.experiments.decode.data import kind_of, source_of
+from specjax.experiments.decode.data import detect_kind, get_source
 from specjax.experiments.decode.strategies import load_strategies
-from specjax.experiments.tune.space import space_of
+from specjax.experiments.tune.space import make_space
 from specjax.hf.huggingface import describe
 from specjax.loading import LoadedModel
 from specjax.metrics.operations import idle_weights
@@ -224,17 +224,17 @@ def test_memory_per_device_follows_the_mesh() -> None:
         target="google/t5-v1_1-small", drafter="google/t5-v1_1-small", task="wmt14_ende",
         batch_size=4, max_prompt_tokens=32, max_new_tokens=16, strategies={"three": neural},
     )  # fmt: skip
-    alone = model_plans(config)["target"]
-    assert alone.parameters == 76_961_152
-    assert alone.parameter_bytes == 4 * alone.parameters
+    baseline = model_plans(config)["target"]
+    assert baseline.parameters == 76_961_152
+    assert baseline.parameter_bytes == 4 * baseline.parameters
     config.mesh.update(data=2, model=2)
     split = model_plans(config)
-    assert 0.5 <= split["target"].parameter_bytes / alone.parameter_bytes < 0.501
-    assert split["drafter"].parameter_bytes == alone.parameter_bytes
-    assert 0.25 <= split["target"].cache_bytes / alone.cache_bytes < 0.27
+    assert 0.5 <= split["target"].parameter_bytes / baseline.parameter_bytes < 0.501
+    assert split["drafter"].parameter_bytes == baseline.parameter_bytes
+    assert 0.25 <= split["target"].cache_bytes / baseline.cache_bytes < 0.27
     config.drafter_ways = {"drafter": 0}
     assert model_plans(config)["drafter"] == split["target"].__class__(
-        "google/t5-v1_1-small", alone.parameters, *_bytes(split["target"])
+        "google/t5-v1_1-small", baseline.parameters, *_bytes(split["target"])
     )
 
 
@@ -262,15 +262,15 @@ def _bytes(entry) -> tuple[int, int]:
     [("a.jsonl.gz", "json"), ("b.tsv", "tsv"), ("c.parquet", "parquet"), ("wmt/wmt14", "hub")],
 )
 def test_a_path_says_what_it_is(path: str, kind: str) -> None:
-    assert kind_of(path) == kind
+    assert detect_kind(path) == kind
 
 
 def test_a_split_alone_keeps_the_tasks_own_source() -> None:
     config = decode_config(task="xsum")
-    assert source_of(config) is None
+    assert get_source(config) is None
     config.data.split = "validation"
-    assert source_of(config).path == TASKS["xsum"].cls.source.path
-    assert source_of(config).split == "validation"
+    assert get_source(config).path == TASKS["xsum"].cls.source.path
+    assert get_source(config).split == "validation"
 
 
 def test_a_plan_refuses_models_of_different_kinds() -> None:
@@ -351,7 +351,7 @@ def test_the_cascades_of_table_2_are_priced_as_the_colon_says(name: str) -> None
 def test_a_search_for_cascades_names_matrices_that_fit() -> None:
     config = get_config("tune_cascade")
     config.base.update(target="t", drafters={"middle": "m", "small": "s"})
-    space = space_of(config)
+    space = make_space(config)
     assert len(space.candidates) > 8
     assert {each.strategy.drafter.spec.models for each in space.candidates} == {("middle", "small")}
 
@@ -359,6 +359,6 @@ def test_a_search_for_cascades_names_matrices_that_fit() -> None:
 def test_a_horizontal_search_tries_every_split_once() -> None:
     config = module("tune_horizontal").get_config("3")
     config.base.update(target="t", drafters={"middle": "m", "small": "s"})
-    candidates = space_of(config).candidates
+    candidates = make_space(config).candidates
     assert {each.strategy.drafter.spec.width for each in candidates} == {1, 2, 3}
     assert len(candidates) == 9

@@ -9,19 +9,24 @@ from pathlib import Path
 import pytest
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, beams_config, decode_config, neural
+from specjax.experiments.config.defaults import (
+    AUTOREGRESSIVE,
+    beams_config,
+    decode_config,
+    neural_spec,
+)
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode import results
-from specjax.experiments.workdir import file_stamps, finished
+from specjax.experiments.workdir import file_stamps, read_finished
 from specjax.runtime.errors import UserError
 
 
-def config_of(folder: Path, **changes) -> ConfigDict:
+def make_config(folder: Path, **changes) -> ConfigDict:
     """A config whose target is a folder with one file."""
     (folder / "target").mkdir(exist_ok=True)
     if not (folder / "target" / "config.json").exists():
         (folder / "target" / "config.json").touch()
-    strategies = {"autoregressive": AUTOREGRESSIVE, "short": neural("drafter", 2)}
+    strategies = {"autoregressive": AUTOREGRESSIVE, "short": neural_spec("drafter", 2)}
     fields = {"target": str(folder / "target"), "strategies": strategies, **changes}
     return decode_config(**fields)
 
@@ -34,18 +39,18 @@ def leave_results(folder: Path, config: ConfigDict) -> dict:
 
 
 def test_a_new_workdir_has_nothing_to_show(tmp_path):
-    assert finished(config_of(tmp_path), tmp_path / "new") is None
+    assert read_finished(make_config(tmp_path), tmp_path / "new") is None
 
 
 def test_results_of_the_same_config_are_given_with_a_word(tmp_path, capsys):
-    content = leave_results(tmp_path, config_of(tmp_path))
-    assert finished(config_of(tmp_path), tmp_path) == content
+    content = leave_results(tmp_path, make_config(tmp_path))
+    assert read_finished(make_config(tmp_path), tmp_path) == content
     assert "is of this config: shown, not run again" in capsys.readouterr().out
 
 
 def test_overwriting_is_asked_for(tmp_path):
-    leave_results(tmp_path, config_of(tmp_path, examples=3))
-    assert finished(config_of(tmp_path, overwrite=True), tmp_path) is None
+    leave_results(tmp_path, make_config(tmp_path, examples=3))
+    assert read_finished(make_config(tmp_path, overwrite=True), tmp_path) is None
 
 
 @pytest.mark.parametrize(
@@ -53,7 +58,7 @@ def test_overwriting_is_asked_for(tmp_path):
     [
         ({"examples": 40}, "config.examples was 200 and is 40; name another workdir"),
         (
-            {"strategies": {"autoregressive": AUTOREGRESSIVE, "short": neural("drafter", 3)}},
+            {"strategies": {"autoregressive": AUTOREGRESSIVE, "short": neural_spec("drafter", 3)}},
             "config.strategies.short.length was 2 and is 3",
         ),
         (
@@ -64,29 +69,29 @@ def test_overwriting_is_asked_for(tmp_path):
     ],
 )
 def test_another_config_is_refused_by_the_first_field_that_differs(tmp_path, changes, words):
-    leave_results(tmp_path, config_of(tmp_path))
+    leave_results(tmp_path, make_config(tmp_path))
     with pytest.raises(UserError, match=words) as refusal:
-        finished(config_of(tmp_path, **changes), tmp_path)
+        read_finished(make_config(tmp_path, **changes), tmp_path)
     assert "set config.overwrite to True" in str(refusal.value)
 
 
 def test_fields_of_planning_make_no_other_run(tmp_path):
-    content = leave_results(tmp_path, config_of(tmp_path))
-    assert finished(config_of(tmp_path, topology="v4:2x2x1"), tmp_path) == content
+    content = leave_results(tmp_path, make_config(tmp_path))
+    assert read_finished(make_config(tmp_path, topology="v4:2x2x1"), tmp_path) == content
 
 
 def test_a_file_that_has_changed_makes_another_run(tmp_path):
-    leave_results(tmp_path, config_of(tmp_path))
+    leave_results(tmp_path, make_config(tmp_path))
     os.utime(tmp_path / "target" / "config.json", (1, 1))
     with pytest.raises(UserError, match="target' has changed since; name another workdir"):
-        finished(config_of(tmp_path), tmp_path)
+        read_finished(make_config(tmp_path), tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"config": 3}'])
 def test_what_holds_no_results_is_not_overwritten_either(tmp_path, text):
     (tmp_path / "results.json").write_text(text)
     with pytest.raises(UserError, match="results.json' holds no results of a run"):
-        finished(config_of(tmp_path), tmp_path)
+        read_finished(make_config(tmp_path), tmp_path)
     assert (tmp_path / "results.json").read_text() == text
 
 

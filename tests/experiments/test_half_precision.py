@@ -12,13 +12,18 @@ from exits import MODELS, PARAMS, Uncached
 from tiny import corpus
 
 import specjax
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural, tune_config
+from specjax.experiments.config.defaults import (
+    AUTOREGRESSIVE,
+    decode_config,
+    neural_spec,
+    tune_config,
+)
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode import results
 from specjax.experiments.decode.records import Measured
 from specjax.experiments.decode.results import differences
 from specjax.experiments.decode.strategies import common_width
-from specjax.experiments.tune.space import space_of
+from specjax.experiments.tune.space import make_space
 from specjax.measuring import stopwatch
 from specjax.runtime.errors import UserError
 
@@ -26,7 +31,7 @@ from specjax.runtime.errors import UserError
 def small(**changes):
     strategies = {
         "autoregressive": AUTOREGRESSIVE,
-        "speculative": neural("drafter", 3),
+        "speculative": neural_spec("drafter", 3),
         "exit": {"drafter": "early_exit", "exit": 1, "length": 2},
     }
     given = {"target": "t", "drafter": "d", "strategies": strategies, "dtype": "bfloat16"}
@@ -68,7 +73,7 @@ def test_what_cannot_be_is_refused_in_one_sentence():
             small(invariant=True), {"calm": specjax.strategy(reader="calm", threshold=0.5)}
         )
     with pytest.raises(UserError, match="config.base.invariant is True; it must be False"):
-        space_of(tune_config(small(invariant=True), {}))
+        make_space(tune_config(small(invariant=True), {}))
 
 
 @pytest.mark.parametrize("invariant", [True, -1, 2.0, "4", None])
@@ -96,8 +101,8 @@ def measured(rows: list[list[int]]) -> Measured:
 def test_examples_that_differ_are_told_apart_by_the_target():
     model, params = MODELS["llama"], PARAMS["llama"]
     prompt = [3, 4, 5]
-    law = Uncached("llama").logits(params, (), prompt)
-    best, second, worst = (int(np.argsort(law)[::-1][rank]) for rank in (0, 1, -1))
+    distribution = Uncached("llama").logits(params, (), prompt)
+    best, second, worst = (int(np.argsort(distribution)[::-1][rank]) for rank in (0, 1, -1))
     decoder = SimpleNamespace(target_model=model)
     job = SimpleNamespace(
         config=small(dtype="float32"),

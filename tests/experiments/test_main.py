@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import ROOT, Done, command, refused
+from command import ROOT, Done, command, run_refused
 
 from specjax.experiments.config.command_line import parse
 from specjax.experiments.decode.show import show
@@ -198,18 +198,18 @@ MISTAKES = {
 @pytest.mark.parametrize(("changes", "named"), MISTAKES.values(), ids=MISTAKES)
 def test_a_mistake_is_refused_in_one_sentence(changes, named, pair, tmp_path):
     done = command(*flags(pair, tmp_path, **changes))
-    refused(done.returncode, done.stderr, named)
+    run_refused(done.returncode, done.stderr, named)
 
 
 def test_an_empty_data_set_is_refused(pair, tmp_path):
     (tmp_path / "empty.txt").write_text("")
     done = command(*flags(pair, tmp_path, source_file=tmp_path / "empty.txt"))
-    refused(done.returncode, done.stderr, "empty.txt")
+    run_refused(done.returncode, done.stderr, "empty.txt")
 
 
 def test_a_missing_config_is_refused():
     done = command("--config=nowhere.py")
-    refused(done.returncode, done.stderr, "nowhere.py")
+    run_refused(done.returncode, done.stderr, "nowhere.py")
 
 
 def test_a_drafter_with_another_tokenizer_is_refused(pair, tmp_path):
@@ -217,13 +217,13 @@ def test_a_drafter_with_another_tokenizer_is_refused(pair, tmp_path):
     shutil.copytree(pair / "drafter", other)
     train_tokenizer(["quite another text"], 60).save_pretrained(other)
     done = command(*flags(pair, tmp_path, drafter=other))
-    refused(done.returncode, done.stderr, "another tokenizer")
+    run_refused(done.returncode, done.stderr, "another tokenizer")
 
 
 def test_a_process_ends_with_the_code_of_its_refusal():
     line = [sys.executable, "-m", "specjax.main", "--config=nowhere.py"]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    refused(done.returncode, done.stderr, "nowhere.py")
+    run_refused(done.returncode, done.stderr, "nowhere.py")
 
 
 def test_full_help_names_the_flags_and_what_configs_may_name():

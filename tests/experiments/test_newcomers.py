@@ -76,7 +76,7 @@ def newcomers(monkeypatch) -> None:
         registry.register(name)(cls)
 
 
-def config_of(pair: Path, **changes):
+def make_config(pair: Path, **changes):
     """A short training run on the lines of a file."""
     file = str(pair / "source.txt")
     rows = {"kind": "text", "path": file, "reference_path": file}
@@ -103,7 +103,7 @@ def test_a_newcomer_is_short(cls):
 
 
 def test_newcomers_are_trained_asked_and_scored_by_a_config(newcomers, pair, tmp_path):
-    results = train.run(config_of(pair, focus=1.0), tmp_path / "run")
+    results = train.run(make_config(pair, focus=1.0), tmp_path / "run")
     first, last = results["evaluations"]
     assert last["loss"] < first["loss"]
     assert set(last) == {"step", "loss", "first_letter"}
@@ -114,12 +114,12 @@ def test_newcomers_are_trained_asked_and_scored_by_a_config(newcomers, pair, tmp
 
 def test_fields_of_a_newcomer_are_checked_as_all_others(newcomers, pair):
     with pytest.raises(UserError) as refused:
-        train.check_train_fields(config_of(pair, focus=-1.0))
+        train.check_train_fields(make_config(pair, focus=-1.0))
     assert str(refused.value) == (
         "config.objective.focus is -1.0; it must be a number of at least 0"
     )
     with pytest.raises(UserError, match="config.objective.smoothing is 0.1; objective 'focal' do"):
-        train.check_train_fields(config_of(pair, smoothing=0.1))
+        train.check_train_fields(make_config(pair, smoothing=0.1))
 
 
 def test_newcomers_stand_in_help_and_in_the_tables(newcomers):

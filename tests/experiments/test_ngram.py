@@ -37,7 +37,7 @@ def weightless(pair, tmp_path_factory) -> Path:
     return folder
 
 
-def config_of(pair: Path, **changes) -> ConfigDict:
+def make_config(pair: Path, **changes) -> ConfigDict:
     fields = {"target": str(pair / "target"), "heldout": 10}
     return ngram_config(**fields | changes)
 
@@ -58,7 +58,7 @@ def test_a_table_made_through_main_is_the_table_fitted_at_once(pair, tmp_path):
     for value in (f"{content['tokens']:,}", f"{content['bigram_perplexity']:.2f}"):
         assert value in done.stdout
 
-    config = config_of(pair, text_file=str(pair / "reference.txt"))
+    config = make_config(pair, text_file=str(pair / "reference.txt"))
     model = describe(config.target, jnp.float32)
     tokenizer = load_tokenizer(pair / "target")
     heldout, rest = hold_out(job.rows(config, model), 10, config.seed)
@@ -83,25 +83,25 @@ def test_outputs_of_an_encoder_decoder_are_references_wherever_they_lie(pair, tm
     )
     expected = [[row["reference"]] for row in rows]
     for place in places:
-        config = config_of(pair, **place)
+        config = make_config(pair, **place)
         assert list(job.rows(config, job.check(config))) == expected, place
-    some = config_of(pair, text_file=files["reference"], examples=3)
+    some = make_config(pair, text_file=files["reference"], examples=3)
     assert list(job.rows(some, job.check(some))) == expected[:3]
 
 
 def test_a_decoder_only_target_learns_prompts_too(pair):
-    config = config_of(pair, examples=2, prefix="now: ", **GRAMMAR)
+    config = make_config(pair, examples=2, prefix="now: ", **GRAMMAR)
     found = list(job.rows(config, SimpleNamespace(info=ModelInfo(9, 1))))
     start = "now: translate English to German: "
     assert found == [[start + pair.source, pair.target] for pair in corpus()[:2]]
 
 
 def test_a_plan_says_what_is_read_and_leaves_nothing(pair, capsys):
-    job.plan(config_of(pair, text_file=str(pair / "reference.txt"), successors=8))
+    job.plan(make_config(pair, text_file=str(pair / "reference.txt"), successors=8))
     printed = capsys.readouterr().out
     assert "reference.txt" in printed and "at most 8 successors" in printed
     with pytest.raises(UserError, match="text_file './nowhere.txt' is not a file"):
-        job.plan(config_of(pair, text_file="./nowhere.txt"))
+        job.plan(make_config(pair, text_file="./nowhere.txt"))
 
 
 TEXT = {"text_file": "reference.txt"}
@@ -132,7 +132,7 @@ def test_a_mistake_is_refused_in_one_sentence(changes, named, pair, tmp_path, mo
     Path("empty.txt").write_text("")
     Path("sources.jsonl").write_text('{"source": "a"}\n')
     with pytest.raises(UserError) as refusal:
-        config = config_of(pair, **changes)
+        config = make_config(pair, **changes)
         check_config(config)
         job.run(config, tmp_path / "out")
     assert named in str(refusal.value)

@@ -20,9 +20,9 @@ from specjax.experiments.config.defaults import online_config
 from specjax.experiments.config.validation import check_config
 from specjax.experiments.online import job as online
 from specjax.experiments.online.checks import check
-from specjax.experiments.online.learner import Learner, lesson
+from specjax.experiments.online.learner import Learner, make_training_batch
 from specjax.experiments.online.parts import prepare
-from specjax.experiments.online.records import Told
+from specjax.experiments.online.records import DecodeRecord
 from specjax.hf import huggingface
 from specjax.hf.tokenizer import train_tokenizer
 from specjax.runtime.errors import UserError
@@ -45,7 +45,7 @@ def near(pair, tmp_path_factory) -> Path:
     return folder / "model"
 
 
-def config_of(pair: Path, drafter: Path | None = None, **changes) -> ConfigDict:
+def make_config(pair: Path, drafter: Path | None = None, **changes) -> ConfigDict:
     """Eleven texts of two sources by twos; an update after every four."""
     files = {"second": "reference.txt", "first": "source.txt"}
     fields = {
@@ -72,7 +72,7 @@ def config_of(pair: Path, drafter: Path | None = None, **changes) -> ConfigDict:
 @pytest.fixture(scope="module")
 def finished(pair, near, tmp_path_factory) -> tuple[ConfigDict, Path, dict]:
     workdir = tmp_path_factory.mktemp("online") / "run"
-    config = config_of(pair, near)
+    config = make_config(pair, near)
     return config, workdir, online.run(config, workdir)
 
 
@@ -109,9 +109,9 @@ def test_a_stream_leaves_figures_texts_a_plot_and_the_drafter(finished, pair):
     assert [(row["strategy"], row["text"]) for row in rows] == [
         (name, text) for name in STRATEGIES for text in range(11)
     ]
-    alone = specjax.Generator(specjax.load(pair / "target"), max_new_tokens=8, bucket=128)
+    baseline = specjax.Generator(specjax.load(pair / "target"), max_new_tokens=8, bucket=128)
     texts = (pair / "source.txt").read_text("utf-8").splitlines()[:2]
-    assert [row["output"] for row in rows[:2]] == alone(texts).texts
+    assert [row["output"] for row in rows[:2]] == baseline(texts).texts
 
 
 def test_the_learned_drafter_is_what_the_last_texts_were_drafted_with(finished, pair, near):
@@ -208,14 +208,14 @@ def job(finished):
     return prepare(config, check(config))
 
 
-def told_of(workdir: Path, rows: int) -> list[Told]:
+def make_records(workdir: Path, rows: int) -> list[DecodeRecord]:
     turns = lines(workdir / online.DECODED)[:rows]
-    return [Told(**each) for turn in turns for each in turn["told"]["shared"]]
+    return [DecodeRecord(**each) for turn in turns for each in turn["told"]["shared"]]
 
 
 def test_updates_lower_the_loss_and_compile_no_decode_anew(finished, job):
     _, workdir, _ = finished
-    texts = list(zip(job.prompts, told_of(workdir, 2), strict=False))
+    texts = list(zip(job.prompts, make_records(workdir, 2), strict=False))
     generator, learner = job.generators["shared"], job.learner
 
     def decoded():
@@ -229,21 +229,21 @@ def test_updates_lower_the_loss_and_compile_no_decode_anew(finished, job):
     assert decoded() == before and generate._cache_size() == compiled
 
 
-TOLD = Told([7, 8, 9, 5, 6, 1], committed=[3, 1, 2], drafted=[2, 2, 2], accepted=[2, 0, 1],
+TOLD = DecodeRecord([7, 8, 9, 5, 6, 1], committed=[3, 1, 2], drafted=[2, 2, 2], accepted=[2, 0, 1],
             tested=[2, 1, 2])  # fmt: skip
 """A draft that stood and a bonus token; a rejection at once; one token that stood, then the end."""
 
 
 def test_a_bonus_token_was_not_tested():
     assert TOLD.places.tolist() == [True, True, False, True, True, True]
-    undrafted = Told([4, 1], [1, 1], [0, 1], [0, 1], [0, 1])
+    undrafted = DecodeRecord([4, 1], [1, 1], [0, 1], [0, 1], [0, 1])
     assert undrafted.places.tolist() == [False, True]
 
 
 @pytest.mark.parametrize("start_token", [0, None])
 def test_a_lesson_is_of_the_tested_positions(start_token):
-    other = Told([5, 1], [1, 1], [1, 1], [0, 1], [1, 1])
-    batch = lesson([([3, 4], TOLD), ([2], other)], 4, start_token, pad=0)
+    other = DecodeRecord([5, 1], [1, 1], [1, 1], [0, 1], [1, 1])
+    batch = make_training_batch([([3, 4], TOLD), ([2], other)], 4, start_token, pad=0)
     begin = 1 if start_token is None else 0
     learned = [
         (row, int(label))
@@ -258,7 +258,7 @@ def test_a_lesson_is_of_the_tested_positions(start_token):
 def test_what_is_told_of_a_text_is_what_the_target_tested(finished):
     """Rejected drafts end at the token that the target put in their place."""
     _, workdir, _ = finished
-    for each in told_of(workdir, 6):
+    for each in make_records(workdir, 6):
         assert sum(each.committed) == len(each.tokens) > 0
         rounds = zip(each.committed, each.drafted, each.accepted, each.tested, strict=True)
         for committed, drafted, accepted, tested in rounds:
@@ -275,7 +275,7 @@ def test_a_feature_drafter_learns_too(pair, tmp_path):
     params["embedding"] = target.params["embedding"]
     huggingface.save(tmp_path / "drafter", model, params, target.tokenizer)
     eagle = {"drafter": "eagle", "length": 2}
-    config = config_of(
+    config = make_config(
         pair,
         tmp_path / "drafter",
         strategies={"fixed": eagle, "row": {**eagle, "online_rate": 0.5}, "shared": eagle},
@@ -293,7 +293,7 @@ def test_a_feature_drafter_learns_too(pair, tmp_path):
 
 @pytest.mark.slow
 def test_a_stream_in_bfloat16_learns_in_float32(pair, tmp_path):
-    config = config_of(pair, dtype="bfloat16", strategies={"shared": NEURAL})
+    config = make_config(pair, dtype="bfloat16", strategies={"shared": NEURAL})
     content = online.run(config, tmp_path)
     assert content["learning"]["updates"] == 2
     assert specjax.load(tmp_path / "model").params["embedding"].dtype == np.float32
@@ -301,7 +301,7 @@ def test_a_stream_in_bfloat16_learns_in_float32(pair, tmp_path):
 
 @pytest.mark.slow
 def test_a_stream_without_learning_leaves_no_drafter(pair, tmp_path, capsys):
-    config = config_of(pair, learns="", strategies={"fixed": NEURAL})
+    config = make_config(pair, learns="", strategies={"fixed": NEURAL})
     content = online.run(config, tmp_path)
     assert content["learning"] == {"updates": 0, "seconds": 0, "losses": []}
     assert not (tmp_path / "model").exists()
@@ -309,7 +309,7 @@ def test_a_stream_without_learning_leaves_no_drafter(pair, tmp_path, capsys):
 
 
 def test_a_plan_says_what_is_read_and_learned(pair, capsys):
-    online.plan(config_of(pair))
+    online.plan(make_config(pair))
     said = capsys.readouterr().out
     assert said.index("stream: first, 6 texts of source") < said.index("stream: second, 5 texts")
     assert "under 'shared', an update of 1 step(s) after every 4 texts" in said
@@ -344,7 +344,7 @@ def test_a_plan_says_what_is_read_and_learned(pair, capsys):
     ],
 )
 def test_what_cannot_be_is_refused(pair, tmp_path, changes, sentence):
-    config = config_of(pair, **{k: v for k, v in changes.items() if "." not in k})
+    config = make_config(pair, **{k: v for k, v in changes.items() if "." not in k})
     config.update_from_flattened_dict({k: v for k, v in changes.items() if "." in k})
     with pytest.raises(UserError) as refused:
         check_config(config)
@@ -359,7 +359,7 @@ def test_a_drafter_of_another_tokenizer_is_not_trained(pair, tmp_path):
     lines = [text for pair in corpus() for text in (pair.source, pair.target)]
     huggingface.save(other, drafter.model, drafter.params, train_tokenizer(lines, 150))
     with pytest.raises(UserError, match="'in training' has another tokenizer"):
-        online.run(config_of(pair, other), tmp_path / "run")
+        online.run(make_config(pair, other), tmp_path / "run")
 
 
 def test_a_turn_comes_back_from_its_line(finished):

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import jax
 import pytest
-from sessions import model_plans, plan_of
+from sessions import make_plan, model_plans
 
 from specjax.experiments.beams import job as beams
 from specjax.experiments.config.defaults import beams_config, decode_config
-from specjax.experiments.config.generation import NOTHING, planned_settings
+from specjax.experiments.config.generation import NOTHING, plan_settings
 from specjax.experiments.decode.planning import abstract_decode, show_plan
 from specjax.experiments.pairs import describe_pair, load_pair
 from specjax.models.guided import Guided
@@ -35,21 +35,21 @@ def target(pair: Path, tmp_path: Path) -> Path:
     return tmp_path / WORD
 
 
-def config_of(pair: Path, target: Path | str, **fields):
+def make_config(pair: Path, target: Path | str, **fields):
     named = {"target": str(target), "drafter": str(pair / "drafter")}
     return decode_config(**named, strategies=CHAIN, max_new_tokens=6, **fields)
 
 
 def test_a_plan_decodes_under_the_settings_of_the_checkpoint(pair, target, capsys) -> None:
-    config = config_of(pair, target)
+    config = make_config(pair, target)
     config.generation.suppress_tokens = [3]
-    planned = plan_of(config)
+    planned = make_plan(config)
     show_plan(planned)
     said = capsys.readouterr().out
     assert "settings: repetition_penalty=1.3, stop_strings=('Mann',), suppress_tokens=(3,)" in said
     assert "left out" not in said
     _, (*_, options) = abstract_decode(planned, planned.strategies["chain"])
-    kinds = {type(one).__name__ for one in options.adjustments}
+    kinds = {type(one).__name__ for one in options.processors}
     assert kinds == {"RepetitionPenalty", "Suppressed"} and options.stops is not None
     bare = dataclasses.replace(planned, settings=NOTHING)
     _, (*_, plain) = abstract_decode(bare, planned.strategies["chain"])
@@ -57,21 +57,21 @@ def test_a_plan_decodes_under_the_settings_of_the_checkpoint(pair, target, capsy
 
 
 def test_a_plan_refuses_what_a_run_would(pair, target) -> None:
-    config = config_of(pair, target)
+    config = make_config(pair, target)
     config.generation.suppress_tokens = [10**6]
     with pytest.raises(UserError, match="suppress_tokens has 1000000"):
         model_plans(config)
     for file in target.glob("*token*"):
         file.unlink()
     with pytest.raises(UserError, match="needs the target's tokenizer"):
-        model_plans(config_of(pair, target))
+        model_plans(make_config(pair, target))
 
 
 def test_a_plan_of_shapes_alone_says_what_it_leaves_out() -> None:
     config = decode_config(target="facebook/bart-large-cnn")
     config.generation.min_length = 5
     config.generation.stop_strings = "Mann"
-    planned = planned_settings(config)
+    planned = plan_settings(config)
     assert planned.settings == {"min_length": 5}
     assert planned.said == (
         "settings: min_length=5",
@@ -101,24 +101,24 @@ def test_a_plan_and_a_run_guide_their_target(capsys) -> None:
 
 def test_a_plan_notes_the_beams_that_decodes_leave_out() -> None:
     config = decode_config(target="facebook/bart-large-cnn")
-    assert not planned_settings(config).note
+    assert not plan_settings(config).note
     config.generation.num_beams = 4
-    assert planned_settings(config).note == (
+    assert plan_settings(config).note == (
         "model 'facebook/bart-large-cnn' asks for num_beams 4; this decodes without beams"
     )
     config.generation = {"num_beams": 0}
     with pytest.raises(UserError, match="num_beams is 0; it must be an integer of at least 1"):
-        planned_settings(config)
+        plan_settings(config)
 
 
 def test_a_plan_leaves_out_a_language_whose_token_is_not_here() -> None:
     config = decode_config(target="facebook/nllb-200-3.3B", target_language="deu_Latn")
-    planned = planned_settings(config)
+    planned = plan_settings(config)
     assert not planned.settings
     assert planned.said[-1] == "left out: target_language; the target's tokenizer is not here"
     config.generation.forced_bos_token_id = 5
     with pytest.raises(UserError, match="config.target_language is 'deu_Latn' and config.gener"):
-        planned_settings(config)
+        plan_settings(config)
 
 
 def test_a_plan_of_beam_searches_has_them_too(pair, target, capsys) -> None:

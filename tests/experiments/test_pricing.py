@@ -12,7 +12,7 @@ from specjax.decoding.strategy import Strategy
 from specjax.drafting.neural import Neural
 from specjax.drafting.nothing import Nothing
 from specjax.experiments.decode import pricing
-from specjax.experiments.decode.guides import Silent
+from specjax.experiments.decode.guides import NoGuide
 from specjax.measuring.cost import TRIALS, Costs
 from specjax.measuring.in_place import TOKENS, Work
 from specjax.verification.invariant import Invariant
@@ -42,9 +42,9 @@ class Clock:
                 )
                 for name, one in strategies.items()
             },
-            guides=dict.fromkeys(strategies, Silent()),
+            guides=dict.fromkeys(strategies, NoGuide()),
         )
-        patch.setattr(pricing, "work_of", lambda decoder, traces: traces[0][0])
+        patch.setattr(pricing, "sum_work", lambda decoder, traces: traces[0][0])
         calls = SimpleNamespace(take=lambda: None, costs=lambda: COSTS)
         settings = strategies["alone"].settings
         patch.setattr(pricing, "call_times", lambda job, batches: {settings: calls})

@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 from command import ROOT
 from ml_collections import ConfigDict
-from sessions import session_of
+from sessions import make_session
 
 from specjax.data import grammar
 from specjax.experiments import quickstart
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural_spec
 from specjax.experiments.config.file import read_config
 from specjax.experiments.decode import job as decode
-from specjax.experiments.decode.look import first_look
+from specjax.experiments.decode.look import show_first_example
 from specjax.hf import huggingface
 from specjax.runtime.errors import UserError
 
 
-def settings_of(**changes) -> ConfigDict:
+def make_settings(**changes) -> ConfigDict:
     """Those of the quickstart, for models that learn nothing."""
     training = read_config(str(ROOT / "configs" / "quickstart.py")).training
     training.update({"examples": 60, "vocab_size": 400, "batch_size": 2, **changes})
@@ -31,7 +31,7 @@ def settings_of(**changes) -> ConfigDict:
 
 @pytest.mark.slow
 def test_the_target_gets_its_depth_and_the_drafter_the_first_layers(tmp_path) -> None:
-    training = settings_of(most_tokens=48)
+    training = make_settings(most_tokens=48)
     training.drafter.learning_rate = 1e-9
     training.target.learning_rate = 1e-9
     training.target.deep_steps = 0
@@ -47,7 +47,7 @@ def test_the_target_gets_its_depth_and_the_drafter_the_first_layers(tmp_path) ->
 
 def test_sentences_that_are_all_too_long_are_refused(tmp_path) -> None:
     with pytest.raises(UserError, match="config.training.most_tokens is 3, which 0 of 60"):
-        quickstart.train_pair(settings_of(most_tokens=3), grammar.pairs("train", 60), tmp_path)
+        quickstart.train_pair(make_settings(most_tokens=3), grammar.pairs("train", 60), tmp_path)
 
 
 def test_the_first_look_shows_a_text_and_compiles_for_the_comparison(
@@ -64,12 +64,12 @@ def test_the_first_look_shows_a_text_and_compiles_for_the_comparison(
         bucket=64,
         strategies={
             "autoregressive": AUTOREGRESSIVE,
-            "short": neural("drafter", 2),
-            "long": neural("drafter", 3),
+            "short": neural_spec("drafter", 2),
+            "long": neural_spec("drafter", 3),
         },
     )
-    job = session_of(config, tmp_path)
-    first_look(job)
+    job = make_session(config, tmp_path)
+    show_first_example(job)
     said = capsys.readouterr().out
     first = job.examples[0]
     assert first.source in said and "by long on this sentence" in said

@@ -16,7 +16,7 @@ from specjax.models.causal import Causal, CausalConfig
 from specjax.models.experts import Mixture
 from specjax.models.positions import Rope
 from specjax.models.shapes import parameter_shapes
-from specjax.models.small_weights import numbers
+from specjax.models.small_weights import count_numbers
 from specjax.models.t5 import T5, T5Config
 
 CONFIG = T5Config(
@@ -25,7 +25,7 @@ CONFIG = T5Config(
 
 
 def size(config: T5Config) -> int:
-    return numbers(T5(config).init(jax.random.key(0)))
+    return count_numbers(T5(config).init(jax.random.key(0)))
 
 
 @pytest.mark.parametrize("named", [{}, {"target": 100.0}])
@@ -38,9 +38,9 @@ def test_an_early_exit_counts_for_the_layers_that_run(named):
         config=decode_config(prices=named), pair=SimpleNamespace(members={"target": loaded})
     )
     prices = part_prices(job, EarlyExit(2, exit=1))
-    alone = size(dataclasses.replace(CONFIG, num_decoder_layers=1)) / whole
+    baseline = size(dataclasses.replace(CONFIG, num_decoder_layers=1)) / whole
     assert prices["target"] == unit
-    assert prices["target[:1]"] / unit == pytest.approx(alone, rel=0.01)  # but for norms
+    assert prices["target[:1]"] / unit == pytest.approx(baseline, rel=0.01)  # but for norms
     assert prices["target[:1] states"] == prices["target[:1]"]
 
 

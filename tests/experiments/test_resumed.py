@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
-from sessions import session_of
+from sessions import make_session
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural_spec
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode import results
 from specjax.experiments.decode.journal import JOURNAL
@@ -30,10 +30,10 @@ BATCH = 2 * STRATEGIES
 
 @pytest.fixture(scope="module")
 def models(pair) -> Pair:
-    return load_pair(config_of(pair))
+    return load_pair(make_config(pair))
 
 
-def config_of(pair: Path, **changes) -> ConfigDict:
+def make_config(pair: Path, **changes) -> ConfigDict:
     fields = {
         "target": str(pair / "target"),
         "drafter": str(pair / "drafter"),
@@ -42,7 +42,7 @@ def config_of(pair: Path, **changes) -> ConfigDict:
         "max_new_tokens": 6,
         "repeats": REPEATS,
         "bucket": 64,
-        "strategies": {"autoregressive": AUTOREGRESSIVE, "short": neural("drafter", 2)},
+        "strategies": {"autoregressive": AUTOREGRESSIVE, "short": neural_spec("drafter", 2)},
     }
     return decode_config(**fields | changes)
 
@@ -52,7 +52,7 @@ class Runs:
 
     def __init__(self, pair: Path, models: Pair, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.pair, self.models, self.folder, self.patch = pair, models, folder, patch
-        self.timed, self.decodes, self.measured = decode.timed, 0, {}
+        self.timed, self.decodes, self.measured = decode.time_decode, 0, {}
 
     def run(self, *, die_after: int | None = None, **changes) -> None:
         """Runs to the end, or is interrupted in the decode after so many."""
@@ -68,11 +68,11 @@ class Runs:
             self.measured = measured
             return {}
 
-        self.patch.setattr(decode, "timed", timed)
+        self.patch.setattr(decode, "time_decode", timed)
         self.patch.setattr(results, "write", write)
         priced = SimpleNamespace(take=lambda batch: None, prices=lambda: None)
         self.patch.setattr(decode, "Pricing", lambda *_: priced)
-        session = session_of(config_of(self.pair, **changes), self.folder, self.models)
+        session = make_session(make_config(self.pair, **changes), self.folder, self.models)
         decode.finish(session, self.folder)
 
     @property

@@ -30,7 +30,7 @@ KINDS = {
 """Configs, and what makes them small; anchors of blocks are drawn anew at every step."""
 
 
-def config_of(kind: str, pair: Path) -> ConfigDict:
+def make_config(kind: str, pair: Path) -> ConfigDict:
     name, changes = KINDS[kind]
     steps = {"optimizer__learning_rate": 1e-2, "optimizer__steps": 4, "evaluation__every": 2}
     return small(name, pair, **steps, **changes)
@@ -48,7 +48,7 @@ def left_by(workdir: Path) -> tuple[dict[str, bytes], str]:
 def test_a_feature_drafter_or_heads_go_on_to_the_same_bits(
     kind: str, pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = config_of(kind, pair)
+    config = make_config(kind, pair)
     train.run(config, tmp_path / "whole")
     measured, seen = Scores.__call__, []
 

@@ -17,7 +17,7 @@ from specjax.api import Generator
 from specjax.experiments.config.defaults import (
     AUTOREGRESSIVE,
     decode_config,
-    neural,
+    neural_spec,
     select_config,
     select_curve_config,
     select_data_config,
@@ -42,12 +42,12 @@ from specjax.training.surgery import take
 ARMS = {
     "exit": {"drafter": "early_exit", "exit": 1, "length": 2},
     "none": AUTOREGRESSIVE,
-    "small": neural("drafter", 2),
+    "small": neural_spec("drafter", 2),
 }
 LIMIT = 5
 
 
-def config_of(pair: Path, **changes) -> ConfigDict:
+def make_config(pair: Path, **changes) -> ConfigDict:
     """Six English and four German queries of one padded length."""
     config = select_data_config(
         tasks={
@@ -65,7 +65,7 @@ def config_of(pair: Path, **changes) -> ConfigDict:
 def made(pair, tmp_path_factory) -> Path:
     """A finished folder of offline data."""
     workdir = tmp_path_factory.mktemp("data") / "run"
-    select_data.run(config_of(pair), workdir)
+    select_data.run(make_config(pair), workdir)
     return workdir
 
 
@@ -73,7 +73,7 @@ def made(pair, tmp_path_factory) -> Path:
 def timed(made, tmp_path_factory) -> Path:
     """The same with times, of which `small` has the shortest for German and `none` for English."""
     folder = tmp_path_factory.mktemp("timed")
-    rows, found = rows_of(made), data.load(made)
+    rows, found = make_rows(made), data.load(made)
     for row in rows:
         fast = "small" if row["task"] == "de" else "none"
         row["seconds"] = {arm: 1.0 if arm == fast else 2.0 for arm in (*ARMS, data.ALONE)}
@@ -83,7 +83,7 @@ def timed(made, tmp_path_factory) -> Path:
     return folder
 
 
-def rows_of(folder: Path) -> list[dict]:
+def make_rows(folder: Path) -> list[dict]:
     return [json.loads(line) for line in (folder / data.ROWS).read_text("utf-8").splitlines()]
 
 
@@ -91,7 +91,7 @@ def test_every_query_has_what_each_model_says_alone(made, pair):
     target, drafter = load(pair / "target"), load(pair / "drafter")
     first = take(target.model, target.params, (0,))
     exit_ = dataclasses.replace(target, model=first[0], params=first[1])
-    rows = rows_of(made)
+    rows = make_rows(made)
     assert [row["id"] for row in rows] == [f"de/{i}" for i in range(4)] + [
         f"en/{i}" for i in range(6)
     ]
@@ -111,27 +111,29 @@ def test_every_query_has_what_each_model_says_alone(made, pair):
 
 
 def test_the_target_alone_is_scored_by_a_sample_not_by_itself(made):
-    assert any(row["outputs"]["target"] != row["outputs"]["target_sample"] for row in rows_of(made))
+    assert any(
+        row["outputs"]["target"] != row["outputs"]["target_sample"] for row in make_rows(made)
+    )
 
 
 def test_embeddings_are_those_of_the_prefill_and_parameters_of_what_drafts(made, pair):
     target, found = load(pair / "target"), data.load(made)
-    ids = [target.tokenizer(row["text"]).input_ids for row in rows_of(made)]
+    ids = [target.tokenizer(row["text"]).input_ids for row in make_rows(made)]
     generator = Generator(target, bucket=64)
     batch = generator.batch(ids, len(ids))
     start = jax.jit(target.model.start, static_argnums=3)
     expected = start(target.params, batch.tokens, batch.length, 70)[1].embedding
     np.testing.assert_allclose(found.embeddings, expected, atol=1e-5)
-    assert (found.source, found.embeddings.shape[1]) == features.source_of(target.model)
+    assert (found.source, found.embeddings.shape[1]) == features.embedding_source(target.model)
     sizes = {
-        "none": size_of(target.model),
-        "small": size_of(load(pair / "drafter").model),
-        "exit": size_of(take(target.model, target.params, (0,))[0]),
+        "none": make_size(target.model),
+        "small": make_size(load(pair / "drafter").model),
+        "exit": make_size(take(target.model, target.params, (0,))[0]),
     }
     assert dict(zip(found.arms, found.parameters, strict=True)) == sizes
 
 
-def size_of(model: LanguageModel) -> int:
+def make_size(model: LanguageModel) -> int:
     shapes = parameter_shapes(model)
     return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
@@ -145,11 +147,11 @@ def test_a_killed_run_goes_on_and_loses_and_doubles_nothing(made, pair, tmp_path
     file.write_bytes(b"".join(lines[:4]) + lines[4][:9])
     for gone in ("outputs/target_exit_1.jsonl", "embedded/00000.safetensors", data.SHAPE):
         (again / gone).unlink()
-    select_data.run(config_of(pair), again)
+    select_data.run(make_config(pair), again)
     for file in sorted((again / "outputs").iterdir()):
         indices = [json.loads(line)["index"] for line in file.read_text("utf-8").splitlines()]
         assert sorted(indices) == list(range(10)), file.name
-    assert rows_of(again) == rows_of(made)
+    assert make_rows(again) == make_rows(made)
     first, second = data.load(again), data.load(made)
     np.testing.assert_allclose(first.embeddings, second.embeddings, atol=1e-6)
 
@@ -183,9 +185,9 @@ def test_measured_decodes_go_on_after_the_last_whole_line(pair, tmp_path):
 def test_arms_are_timed_on_what_the_target_says(pair, tmp_path):
     """Also one that writes nothing by itself; one that drafts nothing is the target alone."""
     strategies = ARMS | {"lookup": LOOKUP}
-    select_data.run(config_of(pair, repeats=1, strategies=strategies), tmp_path / "run")
+    select_data.run(make_config(pair, repeats=1, strategies=strategies), tmp_path / "run")
     generator = Generator(load(pair / "target"), max_new_tokens=LIMIT, bucket=64)
-    rows = rows_of(tmp_path / "run")
+    rows = make_rows(tmp_path / "run")
     said = generator([row["text"] for row in rows], batch_size=4).tokens
     for row, tokens in zip(rows, said, strict=True):
         assert min(row["seconds"].values()) > 0
@@ -193,21 +195,23 @@ def test_arms_are_timed_on_what_the_target_says(pair, tmp_path):
         assert row["seconds"]["none"] == row["seconds"][data.ALONE]
         assert row["rouge_l"]["lookup"] is None
     assert data.load(tmp_path / "run").times.speedups.shape == (10, 4)
-    select_data.run(config_of(pair, repeats=2, strategies=strategies), tmp_path / "run")
-    assert rows_of(tmp_path / "run") == rows  # more repeats are no other data: what is there stays
+    select_data.run(make_config(pair, repeats=2, strategies=strategies), tmp_path / "run")
+    assert (
+        make_rows(tmp_path / "run") == rows
+    )  # more repeats are no other data: what is there stays
 
 
 def test_a_workdir_of_other_settings_is_refused(made, pair):
     before = (made / data.SHAPE).read_bytes()
     with pytest.raises(UserError, match="holds a run with config.max_new_tokens 5"):
-        select_data.run(config_of(pair, max_new_tokens=6), made)
+        select_data.run(make_config(pair, max_new_tokens=6), made)
     assert (made / data.SHAPE).read_bytes() == before
 
 
 def test_prompts_that_are_too_long_are_left_out(pair, tmp_path, capsys):
     lengths = [len(load(pair / "target").tokenizer(line).input_ids) for line in
                (pair / "reference.txt").read_text("utf-8").splitlines()[:4]]  # fmt: skip
-    config = config_of(pair, max_prompt_tokens=sorted(lengths)[-2], repeats=0)
+    config = make_config(pair, max_prompt_tokens=sorted(lengths)[-2], repeats=0)
     job = prepare(config)
     assert sum(query.task == "de" for query in job.queries) == 3
     assert "task de: 3 queries, 1 too long ones left out" in capsys.readouterr().out
@@ -220,7 +224,7 @@ def test_a_plan_reads_no_weights(pair, tmp_path, capsys):
     for name in ("target", "drafter"):
         shutil.copytree(pair / name, tmp_path / name)
         (tmp_path / name / "model.safetensors").unlink()
-    config = config_of(pair, target=str(tmp_path / "target"), drafter=str(tmp_path / "drafter"))
+    config = make_config(pair, target=str(tmp_path / "target"), drafter=str(tmp_path / "drafter"))
     select_data.plan(config)
     printed = capsys.readouterr().out
     assert "encoder_mean of width 24" in printed and "arm exit:" in printed
@@ -232,10 +236,10 @@ DATA_MISTAKES = {
     "one arm": ({"strategies": {"none": AUTOREGRESSIVE}}, "it must have at least two arms"),
     "a taken name": ({"strategies": {"alone": AUTOREGRESSIVE}}, "none of them called 'alone'"),
     "two temperatures": (
-        {"strategies": {"small": neural("drafter", 2, temperature=1.0)}},
+        {"strategies": {"small": neural_spec("drafter", 2, temperature=1.0)}},
         "config.strategies differ in temperature",
     ),
-    "an unknown model": ({"strategies": {"big": neural("big", 2)}}, "names the model 'big'"),
+    "an unknown model": ({"strategies": {"big": neural_spec("big", 2)}}, "names the model 'big'"),
     "a table": ({"strategies": {"b": {"drafter": "bigram", "length": 2}}}, "strategies.b reads"),
     "silent and untimed": (
         {"strategies": {"lookup": LOOKUP}, "repeats": 0},
@@ -256,7 +260,7 @@ DATA_MISTAKES = {
 
 @pytest.mark.parametrize(("changes", "named"), DATA_MISTAKES.values(), ids=DATA_MISTAKES)
 def test_a_mistake_in_offline_data_is_refused_in_one_sentence(changes, named, pair, tmp_path):
-    config = config_of(pair)
+    config = make_config(pair)
     with config.unlocked():
         for field, value in changes.items():
             if value == {} or field == "strategies" and len(value) == 1 and "none" in value:
@@ -283,7 +287,9 @@ def fitted(timed, tmp_path_factory) -> tuple[Path, dict]:
 def test_a_policy_is_left_that_fits_target_and_arms(fitted, pair):
     workdir, content = fitted
     made, params = policy.load(workdir / select.POLICY)
-    policy.check(made, ("exit", "none", "small"), *features.source_of(load(pair / "target").model))
+    policy.check(
+        made, ("exit", "none", "small"), *features.embedding_source(load(pair / "target").model)
+    )
     written = json.loads((workdir / "results.json").read_text("utf-8"))
     assert written == json.loads(json.dumps(content))  # tuples are lists there
     assert content["queries"] == {"train": 7, "test": 3}

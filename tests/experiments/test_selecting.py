@@ -18,10 +18,10 @@ from specjax.data.batching import make_batch
 from specjax.experiments.config.choosing import selection_trees
 from specjax.experiments.config.defaults import decode_config
 from specjax.experiments.decode import job as decode
-from specjax.experiments.decode.guides import Online, given_arms, guide
+from specjax.experiments.decode.guides import Online, make_guide, read_arms
 from specjax.experiments.decode.planning import show_plan
 from specjax.experiments.decode.strategies import load_strategies
-from specjax.experiments.sweep.grid import kept
+from specjax.experiments.sweep.grid import keep_strategies
 from specjax.models.t5 import T5, T5Config
 from specjax.runtime.errors import UserError
 from specjax.selection import policy, switching
@@ -123,7 +123,7 @@ def small(width: int = WIDTH) -> T5:
 def test_a_sweep_of_a_choice_keeps_its_arms(folder):
     chosen = {"drafter": "selected", "policy": str(folder / "policy")}
     specs = ConfigDict({**PLAIN, "chosen": chosen})
-    assert set(kept(specs, ["chosen"])) == {"chosen", *ARMS}
+    assert set(keep_strategies(specs, ["chosen"])) == {"chosen", *ARMS}
 
 
 def test_a_policy_for_another_target_is_refused(folder):
@@ -135,13 +135,13 @@ def test_a_policy_for_another_target_is_refused(folder):
 def test_given_arms_are_one_or_those_of_a_file(folder):
     file = folder / "choices.json"
     file.write_text(json.dumps(["copy", "neural", "copy"]), "utf-8")
-    assert given_arms("choices", "neural", ARMS, 3).tolist() == [2, 2, 2]
-    assert given_arms("choices", str(file), ARMS, 2).tolist() == [1, 2]
+    assert read_arms("choices", "neural", ARMS, 3).tolist() == [2, 2, 2]
+    assert read_arms("choices", str(file), ARMS, 2).tolist() == [1, 2]
     for choices, message in (("no", "it must be an arm"), (str(file), "each of the 4 examples")):
         with pytest.raises(UserError, match=message):
-            given_arms("choices", choices, ARMS, 4)
+            read_arms("choices", choices, ARMS, 4)
     made = loaded(folder, {"drafter": "selected", "arms": ARMS, "mode": "fixed", "choices": "x"})
-    found = guide("chosen", SimpleNamespace(choices=str(file)), made, {}, 3)
+    found = make_guide("chosen", SimpleNamespace(choices=str(file)), made, {}, 3)
     batch = make_batch([[3]], 2, first=2, pad=0, bucket=1, limit=1)
     assert found.told(0, batch)["rows"]["arms"].tolist() == [1, 1]  # the last row is padding
 
@@ -150,7 +150,7 @@ def test_an_online_bandit_comes_to_choose_the_faster_arm(folder):
     spec = {"drafter": "selected", "arms": ("neural", "autoregressive"), "mode": "online"}
     made = loaded(folder, {**spec, "context": 4, "spread": 0.5})
     chooser, trees = made.drafter.chooser, selection_trees({"chosen": made}, small())
-    found = guide("chosen", None, made, trees, 40)
+    found = make_guide("chosen", None, made, trees, 40)
     assert isinstance(found, Online)
     keys = jax.random.split(jax.random.key(0), 1)
     batch = make_batch([[3]], 1, first=0, pad=0, bucket=1, limit=10)

@@ -12,9 +12,9 @@ from ml_collections import ConfigDict
 from specjax.decoding.strategy import autoregressive
 from specjax.experiments.config.fields import check_fields, model_names
 from specjax.experiments.decode.strategies import load_strategies
-from specjax.experiments.recipes.selection import choices, spelled_arms, spelled_choices
+from specjax.experiments.recipes.selection import choices, parse_arms, parse_choices
 from specjax.experiments.selection import data as select_data
-from specjax.experiments.selection.policy import fit_of, reward_of
+from specjax.experiments.selection.policy import fit_of, make_reward
 from specjax.runtime.errors import UserError
 from specjax.selection import policy
 from specjax.selection.fit import Fit
@@ -61,7 +61,7 @@ def test_offline_data_are_planned_at_full_size(name, capsys):
     config = get_config(name, words)
     select_data.plan(config)
     assert sum(task.examples for task in config.tasks.values()) == count
-    arms = select_data.arms_of(config, select_data.describe_pair(config))
+    arms = select_data.load_arms(config, select_data.describe_pair(config))
     for arm, size in sizes.items():
         assert arms[arm].parameters == pytest.approx(size, rel=0.02), arm
     assert "timed: 3 decodes" in capsys.readouterr().out or words != "test"
@@ -117,11 +117,11 @@ def test_test_queries_are_timed_and_training_queries_are_not():
 @pytest.mark.parametrize("name", JOBS)
 def test_a_job_has_the_settings_of_the_paper(name):
     config = get_config(name)
-    assert (reward_of(config), fit_of(config), config.hidden) == (Reward(), Fit(), 512)
+    assert (make_reward(config), fit_of(config), config.hidden) == (Reward(), Fit(), 512)
 
 
 def test_arms_and_settings_are_spelled_in_flags():
-    drafters, arms = spelled_arms("none,small=a/b,exit=2", temperature=0.5, length=3)
+    drafters, arms = parse_arms("none,small=a/b,exit=2", temperature=0.5, length=3)
     assert drafters == {"small": "a/b"}
     assert arms == {
         "none": {"drafter": "none", "temperature": 0.5},
@@ -129,11 +129,11 @@ def test_arms_and_settings_are_spelled_in_flags():
         "exit_2": {"drafter": "early_exit", "exit": 2, "length": 3, "temperature": 0.5},
     }
     assert "policy_greedy" not in choices(arms) and "oracle" not in choices(arms)
-    _, strategies, more = spelled_choices("task=xsum,length=2", "none,a=x", "task", task="gsm8k")
+    _, strategies, more = parse_choices("task=xsum,length=2", "none,a=x", "task", task="gsm8k")
     assert more == {"task": "xsum"} and strategies["a"]["length"] == 2
     for words in ("drafter", "exit=two", "=x"):
         with pytest.raises(UserError, match="each must be name=directory"):
-            spelled_arms(words)
+            parse_arms(words)
     for words in ("colour=red", "length=long", "task=xsum"):
         with pytest.raises(UserError, match="settings are .*; they are policy, oracle"):
-            spelled_choices(words, "none,a=x")
+            parse_choices(words, "none,a=x")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import jax
 import pytest
-from sessions import model_plans, session_of
+from sessions import make_session, model_plans
 from standins import WORDS, write_speech
 
 from specjax.data.examples import examples
@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def config_of(folder: Path, **changes):
+def make_config(folder: Path, **changes):
     """`configs/whisper.py` on what lies in the folder."""
     config = read_config(CONFIG)
     config.data.path = str(folder / "speech.jsonl")
@@ -60,7 +60,7 @@ def test_files_of_a_manifest_are_beside_it(folder):
 
 
 def test_a_plan_counts_one_encoder(folder, capsys):
-    planned = model_plans(config_of(folder, only="distil_3"))
+    planned = model_plans(make_config(folder, only="distil_3"))
     printed = capsys.readouterr().out
     assert "drafter: its encoder is counted as the target's" in printed
     ours = huggingface.load(folder / "drafter")
@@ -96,7 +96,9 @@ def test_audio_of_any_length_is_transcribed_window_by_window(folder, tmp_path, c
     again = transcribe.run(config, tmp_path)
     assert again == json.loads(json.dumps(content))  # shown, not decoded
     with pytest.raises(UserError, match="more than 0 and at most 1, as longer audio is not cut"):
-        decode.run(config_of(folder, data={"path": str(folder / "long.jsonl")}), tmp_path / "short")
+        decode.run(
+            make_config(folder, data={"path": str(folder / "long.jsonl")}), tmp_path / "short"
+        )
 
 
 def test_windows_that_cannot_be_used_are_refused(folder, tmp_path):
@@ -117,7 +119,7 @@ def test_windows_that_cannot_be_used_are_refused(folder, tmp_path):
 
 @pytest.mark.slow
 def test_a_run_gives_the_targets_own_texts(folder, tmp_path):
-    config = config_of(folder, speech={"language": "german", "task": ""})
+    config = make_config(folder, speech={"language": "german", "task": ""})
     content = decode.run(config, tmp_path)
     assert content["data"]["metric"] == "wer_english"
     for name, entry in content["strategies"].items():
@@ -137,4 +139,4 @@ def test_what_reads_texts_alone_refuses_such_a_model(folder):
     with pytest.raises(UserError, match="config.target is a model that listens"):
         check_reads("target", huggingface.load(folder / "target").model)
     with pytest.raises(UserError, match="config.prefix is 'say: '; it must be empty"):
-        session_of(config_of(folder, prefix="say: "), folder)
+        make_session(make_config(folder, prefix="say: "), folder)

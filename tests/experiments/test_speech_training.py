@@ -17,7 +17,7 @@ from specjax.data.pipeline import pad_batch
 from specjax.experiments.train import job as train
 from specjax.experiments.train.encoder_states import INDEX, STATES, EncoderStates
 from specjax.experiments.train.planning import show_plan
-from specjax.experiments.train.speech import decoder_of
+from specjax.experiments.train.speech import extract_decoder
 from specjax.hf import huggingface
 from specjax.hf.tokenizer import train_tokenizer
 from specjax.models.whisper import Whisper, encoder, encoder_states
@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def config_of(folder: Path, **changes):
+def make_config(folder: Path, **changes):
     """`configs/training/whisper.py` on what lies in the folder, for four steps."""
     config = get_config("whisper")
     config.target = config.model.checkpoint = str(folder / "target")
@@ -63,7 +63,7 @@ def config_of(folder: Path, **changes):
 @pytest.fixture(scope="module")
 def trained(folder, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("run")
-    return workdir, train.run(config_of(folder), workdir)
+    return workdir, train.run(make_config(folder), workdir)
 
 
 def test_a_job_trains_a_drafter_that_borrows_the_encoder(folder, trained):
@@ -86,12 +86,12 @@ def test_the_drafter_that_was_trained_drafts_on_the_targets_encoder(folder, trai
     workdir, _ = trained
     target, drafter = specjax.load(folder / "target"), specjax.load(workdir / "model")
     audio = [str(folder / "0.wav"), str(folder / "1.wav")]
-    alone = specjax.Generator(target, max_new_tokens=12)(audio)
+    baseline = specjax.Generator(target, max_new_tokens=12)(audio)
     pair = specjax.Generator(
         target, {"drafter": drafter}, specjax.speculative(length=3), max_new_tokens=12
     )
     assert pair.decoder.models[1][1].info.borrows_encoder
-    assert pair(audio).tokens == alone.tokens
+    assert pair(audio).tokens == baseline.tokens
 
 
 @pytest.mark.slow
@@ -102,8 +102,8 @@ def test_the_outputs_to_learn_are_the_targets_own(folder, trained):
     target = specjax.load(folder / "target")
     files = [str(folder / f"{number}.wav") for number in range(FILES - 2)]
     assert [row["source"] for row in rows] == files
-    alone = specjax.Generator(target, max_new_tokens=12)(files)
-    assert [row["tokens"] for row in rows] == alone.tokens
+    baseline = specjax.Generator(target, max_new_tokens=12)(files)
+    assert [row["tokens"] for row in rows] == baseline.tokens
 
 
 def test_states_are_those_of_the_encoder_and_computed_once(folder, trained):
@@ -136,7 +136,7 @@ def test_a_decoder_reads_states_as_its_model_reads_audio(folder):
     target = specjax.load(folder / "target")
     frames = target.extractor("audio", str(folder / "0.wav"))
     states = np.asarray(encoder_states(target.model, target.params, frames[None])[0])
-    decoder = decoder_of(target)
+    decoder = extract_decoder(target)
     assert decoder.model.info.frames.count == len(states) and not encoder(decoder.params)
     batch = pad_batch([(states, [4, 5, 6, 79])], 8, target.model.info.start_token, 0, forced=2)
     length = {"prompt_length": np.array([len(frames)], np.int32)}
@@ -152,19 +152,19 @@ def test_a_decoder_writes_of_states_what_its_model_writes_of_audio(folder):
     frames = target.extractor("audio", audio)
     states = np.asarray(encoder_states(target.model, target.params, frames[None])[0])
     tokens = [specjax.Generator(m, max_new_tokens=8)([p]).tokens
-              for m, p in ((target, audio), (decoder_of(target), states))]  # fmt: skip
+              for m, p in ((target, audio), (extract_decoder(target), states))]  # fmt: skip
     assert tokens[0] == tokens[1]
 
 
 @pytest.mark.slow
 def test_a_model_learns_the_data_and_its_own_samples(folder, tmp_path):
     changes = {"sequences__data": 1.0, "sequences__target": 0.0, "sequences__drafter": 1.0}
-    results = train.run(config_of(folder, **changes, speech__language="german"), tmp_path)
+    results = train.run(make_config(folder, **changes, speech__language="german"), tmp_path)
     assert np.isfinite(results["best"]["loss"])
 
 
 def test_a_plan_counts_what_is_trained(folder, capsys):
-    planned = show_plan(config_of(folder))
+    planned = show_plan(make_config(folder))
     target = huggingface.load(folder / "target")
     sizes = {name: sum(x.size for x in jax.tree.leaves(tree)) for name, tree in
              target.params.items() if not name.startswith("encoder")}  # fmt: skip
@@ -175,15 +175,15 @@ def test_a_plan_counts_what_is_trained(folder, capsys):
 
 def test_what_cannot_be_trained_is_refused(folder, tmp_path):
     with pytest.raises(UserError, match=r"config.model.frozen has 'head'; the parameters"):
-        train.run(config_of(folder, model__frozen=("head",)), tmp_path)
+        train.run(make_config(folder, model__frozen=("head",)), tmp_path)
     with pytest.raises(UserError, match=r"config.train.prefix is 'say '; it must be empty"):
-        train.run(config_of(folder, train__prefix="say "), tmp_path)
+        train.run(make_config(folder, train__prefix="say "), tmp_path)
     other = huggingface.load(GOLDEN)
     tokenizer = specjax.load(folder / "target").tokenizer
     params = {**other.params, "encoder_norm": other.params["decoder_norm"]}
     model = Whisper(dataclasses.replace(other.model.config, eos=(79,)))
     huggingface.save(folder / "other", model, params, tokenizer)
-    changed = config_of(folder, model__checkpoint=str(folder / "other"))
+    changed = make_config(folder, model__checkpoint=str(folder / "other"))
     with pytest.raises(UserError, match="another encoder than config.target"):
         train.run(changed, tmp_path)
     assert not list(tmp_path.iterdir())

@@ -20,7 +20,7 @@ from specjax.experiments.config.defaults import (
     AUTOREGRESSIVE,
     SAMPLED,
     decode_config,
-    neural,
+    neural_spec,
     sweep_config,
 )
 from specjax.experiments.config.file import read_config
@@ -36,7 +36,7 @@ LEVELS = (0.001, 0.5, 1.0)
 
 
 def base(pair: Path, **changes) -> ConfigDict:
-    lenient = neural("drafter", 2, rule="lenient", lenience=0.3, temperature=1.0)
+    lenient = neural_spec("drafter", 2, rule="lenient", lenience=0.3, temperature=1.0)
     fields = {
         **pair_fields(pair),
         "examples": 2,
@@ -164,10 +164,10 @@ def test_a_changed_base_makes_finished_points_run_again(swept):
     config, workdir, _ = swept
     point = points(config)[0]
     folder = workdir / "runs" / point.name
-    assert sweep.finished(point, folder) is not None
+    assert sweep.read_finished(point, folder) is not None
     other = config.copy_and_resolve_references()
     other.base.examples = 1
-    assert sweep.finished(points(other)[0], folder) is None
+    assert sweep.read_finished(points(other)[0], folder) is None
 
 
 def test_all_combinations_are_named_apart_and_grouped_by_models(pair):
@@ -187,7 +187,7 @@ def test_a_field_that_a_strategy_does_not_spell_can_be_swept(pair):
 
 def test_only_named_strategies_and_their_baselines_are_decoded(pair):
     made = base(pair)
-    made.strategies.update(other=neural("drafter", 3), sampled=SAMPLED)
+    made.strategies.update(other=neural_spec("drafter", 3), sampled=SAMPLED)
     for named, baseline in (("other", "autoregressive"), ("lenient", "sampled")):
         found = points(sweep_config(made, {"seed": (0,)}, strategies=(named,)))
         assert set(found[0].config.strategies) == {named, baseline}

@@ -73,11 +73,11 @@ def test_rows_that_are_not_decoded_are_searched(target):
 
 
 def test_a_decoder_only_text_is_a_prompt_and_what_follows_it():
-    alone = PrefixModel(9, start_token=None)
-    assert whole_text("Q: 1\nA:", "2", alone) == "Q: 1\nA: 2"
-    assert whole_text("Q: ", "2", alone) == "Q: 2"
+    baseline = PrefixModel(9, start_token=None)
+    assert whole_text("Q: 1\nA:", "2", baseline) == "Q: 1\nA: 2"
+    assert whole_text("Q: ", "2", baseline) == "Q: 2"
     assert whole_text("one", "ein", PrefixModel(9)) == "ein"
-    assert output_texts(REST[0], alone) == ["one", "ein"]
+    assert output_texts(REST[0], baseline) == ["one", "ein"]
 
 
 def test_what_cannot_be_searched_is_named(target, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command import ROOT, command, refused
+from command import ROOT, command, run_refused
 from ml_collections import ConfigDict
 from tiny import corpus
 from transformers import AutoTokenizer
@@ -27,14 +27,14 @@ def folder(tmp_path_factory) -> Path:
     return made
 
 
-def config_of(folder: Path, **changes) -> ConfigDict:
+def make_config(folder: Path, **changes) -> ConfigDict:
     files = f"{folder / 'text.en'}, {folder / 'text.de'}"
     return tokenizer_config(**{"text_files": files, "vocab_size": 400, "heldout": 20} | changes)
 
 
 @pytest.mark.parametrize("kind", ["bpe", "byte_bpe"])
 def test_what_it_encodes_it_decodes(kind, folder, tmp_path):
-    figures = job.run(config_of(folder, kind=kind), tmp_path)
+    figures = job.run(make_config(folder, kind=kind), tmp_path)
     tokenizer = load_tokenizer(tmp_path / "tokenizer")
     assert len(tokenizer) == figures["vocabulary"] <= 400
     for text in (text for pair in corpus() for text in (pair.source, pair.target)):
@@ -45,7 +45,7 @@ def test_what_it_encodes_it_decodes(kind, folder, tmp_path):
 
 
 def test_bpe_has_the_special_tokens_of_t5(folder, tmp_path):
-    job.run(config_of(folder), tmp_path)
+    job.run(make_config(folder), tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "tokenizer")
     found = (tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id)
     assert found == (0, 1, 2)
@@ -54,7 +54,7 @@ def test_bpe_has_the_special_tokens_of_t5(folder, tmp_path):
 
 
 def test_byte_bpe_appends_nothing_and_gives_every_text_back(folder, tmp_path):
-    job.run(config_of(folder, kind="byte_bpe"), tmp_path)
+    job.run(make_config(folder, kind="byte_bpe"), tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "tokenizer")
     assert tokenizer.convert_ids_to_tokens([0, 1]) == ["<|endoftext|>", "<|pad|>"]
     assert (tokenizer.eos_token_id, tokenizer.pad_token_id) == (0, 1)
@@ -66,7 +66,7 @@ def test_byte_bpe_appends_nothing_and_gives_every_text_back(folder, tmp_path):
 
 def test_a_task_gives_prompts_and_references(folder):
     source = {"kind": "grammar", "split": "train"}
-    config = config_of(folder, text_files="", task="multi30k_ende", data=source, examples=2)
+    config = make_config(folder, text_files="", task="multi30k_ende", data=source, examples=2)
     prompt = "translate English to German: "
     sides = [side for p in corpus()[:2] for side in (prompt + p.source, p.target)]
     assert list(job.texts(config)) == sides
@@ -116,7 +116,7 @@ def test_a_mistake_is_refused_in_one_sentence(changes, named, folder, tmp_path, 
     monkeypatch.chdir(folder)
     Path("short.de").write_text("eins\n")
     with pytest.raises(UserError, match=named) as refusal:
-        config = config_of(folder, **changes)
+        config = make_config(folder, **changes)
         check_config(config)
         job.run(config, tmp_path)
     assert "\n" not in str(refusal.value)
@@ -124,11 +124,11 @@ def test_a_mistake_is_refused_in_one_sentence(changes, named, folder, tmp_path, 
 
 
 def test_a_plan_names_files_and_pieces(folder, capsys):
-    job.plan(config_of(folder, kind="byte_bpe"))
+    job.plan(make_config(folder, kind="byte_bpe"))
     printed = capsys.readouterr().out
     assert "text.en" in printed and "text.de" in printed and "at most 400 pieces" in printed
     with pytest.raises(UserError, match="is not a file"):
-        job.plan(config_of(folder, text_files="./nowhere.txt"))
+        job.plan(make_config(folder, text_files="./nowhere.txt"))
 
 
 def test_main_trains_and_refuses(folder, tmp_path):
@@ -139,4 +139,4 @@ def test_main_trains_and_refuses(folder, tmp_path):
     assert "characters per token" in done.stdout
     assert load_tokenizer(tmp_path / "tokenizer") is not None
     done = command(*flags, "--config.vocab_size=1")
-    refused(done.returncode, done.stderr, "config.vocab_size is 1")
+    run_refused(done.returncode, done.stderr, "config.vocab_size is 1")

@@ -154,9 +154,9 @@ def test_heads_are_trained_and_draft(pair, tmp_path, trunk):
         target, {"drafter": drafter}, Strategy(drafter=Medusa(2)),
         tables={"heads": heads}, max_new_tokens=8, bucket=128,
     )  # fmt: skip
-    alone = Generator(target, max_new_tokens=8, bucket=128)
+    baseline = Generator(target, max_new_tokens=8, bucket=128)
     prompts = (pair / "source.txt").read_text("utf-8").splitlines()[:2]
-    assert generator(prompts).tokens == alone(prompts).tokens
+    assert generator(prompts).tokens == baseline(prompts).tokens
 
 
 TRAINED = {
@@ -193,9 +193,9 @@ def test_a_feature_drafter_is_trained_and_drafts(pair, tmp_path, capfd, name):
     assert len(set(ids.tolist())) == 60 and {token for token, _ in counts.most_common(9)} <= {*ids}
     strategy = specjax.strategy(drafter=name, length=2)
     generator = Generator(target, {"drafter": drafter}, strategy, max_new_tokens=8, bucket=128)
-    alone = Generator(target, max_new_tokens=8, bucket=128)
+    baseline = Generator(target, max_new_tokens=8, bucket=128)
     prompts = (pair / "source.txt").read_text("utf-8").splitlines()[:2]
-    assert generator(prompts).tokens == alone(prompts).tokens
+    assert generator(prompts).tokens == baseline(prompts).tokens
 
 
 @pytest.mark.slow
@@ -218,9 +218,9 @@ def test_heads_on_the_target_are_trained_and_draft(pair, tmp_path, kind):
     generator = Generator(
         target, strategy=Strategy(drafter), tables={"heads": heads}, max_new_tokens=8, bucket=128
     )
-    alone = Generator(target, max_new_tokens=8, bucket=128)
+    baseline = Generator(target, max_new_tokens=8, bucket=128)
     prompts = (pair / "source.txt").read_text("utf-8").splitlines()[:2]
-    assert generator(prompts).tokens == alone(prompts).tokens
+    assert generator(prompts).tokens == baseline(prompts).tokens
 
 
 @pytest.mark.parametrize(
@@ -262,9 +262,9 @@ def test_a_published_drafter_is_trained_with_the_tables_of_its_target(pair, tmp_
     target, drafter = load(tmp_path / "target"), load(folder)
     strategy = specjax.strategy(drafter="dflash", length=2)
     generator = Generator(target, {"drafter": drafter}, strategy, max_new_tokens=8, bucket=128)
-    alone = Generator(target, max_new_tokens=8, bucket=128)
+    baseline = Generator(target, max_new_tokens=8, bucket=128)
     prompts = (pair / "source.txt").read_text("utf-8").splitlines()[:2]
-    assert generator(prompts).tokens == alone(prompts).tokens
+    assert generator(prompts).tokens == baseline(prompts).tokens
 
 
 @pytest.mark.parametrize(

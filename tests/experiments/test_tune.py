@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from command import ROOT, command, refused
+from command import ROOT, command, run_refused
 from ml_collections import ConfigDict
 from pairs import pair_fields
 from told_rounds import rounds
@@ -21,7 +21,12 @@ from specjax.decoding.strategy import Strategy
 from specjax.drafting.matrix import Cascade
 from specjax.drafting.medusa import Medusa
 from specjax.drafting.neural import Neural
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural, tune_config
+from specjax.experiments.config.defaults import (
+    AUTOREGRESSIVE,
+    decode_config,
+    neural_spec,
+    tune_config,
+)
 from specjax.experiments.config.file import read_config
 from specjax.experiments.config.validation import check_config
 from specjax.experiments.decode import job as decode
@@ -35,7 +40,7 @@ from specjax.experiments.tune.predict import (
     tokens_per_round,
 )
 from specjax.experiments.tune.rounds import by_width, judge
-from specjax.experiments.tune.space import round_sizes, space_of
+from specjax.experiments.tune.space import make_space, round_sizes
 from specjax.experiments.tune.trials import (
     Budget,
     OutOfTime,
@@ -64,15 +69,15 @@ def base(pair: Path, **changes) -> ConfigDict:
         "bucket": 64,
         "strategies": {
             "autoregressive": AUTOREGRESSIVE,
-            "lenient": neural("drafter", 3, rule="lenient", lenience=0.3),
-            "plain": neural("drafter", 2),
-            "sampled": neural("drafter", 2, temperature=0.7, top_k=5),
+            "lenient": neural_spec("drafter", 3, rule="lenient", lenience=0.3),
+            "plain": neural_spec("drafter", 2),
+            "sampled": neural_spec("drafter", 2, temperature=0.7, top_k=5),
         },
     }
     return decode_config(**fields | changes)
 
 
-def config_of(pair: Path, space=None, **changes) -> ConfigDict:
+def make_config(pair: Path, space=None, **changes) -> ConfigDict:
     space = {"length": (1, 2, 3, 4, 5)} if space is None else space
     settings = {"contenders": 4, "first_examples": 3, "margin": 0.5, "quality_examples": 3}
     return tune_config(base(pair), space, **settings | changes)
@@ -87,7 +92,7 @@ class Clock:
         self.stop_after = stop_after
         self.trees = list(trees)
         self.predicted = predicted or {width: 1 / s for width, s in SECONDS.items()}
-        patch.setattr(decode, "timed", self.timed)
+        patch.setattr(decode, "time_decode", self.timed)
         patch.setattr(tune, "predict", self.predict)
 
     def predict(self, job, space, batches, budget):
@@ -205,17 +210,17 @@ def test_a_cascade_is_priced_by_the_calls_that_its_probe_counted():
 
 
 def test_the_first_lossless_neural_strategy_is_tuned_over_lengths_1_to_10(pair):
-    space = space_of(config_of(pair, {}))
+    space = make_space(make_config(pair, {}))
     assert space.strategy == "plain" and not space.judged
     assert [each.fields["length"] for each in space.candidates] == list(range(1, 11))
     assert [each.fields["length"] for each in space.probes.values()] == [10]
 
 
 def test_confidence_is_searched_where_the_strategy_has_it(pair):
-    config = config_of(pair, {})
+    config = make_config(pair, {})
     with config.unlocked():
         config.base.strategies.plain.confidence = 0.3
-    space = space_of(config)
+    space = make_space(config)
     assert len(space.candidates) == 40
     assert not space.judged  # a confidence stop leaves the outputs as they are
     assert {p.fields["confidence"]: p.fields["length"] for p in space.probes.values()} == {
@@ -225,16 +230,16 @@ def test_confidence_is_searched_where_the_strategy_has_it(pair):
 
 def test_outputs_are_judged_when_a_threshold_that_changes_them_is_searched(pair):
     lenient = {"strategy": "lenient"}
-    assert not space_of(config_of(pair, {}, **lenient)).judged  # lengths 1 to 10 alone
-    judged = space_of(config_of(pair, {"length": (2, 3), "lenience": (0.1, 1.0)}, **lenient))
+    assert not make_space(make_config(pair, {}, **lenient)).judged  # lengths 1 to 10 alone
+    judged = make_space(make_config(pair, {"length": (2, 3), "lenience": (0.1, 1.0)}, **lenient))
     assert judged.judged
-    assert judged.first_examples(config_of(pair, quality_examples=50)) == 50
+    assert judged.first_examples(make_config(pair, quality_examples=50)) == 50
 
 
 def test_a_sampling_strategy_is_compared_with_the_target_sampling_alike(pair):
-    space = space_of(config_of(pair, strategy="sampled"))
-    alone = space.decode.strategies[space.baseline]
-    assert dict(alone) == {"drafter": "none", "temperature": 0.7, "top_k": 5}
+    space = make_space(make_config(pair, strategy="sampled"))
+    baseline = space.decode.strategies[space.baseline]
+    assert dict(baseline) == {"drafter": "none", "temperature": 0.7, "top_k": 5}
 
 
 MISTAKES = {
@@ -275,7 +280,7 @@ MISTAKES = {
 @pytest.mark.parametrize(("space", "changes", "message"), MISTAKES.values(), ids=MISTAKES)
 def test_a_bad_config_is_refused_in_one_sentence(space, changes, message, pair, tmp_path):
     with pytest.raises(UserError, match=message) as refusal:
-        config = config_of(pair, space, **changes)
+        config = make_config(pair, space, **changes)
         check_config(config)
         tune.run(config, tmp_path / "out")
     assert "\n" not in str(refusal.value)
@@ -283,7 +288,7 @@ def test_a_bad_config_is_refused_in_one_sentence(space, changes, message, pair, 
 
 
 def test_outputs_that_change_cannot_be_judged_without_a_metric(pair, tmp_path):
-    config = config_of(pair, {"lenience": (0.1, 1.0)}, strategy="lenient")
+    config = make_config(pair, {"lenience": (0.1, 1.0)}, strategy="lenient")
     config.base.metric = "none"
     with pytest.raises(UserError, match="config.base.metric is 'none'"):
         tune.run(config, tmp_path)
@@ -335,9 +340,9 @@ def test_a_lossy_candidate_beyond_the_allowed_loss_drops_out(monkeypatch):
     monkeypatch.setattr(Bleu, "__call__", score)
     examples = [Example("", text) for text in "abcd"]
     batches = [SimpleNamespace(index=np.array([3, 2, 1]), rows=3)]  # not in the data's order
-    alone = Trial({}, outputs=["d", "c", "x"])
+    baseline = Trial({}, outputs=["d", "c", "x"])
     good, bad = Trial({}, False, outputs=["d", "c", "y"]), Trial({}, False, outputs=["d", "x", "x"])
-    search = Search(alone, {"good": good, "bad": bad})
+    search = Search(baseline, {"good": good, "bad": bad})
     judge(SimpleNamespace(examples=examples, metric="bleu"), search, batches, 10.0, "round 1")
     assert (good.dropped, bad.dropped) == ("", "round 1")
     assert bad.reason == "same is 33.33 points below the target's"
@@ -348,7 +353,7 @@ def test_a_lossy_candidate_beyond_the_allowed_loss_drops_out(monkeypatch):
 
 def test_the_fastest_is_found_and_everything_tried_is_told(pair, tmp_path, monkeypatch, capsys):
     clock = Clock(monkeypatch)
-    content = tune.run(config_of(pair), tmp_path)
+    content = tune.run(make_config(pair), tmp_path)
     assert content["status"] == "finished"
     assert content["chosen"]["fields"] == {"length": 2}
     assert content["chosen"]["flags"] == ["--config.strategies.plain.length=2"]
@@ -370,7 +375,7 @@ def test_the_fastest_is_found_and_everything_tried_is_told(pair, tmp_path, monke
 
 def test_candidates_decode_the_same_examples_in_alternating_order(pair, tmp_path, monkeypatch):
     clock = Clock(monkeypatch)
-    tune.run(config_of(pair), tmp_path)
+    tune.run(make_config(pair), tmp_path)
     first = clock.decoded[5:15]  # behind the warm-up: two repeats of the first example
     assert [width for width, _ in first] == [0, 1, 2, 3, 4, 4, 3, 2, 1, 0]
     assert len({example for _, example in first}) == 1
@@ -380,27 +385,27 @@ def test_candidates_decode_the_same_examples_in_alternating_order(pair, tmp_path
 
 def test_an_interrupted_search_goes_on_after_its_last_round(pair, tmp_path, monkeypatch):
     whole = Clock(monkeypatch)
-    expected = tune.run(config_of(pair), tmp_path / "whole")
+    expected = tune.run(make_config(pair), tmp_path / "whole")
     first = 5 * (1 + 3 * 2)  # decodes of the first round
     with pytest.raises(KeyboardInterrupt):
         Clock(monkeypatch, stop_after=first + 4)
-        tune.run(config_of(pair), tmp_path / "cut")
+        tune.run(make_config(pair), tmp_path / "cut")
     assert json.loads((tmp_path / "cut" / "tune.json").read_text())["status"] == "running"
     again = Clock(monkeypatch)
-    content = tune.run(config_of(pair), tmp_path / "cut")
+    content = tune.run(make_config(pair), tmp_path / "cut")
     assert again.predictions == 0
     assert again.decoded == whole.decoded[first:]
     assert content["table"] == expected["table"] and content["chosen"] == expected["chosen"]
     idle = Clock(monkeypatch)
-    assert tune.run(config_of(pair), tmp_path / "cut")["chosen"] == expected["chosen"]
+    assert tune.run(make_config(pair), tmp_path / "cut")["chosen"] == expected["chosen"]
     assert not idle.decoded and not idle.predictions
 
 
 def test_another_config_begins_anew(pair, tmp_path, monkeypatch):
     Clock(monkeypatch)
-    tune.run(config_of(pair), tmp_path)
+    tune.run(make_config(pair), tmp_path)
     other = Clock(monkeypatch)
-    tune.run(config_of(pair, first_examples=4), tmp_path)
+    tune.run(make_config(pair, first_examples=4), tmp_path)
     assert other.predictions == 1
 
 
@@ -418,26 +423,26 @@ def test_out_of_time_the_best_so_far_is_told(
                 raise OutOfTime
 
         patch.setattr(Budget, "check", check)
-        content = tune.run(config_of(pair), tmp_path)
+        content = tune.run(make_config(pair), tmp_path)
     assert content["status"] == "out of time"
     assert (content["chosen"] or {}).get("fields") == (chosen and {"length": chosen})
     assert table(content)[4]["examples"] == decoded
     assert "out of time" in table(content)[4]["reason"]
     assert "the best so far" in capsys.readouterr().out
-    finished = tune.run(config_of(pair, budget_seconds=1000.0), tmp_path)
+    finished = tune.run(make_config(pair, budget_seconds=1000.0), tmp_path)
     assert finished["status"] == "finished"
     assert table(finished)[4]["dropped"] == "round 2"
 
 
 def test_a_used_up_budget_loads_nothing(pair, tmp_path, monkeypatch):
     monkeypatch.setattr(tune, "load_pair", None)
-    content = tune.run(config_of(pair, budget_seconds=1e-9), tmp_path)
+    content = tune.run(make_config(pair, budget_seconds=1e-9), tmp_path)
     assert content["status"] == "out of time" and content["chosen"] is None
 
 
 def test_what_the_config_does_not_spell_is_told_apart_from_flags(pair, tmp_path, monkeypatch):
     Clock(monkeypatch)
-    content = tune.run(config_of(pair, {"length": (2,), "confidence": (0.4,)}), tmp_path)
+    content = tune.run(make_config(pair, {"length": (2,), "confidence": (0.4,)}), tmp_path)
     assert content["chosen"]["flags"] == ["--config.strategies.plain.length=2"]
     assert content["chosen"]["not_in_config"] == {"confidence": 0.4}
 
@@ -445,7 +450,7 @@ def test_what_the_config_does_not_spell_is_told_apart_from_flags(pair, tmp_path,
 def test_a_drafter_that_never_helps_is_said_so(pair, tmp_path, monkeypatch, capsys):
     Clock(monkeypatch)
     monkeypatch.setitem(SECONDS, 2, 1.25)
-    content = tune.run(config_of(pair, {"length": (2,)}), tmp_path)
+    content = tune.run(make_config(pair, {"length": (2,)}), tmp_path)
     assert content["chosen"]["speedup"] == pytest.approx(0.8)
     assert "decode without a drafter" in capsys.readouterr().out
 
@@ -458,7 +463,7 @@ BRANCHED = Fastest((-1, -1, 0, 0, 1, 2), tokens=2.6, improvement=2.2)
 def test_a_tree_is_run_beside_chains_and_written_as_a_config(pair, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(SECONDS, 6, 0.4)
     Clock(monkeypatch, trees=[BRANCHED])
-    config = config_of(pair, tree_nodes=8)
+    config = make_config(pair, tree_nodes=8)
     content = tune.run(config, tmp_path)
     chosen = content["chosen"]
     assert chosen["fields"] == {"parents": BRANCHED.parents} and chosen["flags"] == []
@@ -481,7 +486,7 @@ def test_a_tree_is_run_beside_chains_and_written_as_a_config(pair, tmp_path, mon
 
 
 def test_the_dry_run_says_what_trees_follow_from(pair, capsys):
-    tune.plan(config_of(pair, tree_nodes=16))
+    tune.plan(make_config(pair, tree_nodes=16))
     printed = capsys.readouterr().out
     assert "a tree of widths (4, 4, 3, 2): shapes of at most 16 nodes follow" in printed
     assert "at most 4 run" in printed
@@ -489,7 +494,7 @@ def test_the_dry_run_says_what_trees_follow_from(pair, capsys):
 
 @pytest.mark.slow
 def test_trees_are_searched_on_real_decodes(pair, tmp_path):
-    config = config_of(pair, {"length": (1, 2)}, margin=1.0, tree_nodes=4, strategy="sampled")
+    config = make_config(pair, {"length": (1, 2)}, margin=1.0, tree_nodes=4, strategy="sampled")
     content = tune.run(config, tmp_path)
     assert content["status"] == "finished"
     search = content["search"]
@@ -504,7 +509,7 @@ def test_trees_are_searched_on_real_decodes(pair, tmp_path):
 
 
 def test_a_search_runs_to_its_end(pair, tmp_path):
-    content = tune.run(config_of(pair, {"length": (1, 2)}, margin=1.0), tmp_path)
+    content = tune.run(make_config(pair, {"length": (1, 2)}, margin=1.0), tmp_path)
     assert content["status"] == "finished"
     assert all(line["predicted"] > 0 and line["speedup"] > 0 for line in content["table"])
     assert content["search"]["costs"]["greedy"]["target"]["step_ms"].keys() == {"1", "2", "3"}
@@ -515,7 +520,7 @@ def test_a_search_runs_to_its_end(pair, tmp_path):
 
 def test_a_search_by_swi_prices_the_calls_of_every_candidate(pair, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(tune, "predict", None)
-    config = config_of(pair, {"length": (1, 4)}, objective="swi")
+    config = make_config(pair, {"length": (1, 4)}, objective="swi")
     with config.base.prices.unlocked():
         config.base.prices.update(target=2.0, drafter=0.5)
     content = tune.run(config, tmp_path)
@@ -534,7 +539,7 @@ def test_a_search_by_swi_prices_the_calls_of_every_candidate(pair, tmp_path, mon
 @pytest.mark.slow
 def test_leniency_is_searched_within_the_allowed_loss(pair, tmp_path, monkeypatch):
     """Scored against the target's own outputs, so that any change is a loss."""
-    config = config_of(pair, {"lenience": (1e-6, 1.0)}, strategy="lenient", quality_loss=1.0)
+    config = make_config(pair, {"lenience": (1e-6, 1.0)}, strategy="lenient", quality_loss=1.0)
     own: list[str] = []
 
     def same(metric, outputs, references):
@@ -571,5 +576,5 @@ def test_the_dry_run_of_the_config_in_the_box_prints_candidates_and_work(capsys)
 def test_a_space_that_cannot_be_read_is_one_sentence(monkeypatch):
     monkeypatch.chdir(ROOT)
     done = command("--config=configs/tune.py:configs/translate.py;length", "--dry_run")
-    refused(done.returncode, done.stderr, "'length' behind the base config is not a field")
+    run_refused(done.returncode, done.stderr, "'length' behind the base config is not a field")
     assert done.stderr.strip().count("\n") == 0

@@ -9,10 +9,16 @@ from told_rounds import rounds
 from specjax.contracts.tree import depths_and_ranks
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.neural import Neural
-from specjax.experiments.config.defaults import neural
+from specjax.experiments.config.defaults import neural_spec
 from specjax.experiments.recipes.trees import deepened
-from specjax.experiments.tune.predict import Probe, beside
-from specjax.experiments.tune.trees import Beside, end_loss, fastest_trees, timed_shapes, tree_spec
+from specjax.experiments.tune.predict import Probe, fit_overhead
+from specjax.experiments.tune.trees import (
+    TreeOverhead,
+    end_loss,
+    fastest_trees,
+    timed_shapes,
+    tree_spec,
+)
 from specjax.measuring.cost import Costs
 from specjax.theory.trees import expected_tokens, fed, tree_improvement
 
@@ -26,7 +32,7 @@ RANKS = [[0.6, 0.2, 0.1, 0.0], [0.6, 0.2, 0.0, 0.0], [0.6, 0.1, 0.0, 0.0], [0.5,
 
 
 def test_of_every_doubling_the_fastest_tree_that_branches_is_run():
-    lost = Beside(level=0.05, node=0.1, end=0.04)
+    lost = TreeOverhead(level=0.05, node=0.1, end=0.04)
     found = fastest_trees(PRICES, RANKS, "drafter", 8, "target", lost)
     assert {(len(tree.parents) - 1).bit_length() for tree in found} <= {1, 2, 3} and found
     # The first call feeds two tokens of the text.
@@ -41,9 +47,9 @@ def test_of_every_doubling_the_fastest_tree_that_branches_is_run():
 
 
 def test_what_the_wide_tree_lost_at_the_ends_of_texts_all_trees_lose():
-    assert Beside(end=end_loss(4.0, 3.2)).tokens(4.0) == pytest.approx(3.2)
-    assert Beside(end=end_loss(4.0, 3.2)).tokens(1.0) == 1.0
-    assert Beside(end=end_loss(4.0, 4.5)).tokens(5.0) == 5.0
+    assert TreeOverhead(end=end_loss(4.0, 3.2)).tokens(4.0) == pytest.approx(3.2)
+    assert TreeOverhead(end=end_loss(4.0, 3.2)).tokens(1.0) == 1.0
+    assert TreeOverhead(end=end_loss(4.0, 4.5)).tokens(5.0) == 5.0
 
 
 def test_the_probes_say_what_a_level_and_a_node_cost_beside_the_calls():
@@ -51,7 +57,7 @@ def test_the_probes_say_what_a_level_and_a_node_cost_beside_the_calls():
     wide_tree = Strategy(Neural(widths=(2, 1)))
     ranks = {"rate": [[0.5, 0.5], [1.0, 0.0]]}
     wide = Probe(wide_tree, rounds([3, 1], [4, 4], calls=4), speedup=0.4, by_rank=ranks)
-    found = beside(PRICES, chain, wide, "target")
+    found = fit_overhead(PRICES, chain, wide, "target")
     level = (3.0 - (0.3 + 3 * 0.2) / 2.0 - 2.8 / 2.0) / 4
     assert found.level == pytest.approx(level)
     assert found.node == pytest.approx((2.0 / 0.4 - (0.3 + 0.3) / 2.0 - 1.4 - 2 * level) / 4)
@@ -71,15 +77,15 @@ def test_two_chains_tell_what_a_round_costs_from_what_a_level_does():
     tree = Strategy(Neural(widths=(2, 1)))
     took = (0.3 + 0.3) / 2.0 + 1.4 + 0.8 + 2 * 0.1 + 4 * 0.05
     wide = Probe(tree, rounds([3, 1], [4, 4], calls=4), speedup=2.0 / took, by_rank=ranks)
-    found = beside(PRICES, chain(4, chain(1)), wide, "target")
+    found = fit_overhead(PRICES, chain(4, chain(1)), wide, "target")
     assert (found.round_, found.level, found.node) == pytest.approx((0.8, 0.1, 0.05))
-    fast = fastest_trees(PRICES, RANKS, "drafter", 8, "target", Beside(round_=0.8))
-    free = fastest_trees(PRICES, RANKS, "drafter", 8, "target", Beside())
+    fast = fastest_trees(PRICES, RANKS, "drafter", 8, "target", TreeOverhead(round_=0.8))
+    free = fastest_trees(PRICES, RANKS, "drafter", 8, "target", TreeOverhead())
     assert max(t.improvement for t in fast) < max(t.improvement for t in free)
 
 
 def test_trees_are_drafted_and_judged_as_the_chains_are():
-    chain = neural("small", 3, temperature=0.7, top_k=5, rule="block", reader="fitted")
+    chain = neural_spec("small", 3, temperature=0.7, top_k=5, rule="block", reader="fitted")
     assert tree_spec(chain, parents=(-1, -1)) == {
         "drafter": "neural", "parents": (-1, -1), "model": "small", "temperature": 0.7,
         "top_k": 5, "rule": "traversal",

@@ -6,7 +6,7 @@ import pytest
 from bad_inputs import BASES
 from command import command
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural_spec
 from specjax.experiments.decode.checks import unused_fields
 from specjax.experiments.decode.strategies import load_strategies
 
@@ -29,15 +29,15 @@ CASES = {
     "heads": ({"heads": "a"}, {"b": BIGRAM}, ["config.heads"]),
     "heads that are read": ({"heads": "a"}, {"h": HEADS}, []),
     "a drafter": ({"drafter": "d"}, {}, ["config.drafter"]),
-    "a drafter that drafts": ({"drafter": "d"}, {"n": neural("drafter", 2)}, []),
+    "a drafter that drafts": ({"drafter": "d"}, {"n": neural_spec("drafter", 2)}, []),
     "one of two drafters": (
         {"drafter": "d", "drafters": {"small": "s"}},
-        {"n": neural("small", 2)},
+        {"n": neural_spec("small", 2)},
         ["config.drafter"],
     ),
     "another of two": (
         {"drafter": "d", "drafters": {"small": "s"}},
-        {"n": neural("drafter", 2)},
+        {"n": neural_spec("drafter", 2)},
         ["config.drafters.small"],
     ),
 }

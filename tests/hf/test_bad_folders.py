@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 from specjax import UserError, load
 from specjax.hf.finite import is_finite
-from specjax.hf.huggingface import describe, stored_weights
+from specjax.hf.huggingface import describe, read_stored_weights
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
@@ -57,7 +57,7 @@ def test_names_of_no_model_are_refused(name, monkeypatch, tmp_path):
     assert repr(name[:20])[:-1] in complaint(name)
     with pytest.raises(UserError, match="model"):
         describe(name, jnp.float32)
-    assert stored_weights(name) is None
+    assert read_stored_weights(name) is None
 
 
 PLACES = (

@@ -11,7 +11,7 @@ import pytest
 
 import specjax
 from specjax.experiments.train.subject import WholeModel
-from specjax.hf.huggingface import described_generation, read_generation
+from specjax.hf.huggingface import describe_generation, read_generation
 from specjax.runtime.errors import UserError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -136,7 +136,7 @@ def test_a_speech_models_thresholds_can_be_turned_off(tmp_path: Path) -> None:
     loaded = specjax.load(folder, generation=dict.fromkeys(THRESHOLDS))
     assert not THRESHOLDS.keys() & loaded.generation.keys()
     off = dict.fromkeys(THRESHOLDS)
-    assert described_generation(folder, generation=off).generation == loaded.generation
+    assert describe_generation(folder, generation=off).generation == loaded.generation
 
 
 def test_only_a_speech_model_has_thresholds(tmp_path: Path) -> None:

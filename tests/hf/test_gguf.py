@@ -25,13 +25,13 @@ from specjax.hf.gguf import header, tokenizer
 from specjax.hf.gguf.architectures import ARCHITECTURES, FACTORS
 from specjax.hf.gguf.tensors import (
     GgufFile,
-    architecture_of,
     checkpoint_name,
+    get_architecture,
     own_name,
 )
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.positions import Rope
-from specjax.models.small_weights import SmallWeights, is_small, shrunk
+from specjax.models.small_weights import SmallWeights, is_small, shrink_params
 from specjax.runtime.errors import UserError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -184,7 +184,9 @@ def test_other_weights_are_rounded_as_those_of_a_folder(
 ) -> None:
     file = write_gguf(tmp_path / "m.gguf", folder, kind)
     wide, small = (huggingface.load(file, weights=w).params for w in ("", weights))
-    jax.tree.map(np.testing.assert_array_equal, small, shrunk(wide, SmallWeights.spelled(weights)))
+    jax.tree.map(
+        np.testing.assert_array_equal, small, shrink_params(wide, SmallWeights.spelled(weights))
+    )
 
 
 @pytest.mark.parametrize("kind,bos", [("gpt2", 0), ("llama", 1)])
@@ -231,7 +233,7 @@ def test_a_file_drafts_for_a_folder_and_is_saved_as_one(tmp_path: Path) -> None:
 def test_a_file_is_described_without_its_weights(tmp_path: Path) -> None:
     file = written(tmp_path, "qwen2")
     assert huggingface.describe(file, jnp.float32) == huggingface.load(file).model
-    found = huggingface.described_generation(file)
+    found = huggingface.describe_generation(file)
     assert found.generation == {"eos_token_id": 1, "pad_token_id": 0}
     assert found.path == file and found.complete
     config = specjax.decode_config(
@@ -343,7 +345,7 @@ def test_a_special_token_that_is_none_is_named_by_its_key(tmp_path: Path, whole:
 @pytest.mark.parametrize("name", ["qwen3", "gemma3_text", "phi3"])
 def test_tensors_have_their_own_names_in_refusals(tmp_path: Path, name: str) -> None:
     file = written(tmp_path, name)
-    architecture = architecture_of(file)
+    architecture = get_architecture(file)
     for own in header.read_header(file).tensors:
         if own not in FACTORS:
             assert own_name(file, checkpoint_name(own, architecture)) == own

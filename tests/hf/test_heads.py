@@ -51,18 +51,18 @@ def test_shapes_are_those_of_what_is_loaded(file):
     assert found == jax.tree.map(lambda x: (x.shape, x.dtype), heads.load(file))
 
 
-def refused(file, named: str) -> None:
+def run_refused(file, named: str) -> None:
     with pytest.raises(UserError, match=named) as found:
         heads.load(file)
     assert "\n" not in str(found.value)
 
 
 def test_a_missing_or_damaged_file_is_refused(file):
-    refused(file.with_name("nothing"), "nothing' is not a readable safetensors file")
+    run_refused(file.with_name("nothing"), "nothing' is not a readable safetensors file")
     whole = file.read_bytes()
     for kept in (0, 5, len(whole) - 4):
         file.write_bytes(whole[:kept])
-        refused(file, "is not a readable safetensors file")
+        run_refused(file, "is not a readable safetensors file")
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def test_a_missing_or_damaged_file_is_refused(file):
 def test_metadata_that_does_not_fit_is_refused(file, changes, named):
     metadata = {k: v for k, v in (METADATA | changes).items() if v is not None}
     save_file(load_file(file), file, metadata)
-    refused(file, named)
+    run_refused(file, named)

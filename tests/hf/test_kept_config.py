@@ -25,7 +25,7 @@ READ = (
 )  # fmt: skip
 
 
-def config_of(folder: Path) -> dict[str, Any]:
+def make_config(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "config.json").read_text("utf-8"))
 
 
@@ -35,7 +35,7 @@ def written(name: str, folder: Path, change: Any = lambda fields: fields) -> Pat
     for file in (GOLDEN / name).glob("*.json"):
         (folder / file.name).write_bytes(file.read_bytes())
     (folder / "model.safetensors").write_bytes((GOLDEN / name / "model.safetensors").read_bytes())
-    fields = change(config_of(GOLDEN / name) | NAMED)
+    fields = change(make_config(GOLDEN / name) | NAMED)
     (folder / "config.json").write_text(json.dumps(fields), "utf-8")
     return folder
 
@@ -43,7 +43,7 @@ def written(name: str, folder: Path, change: Any = lambda fields: fields) -> Pat
 def saved(loaded: LoadedModel, folder: Path) -> tuple[dict[str, Any], LoadedModel]:
     """The configuration that `save` writes, and what is read back."""
     loaded.save(folder)
-    return config_of(folder), specjax.load(folder, loaded.model.config.dtype)
+    return make_config(folder), specjax.load(folder, loaded.model.config.dtype)
 
 
 def with_shape(loaded: LoadedModel, **changes: Any) -> LoadedModel:
@@ -58,7 +58,7 @@ def test_an_unchanged_model_keeps_its_configuration_to_the_last_field(
     folder = written(name, tmp_path / "in")
     loaded = specjax.load(folder)
     fields, again = saved(loaded, tmp_path / "out")
-    expected = config_of(folder)
+    expected = make_config(folder)
     expected.pop("auto_map", None)  # the code that it names is not in the export
     if name == "t5gemma2":  # the tower is not saved
         expected["encoder"]["vision_config"] = fields["encoder"]["vision_config"]
@@ -77,7 +77,7 @@ def test_the_dtype_is_that_of_the_weights_under_the_name_that_is_there(
 
     folder = written("llama", tmp_path / "in", renamed)
     fields, _ = saved(specjax.load(folder, jnp.bfloat16), tmp_path / "out")
-    assert fields == config_of(folder) | {field: "bfloat16"}
+    assert fields == make_config(folder) | {field: "bfloat16"}
 
 
 def test_a_dtype_is_patched_in_the_configurations_of_parts(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_changed_field_keeps_the_other_name_that_it_has(tmp_path: Path) -> Non
     folder = written("gpt2", tmp_path / "in", renamed)
     shorter = with_shape(specjax.load(folder), num_layers=1)
     fields, again = saved(shorter, tmp_path / "out")
-    assert fields == config_of(folder) | {"num_hidden_layers": 1}
+    assert fields == make_config(folder) | {"num_hidden_layers": 1}
     assert again.model == shorter.model
     assert AutoConfig.from_pretrained(tmp_path / "out").n_layer == 1
 
@@ -115,7 +115,7 @@ def test_a_field_of_one_side_is_patched_inside_of_it(tmp_path: Path) -> None:
     decoder = dataclasses.replace(loaded.model.config.decoder, softcap=3.0)
     changed = with_shape(loaded, decoder=decoder)
     fields, again = saved(changed, tmp_path / "out")
-    expected = config_of(folder)
+    expected = make_config(folder)
     expected["decoder"]["attn_logit_softcapping"] = 3.0
     assert fields == expected
     assert again.model == changed.model
@@ -134,7 +134,7 @@ def test_an_untied_head_is_written_with_what_depended_on_it(tmp_path: Path) -> N
     loaded = specjax.load(folder)
     fields, again = saved(loaded, tmp_path / "out")
     own = {"tie_word_embeddings": False, "scale_decoder_outputs": True}
-    assert fields == config_of(folder) | own
+    assert fields == make_config(folder) | own
     assert again.model == loaded.model
 
 
@@ -143,7 +143,7 @@ def test_weights_that_are_written_whole_are_not_said_to_be_quantized(tmp_path: P
     packed = {"quantization_config": {"quant_method": "gptq", "bits": 4}}
     fields = {**loaded.original_config, **packed}
     kept, again = saved(dataclasses.replace(loaded, original_config=fields), tmp_path / "out")
-    assert kept == config_of(tmp_path / "in")
+    assert kept == make_config(tmp_path / "in")
     assert again.model == loaded.model
 
 
@@ -162,7 +162,7 @@ def test_the_text_part_is_saved_with_what_its_part_and_the_whole_said(tmp_path: 
 
     loaded = specjax.load(written("gemma3_text", tmp_path / "in", whole))
     fields, again = saved(loaded, tmp_path / "out")
-    assert fields == config_of(GOLDEN / "gemma3_text") | NAMED | {"note": "kept"}
+    assert fields == make_config(GOLDEN / "gemma3_text") | NAMED | {"note": "kept"}
     assert again.model == loaded.model
 
 
@@ -187,6 +187,6 @@ def test_a_model_of_another_family_has_a_configuration_of_its_own(tmp_path: Path
 
 def test_a_drafter_keeps_its_fields_in_its_own_layout_only(tmp_path: Path) -> None:
     export(written("dflash", tmp_path / "dflash"), tmp_path / "same", "dflash")
-    assert config_of(tmp_path / "same").items() >= UNDECLARED.items()
+    assert make_config(tmp_path / "same").items() >= UNDECLARED.items()
     export(written("eagle3_speculators", tmp_path / "eagle"), tmp_path / "other", "speculators")
-    assert not config_of(tmp_path / "other").keys() & UNDECLARED.keys()
+    assert not make_config(tmp_path / "other").keys() & UNDECLARED.keys()

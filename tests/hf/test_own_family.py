@@ -89,12 +89,12 @@ def test_as_a_target_with_a_drafter_it_gives_the_tokens_that_it_gives_alone(tmp_
     target = specjax.load(written(tmp_path / "target", tensors))
     drafter = specjax.load(written(tmp_path / "drafter", near))
     prompts = np.random.default_rng(2).integers(2, 96, (4, 7)).tolist()
-    alone = specjax.Generator(target, max_new_tokens=24, bucket=64)(prompts)
+    baseline = specjax.Generator(target, max_new_tokens=24, bucket=64)(prompts)
     drafted = specjax.Generator(
         target, {"drafter": drafter}, specjax.speculative(length=3), max_new_tokens=24, bucket=64
     )(prompts)
-    assert drafted.tokens == alone.tokens
-    assert sum(map(len, alone.tokens)) > 48  # not all ended at once
+    assert drafted.tokens == baseline.tokens
+    assert sum(map(len, baseline.tokens)) > 48  # not all ended at once
     assert 0.1 < drafted.statistics.acceptance_rate < 1.0
 
 

@@ -19,7 +19,7 @@ from safetensors.numpy import load_file, save_file
 
 import specjax
 from specjax.hf import huggingface
-from specjax.hf.packed import packing_of
+from specjax.hf.packed import parse_packing
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.positions import Rope
 from specjax.models.shapes import parameter_shapes
@@ -204,7 +204,7 @@ def test_what_is_read_is_what_the_format_says(name, plain, tmp_path):
             qwix.dequantize(found), wholes[f"model.layers.0.{tensor}"], err_msg=tensor
         )
     assert not is_small(loaded.params["head"]["kernel"])
-    assert str(huggingface.stored_weights(tmp_path)) == spelled
+    assert str(huggingface.read_stored_weights(tmp_path)) == spelled
 
 
 @pytest.mark.parametrize("name", ["awq"])
@@ -257,7 +257,7 @@ REFUSED = {
 @pytest.mark.parametrize("field", REFUSED)
 def test_other_formats_are_refused_by_the_name_of_the_field(field):
     with pytest.raises(ValueError, match=rf"quantization_config.*{field}"):
-        packing_of({"quantization_config": REFUSED[field]})
+        parse_packing({"quantization_config": REFUSED[field]})
 
 
 BROKEN = {

@@ -19,7 +19,7 @@ from specjax.hf.families.eagle3 import layers_after
 from specjax.hf.families.schema import collect_ignored
 from specjax.hf.huggingface import load, parse_config
 from specjax.models.eagle import Eagle, EagleCausalConfig
-from specjax.models.on_target import completed
+from specjax.models.on_target import complete_params
 from specjax.models.positions import Rope
 from specjax.runtime.errors import UserError
 
@@ -169,7 +169,7 @@ def test_without_a_mapping_all_ids_are_drafted(tmp_path: Path) -> None:
         draft_vocab_size=None,
     )
     found = load(whole)
-    assert completed(found.model.config, found.params, {})["ids"].tolist() == list(range(96))
+    assert complete_params(found.model.config, found.params, {})["ids"].tolist() == list(range(96))
 
 
 @pytest.mark.parametrize("embedded", [True, False])

@@ -64,7 +64,7 @@ def test_what_is_not_read_is_refused_in_a_sentence(entry, tmp_path: Path) -> Non
     assert "\n" not in str(refused.value)
 
 
-def config_of(name: str, **changes) -> dict:
+def make_config(name: str, **changes) -> dict:
     entry = next(entry for entry in ENTRIES if entry["name"] == name)
     return {**entry, "config": entry["config"] | changes}
 
@@ -85,18 +85,18 @@ def ignored(out: str) -> set[str]:
 
 @pytest.mark.parametrize(("name", "fields"), NOTES)
 def test_what_a_target_left_is_ignored_with_one_note(name, fields, tmp_path: Path, capsys) -> None:
-    specjax.load(written(tmp_path / "it", config_of(name)))
+    specjax.load(written(tmp_path / "it", make_config(name)))
     assert ignored(capsys.readouterr().out) == set(fields.split())
 
 
 def test_heads_ignore_with_a_note_too(tmp_path: Path, capsys) -> None:
-    folder = written(tmp_path / "it", config_of("FasterDecoding/medusa-vicuna-7b-v1.3", tree=[1]))
+    folder = written(tmp_path / "it", make_config("FasterDecoding/medusa-vicuna-7b-v1.3", tree=[1]))
     heads.load(folder)
     assert ignored(capsys.readouterr().out) == {"tree"}
 
 
 def test_a_drafter_whose_layers_nobody_ignores_leaves_no_note(tmp_path: Path, capsys) -> None:
-    specjax.load(written(tmp_path / "it", config_of("nvidia/Qwen3-235B-A22B-Eagle3")))
+    specjax.load(written(tmp_path / "it", make_config("nvidia/Qwen3-235B-A22B-Eagle3")))
     assert capsys.readouterr().out == ""
 
 
@@ -125,18 +125,18 @@ CHANGED = [
 @pytest.mark.parametrize(("name", "changes", "sentence"), CHANGED)
 def test_what_a_layout_reads_is_obeyed_or_refused(name, changes, sentence, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=sentence):
-        specjax.load(written(tmp_path / "it", config_of(name, **changes)))
+        specjax.load(written(tmp_path / "it", make_config(name, **changes)))
 
 
 def test_a_plain_name_with_a_vocabulary_to_draft_is_no_model(tmp_path: Path) -> None:
     """It has the layer of an EAGLE-3 drafter, whatever class it calls itself."""
-    entry = config_of("yuhuili/EAGLE3-LLaMA3.1-Instruct-8B")
+    entry = make_config("yuhuili/EAGLE3-LLaMA3.1-Instruct-8B")
     assert entry["config"]["architectures"] == ["LlamaForCausalLM"]
     assert specjax.load(written(tmp_path / "it", entry)).model.config.family == "eagle3"
 
 
 def test_several_layers_of_the_target_are_not_the_drafters(tmp_path: Path) -> None:
-    entry = config_of("yuhuili/EAGLE3-Vicuna1.3-13B")
+    entry = make_config("yuhuili/EAGLE3-Vicuna1.3-13B")
     assert entry["config"]["num_hidden_layers"] == 40
     assert specjax.load(written(tmp_path / "it", entry)).model.info.depth == 1
 
@@ -157,14 +157,14 @@ ODD = [
 
 @pytest.mark.parametrize(("changes", "sentence"), ODD)
 def test_words_of_another_kind_are_refused_in_a_sentence(changes, sentence: str) -> None:
-    config = config_of("z-lab/Qwen3-8B-DFlash-b16")["config"] | changes
+    config = make_config("z-lab/Qwen3-8B-DFlash-b16")["config"] | changes
     with pytest.raises(UserError, match=sentence) as refused:
         parse_config("it", config, None, jnp.float32)
     assert "\n" not in str(refused.value)
 
 
 def test_a_plan_takes_no_drafter_for_the_target(tmp_path: Path) -> None:
-    folder = written(tmp_path / "it", config_of("nebius/EAGLE3-gpt-oss-20b"))
+    folder = written(tmp_path / "it", make_config("nebius/EAGLE3-gpt-oss-20b"))
     config = specjax.decode_config()
     config.target, config.drafter = str(folder), ""
     with pytest.raises(UserError, match="target is .*, a drafter of the family 'eagle3'; give it"):
@@ -172,7 +172,7 @@ def test_a_plan_takes_no_drafter_for_the_target(tmp_path: Path) -> None:
 
 
 def test_a_drafter_under_another_name_is_known_by_its_tensors(tmp_path: Path) -> None:
-    entry = config_of("SpecForge Qwen3-8B EAGLE-3")
+    entry = make_config("SpecForge Qwen3-8B EAGLE-3")
     words = {"hidden_size", "intermediate_size", "num_attention_heads", "vocab_size", "head_dim"}
     plain = {name: entry["config"][name] for name in words}
     plain |= {"model_type": "llama", "num_hidden_layers": 1, "num_key_value_heads": 2}

@@ -12,7 +12,7 @@ import pytest
 
 from specjax.hf.huggingface import describe, parse_config
 from specjax.models.shapes import parameter_shapes
-from specjax.models.small_weights import numbers
+from specjax.models.small_weights import count_numbers
 
 GEMMA_2B = {
     "architectures": ["GemmaForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
@@ -96,7 +96,7 @@ def test_a_published_configuration_has_the_parameters_of_its_model(name: str) ->
     words, count = PARAMETERS[name]
     model = shape(words)
     bias = getattr(model.config, "logits_bias", False) * model.info.vocab_size
-    assert numbers(parameter_shapes(model)) - bias == count
+    assert count_numbers(parameter_shapes(model)) - bias == count
 
 
 @pytest.mark.parametrize("name", KNOWN)

@@ -12,7 +12,7 @@ from scripted import PrefixModel, prefix_params
 from specjax.contracts.stopping import Stops
 from specjax.decoding.loop import generate
 from specjax.decoding.strategy import Strategy, strategy
-from specjax.logits.settings import obeyed
+from specjax.logits.settings import apply_settings
 from specjax.logits.stop_strings import StopStrings
 from specjax.runtime.errors import UserError
 
@@ -87,8 +87,8 @@ def test_a_text_ends_with_the_token_that_completes_a_string(encoder) -> None:
 
 def test_what_cannot_be_a_stop_string_is_refused() -> None:
     with pytest.raises(UserError, match="needs the target's tokenizer; it has none"):
-        obeyed(Strategy().options(), {"stop_strings": "a"}, MODEL)
+        apply_settings(Strategy().options(), {"stop_strings": "a"}, MODEL)
     with pytest.raises(UserError, match="stop_strings is .*; it must be a list of texts"):
-        obeyed(Strategy().options(), {"stop_strings": [""]}, MODEL)
+        apply_settings(Strategy().options(), {"stop_strings": [""]}, MODEL)
     with pytest.raises(UserError, match="stop_strings have 600 bytes together"):
-        obeyed(Strategy().options(), {"stop_strings": ["a" * 300, "b" * 300]}, MODEL)
+        apply_settings(Strategy().options(), {"stop_strings": ["a" * 300, "b" * 300]}, MODEL)

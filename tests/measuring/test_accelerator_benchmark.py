@@ -20,7 +20,7 @@ import planted  # noqa: E402
 from accelerator_results import Results, report  # noqa: E402
 from contests import DECODE, DRAFT, VERIFY, Texts, Unit  # noqa: E402
 
-from specjax.accelerators.chips import bandwidth_of  # noqa: E402
+from specjax.accelerators.chips import get_bandwidth  # noqa: E402
 from specjax.runtime.errors import UserError  # noqa: E402
 
 FLAGS = ("--batches=1", "--lengths=7", "--prompt_tokens=8", "--new_tokens=100", "--repeats=2")
@@ -88,7 +88,7 @@ def test_drafts_of_a_text_that_counts_are_the_text_itself():
     assert trial.accepted == 1.0
 
 
-def rows_of(folder: Path, device: str = "NVIDIA H100 80GB HBM3") -> Results:
+def make_rows(folder: Path, device: str = "NVIDIA H100 80GB HBM3") -> Results:
     """Results by hand: a step of 5 ms, c 0.1, v(7) 1.25, a decode at 2.5 times the speed."""
     results = Results(folder)
     results.agree("settings", SETTINGS)
@@ -106,7 +106,7 @@ def rows_of(folder: Path, device: str = "NVIDIA H100 80GB HBM3") -> Results:
 
 
 def test_the_tables_say_how_far_from_the_bound_and_beside_the_paper(tmp_path: Path):
-    shown = report(rows_of(tmp_path))
+    shown = report(make_rows(tmp_path))
     # 9.40 ms on a TPU v4 (benchmarks/bandwidth_bound.py) are 3.4 at 3,350 GB/s.
     step = "| 1 | 5.00 (5.00 to 5.00) | 3.36 | 67% | 0.100 (0.100 to 0.100) | 1.250"
     assert step in shown
@@ -117,7 +117,7 @@ def test_the_tables_say_how_far_from_the_bound_and_beside_the_paper(tmp_path: Pa
 
 
 def test_a_bandwidth_that_is_given_counts_and_an_unknown_one_is_said(tmp_path: Path):
-    results = rows_of(tmp_path, "Unheard-of")
+    results = make_rows(tmp_path, "Unheard-of")
     assert "the bandwidth is not known; give --bandwidth" in report(results)
     assert "| 9.38 | 188% |" in report(results, 1200e9)
 
@@ -126,7 +126,7 @@ def test_tokens_that_differ_are_shown_and_end_with_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     row = {"base_ms": [2.0], "other_ms": [1.0], "accepted": [None], "same_tokens": False}
-    rows_of(tmp_path).add("huggingface", "t5xxl", Unit(DECODE, 1, "base", 7, 0.8), 0, row)
+    make_rows(tmp_path).add("huggingface", "t5xxl", Unit(DECODE, 1, "base", 7, 0.8), 0, row)
     assert accelerator.main([f"--out={tmp_path}", "--report"]) == 1
     assert "| base | 7 | 0.80 | - | DIFFER |" in capsys.readouterr().out
 
@@ -160,7 +160,7 @@ ORDER = (("default", 0), ("off", 0), ("off", 1), ("default", 1))
 def test_other_settings_and_other_devices_are_not_mixed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    results = rows_of(tmp_path)
+    results = make_rows(tmp_path)
     assert accelerator.main([f"--out={tmp_path}", "--repeats=3"]) == 2
     assert "repeats is 3, and" in capsys.readouterr().err
     with pytest.raises(UserError, match="device is 'cpu'.*H100"):
@@ -201,8 +201,8 @@ def test_a_file_that_is_no_json_is_refused(tmp_path: Path, capsys: pytest.Captur
 
 def test_bandwidths_are_known_by_the_name_of_the_device():
     known = {"NVIDIA H200": 4800, "NVIDIA L4": 300, "TPU v4": 1200, "TPU v5 lite": 819}
-    assert {name: bandwidth_of(name) / 1e9 for name in known} == known
-    assert bandwidth_of("NVIDIA H200 MIG 1g.18gb") is None
+    assert {name: get_bandwidth(name) / 1e9 for name in known} == known
+    assert get_bandwidth("NVIDIA H200 MIG 1g.18gb") is None
 
 
 @pytest.mark.slow

@@ -26,12 +26,12 @@ from specjax.measuring.cost import (
     call_times,
     doubling,
     draft_calls,
-    needed,
+    needed_calls,
     standardized_walltime_improvement,
 )
 from specjax.measuring.in_place import Work
 from specjax.measuring.stopwatch import _call
-from specjax.measuring.walltime import ALONE, Priced, predicted
+from specjax.measuring.walltime import ALONE, Priced, predict_speedups
 from specjax.runtime.files import replacing, write_json
 from specjax.theory.speculative import walltime_improvement
 from specjax.theory.trees import tree_improvement
@@ -72,15 +72,15 @@ def test_theorem_3_8_has_the_paper_s_form_when_all_calls_cost_the_same():
 
 
 def test_autoregressive_decoding_is_predicted_at_one():
-    alone = Statistics(30, 30, 0, 0, 0, 0.0, {"target": 30}, {0: 30})
-    assert COSTS.predicted_speedup(alone, Strategy(Nothing()), "target") == pytest.approx(1.0)
-    assert COSTS.theoretical_speedup(alone, Strategy(Nothing()), "target") == pytest.approx(1.0)
-    assert standardized_walltime_improvement(30, alone.calls, {"target": 100}, "target") == 1.0
+    baseline = Statistics(30, 30, 0, 0, 0, 0.0, {"target": 30}, {0: 30})
+    assert COSTS.predicted_speedup(baseline, Strategy(Nothing()), "target") == pytest.approx(1.0)
+    assert COSTS.theoretical_speedup(baseline, Strategy(Nothing()), "target") == pytest.approx(1.0)
+    assert standardized_walltime_improvement(30, baseline.calls, {"target": 100}, "target") == 1.0
 
 
 def test_every_call_that_a_prediction_prices_is_measured_once():
     drafters = [Nothing(), PromptLookup(4), Neural(4), Neural(3)]
-    calls = needed(map(Strategy, drafters), "target", {0, 3, 4})
+    calls = needed_calls(map(Strategy, drafters), "target", {0, 3, 4})
     assert [(call.model, call.tokens) for call in calls] == [
         ("target", 1), ("target", 4), ("target", 5), ("drafter", 1), ("drafter", 2),
     ]  # fmt: skip
@@ -95,7 +95,7 @@ def test_a_whole_cascade_precedes_the_target_call_of_any_width():
     wider = Cascade(("base", "small"), ((9, 0), (0, 2)))
     width = made.spec.width
     drafters = [wider, made, Neural(1, "small")]
-    calls = needed(map(Strategy, drafters), "target", {0, 1, 3, width})
+    calls = needed_calls(map(Strategy, drafters), "target", {0, 1, 3, width})
     before = {call.tokens: turn for call, turn in calls.items() if call.model == "target"}
     # Behind drafts of 2 and 3 are fed again: 2 tokens, and by base the 2 that small adds.
     whole = Call("small", 4, 3), Call("base", 7, 4)
@@ -109,7 +109,7 @@ TREE = Neural(widths=(4, 1))  # four children of the pending token, a child of e
 
 
 def test_every_level_of_a_tree_is_measured_as_wide_as_it_is_fed():
-    calls = needed([Strategy(TREE)], "target", {8})
+    calls = needed_calls([Strategy(TREE)], "target", {8})
     levels = (Call("drafter", 2, 1), Call("drafter", 4, 4))
     assert calls[Call("target", 9, 9)] == levels
     assert set(levels) <= calls.keys()
@@ -120,7 +120,7 @@ def test_a_tree_is_predicted_from_its_levels_and_the_reading_of_all_nodes():
     stats = dataclasses.replace(STATS, calls={"target": 10, "drafter": 20}, widths={8: 10})
     decoder = SimpleNamespace(drafter=TREE, reader=TREE.reader, target="target")
     own = Priced(TREE_COSTS, decoder, Work(30, 10, stats.calls, stats.widths))
-    found = predicted(stats, own, own, measured=1.0)
+    found = predict_speedups(stats, own, own, measured=1.0)
     assert found["priced"] == ALONE and found["round_ms"] is None
     assert found["with_v"] == pytest.approx(3 / (0.15 + 0.35 + 2.0))
     assert found["error_percent"] == pytest.approx(20.0)
@@ -134,7 +134,7 @@ def test_a_tree_is_predicted_from_its_levels_and_the_reading_of_all_nodes():
 def test_an_early_exit_is_timed_by_the_layers_that_run():
     drafters = [Nothing(), EarlyExit(3, exit=1)]
     states = Call("target", 1, 0, exit=1)
-    calls = needed(map(Strategy, drafters), "target", {0, 3})
+    calls = needed_calls(map(Strategy, drafters), "target", {0, 3})
     assert [(call.part, call.tokens) for call in calls] == [
         ("target", 1), ("target[1:]", 1), ("target[1:]", 4),
         ("target[:1]", 1), ("target[:1] states", 1),
@@ -160,7 +160,7 @@ def test_heads_on_the_target_are_priced_by_its_read_out():
         made = dataclasses.replace(STATS, calls={"target": 10, part: 10 * runs}, widths={3: 10})
         found = costs.predicted_speedup(made, Strategy(drafter), "target")
         assert found == pytest.approx(3 / ((drafting + 3.0) / 2.0))
-    calls = needed([Strategy(Hydra(2))], "target", {0, 2})
+    calls = needed_calls([Strategy(Hydra(2))], "target", {0, 2})
     read_out = Call("target", 1, 1, read_out=True)
     assert [(call.part, call.tokens) for call in calls] == [("target", 1), ("target", 3), (part, 1)]
     assert calls[Call("target", 3, 3)] == (read_out, read_out)
@@ -225,7 +225,7 @@ def test_widths_between_measured_ones_cost_in_proportion():
 def test_sparse_costs_time_widths_that_double_and_the_widest():
     drafters = [Neural(length) for length in range(1, 11)]
     widths = range(11)
-    kept = doubling(needed(map(Strategy, drafters), "target", widths))
+    kept = doubling(needed_calls(map(Strategy, drafters), "target", widths))
     assert [call.tokens for call in kept if call.model == "target"] == [1, 2, 4, 8, 11]
     sparse = measure(drafters, widths, sparse=True)
     whole = measure(drafters, widths)

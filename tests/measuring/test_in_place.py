@@ -22,7 +22,7 @@ from specjax.measuring.in_place import (
     milliseconds_per_token,
     round_price,
 )
-from specjax.measuring.walltime import ALONE, IN_PLACE, Priced, predicted, time_spent
+from specjax.measuring.walltime import ALONE, IN_PLACE, Priced, predict_speedups, time_spent
 
 COSTS = Costs(
     {
@@ -39,7 +39,7 @@ SLOWER = (1.0, 1.3, 0.8, 1.1, 1.0)
 """The machine in every pass."""
 
 
-def strategy_of(length: int) -> Strategy:
+def make_strategy(length: int) -> Strategy:
     return Strategy(Neural(length)) if length else Strategy(Nothing())
 
 
@@ -56,18 +56,18 @@ def clock(one: Strategy, done: Work, length: int) -> float:
 
 
 def samples(length: int, rounds: int = 10) -> list[Sample]:
-    one, done = strategy_of(length), work(length, rounds)
+    one, done = make_strategy(length), work(length, rounds)
     return [Sample(slow * clock(one, done, length), done) for slow in SLOWER]
 
 
 def priced_round(length: int) -> RoundPrice:
     given = samples(length), samples(0, 24)
-    return round_price(*given, COSTS, strategy_of(length), "target")
+    return round_price(*given, COSTS, make_strategy(length), "target")
 
 
 @pytest.mark.parametrize("length", [0, 1, 4, 8])
 def test_a_round_costs_what_it_took_whatever_the_machine_did_meanwhile(length):
-    found, one = priced_round(length), strategy_of(length)
+    found, one = priced_round(length), make_strategy(length)
     assert found.round_ms == pytest.approx(clock(one, work(length), length) / 10)
     assert found.calls_ms == pytest.approx(calls_ms(COSTS, work(length), one, "target") / 10)
     more = ROUND + length * TOKEN if length else STEP
@@ -77,24 +77,24 @@ def test_a_round_costs_what_it_took_whatever_the_machine_did_meanwhile(length):
 def test_passes_that_a_machine_disturbed_do_not_count():
     hit = samples(4)
     hit[1] = dataclasses.replace(hit[1], milliseconds=10 * hit[1].milliseconds)
-    found = round_price(hit, samples(0), COSTS, strategy_of(4), "target")
+    found = round_price(hit, samples(0), COSTS, make_strategy(4), "target")
     assert found.round_ms == pytest.approx(priced_round(4).round_ms)
 
 
 def test_passes_without_rounds_do_not_count():
     none = Sample(0.1, Work(0, 0, {"target": 0, "drafter": 0}, {}))
     given = [none, *samples(4)[1:]], samples(0)
-    assert round_price(*given, COSTS, strategy_of(4), "target").beyond_calls_ms == pytest.approx(
+    assert round_price(*given, COSTS, make_strategy(4), "target").beyond_calls_ms == pytest.approx(
         ROUND + 4 * TOKEN
     )
-    assert round_price([none], samples(0)[:1], COSTS, strategy_of(4), "target") is None
+    assert round_price([none], samples(0)[:1], COSTS, make_strategy(4), "target") is None
 
 
 def test_what_a_round_and_a_drafted_token_add_is_recovered_from_lengths():
     found = draft_price({n: priced_round(n).beyond_calls_ms for n in (1, 4, 8)})
     assert (found.round_, found.token) == pytest.approx((ROUND, TOKEN))
     # So a length that never ran is priced too.
-    one, done = strategy_of(6), work(6)
+    one, done = make_strategy(6), work(6)
     known = calls_ms(COSTS, done, one, "target") / 10 + found.beyond_calls(6)
     assert known == pytest.approx(clock(one, done, 6) / 10)
     assert draft_price({4: 2.0}).beyond_calls(4) == 2.0
@@ -122,15 +122,15 @@ def statistics(done: Work) -> Statistics:
 
 
 def prediction(one: Strategy, done: Work, price: RoundPrice | None, measured: float):
-    base = Priced(COSTS, decoder(strategy_of(0)), work(0, 24), priced_round(0))
+    base = Priced(COSTS, decoder(make_strategy(0)), work(0, 24), priced_round(0))
     own = Priced(COSTS, decoder(one), done, price)
-    return predicted(statistics(done), own, base, measured)
+    return predict_speedups(statistics(done), own, base, measured)
 
 
 @pytest.mark.parametrize("length", range(1, 9))
 def test_rounds_priced_in_place_predict_what_the_clock_gives(length):
     """Where calls alone are far off: the loop's own work weighs most in short drafts."""
-    one, done = strategy_of(length), work(length, rounds=40, tokens=100)
+    one, done = make_strategy(length), work(length, rounds=40, tokens=100)
     measured = (2.0 + STEP) / (clock(one, done, length) / 100)
     found = prediction(one, done, priced_round(length), measured)
     assert found["priced"] == IN_PLACE
@@ -141,7 +141,7 @@ def test_rounds_priced_in_place_predict_what_the_clock_gives(length):
 
 
 def test_without_a_price_of_rounds_calls_alone_predict_and_the_result_says_so():
-    one, done = strategy_of(4), work(4, rounds=40, tokens=100)
+    one, done = make_strategy(4), work(4, rounds=40, tokens=100)
     found = prediction(one, done, None, 1.0)
     assert found["priced"] == ALONE
     assert found["with_v"] == found["calls_alone"]
@@ -160,7 +160,7 @@ def test_a_tree_is_priced_in_place_as_chains_are():
 
 
 def test_time_beyond_the_calls_timed_alone_is_the_rest():
-    own = Priced(COSTS, decoder(strategy_of(4)), work(4), priced_round(4))
+    own = Priced(COSTS, decoder(make_strategy(4)), work(4), priced_round(4))
     found = time_spent(own, total=0.1, fixed=0.01)
     assert found["target"] == pytest.approx(10 * 3.0 / 1e3)
     assert found["drafter"] == pytest.approx((10 * 0.3 + 30 * 0.2) / 1e3)

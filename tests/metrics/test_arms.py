@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from specjax.metrics.traces import Rounds, arm_figures, arms_of_texts
+from specjax.metrics.traces import Rounds, arm_figures, count_text_arms
 from specjax.reporting.table import arm_table
 from specjax.theory.speculative import accept_rate
 
@@ -35,7 +35,7 @@ def test_every_round_counts_for_its_arm():
     assert [found[name]["rounds"] for name in NAMES] == [2, 2, 1]
     assert [found[name]["tokens"] for name in NAMES] == [2, 5, 2]
     assert [found[name]["accept_rate"] for name in NAMES] == [None, 0.5, 0.5]
-    assert arms_of_texts(HAND, NAMES) == [{"near": 2, "far": 1}, {"none": 2}]
+    assert count_text_arms(HAND, NAMES) == [{"near": 2, "far": 1}, {"none": 2}]
     text = arm_table({"plain": {"arms": None}, "chosen": {"arms": found}})
     assert text.count("chosen") == 3 and "plain" not in text
 

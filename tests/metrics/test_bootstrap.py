@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from specjax.contracts.registry import METRICS
-from specjax.metrics.metric import metric_of
+from specjax.metrics.metric import get_metric
 from specjax.metrics.statistics import (
     LEAST,
     RESAMPLES,
@@ -22,7 +22,7 @@ REFERENCES = [("the cat sat on a mat today", "a cat"), "dogs run in the green pa
 
 @pytest.mark.parametrize("name", [name for name in METRICS if METRICS[name].cls.scores])
 def test_scores_are_made_of_what_each_output_adds(name):
-    metric = metric_of(name)
+    metric = get_metric(name)
     parts = metric.statistics(OUTPUTS, REFERENCES)
     assert len(parts) == len(OUTPUTS)
     found = metric.of_statistics(parts.sum(0), len(OUTPUTS))

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from specjax.metrics.groups import by_group, group_table, with_speedups
+from specjax.metrics.groups import add_speedups, by_group, group_table
 from specjax.metrics.traces import Rounds
 
 GROUPS = ["ende", "qa", "ende"]
@@ -39,7 +39,7 @@ def test_every_example_counts_for_its_group():
 def test_speedups_are_over_the_same_group_of_the_baseline():
     base = by_group(GROUPS, PLAIN, np.array([0.2, 0.1, 0.2]))
     own = by_group(GROUPS, DRAFTED, np.array([0.1, 0.3, 0.2]))
-    found = with_speedups({"plain": base, "drafted": own}, {"plain": base, "drafted": base})
+    found = add_speedups({"plain": base, "drafted": own}, {"plain": base, "drafted": base})
     assert found["drafted"]["ende"]["speedup"] == pytest.approx(100 / 30)
     assert found["drafted"]["qa"]["speedup"] == pytest.approx(50 / 150)
     assert found["plain"]["qa"]["speedup"] == 1.0
@@ -49,5 +49,5 @@ def test_speedups_are_over_the_same_group_of_the_baseline():
 
 def test_without_times_there_is_no_speedup():
     found = by_group(GROUPS, DRAFTED, None)
-    timed = with_speedups({"drafted": found}, {"drafted": found})
+    timed = add_speedups({"drafted": found}, {"drafted": found})
     assert timed["drafted"]["qa"]["speedup"] is None and "-" in group_table(timed)

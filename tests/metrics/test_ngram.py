@@ -42,7 +42,7 @@ def test_figures_are_those_of_the_formulas(start_token, entries, monkeypatch):
     """However few laws are held at once; float32 logarithms are good to 1e-5."""
     monkeypatch.setattr(evaluation, "LAW_ENTRIES", entries)
     table = ngram.fit(TEXT, V, start_token=start_token, smoothing=DELTA)
-    found = evaluation.foretell(table, UNSEEN, start_token)
+    found = evaluation.predict_tokens(table, UNSEEN, start_token)
     unigram, bigram, accuracy = direct([] if start_token is None else [start_token])
     assert found["tokens"] == (7 if start_token == 0 else 5)
     assert found["unigram_perplexity"] == pytest.approx(unigram, rel=1e-5)
@@ -53,4 +53,4 @@ def test_figures_are_those_of_the_formulas(start_token, entries, monkeypatch):
 def test_text_without_neighbours_is_refused():
     table = ngram.fit(TEXT, V)
     with pytest.raises(UserError, match="no two tokens"):
-        evaluation.foretell(table, [[2], [3]], None)
+        evaluation.predict_tokens(table, [[2], [3]], None)

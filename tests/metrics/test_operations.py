@@ -18,7 +18,7 @@ from specjax.drafting.medusa import Medusa
 from specjax.drafting.neural import Neural
 from specjax.drafting.nothing import Nothing
 from specjax.measuring.roofline import copy_bandwidth, roofline, step_bytes
-from specjax.metrics.operations import operations, part_shape, shape_of
+from specjax.metrics.operations import operations, part_shape, transformer_shape
 from specjax.metrics.traces import Rounds
 from specjax.models.base import Resume
 from specjax.models.causal import Causal, CausalConfig
@@ -71,7 +71,7 @@ def test_a_compiled_verification_has_the_counted_flops(kind, logits):
     fed = jax.ShapeDtypeStruct((1, FED), jnp.int32)
     at = None if logits == FED else jax.ShapeDtypeStruct((1, logits), jnp.int32)
     compiled = jax.jit(model.extend).lower(params, fed, cache, at=at).compile()
-    shape = shape_of(model)
+    shape = transformer_shape(model)
     # The program looks at all slots from every token: on average as the middle one would.
     counted = decoder_call(shape, FED, CAPACITY - (FED + 1) // 2, PROMPT * shape.cross, logits)
     assert cost(compiled)["flops"] == pytest.approx(counted.flops, rel=ELEMENTWISE)
@@ -105,7 +105,7 @@ def recomputing() -> float:
 @pytest.mark.parametrize(("exit", "expected"), [(1, 0.134), (2, 0.269)])
 def test_verifying_on_states_spares_the_layers_that_drafted(exit, expected, recomputing):
     """Each of six layers has 2.06M weights that a call uses, the output layer 3.07M."""
-    whole = decoder_call(shape_of(SIX), FED, 20, PROMPT)
+    whole = decoder_call(transformer_shape(SIX), FED, 20, PROMPT)
     part = part_shape(SIX, Resumed(exit).call("target", FED - 1))
     saved = 1 - decoder_call(part, FED, 20, PROMPT).flops / whole.flops
     assert saved == pytest.approx(expected, abs=0.002)
@@ -137,13 +137,13 @@ PAIR = {"target": MODELS["t5"], "drafter": MODELS["t5, two matrices"]}
 def test_a_round_without_review_costs_the_target_nothing():
     ended = dataclasses.replace(rounds([6, 3]), reviewed=np.array([[True, False], [True, False]]))
     found = operations(ended, PROMPTS, Neural(3), PAIR, {}, "target", Whole())
-    calls = decoder_call(shape_of(PAIR["target"]), 4, np.array([0, 0]), np.array([7, 5]))
+    calls = decoder_call(transformer_shape(PAIR["target"]), 4, np.array([0, 0]), np.array([7, 5]))
     assert found["target"]["flops"] == pytest.approx(calls.flops.sum() / 7)
 
 
 def test_the_target_pays_for_rejected_tokens_and_reads_its_weights_once_a_call():
     found = operations(rounds([6, 3]), PROMPTS, Neural(3), PAIR, {}, "target", Whole())
-    shape = shape_of(PAIR["target"])
+    shape = transformer_shape(PAIR["target"])
     calls = decoder_call(shape, 4, np.array([0, 4, 0]), np.array([7, 7, 5]))
     assert found["target"]["flops"] == pytest.approx(calls.flops.sum() / 7)
     assert found["target"]["memory_operations"] == pytest.approx(calls.memory.sum() / 7)
@@ -151,7 +151,7 @@ def test_the_target_pays_for_rejected_tokens_and_reads_its_weights_once_a_call()
 
 def test_a_neural_drafter_feeds_two_tokens_and_then_one_at_a_time():
     found = operations(rounds([6, 3]), PROMPTS, Neural(3), PAIR, {}, "target", Whole())
-    shape = shape_of(PAIR["drafter"])
+    shape = transformer_shape(PAIR["drafter"])
     opening = decoder_call(shape, 2, np.array([0, 3, 0]), np.array([7, 7, 5]), 1)
     later = decoder_call(shape, 1, np.array([1, 2, 5, 6, 1, 2]), np.array([7] * 4 + [5] * 2))
     total = opening.total() + later.total()
@@ -169,7 +169,7 @@ def test_parallel_heads_cost_one_wide_call_and_their_networks():
     heads = random_heads(4, PAIR["drafter"].config.d_model, seed=0)
     block = Medusa(3)
     found = operations(rounds([2, 1]), PROMPTS, block, PAIR, {"heads": heads}, "target", Whole())
-    shape = shape_of(PAIR["drafter"])
+    shape = transformer_shape(PAIR["drafter"])
     calls = decoder_call(shape, 4, np.array([0, 1, 0]), np.array([7, 7, 5]), 3).total()
     networks = 3 * 2 * heads.heads.d_model * heads.heads.width  # three heads of two matrices
     assert found["drafter"]["flops"] == pytest.approx((calls.flops + 3 * 2 * networks) / 7)
@@ -184,7 +184,7 @@ def test_heads_on_the_target_cost_its_output_layer_and_their_networks():
     models = {"target": PAIR["target"]}
     found = operations(made, PROMPTS, tree, models, {"heads": heads}, "target", tree.reader)
     # Of two levels: one state and two, through heads that read one token and two.
-    shape = dataclasses.replace(shape_of(PAIR["target"]), layers=0)
+    shape = dataclasses.replace(transformer_shape(PAIR["target"]), layers=0)
     calls = [output_layer(shape, states) for states in (1, 2)]
     first, second = (heads.heads.weights(head) for head in (1, 2))
     flops = sum(call.flops for call in calls) + 2 * (first + 2 * second)
@@ -196,16 +196,16 @@ def test_heads_on_the_target_cost_its_output_layer_and_their_networks():
 
 
 def test_decoding_alone_has_one_call_per_token():
-    alone = dataclasses.replace(
+    baseline = dataclasses.replace(
         rounds([0, 0]),
         committed=np.ones((2, 2), int),
         reviewed=np.ones((2, 2), bool),
         width=np.zeros((2, 2), int),
     )
     models = {"target": PAIR["target"]}
-    found = operations(alone, PROMPTS, Nothing(), models, {}, "target", Whole())
+    found = operations(baseline, PROMPTS, Nothing(), models, {}, "target", Whole())
     calls = decoder_call(
-        shape_of(PAIR["target"]), 1, np.array([0, 1, 0, 1]), np.array([7, 7, 5, 5])
+        transformer_shape(PAIR["target"]), 1, np.array([0, 1, 0, 1]), np.array([7, 7, 5, 5])
     )
     assert found["target"]["flops"] == pytest.approx(calls.flops.mean())
     assert set(found) == {"target", "total"}
@@ -219,7 +219,7 @@ def test_an_early_exit_pays_for_its_layers_and_the_target_for_the_others():
     model, lengths = PAIR["target"], np.array([7, 7, 5])
     found = operations(once, PROMPTS, drafter, {"target": model}, {}, "target", drafter.reader)
     # Of two layers one drafts and one reviews.
-    one = dataclasses.replace(shape_of(model), layers=1)
+    one = dataclasses.replace(transformer_shape(model), layers=1)
     review = decoder_call(one, 4, np.array([0, 4, 0]), lengths)
     assert found["target"]["flops"] == pytest.approx(review.flops.sum() / 7)
     opening = decoder_call(one, 1, np.array([0, 4, 0]), lengths)
@@ -241,7 +241,7 @@ def test_a_guided_target_pays_for_the_text_without_its_prompt_too():
     given = behind, PROMPTS, PromptLookup(3)
     own = operations(*given, {"target": model}, {}, "target", Whole())["target"]
     both = operations(*given, {"target": Guided(model, 1.5)}, {}, "target", Whole())["target"]
-    shape = shape_of(model)
+    shape = transformer_shape(model)
     free = decoder_call(shape, 4, np.array([0, 4, 0])).total()
     assert both["flops"] == pytest.approx(own["flops"] + free.flops / 7)
     assert both["memory_operations"] == pytest.approx(own["memory_operations"] + free.memory / 7)
@@ -251,7 +251,7 @@ def test_a_guided_target_pays_for_the_text_without_its_prompt_too():
 
 @pytest.mark.parametrize("measure", [SATURATION, SOFTMAX])
 def test_calm_pays_for_the_layers_that_ran_and_for_what_the_others_remember(measure):
-    alone = dataclasses.replace(
+    baseline = dataclasses.replace(
         rounds([0, 0]),
         committed=np.array([[1, 1], [1, 0]]),
         width=np.zeros((2, 2), int),
@@ -259,8 +259,8 @@ def test_calm_pays_for_the_layers_that_ran_and_for_what_the_others_remember(meas
     )
     model = PAIR["target"]
     calm = Calm(measure=measure)
-    found = operations(alone, PROMPTS, Nothing(), {"target": model}, {}, "target", calm)
-    shape = shape_of(model)
+    found = operations(baseline, PROMPTS, Nothing(), {"target": model}, {}, "target", calm)
+    shape = transformer_shape(model)
     short = decoder_call(dataclasses.replace(shape, layers=1), 1, 0, 7)
     whole = decoder_call(shape, 1, np.array([1, 0]), np.array([7, 5])).total()
     remembered = 2 * 128 * 2 * 96  # keys and values of one state in the second layer

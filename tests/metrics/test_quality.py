@@ -7,7 +7,7 @@ import sacrebleu
 from rouge_score.rouge_scorer import RougeScorer
 
 from specjax.contracts.registry import METRICS
-from specjax.metrics.metric import metric_of
+from specjax.metrics.metric import get_metric
 from specjax.metrics.quality.answers import bare, chosen, last_number
 from specjax.metrics.quality.overlap import sentences
 from specjax.runtime.errors import UserError
@@ -18,21 +18,21 @@ REFERENCES = ["the cat sat on a mat today", "a dog runs in the green park"]
 
 def test_bleu_is_that_of_sacrebleu():
     expected = sacrebleu.corpus_bleu(OUTPUTS, [REFERENCES]).score
-    assert metric_of("bleu")(OUTPUTS, REFERENCES) == {"bleu": expected}
+    assert get_metric("bleu")(OUTPUTS, REFERENCES) == {"bleu": expected}
     assert 30 < expected < 60
 
 
 def test_bleu_takes_any_number_of_references():
     first = (REFERENCES[0], OUTPUTS[0], "nothing in common")
-    found = metric_of("bleu")(OUTPUTS, [first, REFERENCES[1]])
+    found = get_metric("bleu")(OUTPUTS, [first, REFERENCES[1]])
     streams = [[first[0], REFERENCES[1]], [first[1], None], [first[2], None]]
     assert found == {"bleu": sacrebleu.corpus_bleu(OUTPUTS, streams).score}
-    assert found["bleu"] > metric_of("bleu")(OUTPUTS, REFERENCES)["bleu"]
+    assert found["bleu"] > get_metric("bleu")(OUTPUTS, REFERENCES)["bleu"]
 
 
 def test_rouge_by_hand():
     # Stemmed: "the cat sleep" and "a cat sleep" share 2 of 3 words and 1 of 2 pairs.
-    found = metric_of("rouge")(["The cat sleeps"], ["A cat sleeping"])
+    found = get_metric("rouge")(["The cat sleeps"], ["A cat sleeping"])
     assert found == pytest.approx(
         {"rouge1": 200 / 3, "rouge2": 50.0, "rougeL": 200 / 3, "rougeLsum": 200 / 3}
     )
@@ -42,21 +42,21 @@ def test_rouge_is_the_mean_of_googles_scores():
     scorer = RougeScorer(["rouge1", "rouge2", "rougeL", "rougeLsum"], use_stemmer=True)
     scores = [scorer.score(r, o) for o, r in zip(OUTPUTS, REFERENCES, strict=True)]
     expected = {name: 50 * sum(s[name].fmeasure for s in scores) for name in scores[0]}
-    assert metric_of("rouge")(OUTPUTS, REFERENCES) == pytest.approx(expected)
+    assert get_metric("rouge")(OUTPUTS, REFERENCES) == pytest.approx(expected)
 
 
 def test_rouge_lsum_compares_sentences_whatever_ends_them():
     # As sentences, both words match; as one sequence, the other order lets only one match.
     one, two = "it rained", "Rained! It."
     for output, reference in ((one, two), (two, one), (one, "rained\nit")):
-        found = metric_of("rouge")([output], [reference])
+        found = get_metric("rouge")([output], [reference])
         assert (found["rougeL"], found["rougeLsum"]) == pytest.approx((50, 100))
     assert sentences("One.  Two? 3.5 is\n\nthree") == "One.\nTwo?\n3.5 is\nthree"
 
 
 def test_rouge_takes_the_best_reference():
-    both = metric_of("rouge")(OUTPUTS[:1], [("nothing", REFERENCES[0])])
-    assert both == metric_of("rouge")(OUTPUTS[:1], REFERENCES[:1])
+    both = get_metric("rouge")(OUTPUTS[:1], [("nothing", REFERENCES[0])])
+    assert both == get_metric("rouge")(OUTPUTS[:1], REFERENCES[:1])
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_rouge_takes_the_best_reference():
     ],
 )
 def test_exact_match(output, reference, score):
-    assert metric_of("exact_match")([output], [reference]) == {"exact_match": score}
+    assert get_metric("exact_match")([output], [reference]) == {"exact_match": score}
 
 
 def test_bare_words():
@@ -90,9 +90,9 @@ def test_the_last_number(text, number):
 
 def test_final_number_is_the_share_of_right_last_numbers():
     outputs = ["so 2 + 3 = 5.", "about $1,000", "7 apples, or 8", "no idea"]
-    found = metric_of("final_number")(outputs, ["5", "1000.0", ("9", "8"), "3"])
+    found = get_metric("final_number")(outputs, ["5", "1000.0", ("9", "8"), "3"])
     assert found == {"final_number": 75}
-    assert metric_of("final_number")(["none"], ["none"]) == {"final_number": 0}
+    assert get_metric("final_number")(["none"], ["none"]) == {"final_number": 0}
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_the_letter_chosen(text, letter):
 
 
 def test_choice_is_the_share_of_right_letters():
-    assert metric_of("choice")(["answer is (B)", "(A)", "?"], ["B", "C", "D"]) == pytest.approx(
+    assert get_metric("choice")(["answer is (B)", "(A)", "?"], ["B", "C", "D"]) == pytest.approx(
         {"choice": 100 / 3}
     )
 
@@ -127,51 +127,51 @@ def test_choice_is_the_share_of_right_letters():
     ],
 )
 def test_wrong_words_are_the_fewest_edits(output, reference, wrong):
-    counts = metric_of("wer").statistics([output], [reference])
+    counts = get_metric("wer").statistics([output], [reference])
     assert counts.tolist() == [[wrong, len(reference.split())]]
 
 
 def test_word_accuracy_is_of_all_words_together():
-    found = metric_of("wer")(["the bat", "a b c d e f g h"], ["the cat", "a b c d e f g h"])
+    found = get_metric("wer")(["the bat", "a b c d e f g h"], ["the cat", "a b c d e f g h"])
     assert found == pytest.approx({"word_accuracy": 90.0})  # not the mean of 50 and 100
-    assert metric_of("wer")(["one two three"], ["one"]) == {"word_accuracy": -100.0}
-    assert metric_of("wer")(["a b"], [("x y z", "a c")]) == {"word_accuracy": 50.0}
+    assert get_metric("wer")(["one two three"], ["one"]) == {"word_accuracy": -100.0}
+    assert get_metric("wer")(["a b"], [("x y z", "a c")]) == {"word_accuracy": 50.0}
 
 
 def test_words_are_compared_in_one_form_where_that_is_asked_for():
     output, reference = "It's twenty-one, [laughs] um, dogs!", "it is 21 dogs"
-    assert metric_of("wer")([output], [reference])["word_accuracy"] < 0
-    assert metric_of("wer_english")([output], [reference]) == {"word_accuracy": 100.0}
-    found = metric_of("wer_basic")(["Hunde, (leise) JA."], ["hunde ja"])
+    assert get_metric("wer")([output], [reference])["word_accuracy"] < 0
+    assert get_metric("wer_english")([output], [reference]) == {"word_accuracy": 100.0}
+    found = get_metric("wer_basic")(["Hunde, (leise) JA."], ["hunde ja"])
     assert found == {"word_accuracy": 100.0}
 
 
 def test_no_metric_gives_no_score():
-    assert metric_of("none")(OUTPUTS, [None, None]) == {}
+    assert get_metric("none")(OUTPUTS, [None, None]) == {}
 
 
-@pytest.mark.parametrize("metric", [name for name in METRICS if metric_of(name).scores])
+@pytest.mark.parametrize("metric", [name for name in METRICS if get_metric(name).scores])
 def test_lists_of_different_lengths_are_refused(metric):
     with pytest.raises(ValueError):
-        metric_of(metric)(OUTPUTS, REFERENCES[:1])
+        get_metric(metric)(OUTPUTS, REFERENCES[:1])
 
 
 def test_signatures_are_those_of_the_packages():
     scorer = sacrebleu.BLEU()
     scorer.corpus_score(OUTPUTS, [REFERENCES])
-    assert metric_of("bleu").signature == str(scorer.get_signature())
-    assert metric_of("rouge").signature.startswith("rouge-score:")
-    assert all(metric_of(name).signature == "" for name in METRICS.keys() - {"bleu", "rouge"})
+    assert get_metric("bleu").signature == str(scorer.get_signature())
+    assert get_metric("rouge").signature.startswith("rouge-score:")
+    assert all(get_metric(name).signature == "" for name in METRICS.keys() - {"bleu", "rouge"})
 
 
 def test_an_unknown_metric_is_refused():
     with pytest.raises(UserError, match="metric is 'meteor'; it must be one of bleu, choice"):
-        metric_of("meteor")
+        get_metric("meteor")
 
 
 @pytest.mark.parametrize("name", METRICS)
 def test_equal_texts_have_100_percent_and_others_less(name):
-    metric = metric_of(name)
+    metric = get_metric(name)
     text, other = metric.example
     equal, worse = metric([text, text], [text, text]), metric([text, other], [text, text])
     assert tuple(equal) == tuple(worse) == metric.scores

@@ -48,11 +48,11 @@ def test_the_target_is_asked_where_the_outputs_part(kind):
     model, params = MODELS[kind], PARAMS[kind]
     prompt, shared = [3, 4, 5, 2], [6, 7, 2]
     source, head = (prompt, [0]) if kind == "t5" else ((), prompt)
-    law = Uncached(kind).logits(params, source, head + shared)
+    distribution = Uncached(kind).logits(params, source, head + shared)
     np.testing.assert_allclose(
-        logits_at(model, params, Divergence(prompt, shared, (2, 3))), law, atol=1e-5
+        logits_at(model, params, Divergence(prompt, shared, (2, 3))), distribution, atol=1e-5
     )
-    best, second = (int(token) for token in np.argsort(law)[::-1][:2])
+    best, second = (int(token) for token in np.argsort(distribution)[::-1][:2])
     parted = [Divergence(prompt, shared, (best, second)), Divergence(prompt, shared, (best, best))]
     assert near_ties(model, params, parted, jnp.float32) == 1
 

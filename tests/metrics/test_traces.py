@@ -9,10 +9,10 @@ from scipy.stats import binom
 from scripted import PrefixModel, prefix_params
 
 from specjax.decoding.strategy import Strategy
-from specjax.decoding.summary import summarise
+from specjax.decoding.summary import summarize
 from specjax.drafting.neural import Neural
 from specjax.metrics.text import rounds_of_text
-from specjax.metrics.traces import Rounds, acceptance, round_figures, rounds_of, wilson
+from specjax.metrics.traces import Rounds, acceptance, collect_rounds, round_figures, wilson
 
 # Two rows, K = 2: rounds (drafted, accepted) of (2, 2), (2, 0), (1, 1) and of (2, 1).
 MADE = Rounds(
@@ -85,8 +85,8 @@ def sampled():
 
 
 def test_figures_by_position_and_along_the_text_add_up_to_the_totals(sampled):
-    stats = summarise(decoder(MODELS, SAMPLED, LIMIT), [(sampled, 4)])
-    found = acceptance(rounds_of([(sampled, 4)]))
+    stats = summarize(decoder(MODELS, SAMPLED, LIMIT), [(sampled, 4)])
+    found = acceptance(collect_rounds([(sampled, 4)]))
     assert found["tested"] == stats.tested == sum(e["tested"] for e in found["by_position"])
     assert found["rate"] == stats.acceptance_rate
     assert found["low"] < found["rate"] < found["high"]

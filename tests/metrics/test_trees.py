@@ -11,7 +11,7 @@ import pytest
 from decodes import run
 from scripted import PrefixModel, prefix_params
 
-from specjax.contracts.tree import regular
+from specjax.contracts.tree import build_regular_tree
 from specjax.decoding.strategy import strategy
 from specjax.metrics.trees import by_rank
 from specjax.theory.trees import expected_tokens
@@ -51,5 +51,5 @@ def test_of_a_decode_all_that_stood_is_counted(temperature):
     rounds = made.trace.committed > 0
     ended = rounds & (made.trace.committed == made.trace.accepted)
     assert found["tried"][0][0] == rounds.sum() - (ended & (made.trace.accepted == 0)).sum()
-    expected = expected_tokens(found["rate"], regular((3, 2))[0])
+    expected = expected_tokens(found["rate"], build_regular_tree((3, 2))[0])
     assert expected == pytest.approx(made.trace.committed[rounds].mean(), rel=0.05)

@@ -47,7 +47,7 @@ def golden(request: pytest.FixtureRequest) -> Golden:
     return read_golden(request.param)
 
 
-def prompts_of(golden: Golden) -> list[list[int]]:
+def make_prompts(golden: Golden) -> list[list[int]]:
     return [row[:n].tolist() for row, n in zip(golden.source, golden.source_length, strict=True)]
 
 
@@ -63,7 +63,7 @@ def test_ragged_chunks_over_stale_slots_equal_pytorch(golden: Golden) -> None:
 @pytest.mark.parametrize("golden", some("bart", "marian_two"), indirect=True)
 def test_greedy_decoding_continues_as_pytorch(golden: Golden) -> None:
     models, params = (("target", golden.model),), {"target": golden.params}
-    made = run(models, params, autoregressive(), prompts_of(golden), golden.greedy.shape[1])
+    made = run(models, params, autoregressive(), make_prompts(golden), golden.greedy.shape[1])
     assert texts(made) == golden.greedy.tolist()
 
 
@@ -76,7 +76,7 @@ def test_a_drafter_changes_no_token(name: str) -> None:
     models = (("target", golden.model), ("drafter", golden.model))
     params = {"target": golden.params, "drafter": other}
     strategy = Strategy(Neural(3, model="drafter"))
-    made = run(models, params, strategy, prompts_of(golden), golden.greedy.shape[1])
+    made = run(models, params, strategy, make_prompts(golden), golden.greedy.shape[1])
     assert texts(made) == golden.greedy.tolist()
     assert int(jnp.sum(made.trace.accepted)) > 0
 
@@ -175,7 +175,7 @@ def test_prompts_of_a_vocabulary_of_their_own_are_read_in_it() -> None:
     assert (golden.model.info.source_vocab, golden.model.info.vocab_size) == (109, 96)
     assert golden.source.max() >= golden.model.info.vocab_size
     target = specjax.LoadedModel(golden.model, golden.params)
-    prompts, new = prompts_of(golden), golden.greedy.shape[1]
+    prompts, new = make_prompts(golden), golden.greedy.shape[1]
     lookup = specjax.strategy(drafter="prompt_lookup", length=3)
     made = specjax.Generator(target, strategy=lookup, max_new_tokens=new)(prompts)
     assert made.tokens == golden.greedy.tolist()

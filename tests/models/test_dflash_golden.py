@@ -9,7 +9,7 @@ from published import GOLDEN, block_logits
 from safetensors.numpy import load_file
 
 from specjax.hf.huggingface import load
-from specjax.models.on_target import completed
+from specjax.models.on_target import complete_params
 
 TOLERANCE = 1e-4  # logits have a deviation of 2; float32 in another order of sums
 
@@ -18,7 +18,7 @@ def golden():
     """The drafter, its parameters with the target's, and what PyTorch was given and computed."""
     found, wanted = load(GOLDEN / "dflash"), load_file(GOLDEN / "dflash" / "expected.safetensors")
     target = {"embedding": wanted["embedding"], "head": {"kernel": wanted["head"].T}}
-    return found.model, completed(found.model.config, found.params, target), wanted
+    return found.model, complete_params(found.model.config, found.params, target), wanted
 
 
 @pytest.mark.parametrize("part", [12, 5])

@@ -28,8 +28,8 @@ def embedding(kind: str):
 def test_an_encoder_decoder_gives_the_mean_of_its_encoder_states():
     module = MODELS["t5"].module
     for row, length in enumerate(LENGTHS):
-        alone = PROMPT[row : row + 1, :length]
-        states = apply(module, "encode", PARAMS["t5"], alone, jnp.array([length]))
+        baseline = PROMPT[row : row + 1, :length]
+        states = apply(module, "encode", PARAMS["t5"], baseline, jnp.array([length]))
         expected = np.asarray(states[0]).mean(axis=0)
         np.testing.assert_allclose(embedding("t5")[row], expected, atol=1e-5)
 

@@ -16,13 +16,13 @@ from flax.traverse_util import flatten_dict
 
 from specjax.decoding.strategy import Strategy, autoregressive, strategy
 from specjax.hf.huggingface import load
-from specjax.models.experts import Experts, Mixture, by_expert, gathered
+from specjax.models.experts import Experts, Mixture, by_expert, gather_experts
 from specjax.models.small_weights import (
     EXPERTS,
     SmallWeights,
     is_small,
-    quantised,
-    shrunk,
+    quantize,
+    shrink_params,
 )
 from specjax.training.surgery import take
 
@@ -57,7 +57,7 @@ def mixed(params, x: np.ndarray, normalised: bool) -> np.ndarray:
 @pytest.mark.parametrize("normalised", [True, False])
 def test_a_layer_is_the_weighted_sum_of_the_likeliest_experts(drawn, normalised: bool) -> None:
     params, x = drawn
-    layer = Experts(dataclasses.replace(MIXTURE, normalised=normalised), "silu")
+    layer = Experts(dataclasses.replace(MIXTURE, normalized=normalised), "silu")
     found = layer.apply({"params": params}, x)
     expected = mixed(params, np.asarray(x[0], np.float64), normalised)
     np.testing.assert_allclose(found[0], expected, atol=1e-5)
@@ -75,11 +75,14 @@ def test_both_ways_give_the_same_numbers_and_gradients(drawn) -> None:
     def total(matrices, x, way):
         return jnp.sum(jnp.sin(way(x, weights, chosen, matrices, jax.nn.silu)))
 
-    made = [jax.value_and_grad(total, (0, 1))(matrices, x[0], way) for way in (gathered, by_expert)]
+    made = [
+        jax.value_and_grad(total, (0, 1))(matrices, x[0], way)
+        for way in (gather_experts, by_expert)
+    ]
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *made)
 
 
-@pytest.mark.parametrize("way", [gathered, by_expert])
+@pytest.mark.parametrize("way", [gather_experts, by_expert])
 def test_a_token_does_not_depend_on_those_beside_it(drawn, way: Callable) -> None:
     """Bit for bit, whichever experts the others have."""
     params, x = drawn
@@ -109,7 +112,7 @@ def test_small_weights_leave_the_router_as_it_is() -> None:
     experts = {("ff", name) for name in EXPERTS}
     assert small == {("attention", w, "kernel") for w in "qkvo"} | experts
     read = load(GOLDEN / "qwen3_moe", weights="int8").params
-    made = shrunk(whole, SmallWeights.spelled("int8"))
+    made = shrink_params(whole, SmallWeights.spelled("int8"))
     jax.tree.map(np.testing.assert_array_equal, read, made)
 
 
@@ -117,11 +120,11 @@ def test_small_weights_leave_the_router_as_it_is() -> None:
 def test_experts_have_the_scales_that_each_would_have_alone(drawn, spelled: str) -> None:
     weights = SmallWeights.spelled(spelled)
     for stack in (drawn[0][name] for name in EXPERTS):
-        together = quantised(stack, weights)
+        together = quantize(stack, weights)
         for number, kernel in enumerate(stack):
-            alone = quantised(kernel, weights)
-            np.testing.assert_array_equal(together.qvalue[number], alone.qvalue)
-            np.testing.assert_array_equal(together.scale[number], alone.scale)
+            baseline = quantize(kernel, weights)
+            np.testing.assert_array_equal(together.qvalue[number], baseline.qvalue)
+            np.testing.assert_array_equal(together.scale[number], baseline.scale)
 
 
 @pytest.mark.parametrize("tokens", [1, TOKENS], ids=["gathered", "by_expert"])
@@ -130,7 +133,7 @@ def test_small_experts_compute_with_the_weights_they_stand_for(drawn, spelled, t
     """And with int8 nearly what the wide ones do."""
     params, x = drawn[0], drawn[1][:, :tokens]
     small = params | {
-        name: quantised(params[name], SmallWeights.spelled(spelled)) for name in EXPERTS
+        name: quantize(params[name], SmallWeights.spelled(spelled)) for name in EXPERTS
     }
     whole = jax.tree.map(
         lambda a: qwix.dequantize(a) if is_small(a) else a, small, is_leaf=is_small
@@ -146,7 +149,7 @@ def test_small_experts_compute_with_the_weights_they_stand_for(drawn, spelled, t
 def test_no_wide_experts_leave_the_loop(drawn, tokens: int) -> None:
     """XLA moves what does not change out of loops; here under the passes of a real run."""
     params, x = drawn[0], drawn[1][:, :tokens]
-    small = params | {name: quantised(params[name], SmallWeights("int8", 0)) for name in EXPERTS}
+    small = params | {name: quantize(params[name], SmallWeights("int8", 0)) for name in EXPERTS}
 
     def run(x, params):
         step = lambda _, x: jnp.tanh(LAYER.apply({"params": params}, x))  # noqa: E731

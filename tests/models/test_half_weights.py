@@ -15,7 +15,7 @@ import specjax
 from specjax.hf import huggingface
 from specjax.models import layers
 from specjax.models.half_weights import HalfKernel, matmul, product
-from specjax.models.small_weights import SmallWeights, numbers, stored_bytes
+from specjax.models.small_weights import SmallWeights, count_numbers, count_stored_bytes
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 FOLDERS = ("llama", "opt_350m", "t5_v1_1", "marian", "t5gemma", "qwen3_moe")
@@ -30,7 +30,7 @@ def published(name: str) -> specjax.LoadedModel:
 
 
 def half(loaded: specjax.LoadedModel) -> specjax.LoadedModel:
-    return specjax.quantised(loaded, "bfloat16")
+    return specjax.quantize(loaded, "bfloat16")
 
 
 @pytest.mark.parametrize("spread", [1e-4, 1.0, 1e4])
@@ -118,8 +118,10 @@ def test_kernels_and_tables_take_half_the_bytes() -> None:
     assert isinstance(kernel, HalfKernel) and kernel.rows.dtype == jnp.bfloat16
     assert kernel.shape == whole.params["layers_0"]["ff"]["up"]["kernel"].shape
     assert small.params["embedding"].dtype == jnp.bfloat16
-    assert numbers(small.params) == numbers(whole.params)
-    taken, before = (sum(map(stored_bytes, jax.tree.leaves(m.params))) for m in (small, whole))
+    assert count_numbers(small.params) == count_numbers(whole.params)
+    taken, before = (
+        sum(map(count_stored_bytes, jax.tree.leaves(m.params))) for m in (small, whole)
+    )
     assert 0.5 < taken / before < 0.51  # norms stay
 
 
@@ -139,8 +141,8 @@ def test_integers_of_a_half_model_are_those_of_the_model() -> None:
     whole = published("llama")
     jax.tree.map(
         np.testing.assert_array_equal,
-        specjax.quantised(half(whole), "int8").params["layers_0"],
-        specjax.quantised(whole, "int8").params["layers_0"],
+        specjax.quantize(half(whole), "int8").params["layers_0"],
+        specjax.quantize(whole, "int8").params["layers_0"],
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from specjax.models import attention
 from specjax.models.attention import CausalBias, LengthBias, of_cache
-from specjax.models.layers import FEW_ROWS, LARGE, MASKED, RMSNorm, product, soft_capped
+from specjax.models.layers import FEW_ROWS, LARGE, MASKED, RMSNorm, product, soft_cap
 
 CAP = 2.0
 LENGTHS = (7, 4)
@@ -106,14 +106,14 @@ def test_one_attention_to_two_sources_is_that_to_both_as_one(
     ]
     keys, values = jnp.concatenate([k, v], axis=2), jnp.concatenate([v, k], axis=2)
     whole = attention.attention(q, keys, values, jnp.concatenate(biases, axis=3))
-    found = attention.merged_attention(q, sources)
+    found = attention.merge_attention(q, sources)
     np.testing.assert_allclose(found, whole, TOLERANCE, TOLERANCE)
 
 
 def test_a_cap_of_0_is_none() -> None:
     x = jnp.array([-MASKED, 3.0])
-    np.testing.assert_array_equal(soft_capped(x, 0.0), x)
-    np.testing.assert_allclose(soft_capped(x, CAP), [CAP, CAP * np.tanh(1.5)], 1e-6)
+    np.testing.assert_array_equal(soft_cap(x, 0.0), x)
+    np.testing.assert_allclose(soft_cap(x, CAP), [CAP, CAP * np.tanh(1.5)], 1e-6)
 
 
 def test_a_norm_with_a_unit_offset_stores_what_its_scale_exceeds_1_by() -> None:

@@ -27,13 +27,13 @@ from specjax.models.positions import Rope
 from specjax.models.shapes import parameter_shapes
 from specjax.models.small_weights import (
     SmallWeights,
+    count_numbers,
+    count_stored_bytes,
     is_small,
-    numbers,
     product,
-    quantised,
-    shrunk,
-    stored_bytes,
-    where_of,
+    quantize,
+    shrink_params,
+    to_key_path,
 )
 from specjax.models.t5 import T5, T5Config
 from specjax.parallel import padding
@@ -76,7 +76,7 @@ def loaded(kind: str) -> specjax.LoadedModel:
 
 @functools.cache
 def small(kind: str, weights: str) -> specjax.LoadedModel:
-    return specjax.quantised(loaded(kind), weights)
+    return specjax.quantize(loaded(kind), weights)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def folder(tmp_path_factory) -> Path:
     return place
 
 
-def dequantised(weight) -> np.ndarray:
+def dequantize(weight) -> np.ndarray:
     """Integers times scales, in numpy."""
     scale = np.asarray(weight.scale, np.float64)
     integers = np.asarray(weight.qvalue, np.float64)
@@ -102,13 +102,13 @@ def test_no_weight_moves_by_more_than_half_its_scale(spelled, seed):
     kernel = rng.standard_normal((32, 6)) * 10.0 ** rng.uniform(-3, 3, (4, 1, 6)).repeat(8, 0)[:, 0]
     kernel[:, 2] = 0.0
     kernel = kernel.astype(np.float32)
-    made = quantised(kernel, weights)
+    made = quantize(kernel, weights)
     assert made.qvalue.dtype == small_weights.INTEGERS[weights.kind]
     assert made.scale.shape == ((32 // weights.group if weights.group else 1), 6)
     step = np.asarray(made.scale, np.float64).repeat(32 // len(made.scale), axis=0)
-    error = np.abs(dequantised(made) - kernel)
+    error = np.abs(dequantize(made) - kernel)
     assert (error <= step * (0.5 + 1e-5)).all()  # and float32's rounding of the division
-    assert not dequantised(made)[:, 2].any()
+    assert not dequantize(made)[:, 2].any()
     finest = np.abs(kernel).reshape(len(made.scale), -1, 6).max(1) / made.scale
     most = {"int8": 127.5, "int4": 7.5}[weights.kind]
     np.testing.assert_allclose(np.delete(finest, 2, axis=1), most, rtol=1e-5)
@@ -119,9 +119,9 @@ def test_a_product_is_that_of_the_weights_it_stands_for(dtype):
     """In bfloat16 scales, products and sums are rounded: four of its steps of the largest."""
     kernel = jax.random.normal(jax.random.key(0), (32, 12)).astype(dtype)
     x = jax.random.normal(jax.random.key(1), (5, 32)).astype(dtype)
-    made = quantised(kernel, SmallWeights("int4", 8))
+    made = quantize(kernel, SmallWeights("int4", 8))
     assert made.scale.dtype == dtype
-    whole = np.asarray(x, np.float64) @ dequantised(made)
+    whole = np.asarray(x, np.float64) @ dequantize(made)
     found = jax.jit(product)(x, made)
     assert found.dtype == dtype
     bound = (1e-6 if dtype == jnp.float32 else 2**-6) * np.abs(whole).max()
@@ -132,11 +132,11 @@ def test_kernels_of_layers_are_small_and_nothing_else():
     for kind in MODELS:
         flat = jax.tree_util.tree_flatten_with_path(small(kind, "int4:8").params, is_leaf=is_small)
         for path, leaf in flat[0]:
-            where = where_of(path)
+            where = to_key_path(path)
             layer = where[0].startswith(("layers", "encoder", "decoder")) and "kernel" in where
             expert = where[-1] in ("gates", "ups", "downs")
             assert is_small(leaf) == (expert or (layer and "router" not in where)), where
-        assert numbers(small(kind, "int4:8").params) == numbers(loaded(kind).params)
+        assert count_numbers(small(kind, "int4:8").params) == count_numbers(loaded(kind).params)
 
 
 def test_a_copy_shares_what_is_not_small():
@@ -151,21 +151,21 @@ def test_a_copy_shares_what_is_not_small():
 def test_speculation_with_a_small_target_gives_its_own_tokens(kind):
     """Drafted by a smaller copy of itself; and no row depends on the others of its batch."""
     target = small(kind, "int8")
-    alone = specjax.Generator(target, max_new_tokens=20)(PROMPTS).tokens
+    baseline = specjax.Generator(target, max_new_tokens=20)(PROMPTS).tokens
     drafters = {"drafter": small(kind, "int4:8")}
     generator = specjax.Generator(
         target, drafters, specjax.speculative(length=3), max_new_tokens=20
     )
     together = generator(PROMPTS)
-    assert together.tokens == alone
+    assert together.tokens == baseline
     assert together.statistics.accepted > 0
-    assert [generator([p], batch_size=len(PROMPTS)).tokens[0] for p in PROMPTS] == alone
-    assert any(len(set(row)) > 3 for row in alone)
+    assert [generator([p], batch_size=len(PROMPTS)).tokens[0] for p in PROMPTS] == baseline
+    assert any(len(set(row)) > 3 for row in baseline)
 
 
 def test_no_wide_kernel_leaves_the_loop():
     """XLA moves what does not change out of loops; here under the passes of a real run."""
-    kernel = quantised(jax.random.normal(jax.random.key(0), (24, 24)), SmallWeights("int8", 0))
+    kernel = quantize(jax.random.normal(jax.random.key(0), (24, 24)), SmallWeights("int8", 0))
 
     def run(x, kernel):
         return jax.lax.fori_loop(0, 9, lambda _, x: jnp.tanh(product(x, kernel)), x)
@@ -184,15 +184,15 @@ def test_a_small_model_takes_the_bytes_that_are_planned(kind):
     config = decode_config(batch_size=1, max_prompt_tokens=8)
     for spelled in ALL:
         weights = SmallWeights.spelled(spelled)
-        params = jax.eval_shape(functools.partial(shrunk, weights=weights), whole)
+        params = jax.eval_shape(functools.partial(shrink_params, weights=weights), whole)
         entry = LoadedModel(model, params)
         plan = functools.partial(
             plan_model, entry, config, {"data": 1, "model": 1}, 8, 1, None, weights
         )
-        assert plan().parameters == numbers(whole)
-        assert plan().parameter_bytes == sum(map(stored_bytes, jax.tree.leaves(params)))
+        assert plan().parameters == count_numbers(whole)
+        assert plan().parameter_bytes == sum(map(count_stored_bytes, jax.tree.leaves(params)))
         layers = [x for x in jax.tree.leaves(params, is_leaf=is_small) if is_small(x)]
-        own = sum(map(stored_bytes, jax.tree.leaves(layers)))
+        own = sum(map(count_stored_bytes, jax.tree.leaves(layers)))
         assert plan(shares=True).parameter_bytes == own
     stored = small(kind, "int4:8")
     compiled = jax.jit(lambda *arrays: [x.astype(jnp.float32) for x in arrays]).lower(
@@ -220,7 +220,7 @@ def test_loading_small_weights_is_shrinking_loaded_ones(folder, spelled):
 
 
 def test_a_smaller_copy_of_a_small_model_is_nearly_that_of_the_model():
-    again = specjax.quantised(small("llama", "int8"), "int4:8").params
+    again = specjax.quantize(small("llama", "int8"), "int4:8").params
     once = small("llama", "int4:8").params
     for one, other in zip(jax.tree.leaves(again), jax.tree.leaves(once), strict=True):
         assert one.shape == other.shape and one.dtype == other.dtype
@@ -256,11 +256,11 @@ def test_what_cannot_be_small_is_refused_in_a_sentence(folder, tmp_path):
     with pytest.raises(specjax.UserError, match=r"ff/down/kernel has 48 inputs.*groups of 32"):
         specjax.load(folder, weights="int4:32")
     with pytest.raises(specjax.UserError, match=r"has 32 inputs, which groups of 20"):
-        specjax.quantised(loaded("t5"), "int4:20")
+        specjax.quantize(loaded("t5"), "int4:20")
     with pytest.raises(specjax.UserError, match="pad_heads"):
-        padding.with_zeros(small("llama", "int8").params, padding.padded(MODELS["llama"], 3))
+        padding.pad_params(small("llama", "int8").params, padding.pad_model(MODELS["llama"], 3))
     with pytest.raises(specjax.UserError, match="model is 'x'"):
-        specjax.quantised("x", "int8")
+        specjax.quantize("x", "int8")
     with pytest.raises(specjax.UserError, match="small weights, which are not written"):
         huggingface.save(tmp_path / "out", MODELS["llama"], small("llama", "int8").params)
     for drafter in ("target:int3", f"{folder}:int4:x"):
@@ -272,7 +272,7 @@ def test_qwix_reads_them_as_they_are():
     """The leaves are its own arrays, for whoever computes with it."""
     made = small("llama", "int4:8").params["layers_0"]["ff"]["up"]["kernel"]
     assert isinstance(made, qwix.QArray)
-    np.testing.assert_allclose(qwix.dequantize(made), dequantised(made), rtol=1e-6)
+    np.testing.assert_allclose(qwix.dequantize(made), dequantize(made), rtol=1e-6)
     shrinks = SmallWeights("int8", 0).shrinks
     up = ("layers_0", "ff", "up", "kernel")
     assert shrinks(up, (4, 4)) and not shrinks(("head", "kernel"), (4, 4))
@@ -283,7 +283,7 @@ def test_qwix_reads_them_as_they_are():
 
 def test_a_quantized_opt_350m_keeps_its_projections_and_writes_its_own_tokens():
     wide = specjax.load(Path(__file__).parents[1] / "golden" / "opt_350m")
-    made = specjax.quantised(wide, "int8")
+    made = specjax.quantize(wide, "int8")
     assert is_small(made.params["layers_0"]["ff"]["up"]["kernel"])
     for name in ("project_in", "project_out"):
         assert made.params[name]["kernel"] is wide.params[name]["kernel"]

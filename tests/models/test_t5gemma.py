@@ -19,13 +19,13 @@ from safetensors.numpy import load_file
 from specjax.decoding.strategy import speculative
 from specjax.hf.huggingface import load
 from specjax.hf.tensors import flat_shapes
-from specjax.metrics.operations import shape_of
+from specjax.metrics.operations import transformer_shape
 from specjax.models.caches import Ring
 from specjax.models.positions import Rope
 from specjax.models.shapes import parameter_shapes
 from specjax.models.t5gemma import Stack, T5Gemma, T5GemmaConfig
-from specjax.parallel.padding import padded, with_zeros
-from specjax.parallel.sharding import parameter_spec, undivided
+from specjax.parallel.padding import pad_model, pad_params
+from specjax.parallel.sharding import find_undivided, parameter_spec
 from specjax.training.surgery import take
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -80,17 +80,17 @@ def test_parameters_are_split_by_the_sizes_of_their_own_stack() -> None:
     assert spec("decoder_0", "cross_attention", "k", "kernel") == P(None, None)
     assert spec("encoder_0", "self_attention", "q", "kernel") == P(None, None)
     assert spec("encoder_1", "ff", "down", "kernel") == P("model", None)
-    assert undivided(TARGET, 4) == {"vocabulary": V, "heads": 2, "kv_heads": 2}
+    assert find_undivided(TARGET, 4) == {"vocabulary": V, "heads": 2, "kv_heads": 2}
     assert parameter_spec(("source_embedding",), TARGET, 7) == P("model", None)
 
 
 @pytest.mark.slow
 def test_heads_of_zeros_change_no_logits() -> None:
-    wide = padded(TARGET, 3)
+    wide = pad_model(TARGET, 3)
     assert (wide.config.encoder.num_heads, wide.config.decoder.num_heads) == (2, 6)
     batch = {"prompt": jnp.array([[3, 4, 5]]), "prompt_length": jnp.array([3])}
     batch["inputs"] = jnp.array([[2, 6, 7, 8]])
-    logits = wide.teach(with_zeros(params(), wide), batch)[0]
+    logits = wide.teach(pad_params(params(), wide), batch)[0]
     np.testing.assert_allclose(logits, TARGET.teach(params(), batch)[0], atol=1e-5)
 
 
@@ -103,7 +103,7 @@ def test_a_smaller_model_has_the_windows_of_the_layers_it_takes() -> None:
 
 
 def test_operations_count_the_weights_of_both_stacks() -> None:
-    shape, sizes = shape_of(TARGET), flat_shapes(parameter_shapes(TARGET))
+    shape, sizes = transformer_shape(TARGET), flat_shapes(parameter_shapes(TARGET))
 
     def matrices(side: str) -> int:
         return sum(

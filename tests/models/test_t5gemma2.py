@@ -18,12 +18,12 @@ from decodes import run, texts
 from exits import MODELS, PARAMS, PROMPTS, Uncached
 from golden_models import read_golden, same, teacher_forced
 from safetensors.numpy import load_file, save_file
-from scripted import chi_square, counted, sequence_law
+from scripted import chi_square, counted, sequence_distribution
 
 from specjax.decoding.strategy import autoregressive, speculative
 from specjax.hf.huggingface import load, save
 from specjax.hf.tensors import flat_shapes
-from specjax.metrics.operations import shape_of
+from specjax.metrics.operations import transformer_shape
 from specjax.models.shapes import parameter_shapes
 from specjax.runtime.errors import UserError
 from specjax.training.surgery import take
@@ -110,7 +110,7 @@ def test_the_token_behind_images_has_an_embedding_that_is_not_scaled() -> None:
 
 
 def test_operations_count_one_attention_of_a_decoder_layer() -> None:
-    shape, sizes = shape_of(TARGET), flat_shapes(parameter_shapes(TARGET))
+    shape, sizes = transformer_shape(TARGET), flat_shapes(parameter_shapes(TARGET))
     for side, expected in (
         ("encoder", shape.encoder_layers * shape.reader.encoder_layer_weights),
         ("decoder", shape.decoder_weights),
@@ -141,10 +141,10 @@ def pair() -> tuple[Any, Any]:
 @pytest.mark.slow
 def test_a_small_drafter_of_the_family_changes_no_token() -> None:
     models, params = pair()
-    alone = texts(run(models[:1], params, autoregressive(), PROMPTS, 14))
-    assert alone == [Uncached("t5gemma2").greedy(prompt, 14) for prompt in PROMPTS]
+    baseline = texts(run(models[:1], params, autoregressive(), PROMPTS, 14))
+    assert baseline == [Uncached("t5gemma2").greedy(prompt, 14) for prompt in PROMPTS]
     found = run(models, params, speculative(3), PROMPTS, 14)
-    assert texts(found) == alone
+    assert texts(found) == baseline
     assert 0 < int(found.trace.accepted.sum()) < int(found.trace.drafted.sum())
 
 
@@ -152,10 +152,12 @@ def test_a_small_drafter_of_the_family_changes_no_token() -> None:
 def test_sampled_tokens_keep_the_law_of_the_target() -> None:
     models, params = pair()
     prompt, settings = [3, 11, 5], (1.2, 0, 1.0)
-    law = sequence_law(Uncached("t5gemma2"), params["target"], prompt, (0,), 2, settings)
+    distribution = sequence_distribution(
+        Uncached("t5gemma2"), params["target"], prompt, (0,), 2, settings
+    )
     strategy = dataclasses.replace(speculative(2), temperature=1.2)
     found = texts(run(models, params, strategy, [prompt] * 20_000, 3))
-    assert chi_square(counted([row[:2] for row in found]), law) > 1e-3
+    assert chi_square(counted([row[:2] for row in found]), distribution) > 1e-3
 
 
 def test_teacher_forced_logits_equal_pytorch() -> None:

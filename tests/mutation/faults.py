@@ -136,8 +136,8 @@ FAULTS = (
     Fault(
         "every drafted token drawn with the same key",
         "drafting/chain.py",
-        "propose(logits, options.sampling, fold(self.keys, p.step))",
-        "propose(logits, options.sampling, fold(self.keys, 0))",
+        "propose(logits, options.sampling, fold_keys(self.keys, p.step))",
+        "propose(logits, options.sampling, fold_keys(self.keys, 0))",
         f"{CONTRACT} {DECODING}/test_distribution.py",
     ),
     Fault(
@@ -192,8 +192,8 @@ FAULTS = (
     Fault(
         "a fallen child leaves the target's distribution as it was",
         "verification/tree.py",
-        "fallen = jnp.where((tried & ~stands)[:, None], rest, law)",
-        "fallen = law",
+        "fallen = jnp.where((tried & ~stands)[:, None], rest, probabilities)",
+        "fallen = probabilities",
         "tests/verification/test_tree.py",
     ),
     Fault(
@@ -327,8 +327,8 @@ FAULTS = (
     Fault(
         "keys do not move with the row",
         "decoding/round.py",
-        "keys = fold(fold(state.keys, context.length), VERIFY)",
-        "keys = fold(fold(state.keys, 0), VERIFY)",
+        "keys = fold_keys(fold_keys(state.keys, context.length), VERIFY)",
+        "keys = fold_keys(fold_keys(state.keys, 0), VERIFY)",
         f"{CONTRACT} {DECODING}/test_distribution.py",
     ),
     Fault(
@@ -356,7 +356,7 @@ FAULTS = (
     Fault(
         "keys of a tree's path are not moved",
         "models/linen.py",
-        'own = [gathered(pair, cache.length, path) for pair in cache.data["own"]]',
+        'own = [move_slots(pair, cache.length, path) for pair in cache.data["own"]]',
         'own = list(cache.data["own"])',
         CONTRACT,
     ),
@@ -412,8 +412,8 @@ FAULTS = (
     Fault(
         "a skipped post-norm layer norms the state before its keys",
         "models/encoder_decoder.py",
-        "        h = self.before(self.self_norm, x)\n        return remembered(",
-        "        h = self.self_norm(x)\n        return remembered(",
+        "        h = self.before(self.self_norm, x)\n        return update_cache(",
+        "        h = self.self_norm(x)\n        return update_cache(",
         "tests/models/test_exits.py -k bart",
     ),
     Fault(
@@ -475,8 +475,8 @@ FAULTS = (
     Fault(
         "scores are capped together with their mask",
         "models/layers.py",
-        "weights = jax.nn.softmax(soft_capped(scores, softcap) + bias, axis=-1)",
-        "weights = jax.nn.softmax(soft_capped(scores + bias, softcap), axis=-1)",
+        "weights = jax.nn.softmax(soft_cap(scores, softcap) + bias, axis=-1)",
+        "weights = jax.nn.softmax(soft_cap(scores + bias, softcap), axis=-1)",
         "tests/models/test_layers.py",
     ),
     Fault(
@@ -559,8 +559,8 @@ FAULTS = (
     Fault(
         "padding of a prompt overwrites a ring",
         "models/caches.py",
-        "    slot = held(own, jnp.minimum(start + fed, length))\n",
-        "    slot = held(own, start + fed)\n",
+        "    slot = held_slots(own, jnp.minimum(start + fed, length))\n",
+        "    slot = held_slots(own, start + fed)\n",
         "tests/models/test_windows.py",
     ),
     Fault(
@@ -615,8 +615,8 @@ FAULTS = (
     Fault(
         "heads on the target learn from the state of the pending token",
         "training/objectives/medusa.py",
-        "state = behind(hidden, head - 1 + shape.behind)",
-        "state = behind(hidden, head - 1)",
+        "state = shift_right(hidden, head - 1 + shape.behind)",
+        "state = shift_right(hidden, head - 1)",
         "tests/training/test_medusa.py -k place",
     ),
     Fault(

@@ -56,7 +56,7 @@ def caught(fault: Fault, copied: Path) -> bool:
     """Whether the fault's tests fail with it; the copy is as it was afterwards."""
     file = copied / "specjax" / fault.file
     whole = file.read_text("utf-8")
-    file.write_text(mutated(fault, whole), "utf-8")
+    file.write_text(apply_fault(fault, whole), "utf-8")
     start = time.monotonic()
     try:
         seen = any(fails(fault, part, copied) for part in HANGS)
@@ -66,7 +66,7 @@ def caught(fault: Fault, copied: Path) -> bool:
     return seen
 
 
-def mutated(fault: Fault, text: str) -> str:
+def apply_fault(fault: Fault, text: str) -> str:
     """The file with the fault.
 
     Raises:

@@ -11,10 +11,10 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from faults import FAULTS  # noqa: E402
-from run import mutated  # noqa: E402
+from run import apply_fault  # noqa: E402
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "_"))
 def test_a_fault_changes_one_place(fault):
     text = (HERE.parents[1] / "specjax" / fault.file).read_text("utf-8")
-    assert mutated(fault, text) != text
+    assert apply_fault(fault, text) != text

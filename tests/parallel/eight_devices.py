@@ -101,9 +101,9 @@ def main(folder: Path, cases: list[dict[str, Any]]) -> None:
     found = {"alone": {}, "tokens": [], "shares": []}
     for case in cases:
         name, kind, ways = case["model"], case["kind"], case["ways"]
-        alone = found["alone"].setdefault(name, {})
-        new, weights = [s for s in case["strategies"] if s not in alone], case["weights"]
-        alone |= tokens(folder / name, kind, new, weights=weights)
+        baseline = found["alone"].setdefault(name, {})
+        new, weights = [s for s in case["strategies"] if s not in baseline], case["weights"]
+        baseline |= tokens(folder / name, kind, new, weights=weights)
         mesh = specjax.make_mesh(case["mesh"], ways)
         where = mesh, ways, case["pad"], weights
         found["tokens"].append(tokens(folder / name, kind, case["strategies"], *where))

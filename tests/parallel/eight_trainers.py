@@ -23,8 +23,8 @@ import jax
 import numpy as np
 
 from specjax.data.pipeline import Batches, pad_batch
-from specjax.experiments.train.objective import frozen_of
-from specjax.experiments.train.subject import subject_of
+from specjax.experiments.train.objective import make_frozen
+from specjax.experiments.train.subject import make_subject
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel
 from specjax.models.dflash import DFlash, DFlashT5Config
@@ -42,7 +42,7 @@ from specjax.training.objectives.hydra import Hydra
 from specjax.training.objectives.medusa import Medusa
 from specjax.training.optimizer import Optimizer
 from specjax.training.step import Setup, evaluate_batch
-from specjax.training.trainer import Run, fit, on_mesh, started
+from specjax.training.trainer import Run, fit, initial_state, split_batch
 
 MODEL = T5(
     T5Config(
@@ -91,8 +91,8 @@ class Case:
 
     @property
     def mesh(self) -> Any:
-        alone = self.data * self.model == 1
-        return None if alone else make_mesh({"data": self.data, "model": self.model})
+        baseline = self.data * self.model == 1
+        return None if baseline else make_mesh({"data": self.data, "model": self.model})
 
 
 def drawn(case: Case, model: LanguageModel, seed: int) -> LoadedModel:
@@ -110,8 +110,8 @@ def run(case: Case, losses: list[float]) -> Run:
     start = drawn(case, DRAFTERS.get(case.objective, MODEL), 0)
     rates = Optimizer(STEPS, 1e-2, warmup=1)
     setup = Setup(start.model, objective, rates, case.accumulate, sharded=sharded)
-    subject = subject_of(objective, start, 2)
-    frozen = frozen_of(objective, start, drawn(case, MODEL, 1))
+    subject = make_subject(objective, start, 2)
+    frozen = make_frozen(objective, start, drawn(case, MODEL, 1))
 
     def init() -> Any:
         return subject.params
@@ -119,7 +119,7 @@ def run(case: Case, losses: list[float]) -> Run:
     heldout = pad_batch(ROWS[:16], 8, 0, 0)
 
     def evaluate(params: Any) -> dict[str, float]:
-        total, count = evaluate_batch(setup, params, frozen, on_mesh(heldout, mesh))
+        total, count = evaluate_batch(setup, params, frozen, split_batch(heldout, mesh))
         losses.append(float(total / count))
         return {"loss": losses[-1], "latest": len(losses)}
 
@@ -181,8 +181,8 @@ def outcome(case: Case, later: Case | None = None) -> dict[str, Any]:
         "expected": expected,
         "distance": distance(params, whole),
         "share": share(params),
-        "held": held(started(run(last, []))),
-        "held alone": held(started(run(Case(objective=case.objective), []))),
+        "held": held(initial_state(run(last, []))),
+        "held alone": held(initial_state(run(Case(objective=case.objective), []))),
     }
 
 

@@ -16,8 +16,8 @@ from specjax.models.base import LanguageModel
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.positions import Rope
 from specjax.models.t5 import T5, T5Config
-from specjax.parallel.padding import padded, with_zeros
-from specjax.parallel.sharding import undivided
+from specjax.parallel.padding import pad_model, pad_params
+from specjax.parallel.sharding import find_undivided
 
 SIX = T5(
     T5Config(
@@ -60,11 +60,11 @@ def test_a_padded_model_computes_the_same(
     params = jax.tree.map(
         lambda x: jax.random.normal(next(draws), x.shape), model.init(jax.random.key(0))
     )
-    wide = padded(model, ways)
-    assert heads(wide) == expected and {"heads", "kv_heads"}.isdisjoint(undivided(wide, ways))
+    wide = pad_model(model, ways)
+    assert heads(wide) == expected and {"heads", "kv_heads"}.isdisjoint(find_undivided(wide, ways))
     tokens = np.arange(12).reshape(2, 6) + 2
     found = []
-    for each, tree in ((model, params), (wide, with_zeros(params, wide))):
+    for each, tree in ((model, params), (wide, pad_params(params, wide))):
         cache, _ = each.start(tree, tokens, np.array([6, 4]), 10)
         found.append(each.extend(tree, tokens[:, :3], cache)[0].logits)
     assert np.abs(found[0]).max() > 0.1
@@ -83,7 +83,7 @@ def test_a_padded_model_computes_the_same(
 def test_nothing_is_padded_where_nothing_is_gained(changes: dict, ways: int) -> None:
     same = {"num_heads": 8, "num_kv_heads": 8} | changes
     model = Causal(dataclasses.replace(QWEN.config, **same))
-    assert padded(model, ways) is model
+    assert pad_model(model, ways) is model
 
 
 def test_a_line_says_what_does_not_divide() -> None:

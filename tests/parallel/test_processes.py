@@ -111,9 +111,9 @@ def test_the_number_of_processes_changes_no_bit_of_a_training_run(
     for processes, devices in TRAINING:
         workdirs.append(tmp_path / f"{processes}x{devices}")
         finish(start(processes, devices, training(pair, workdirs[-1], 6, 4, *more)))
-    alone, together = workdirs
-    assert evaluations(together) == evaluations(alone)
-    same_training(alone, together, 0.0)
+    baseline, together = workdirs
+    assert evaluations(together) == evaluations(baseline)
+    same_training(baseline, together, 0.0)
     texts = [(workdir / "target_outputs.jsonl").read_text("utf-8") for workdir in workdirs]
     assert texts[0] == texts[1]
     written = {file.relative_to(together) for file in together.rglob("events.*")}

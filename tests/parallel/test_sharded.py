@@ -22,9 +22,9 @@ from jax.sharding import PartitionSpec as P
 import specjax
 from specjax.hf import huggingface
 from specjax.hf.families.dflash_published import PublishedDFlash
-from specjax.hf.families.family import family_of
+from specjax.hf.families.family import get_family
 from specjax.hf.huggingface import parse_config
-from specjax.hf.tensors import flat_shapes, opened, tensor_places
+from specjax.hf.tensors import flat_shapes, open_parameter, tensor_places
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.dflash import DFlash
 from specjax.models.experts import Mixture
@@ -126,8 +126,8 @@ def on_eight_devices(folder: Path, cases: list[dict[str, Any]]) -> dict[str, Any
 
 def check(found: dict[str, Any], cases: list[dict[str, Any]]) -> None:
     for one, tokens, shares in zip(cases, found["tokens"], found["shares"], strict=True):
-        alone = found["alone"][one["model"]]
-        assert tokens == {name: alone[name] for name in one["strategies"]}, one
+        baseline = found["alone"][one["model"]]
+        assert tokens == {name: baseline[name] for name in one["strategies"]}, one
         check_shares(one, shares)
 
 
@@ -262,7 +262,7 @@ def test_a_block_is_what_the_whole_tensor_has_there(model: Any, tmp_path: Path) 
     """Sharded loading reads blocks; transposed tensors by their other axis, fused ones in part."""
     params = model.init(jax.random.key(0))
     huggingface.save(tmp_path / "model", model, params)
-    family = family_of(model)
+    family = get_family(model)
     places = tensor_places(tmp_path / "model", family)
     shapes = flat_shapes(parameter_shapes(model))
     for where, stored in family.names(model.config).items():
@@ -270,7 +270,7 @@ def test_a_block_is_what_the_whole_tensor_has_there(model: Any, tmp_path: Path) 
         for key in where:
             whole = whole[key]
         index = tuple(slice(n // 4, n // 2) for n in whole.shape)
-        with opened(stored, places, shapes[where]) as parameter:
+        with open_parameter(stored, places, shapes[where]) as parameter:
             block = parameter.read(index, np.dtype("float32"))
         np.testing.assert_array_equal(block, np.asarray(whole)[index])
 

@@ -90,7 +90,9 @@ def prompts() -> list[list[int]]:
     return [rng.integers(2, VOCABULARY, size).tolist() for size in rng.integers(3, 20, PROMPTS)]
 
 
-def theirs_of(model: Any, prompt: list[int], search: dict[str, Any]) -> tuple[list, list[float]]:
+def run_reference(
+    model: Any, prompt: list[int], search: dict[str, Any]
+) -> tuple[list, list[float]]:
     """Texts up to their end, and scores, one prompt at a time."""
     given = torch.tensor([prompt])
     made = model.generate(
@@ -116,7 +118,7 @@ def test_n_best_texts_and_scores_equal_pytorch(pair: Any, search: dict[str, Any]
     result = generator(prompts())
     lengths = set()
     for prompt, found in zip(prompts(), result.hypotheses, strict=True):
-        texts, scores = theirs_of(theirs, prompt, search)
+        texts, scores = run_reference(theirs, prompt, search)
         assert [one.tokens for one in found] == texts
         np.testing.assert_allclose([one.score for one in found], scores, rtol=1e-4, atol=1e-5)
         lengths |= set(map(len, texts))
@@ -133,7 +135,7 @@ def test_speculation_gives_the_same_as_pytorch(pair: Any) -> None:
     result = generator(prompts(), batch_size=4)
     assert result.statistics.steps_per_round > 2.0
     for prompt, found in zip(prompts(), result.hypotheses, strict=True):
-        assert [one.tokens for one in found] == theirs_of(theirs, prompt, {})[0]
+        assert [one.tokens for one in found] == run_reference(theirs, prompt, {})[0]
 
 
 SETTINGS = {
@@ -179,7 +181,7 @@ def equal_under(settings: dict[str, Any], pair: Any, drafter: str) -> list[float
     )  # fmt: skip
     result = generator(prompts())
     for prompt, found in zip(prompts(), result.hypotheses, strict=True):
-        texts, scores = theirs_of(theirs, prompt, settings)
+        texts, scores = run_reference(theirs, prompt, settings)
         assert [one.tokens for one in found] == texts
         np.testing.assert_allclose([one.score for one in found], scores, rtol=1e-4, atol=1e-5)
     if drafted:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax.decoding.strategy import drawing, strategy
+from specjax.decoding.strategy import drawing_fields, strategy
 from specjax.sampling import adjust, sampling
 
 torch = pytest.importorskip("torch")
@@ -33,7 +33,7 @@ CUTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def their_law(logits: np.ndarray, drawn: dict[str, Any]) -> np.ndarray:
+def their_distribution(logits: np.ndarray, drawn: dict[str, Any]) -> np.ndarray:
     config = GenerationConfig(do_sample=True, **{"top_k": 0, **drawn})
     warpers = GenerationMixin()._get_logits_processor(config)
     made = warpers(torch.zeros(len(logits), 1, dtype=torch.long), torch.tensor(logits))
@@ -45,8 +45,8 @@ def their_law(logits: np.ndarray, drawn: dict[str, Any]) -> np.ndarray:
 def test_the_law_is_that_of_transformers(drawn: dict[str, Any], spread: float) -> None:
     logits = np.random.default_rng(5).normal(size=(40, 200)).astype(np.float32) * spread
     settings = strategy(**{"temperature": 1.0, **drawn}).settings
-    law = np.asarray(adjust(jnp.asarray(logits), sampling(**drawing(settings))))
-    theirs = their_law(logits, drawn)
-    np.testing.assert_array_equal(law > 0.0, theirs > 0.0)
-    np.testing.assert_allclose(law, theirs, atol=2e-6)
-    assert np.any(law == 0.0) or spread < 1
+    distribution = np.asarray(adjust(jnp.asarray(logits), sampling(**drawing_fields(settings))))
+    theirs = their_distribution(logits, drawn)
+    np.testing.assert_array_equal(distribution > 0.0, theirs > 0.0)
+    np.testing.assert_allclose(distribution, theirs, atol=2e-6)
+    assert np.any(distribution == 0.0) or spread < 1

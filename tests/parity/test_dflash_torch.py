@@ -18,7 +18,7 @@ import specjax  # noqa: E402
 from specjax.decoding.strategy import Strategy  # noqa: E402
 from specjax.drafting.dflash import DFlash  # noqa: E402
 from specjax.hf.huggingface import load  # noqa: E402
-from specjax.models.on_target import completed  # noqa: E402
+from specjax.models.on_target import complete_params  # noqa: E402
 from specjax.pair import fit  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -50,7 +50,7 @@ def test_logits_of_random_blocks_equal_pytorch(name: str, part: int, tmp_path: P
     found = load(tmp_path / "it")
     embedding, head = (tables[name].numpy() for name in ("embedding", "head"))
     target = {"embedding": embedding, "head": {"kernel": head.T}}
-    params = completed(found.model.config, found.params, target)
+    params = complete_params(found.model.config, found.params, target)
     made = block_logits(found.model, params, *given.values(), size, part)
     np.testing.assert_allclose(made, wanted, rtol=0, atol=TOLERANCE)
 

@@ -17,7 +17,7 @@ import specjax  # noqa: E402
 from specjax.decoding.strategy import Strategy  # noqa: E402
 from specjax.drafting.eagle import Eagle  # noqa: E402
 from specjax.hf.huggingface import load  # noqa: E402
-from specjax.models.on_target import completed  # noqa: E402
+from specjax.models.on_target import complete_params  # noqa: E402
 from specjax.pair import fit  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -57,7 +57,7 @@ def test_logits_of_random_drafters_equal_pytorch(name: str, part: int, tmp_path:
     first, later, _ = GOLDEN["Drafter"](config, tensors).draft(**given)
     GOLDEN["save"](tmp_path / "it", config, tensors)
     found = load(tmp_path / "it")
-    params = completed(found.model.config, found.params, {})
+    params = complete_params(found.model.config, found.params, {})
     made = logits(found.model, params, *given.values(), part)
     for ours, theirs in zip(made, (first, later), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=TOLERANCE)

@@ -18,7 +18,7 @@ from transformers import LlamaConfig  # noqa: E402
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS  # noqa: E402
 
 from specjax.hf.huggingface import load  # noqa: E402
-from specjax.models.on_target import completed  # noqa: E402
+from specjax.models.on_target import complete_params  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -104,7 +104,7 @@ def test_logits_of_a_drafter_equal_pytorch(name: str, tmp_path: Path) -> None:
     reference.tensors = as_torch(tensors | shared, reference.block)
     first, later, _ = reference.draft(**given)
     found = load(written(tmp_path / "it", entry))
-    params = completed(found.model.config, found.params, {"embedding": embedding})
+    params = complete_params(found.model.config, found.params, {"embedding": embedding})
     made = logits(found.model, params, *given.values(), 7)
     for ours, theirs in zip(made, (first, later), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=TOLERANCE)
@@ -120,6 +120,6 @@ def test_logits_of_a_block_equal_pytorch(name: str, tmp_path: Path) -> None:
     found = load(written(tmp_path / "it", entry))
     embedding, head = (tables[table].numpy() for table in ("embedding", "head"))
     target = {"embedding": embedding, "head": {"kernel": head.T}}
-    params = completed(found.model.config, found.params, target)
+    params = complete_params(found.model.config, found.params, target)
     made = block_logits(found.model, params, *given.values(), config["block_size"], 7)
     np.testing.assert_allclose(made, wanted, rtol=0, atol=TOLERANCE)

@@ -9,7 +9,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from mutations import GONE, Mutation, check_alike, each, mutated
+from mutations import GONE, Mutation, apply_fault, check_alike, each
 
 pytest.importorskip("torch")
 
@@ -133,8 +133,8 @@ def speech(tmp_path_factory: pytest.TempPathFactory) -> Speech:
 
 
 def mutate(speech: Speech, mutation: Mutation) -> None:
-    said = mutated(FILE, Mutation(mutation.generation or {}))
-    speech.write(mutated(speech.config, mutation), said)
+    said = apply_fault(FILE, Mutation(mutation.generation or {}))
+    speech.write(apply_fault(speech.config, mutation), said)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -94,9 +94,9 @@ def test_segments_of_long_audio_are_those_of_generate(pair: Any) -> None:
 def test_drafts_change_nothing(pair: Any) -> None:
     theirs, ours = pair
     features = audios(theirs.config)
-    alone = specjax.transcribe(specjax.Generator(ours, max_new_tokens=NEW_TOKENS), features)
+    baseline = specjax.transcribe(specjax.Generator(ours, max_new_tokens=NEW_TOKENS), features)
     strategy = Strategy(EarlyExit(3, exit=1) if ours.model.info.depth > 1 else PromptLookup(3))
     drafted = specjax.transcribe(
         specjax.Generator(ours, strategy=strategy, max_new_tokens=NEW_TOKENS), features
     )
-    assert drafted.segments == alone.segments
+    assert drafted.segments == baseline.segments

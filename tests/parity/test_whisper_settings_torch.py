@@ -46,7 +46,7 @@ def theirs_under(folder: Path, generation: dict[str, Any]) -> Any:
     return WhisperForConditionalGeneration.from_pretrained(folder / "target").eval()
 
 
-def spoken(rows: Any) -> list[list[int]]:
+def run_speech(rows: Any) -> list[list[int]]:
     """Texts up to and with their EOS."""
     lists = [row.tolist() for row in rows]
     return [[*row[: row.index(EOS)], EOS] if EOS in row else row for row in lists]
@@ -69,10 +69,10 @@ def suppressed(plain: list[list[int]]) -> dict[str, list[int]]:
 def test_suppressed_tokens_are_those_of_generate(folder: Path, told: dict[str, Any]) -> None:
     """Of the target alone, and where a random model drafts."""
     features = WHISPER["heard"](3, ROWS)
-    plain = spoken(WHISPER["greedy"](theirs_under(folder, {}), features, NEW_TOKENS, **told))
+    plain = run_speech(WHISPER["greedy"](theirs_under(folder, {}), features, NEW_TOKENS, **told))
     settings = suppressed(plain)
     theirs = theirs_under(folder, settings)
-    expected = spoken(WHISPER["greedy"](theirs, features, NEW_TOKENS, **told))
+    expected = run_speech(WHISPER["greedy"](theirs, features, NEW_TOKENS, **told))
     assert all(one[0] != other[0] for one, other in zip(plain, expected, strict=True))
     assert any(len(row) < NEW_TOKENS for row in expected)
     # Tokens not to begin with come later: another list than that of those never to come.
@@ -110,7 +110,7 @@ def test_beams_hear_as_those_of_generate(folder: Path, search: str, drafter: str
         force_unique_generate_call=True, return_dict_in_generate=True, output_scores=True,
         language="fr", **search,
     )  # fmt: skip
-    expected = spoken(made.sequences[:, WHISPER["HEAD"] :])
+    expected = run_speech(made.sequences[:, WHISPER["HEAD"] :])
     target = specjax.in_language(specjax.load(folder / "target"), "fr")
     drafted = {"drafter": drafter, "length": 2} if drafter != "none" else {}
     strategy = specjax.beam_search(beams=BEAMS, **drafted, **search)

@@ -105,7 +105,7 @@ def test_drawings_take_the_colours_of_the_page(text):
     drawings = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
     assert all("fill: var(--ink)" in drawing for drawing in drawings)
     fixed = {style.DARK, style.WHITE, style.GRID, "#000000"}
-    assert not any(colour in drawing for drawing in drawings for colour in fixed)
+    assert not any(color in drawing for drawing in drawings for color in fixed)
     # Rules inside of a drawing would hold for the whole page.
     assert not any("<style" in drawing for drawing in drawings)
 
@@ -223,7 +223,7 @@ def test_no_words_of_a_plot_touch_or_leave_it(name, draw, monkeypatch):
     monkeypatch.setattr(Text, "draw", lambda text, *a: (drawn.append(text), original(text, *a))[1])
     figure = draw()
     canvas = FigureCanvasAgg(figure)
-    with style.styled():
+    with style.use_style():
         canvas.draw()
         drawn.clear()  # the first time lays out
         canvas.draw()

@@ -13,7 +13,7 @@ import synthetic
 from specjax.reporting import exports, html_tables
 from specjax.reporting import summary as terminal
 from specjax.reporting.summary import NOTE, Table, fastest_lossless, summary
-from specjax.reporting.table import aligned
+from specjax.reporting.table import align_columns
 
 NASTY = r"50% of_a & $b$ {c} ~ ^ \d | *e* <f> `g` #1"
 
@@ -69,7 +69,7 @@ def test_a_file_gets_plain_text(results, monkeypatch):
     with contextlib.redirect_stdout(out):
         terminal.show(summary(results["strategies"]))
     table = summary(results["strategies"])
-    assert out.getvalue() == aligned(table.head, table.rows) + f"\n{NOTE}\n"
+    assert out.getvalue() == align_columns(table.head, table.rows) + f"\n{NOTE}\n"
     assert "\x1b" not in out.getvalue()
 
 

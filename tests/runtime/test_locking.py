@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command import ROOT, command, refused
+from command import ROOT, command, run_refused
 
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import LOCK, alone_in
@@ -34,7 +34,7 @@ def test_a_second_run_is_refused_in_one_sentence(tmp_path: Path) -> None:
         done = command(f"--workdir={work}")
     who = f"process {os.getpid()} on {socket.gethostname()}"
     assert who in str(refusal.value)
-    refused(done.returncode, done.stderr, "--workdir", str(work), who)
+    run_refused(done.returncode, done.stderr, "--workdir", str(work), who)
 
 
 def test_the_next_run_may_enter_and_nothing_is_left(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from command import ROOT, command, refused
+from command import ROOT, command, run_refused
 
 import specjax
 from specjax.runtime import processes
@@ -31,18 +31,18 @@ def test_a_process_that_finds_no_others_says_so(settings: dict[str, str], said: 
         cwd=ROOT,
         timeout=120,
     )
-    refused(done.returncode, done.stderr, said)
+    run_refused(done.returncode, done.stderr, said)
 
 
 def test_what_several_processes_cannot_do_is_said_in_a_sentence(monkeypatch) -> None:
     monkeypatch.setattr(processes, "join", lambda: None)
-    monkeypatch.setattr(processes, "several", lambda: True)
+    monkeypatch.setattr(processes, "has_several", lambda: True)
     done = command("--config=configs/tune.py", "--distributed")
-    refused(done.returncode, done.stderr, "'tune'; with several processes it must be decode or")
+    run_refused(done.returncode, done.stderr, "'tune'; with several processes it must be decode or")
 
 
 def test_a_mesh_of_some_devices_is_refused_to_several_processes(monkeypatch) -> None:
-    monkeypatch.setattr(processes, "several", lambda: True)
+    monkeypatch.setattr(processes, "has_several", lambda: True)
     monkeypatch.setattr("jax.devices", lambda: [None] * 4)
     with pytest.raises(specjax.UserError, match="is 2 of 4 devices; with several processes"):
         specjax.make_mesh({"data": 2})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from bad_inputs import BASES
-from command import command, refused
+from command import command, run_refused
 from safetensors import SafetensorError
 
 from specjax.runtime.errors import UserError
@@ -25,7 +25,7 @@ NAMES = (
 def test_a_folder_in_place_of_a_file_is_refused_before_anything_runs(name, tmp_path):
     (tmp_path / name / "mine").mkdir(parents=True)
     done = command(f"--workdir={tmp_path}", "--config=configs/tokenizer.py")
-    refused(done.returncode, done.stderr, f"has a folder {name!r}, where a run has a file")
+    run_refused(done.returncode, done.stderr, f"has a folder {name!r}, where a run has a file")
     assert [each.name for each in tmp_path.rglob("*")] == [name, "mine"]
 
 
@@ -107,5 +107,5 @@ def test_a_file_in_place_of_a_folder_ends_a_run_in_one_sentence(pair, tmp_path, 
     (tmp_path / "tokenizer").write_text("mine")
     flags = (flag.replace("{pair}", str(pair)) for flag in BASES["tokenizer"])
     done = command(f"--workdir={tmp_path}", *flags, "--config.vocab_size=60", "--config.heldout=5")
-    refused(done.returncode, done.stderr, "tokenizer", "is a file")
+    run_refused(done.returncode, done.stderr, "tokenizer", "is a file")
     assert Path(tmp_path / "tokenizer").read_text() == "mine"

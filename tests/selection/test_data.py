@@ -12,7 +12,7 @@ from specjax.runtime.errors import UserError
 from specjax.selection import data
 from specjax.selection.data import ALONE, Queries, Times
 from specjax.selection.reward import Reward
-from specjax.selection.scores import ALL, best, scores, speedup_of
+from specjax.selection.scores import ALL, best, expected_speedup, scores
 
 ARMS = ("none", "small", "base")
 MADE = Queries(
@@ -37,7 +37,7 @@ DESCRIPTION = {
 }  # fmt: skip
 
 
-def rows_of(queries: Queries) -> list[dict]:
+def make_rows(queries: Queries) -> list[dict]:
     """What the job would write of them."""
 
     def by_arm(values, names=ARMS):
@@ -57,7 +57,7 @@ def rows_of(queries: Queries) -> list[dict]:
 
 @pytest.fixture
 def folder(tmp_path):
-    data.save(tmp_path, DESCRIPTION, rows_of(MADE), MADE.embeddings)
+    data.save(tmp_path, DESCRIPTION, make_rows(MADE), MADE.embeddings)
     return tmp_path
 
 
@@ -100,7 +100,7 @@ def test_what_the_data_do_not_have_is_refused(folder):
         untimed.rewards(Reward(kind="speedup"))
     with pytest.raises(UserError, match="is not a folder with data.json"):
         data.load(folder / "nowhere")
-    (folder / data.ROWS).write_text(json.dumps(rows_of(MADE)[0]) + "\n", "utf-8")
+    (folder / data.ROWS).write_text(json.dumps(make_rows(MADE)[0]) + "\n", "utf-8")
     with pytest.raises(UserError, match="have 1 queries instead of 3"):
         data.load(folder)
 
@@ -108,9 +108,9 @@ def test_what_the_data_do_not_have_is_refused(folder):
 def test_speedups_are_ratios_of_totals():
     """Always `small`: 9 seconds for 35 tokens where the target alone takes 6."""
     always = np.tile([0.0, 1.0, 0.0], (3, 1))
-    assert speedup_of(always, MADE.times) == pytest.approx(6 / 9)
+    assert expected_speedup(always, MADE.times) == pytest.approx(6 / 9)
     mixed = np.tile([0.5, 0.5, 0.0], (3, 1))
-    assert speedup_of(mixed, MADE.times) == pytest.approx(6 / 7.5)
+    assert expected_speedup(mixed, MADE.times) == pytest.approx(6 / 7.5)
 
 
 def test_scores_are_by_task_and_of_all_and_name_the_best_arm():

@@ -15,8 +15,8 @@ Law = Callable[[tuple[int, ...]], np.ndarray]
 """Log-probabilities [V] behind the tokens generated so far."""
 
 
-def searched(
-    law: Law,
+def run_search(
+    distribution: Law,
     *,
     beams: int,
     eos: tuple[int, ...],
@@ -30,7 +30,7 @@ def searched(
         found = [
             (score + logp, rank, token, before)
             for rank, (score, before) in enumerate(live)
-            for token, logp in enumerate(law(before))
+            for token, logp in enumerate(distribution(before))
         ]
         found.sort(key=lambda x: (-x[0], x[1], x[2]))
         found = found[: max(2, 1 + len(eos)) * beams]

@@ -29,7 +29,7 @@ def command(*flags: str) -> Done:
     return Done(code, out.getvalue(), err.getvalue())
 
 
-def refused(returncode: int, stderr: str, *words: str) -> None:
+def run_refused(returncode: int, stderr: str, *words: str) -> None:
     """Asserts exit code 2 and one sentence that has these words."""
     assert returncode == 2, stderr
     assert "Traceback" not in stderr

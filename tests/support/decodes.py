@@ -14,7 +14,7 @@ from specjax.decoding.loop import begin, generate
 from specjax.decoding.round import propose, round_, verify
 from specjax.decoding.state import Decoder, Generation, State
 from specjax.decoding.strategy import Strategy
-from specjax.logits.settings import obeyed
+from specjax.logits.settings import apply_settings
 
 
 def inputs(prompts: Sequence[Sequence[int]], limit: int, seed: int = 0):
@@ -44,7 +44,7 @@ def run(
     made = decoder(models, strategy, limit)
     kept = {name: params[name] for name in made.inputs}
     options = with_own(strategy, own)
-    options = obeyed(options, settings or {}, made.target_model)
+    options = apply_settings(options, settings or {}, made.target_model)
     return generate(made, kept, *inputs(prompts, limit, seed), options)
 
 

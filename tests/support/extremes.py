@@ -54,7 +54,7 @@ def pairs(sizes=SMALL, all_digits=DIGITS) -> Iterator[tuple[np.ndarray, np.ndarr
             yield q, rounded(p, temperature)
 
 
-def law(probs) -> np.ndarray:
+def exact_distribution(probs) -> np.ndarray:
     """In double precision, with a sum of 1."""
     exact = np.asarray(probs, np.float64)
     return exact / exact.sum(axis=-1, keepdims=True)

@@ -6,7 +6,7 @@ import dataclasses
 
 import jax.numpy as jnp
 
-from specjax.contracts import Draft, Drafter, Spec, fields, last_token
+from specjax.contracts import Draft, Drafter, Spec, fields, get_pending_tokens
 from specjax.contracts.registry import DRAFTERS
 
 
@@ -22,5 +22,5 @@ class LastToken(Drafter):
         return Spec(width=self.length, writers=("last_token",))
 
     def propose(self, env, caches, memory, context, keys):
-        tokens = jnp.tile(last_token(context)[:, None], (1, self.length))
+        tokens = jnp.tile(get_pending_tokens(context)[:, None], (1, self.length))
         return Draft.chain(tokens), caches, memory, {}

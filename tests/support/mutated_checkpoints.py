@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from mutations import Mutation, mutated
+from mutations import Mutation, apply_fault
 
 import specjax
 
@@ -73,7 +73,7 @@ class Checkpoint:
         self.config = json.loads((folder / "config.json").read_text("utf-8"))
 
     def mutate(self, mutation: Mutation) -> None:
-        written = mutated(self.config, mutation)
+        written = apply_fault(self.config, mutation)
         (self.folder / "config.json").write_text(json.dumps(written), "utf-8")
         generation = self.folder / "generation_config.json"
         generation.unlink(missing_ok=True)

@@ -49,7 +49,7 @@ def _shown(fields: dict[str, Any]) -> str:
     return str({name: "gone" if value is GONE else value for name, value in fields.items()})
 
 
-def mutated(config: dict[str, Any], mutation: Mutation) -> dict[str, Any]:
+def apply_fault(config: dict[str, Any], mutation: Mutation) -> dict[str, Any]:
     """The configuration with the change."""
     changed = copy.deepcopy(config)
     for name, value in mutation.config.items():

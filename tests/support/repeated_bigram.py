@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from specjax.contracts import last_token
+from specjax.contracts import get_pending_tokens
 from specjax.contracts.registry import DRAFTERS
 from specjax.drafting.ngram import bigram_logits
 from specjax.drafting.proposer import Proposer
@@ -20,7 +20,7 @@ class RepeatedBigram(Proposer):
         return ("ngram",)
 
     def open(self, env, caches, memory, context):
-        return bigram_logits(env.params["ngram"], last_token(context)), None
+        return bigram_logits(env.params["ngram"], get_pending_tokens(context)), None
 
     def feed(self, env, state, nodes):
         flat = bigram_logits(env.params["ngram"], nodes.tokens.reshape(-1))

@@ -185,7 +185,7 @@ def traced(models, params):
     return tuple(models.items()), params
 
 
-def adjusted(
+def adjust_probabilities(
     logits: np.ndarray, temperature: float, top_k: int, top_p: float, min_p: float = 0.0,
     typical_p: float = 1.0, epsilon_cutoff: float = 0.0, eta_cutoff: float = 0.0,
 ) -> np.ndarray:  # fmt: skip
@@ -195,69 +195,75 @@ def adjusted(
     if top_k:
         order = order[:top_k]
     weights = np.exp(logits - max(logits[order]))
-    law = np.zeros(len(logits))
-    law[order] = weights[order] / weights[order].sum()
+    distribution = np.zeros(len(logits))
+    distribution[order] = weights[order] / weights[order].sum()
     kept, before = [], 0.0
     for token in order:
         if before < top_p or top_p >= 1:
             kept.append(token)
-        before += law[token]
+        before += distribution[token]
     out = np.zeros(len(logits))
-    out[kept] = law[kept] / law[kept].sum()
-    out = renormalised(out, out >= min_p * out.max())
+    out[kept] = distribution[kept] / distribution[kept].sum()
+    out = renormalize(out, out >= min_p * out.max())
     if typical_p < 1:
-        out = renormalised(out, most_typical(out, typical_p))
-    out = renormalised(out, (out >= epsilon_cutoff) | (out == out.max()))
+        out = renormalize(out, most_typical(out, typical_p))
+    out = renormalize(out, (out >= epsilon_cutoff) | (out == out.max()))
     eta = min(eta_cutoff, math.sqrt(eta_cutoff) * math.exp(-entropy(out)))
-    return renormalised(out, (out >= eta) | (out == out.max()))
+    return renormalize(out, (out >= eta) | (out == out.max()))
 
 
-def renormalised(law: np.ndarray, stays: np.ndarray) -> np.ndarray:
+def renormalize(distribution: np.ndarray, stays: np.ndarray) -> np.ndarray:
     """A law of the tokens that stay."""
-    law = np.where(stays, law, 0.0)
-    return law / law.sum()
+    distribution = np.where(stays, distribution, 0.0)
+    return distribution / distribution.sum()
 
 
-def entropy(law: np.ndarray) -> float:
-    return -sum(p * math.log(p) for p in law if p)
+def entropy(distribution: np.ndarray) -> float:
+    return -sum(p * math.log(p) for p in distribution if p)
 
 
-def most_typical(law: np.ndarray, mass: float) -> np.ndarray:
+def most_typical(distribution: np.ndarray, mass: float) -> np.ndarray:
     """Tokens with a surprise nearest to the entropy, the last of which reaches this mass."""
-    far = [abs(-math.log(p) - entropy(law)) if p else math.inf for p in law]
+    far = [abs(-math.log(p) - entropy(distribution)) if p else math.inf for p in distribution]
     sums, bound = 0.0, 0.0
-    for token in sorted(range(len(law)), key=lambda i: far[i]):
+    for token in sorted(range(len(distribution)), key=lambda i: far[i]):
         if sums < mass:
             bound = far[token]
-        sums += law[token]
+        sums += distribution[token]
     return np.array(far) <= bound
 
 
-def sequence_law(model, params, source, start, length, settings) -> dict[tuple[int, ...], float]:
+def sequence_distribution(
+    model, params, source, start, length, settings
+) -> dict[tuple[int, ...], float]:
     """Probability of every output of at most `length` tokens (cut at EOS), enumerated."""
-    laws: dict[tuple[int, ...], float] = {}
+    distributions: dict[tuple[int, ...], float] = {}
     frontier = {(): 1.0}
     for _ in range(length):
         grown: dict[tuple[int, ...], float] = {}
         for text, mass in frontier.items():
-            law = adjusted(model.logits(params, source, (*start, *text)), *settings)
-            for token, p in enumerate(law):
+            distribution = adjust_probabilities(
+                model.logits(params, source, (*start, *text)), *settings
+            )
+            for token, p in enumerate(distribution):
                 if p == 0.0:
                     continue
-                into = laws if token in model.eos else grown
+                into = distributions if token in model.eos else grown
                 into[(*text, token)] = into.get((*text, token), 0.0) + mass * p
         frontier = grown
-    return laws | frontier
+    return distributions | frontier
 
 
-def chi_square(counts: dict[tuple[int, ...], int], law: dict[tuple[int, ...], float]) -> float:
+def chi_square(
+    counts: dict[tuple[int, ...], int], distribution: dict[tuple[int, ...], float]
+) -> float:
     """p-value of outputs under `law`; rare ones are pooled; 0 when an impossible one occurred."""
     from scipy.stats import chisquare
 
-    if set(counts) - set(law):
+    if set(counts) - set(distribution):
         return 0.0
     total = sum(counts.values())
-    cells = sorted((p * total, counts.get(text, 0)) for text, p in law.items())
+    cells = sorted((p * total, counts.get(text, 0)) for text, p in distribution.items())
     expected, observed, pool = [], [], [0.0, 0]
     for e, o in cells:
         pool = [pool[0] + e, pool[1] + o]

@@ -18,14 +18,14 @@ from specjax.models.base import LanguageModel
 from specjax.pair import TARGET, Pair
 
 
-def plan_of(config: ConfigDict) -> Plan:
+def make_plan(config: ConfigDict) -> Plan:
     """The plan of a config's checkpoints."""
     return Plan.of(config, check_decode(config))
 
 
 def model_plans(config: ConfigDict) -> dict[str, ModelPlan]:
     """What each model of a config takes; prints its plan."""
-    return show_plan(plan_of(config))
+    return show_plan(make_plan(config))
 
 
 def plan_of_models(config: ConfigDict, **models: LanguageModel) -> Plan:
@@ -38,6 +38,6 @@ def plan_of_models(config: ConfigDict, **models: LanguageModel) -> Plan:
     return Plan(config, load_strategies(config), Pair(loaded.pop(TARGET), loaded))
 
 
-def session_of(config: ConfigDict, folder: Path, pair: Pair | None = None) -> Session:
+def make_session(config: ConfigDict, folder: Path, pair: Pair | None = None) -> Session:
     """The session of a config on a loaded pair, or on its own."""
     return open_session(config, load_strategies(config), pair or load_pair(config), folder)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from specjax.contracts import Rule
 from specjax.contracts.distribution import pick
 from specjax.contracts.registry import RULES
-from specjax.contracts.rule import leading_run, verdict_of
+from specjax.contracts.rule import leading_run, make_verdict
 from specjax.sampling import argmax
 
 
@@ -24,4 +24,4 @@ class TwoInARow(Rule):
         best = argmax(reading.logits)
         right = leading_run(draft.tokens == best[:, :-1], draft.length)
         accepted = right - right % 2
-        return verdict_of(draft, accepted, pick(best, jnp.int32(accepted)))
+        return make_verdict(draft, accepted, pick(best, jnp.int32(accepted)))

@@ -10,7 +10,7 @@ from specjax.theory.beams import all_stand, best_length, expected_rounds, expect
 STANDS = np.array([0.7, 0.4, 0.9])
 
 
-def played(stands: np.ndarray, steps: int, texts: int) -> np.ndarray:
+def play_rounds(stands: np.ndarray, steps: int, texts: int) -> np.ndarray:
     """Rounds [texts] of texts of so many steps."""
     draws = np.random.default_rng(0).random
     rounds, left = np.zeros(texts), np.full(texts, steps)
@@ -22,7 +22,7 @@ def played(stands: np.ndarray, steps: int, texts: int) -> np.ndarray:
 
 @pytest.mark.parametrize("steps", [1, 2, 5, 40])
 def test_rounds_are_those_that_are_played(steps):
-    rounds = played(STANDS, steps, 40_000)
+    rounds = play_rounds(STANDS, steps, 40_000)
     error = rounds.std() / np.sqrt(len(rounds))
     assert abs(rounds.mean() - expected_rounds(STANDS, steps)) <= 4 * error + 1e-9
 

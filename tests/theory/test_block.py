@@ -26,9 +26,9 @@ def laws(seed: int, spread: float = 1.0) -> np.ndarray:
     return chances / chances.sum(axis=-1, keepdims=True)
 
 
-def of_texts(law: np.ndarray) -> np.ndarray:
+def of_texts(distribution: np.ndarray) -> np.ndarray:
     """Probabilities [27, K] of the drafts' tokens."""
-    return np.take_along_axis(law, TEXTS[..., None], axis=2)[..., 0]
+    return np.take_along_axis(distribution, TEXTS[..., None], axis=2)[..., 0]
 
 
 def accepted_by_the_rule(p: np.ndarray, q: np.ndarray) -> float:
@@ -58,12 +58,14 @@ def test_the_paper_s_example():
 def test_laws_by_position_are_followed_exactly():
     random = np.random.default_rng(0)
     p, q = random.dirichlet(np.ones(V), (2, K))
-    whole = (np.broadcast_to(law, (len(TEXTS), K, V)) for law in (p, q))
+    whole = (np.broadcast_to(distribution, (len(TEXTS), K, V)) for distribution in (p, q))
     assert block.expected_tokens(p, q) == pytest.approx(1 + accepted_by_the_rule(*whole))
-    assert block.standing(p, q)[0] == pytest.approx(float(speculative.overlap(p[0], q[0])))
+    assert block.acceptance_chances(p, q)[0] == pytest.approx(
+        float(speculative.overlap(p[0], q[0]))
+    )
     # A token that is never drafted is none of it.
     q = np.array([[0.5, 0.5, 0.0]] * K)
-    whole = (np.broadcast_to(law, (len(TEXTS), K, V)) for law in (p, q + 1e-12))
+    whole = (np.broadcast_to(distribution, (len(TEXTS), K, V)) for distribution in (p, q + 1e-12))
     assert block.expected_tokens(p, q) == pytest.approx(1 + accepted_by_the_rule(*whole))
 
 
@@ -78,7 +80,7 @@ def test_drafts_tell_what_laws_that_depend_on_them_give():
 def test_drawn_drafts_agree_with_the_exact_number():
     random = np.random.default_rng(2)
     p, q = random.dirichlet(np.ones(4), (2, 5))
-    drawn = np.stack([random.choice(4, 40_000, p=law) for law in q], axis=1)
+    drawn = np.stack([random.choice(4, 40_000, p=distribution) for distribution in q], axis=1)
     places = np.arange(5)
     ratios = p[places, drawn] / q[places, drawn]
     assert block.expected_tokens_of_drafts(ratios) == pytest.approx(
@@ -89,7 +91,7 @@ def test_drawn_drafts_agree_with_the_exact_number():
 @pytest.mark.parametrize("seed", range(5))
 def test_the_bounds_hold(seed):
     random = np.random.default_rng(seed)
-    p, q = (np.tile(law, (6, 1)) for law in random.dirichlet(np.ones(V), 2))
+    p, q = (np.tile(distribution, (6, 1)) for distribution in random.dirichlet(np.ones(V), 2))
     low, high = block.bounds(speculative.overlap(p, q)[0], 6)
     assert low <= block.expected_tokens(p, q) <= high
     same = block.expected_tokens(p, p)
@@ -99,9 +101,12 @@ def test_the_bounds_hold(seed):
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: block.standing([0.5, 0.5], [0.5, 0.5]), r"shape \(2,\); it must be \[drafted"),
+        (
+            lambda: block.acceptance_chances([0.5, 0.5], [0.5, 0.5]),
+            r"shape \(2,\); it must be \[drafted",
+        ),
         (lambda: block.expected_tokens_of_drafts([1.0]), r"shape \(1,\); it must be \[drafts"),
-        (lambda: block.standing(*np.full((2, 3, 1100), 1 / 1100)), "must be at most"),
+        (lambda: block.acceptance_chances(*np.full((2, 3, 1100), 1 / 1100)), "must be at most"),
     ],
 )
 def test_impossible_arguments_are_refused(call, said, monkeypatch):

@@ -129,8 +129,8 @@ def test_useless_drafters_are_not_used():
 @pytest.mark.parametrize("alpha", [0.0, 0.7, 1.0])
 @pytest.mark.parametrize("length", [0, 1, 5])
 def test_the_transform_of_reviewed_tokens_is_its_definition(z, alpha, length):
-    law = [(1 - alpha) * alpha**j for j in range(length)] + [alpha**length]
-    direct = sum(mass * z ** (j + 1) for j, mass in enumerate(law))
+    distribution = [(1 - alpha) * alpha**j for j in range(length)] + [alpha**length]
+    direct = sum(mass * z ** (j + 1) for j, mass in enumerate(distribution))
     assert reviewed_tokens_transform(z, alpha, length) == pytest.approx(direct, abs=1e-14)
 
 

@@ -63,8 +63,8 @@ class LawModel:
 def traced(drafter: np.ndarray) -> Trace:
     """Trace of a decode with drafter laws [LENGTH, V]; no budget cuts its first ROUNDS."""
     models = (("target", LawModel()), ("drafter", LawModel()))
-    law = {"target": np.tile(TARGET, (LENGTH, 1)), "drafter": drafter}
-    params = {name: jnp.asarray(value, jnp.float32) for name, value in law.items()}
+    distribution = {"target": np.tile(TARGET, (LENGTH, 1)), "drafter": drafter}
+    params = {name: jnp.asarray(value, jnp.float32) for name, value in distribution.items()}
     strategy = Strategy(Neural(LENGTH), SpeculativeSampling(), 1.0)
     return run(models, params, strategy, [[3]] * ROWS, ROUNDS * (LENGTH + 1), seed=11).trace
 

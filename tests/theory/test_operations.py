@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax.metrics.operations import shape_of
+from specjax.metrics.operations import transformer_shape
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.experts import Mixture
 from specjax.models.positions import Rope
@@ -70,7 +70,7 @@ def test_grouped_query_programs_have_the_counted_operations(mixture):
             max_positions=128, rope=Rope(s.d_head), mixtures=(mixture,) * s.layers,
         )
     )  # fmt: skip
-    s = shape_of(model)
+    s = transformer_shape(model)
     _, _, extend_args = abstract(model, prompt=16, capacity=64, tokens=1)
     counted = decoder_call(s, 1, 63).flops
     assert xla_flops(model.extend, *extend_args) == pytest.approx(counted, rel=ELEMENTWISE)
@@ -84,7 +84,7 @@ def test_projected_embeddings_have_the_counted_operations():
             d_head=64, max_positions=128, gated=False, projected_width=64, tied=True,
         )
     )  # fmt: skip
-    shape = shape_of(model)
+    shape = transformer_shape(model)
     assert shape.output_weights == 256 * 64 + 64 * 4000
     _, _, extend_args = abstract(model, prompt=16, capacity=64, tokens=1)
     counted = decoder_call(shape, 1, 63).flops + 2 * 64 * 256  # and what embeds the token

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from specjax.contracts.tree import by_level, depths_and_ranks, regular
+from specjax.contracts.tree import build_regular_tree, depths_and_ranks, sort_by_level
 from specjax.theory import speculative
 from specjax.theory.trees import (
     best,
@@ -24,10 +24,10 @@ STEEP = np.array([[0.8, 0.02], [0.8, 0.02], [0.8, 0.02], [0.8, 0.02]])
 
 
 def all_trees(nodes: int, levels: int, width: int) -> set[tuple[int, ...]]:
-    """Every tree of so many nodes, with its parents as `by_level` numbers them."""
+    """Every tree of so many nodes, with its parents as `sort_by_level` numbers them."""
     found = set()
     for parents in itertools.product(*(range(-1, node) for node in range(nodes))):
-        parents, depths, ranks = by_level(parents)
+        parents, depths, ranks = sort_by_level(parents)
         if max(depths) < levels and max(ranks) < width:
             found.add(parents)
     return found
@@ -46,7 +46,7 @@ def test_no_tree_of_as_many_nodes_gives_more_tokens(table, nodes):
 
 def test_of_falling_acceptance_the_likeliest_nodes_are_the_best():
     """No node is likelier than its parent or an earlier sibling: any number of them is a tree."""
-    _, depths, ranks = whole = regular((3, 3, 3))
+    _, depths, ranks = whole = build_regular_tree((3, 3, 3))
     chances = np.ones(len(depths) + 1)
     for node, parent in enumerate(whole[0]):
         chances[node] = chances[parent] * FALLING[depths[node], ranks[node]]

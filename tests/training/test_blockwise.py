@@ -49,7 +49,7 @@ def trunk_params(kind: str):
     return jax.jit(MODELS[kind].init)(jax.random.key(0))
 
 
-def batch_of(kind: str, bucket: int = 4):
+def make_batch(kind: str, bucket: int = 4):
     return pad_batch(ROWS, bucket, MODELS[kind].info.start_token, 0)
 
 
@@ -83,7 +83,7 @@ def read_out(kind: str, trunk, x: np.ndarray) -> np.ndarray:
 
 def direct_loss(kind: str) -> tuple[float, int]:
     """The objective as loops over rows, positions and heads, in float64."""
-    batch, trunk = batch_of(kind), float64(trunk_params(kind))
+    batch, trunk = make_batch(kind), float64(trunk_params(kind))
     states = float64(jax.jit(MODELS[kind].states)(trunk_params(kind), batch))
     total, count = 0.0, 0
     for row, (_, output) in enumerate(ROWS):
@@ -106,7 +106,7 @@ def test_the_loss_is_each_heads_cross_entropy_at_its_own_offset(kind, trained):
     trunk, made = trunk_params(kind), objective(trained)
     params = {"trunk": trunk, "heads": LOADED.params} if trained else LOADED.params
     total, count = jax.jit(
-        lambda p: made.sums(MODELS[kind], p, frozen(kind, trunk), batch_of(kind), None)
+        lambda p: made.sums(MODELS[kind], p, frozen(kind, trunk), make_batch(kind), None)
     )(params)
     expected, pairs = direct_loss(kind)
     assert int(count) == pairs
@@ -114,10 +114,10 @@ def test_the_loss_is_each_heads_cross_entropy_at_its_own_offset(kind, trained):
 
 
 def test_padding_contributes_nothing_and_micro_batches_add_up_with_a_trained_trunk():
-    whole = loss_and_gradient("llama", True, batch_of("llama"))
+    whole = loss_and_gradient("llama", True, make_batch("llama"))
     for other in (
-        loss_and_gradient("llama", True, batch_of("llama", bucket=16)),
-        loss_and_gradient("llama", True, batch_of("llama"), accumulate=4),
+        loss_and_gradient("llama", True, make_batch("llama", bucket=16)),
+        loss_and_gradient("llama", True, make_batch("llama"), accumulate=4),
     ):
         assert int(other[1]) == int(whole[1])
         np.testing.assert_allclose(other[0], whole[0], rtol=2e-5)
@@ -126,7 +126,7 @@ def test_padding_contributes_nothing_and_micro_batches_add_up_with_a_trained_tru
 
 
 def test_no_gradient_reaches_a_frozen_trunk():
-    made, batch = objective(False), batch_of("t5")
+    made, batch = objective(False), make_batch("t5")
 
     def loss(params, trunk):
         return made.sums(MODELS["t5"], params, frozen("t5", trunk), batch, None)[0]

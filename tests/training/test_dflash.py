@@ -25,11 +25,11 @@ ROWS = list(zip(PROMPTS, OUTPUTS, strict=True))
 EVERYWHERE = DFlashObjective(anchors=64)
 
 
-def batch_of(kind: str, rows=ROWS, bucket: int = 4):
+def make_batch(kind: str, rows=ROWS, bucket: int = 4):
     return pad_batch(rows, bucket, TARGETS[kind].info.start_token, 0)
 
 
-def frozen_of(kind: str):
+def make_frozen(kind: str):
     """The target, and what of the drafter is not trained."""
     (_, (_, model)), params = setting(kind, DFlash)
     target = FrozenModel(params["target"], TARGETS[kind])
@@ -37,10 +37,10 @@ def frozen_of(kind: str):
 
 
 @functools.cache
-def steps_of(kind: str):
+def make_steps(kind: str):
     """The steps of blocks at every token of the output, and their anchors."""
     (_, (_, model)), params = setting(kind, DFlash)
-    frozen, batch = frozen_of(kind), batch_of(kind)
+    frozen, batch = make_frozen(kind), make_batch(kind)
     drafted = jax.jit(functools.partial(EVERYWHERE.drafted, model))
     steps = drafted(params["drafter"], frozen, batch, None)
     anchors, _ = evenly(batch["mask"], batch["mask"].shape[1])
@@ -49,16 +49,16 @@ def steps_of(kind: str):
 
 @pytest.mark.parametrize("kind", ONE_FAST)
 def test_a_place_learns_the_targets_law_of_its_token(kind):
-    batch, anchors, steps = steps_of(kind)
+    batch, anchors, steps = make_steps(kind)
     _, params = setting(kind, DFlash)
     logits = np.asarray(TARGETS[kind].teach(params["target"], batch)[0])
-    law = np.asarray(jax.nn.softmax(logits))[..., list(IDS)]
+    distribution = np.asarray(jax.nn.softmax(logits))[..., list(IDS)]
     learned = 0
     for number, step in enumerate(steps):
         for row, place in zip(*np.nonzero(step.mask), strict=True):
             at = anchors[row, place] + number
             assert batch["mask"][row, anchors[row, place] : at + 1].all()
-            np.testing.assert_allclose(step.p[row, place], law[row, at], atol=1e-5)
+            np.testing.assert_allclose(step.p[row, place], distribution[row, at], atol=1e-5)
             assert step.best[row, place] == logits[row, at].argmax()
             learned += 1
     # Of an output of n tokens, n - k blocks have a token k + 1.
@@ -69,7 +69,7 @@ def test_early_places_weigh_more_and_the_loss_is_their_mean():
     (_, (_, model)), _ = setting("t5", DFlash)
     weights = DFlashObjective(gamma=2.0).weights(model)
     assert weights == [1.0, math.exp(-0.5), math.exp(-1.0)]
-    _, _, steps = steps_of("t5")
+    _, _, steps = make_steps("t5")
     step = steps[0].replace(logits=jnp.log(steps[0].p))
     np.testing.assert_allclose(from_target("forward_kl", step.p, step.logits), 0, atol=1e-5)
     lost = 1 - np.sum(np.asarray(step.p), axis=-1)  # of ids that cannot be drafted
@@ -81,7 +81,7 @@ def test_early_places_weigh_more_and_the_loss_is_their_mean():
 
 
 def test_blocks_begin_anywhere_in_the_output_and_each_elsewhere():
-    batch, key = batch_of("llama"), jax.random.key(5)
+    batch, key = make_batch("llama"), jax.random.key(5)
     mask = np.asarray(batch["mask"])
     for count in (2, mask.shape[1]):
         for anchors, real in (
@@ -96,7 +96,7 @@ def test_blocks_begin_anywhere_in_the_output_and_each_elsewhere():
 
 def test_a_rows_blocks_are_those_of_the_step_wherever_the_row_stands():
     def drawn(rows, step: int, bucket: int = 4):
-        batch = batch_of("t5", rows, bucket)
+        batch = make_batch("t5", rows, bucket)
         return np.asarray(at_random(batch["mask"], 2, row_keys(jax.random.key(step), batch))[0])
 
     first = drawn(ROWS, 0)
@@ -109,7 +109,7 @@ def test_a_training_step_draws_its_blocks_and_learns_from_them():
     setup = Setup(model, DFlashObjective(anchors=1), Optimizer(30, 2e-2))
     own = {name: tree for name, tree in params["drafter"].items() if name not in FROZEN}
     own = jax.tree.map(lambda x: jnp.array(x, copy=True), own)
-    frozen, batch = frozen_of("t5"), batch_of("t5")
+    frozen, batch = make_frozen("t5"), make_batch("t5")
     total, count = evaluate_batch(setup, own, frozen, batch)
     state = setup.start(own)
     for step in range(30):

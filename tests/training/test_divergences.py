@@ -13,11 +13,11 @@ from feature_drafters import without_encoder
 
 from specjax.contracts.registry import OBJECTIVES
 from specjax.data.pipeline import pad_batch
-from specjax.experiments.train.objective import frozen_of
-from specjax.experiments.train.subject import subject_of
+from specjax.experiments.train.objective import make_frozen
+from specjax.experiments.train.subject import make_subject
 from specjax.loading import LoadedModel
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.on_target import reading_last
+from specjax.models.on_target import select_last_state
 from specjax.models.positions import Rope
 from specjax.training.loss import FROM_TARGET, from_target
 from specjax.training.optimizer import Optimizer
@@ -45,12 +45,12 @@ FAST = {  # one divergence of each, all of them between them: each pair compiles
 }  # fmt: skip
 
 
-def pairs_of(kinds) -> list:
+def make_pairs(kinds) -> list:
     pairs = itertools.product(kinds, FROM_TARGET)
     return [pytest.param(*p, marks=() if p in FAST else pytest.mark.slow) for p in pairs]
 
 
-every = pytest.mark.parametrize(("kind", "divergence"), pairs_of(MADE))
+every = pytest.mark.parametrize(("kind", "divergence"), make_pairs(MADE))
 
 
 def batch():
@@ -107,7 +107,7 @@ def drafter(kind: str) -> LoadedModel:
 
 
 @functools.cache
-def loss_of(kind: str, divergence: str):
+def compute_loss(kind: str, divergence: str):
     """A program of the loss, the positions and the gradient, by what is trained and frozen."""
     objective = OBJECTIVES[kind].cls(**MADE[kind], divergence=divergence)
     setup = Setup(drafter(kind).model, objective, Optimizer(1, 1e-3))
@@ -115,10 +115,10 @@ def loss_of(kind: str, divergence: str):
     return lambda params, frozen: program(params, frozen, batch(), jax.random.key(0))
 
 
-def trained_of(kind: str, of_target: LoadedModel, start: LoadedModel):
+def train_model(kind: str, of_target: LoadedModel, start: LoadedModel):
     """What is trained, and what is frozen beside it."""
     objective = OBJECTIVES[kind].cls(**MADE[kind])
-    return subject_of(objective, start, 0).params, frozen_of(objective, start, of_target)
+    return make_subject(objective, start, 0).params, make_frozen(objective, start, of_target)
 
 
 def still(layer: dict) -> dict:
@@ -147,7 +147,7 @@ def its_drafter(kind: str, of_target: LoadedModel) -> LoadedModel:
     table = of_target.params["head"]["kernel"][:, list(IDS)]
     params |= {
         "embedding": of_target.params["embedding"],
-        "fuse": reading_last(params["fuse"], jnp.eye(D)),
+        "fuse": select_last_state(params["fuse"], jnp.eye(D)),
         "final_norm": of_target.params["final_norm"],
         "head": {"kernel": table},
     }
@@ -157,7 +157,7 @@ def its_drafter(kind: str, of_target: LoadedModel) -> LoadedModel:
     return LoadedModel(model, params)
 
 
-def weights_of(kind: str) -> list[float]:
+def make_weights(kind: str) -> list[float]:
     """Of the tokens of a draft."""
     if kind in FEATURES:
         return OBJECTIVES[kind].cls(**MADE[kind]).weights(drafter(kind).model)
@@ -167,7 +167,7 @@ def weights_of(kind: str) -> list[float]:
 @every
 def test_the_loss_has_a_gradient_that_is_a_number(kind, divergence):
     start = drafter(kind)
-    total, count, gradient = loss_of(kind, divergence)(*trained_of(kind, target(), start))
+    total, count, gradient = compute_loss(kind, divergence)(*train_model(kind, target(), start))
     assert count > 0 and np.isfinite(total) and total > 0
     leaves = jax.tree.leaves(gradient)
     assert all(np.isfinite(leaf).all() for leaf in leaves)
@@ -178,20 +178,20 @@ def test_the_loss_has_a_gradient_that_is_a_number(kind, divergence):
 def drafted(kind: str):
     """The steps of a feature drafter's drafts, as the objective has them."""
     objective = OBJECTIVES[kind].cls(**MADE[kind])
-    given = trained_of(kind, target(), drafter(kind))
+    given = train_model(kind, target(), drafter(kind))
     program = jax.jit(functools.partial(objective.drafted, drafter(kind).model))
     return program(*given, batch(), jax.random.key(0))
 
 
-@pytest.mark.parametrize(("kind", "divergence"), pairs_of(FEATURES))
+@pytest.mark.parametrize(("kind", "divergence"), make_pairs(FEATURES))
 def test_the_loss_is_the_weighted_mean_of_its_steps(kind, divergence):
     """Those of heads: test_medusa.py."""
-    expected, weights = 0.0, weights_of(kind)
+    expected, weights = 0.0, make_weights(kind)
     for weight, step in zip(weights, drafted(kind), strict=True):
         p, logits = np.asarray(step.p, np.float64), np.asarray(step.logits, np.float64)
         of_each = distance(divergence, p, log_softmax(logits))
         expected += weight * of_each[np.asarray(step.mask)].sum() / sum(weights)
-    total, *_ = loss_of(kind, divergence)(*trained_of(kind, target(), drafter(kind)))
+    total, *_ = compute_loss(kind, divergence)(*train_model(kind, target(), drafter(kind)))
     np.testing.assert_allclose(total, expected, rtol=1e-5)
 
 
@@ -199,11 +199,11 @@ def test_the_loss_is_the_weighted_mean_of_its_steps(kind, divergence):
 def test_a_drafter_that_is_the_target_loses_only_what_cannot_be_drafted(kind, divergence):
     of_target = constant_target()
     start = its_drafter(kind, of_target)
-    total, count, gradient = loss_of(kind, divergence)(*trained_of(kind, of_target, start))
+    total, count, gradient = compute_loss(kind, divergence)(*train_model(kind, of_target, start))
     logits = TARGET.teach(of_target.params, batch())[0]
-    law = np.exp(log_softmax(np.asarray(logits, np.float64)[0, 0]))
-    p = law if start is of_target else law[list(IDS)]
-    of_each, weights = distance(divergence, p, np.log(p / p.sum())), weights_of(kind)
+    distribution = np.exp(log_softmax(np.asarray(logits, np.float64)[0, 0]))
+    p = distribution if start is of_target else distribution[list(IDS)]
+    of_each, weights = distance(divergence, p, np.log(p / p.sum())), make_weights(kind)
     places = [sum(max(len(out) - step, 0) for _, out in ROWS) for step in range(len(weights))]
     expected = of_each * np.dot(weights, places) / sum(weights)
     np.testing.assert_allclose(total, expected, rtol=1e-4, atol=1e-5)

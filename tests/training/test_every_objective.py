@@ -12,8 +12,8 @@ from feature_drafters import on_t5, without_encoder
 from specjax.contracts.fields import build
 from specjax.contracts.registry import OBJECTIVES
 from specjax.data.pipeline import pad_batch
-from specjax.experiments.train.objective import frozen_of
-from specjax.experiments.train.subject import subject_of
+from specjax.experiments.train.objective import make_frozen
+from specjax.experiments.train.subject import make_subject
 from specjax.loading import LoadedModel
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.positions import Rope
@@ -45,7 +45,7 @@ LIKE_OTHERS = {"blockwise", "distillation", "eagle", "hydra"}
 """Objectives whose sums over positions are those of one that is not here; a newcomer's is fast."""
 
 
-def batch_of(kind: str, bucket: int = 4):
+def make_batch(kind: str, bucket: int = 4):
     return pad_batch(ROWS, bucket, MODELS[kind].info.start_token, 0)
 
 
@@ -69,11 +69,11 @@ def loss_and_gradient(name: str, kind: str, bucket: int = 4, accumulate: int = 1
     """Of the registered example, on a model of its own and another one as teacher."""
     entry, start = OBJECTIVES[name], start_of(name, kind)
     objective, _ = build(entry.cls, dict(entry.example))
-    frozen = frozen_of(objective, start, loaded(kind, 1))
+    frozen = make_frozen(objective, start, loaded(kind, 1))
     setup = Setup(start.model, objective, Optimizer(1, 1e-3), accumulate)
     call = jax.jit(functools.partial(sums, setup))
-    params = subject_of(objective, start, 0).params
-    return call(params, frozen, batch_of(kind, bucket), jax.random.key(2))
+    params = make_subject(objective, start, 0).params
+    return call(params, frozen, make_batch(kind, bucket), jax.random.key(2))
 
 
 whole = functools.cache(loss_and_gradient)
@@ -103,7 +103,7 @@ def test_the_loss_is_finite_and_has_a_gradient(name, kind):
     ],
 )
 def test_padding_adds_nothing_and_micro_batches_add_up(name, kind, change):
-    counts = {int(part.sum()) for part in np.split(batch_of(kind)["mask"], ACCUMULATED)}
+    counts = {int(part.sum()) for part in np.split(make_batch(kind)["mask"], ACCUMULATED)}
     assert len(counts) > 1  # parts of unequal weight
     total, count, gradient = loss_and_gradient(name, kind, **change)
     expected, pairs, wanted = whole(name, kind)

@@ -27,12 +27,12 @@ class Wandb:
     """What wandb is asked for, in its place."""
 
     def __init__(self) -> None:
-        self.begun: list[dict] = []
+        self.initialize_params: list[dict] = []
         self.logged: list[tuple[dict, int]] = []
         self.codes: list[int] = []
 
     def init(self, **settings):
-        self.begun.append(settings)
+        self.initialize_params.append(settings)
         return SimpleNamespace(
             log=lambda values, step: self.logged.append((values, step)),
             finish=lambda exit_code: self.codes.append(exit_code),
@@ -65,7 +65,7 @@ def test_every_figure_is_told_to_both_logs(wandb, tmp_path):
 def test_a_run_that_goes_on_is_the_same_and_nothing_waits_for_a_network(wandb, tmp_path):
     with logged(tmp_path), logged(tmp_path):
         pass
-    one, other = wandb.begun
+    one, other = wandb.initialize_params
     assert one == other and one["resume"] == "allow" and len(one["id"]) == 16
     assert (one["project"], one["name"], one["mode"]) == ("drafters", "tiny", "offline")
     assert one["config"]["optimizer"]["steps"] == 1000

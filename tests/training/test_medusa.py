@@ -46,7 +46,7 @@ def float64(tree):
     return jax.tree.map(lambda x: np.asarray(x, np.float64), tree)
 
 
-def log_law(x: np.ndarray) -> np.ndarray:
+def log_distribution(x: np.ndarray) -> np.ndarray:
     """The final norm and the output matrix, once more."""
     weights = float64(target())
     x = x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * weights["decoder_norm"]["scale"]
@@ -83,7 +83,7 @@ def directly(sequential: bool, heads, made: Medusa) -> tuple[float, int, dict[in
                 inner = read @ tree["up"]["kernel"] + tree["up"]["bias"]
                 inner = inner / (1 + np.exp(-inner))
                 drafted = unit(state) + inner @ tree["down"]["kernel"] + tree["down"]["bias"]
-                p, q = log_law(hidden[row, pending + head - 1]), log_law(drafted)
+                p, q = log_distribution(hidden[row, pending + head - 1]), log_distribution(drafted)
                 total += decay ** (head - 1) * distance(made.divergence, p, q)
                 hits[head].append(q.argmax() == p.argmax())
             count += 1

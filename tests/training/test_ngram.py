@@ -32,16 +32,16 @@ def direct_bigram(previous: int, kept: int, delta: float = 1e-3) -> np.ndarray:
 @pytest.mark.parametrize("previous", [0, 2, 3])
 def test_the_bigram_law_is_the_smoothed_count_of_what_the_table_keeps(previous, kept):
     table = ngram.fit(TEXT, V, start_token=0, successors=kept)
-    law = np.exp(bigram_logits(table, jnp.array([previous]))[0])
-    np.testing.assert_allclose(law, direct_bigram(previous, kept), rtol=1e-5)
-    assert abs(law.sum() - 1) < 1e-5
+    distribution = np.exp(bigram_logits(table, jnp.array([previous]))[0])
+    np.testing.assert_allclose(distribution, direct_bigram(previous, kept), rtol=1e-5)
+    assert abs(distribution.sum() - 1) < 1e-5
 
 
 def test_an_unseen_context_backs_off_to_the_unigram():
     table = ngram.fit(TEXT, V, start_token=0)
-    law = np.exp(bigram_logits(table, jnp.array([1]))[0])
+    distribution = np.exp(bigram_logits(table, jnp.array([1]))[0])
     counts = np.bincount(sum(TEXT, []), minlength=V) + 1e-3
-    np.testing.assert_allclose(law, counts / counts.sum(), rtol=1e-5)
+    np.testing.assert_allclose(distribution, counts / counts.sum(), rtol=1e-5)
 
 
 def test_the_best_successor_is_the_most_frequent_with_ties_to_the_lower_id():
@@ -121,9 +121,9 @@ def test_a_published_list_of_successors_is_a_table(tmp_path):
     assert {name: (leaf.shape, leaf.dtype) for name, leaf in table.items()} == {
         name: (leaf.shape, leaf.dtype) for name, leaf in ngram.shapes(V, 1).items()
     }
-    law = np.exp(bigram_logits(table, jnp.array([2, 5])))
-    assert law[0].argmax() == 4 and law[0, 4] > 0.99
-    np.testing.assert_allclose(law[1], 1 / V, rtol=1e-6)
+    distribution = np.exp(bigram_logits(table, jnp.array([2, 5])))
+    assert distribution[0].argmax() == 4 and distribution[0, 4] > 0.99
+    np.testing.assert_allclose(distribution[1], 1 / V, rtol=1e-6)
     assert ngram.narrow(table, 5)["best"].tolist() == [3, 0, 4, 2, 0]
 
 

@@ -90,19 +90,19 @@ def test_cross_entropy_equals_the_definition_in_float64(smoothing):
     np.testing.assert_allclose(found, -(wanted * p).sum(-1), rtol=1e-5)
 
 
-def batch_of(model, rows=PAIRS, bucket: int = 4):
+def make_batch(model, rows=PAIRS, bucket: int = 4):
     return pad_batch(rows, bucket, model.info.start_token, 0)
 
 
 @functools.cache
-def params_of(model, seed: int = 0):
+def make_params(model, seed: int = 0):
     return model.init(jax.random.key(seed))
 
 
 @pytest.mark.parametrize("kind", ["t5", pytest.param("llama", marks=pytest.mark.slow)])
 def test_the_early_exit_loss_is_the_mean_of_the_losses_after_each_layer(kind):
-    model, batch = MODELS[kind], batch_of(MODELS[kind])
-    params = params_of(model)
+    model, batch = MODELS[kind], make_batch(MODELS[kind])
+    params = make_params(model)
     separate = []
     for layer in (1, 3):
         logits = model.teach(params, batch, exits=(layer,))[0]
@@ -114,7 +114,7 @@ def test_the_early_exit_loss_is_the_mean_of_the_losses_after_each_layer(kind):
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_calm_weighs_an_exit_by_its_layer(kind):
-    model, batch = MODELS[kind], batch_of(MODELS[kind])
+    model, batch = MODELS[kind], make_batch(MODELS[kind])
     params = model.init(jax.random.key(0))
     separate = [
         float(np.sum(cross_entropy(logits, batch["labels"]) * batch["mask"]))
@@ -127,8 +127,8 @@ def test_calm_weighs_an_exit_by_its_layer(kind):
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_an_exit_is_the_model_cut_off_after_that_layer(kind):
-    model, batch = MODELS[kind], batch_of(MODELS[kind])
-    params = params_of(model)
+    model, batch = MODELS[kind], make_batch(MODELS[kind])
+    params = make_params(model)
     small, cut = take(model, params, decoder=(0,))
     np.testing.assert_allclose(
         small.teach(cut, batch)[0], model.teach(params, batch, exits=(1,))[0], atol=1e-5
@@ -138,9 +138,9 @@ def test_an_exit_is_the_model_cut_off_after_that_layer(kind):
 def test_padding_of_a_vocabulary_is_not_distilled():
     """A teacher of a wider vocabulary: the common ids only, as they are decoded."""
     wide = T5(dataclasses.replace(T5_MODEL.config, vocab_size=V + 5))
-    params, batch = wide.init(jax.random.key(1)), batch_of(T5_MODEL)
+    params, batch = wide.init(jax.random.key(1)), make_batch(T5_MODEL)
     cut = {**params, "embedding": params["embedding"][:V]}
-    student = params_of(T5_MODEL)
+    student = make_params(T5_MODEL)
     totals = [
         Distillation().sums(T5_MODEL, student, {TEACHER: teacher}, batch, None)[0]
         for teacher in (FrozenModel(params, wide), FrozenModel(cut, T5_MODEL))

@@ -45,11 +45,11 @@ def rows() -> list:
     return [(rng.integers(2, V, 9).tolist(), rng.integers(2, V, 15).tolist()) for _ in range(16)]
 
 
-def setup_of(model, **fields) -> Setup:
+def make_setup(model, **fields) -> Setup:
     return Setup(model, CrossEntropy(0.1), Optimizer(2, 1e-3, decay="constant"), **fields)
 
 
-def batch_of(model) -> dict:
+def make_batch(model) -> dict:
     return pad_batch(rows(), 16, model.info.start_token, 0)
 
 
@@ -63,11 +63,11 @@ def loss_and_gradient(setup, params, batch):
 def plain(kind: str):
     """Parameters, compiled program and result of a setup with dropout that keeps everything."""
     params = jax.jit(MODELS[kind].init)(jax.random.key(0))
-    return params, *compiled(setup_of(MODELS[kind], dropout=True), params)
+    return params, *compiled(make_setup(MODELS[kind], dropout=True), params)
 
 
 def compiled(setup, params):
-    batch = batch_of(setup.model)
+    batch = make_batch(setup.model)
     program = loss_and_gradient.lower(setup, params, batch).compile(compiler_options=KEEP_BARRIERS)
     return program, program(params, batch)
 
@@ -90,7 +90,7 @@ def test_recomputed_layers_give_the_same_gradient_in_less_memory(kind):
     model = dataclasses.replace(model, config=dataclasses.replace(model.config, remat=True))
     fresh = parameter_shapes(model)
     assert jax.tree.structure(fresh) == jax.tree.structure(params)  # the same checkpoints
-    program, (again, found) = compiled(setup_of(model, dropout=True), params)
+    program, (again, found) = compiled(make_setup(model, dropout=True), params)
     np.testing.assert_allclose(again, loss, rtol=1e-5)
     assert relative(found, gradient) < 1e-5
     before, after = (p.memory_analysis().temp_size_in_bytes for p in (kept, program))
@@ -102,7 +102,7 @@ def test_recomputed_layers_give_the_same_gradient_in_less_memory(kind):
 @pytest.mark.parametrize("kind", MODELS)
 def test_bfloat16_arithmetic_keeps_gradients_and_state_in_float32(kind):
     params, _, (loss, gradient) = plain(kind)
-    setup = setup_of(MODELS[kind], dropout=True, dtype=jnp.bfloat16)
+    setup = make_setup(MODELS[kind], dropout=True, dtype=jnp.bfloat16)
     program, (found, low) = compiled(setup, params)
     assert {leaf.dtype for leaf in jax.tree.leaves(low)} == {jnp.dtype(jnp.float32)}
     assert "bf16" in program.as_text()
@@ -111,7 +111,7 @@ def test_bfloat16_arithmetic_keeps_gradients_and_state_in_float32(kind):
     state = setup.start(jax.tree.map(jnp.array, params))  # `plain` keeps its own
     types = jax.tree.map(lambda x: x.dtype, state)
     after, _ = jax.eval_shape(
-        functools.partial(train_step, setup), state, {}, batch_of(setup.model)
+        functools.partial(train_step, setup), state, {}, make_batch(setup.model)
     )
     assert jax.tree.map(lambda x: x.dtype, after) == types
     assert {leaf.dtype for leaf in jax.tree.leaves(after.params)} == {jnp.dtype(jnp.float32)}

@@ -155,9 +155,9 @@ def test_own_sequences_follow_the_law_of_the_model():
     batch = pad_batch([PAIRS[0]] * 500, 4, 0, 0)
     own = OwnSequences(MODEL, 1, seed=0, bucket=4)
     first = np.concatenate([own(params, step, batch)["labels"][:, 0] for step in range(8)])
-    law = np.asarray(jax.nn.softmax(MODEL.teach(params, batch)[0][0, 0]), np.float64)
+    distribution = np.asarray(jax.nn.softmax(MODEL.teach(params, batch)[0][0, 0]), np.float64)
     counts = np.bincount(first, minlength=11)
-    assert chisquare(counts, law / law.sum() * len(first)).pvalue > 1e-3
+    assert chisquare(counts, distribution / distribution.sum() * len(first)).pvalue > 1e-3
 
 
 def test_a_whole_row_can_be_learnt():

@@ -11,7 +11,7 @@ from feature_drafters import TARGETS, V, on_t5, without_encoder
 
 from specjax.hf.huggingface import load, save
 from specjax.runtime.errors import UserError
-from specjax.training.surgery import layers_taken, take
+from specjax.training.surgery import take, take_layers_shape
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -46,6 +46,6 @@ def test_a_feature_drafter_is_taken_whole(name: str) -> None:
         drafter, _ = on_t5(TARGETS["t5"].config, (1, 2), ids)
     else:
         drafter, _ = without_encoder(V, 8, (1, 2), ids, None)
-    assert layers_taken(drafter, ()) is drafter
+    assert take_layers_shape(drafter, ()) is drafter
     with pytest.raises(UserError, match=r"decoder_layers is \(0,\) .*must be empty for a feature"):
-        layers_taken(drafter, (0,))
+        take_layers_shape(drafter, (0,))

@@ -81,13 +81,13 @@ def test_previous_text_is_cut_to_half_of_the_positions(target) -> None:
 
 def test_drafts_change_nothing_of_conditioned_windows(target) -> None:
     audio, settings = [features(3.2), features(2.1)], {"condition_on_prev_tokens": True}
-    alone = specjax.Generator(target, max_new_tokens=10)
+    baseline = specjax.Generator(target, max_new_tokens=10)
     drafted = specjax.Generator(
         target, strategy=specjax.strategy(drafter="prompt_lookup", length=3), max_new_tokens=10
     )
-    plain = specjax.transcribe(alone, audio, batch_size=2, **settings)
+    plain = specjax.transcribe(baseline, audio, batch_size=2, **settings)
     assert specjax.transcribe(drafted, audio, batch_size=2, **settings).segments == plain.segments
-    assert specjax.transcribe(alone, audio, batch_size=2).segments != plain.segments
+    assert specjax.transcribe(baseline, audio, batch_size=2).segments != plain.segments
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ TEXTS = np.array(list(itertools.product(range(V), repeat=K)))
 """Every draft; a row of the batch each."""
 
 
-def law(seed: int, spread: float = 1.5) -> dict[tuple[int, ...], np.ndarray]:
+def exact_distribution(seed: int, spread: float = 1.5) -> dict[tuple[int, ...], np.ndarray]:
     """A distribution of the next token behind every prefix."""
     random = np.random.default_rng(seed)
     prefixes = (p for n in range(K + 1) for p in itertools.product(range(V), repeat=n))
@@ -29,14 +29,14 @@ def law(seed: int, spread: float = 1.5) -> dict[tuple[int, ...], np.ndarray]:
     return {prefix: np.exp(x) / np.exp(x).sum() for prefix, x in logits.items()}
 
 
-def along(law: dict[tuple[int, ...], np.ndarray], count: int) -> np.ndarray:
+def along(distribution: dict[tuple[int, ...], np.ndarray], count: int) -> np.ndarray:
     """The distributions [27, count, V] along every draft."""
-    return np.stack([[law[tuple(text[:n])] for n in range(count)] for text in TEXTS])
+    return np.stack([[distribution[tuple(text[:n])] for n in range(count)] for text in TEXTS])
 
 
-def chance(law: dict[tuple[int, ...], np.ndarray], text: tuple[int, ...]) -> float:
+def chance(distribution: dict[tuple[int, ...], np.ndarray], text: tuple[int, ...]) -> float:
     """Of a text whose distributions `law` gives."""
-    return float(np.prod([law[text[:n]][token] for n, token in enumerate(text)]))
+    return float(np.prod([distribution[text[:n]][token] for n, token in enumerate(text)]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +96,9 @@ def of_rule(case: Case) -> tuple[np.ndarray, np.ndarray]:
     """The rule's own numbers."""
     draft, p = case.draft(), case.target()
     weights = jax.jit(block.prefix_weights)(draft, p)
-    return np.asarray(jax.jit(block.chances)(draft, p, weights), np.float64), np.asarray(weights)
+    return np.asarray(jax.jit(block.block_chances)(draft, p, weights), np.float64), np.asarray(
+        weights
+    )
 
 
 def distance(case: Case, chances: np.ndarray, weights: np.ndarray) -> float:
@@ -106,10 +108,10 @@ def distance(case: Case, chances: np.ndarray, weights: np.ndarray) -> float:
 
 
 CASES = {
-    "near": Case(law(1), law(2, 0.5)),
-    "far": Case(law(3, 3.0), law(4, 3.0)),
-    "the same": Case(law(5), law(5)),
-    "ending early": Case(law(6), law(7), last=(1,)),
+    "near": Case(exact_distribution(1), exact_distribution(2, 0.5)),
+    "far": Case(exact_distribution(3, 3.0), exact_distribution(4, 3.0)),
+    "the same": Case(exact_distribution(5), exact_distribution(5)),
+    "ending early": Case(exact_distribution(6), exact_distribution(7), last=(1,)),
 }
 ROUNDING = 2e-6
 """Float32 sums of a few products."""
@@ -123,7 +125,7 @@ def test_what_is_written_has_the_targets_distribution(name):
 def sure(seed: int, digits: int) -> dict[tuple[int, ...], np.ndarray]:
     """Distributions that are certain of a token up to 10^-digits, of each prefix its own."""
     made = {}
-    for place, (prefix, own) in enumerate(law(seed).items()):
+    for place, (prefix, own) in enumerate(exact_distribution(seed).items()):
         made[prefix] = own * 10.0**-digits
         made[prefix][(place + seed) % V] += 1.0 - 10.0**-digits
     return made
@@ -135,7 +137,7 @@ def sure(seed: int, digits: int) -> dict[tuple[int, ...], np.ndarray]:
 @pytest.mark.parametrize("target", ["flat", "as sure", "less sure", "sure of others"])
 def test_certain_drafters_leave_it_too(target, digits):
     p = {
-        "flat": law(1),
+        "flat": exact_distribution(1),
         "as sure": sure(5, digits),
         "less sure": sure(8, digits - 2),
         "sure of others": sure(3, digits),
@@ -188,8 +190,8 @@ def test_certain_tokens_stand_as_often_as_one_by_one():
     keys = jax.random.split(jax.random.key(2), rows)
     draft = Draft.chain(tokens)
     together = np.bincount(jax.jit(block.block_match)(draft, p, keys).accepted, minlength=K + 1)
-    alone = np.bincount(jax.jit(sampled_match)(draft, p, 1.0, keys).accepted, minlength=K + 1)
-    np.testing.assert_allclose(together / rows, alone / rows, atol=0.011)
+    baseline = np.bincount(jax.jit(sampled_match)(draft, p, 1.0, keys).accepted, minlength=K + 1)
+    np.testing.assert_allclose(together / rows, baseline / rows, atol=0.011)
 
 
 def test_an_empty_draft_leaves_the_targets_own_token():

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from extremes import DIGITS, LARGE, ROUNDING, certain, law, pairs, rounded
+from extremes import DIGITS, LARGE, ROUNDING, certain, exact_distribution, pairs, rounded
 
 from specjax.contracts import distribution
 from specjax.contracts.distribution import Categorical, OneHot, WithoutReplacement, remaining_mass
@@ -63,7 +63,7 @@ def written(judge, draft: Draft, p: np.ndarray, lenience: float, drafted: np.nda
     rows = len(drafted)
     target = repeated(p, rows, 2)
     chance = chances(lambda u: judge(draft, target, lenience, u)[0], rows)
-    rest = law(judge(draft, target, lenience, jnp.full(rows, 2.0))[1])
+    rest = exact_distribution(judge(draft, target, lenience, jnp.full(rows, 2.0))[1])
     return drafted * chance + (drafted * (1.0 - chance)) @ rest
 
 
@@ -74,8 +74,8 @@ def every_token(q: np.ndarray) -> Draft:
 
 def test_speculative_sampling_writes_the_targets_distribution(judged):
     for q, p in pairs():
-        found = written(judged, every_token(q), p, 1.0, law(q))
-        np.testing.assert_allclose(found, law(p), rtol=0, atol=ROUNDING)
+        found = written(judged, every_token(q), p, 1.0, exact_distribution(q))
+        np.testing.assert_allclose(found, exact_distribution(p), rtol=0, atol=ROUNDING)
 
 
 @pytest.mark.slow
@@ -86,13 +86,17 @@ def test_rules_of_one_position_are_those_of_double_precision_in_a_large_vocabula
         tokens = jnp.zeros((1, 1), jnp.int32)
         draft = Draft.chain(tokens, distribution=Categorical(jnp.asarray(q)[None, None]))
         target = repeated(p, 1, 2)
-        kept = np.minimum(law(q), law(p))
-        rest = law(jax.jit(speculative_sampling.residual)(draft, target, jnp.array([0]))[0])
-        far = {"residual": kept + (1.0 - kept.sum()) * rest - law(p)}
+        kept = np.minimum(exact_distribution(q), exact_distribution(p))
+        rest = exact_distribution(
+            jax.jit(speculative_sampling.residual)(draft, target, jnp.array([0]))[0]
+        )
+        far = {"residual": kept + (1.0 - kept.sum()) * rest - exact_distribution(p)}
         for lenience in (1.0, 0.1):
-            let_through = jax.jit(lenient.induced)(draft, target, jnp.full((1, 1), lenience))[0, 0]
-            far[f"lenience {lenience}"] = let_through - lenient_law(q, p, lenience)
-        far["mixture"] = mixture(draft, target, 0.2)[0, 0] - mixed_law("token", q, p, 0.2)
+            let_through = jax.jit(lenient.induced_distribution)(
+                draft, target, jnp.full((1, 1), lenience)
+            )[0, 0]
+            far[f"lenience {lenience}"] = let_through - lenient_distribution(q, p, lenience)
+        far["mixture"] = mixture(draft, target, 0.2)[0, 0] - mixed_distribution("token", q, p, 0.2)
         for name, difference in far.items():
             assert np.abs(difference).sum() / 2 < 1e-5, name
 
@@ -104,13 +108,13 @@ def test_certain_drafts_leave_the_targets_distribution(judged):
         mass = np.eye(len(q))[0]
         target = repeated(p, len(q), 2)
         chance = chances(lambda u, d=draft, t=target: judged(d, t, 1.0, u)[0], len(q))
-        rest = law(judged(draft, target, 1.0, jnp.full(len(q), 2.0))[1])
+        rest = exact_distribution(judged(draft, target, 1.0, jnp.full(len(q), 2.0))[1])
         found = np.eye(len(q))[tokens[0, 0]] * chance[0] + (1.0 - chance[0]) * (mass @ rest)
-        np.testing.assert_allclose(found, law(p), rtol=0, atol=ROUNDING)
+        np.testing.assert_allclose(found, exact_distribution(p), rtol=0, atol=ROUNDING)
 
 
-def lenient_law(q: np.ndarray, p: np.ndarray, lenience: float) -> np.ndarray:
-    q, p = law(q), law(p)
+def lenient_distribution(q: np.ndarray, p: np.ndarray, lenience: float) -> np.ndarray:
+    q, p = exact_distribution(q), exact_distribution(p)
     rest = np.maximum(p - q, 0.0)
     spread = rest / rest.sum() if rest.sum() > distribution.NO_RESIDUAL else p
     return np.minimum(q, p / lenience) + np.maximum(q - p / lenience, 0.0).sum() * spread
@@ -119,18 +123,20 @@ def lenient_law(q: np.ndarray, p: np.ndarray, lenience: float) -> np.ndarray:
 @pytest.mark.parametrize("lenience", [0.5, 0.01])
 def test_lenience_writes_the_distribution_of_its_formula(judged, lenience):
     for q, p in pairs():
-        found = written(judged, every_token(q), p, lenience, law(q))
-        np.testing.assert_allclose(found, lenient_law(q, p, lenience), rtol=0, atol=ROUNDING)
+        found = written(judged, every_token(q), p, lenience, exact_distribution(q))
+        np.testing.assert_allclose(
+            found, lenient_distribution(q, p, lenience), rtol=0, atol=ROUNDING
+        )
 
 
 @pytest.mark.parametrize("lenience", [1.0, 0.5])
 def test_a_nested_review_lets_through_what_it_says(lenience):
     """Also where it is less than a rounding of 1, as the reviewer above divides by it."""
-    induced = jax.jit(lenient.induced)
+    induced = jax.jit(lenient.induced_distribution)
     for q, p in pairs():
         draft = Draft.chain(jnp.zeros((1, 1), jnp.int32), distribution=Categorical(q[None, None]))
         found = induced(draft, repeated(p, 1, 2), jnp.full((1, 1), lenience))[0, 0]
-        expected = lenient_law(q, p, lenience)
+        expected = lenient_distribution(q, p, lenience)
         np.testing.assert_allclose(found, expected, rtol=0, atol=ROUNDING)
     q, p = np.array([[2e-9, 1.0 - 2.0**-24, 0.0], [1e-9, 1.0 - 2.0**-24, 1e-9]], np.float32)
     draft = Draft.chain(jnp.zeros((1, 1), jnp.int32), distribution=Categorical(q[None, None]))
@@ -144,13 +150,15 @@ def test_speculative_cascades_write_their_mixture(judged, defer):
     mixture = jax.jit(rule.mixture)
     for q, p in pairs():
         mixed = np.asarray(mixture(every_token(q), repeated(p, len(q), 2), margin)[0, 0])
-        found = written(judged, every_token(q), mixed, 1.0, law(q))
-        np.testing.assert_allclose(found, law(mixed), rtol=0, atol=ROUNDING)
-        np.testing.assert_allclose(found, mixed_law(defer, q, p, margin), rtol=0, atol=ROUNDING)
+        found = written(judged, every_token(q), mixed, 1.0, exact_distribution(q))
+        np.testing.assert_allclose(found, exact_distribution(mixed), rtol=0, atol=ROUNDING)
+        np.testing.assert_allclose(
+            found, mixed_distribution(defer, q, p, margin), rtol=0, atol=ROUNDING
+        )
 
 
-def mixed_law(defer: str, q: np.ndarray, p: np.ndarray, margin: float) -> np.ndarray:
-    q, p = law(q), law(p)
+def mixed_distribution(defer: str, q: np.ndarray, p: np.ndarray, margin: float) -> np.ndarray:
+    q, p = exact_distribution(q), exact_distribution(p)
     if defer == "token":
         good = p >= (1.0 - margin) * p.max()
         return np.where(good, q, 0.0) + q[~good].sum() * p
@@ -163,7 +171,7 @@ def mixed_law(defer: str, q: np.ndarray, p: np.ndarray, margin: float) -> np.nda
 def siblings(q: np.ndarray, count: int) -> tuple[Draft, np.ndarray]:
     """All orders of `count` children drawn without replacement, and how likely each is."""
     tokens = np.array(list(itertools.permutations(range(len(q)), count)))
-    exact, chance = law(q), np.ones(len(tokens))
+    exact, chance = exact_distribution(q), np.ones(len(tokens))
     for rank in range(count):
         left = np.repeat(exact[None], len(tokens), 0)
         np.put_along_axis(left, tokens[:, :rank], 0.0, axis=1)
@@ -177,7 +185,7 @@ def siblings(q: np.ndarray, count: int) -> tuple[Draft, np.ndarray]:
     return draft.replace(parents=jnp.full(drawn.shape, -1)), chance
 
 
-def tree_law(draft: Draft, chance: np.ndarray, p: np.ndarray, judge) -> np.ndarray:
+def tree_distribution(draft: Draft, chance: np.ndarray, p: np.ndarray, judge) -> np.ndarray:
     """The law of the first token where the children are tried one after another."""
     rows, count = draft.tokens.shape
     target, tokens = repeated(p, rows, count + 1), np.asarray(draft.tokens)
@@ -191,7 +199,9 @@ def tree_law(draft: Draft, chance: np.ndarray, p: np.ndarray, judge) -> np.ndarr
         own = left * chances(stands, rows)
         found += np.bincount(tokens[:, rank], own, len(p))
         left = left - own
-    return found + left @ law(judge(draft, target, jnp.full((rows, count), jnp.inf))[1])
+    return found + left @ exact_distribution(
+        judge(draft, target, jnp.full((rows, count), jnp.inf))[1]
+    )
 
 
 @pytest.fixture
@@ -217,8 +227,8 @@ def worst_tree(judge, count: int) -> float:
     worst = 0.0
     for q, p in pairs(sizes=(5,)):
         draft, chance = siblings(q, count)
-        found = tree_law(draft, chance, p, judge)
-        worst = max(worst, np.abs(found - law(p)).max())
+        found = tree_distribution(draft, chance, p, judge)
+        worst = max(worst, np.abs(found - exact_distribution(p)).max())
     return worst
 
 
@@ -238,30 +248,30 @@ def test_a_mass_that_is_a_difference_of_sums_is_caught(walked, monkeypatch):
     assert worst_tree(walked, 2) > 1e-3
 
 
-def leaves_first_law(draft: Draft, chance: np.ndarray, p: np.ndarray) -> np.ndarray:
+def leaves_first_distribution(draft: Draft, chance: np.ndarray, p: np.ndarray) -> np.ndarray:
     """The law of the first token where siblings are judged as a whole tree."""
     rows, count = draft.tokens.shape
     target, tokens = repeated(p, rows, count + 1), np.asarray(draft.tokens)
-    stands, rest = (np.asarray(x, np.float64) for x in traversed(draft, target))
+    stands, rest = (np.asarray(x, np.float64) for x in traverse_tree(draft, target))
     found, left = np.zeros(len(p)), chance.copy()
     for rank in range(count):
         found += np.bincount(tokens[:, rank], left * stands[:, rank + 1], len(p))
         left = left * (1.0 - stands[:, rank + 1])
-    return found + left @ law(rest)
+    return found + left @ exact_distribution(rest)
 
 
 @jax.jit
-def traversed(draft: Draft, p: jax.Array) -> tuple[jax.Array, jax.Array]:
+def traverse_tree(draft: Draft, p: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The chances of all places, and what the pending token draws from where no node stands."""
-    weights, stands = traversal.standing(draft, p)
-    return stands, traversal.law(draft, p, weights, jnp.zeros(len(p), jnp.int32))
+    weights, stands = traversal.acceptance_chances(draft, p)
+    return stands, traversal.residual_weights(draft, p, weights, jnp.zeros(len(p), jnp.int32))
 
 
 def worst_traversal(count: int) -> float:
     worst = 0.0
     for q, p in pairs(sizes=(5,)):
-        found = leaves_first_law(*siblings(q, count), p)
-        worst = max(worst, np.abs(found - law(p)).max())
+        found = leaves_first_distribution(*siblings(q, count), p)
+        worst = max(worst, np.abs(found - exact_distribution(p)).max())
     return worst
 
 
@@ -273,7 +283,7 @@ def test_trees_judged_from_the_leaves_write_it_too(monkeypatch):
 
 def law_of_siblings(q: np.ndarray, p: np.ndarray, drawn: list[int]) -> np.ndarray:
     """The law of the first token in double precision where these children were drawn from q."""
-    left, rest, reached = law(q), law(p), 1.0
+    left, rest, reached = exact_distribution(q), exact_distribution(p), 1.0
     found = np.zeros(len(p))
     for token in drawn:
         own = left / left.sum()
@@ -299,8 +309,8 @@ def test_rules_of_trees_are_those_of_double_precision_in_a_large_vocabulary(walk
         draft = draft.replace(parents=jnp.full((1, 3), -1))
         expected = law_of_siblings(q, p, drawn)
         found = {
-            "root first": tree_law(draft, np.ones(1), p, walked),
-            "leaves first": leaves_first_law(draft, np.ones(1), p),
+            "root first": tree_distribution(draft, np.ones(1), p, walked),
+            "leaves first": leaves_first_distribution(draft, np.ones(1), p),
         }
         for name, one in found.items():
             assert np.abs(one - expected).sum() / 2 < 1e-5, name
@@ -318,10 +328,10 @@ def test_block_verification_is_that_of_double_precision_in_a_large_vocabulary():
             draft = Draft.chain(tokens, distribution=Categorical(repeated(q, 1, 2)))
             target = repeated(p, 1, 3)
             weights = jax.jit(block.prefix_weights)(draft, target)
-            found = np.asarray(jax.jit(block.chances)(draft, target, weights), np.float64)[0]
-            ratio = law(p)[token] / law(q)[token]
+            found = np.asarray(jax.jit(block.block_chances)(draft, target, weights), np.float64)[0]
+            ratio = exact_distribution(p)[token] / exact_distribution(q)[token]
             weight = min(1.0, ratio)
-            left = np.maximum(weight * law(p) - law(q), 0.0).sum()
+            left = np.maximum(weight * exact_distribution(p) - exact_distribution(q), 0.0).sum()
             moved = left + 1.0 - weight
             assert abs(found[0] * moved - left) < 1e-5
             np.testing.assert_allclose(found[1], min(1.0, weight * ratio), rtol=1e-4)
@@ -362,7 +372,7 @@ def test_a_part_of_a_block_stands_by_what_is_left_of_it_however_little():
         scaled = (1.0 - 2.0**-20) * p.astype(np.float64)
         rest = np.maximum(scaled - q, 0.0).sum()
         expected = rest / (rest + 2.0**-20)
-        found = jax.jit(block.chances)(draft, target, weights)[0, 0]
+        found = jax.jit(block.block_chances)(draft, target, weights)[0, 0]
         np.testing.assert_allclose(found, expected, rtol=1e-4)
     tokens = jnp.array([[1]])
     p = jnp.asarray(rounded(certain(6, 9, 0), 1.0))[None, None]

@@ -14,7 +14,7 @@ from specjax.contracts.rule import Reading
 from specjax.decoding.strategy import strategy
 from specjax.sampling import sampling
 from specjax.verification.speculative_cascade import DEFERRALS, SpeculativeCascade
-from specjax.verification.typical import TypicalAcceptance, bar
+from specjax.verification.typical import TypicalAcceptance, typical_threshold
 
 P = np.array([0.5, 0.3, 0.15, 0.05], np.float32)
 Q = np.array([0.1, 0.45, 0.05, 0.4], np.float32)
@@ -54,10 +54,12 @@ def test_typical_acceptance_writes_what_is_drafted_and_likely_else_a_draw_from_p
 
 def test_where_the_target_is_unsure_less_is_enough():
     flat, sharp = np.full(4, 0.25, np.float32), np.array([0.97, 0.01, 0.01, 0.01], np.float32)
-    enough = bar(jnp.stack([flat, sharp])[None], jnp.float32(0.9), jnp.float32(0.8))[0]
+    enough = typical_threshold(jnp.stack([flat, sharp])[None], jnp.float32(0.9), jnp.float32(0.8))[
+        0
+    ]
     np.testing.assert_allclose(enough, [0.8 / 4, 0.8 * np.exp(np.sum(sharp * np.log(sharp)))])
     impossible = jnp.array([[[1.0, 0.0]]])
-    assert bar(impossible, jnp.float32(0.5), jnp.float32(0.3)) == pytest.approx(0.3)
+    assert typical_threshold(impossible, jnp.float32(0.5), jnp.float32(0.3)) == pytest.approx(0.3)
 
 
 def test_greedy_typical_acceptance_is_the_targets_argmax():

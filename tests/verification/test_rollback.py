@@ -116,8 +116,10 @@ def test_sampling_draws_from_the_adjusted_law_the_dropped_token_included():
     )
     # Token 1 is dropped (1.2 nats on the plain law) and may be drawn again; the nucleus is {0, 1}.
     assert int(found.accepted.sum()) == 0
-    law = np.bincount(own_token(found), minlength=4) / rows
-    np.testing.assert_allclose(law, [0.625, 0.375, 0, 0], atol=0.015)  # four standard errors
+    distribution = np.bincount(own_token(found), minlength=4) / rows
+    np.testing.assert_allclose(
+        distribution, [0.625, 0.375, 0, 0], atol=0.015
+    )  # four standard errors
 
 
 def test_sampling_judges_by_the_plain_law_and_drops_the_argmax_too():

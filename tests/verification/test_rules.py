@@ -16,7 +16,7 @@ from specjax.verification.lenient import (
     SCORE,
     Lenient,
     greedy_lenient,
-    induced,
+    induced_distribution,
     near_best,
     near_proposer,
 )
@@ -50,7 +50,7 @@ def keys(seed: int, rows: int = ROWS) -> jax.Array:
     return jax.random.split(jax.random.key(seed), rows)
 
 
-def one_token_law(lenience: float, stochastic: bool) -> np.ndarray:
+def one_token_distribution(lenience: float, stochastic: bool) -> np.ndarray:
     """Empirical law of the first emitted token for draft law Q and target law P."""
     tokens = jax.random.choice(jax.random.key(1), 4, (ROWS, 1), p=jnp.asarray(Q))
     if not stochastic:
@@ -62,7 +62,7 @@ def one_token_law(lenience: float, stochastic: bool) -> np.ndarray:
     return np.bincount(verdict.tokens[:, 0], minlength=4) / ROWS
 
 
-def lenient_law(q: np.ndarray, lenience: float) -> np.ndarray:
+def lenient_distribution(q: np.ndarray, lenience: float) -> np.ndarray:
     """docs/methods/lenience.md: min(q, p/l) + (1 - alpha_l) norm([p - q]_+)."""
     kept = np.minimum(P / lenience, q)
     rest = np.maximum(P - q, 0)
@@ -73,17 +73,17 @@ def lenient_law(q: np.ndarray, lenience: float) -> np.ndarray:
 @pytest.mark.parametrize("lenience", [1.0, 0.5, 0.1])
 def test_emitted_law_under_lenience_is_the_formula(lenience, stochastic):
     q = Q if stochastic else np.eye(4, dtype=np.float32)[3]
-    law = one_token_law(lenience, stochastic)
+    distribution = one_token_distribution(lenience, stochastic)
     # 60,000 draws: the standard error of a cell is at most 0.002
-    np.testing.assert_allclose(law, lenient_law(q, lenience), atol=0.009)
+    np.testing.assert_allclose(distribution, lenient_distribution(q, lenience), atol=0.009)
 
 
 @pytest.mark.parametrize("lenience", [0.7, 0.4, 0.1])
 def test_lenient_law_is_bounded_by_p_over_l_and_its_distance_is_alpha_l_minus_beta(lenience):
-    law = one_token_law(lenience, True)
-    assert np.all(law <= P / lenience + 0.009)
+    distribution = one_token_distribution(lenience, True)
+    assert np.all(distribution <= P / lenience + 0.009)
     alpha, beta = np.minimum(P / lenience, Q).sum(), np.minimum(P, Q).sum()
-    assert abs(np.abs(law - P).sum() / 2 - (alpha - beta)) < 0.009
+    assert abs(np.abs(distribution - P).sum() / 2 - (alpha - beta)) < 0.009
 
 
 def test_residual_falls_back_to_p_when_draft_and_target_agree():
@@ -154,9 +154,9 @@ def test_the_induced_law_is_the_formula_where_a_token_was_drafted(lenience, stoc
     probs = jnp.broadcast_to(Q, (1, 3, 4)) if stochastic else None
     made = draft([[3, 3, 3]], probs, length=[2])
     p = jnp.broadcast_to(P, (1, 4, 4))
-    law = np.asarray(induced(made, p, jnp.full((1, 3), lenience)))[0]
-    expected = lenient_law(q, lenience)
-    np.testing.assert_allclose(law, [expected, expected, P, P], atol=1e-6)
+    distribution = np.asarray(induced_distribution(made, p, jnp.full((1, 3), lenience)))[0]
+    expected = lenient_distribution(q, lenience)
+    np.testing.assert_allclose(distribution, [expected, expected, P, P], atol=1e-6)
 
 
 def test_lenience_relative_to_the_proposer_needs_its_score():
@@ -179,10 +179,10 @@ def test_drafts_without_a_score_are_sampled_without_lenience():
         verdict = jax.jit(rule.judge)(made, reading, options, keys(0, 500))
         return verdict.accepted.tolist(), rule.distribution(made, reading, options).probs
 
-    strict, law = judged(SpeculativeSampling())
+    strict, distribution = judged(SpeculativeSampling())
     relative, relative_law = judged(Lenient(relative=True))
     assert strict == relative
-    np.testing.assert_allclose(law, relative_law, atol=1e-6)
+    np.testing.assert_allclose(distribution, relative_law, atol=1e-6)
     scored, _ = judged(Lenient(relative=True), jnp.full((500, 2), 0.1))
     assert scored == judged(Lenient())[0]
     assert scored != strict

@@ -12,7 +12,7 @@ import pytest
 
 from specjax.contracts.distribution import Categorical, OneHot, WithoutReplacement
 from specjax.contracts.draft import Draft
-from specjax.contracts.tree import by_level
+from specjax.contracts.tree import sort_by_level
 from specjax.decoding.strategy import strategy
 from specjax.runtime.errors import UserError
 from specjax.verification import block, traversal
@@ -23,7 +23,7 @@ ROUNDING = 2e-6
 CHAIN, PAIRS, ODD = (-1, 0, 1), (-1, -1, 0, 0, 1, 1), (-1, -1, 0, 1, 1)
 
 
-def law(seed: int, spread: float = 1.5) -> dict[tuple[int, ...], np.ndarray]:
+def exact_distribution(seed: int, spread: float = 1.5) -> dict[tuple[int, ...], np.ndarray]:
     """A distribution of the next token behind every prefix."""
     random = np.random.default_rng(seed)
     prefixes = (p for n in range(DEPTH + 1) for p in itertools.product(range(V), repeat=n))
@@ -31,7 +31,7 @@ def law(seed: int, spread: float = 1.5) -> dict[tuple[int, ...], np.ndarray]:
     return {prefix: np.exp(x) / np.exp(x).sum() for prefix, x in logits.items()}
 
 
-P, Q = law(1), law(2, 1.0)
+P, Q = exact_distribution(1), exact_distribution(2, 1.0)
 
 
 def path(tokens, parents, node: int) -> tuple[int, ...]:
@@ -52,9 +52,9 @@ def drawn(kind: str, parents, shared: bool = False) -> tuple[Draft, np.ndarray]:
     `shared`: the nodes of a level share a law and its draws, as parallel heads have it.
     """
     tokens = np.array(list(itertools.product(range(V), repeat=len(parents))))
-    depths = by_level(parents)[1]
-    laws, ranks = (depths, places(parents)[1]) if shared else places(parents)
-    first = [laws.index(number) for number in range(max(laws) + 1)]
+    depths = sort_by_level(parents)[1]
+    distributions, ranks = (depths, places(parents)[1]) if shared else places(parents)
+    first = [distributions.index(number) for number in range(max(distributions) + 1)]
     heads = [depths[node] if shared else None for node in first]
 
     def base(row, number) -> np.ndarray:
@@ -62,17 +62,19 @@ def drawn(kind: str, parents, shared: bool = False) -> tuple[Draft, np.ndarray]:
         return Q[above]
 
     probs = np.array([[base(row, number) for number in range(len(first))] for row in tokens])
-    own = np.take_along_axis(probs[:, laws], tokens[..., None], axis=2)[..., 0]
+    own = np.take_along_axis(probs[:, distributions], tokens[..., None], axis=2)[..., 0]
     if kind == "independent":
         draft = Draft.chain(
             jnp.asarray(tokens, jnp.int32),
-            distribution=Categorical(jnp.asarray(probs[:, laws], jnp.float32)),
+            distribution=Categorical(jnp.asarray(probs[:, distributions], jnp.float32)),
         )
         return with_parents(draft, parents), own.prod(axis=1)
     siblings = np.full((len(tokens), len(first), max(ranks) + 1), -1)
     chance = np.ones(len(tokens))
-    for node, (number, rank) in enumerate(zip(laws, ranks, strict=True)):
-        again = node != next(n for n in range(len(laws)) if (laws[n], ranks[n]) == (number, rank))
+    for node, (number, rank) in enumerate(zip(distributions, ranks, strict=True)):
+        again = node != next(
+            n for n in range(len(distributions)) if (distributions[n], ranks[n]) == (number, rank)
+        )
         if again:
             chance *= tokens[:, node] == siblings[:, number, rank]
             continue
@@ -85,7 +87,7 @@ def drawn(kind: str, parents, shared: bool = False) -> tuple[Draft, np.ndarray]:
         # A parent of fewer children has drawn as many as any other.
         row[row < 0] = [token for token in range(V) if token not in row][: np.sum(row < 0)]
     distribution = WithoutReplacement.from_draws(
-        jnp.asarray(probs, jnp.float32), jnp.asarray(siblings, jnp.int32), laws, ranks
+        jnp.asarray(probs, jnp.float32), jnp.asarray(siblings, jnp.int32), distributions, ranks
     )
     draft = Draft.chain(jnp.asarray(tokens, jnp.int32), distribution=distribution)
     return with_parents(draft, parents), chance
@@ -117,7 +119,9 @@ def leaves_first(parents) -> list[int]:
     return behind(-1)
 
 
-def written(draft: Draft, chance: np.ndarray, parents, chances, laws) -> tuple[float, float]:
+def written(
+    draft: Draft, chance: np.ndarray, parents, chances, distributions
+) -> tuple[float, float]:
     """The largest error of a text's probability; the mean number of nodes that stand."""
     begun: dict[tuple[int, ...], float] = {}
     accepted, left = 0.0, chance.copy()
@@ -129,7 +133,7 @@ def written(draft: Draft, chance: np.ndarray, parents, chances, laws) -> tuple[f
             accepted += ends[row] * len(stood)
             for token in range(V):
                 text = (*stood, token)
-                begun[text] = begun.get(text, 0.0) + ends[row] * laws[row, node + 1, token]
+                begun[text] = begun.get(text, 0.0) + ends[row] * distributions[row, node + 1, token]
     assert left.max() < ROUNDING  # the pending token stands where nothing else does
     worst = 0.0
     for text in itertools.product(range(V), repeat=DEPTH + 1):
@@ -143,18 +147,20 @@ def written(draft: Draft, chance: np.ndarray, parents, chances, laws) -> tuple[f
 
 
 def of_rule(draft: Draft, parents) -> tuple[np.ndarray, np.ndarray]:
-    chances, laws = numbers(draft, target(draft, parents))
-    laws = np.asarray(laws, np.float64)
-    return np.asarray(chances, np.float64), laws / np.maximum(laws.sum(-1, keepdims=True), 1e-30)
+    chances, distributions = numbers(draft, target(draft, parents))
+    distributions = np.asarray(distributions, np.float64)
+    return np.asarray(chances, np.float64), distributions / np.maximum(
+        distributions.sum(-1, keepdims=True), 1e-30
+    )
 
 
 @jax.jit
 def numbers(draft: Draft, p: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The chances of all places and what each draws from, not normalised."""
-    weights, chances = traversal.standing(draft, p)
+    weights, chances = traversal.acceptance_chances(draft, p)
     places = jnp.broadcast_to(jnp.arange(p.shape[1])[:, None], (p.shape[1], len(p)))
-    law = functools.partial(traversal.law, draft, p, weights)
-    return chances, jnp.moveaxis(jax.lax.map(law, places), 0, 1)
+    distribution = functools.partial(traversal.residual_weights, draft, p, weights)
+    return chances, jnp.moveaxis(jax.lax.map(distribution, places), 0, 1)
 
 
 CASES = {
@@ -182,7 +188,7 @@ def test_what_is_written_has_the_targets_distribution(name):
 def sure(seed: int, digits: int) -> dict[tuple[int, ...], np.ndarray]:
     """Distributions that are certain of a token up to 10^-digits, of each prefix its own."""
     made = {}
-    for place, (prefix, own) in enumerate(law(seed).items()):
+    for place, (prefix, own) in enumerate(exact_distribution(seed).items()):
         made[prefix] = own * 10.0**-digits
         made[prefix][(place + seed) % V] += 1.0 - 10.0**-digits
     return made
@@ -195,15 +201,15 @@ def sure(seed: int, digits: int) -> dict[tuple[int, ...], np.ndarray]:
 def test_certain_drafters_leave_it_too(kind, digits, monkeypatch):
     monkeypatch.setitem(globals(), "Q", sure(2, digits))
     draft, chance = drawn(kind, PAIRS)
-    for p in (law(1), sure(5, digits), sure(2, digits - 2)):
+    for p in (exact_distribution(1), sure(5, digits), sure(2, digits - 2)):
         monkeypatch.setitem(globals(), "P", p)
         assert written(draft, chance, PAIRS, *of_rule(draft, PAIRS))[0] < ROUNDING
 
 
 def test_wrong_chances_do_not_keep_it():
     draft, chance, parents = case("pairs without replacement")
-    chances, laws = of_rule(draft, parents)
-    assert written(draft, chance, parents, np.minimum(1.0, 1.1 * chances), laws)[0] > 1e-3
+    chances, distributions = of_rule(draft, parents)
+    assert written(draft, chance, parents, np.minimum(1.0, 1.1 * chances), distributions)[0] > 1e-3
     independent = draft.replace(distribution=case("independent pairs")[0].distribution)
     assert written(draft, chance, parents, *of_rule(independent, parents))[0] > 1e-3
 
@@ -242,20 +248,20 @@ def one_by_one(draft: Draft, chance: np.ndarray, parents, laws_of) -> float:
 def test_more_nodes_stand_than_one_by_one(name):
     draft, chance, parents = case(name)
     found = written(draft, chance, parents, *of_rule(draft, parents))[1]
-    laws = np.asarray(draft.distribution.categorical(V).probs, np.float64)
-    assert found > one_by_one(draft, chance, parents, laws) + 0.005
+    distributions = np.asarray(draft.distribution.categorical(V).probs, np.float64)
+    assert found > one_by_one(draft, chance, parents, distributions) + 0.005
 
 
 def test_on_a_chain_it_is_block_verification():
     draft, _, parents = case("a chain")
     p = target(draft, parents)
-    chances, laws = of_rule(draft, parents)
+    chances, distributions = of_rule(draft, parents)
     weights = block.prefix_weights(draft, p)
-    np.testing.assert_allclose(chances[:, 1:], block.chances(draft, p, weights), atol=1e-6)
+    np.testing.assert_allclose(chances[:, 1:], block.block_chances(draft, p, weights), atol=1e-6)
     for accepted in range(DEPTH + 1):
         own = block.residual(draft, p, weights, jnp.full(len(p), accepted))
         own /= jnp.sum(own, axis=1, keepdims=True)
-        np.testing.assert_allclose(laws[:, accepted], own, atol=1e-5)
+        np.testing.assert_allclose(distributions[:, accepted], own, atol=1e-5)
 
 
 def test_the_first_node_that_stands_is_found_leaves_first():
@@ -273,17 +279,21 @@ def test_the_first_node_that_stands_is_found_leaves_first():
 def test_nodes_beyond_the_length_are_not_there():
     draft, _, parents = case("pairs without replacement")
     cut = draft.replace(length=jnp.full_like(draft.length, 2))
-    chances, laws = of_rule(cut, parents)
+    chances, distributions = of_rule(cut, parents)
     assert not chances[:, 3:].any()
-    np.testing.assert_allclose(laws[:, 1], np.asarray(target(draft, parents))[:, 1], atol=1e-6)
+    np.testing.assert_allclose(
+        distributions[:, 1], np.asarray(target(draft, parents))[:, 1], atol=1e-6
+    )
 
 
 def test_where_a_child_takes_all_nothing_is_left_for_its_siblings():
     even = np.full(V, 1 / V)
-    laws = np.stack([[0.1, 0.45, 0.45], even, even, even]).astype(np.float32)
+    distributions = np.stack([[0.1, 0.45, 0.45], even, even, even]).astype(np.float32)
     tokens = jnp.array([[0, 1, 2]])
     draft = Draft.chain(tokens, distribution=Categorical(jnp.full((1, 3, V), 1 / V)))
-    weights, chances = traversal.standing(with_parents(draft, (-1, 0, 0)), jnp.asarray(laws)[None])
+    weights, chances = traversal.acceptance_chances(
+        with_parents(draft, (-1, 0, 0)), jnp.asarray(distributions)[None]
+    )
     np.testing.assert_allclose(weights[0], [1.0, 0.3, 0.3, 0.0], atol=1e-6)
     np.testing.assert_allclose(chances[0], [1.0, 0.0, 0.3, 0.0], atol=1e-6)
 
@@ -294,7 +304,7 @@ def test_verdicts_are_as_often_as_the_chances_say():
     picked = np.random.default_rng(3).choice(len(chance), rows, p=chance / chance.sum())
     many = jax.tree.map(lambda x: x[picked], draft)
     keys = jax.random.split(jax.random.key(0), rows)
-    verdict = jax.jit(traversal.traversed)(many, target(draft, parents)[picked], keys)
+    verdict = jax.jit(traversal.verify_traversal)(many, target(draft, parents)[picked], keys)
     expected = written(draft, chance, parents, *of_rule(draft, parents))[1]
     assert float(verdict.accepted.mean()) == pytest.approx(expected, abs=0.03)  # five errors
     text = np.asarray(verdict.tokens)[:, 0]

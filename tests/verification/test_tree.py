@@ -15,7 +15,7 @@ from specjax.contracts.distribution import (
     OneHot,
     WithoutReplacement,
     draw_without_replacement,
-    of_tokens,
+    pick_tokens,
 )
 from specjax.contracts.draft import Draft
 from specjax.verification.tree import greedy_tree, sampled_tree
@@ -44,10 +44,10 @@ def independent() -> tuple[Draft, np.ndarray]:
 
 def without_replacement() -> tuple[Draft, np.ndarray]:
     drawn = jnp.asarray(PAIRS[:, None], jnp.int32)
-    law = WithoutReplacement.from_draws(rows(Q, 1), drawn, levels=(0, 0), ranks=(0, 1))
+    distribution = WithoutReplacement.from_draws(rows(Q, 1), drawn, levels=(0, 0), ranks=(0, 1))
     first, second = PAIRS.T
     chance = np.where(first == second, 0.0, Q[first] * Q[second] / (1 - Q[first]))
-    return siblings(PAIRS, law), chance
+    return siblings(PAIRS, distribution), chance
 
 
 def certain() -> tuple[Draft, np.ndarray]:
@@ -71,7 +71,7 @@ def outcome(draft: Draft, chance: np.ndarray) -> tuple[np.ndarray, float]:
     Those are taken from a grid: an edge between standing and falling is half a step off at most.
     """
     grid = (np.arange(STEPS) + 0.5) / STEPS
-    law, stood = np.zeros(V), 0.0
+    distribution, stood = np.zeros(V), 0.0
     target = jnp.broadcast_to(P, (STEPS * STEPS, 3, V))
     accept = jnp.asarray(np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2), jnp.float32)
     judge = jax.jit(lambda d: _weights(d, target, accept))
@@ -79,51 +79,51 @@ def outcome(draft: Draft, chance: np.ndarray) -> tuple[np.ndarray, float]:
         one = jax.tree.map(lambda x, row=row: jnp.repeat(x[row : row + 1], len(accept), 0), draft)
         accepted, token, own = map(np.asarray, judge(one))
         stands = accepted > 0
-        law += chance[row] * np.bincount(token[stands], minlength=V) / len(accept)
-        law += chance[row] * own[~stands].sum(axis=0) / len(accept)
+        distribution += chance[row] * np.bincount(token[stands], minlength=V) / len(accept)
+        distribution += chance[row] * own[~stands].sum(axis=0) / len(accept)
         stood += chance[row] * stands.mean()
-    return law, stood
+    return distribution, stood
 
 
 def _weights(draft: Draft, p: jax.Array, accept: jax.Array):
     """What stood, and the law that the rule's own token is drawn from."""
-    laws = []
+    distributions = []
 
-    def note(keys, law):
-        laws.append(law / jnp.sum(law, axis=-1, keepdims=True))
-        return jnp.zeros(law.shape[:1], jnp.int32)
+    def note(keys, distribution):
+        distributions.append(distribution / jnp.sum(distribution, axis=-1, keepdims=True))
+        return jnp.zeros(distribution.shape[:1], jnp.int32)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("specjax.verification.tree.draw", note)
         verdict = sampled_tree(draft, p, accept, jnp.zeros(len(p)))
-    return verdict.accepted, verdict.tokens[:, 0], laws[0]
+    return verdict.accepted, verdict.tokens[:, 0], distributions[0]
 
 
 @functools.cache
-def outcome_of(kind: str) -> tuple[np.ndarray, float]:
+def make_outcome(kind: str) -> tuple[np.ndarray, float]:
     return outcome(*KINDS[kind]())
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_first_token_has_the_targets_distribution(kind):
-    law, _ = outcome_of(kind)
-    np.testing.assert_allclose(law, P, atol=1 / STEPS)
+    distribution, _ = make_outcome(kind)
+    np.testing.assert_allclose(distribution, P, atol=1 / STEPS)
 
 
 @pytest.mark.slow
 def test_wrong_distributions_of_children_do_not_keep_it():
     draft, chance = without_replacement()
     as_if_independent = draft.replace(distribution=Categorical(rows(Q, 2)))
-    law, _ = outcome(as_if_independent, chance)
-    assert np.abs(law - P).max() > 2 / STEPS
+    distribution, _ = outcome(as_if_independent, chance)
+    assert np.abs(distribution - P).max() > 2 / STEPS
     draft, chance = independent()
     exchanged = draft.replace(distribution=Categorical(rows(Q[::-1].copy(), 2)))
-    law, _ = outcome(exchanged, chance)
-    assert np.abs(law - P).max() > 2 / STEPS
+    distribution, _ = outcome(exchanged, chance)
+    assert np.abs(distribution - P).max() > 2 / STEPS
 
 
 def test_draws_without_replacement_stand_most_often():
-    stood = {kind: outcome_of(kind)[1] for kind in KINDS}
+    stood = {kind: make_outcome(kind)[1] for kind in KINDS}
     assert stood["without replacement"] > stood["independent"] > np.minimum(P, Q).sum()
 
 
@@ -141,20 +141,20 @@ def test_what_cannot_be_drawn_never_stands():
     """Of two children one token is all that q has."""
     q = np.eye(V, dtype=np.float32)[2]
     drawn = jnp.array([[[2, 0]]])
-    law = WithoutReplacement.from_draws(
+    distribution = WithoutReplacement.from_draws(
         jnp.asarray(q)[None, None], drawn, levels=(0, 0), ranks=(0, 1)
     )
-    assert law.of(drawn[:, 0]).tolist() == [[1.0, np.inf]]
-    untouched = law.residual(jnp.asarray(P)[None], jnp.array([1]))
+    assert distribution.of(drawn[:, 0]).tolist() == [[1.0, np.inf]]
+    untouched = distribution.residual(jnp.asarray(P)[None], jnp.array([1]))
     np.testing.assert_allclose(untouched[0], P)
 
 
 def test_written_out_the_laws_are_the_same():
     draft, _ = without_replacement()
-    whole = jax.jit(lambda law: law.categorical(V))(draft.distribution)
+    whole = jax.jit(lambda distribution: distribution.categorical(V))(draft.distribution)
     apart = PAIRS[:, 0] != PAIRS[:, 1]
     np.testing.assert_allclose(
-        of_tokens(whole.probs, draft.tokens)[apart], draft.distribution.of(draft.tokens)[apart],
+        pick_tokens(whole.probs, draft.tokens)[apart], draft.distribution.of(draft.tokens)[apart],
         rtol=1e-5,
     )  # fmt: skip
     np.testing.assert_allclose(np.asarray(whole.probs)[apart].sum(axis=-1), 1.0, atol=ROUNDING)

@@ -125,11 +125,13 @@ class Copies(BeamDrafter):
             pattern = length - jnp.repeat(state.prompt_length, count)
         size = match_sizes(flat, length, pattern, self.longest)
         weight = jnp.where(size > 0, MATCH**size, 0.0)
-        law = self._law(decoder, env, level.token)
+        distribution = self._law(decoder, env, level.token)
         at = jnp.arange(rows * count)[:, None]
         following = jnp.roll(flat, -1, axis=1)
-        law = law.reshape(rows * count, -1).at[at, following].add(weight, mode="drop")
-        return jnp.log(law).reshape(rows, count, -1), memory
+        distribution = (
+            distribution.reshape(rows * count, -1).at[at, following].add(weight, mode="drop")
+        )
+        return jnp.log(distribution).reshape(rows, count, -1), memory
 
     def _law(self, decoder: BeamDecoder, env: Env, last: jax.Array) -> jax.Array:
         """Probabilities [B, T, V] where nothing matches."""

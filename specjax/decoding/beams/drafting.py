@@ -13,10 +13,10 @@ import jax.numpy as jnp
 from specjax.contracts.context import Options
 from specjax.contracts.env import Env
 from specjax.contracts.rows import masked_step
-from specjax.decoding.beams.settings import adjusted
+from specjax.decoding.beams.settings import process_logits
 from specjax.decoding.beams.state import BeamDecoder, State
-from specjax.decoding.beams.step import best_of, candidates
-from specjax.decoding.beams.trie import Nodes, joined, live_nodes, own_slots
+from specjax.decoding.beams.step import candidates, select_best
+from specjax.decoding.beams.trie import Nodes, concatenate_nodes, live_nodes, own_slots
 
 
 def draft(decoder: BeamDecoder, env: Env, options: Options, state: State) -> tuple[Nodes, State]:
@@ -31,9 +31,9 @@ def draft(decoder: BeamDecoder, env: Env, options: Options, state: State) -> tup
     for _ in range(decoder.length):
         logits, memory = drafter.logits(decoder, env, state, memory, level, first)
         barred = _barred(decoder, logits.shape[-1])
-        adjust = adjusted(decoder, options, state, joined(levels), level.sees)
+        adjust = process_logits(decoder, options, state, concatenate_nodes(levels), level.sees)
         found = candidates(logits, decoder.width, barred, adjust)
-        best = best_of(score, found, decoder.width)
+        best = select_best(score, found, decoder.width)
         memory = drafter.follow(memory, best)
         parent, score = first + best.rank, best.score
         first += level.token.shape[1]
@@ -41,7 +41,7 @@ def draft(decoder: BeamDecoder, env: Env, options: Options, state: State) -> tup
         sees |= own_slots(decoder, search, first, decoder.width)
         level = Nodes(best.token, parent, sees)
         levels.append(level)
-    return joined(levels), drafter.end(state, memory)
+    return concatenate_nodes(levels), drafter.end(state, memory)
 
 
 def catch_up(

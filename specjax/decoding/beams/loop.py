@@ -16,12 +16,12 @@ from flax import struct
 
 from specjax.contracts.context import Options
 from specjax.contracts.env import Env
-from specjax.contracts.opening import as_text, choose_decoder_prefix, prefill
+from specjax.contracts.opening import choose_decoder_prefix, join_as_text, prefill
 from specjax.decoding.beams.drafting import catch_up, draft
-from specjax.decoding.beams.settings import adjusted
+from specjax.decoding.beams.settings import process_logits
 from specjax.decoding.beams.state import BeamDecoder, Search, State, first_search
 from specjax.decoding.beams.step import Candidates, Scoring, beam_step, candidates
-from specjax.decoding.beams.trie import Nodes, feed, live_nodes, rewound
+from specjax.decoding.beams.trie import Nodes, feed, live_nodes, rewind_cache
 
 
 @functools.partial(jax.jit, static_argnames="decoder")
@@ -78,7 +78,7 @@ def begin(
         caches = {name: prefill(env[name], cache, *whole) for name, cache in caches.items()}
         pending = tokens[:, -1]
     first = {name: cache.length for name, cache in caches.items()}
-    text = as_text(decoder.target_model, prompt, length)
+    text = join_as_text(decoder.target_model, prompt, length)
     return State(first_search(decoder, pending, active), caches, first, *text, head=tokens)
 
 
@@ -92,7 +92,7 @@ advance_jitted = jax.jit(advance, static_argnames=("decoder", "rounds"), donate_
 def round_(decoder: BeamDecoder, env: Env, scoring: Scoring, state: State) -> State:
     """One call of the target, and the exact beam steps that it allows: at least one."""
     caches = {
-        name: rewound(cache, state.begin[name], decoder, state.search)
+        name: rewind_cache(cache, state.begin[name], decoder, state.search)
         for name, cache in state.caches.items()
     }
     state = state.replace(caches=caches)
@@ -100,7 +100,7 @@ def round_(decoder: BeamDecoder, env: Env, scoring: Scoring, state: State) -> St
     if decoder.length:
         nodes, state = draft(decoder, env, scoring.options, state)
     found, state = read(decoder, env, scoring.options, state, nodes)
-    search, path = walked(decoder, scoring, state.search, nodes, found)
+    search, path = walk_nodes(decoder, scoring, state.search, nodes, found)
     search = search.replace(rounds=search.rounds + state.search.active)
     if not decoder.length:  # the nodes that were gone over are all, and lie where they shall
         return state.replace(search=search)
@@ -119,7 +119,7 @@ def read(
     name = decoder.target
     fed = decoder, env.target, state.search, state.caches[name], state.begin[name], nodes
     logits, cache = feed(*fed)
-    adjust = adjusted(decoder, options, state, nodes, nodes.sees)
+    adjust = process_logits(decoder, options, state, nodes, nodes.sees)
     found = candidates(logits, decoder.candidates, adjust=adjust)
     return found, state.replace(caches={**state.caches, name: cache})
 
@@ -133,7 +133,7 @@ class Walk(struct.PyTreeNode):
     going: jax.Array  # [B] bool: the target has read all live hypotheses
 
 
-def walked(
+def walk_nodes(
     decoder: BeamDecoder, scoring: Scoring, search: Search, nodes: Nodes, found: Candidates
 ) -> tuple[Search, jax.Array]:
     """Beam steps while all live hypotheses are among the nodes, and the nodes [B, N] gone over."""
@@ -153,7 +153,7 @@ def walked(
         )
         place = (search.step - first)[:, None] * beams + jnp.arange(beams)
         after = Walk(
-            search=_followed(decoder, search, live).replace(finished=finished, active=active),
+            search=_advance_search(decoder, search, live).replace(finished=finished, active=active),
             at=jnp.argmax(same, axis=-1).astype(jnp.int32),
             path=walk.path.at[row, place].set(walk.at, mode="drop"),
             going=active & jnp.all(jnp.any(same, axis=-1), axis=-1),
@@ -174,14 +174,14 @@ def keep(decoder: BeamDecoder, env: Env, state: State, search: Search, path: jax
     path = path[:, : (decoder.length + 1) * decoder.beams]
     caches = {
         name: env[name].model.keep(
-            rewound(cache, state.begin[name], decoder, state.search), path, count
+            rewind_cache(cache, state.begin[name], decoder, state.search), path, count
         )
         for name, cache in state.caches.items()
     }
     return state.replace(search=search, caches=caches)
 
 
-def _followed(decoder: BeamDecoder, search: Search, live: Any) -> Search:
+def _advance_search(decoder: BeamDecoder, search: Search, live: Any) -> Search:
     """The search with its next live hypotheses, entered into the tables."""
     row = jnp.arange(len(search.step))
     step = search.step + 1

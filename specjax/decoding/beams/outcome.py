@@ -42,10 +42,10 @@ class BeamStatistics:
         return self.nodes / self.rounds if self.rounds else 0.0
 
 
-def found(search: Search, rows: int, sequences: int) -> list[Found]:
+def collect_found(search: Search, rows: int, sequences: int) -> list[Found]:
     """The best `sequences` of each of the first rows."""
     ended, tables = jax.device_get((search.finished, (search.tokens, search.ranks)))
-    tokens = _followed_back(ended.step, ended.rank, *tables)
+    tokens = _trace_back(ended.step, ended.rank, *tables)
     made = []
     for row in range(rows):
         texts = [
@@ -56,7 +56,7 @@ def found(search: Search, rows: int, sequences: int) -> list[Found]:
     return made
 
 
-def final(search: Search) -> list[int]:
+def final_tokens(search: Search) -> list[int]:
     """The tokens of the first row that its best text is sure to begin with.
 
     That text is the best finished one or goes on from a live hypothesis: other finished ones lost
@@ -65,19 +65,19 @@ def final(search: Search) -> list[int]:
     made = jax.device_get(jax.tree.map(lambda x: x[:1], search))
     ended = made.finished
     step, rank = made.step[:, None], np.arange(made.live.score.shape[1])[None]
-    alive = _followed_back(np.broadcast_to(step, rank.shape), rank, made.tokens, made.ranks)[0]
+    alive = _trace_back(np.broadcast_to(step, rank.shape), rank, made.tokens, made.ranks)[0]
     texts: list[list[int]] = [
         text[: made.step[0]].tolist()
         for text, score in zip(alive, made.live.score[0], strict=True)
         if made.active[0] and score > -np.inf
     ]
     if ended.score[0, 0] > -np.inf:
-        best = _followed_back(ended.step, ended.rank, made.tokens, made.ranks)[0, 0]
+        best = _trace_back(ended.step, ended.rank, made.tokens, made.ranks)[0, 0]
         texts.append([*best[: ended.step[0, 0]].tolist(), int(ended.token[0, 0])])
     return list(os.path.commonprefix(texts))
 
 
-def _followed_back(
+def _trace_back(
     step: np.ndarray, rank: np.ndarray, tokens: np.ndarray, ranks: np.ndarray
 ) -> np.ndarray:
     """The tokens [B, W, M] of hypotheses of `step` and `rank` [B, W]."""

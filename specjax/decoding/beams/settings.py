@@ -12,32 +12,32 @@ import jax
 import jax.numpy as jnp
 
 from specjax.contracts.context import Context, Options
-from specjax.contracts.logits_processor import adjusting
+from specjax.contracts.logits_processor import bind_processors
 from specjax.decoding.beams.state import BeamDecoder, Search, State
 from specjax.decoding.beams.trie import Nodes
 
-Adjust = Callable[[jax.Array], jax.Array]
+Processor = Callable[[jax.Array], jax.Array]
 
 
-def adjusted(
+def process_logits(
     decoder: BeamDecoder, options: Options, state: State, nodes: Nodes, sees: jax.Array
-) -> Adjust | None:
+) -> Processor | None:
     """From log-probabilities [B, T, V] behind those nodes of a round that see slots [B, T, S].
 
     None without settings. `nodes` are all of the round so far.
     """
-    if not options.adjustments:
+    if not options.processors:
         return None
-    path, depth = texts_behind(decoder, state.search, nodes, sees)
+    path, depth = gather_texts(decoder, state.search, nodes, sees)
 
     def adjust(logp: jax.Array) -> jax.Array:
         context = _prompts(decoder, options, state)
-        return adjusting(context, logp.shape[-1]).after_paths(logp, path, depth)
+        return bind_processors(context, logp.shape[-1]).after_paths(logp, path, depth)
 
     return adjust
 
 
-def texts_behind(
+def gather_texts(
     decoder: BeamDecoder, search: Search, nodes: Nodes, sees: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """The tokens [B, T, D] of hypotheses that see slots [B, T, S], and how many [B, T] each has.

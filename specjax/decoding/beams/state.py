@@ -19,7 +19,7 @@ import numpy as np
 from flax import struct
 
 from specjax.contracts.env import Env, Models
-from specjax.decoding.beams.step import Finished, Live, kept
+from specjax.decoding.beams.step import Finished, Live, count_kept
 from specjax.models.base import Cache, LanguageModel, Params, check_same_prompts
 
 
@@ -112,7 +112,7 @@ class BeamDecoder:
     @property
     def candidates(self) -> int:
         """Candidates of a step."""
-        return kept(self.beams, len(self.target_model.info.eos))
+        return count_kept(self.beams, len(self.target_model.info.eos))
 
     @property
     def depth(self) -> np.ndarray:
@@ -160,12 +160,12 @@ def first_search(decoder: BeamDecoder, pending: jax.Array, active: jax.Array) ->
     rows, beams, most = len(pending), decoder.beams, decoder.max_new_tokens
     nothing = jnp.full((rows, beams), -jnp.inf)
     zeros = jnp.zeros((rows, beams), jnp.int32)
-    alone = jnp.broadcast_to(jnp.where(jnp.arange(beams) == 0, 0.0, -jnp.inf), (rows, beams))
+    baseline = jnp.broadcast_to(jnp.where(jnp.arange(beams) == 0, 0.0, -jnp.inf), (rows, beams))
     token = jnp.broadcast_to(pending[:, None], (rows, beams))
     table = jnp.zeros((rows, most + 1, beams), jnp.int32)
     return Search(
         step=jnp.zeros(rows, jnp.int32),
-        live=Live(alone, token, zeros),
+        live=Live(baseline, token, zeros),
         seen=jnp.zeros((rows, beams, decoder.slots), bool),
         finished=Finished(nothing, zeros, zeros, zeros),
         tokens=table,

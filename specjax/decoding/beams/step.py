@@ -56,7 +56,7 @@ class Live(struct.PyTreeNode):
 T = TypeVar("T", Live, Finished)
 
 
-def kept(beams: int, ends: int) -> int:
+def count_kept(beams: int, ends: int) -> int:
     """Candidates X of a step: so many that W of them do not end, with `ends` tokens that do."""
     return max(2, 1 + ends) * beams
 
@@ -85,7 +85,7 @@ def candidates(
     return Candidates(logp.reshape(shape), token.reshape(shape))
 
 
-def best_of(score: jax.Array, found: Candidates, count: int) -> Live:
+def select_best(score: jax.Array, found: Candidates, count: int) -> Live:
     """The `count` best continuations [B, count] of hypotheses of `score` [B, N].
 
     Of equal ones that of the lower rank, then of the likelier token.
@@ -111,20 +111,20 @@ def beam_step(
     [B, W, X]. Only the W best candidates may finish; the rest are there so that W go on.
     """
     beams = score.shape[1]
-    best = best_of(score, found, found.logp.shape[2])
+    best = select_best(score, found, found.logp.shape[2])
     most = len(scoring.divisor) - 1
     length = step + 1
     at = jnp.minimum(length, most)
     ends = jnp.isin(best.token, jnp.array(eos, jnp.int32)) | (length >= most)[:, None]
-    finished = _with(finished, best, ends, step, scoring.divisor[at])
-    live = _reordered(best.replace(score=jnp.where(ends, -jnp.inf, best.score)), beams)
+    finished = _merge_finished(finished, best, ends, step, scoring.divisor[at])
+    live = _reorder(best.replace(score=jnp.where(ends, -jnp.inf, best.score)), beams)
     worst = finished.score[:, -1]
     may_win = live.score[:, 0] / scoring.bound[at] > worst
     full = scoring.first & (worst > -jnp.inf)
     return live, finished, may_win & ~full & (length < most)
 
 
-def _with(
+def _merge_finished(
     finished: Finished, best: Live, ends: jax.Array, step: jax.Array, divisor: jax.Array
 ) -> Finished:
     """The best W of what was finished and of the first W candidates that end."""
@@ -133,10 +133,10 @@ def _with(
     steps = jnp.broadcast_to(step[:, None], (rows, beams))
     new = Finished(score, steps, best.rank[:, :beams], best.token[:, :beams])
     both = jax.tree.map(lambda old, new: jnp.concatenate([old, new], axis=1), finished, new)
-    return _reordered(both, beams)
+    return _reorder(both, beams)
 
 
-def _reordered(these: T, count: int) -> T:
+def _reorder(these: T, count: int) -> T:
     """The best `count` of hypotheses, by falling score."""
     order = jax.lax.top_k(these.score, count)[1]
     return jax.tree.map(lambda x: jnp.take_along_axis(x, order, axis=1), these)

@@ -13,7 +13,7 @@ from specjax.contracts.env import Models
 from specjax.decoding.beams.drafters import Bigram, Copies, Proposed
 from specjax.decoding.beams.state import BeamDecoder, BeamDrafter
 from specjax.decoding.beams.step import Scoring
-from specjax.decoding.strategy import checked_values
+from specjax.decoding.strategy import check_values
 from specjax.drafting.neural import Neural
 from specjax.drafting.proposer import Proposer
 from specjax.runtime.errors import UserError
@@ -187,7 +187,7 @@ def from_config(name: str, given: dict[str, Any]) -> BeamStrategy:
         own = _OF_DRAFTERS.get(drafter, ("length", "width"))
         barred = set().union(*_OF_DRAFTERS.values()) - set(own)
         known = {name: field for name, field in known.items() if name not in barred}
-        values = checked_values(where, given, known, who, ())
+        values = check_values(where, given, known, who, ())
     except UserError:
         raise
     except ValueError as error:

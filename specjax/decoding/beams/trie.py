@@ -34,7 +34,7 @@ def live_nodes(decoder: BeamDecoder, search: Search) -> Nodes:
     return Nodes(search.live.token, jnp.full_like(search.live.token, -1), sees)
 
 
-def joined(parts: list[Nodes]) -> Nodes:
+def concatenate_nodes(parts: list[Nodes]) -> Nodes:
     """Nodes one after another."""
     return jax.tree.map(lambda *each: jnp.concatenate(each, axis=1), *parts)
 
@@ -74,6 +74,6 @@ def placement(
     return {"position": position, "visible": among | in_prompt[:, None]}
 
 
-def rewound(cache: Cache, begin: jax.Array, decoder: BeamDecoder, search: Search) -> Cache:
+def rewind_cache(cache: Cache, begin: jax.Array, decoder: BeamDecoder, search: Search) -> Cache:
     """The cache with its pointer where the next round's nodes begin."""
     return cache.replace(length=begin + search.step * decoder.beams)

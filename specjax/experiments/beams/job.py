@@ -23,13 +23,13 @@ from specjax.decoding.beams.state import BeamDecoder
 from specjax.decoding.beams.strategy import NEURAL, BeamStrategy, from_config
 from specjax.experiments.beams.results import Decoded, figures, output_rows, table
 from specjax.experiments.config.fields import check_strategies, model_names
-from specjax.experiments.config.generation import planned_settings
+from specjax.experiments.config.generation import plan_settings
 from specjax.experiments.config.memory import check_beam_memory
 from specjax.experiments.decode.data import Data, check_chat, load_data
-from specjax.experiments.decode.prompts import prompts_of
+from specjax.experiments.decode.prompts import make_prompts
 from specjax.experiments.decode.tables import load_tables, reads_rest
 from specjax.experiments.pairs import describe_models, load_models
-from specjax.experiments.workdir import file_stamps, finished, identity, kept_rows
+from specjax.experiments.workdir import describe_run, file_stamps, read_finished, resume_rows
 from specjax.loading import LoadedModel
 from specjax.measuring.environment import environment
 from specjax.result import Result
@@ -66,13 +66,13 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     strategies = check(config)
     models = describe_models(config)
     check_beam_memory(config, models, decoders(config, models, strategies))
-    done = finished(config, workdir)
+    done = read_finished(config, workdir)
     if done is not None:
         print(table(done["strategies"]))
         return done
     workdir.mkdir(parents=True, exist_ok=True)
     job = prepare(config, strategies, workdir)
-    with kept_rows(workdir / KEPT, identity(config, job.prompts)) as (rows, out):
+    with resume_rows(workdir / KEPT, describe_run(config, job.prompts)) as (rows, out):
         results, seconds = measure(job, rows, out)
         content = {
             "environment": environment(),
@@ -97,10 +97,12 @@ def plan(config: ConfigDict) -> None:
     models = describe_models(config)
     made = decoders(config, models, strategies)
     check_beam_memory(config, models, made)
-    planned = planned_settings(config)
+    planned = plan_settings(config)
     check_settings(planned.settings)
     for strategy in strategies.values():
-        planned.obeyed(strategy.scoring(config.max_new_tokens).options, models["target"].model)
+        planned.apply_settings(
+            strategy.scoring(config.max_new_tokens).options, models["target"].model
+        )
     for name, entry in models.items():
         print(f"{name}: {entry.name}, {entry.model.info.depth} decoder layers")
     for name, decoder in made.items():
@@ -169,7 +171,7 @@ def prepare(config: ConfigDict, strategies: Mapping[str, BeamStrategy], workdir:
         for name, strategy in strategies.items()
     }
     contestants[GREEDY] = greedy = Generator(target, **sizes)
-    prompts = greedy.encode(prompts_of(config, target, data.examples, workdir))
+    prompts = greedy.encode(make_prompts(config, target, data.examples, workdir))
     for generator in contestants.values():
         generator.prompts.encode(prompts)  # what one cannot decode is refused before others do
     return Job(config, data, prompts, contestants)

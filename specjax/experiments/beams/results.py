@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specjax.decoding.beams.outcome import BeamStatistics
-from specjax.experiments.decode.data import Data, references_of
-from specjax.metrics.metric import metric_of
-from specjax.reporting.table import aligned, cell
+from specjax.experiments.decode.data import Data, collect_references
+from specjax.metrics.metric import get_metric
+from specjax.reporting.table import align_columns, cell
 
 _COLUMNS = (
     ("ms/token", "ms_per_token", ".3f"),
@@ -52,8 +52,8 @@ def figures(
         "rounds": rounds,
         "drafts": sum(one.drafts for one in made),
         "same_as_first": sum(one["tokens"] == two["tokens"] for one, two in pairs),
-        "quality": metric_of(data.metric)(
-            [one["text"] for one in best], references_of(data.examples)
+        "quality": get_metric(data.metric)(
+            [one["text"] for one in best], collect_references(data.examples)
         ),
     }
 
@@ -95,4 +95,4 @@ def table(strategies: Mapping[str, Mapping[str, Any]]) -> str:
         ]
         for name, entry in strategies.items()
     ]
-    return aligned(head, lines)
+    return align_columns(head, lines)

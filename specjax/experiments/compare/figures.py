@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from specjax.experiments.compare.runs import Decoded, Run
-from specjax.metrics.metric import Metric, metric_of
+from specjax.metrics.metric import Metric, get_metric
 from specjax.metrics.statistics import draws, interval, over_repetitions, seconds_per_token
 
 EXAMPLES, SEEDS = "examples", "seeds"
@@ -45,7 +45,7 @@ def rows(groups: Sequence[Sequence[Run]], seed: int) -> list[Row]:
     One draw of examples serves all, so that differences are paired.
     """
     runs = [run for group in groups for run in group]
-    metric = metric_of(runs[0].metric)
+    metric = get_metric(runs[0].metric)
     # Times are known of batches: blocks of examples are drawn that are whole batches everywhere.
     size = math.lcm(*(run.batch_size for run in runs))
     drawn = draws(-(-len(runs[0].examples) // size), seed)

@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 from specjax.experiments.compare.figures import SEEDS, Row, rows
 from specjax.experiments.compare.runs import Run, read_runs, same_but_for_seeds
-from specjax.metrics.metric import metric_of
+from specjax.metrics.metric import get_metric
 from specjax.reporting import summary
 from specjax.reporting.exports import write_formatted
 from specjax.reporting.plots.jobs import side_by_side
@@ -32,7 +32,7 @@ def run(config: ConfigDict, workdir: Path) -> list[Row]:
     compared = rows(groups, config.seed)
     workdir.mkdir(parents=True, exist_ok=True)
     write_csv(workdir / TABLE, compared)
-    metric = next(iter(metric_of(groups[0][0].metric).scores), None)
+    metric = next(iter(get_metric(groups[0][0].metric).scores), None)
     shown, about = table(compared, metric), words(groups)
     title = f"comparison of {', '.join(group[0].name for group in groups)}"
     write_formatted(shown, title, workdir)

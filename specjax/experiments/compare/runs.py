@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from specjax.data.text import Reference
-from specjax.metrics.metric import metric_of
+from specjax.metrics.metric import get_metric
 from specjax.runtime.errors import UserError
 
 FILES = ("results.json", "outputs.jsonl", "trace.npz")
@@ -125,7 +125,7 @@ def _run(name: str, results_file: Path, outputs_file: Path, trace_file: Path) ->
     results = json.loads(results_file.read_text("utf-8"))
     rows = [json.loads(line) for line in outputs_file.read_text("utf-8").splitlines() if line]
     strategies, config = results["strategies"], results["config"]
-    metric_of(results["data"]["metric"])  # refuses an unknown one
+    get_metric(results["data"]["metric"])  # refuses an unknown one
     by_strategy = {key: [row for row in rows if row["strategy"] == key] for key in strategies}
     first = next(iter(by_strategy.values()), [])
     with np.load(trace_file) as trace:

@@ -14,8 +14,8 @@ from specjax.contracts.fields import (
     integer,
     is_number,
     mapping,
+    merge_fields,
     number,
-    side_by_side,
     text,
 )
 from specjax.contracts.registry import METRICS, OBJECTIVES, TASKS
@@ -74,7 +74,7 @@ def objective_field(name: str) -> Any:
     """The group with the fields of all objectives; a run reads those of its own."""
 
     def known() -> dict[str, ConfigField]:
-        return side_by_side((Named, *(entry.cls for entry in OBJECTIVES.values())))
+        return merge_fields((Named, *(entry.cls for entry in OBJECTIVES.values())))
 
     return group(known, name=name, help="what is minimized; fields of all objectives")
 

@@ -10,7 +10,7 @@ import jax
 
 from specjax.contracts import fields
 from specjax.contracts.fields import config_fields
-from specjax.decoding.strategy import Method, Strategy, checked_values
+from specjax.decoding.strategy import Method, Strategy, check_values
 from specjax.drafting.adaptive_length import cost_field
 from specjax.models.base import LanguageModel, Params
 from specjax.runtime.errors import UserError
@@ -33,7 +33,7 @@ from specjax.selection.choosing import (
     Chooser,
     Given,
 )
-from specjax.selection.policy import source_of
+from specjax.selection.policy import embedding_source
 from specjax.selection.selected import Selected
 
 _OF_POLICY, _OF_BANDIT = f"{POLICY}:", "bandit:"
@@ -106,7 +106,7 @@ class SelectedFields:
         learning = [field for field in self.LEARNING if field in given]
         if learning and self.mode != ONLINE:
             raise ValueError(f"{learning[0]} does not apply to mode {self.mode!r}")
-        return together.selected(members, self._chooser(name, len(members)))
+        return together.make_selected(members, self._chooser(name, len(members)))
 
     def _chooser(self, name: str, arms: int) -> Chooser:
         if self.mode == RANDOM:
@@ -160,7 +160,7 @@ class SwitchedFields:
             more |= {"logits": policies.logits, "table": _OF_POLICY + self.policy}
         elif "prior" in given:
             raise ValueError("prior does not apply without policy, whose word it weighs")
-        return together.switched(
+        return together.make_switched(
             members, self.costs, bandit=self.bandit, lengths=self.lengths, **more
         )
 
@@ -175,7 +175,7 @@ def methods(strategies: Mapping[str, Strategy]) -> dict[str, Method]:
     def method(drafter: str, cls: type) -> Method:
         def make(name: str, spec: Mapping[str, Any]) -> Strategy:
             where, known = f"strategies.{name}.", config_fields(cls)
-            values = checked_values(where, spec, known, f"drafter {drafter!r}")
+            values = check_values(where, spec, known, f"drafter {drafter!r}")
             made, _ = fields.build(cls, values)
             try:
                 return made.strategy(name, strategies, values)
@@ -214,7 +214,7 @@ def selection_trees(strategies: Mapping[str, Strategy], target: LanguageModel) -
       UserError: when a policy does not fit its strategy or the target's embeddings.
     """
     trees: dict[str, Params] = {}
-    source, width = source_of(target)
+    source, width = embedding_source(target)
     for name, strategy in strategies.items():
         drafter = strategy.drafter
         if not isinstance(drafter, Arms):

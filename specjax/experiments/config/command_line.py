@@ -14,8 +14,8 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from specjax.experiments.config.file import read_config
-from specjax.experiments.config.spelled import spelled
-from specjax.experiments.config.validation import fields_of
+from specjax.experiments.config.spelled import parse_flags
+from specjax.experiments.config.validation import schema_fields
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import check_regular
 
@@ -87,7 +87,7 @@ def config_help(place: str) -> str:
     source = Path(place.partition(":")[0]).read_text("utf-8")
     lines = [
         _line(name, config[name], field.help)
-        for name, field in fields_of(config).items()
+        for name, field in schema_fields(config).items()
         if name in config
     ]
     head = "Fields, each a flag such as --config.seed=1, and their values in this config:"
@@ -169,7 +169,7 @@ def _check_flag_files(argv: Sequence[str]) -> None:
 def _changed(config: ConfigDict, argv: Sequence[str]) -> ConfigDict:
     """The config with the fields that its flags set."""
     values = flags.FlagValues()
-    config, argv = spelled(config, argv)
+    config, argv = parse_flags(config, argv)
     known = config.copy_and_resolve_references()
     try:
         config_flags.DEFINE_config_dict("config", config, flag_values=values, sys_argv=list(argv))

@@ -13,7 +13,7 @@ from specjax.experiments.config.file import read_config
 from specjax.experiments.config.schema import SCHEMAS
 
 
-def config_of(experiment: str, /, **changes: Any) -> ConfigDict:
+def make_config(experiment: str, /, **changes: Any) -> ConfigDict:
     """The config of an experiment; of a group those fields change that a dictionary names."""
     known = config_fields(SCHEMAS[experiment])
     config = ConfigDict({name: _default(field) for name, field in known.items()})
@@ -47,27 +47,27 @@ def _changed(
 
 def decode_config(**changes: Any) -> ConfigDict:
     """A decode experiment; every field can be set by a flag such as `--config.batch_size=4`."""
-    return config_of("decode", **changes)
+    return make_config("decode", **changes)
 
 
 def train_config(**changes: Any) -> ConfigDict:
     """A training run; fields of groups are changed as `optimizer={"steps": 100}`."""
-    return config_of("train", **changes)
+    return make_config("train", **changes)
 
 
-beams_config = functools.partial(config_of, "beams")
-compare_config = functools.partial(config_of, "compare")
-engagement_config = functools.partial(config_of, "engagement")
-ngram_config = functools.partial(config_of, "ngram")
-select_config = functools.partial(config_of, "select")
-select_curve_config = functools.partial(config_of, "select_curve")
-tokenizer_config = functools.partial(config_of, "tokenizer")
-transcribe_config = functools.partial(config_of, "transcribe")
+beams_config = functools.partial(make_config, "beams")
+compare_config = functools.partial(make_config, "compare")
+engagement_config = functools.partial(make_config, "engagement")
+ngram_config = functools.partial(make_config, "ngram")
+select_config = functools.partial(make_config, "select")
+select_curve_config = functools.partial(make_config, "select_curve")
+tokenizer_config = functools.partial(make_config, "tokenizer")
+transcribe_config = functools.partial(make_config, "transcribe")
 
 
 def select_data_config(tasks: Mapping[str, Mapping[str, Any]], **changes: Any) -> ConfigDict:
     """Offline data for choosing a drafter; `tasks` give where queries are read by name."""
-    return config_of("select_data", tasks=tasks, **changes)
+    return make_config("select_data", tasks=tasks, **changes)
 
 
 def online_config(
@@ -75,10 +75,10 @@ def online_config(
 ) -> ConfigDict:
     """A stream of texts; `sources` follow each other as they are given."""
     given = sources or {}
-    return config_of("online", **{"sources": given, "stream": tuple(given), **changes})
+    return make_config("online", **{"sources": given, "stream": tuple(given), **changes})
 
 
-def as_decode(config: ConfigDict, **changes: Any) -> ConfigDict:
+def to_decode_config(config: ConfigDict, **changes: Any) -> ConfigDict:
     """A decode config with those of its fields that another config has too."""
     known = config_fields(SCHEMAS["decode"])
     return decode_config(**{name: config[name] for name in known if name in config} | changes)
@@ -99,7 +99,7 @@ def sweep_config(
         for part in path:
             node = node.setdefault(part, {})
         node[last] = tuple(values)
-    return config_of("sweep", base=base, grid=nested, **changes)
+    return make_config("sweep", base=base, grid=nested, **changes)
 
 
 def tune_config(
@@ -112,21 +112,21 @@ def tune_config(
     """
     base = read_config(base) if isinstance(base, str) else base
     values = {field: tuple(given) for field, given in space.items()}
-    return config_of("tune", base=base, space=values, **changes)
+    return make_config("tune", base=base, space=values, **changes)
 
 
-def neural(model: str, length: int, temperature: float = 0.0, **fields: Any) -> dict[str, Any]:
+def neural_spec(model: str, length: int, temperature: float = 0.0, **fields: Any) -> dict[str, Any]:
     """A strategy that drafts `length` tokens with `model`, under a lossless rule by default."""
     drawn = {"temperature": temperature} if temperature else {}
     return {"drafter": "neural", "model": model, "length": length, **fields, **drawn}
 
 
-def bild(fallback: float, rollback: float | str, **fields: Any) -> dict[str, Any]:
+def bild_spec(fallback: float, rollback: float | str, **fields: Any) -> dict[str, Any]:
     """A strategy of the Big Little Decoder; `rollback` "inf" drops nothing."""
     return {"drafter": "bild", "fallback": fallback, "rollback": rollback, **fields}
 
 
-def cascade(
+def cascade_spec(
     drafters: Sequence[str], matrix: Sequence[Sequence[int]], **fields: Any
 ) -> dict[str, Any]:
     """A strategy whose drafters review each other, the largest first, by a matrix K."""

@@ -126,7 +126,7 @@ def heads_file(config: ConfigDict) -> str:
     return config.heads
 
 
-def asked_generation(config: ConfigDict) -> dict[str, Any]:
+def generation_arguments(config: ConfigDict) -> dict[str, Any]:
     """What `specjax.load` is told of `generation_config.json`."""
     changes = {name: config.generation[name] for name in config.generation}
     ignored = config.ignore_generation_config
@@ -140,7 +140,7 @@ class Languages(TypedDict, total=False):
     target_language: str
 
 
-def asked_languages(config: ConfigDict, name: str) -> Languages:
+def language_arguments(config: ConfigDict, name: str) -> Languages:
     """What `specjax.load` is told of languages, which are the target's."""
     if name != "target":
         return {}

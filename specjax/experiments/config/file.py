@@ -11,7 +11,7 @@ from types import ModuleType
 from ml_collections import ConfigDict
 
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import shortened
+from specjax.runtime.files import shorten_path
 
 _MUST_BE = "it must be a Python file whose get_config() returns a ConfigDict"
 
@@ -27,7 +27,7 @@ def read_config(place: str) -> ConfigDict:
     file, _, words = place.partition(":")
     if not os.path.isfile(file):
         reason = "is not a file" if os.path.exists(file) else "does not exist"
-        raise UserError(f"config file {shortened(file)!r} {reason}; {_MUST_BE}")
+        raise UserError(f"config file {shorten_path(file)!r} {reason}; {_MUST_BE}")
     try:
         config = _config_of(file, words)
     except UserError:

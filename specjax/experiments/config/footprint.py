@@ -13,15 +13,15 @@ from ml_collections import ConfigDict
 
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel, Params
-from specjax.models.shapes import parameter_shapes, silence, started
+from specjax.models.shapes import make_silence, parameter_shapes, start_cache
 from specjax.models.small_weights import (
     EXPERTS,
     SmallWeights,
+    count_numbers,
+    count_stored_bytes,
     is_small,
-    numbers,
-    shrunk,
-    stored_bytes,
-    where_of,
+    shrink_params,
+    to_key_path,
 )
 from specjax.parallel.mesh import MODEL
 from specjax.parallel.sharding import split_spec
@@ -51,21 +51,22 @@ def plan_model(
     """Parameters and bytes of one model that `ways` devices share.
 
     Of caches with room for `capacity` tokens behind a decoder-only model's prompt, written so far
-    `ahead` as a decode does (`decoding.state.ahead_of`). A model that `shares` with another takes
+    `ahead` as a decode does (`decoding.state.count_ahead`). A model that `shares` with another
+    takes
     memory for its small weights only.
     """
     model, params = entry.model, entry.params
 
     def on_device(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> int:
-        where = where_of(path)
+        where = to_key_path(path)
         if shares and not (weights and weights.shrinks(where, leaf.shape)):
             return 0
         split = MODEL in split_spec(where, leaf.shape, model, ways)
-        return stored_bytes(leaf) // (ways if split else 1)
+        return count_stored_bytes(leaf) // (ways if split else 1)
 
     return ModelPlan(
         entry.name,
-        numbers(params),
+        count_numbers(params),
         sum(jax.tree.leaves(jax.tree_util.tree_map_with_path(on_device, params))),
         cache_bytes(entry, config, mesh["data"], ways, capacity, ahead),
     )
@@ -80,7 +81,7 @@ def cache_bytes(
         capacity += config.max_prompt_tokens
 
     def start(params: Any, prompt: jax.Array, length: jax.Array) -> Any:
-        return started(model, params, prompt, length, capacity, ahead=ahead).data
+        return start_cache(model, params, prompt, length, capacity, ahead=ahead).data
 
     cache = jax.eval_shape(start, entry.params, *abstract_prompt(config, model))
 
@@ -96,9 +97,9 @@ def cache_bytes(
 def expert_itemsize(params: Params, dtype: Any) -> float:
     """Bytes of a weight of the model's experts with its share of the scales; of none `dtype`'s."""
     flat = jax.tree_util.tree_flatten_with_path(params, is_leaf=is_small)[0]
-    experts = [leaf for path, leaf in flat if where_of(path)[-1] in EXPERTS]
-    stored = sum(map(stored_bytes, jax.tree.leaves(experts)))
-    return stored / numbers(experts) if experts else float(jnp.dtype(dtype).itemsize)
+    experts = [leaf for path, leaf in flat if to_key_path(path)[-1] in EXPERTS]
+    stored = sum(map(count_stored_bytes, jax.tree.leaves(experts)))
+    return stored / count_numbers(experts) if experts else float(jnp.dtype(dtype).itemsize)
 
 
 def abstract_params(model: LanguageModel, dtype: Any, weights: SmallWeights | None = None) -> Any:
@@ -116,7 +117,7 @@ def abstract_params(model: LanguageModel, dtype: Any, weights: SmallWeights | No
     if weights is None:
         return params
     try:
-        return jax.eval_shape(functools.partial(shrunk, weights=weights), params)
+        return jax.eval_shape(functools.partial(shrink_params, weights=weights), params)
     except ValueError as error:
         raise UserError(str(error)) from None
 
@@ -126,5 +127,5 @@ def abstract_prompt(
 ) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
     """Shapes of a batch of the longest prompts that a model reads."""
     rows, longest = config.batch_size, config.max_prompt_tokens
-    prompt = jax.eval_shape(lambda: silence(model.info.frames, rows, longest))
+    prompt = jax.eval_shape(lambda: make_silence(model.info.frames, rows, longest))
     return prompt, jax.ShapeDtypeStruct((rows,), jnp.int32)

@@ -9,15 +9,15 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from specjax.contracts.context import Options
-from specjax.experiments.config.fields import asked_generation, model_source
+from specjax.experiments.config.fields import generation_arguments, model_source
 from specjax.hf.families.generation import beams_in, beams_words, settings_in
-from specjax.hf.families.schema import shown
-from specjax.hf.huggingface import described_generation
-from specjax.hf.languages import check_told_once, written_in
-from specjax.hf.speech import told_generation
+from specjax.hf.families.schema import format_value
+from specjax.hf.huggingface import describe_generation
+from specjax.hf.languages import check_told_once, language_generation
+from specjax.hf.speech import set_language_generation
 from specjax.hf.tokenizer import load_tokenizer
-from specjax.logits.guidance import guided_by
-from specjax.logits.settings import checked, obeyed
+from specjax.logits.guidance import guide_model
+from specjax.logits.settings import apply_settings, parse_settings
 from specjax.models.base import LanguageModel
 from specjax.runtime.errors import UserError
 
@@ -36,31 +36,31 @@ class Planned:
 
     def guided(self, models: Mapping[str, LanguageModel]) -> dict[str, LanguageModel]:
         """The models with the target under its guidance, if any."""
-        return {**models, "target": guided_by(self.settings, models["target"])}
+        return {**models, "target": guide_model(self.settings, models["target"])}
 
-    def obeyed(self, options: Options, target: LanguageModel) -> Options:
+    def apply_settings(self, options: Options, target: LanguageModel) -> Options:
         """The options of a decode of the target under them.
 
         Raises:
           UserError: when one does not fit the target.
         """
-        return obeyed(options, self.settings, target, self.tokenizer)
+        return apply_settings(options, self.settings, target, self.tokenizer)
 
 
 NOTHING = Planned()
 """Models that are not there yet have no settings."""
 
 
-def planned_settings(config: ConfigDict) -> Planned:
+def plan_settings(config: ConfigDict) -> Planned:
     """Those of the target's checkpoint, changed as the config says.
 
     Raises:
       UserError: when one cannot be obeyed.
     """
     target = model_source(config, "target")[0]
-    found = described_generation(target, **asked_generation(config))
+    found = describe_generation(target, **generation_arguments(config))
     language = config.get("target_language", "")
-    said = told_generation(found.generation, **config.get("speech", {}))
+    said = set_language_generation(found.generation, **config.get("speech", {}))
     check_told_once(language, config.generation, "config.")
     needed = [STOPS] * (STOPS in said) + [LANGUAGE] * bool(language)
     tokenizer = load_tokenizer(found.path) if needed and found.path else None
@@ -71,9 +71,9 @@ def planned_settings(config: ConfigDict) -> Planned:
         said = {name: value for name, value in said.items() if name not in needed}
         missing += [f"{name}; the target's tokenizer is not here" for name in needed]
     else:
-        said = written_in(said, tokenizer, language, f"config.{LANGUAGE}")
-    settings = checked(settings_in(said))
-    given = ", ".join(f"{name}={shown(value)}" for name, value in settings.items()) or "none"
+        said = language_generation(said, tokenizer, language, f"config.{LANGUAGE}")
+    settings = parse_settings(settings_in(said))
+    given = ", ".join(f"{name}={format_value(value)}" for name, value in settings.items()) or "none"
     lines = f"settings: {given}", *(f"left out: {what}" for what in missing)
     return Planned(settings, tokenizer, lines, _note(target, found.generation))
 

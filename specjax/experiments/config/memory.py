@@ -15,10 +15,10 @@ from ml_collections import ConfigDict
 
 from specjax.accelerators.chips import GIB
 from specjax.decoding.beams.state import BeamDecoder
-from specjax.decoding.state import ahead_of
+from specjax.decoding.state import count_ahead
 from specjax.decoding.strategy import Strategy
 from specjax.experiments.config.footprint import ModelPlan, plan_model
-from specjax.experiments.config.placement import copies_target, ways_of, weights_of
+from specjax.experiments.config.placement import copies_target, get_ways, get_weights
 from specjax.loading import LoadedModel
 from specjax.models.attention import least_scores
 from specjax.pair import Pair
@@ -54,7 +54,7 @@ def check_decode_memory(config: ConfigDict, pair: Pair, strategies: Mapping[str,
     # A prompt takes at least one bucket; how long prompts are is not known yet.
     shortest = ConfigDict({**config.to_dict(), "max_prompt_tokens": bucket})
     capacity = config.max_new_tokens + drafted + 2
-    ahead = max(ahead_of(strategy.drafter, strategy.reader) for strategy in strategies.values())
+    ahead = max(count_ahead(strategy.drafter, strategy.reader) for strategy in strategies.values())
     plans = plan_models(pair, shortest, mesh, capacity, ahead).values()
     needed["weights"] = sum(plan.parameter_bytes for plan in plans)
     needed["caches"] = sum(plan.cache_bytes for plan in plans)
@@ -95,8 +95,8 @@ def plan_models(
     """What each model of a decode takes on a device, by its name."""
     made = {}
     for name, entry in pair.members.items():
-        weights, shares = weights_of(config, name), copies_target(config, name)
-        placed = mesh, capacity, ways_of(config, name), ahead
+        weights, shares = get_weights(config, name), copies_target(config, name)
+        placed = mesh, capacity, get_ways(config, name), ahead
         made[name] = plan_model(entry, config, *placed, weights, shares)
     return made
 

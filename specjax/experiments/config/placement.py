@@ -6,16 +6,16 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from specjax.experiments.config.fields import model_names, model_source
-from specjax.hf.huggingface import stored_weights
+from specjax.hf.huggingface import read_stored_weights
 from specjax.models.base import LanguageModel
 from specjax.models.small_weights import SmallWeights
-from specjax.parallel.mesh import axis_sizes, check_part, mesh_of
-from specjax.parallel.padding import padded
-from specjax.parallel.sharding import undivided
+from specjax.parallel.mesh import axis_sizes, check_part, make_mesh_of_shape
+from specjax.parallel.padding import pad_model
+from specjax.parallel.sharding import find_undivided
 from specjax.runtime.errors import UserError
 
 
-def ways_of(config: ConfigDict, name: str) -> int:
+def get_ways(config: ConfigDict, name: str) -> int:
     """Devices that share a model: all of `mesh.model` the target, by `drafter_ways` a drafter."""
     if "mesh" not in config:
         return 0  # of one device
@@ -27,17 +27,19 @@ def copies_target(config: ConfigDict, name: str) -> bool:
     """Whether a drafter is made of the loaded target: its own small weights, all else shared."""
     own, whole = model_source(config, "target")
     place, weights = model_source(config, name)
-    same = name != "target" and place == own and ways_of(config, name) == ways_of(config, "target")
+    same = (
+        name != "target" and place == own and get_ways(config, name) == get_ways(config, "target")
+    )
     return same and weights is not None and whole is None
 
 
-def weights_of(config: ConfigDict, name: str) -> SmallWeights | None:
+def get_weights(config: ConfigDict, name: str) -> SmallWeights | None:
     """How small a model's kernels are, as the config spells it or its checkpoint stores them."""
     place, weights = model_source(config, name)
-    return weights or (stored_weights(place) if place else None)
+    return weights or (read_stored_weights(place) if place else None)
 
 
-def part_of(config: ConfigDict) -> int:
+def get_part(config: ConfigDict) -> int:
     """The part of `mesh.model` that some drafter is split over; 0 where none is."""
     _, model = axis_sizes(config.mesh.to_dict())
     return max((ways for ways in config.drafter_ways.values() if ways != model), default=0)
@@ -47,7 +49,7 @@ def decode_mesh(config: ConfigDict) -> Mesh | None:
     """The mesh of a run; None for a single device."""
     if "mesh" not in config:
         return None
-    return mesh_of(config.mesh.to_dict(), part_of(config))
+    return make_mesh_of_shape(config.mesh.to_dict(), get_part(config))
 
 
 _PARTS = {
@@ -63,7 +65,7 @@ def whole_words(name: str, model: LanguageModel, ways: int, remedy: bool = False
 
     `remedy` says whether heads of zeros may be added.
     """
-    whole = undivided(model, ways)
+    whole = find_undivided(model, ways)
     if not whole:
         return ""
     if whole.get("heads") == whole.get("kv_heads"):
@@ -71,7 +73,7 @@ def whole_words(name: str, model: LanguageModel, ways: int, remedy: bool = False
     named = _PARTS if "kv_heads" in whole else _PARTS | {"heads": "heads"}
     *first, last = [f"{count:,} {named[axis]}" for axis, count in whole.items()]
     parts = f"{', '.join(first)} and {last}" if first else last
-    wide = padded(model, ways)
+    wide = pad_model(model, ways)
     more = f"; config.pad_heads=True makes the heads {wide.config.num_heads}"
     more *= remedy and wide is not model
     return f"{name}: {parts} do not divide by {ways}, each device has them whole{more}"

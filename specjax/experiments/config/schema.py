@@ -9,7 +9,6 @@ from typing import Any
 
 from specjax.checks import TOKENS, seed
 from specjax.contracts.fields import (
-    absent,
     choice,
     flag,
     group,
@@ -19,6 +18,7 @@ from specjax.contracts.fields import (
     mapping,
     names,
     number,
+    remove_field,
     text,
     whole,
 )
@@ -83,7 +83,7 @@ class Beams(Chat, Timed, Counts, Languages, Models):
 
     strategies: dict[str, Any] = strategies_field("searches: name -> drafter, beams, ...")
     bucket: int = bucket_field(8)
-    seed: Any = absent()
+    seed: Any = remove_field()
 
 
 @block
@@ -118,7 +118,7 @@ class Transcribe(Chosen, Timed, Tables, Placement):
     task: str = text("transcribe", help="where audio and references come from")
     metric: str = text("wer_basic", help="what texts are scored by")
     max_new_tokens: int = integer(220, most=TOKENS, help="of a window at most")
-    max_prompt_tokens: Any = absent()
+    max_prompt_tokens: Any = remove_field()
     speech: Speech = group(Speech, timestamps=True)
     windows: Windows = group(Windows)
 

@@ -17,14 +17,14 @@ from specjax.contracts.fields import config_fields
 from specjax.contracts.registry import DRAFTERS, READERS, RULES
 from specjax.decoding.strategy import Drawing
 from specjax.experiments.config.choosing import CHOOSING
-from specjax.experiments.config.validation import declared
+from specjax.experiments.config.validation import declared_field
 
 _PREFIX = "--config."
 _GROUP = "strategies"
 NAMES = ("drafter", "reader", "rule")
 
 
-def spelled(config: ConfigDict, argv: Sequence[str]) -> tuple[ConfigDict, list[str]]:
+def parse_flags(config: ConfigDict, argv: Sequence[str]) -> tuple[ConfigDict, list[str]]:
     """The config with what flags add to its open groups, and the flags that are left.
 
     Flags of fields that the config has already are left: its own value says their kind.
@@ -34,7 +34,7 @@ def spelled(config: ConfigDict, argv: Sequence[str]) -> tuple[ConfigDict, list[s
     for argument in argv:
         path, equals, text = argument.removeprefix(_PREFIX).partition("=")
         settings, _, name = path.rpartition(".")
-        known = declared(made, settings)
+        known = declared_field(made, settings)
         if argument.startswith(_PREFIX) and equals and name and known is not None and known.open:
             group = operator.attrgetter(settings)(made)
             with group.unlocked():

@@ -51,7 +51,7 @@ def show_topology(topology: Topology) -> None:
     )
 
 
-def refusal(error: RuntimeError) -> dict[str, Any]:
+def memory_refusal(error: RuntimeError) -> dict[str, Any]:
     """The entry of a program that the compiler refuses for lack of memory.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.checks import checked
+from specjax.checks import check_value
 from specjax.contracts.fields import ConfigField, config_fields
 from specjax.experiments.config.schema import SCHEMAS
 from specjax.runtime.errors import UserError
@@ -20,12 +20,12 @@ def check_config(config: ConfigDict, where: str = "config") -> None:
     Raises:
       UserError: naming the field (a path that begins with `where`), the value and what is allowed.
     """
-    known = fields_of(config, where)
+    known = schema_fields(config, where)
     mine = {name: config[name] for name in config if name != "experiment"}
     _check_group(known, mine, where, f"{where}.experiment {config.experiment!r}", False)
 
 
-def fields_of(config: ConfigDict, where: str = "config") -> dict[str, ConfigField]:
+def schema_fields(config: ConfigDict, where: str = "config") -> dict[str, ConfigField]:
     """The fields of the experiment that a config names.
 
     Raises:
@@ -39,7 +39,7 @@ def fields_of(config: ConfigDict, where: str = "config") -> dict[str, ConfigFiel
     return config_fields(SCHEMAS[experiment])
 
 
-def declared(config: ConfigDict, path: str) -> ConfigField | None:
+def declared_field(config: ConfigDict, path: str) -> ConfigField | None:
     """What the schema says of the field at a dotted path; None where it says nothing.
 
     A config inside of another one, as the base of a sweep, has a schema of its own.
@@ -47,7 +47,7 @@ def declared(config: ConfigDict, path: str) -> ConfigField | None:
     field, node = None, config
     for name in path.split("."):
         if isinstance(node, ConfigDict) and node.get("experiment") in SCHEMAS:
-            known = fields_of(node)
+            known = schema_fields(node)
         else:
             known = field.inner if field else {}
         field = known.get(name)
@@ -83,7 +83,7 @@ def check_field(field: ConfigField, value: Any, path: str, needs: str) -> None:
     """
     if field.kind is not dict:
         if type(value) is not type(field.default) or value != field.default:
-            checked(field, path, value)
+            check_value(field, path, value)
         return
     if not isinstance(value, ConfigDict):
         raise UserError(f"{path} is {value!r}; it must be {field.allowed}")

@@ -10,7 +10,7 @@ from typing import Any
 from specjax.decoding.strategy import Strategy
 from specjax.hf.config_json import read_json
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import expanded
+from specjax.runtime.files import expand_path
 
 _FIELD = "config.acceptance"
 
@@ -28,7 +28,7 @@ def acceptances(given: str, strategies: Mapping[str, Strategy]) -> dict[str, flo
     if not given:
         return {}
     if given.endswith(".json"):
-        return _measured(expanded(given), drafting)
+        return _measured(expand_path(given), drafting)
     if "=" not in given:
         return dict.fromkeys(drafting, _rate(given, given))
     rates = {}

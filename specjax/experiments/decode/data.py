@@ -13,9 +13,9 @@ from ml_collections import ConfigDict
 from specjax.contracts.registry import TASKS
 from specjax.data import examples as of_task
 from specjax.data.sources import KINDS, Source
-from specjax.data.task import task_of
+from specjax.data.task import get_task
 from specjax.data.text import Example, Reference, read_examples, stream_examples
-from specjax.metrics.metric import metric_of
+from specjax.metrics.metric import get_metric
 from specjax.prompts import check_chat_template_kwargs
 from specjax.runtime.errors import UserError
 
@@ -31,7 +31,7 @@ BY_SUFFIX = {
 }
 
 
-def references_of(examples: Iterable[Example]) -> list[Reference]:
+def collect_references(examples: Iterable[Example]) -> list[Reference]:
     """The references that examples have: all do where a metric scores them."""
     return [example.reference for example in examples if example.reference is not None]
 
@@ -59,8 +59,8 @@ def load_data(config: ConfigDict, more: bool, place: str = "config") -> Data:
     _check_said_once(config, examples[:1], place)
     count = config.examples or len(examples)
     _check_blank(config, examples[:count], place)
-    metric = config.metric or (task_of(config.task).metric if config.task else NO_METRIC)
-    if metric_of(metric).scores and any(e.reference is None for e in examples[:count]):
+    metric = config.metric or (get_task(config.task).metric if config.task else NO_METRIC)
+    if get_metric(metric).scores and any(e.reference is None for e in examples[:count]):
         raise UserError(
             f"{place}.metric is {metric!r}, but not every example has a reference; "
             f"give {place}.reference_file, or metric {NO_METRIC!r}"
@@ -77,7 +77,7 @@ def stream(config: ConfigDict) -> Iterator[Example]:
       UserError: when they cannot be read.
     """
     if config.task:
-        examples = of_task.stream(config.task, source_of(config), config.examples)
+        examples = of_task.stream(config.task, get_source(config), config.examples)
     else:
         examples = itertools.islice(
             stream_examples(*_files(config), **_json_fields(config)), config.examples or None
@@ -195,7 +195,7 @@ def data_words(config: ConfigDict) -> str:
       UserError: when nothing is named, or a plain file is not there.
     """
     if config.task:
-        return f"task {config.task!r} from {of_task.chosen_source(config.task, source_of(config))}"
+        return f"task {config.task!r} from {of_task.choose_source(config.task, get_source(config))}"
     given = zip(("source_file", "reference_file"), _files(config), strict=True)
     return " and ".join(file_words(field, file) for field, file in given if file)
 
@@ -215,24 +215,24 @@ def _task_examples(config: ConfigDict, more: bool, place: str) -> list[Example]:
     count = config.examples
     if count and more:
         count += config.ngram_examples
-    return of_task.examples(config.task, source_of(config, place), count)
+    return of_task.examples(config.task, get_source(config, place), count)
 
 
-def source_of(config: ConfigDict, place: str = "config") -> Source | None:
+def get_source(config: ConfigDict, place: str = "config") -> Source | None:
     """The source that replaces the task's own; None when `config.data` is empty."""
     fields = {name: value for name, value in config.data.items() if value}
-    default = task_of(config.task).source
+    default = get_task(config.task).source
     if not fields:
         return None
     if "path" not in fields and fields.get("kind") != "grammar":
         if default is None:
             raise UserError(f"{place}.data.path is empty, and task {config.task!r} has no source")
         return dataclasses.replace(default, **fields)
-    kind = "text" if fields.get("reference_path") else kind_of(config.data.path, place)
+    kind = "text" if fields.get("reference_path") else detect_kind(config.data.path, place)
     return Source(**{"kind": kind, **fields})
 
 
-def kind_of(path: str, place: str = "config") -> str:
+def detect_kind(path: str, place: str = "config") -> str:
     """What a path without a `kind` is: by its ending, a directory of Parquet, or a hub id."""
     suffix = Path(path.removesuffix(".gz")).suffix
     if suffix in BY_SUFFIX:

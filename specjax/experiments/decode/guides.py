@@ -27,7 +27,7 @@ Lesson = dict[str, np.ndarray]
 """What a guide learns from a batch, as arrays that can be kept."""
 
 
-class Guide(Protocol):
+class OnlineGuide(Protocol):
     """Of one strategy, over all batches and repeats of a measurement."""
 
     def told(self, repeat: int, batch: Batch) -> dict[str, Any]:
@@ -42,7 +42,7 @@ class Guide(Protocol):
         """Takes it in."""
 
 
-class Silent:
+class NoGuide:
     """For strategies that need nothing."""
 
     def told(self, repeat: int, batch: Batch) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class Silent:
 
 
 @dataclasses.dataclass(frozen=True)
-class Fixed(Silent):
+class Fixed(NoGuide):
     """The arm of every example is given."""
 
     arms: np.ndarray  # [N] int32
@@ -66,7 +66,7 @@ class Fixed(Silent):
 
 
 @dataclasses.dataclass
-class Online(Silent):
+class Online(NoGuide):
     """A bandit that learns from tokens per second: how many times those of its first text, less 1.
 
     An arm that was never tried is expected to be as fast as that text, give or take the bandit's
@@ -92,11 +92,13 @@ class Online(Silent):
         tree, speed = self.states.get(repeat, self.start), lesson["speed"]
         self.unit = self.unit or float(speed[: batch.rows].mean()) or 1.0
         gain = speed / self.unit - 1.0
-        self.states[repeat] = learned(tree, lesson["embedding"], lesson["arm"], gain, speed > 0)
+        self.states[repeat] = update_bandit(
+            tree, lesson["embedding"], lesson["arm"], gain, speed > 0
+        )
 
 
 @jax.jit
-def learned(
+def update_bandit(
     tree: Params, embedding: jax.Array, arm: jax.Array, reward: jax.Array, counts: jax.Array
 ) -> Params:
     """The tree after texts [B] with their embeddings [B, D], of those that count."""
@@ -113,9 +115,9 @@ def learned(
     return {**tree, "state": state}
 
 
-def guide(
+def make_guide(
     name: str, spec: ConfigDict, strategy: Strategy, trees: dict[str, Params], examples: int
-) -> Guide:
+) -> OnlineGuide:
     """The guide of the strategy that `config.strategies.<name>` spells.
 
     Raises:
@@ -124,13 +126,13 @@ def guide(
     drafter = strategy.drafter
     if isinstance(drafter, Arms) and ARMS in drafter.rows:
         where = f"strategies.{name}.choices"
-        return Fixed(given_arms(where, spec.choices, drafter.names, examples))
+        return Fixed(read_arms(where, spec.choices, drafter.names, examples))
     if isinstance(drafter, Selected) and isinstance(drafter.chooser, ByRule):
         return Online(drafter.chooser.table, trees[drafter.chooser.table])
-    return Silent()
+    return NoGuide()
 
 
-def given_arms(where: str, choices: str, names: tuple[str, ...], examples: int) -> np.ndarray:
+def read_arms(where: str, choices: str, names: tuple[str, ...], examples: int) -> np.ndarray:
     """The arm of every example [N]: `choices` is an arm, or a JSON file with a list of arms."""
     if choices in names:
         return np.full(examples, names.index(choices), np.int32)

@@ -26,7 +26,7 @@ from specjax.experiments.decode.records import Decoded, Measured
 from specjax.experiments.decode.session import Session, open_session
 from specjax.experiments.decode.show import show
 from specjax.experiments.pairs import describe_pair, load_pair
-from specjax.experiments.workdir import finished
+from specjax.experiments.workdir import read_finished
 from specjax.measuring import cost
 from specjax.profiling import profile
 from specjax.runtime import processes
@@ -43,7 +43,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     What the workdir holds of the same config is only shown.
     """
     strategies = check_decode(config)
-    done = finished(config, workdir)
+    done = read_finished(config, workdir)
     if done is not None:
         show(done, workdir)
         return done
@@ -60,9 +60,9 @@ def finish(session: Session, workdir: Path) -> dict[str, Any]:
     A run that was killed goes on after the last batch that all strategies had decoded.
     """
     batches = session.batches()
-    pricing = Pricing(session, batches, timed)
+    pricing = Pricing(session, batches, time_decode)
     with journal(workdir / JOURNAL, session) as kept:
-        say_kept(session, kept, len(batches))
+        report_kept(session, kept, len(batches))
         measured = measure(session, batches, pricing.take, kept)
         prices = pricing.prices()
         if session.config.profile_rounds:
@@ -70,7 +70,7 @@ def finish(session: Session, workdir: Path) -> dict[str, Any]:
         return results.write(session, measured, prices, workdir)
 
 
-def say_kept(session: Session, kept: Journal, batches: int) -> None:
+def report_kept(session: Session, kept: Journal, batches: int) -> None:
     """Says what an earlier run leaves to do."""
     if kept.decoded:
         total = session.config.repeats * batches
@@ -106,7 +106,9 @@ def measure(
     left = repeats * len(batches) - len(journal.decoded)
     every = max(-(-left // cost.TRIALS), 1)
     for group in shape_groups(batches, len(measured)):
-        ready(session, [(batches[indices[0]], indices) for indices in group], measured, journal)
+        compile_strategies(
+            session, [(batches[indices[0]], indices) for indices in group], measured, journal
+        )
         total = repeats * len(batches)
         turns = [turn for indices in group for turn in itertools.product(range(repeats), indices)]
         with progress(
@@ -127,7 +129,7 @@ def measure(
     return measured
 
 
-def ready(
+def compile_strategies(
     session: Session,
     shapes: Sequence[tuple[Batch, Sequence[int]]],
     measured: dict[str, Measured],
@@ -157,7 +159,9 @@ def warm_up(session: Session, batches: Sequence[Batch]) -> None:
     compile_programs(session, batches)
     for batch in batches:
         for name, generator in session.generators.items():
-            timed(generator, batch, session.config.seed, **session.guides[name].told(0, batch))
+            time_decode(
+                generator, batch, session.config.seed, **session.guides[name].told(0, batch)
+            )
 
 
 def measure_batch(session: Session, batch: Batch, repeat: int) -> dict[str, Decoded]:
@@ -167,8 +171,8 @@ def measure_batch(session: Session, batch: Batch, repeat: int) -> dict[str, Deco
     for name, generator in session.generators.items():
         guide = session.guides[name]
         told = guide.told(repeat, batch)
-        took, _, generation = timed(generator, batch, session.config.seed, **told)
-        fixed = timed(generator, batch, session.config.seed, limit=nothing, **told)[0]
+        took, _, generation = time_decode(generator, batch, session.config.seed, **told)
+        fixed = time_decode(generator, batch, session.config.seed, limit=nothing, **told)[0]
         lesson = guide.lesson(generation, took)
         kept = jax.device_get(generation.replace(memory=())) if repeat == 0 else None
         decoded[name] = Decoded(took, fixed, kept, lesson)
@@ -189,7 +193,7 @@ def take_in(
         session.guides[name].learn(repeat, batch, output.lesson)
 
 
-def timed(
+def time_decode(
     generator: Generator, batch: Batch, seed: int, **more: Any
 ) -> tuple[float, list[list[int]], Any]:
     """Seconds from host tokens to host tokens, the rows, and the generation.

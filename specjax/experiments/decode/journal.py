@@ -22,7 +22,7 @@ from specjax.decoding.state import Generation
 from specjax.decoding.trace import Trace
 from specjax.experiments.decode.records import Decoded
 from specjax.experiments.decode.session import Session
-from specjax.experiments.workdir import identity, kept_rows
+from specjax.experiments.workdir import describe_run, resume_rows
 from specjax.runtime.files import write_row
 
 JOURNAL = "decoded.jsonl"
@@ -58,12 +58,12 @@ class Journal:
 
 @contextlib.contextmanager
 def journal(file: Path, session: Session) -> Iterator[Journal]:
-    """The journal of a run, as `kept_rows` keeps it.
+    """The journal of a run, as `resume_rows` keeps it.
 
     Raises:
       UserError: when it is damaged.
     """
-    with kept_rows(file, identity(session.config, session.prompts)) as (rows, out):
+    with resume_rows(file, describe_run(session.config, session.prompts)) as (rows, out):
         made = _read(rows)
         made.file = out
         yield made

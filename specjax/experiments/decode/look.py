@@ -7,25 +7,25 @@ import statistics
 from collections.abc import Mapping
 
 from specjax.decoding.strategy import Strategy
-from specjax.experiments.decode.job import timed, warm_up
-from specjax.experiments.decode.results import baseline_of
+from specjax.experiments.decode.job import time_decode, warm_up
+from specjax.experiments.decode.results import find_baseline
 from specjax.experiments.decode.session import Session
 
 TURNS = 5
 """Decodes of the example by each of the two."""
 
 
-def first_look(session: Session) -> None:
+def show_first_example(session: Session) -> None:
     """Prints the first example as a strategy that drafts writes it, and its speedup.
 
     Over the same without drafts, by medians of a few decodes in turn. A whole run says it better.
     The example is the first of the data, whatever the models make of it; the reference and what
     the target alone writes tell whose mistakes are in the text.
     """
-    names = looked_at(session.strategies)
+    names = choose_shown(session.strategies)
     if not names:
         return
-    alone, name = names
+    baseline, name = names
     batch = session.batches()[0]
     generators = {strategy: session.generators[strategy] for strategy in names}
     few = dataclasses.replace(session, generators=generators)
@@ -35,7 +35,7 @@ def first_look(session: Session) -> None:
     for _ in range(TURNS):
         for strategy, generator in few.generators.items():
             told = session.guides[strategy].told(0, batch)
-            seconds, rows, _ = timed(generator, batch, session.config.seed, **told)
+            seconds, rows, _ = time_decode(generator, batch, session.config.seed, **told)
             took[strategy].append(seconds)
             written[strategy] = rows[0]
     slow, fast = (statistics.median(took[strategy]) for strategy in names)
@@ -44,13 +44,13 @@ def first_look(session: Session) -> None:
     print(f"         -> {text}")
     if session.examples[0].output is not None:
         print(f" reference: {session.examples[0].output}")
-    same = written[alone] == written[name]
+    same = written[baseline] == written[name]
     print(f"            the target alone writes{' the same tokens' if same else f': {own}'}")
     here = "this sentence" if batch.rows == 1 else f"this batch of {batch.rows}"
     print(f"            speedup {slow / fast:.2f} by {name} on {here}", flush=True)
 
 
-def looked_at(strategies: Mapping[str, Strategy]) -> tuple[str, ...]:
+def choose_shown(strategies: Mapping[str, Strategy]) -> tuple[str, ...]:
     """The strategy with the longest drafts, of those that keep the outputs and ask a model.
 
     Of all that draft when there are none. Behind the same without drafts; nothing when none drafts.
@@ -62,4 +62,4 @@ def looked_at(strategies: Mapping[str, Strategy]) -> tuple[str, ...]:
 
     drafting = [name for name, strategy in strategies.items() if not strategy.autoregressive]
     name = max(drafting, key=rank, default=None)
-    return () if name is None else (baseline_of(strategies[name], strategies), name)
+    return () if name is None else (find_baseline(strategies[name], strategies), name)

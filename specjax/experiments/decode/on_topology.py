@@ -10,22 +10,22 @@ from typing import Any
 import jax
 
 from specjax.accelerators.chips import GIB
-from specjax.accelerators.predict import Round, Share, free_tokens, round_of, speedup
-from specjax.accelerators.program import Audit, WeightReads, audit, memory_of
-from specjax.accelerators.topology import Topology, described
+from specjax.accelerators.predict import Round, Share, build_round, free_tokens, speedup
+from specjax.accelerators.program import Audit, WeightReads, audit_program, measure_memory
+from specjax.accelerators.topology import Topology, describe_topology
 from specjax.decoding.state import Decoder
 from specjax.decoding.strategy import Strategy
 from specjax.experiments.config.fields import checkpoint_dtype
 from specjax.experiments.config.footprint import ModelPlan, expert_itemsize
-from specjax.experiments.config.placement import part_of, ways_of
-from specjax.experiments.config.topology import refusal, show_topology
+from specjax.experiments.config.placement import get_part, get_ways
+from specjax.experiments.config.topology import memory_refusal, show_topology
 from specjax.experiments.decode.acceptance import acceptances
 from specjax.experiments.decode.planning import Plan
 from specjax.experiments.decode.programs import lowered_decode
-from specjax.experiments.decode.results import baseline_of
-from specjax.measuring.walltime import priced
+from specjax.experiments.decode.results import find_baseline
+from specjax.measuring.walltime import can_be_priced
 from specjax.parallel.mesh import axis_sizes
-from specjax.reporting.table import aligned, cell
+from specjax.reporting.table import align_columns, cell
 from specjax.theory.speculative import expected_tokens
 
 COLUMNS: tuple[tuple[str, tuple[str, ...], float, str], ...] = (
@@ -54,8 +54,8 @@ def plan_on_topology(plan: Plan, plans: Mapping[str, ModelPlan]) -> dict[str, An
     """
     config, strategies = plan.config, plan.strategies
     rates = acceptances(config.acceptance, strategies)
-    topology = described(config.topology)
-    mesh = topology.mesh(config.mesh.to_dict(), part_of(config))
+    topology = describe_topology(config.topology)
+    mesh = topology.mesh(config.mesh.to_dict(), get_part(config))
     show_topology(topology)
     entries: dict[str, dict[str, Any]] = {}
     for name in strategies:
@@ -87,9 +87,9 @@ def compiled_entry(
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        return refusal(error)
+        return memory_refusal(error)
     seconds = time.perf_counter() - start
-    memory, said = memory_of(compiled), audit(compiled.as_text() or "")
+    memory, said = measure_memory(compiled), audit_program(compiled.as_text() or "")
     beside = sum(p.parameter_bytes for n, p in plans.items() if n not in decoder.used)
     return {
         "memory": dataclasses.asdict(memory) | {"other_models": beside},
@@ -115,7 +115,7 @@ def round_entry(
 
     None where it is not known before it runs.
     """
-    if not priced(decoder):
+    if not can_be_priced(decoder):
         return None
     config = plan.config
     data, _ = axis_sizes(config.mesh.to_dict())
@@ -125,7 +125,7 @@ def round_entry(
             dict(decoder.models)[name],
             said.weights.get(name, nothing),
             plans[name].cache_bytes,
-            ways_of(config, name),
+            get_ways(config, name),
             config.batch_size // data,
             expert_itemsize(plan.pair.members[name].params, dtype),
         )
@@ -136,7 +136,7 @@ def round_entry(
     cached = config.max_new_tokens
     if decoder.target_model.info.start_token is None:
         cached += config.max_prompt_tokens
-    work = round_of(calls, shares, cached, config.max_prompt_tokens)
+    work = build_round(calls, shares, cached, config.max_prompt_tokens)
     more = sum(reads.of(1) for name, reads in said.weights.items() if name not in shares)
     work = Round(work.bytes + more, work.operations)
     target, source = decoder.target, config.max_prompt_tokens
@@ -155,7 +155,7 @@ def prediction(
     rates: Mapping[str, float],
 ) -> dict[str, Any]:
     """Tokens of a round and speedup over the baseline, as far as acceptance is known."""
-    baseline = baseline_of(strategies[name], dict(strategies))
+    baseline = find_baseline(strategies[name], dict(strategies))
     took, base = (entries[strategy].get("round") for strategy in (name, baseline))
     entry = {"acceptance": None, "tokens_per_round": None, "speedup": None, "baseline": baseline}
     spec = strategies[name].drafter.spec
@@ -175,7 +175,7 @@ def table(entries: Mapping[str, Mapping[str, Any]]) -> str:
         [name, *(_shown(entry, path, unit, form) for _, path, unit, form in COLUMNS)]
         for name, entry in entries.items()
     ]
-    return aligned(["strategy", *(title for title, *_ in COLUMNS)], rows)
+    return align_columns(["strategy", *(title for title, *_ in COLUMNS)], rows)
 
 
 def _shown(entry: Mapping[str, Any], path: tuple[str, ...], unit: float, form: str) -> str:

@@ -20,15 +20,15 @@ from specjax.accelerators.chips import GIB
 from specjax.contracts.fields import CORPUS, HEADS
 from specjax.data import corpus
 from specjax.decoding.loop import generate
-from specjax.decoding.state import Decoder, ahead_of, check_resources
+from specjax.decoding.state import Decoder, check_resources, count_ahead
 from specjax.decoding.strategy import DRAWN, Strategy
 from specjax.experiments.config.choosing import selection_trees
 from specjax.experiments.config.fields import checkpoint_dtype, heads_file
 from specjax.experiments.config.footprint import ModelPlan, abstract_prompt
-from specjax.experiments.config.generation import NOTHING, Planned, planned_settings
+from specjax.experiments.config.generation import NOTHING, Planned, plan_settings
 from specjax.experiments.config.memory import plan_models
-from specjax.experiments.config.placement import ways_of, whole_words
-from specjax.experiments.decode.strategies import common_width, cut_words, specs_of
+from specjax.experiments.config.placement import get_ways, whole_words
+from specjax.experiments.decode.strategies import common_width, describe_cuts, select_specs
 from specjax.experiments.pairs import describe_pair
 from specjax.hf import heads
 from specjax.pair import Pair
@@ -54,7 +54,7 @@ class Plan:
         Raises:
           UserError: when a model or a setting cannot be used.
         """
-        pair, settings = describe_pair(config), planned_settings(config)
+        pair, settings = describe_pair(config), plan_settings(config)
         return cls(config, strategies, pair.with_guidance(settings.settings), settings)
 
     @property
@@ -72,7 +72,7 @@ def show_plan(plan: Plan) -> dict[str, ModelPlan]:
     config, strategies = plan.config, plan.strategies
     mesh: dict[str, int] = dict(zip(AXES, axis_sizes(config.mesh.to_dict()), strict=True))
     capacity = config.max_new_tokens + max(s.drafter.spec.width for s in strategies.values()) + 2
-    ahead = max(ahead_of(s.drafter, s.reader) for s in strategies.values())
+    ahead = max(count_ahead(s.drafter, s.reader) for s in strategies.values())
     plans = plan_models(plan.pair, config, mesh, capacity, ahead)
     for strategy in strategies.values():
         decoder, args = abstract_decode(plan, strategy)
@@ -84,7 +84,7 @@ def show_plan(plan: Plan) -> dict[str, ModelPlan]:
     for name in (name for name, model in models.items() if model.info.borrows_encoder):
         print(f"{name}: its encoder is counted as the target's; a run compares their weights")
     for name, model in models.items():
-        if line := whole_words(name, model, ways_of(config, name), remedy=True):
+        if line := whole_words(name, model, get_ways(config, name), remedy=True):
             print(line)
     return plans
 
@@ -121,7 +121,7 @@ def abstract_decode(
     rows = (config.batch_size,)
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), config.batch_size))
     limit = jax.ShapeDtypeStruct(rows, jnp.int32)
-    options = plan.settings.obeyed(strategy.options(), target)
+    options = plan.settings.apply_settings(strategy.options(), target)
     choice = decoder.drafter.choice
     options = options.replace(rows=dict.fromkeys(choice.rows if choice else (), limit))
     return decoder, (params, *abstract_prompt(config, target), keys, limit, options)
@@ -147,12 +147,12 @@ def show(
     total = sum(plan.parameter_bytes + plan.cache_bytes for plan in plans.values())
     print(f"per device: {total / GIB:.2f} GiB of weights and caches ({total:,} bytes)")
     print("strategies:")
-    specs = specs_of(config)
+    specs = select_specs(config)
     for name, strategy in strategies.items():
-        print(f"  {name}: {spelled(specs.get(name, {}))}; {sampling_words(strategy)}")
+        print(f"  {name}: {describe_strategy(specs.get(name, {}))}; {sampling_words(strategy)}")
 
 
-def spelled(spec: Mapping[str, Any]) -> str:
+def describe_strategy(spec: Mapping[str, Any]) -> str:
     """The fields of a strategy as its config has them, the drafter first, without the sampling."""
     given = {"drafter": "none", **spec}
     return ", ".join(f"{name}={value}" for name, value in given.items() if name not in DRAWN)
@@ -163,4 +163,4 @@ def sampling_words(strategy: Strategy) -> str:
         return "greedy"
     temperature, top_k, top_p, *_ = strategy.settings
     words = f"temperature {temperature:g}", f"top-k {top_k or 'off'}", f"top-p {top_p:g}"
-    return ", ".join([*words, *cut_words(strategy.settings)])
+    return ", ".join([*words, *describe_cuts(strategy.settings)])

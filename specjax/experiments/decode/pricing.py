@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 
 from specjax.data.batching import Batch
-from specjax.decoding.strategy import Settings, Strategy, drawing
+from specjax.decoding.strategy import Settings, Strategy, drawing_fields
 from specjax.experiments.decode.records import Prices
-from specjax.experiments.decode.results import baseline_of
+from specjax.experiments.decode.results import find_baseline
 from specjax.experiments.decode.session import Session
 from specjax.experiments.decode.strategies import BASELINE
 from specjax.measuring import cost
-from specjax.measuring.in_place import TOKENS, RoundPrice, Sample, round_price, work_of
+from specjax.measuring.in_place import TOKENS, RoundPrice, Sample, round_price, sum_work
 from specjax.measuring.stopwatch import Stopwatch
-from specjax.measuring.walltime import priced
+from specjax.measuring.walltime import can_be_priced
 from specjax.runtime.progress import progress
 from specjax.sampling import sampling
 
 Timed = Callable[..., tuple[float, Any, Any]]
-"""Seconds, rows and generation of a decode; called as `experiments.decode.job.timed` is."""
+"""Seconds, rows and generation of a decode; called as `experiments.decode.job.time_decode` is."""
 
 
 class RoundTimes:
@@ -32,7 +32,7 @@ class RoundTimes:
 
     def __init__(self, session: Session, timed: Timed) -> None:
         self.session, self.timed = session, timed
-        names = [name for name, one in session.generators.items() if priced(one.decoder)]
+        names = [name for name, one in session.generators.items() if can_be_priced(one.decoder)]
         self.samples: dict[str, list[Sample]] = {name: [] for name in names}
 
     @property
@@ -50,7 +50,7 @@ class RoundTimes:
     def _sample(self, name: str, batch: Batch) -> Sample:
         took, generation = self._decode(name, batch, np.minimum(batch.limit, TOKENS))
         fixed, _ = self._decode(name, batch, np.zeros_like(batch.limit))
-        work = work_of(self.session.generators[name].decoder, [(generation, batch.rows)])
+        work = sum_work(self.session.generators[name].decoder, [(generation, batch.rows)])
         return Sample(1e3 * (took - fixed), work)
 
     def _decode(self, name: str, batch: Batch, limit: np.ndarray) -> tuple[float, Any]:
@@ -64,7 +64,7 @@ class RoundTimes:
         found = {}
         for name, samples in self.samples.items():
             strategy = self.session.strategies[name]
-            baseline = baseline_of(strategy, self.session.strategies)
+            baseline = find_baseline(strategy, self.session.strategies)
             decoder = self.session.generators[name].decoder
             found[name] = round_price(
                 samples,
@@ -132,7 +132,7 @@ def _group_times(
         batch=session.config.batch_size,
         prompt=widest,
         capacity=decoder.buffer(widest),
-        sampling=sampling(**drawing(settings)),
+        sampling=sampling(**drawing_fields(settings)),
     )
     widths = {width for strategy in group for width in strategy.target_widths}
     return cost.call_times(watch, group, decoder.target, widths, sparse=sparse)

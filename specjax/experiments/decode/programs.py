@@ -7,7 +7,7 @@ from jax.sharding import Mesh
 
 from specjax.decoding.loop import generate
 from specjax.decoding.state import Decoder
-from specjax.experiments.config.placement import ways_of
+from specjax.experiments.config.placement import get_ways
 from specjax.experiments.decode.planning import Plan, abstract_decode
 from specjax.parallel.sharding import Layout, parameter_shardings
 
@@ -21,7 +21,7 @@ def lowered_decode(plan: Plan, name: str, mesh: Mesh) -> tuple[Decoder, jax.stag
       UserError: when the strategy does not fit the models.
     """
     models = plan.pair.members
-    ways = tuple((model, ways_of(plan.config, model)) for model in models)
+    ways = tuple((model, get_ways(plan.config, model)) for model in models)
     layout = Layout(mesh, ways) if mesh.size > 1 else None
     decoder, (params, *rest) = abstract_decode(plan, plan.strategies[name], layout)
     # Of trees that are no model's, as tables, JAX decides as it would in a run.

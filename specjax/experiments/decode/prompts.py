@@ -22,7 +22,7 @@ Turns = tuple[str, ...]
 """The user's messages of a conversation so far."""
 
 
-def prompts_of(
+def make_prompts(
     config: ConfigDict, target: LoadedModel, examples: Sequence[Example], workdir: Path
 ) -> list[str] | list[list[int]]:
     """Each example's source after `config.prefix`; with `config.chat` token ids of its chat.

@@ -109,9 +109,9 @@ def fixed_seconds(entry: Measured) -> float:
 
 def median_ms_per_token(entry: Measured) -> float:
     """Median over batches of time over tokens."""
-    counts = [max(int(trace_of(g).committed[:rows].sum()), 1) for g, rows in entry.traces]
+    counts = [max(int(fetch_trace(g).committed[:rows].sum()), 1) for g, rows in entry.traces]
     return float(np.median(entry.batch_seconds / np.asarray(counts)) * 1e3)
 
 
-def trace_of(generation: Any) -> Trace:
+def fetch_trace(generation: Any) -> Trace:
     return generation.trace

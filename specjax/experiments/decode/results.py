@@ -11,32 +11,32 @@ import numpy as np
 
 from specjax.contracts.drafter import Drafter
 from specjax.decoding.strategy import Settings, Strategy
-from specjax.decoding.summary import summarise
+from specjax.decoding.summary import summarize
 from specjax.experiments.config.fields import checkpoint_dtype
-from specjax.experiments.decode.data import references_of
+from specjax.experiments.decode.data import collect_references
 from specjax.experiments.decode.records import (
     Measured,
     Prices,
+    fetch_trace,
     fixed_seconds,
     loop_seconds_per_token,
     median_ms_per_token,
     seconds_per_token,
     total_seconds,
-    trace_of,
 )
 from specjax.experiments.decode.session import Session
 from specjax.experiments.decode.show import show
-from specjax.experiments.decode.strategies import BASELINE, cut_words
+from specjax.experiments.decode.strategies import BASELINE, describe_cuts
 from specjax.experiments.workdir import file_stamps
 from specjax.measuring.cost import Costs, standardized_walltime_improvement
 from specjax.measuring.environment import environment
-from specjax.measuring.in_place import work_of
+from specjax.measuring.in_place import sum_work
 from specjax.measuring.roofline import copy_bandwidth, roofline, step_bytes
-from specjax.measuring.walltime import Priced, predicted, time_spent
+from specjax.measuring.walltime import Priced, predict_speedups, time_spent
 from specjax.metrics.bild_counters import handovers, replaced_tokens
-from specjax.metrics.groups import by_group, with_speedups
-from specjax.metrics.metric import metric_of
-from specjax.metrics.operations import idle_weights, operations, shape_of
+from specjax.metrics.groups import add_speedups, by_group
+from specjax.metrics.metric import get_metric
+from specjax.metrics.operations import idle_weights, operations, transformer_shape
 from specjax.metrics.statistics import draws, interval
 from specjax.metrics.statistics import seconds_per_token as drawn_times
 from specjax.metrics.text import rounds_of_text
@@ -45,12 +45,12 @@ from specjax.metrics.traces import (
     Rounds,
     acceptance,
     arm_figures,
-    arms_of_texts,
+    collect_rounds,
+    count_text_arms,
     round_figures,
-    rounds_of,
 )
 from specjax.metrics.trees import by_rank
-from specjax.models.small_weights import numbers
+from specjax.models.small_weights import count_numbers
 from specjax.reporting.exports import write_tables
 from specjax.reporting.report import write_report
 from specjax.runtime.files import replacing, write_json, write_jsonl
@@ -73,7 +73,7 @@ def write(
     content = {
         "environment": {
             **environment(),
-            "metric": metric_of(session.metric).signature or session.metric,
+            "metric": get_metric(session.metric).signature or session.metric,
         },
         "config": session.config.to_dict(),
         "files": file_stamps(session.config),
@@ -88,7 +88,7 @@ def write(
             for name in measured
         },
         "costs": cost_entries(prices.calls, target),
-        "roofline": rooflines(session, rounds_of(measured[BASELINE].traces), steps),
+        "roofline": rooflines(session, collect_rounds(measured[BASELINE].traces), steps),
         "texts": texts(session, measured),
         "groups": groups(session, measured),
     }
@@ -112,7 +112,7 @@ def label(settings: Settings) -> str:
     if temperature == 0:
         return "greedy"
     cuts = [f"top-k {top_k}"] * (top_k > 0) + [f"top-p {top_p:g}"] * (top_p < 1)
-    return ", ".join([f"T={temperature:g}", *cuts, *cut_words(settings)])
+    return ", ".join([f"T={temperature:g}", *cuts, *describe_cuts(settings)])
 
 
 def one_token_steps(costs: dict[Settings, Costs]) -> dict[str, float]:
@@ -127,7 +127,7 @@ def models(session: Session, steps: dict[str, float]) -> dict[str, Any]:
     """Size and measured one-token cost of each model."""
     return {
         name: {
-            "parameters": numbers(entry.params),
+            "parameters": count_numbers(entry.params),
             "step_ms": steps.get(name, 0.0),
         }
         for name, entry in session.pair.members.items()
@@ -141,12 +141,12 @@ def part_prices(session: Session, drafter: Drafter) -> dict[str, float]:
     parameters that is not in the layers above, a read-out for that of the output matrix.
     """
     sizes = {
-        name: numbers(entry.params) - idle_weights(entry.model)
+        name: count_numbers(entry.params) - idle_weights(entry.model)
         for name, entry in session.pair.members.items()
     }
     prices: dict[str, float] = session.config.prices.to_dict() or dict(sizes)
     for call in drafter.spec.calls:
-        shape = shape_of(session.pair.members[call.model].model)
+        shape = transformer_shape(session.pair.members[call.model].model)
         if call.exit is not None:
             rest = shape.between(call.exit, shape.layers)
             above = rest.decoder_weights - rest.idle_weights
@@ -157,7 +157,7 @@ def part_prices(session: Session, drafter: Drafter) -> dict[str, float]:
     return prices
 
 
-def baseline_of(strategy: Strategy, strategies: Mapping[str, Strategy]) -> str:
+def find_baseline(strategy: Strategy, strategies: Mapping[str, Strategy]) -> str:
     """The strategy that drafts nothing under the same sampling, else the greedy one."""
     for name, other in strategies.items():
         if other.autoregressive and other.settings == strategy.settings:
@@ -174,14 +174,16 @@ def strategy_entry(
 ) -> dict[str, Any]:
     """One entry of `strategies` in results.json (architecture.md)."""
     strategy, entry = session.strategies[name], measured[name]
-    baseline = baseline_of(strategy, session.strategies)
+    baseline = find_baseline(strategy, session.strategies)
     base = measured[baseline]
-    own = priced_work(session, name, entry, prices)
+    own = price_work(session, name, entry, prices)
     costs, decoder = own.costs, own.decoder
-    stats = summarise(decoder, entry.traces)
-    rounds, parents = rounds_of(entry.traces), strategy.drafter.spec.parents
+    stats = summarize(decoder, entry.traces)
+    rounds, parents = collect_rounds(entry.traces), strategy.drafter.spec.parents
     loop_speedup = loop_seconds_per_token(base) / loop_seconds_per_token(entry)
-    prediction = predicted(stats, own, priced_work(session, baseline, base, prices), loop_speedup)
+    prediction = predict_speedups(
+        stats, own, price_work(session, baseline, base, prices), loop_speedup
+    )
     counters = handovers(rounds, replaced_tokens(entry.traces), decoder.target)
     return {
         **speeds(entry, base, stats.tokens, loop_speedup, prediction["with_v"]),
@@ -222,11 +224,11 @@ def strategy_entry(
     }
 
 
-def priced_work(session: Session, name: str, entry: Measured, prices: Prices) -> Priced:
+def price_work(session: Session, name: str, entry: Measured, prices: Prices) -> Priced:
     """What a strategy did, and what its calls and rounds cost."""
     decoder = session.generators[name].decoder
     costs = prices.calls[session.strategies[name].settings]
-    return Priced(costs, decoder, work_of(decoder, entry.traces), prices.rounds.get(name))
+    return Priced(costs, decoder, sum_work(decoder, entry.traces), prices.rounds.get(name))
 
 
 def speeds(
@@ -265,7 +267,7 @@ def prompt_lengths(session: Session) -> np.ndarray:
     return np.array([len(prompt) for prompt in session.prompts]) // (frames.stride if frames else 1)
 
 
-def rooflines(session: Session, alone: Rounds, steps: dict[str, float]) -> dict[str, Any] | None:
+def rooflines(session: Session, baseline: Rounds, steps: dict[str, float]) -> dict[str, Any] | None:
     """The bound of memory on the one-token step of each model that ran.
 
     At the mean cache length of the target decoding `alone`. None on a mesh, where a device holds
@@ -273,8 +275,12 @@ def rooflines(session: Session, alone: Rounds, steps: dict[str, float]) -> dict[
     """
     if any(entry.mesh for entry in session.pair.members.values()):
         return None
-    rows, _ = np.nonzero(alone.ran)
-    cached = float(np.mean(alone.begin[rows] + alone.started[alone.ran] - 1)) if len(rows) else 0.0
+    rows, _ = np.nonzero(baseline.ran)
+    cached = (
+        float(np.mean(baseline.begin[rows] + baseline.started[baseline.ran] - 1))
+        if len(rows)
+        else 0.0
+    )
     source = float(prompt_lengths(session).mean())
     bandwidth = copy_bandwidth()
     return {
@@ -314,14 +320,16 @@ def groups(session: Session, measured: dict[str, Measured]) -> dict[str, Any]:
     names = [example.group for example in session.examples if example.group is not None]
     if len(names) < len(session.examples):
         return {}
-    alone = session.config.batch_size == 1  # else rows of several groups share their seconds
+    baseline = session.config.batch_size == 1  # else rows of several groups share their seconds
     figures = {
-        name: by_group(names, rounds_of(entry.traces), entry.batch_seconds if alone else None)
+        name: by_group(
+            names, collect_rounds(entry.traces), entry.batch_seconds if baseline else None
+        )
         for name, entry in measured.items()
     }
     strategies = session.strategies
-    bases = {name: figures[baseline_of(strategies[name], strategies)] for name in measured}
-    return with_speedups(figures, bases)
+    bases = {name: figures[find_baseline(strategies[name], strategies)] for name in measured}
+    return add_speedups(figures, bases)
 
 
 def identical(entry: Measured, base: Measured) -> float:
@@ -349,14 +357,14 @@ def differences(
 
 def quality(session: Session, outputs: list[str]) -> dict[str, float]:
     """The scores of the session's metric over all examples."""
-    return metric_of(session.metric)(outputs, references_of(session.examples))
+    return get_metric(session.metric)(outputs, collect_references(session.examples))
 
 
 def output_rows(
     session: Session, measured: dict[str, Measured], outputs: dict[str, list[str]]
 ) -> list[dict[str, Any]]:
     """One row per example and strategy."""
-    arms = {name: arms_of(session, name, entry) for name, entry in measured.items()}
+    arms = {name: count_arms(session, name, entry) for name, entry in measured.items()}
     return [
         {
             "example": index,
@@ -372,12 +380,12 @@ def output_rows(
     ]
 
 
-def arms_of(session: Session, name: str, entry: Measured) -> list[dict[str, int]] | None:
+def count_arms(session: Session, name: str, entry: Measured) -> list[dict[str, int]] | None:
     """Of every example the rounds of each arm; None for a strategy that chooses none."""
-    rounds = rounds_of(entry.traces)
+    rounds = collect_rounds(entry.traces)
     if rounds.arm is None:
         return None
-    return arms_of_texts(rounds, arm_names(session.strategies[name]))
+    return count_text_arms(rounds, arm_names(session.strategies[name]))
 
 
 def arm_names(strategy: Strategy) -> tuple[str, ...]:
@@ -394,7 +402,7 @@ def write_trace(file: Path, measured: dict[str, Measured]) -> None:
     for name, entry in measured.items():
         arrays[f"{name}/seconds"] = entry.seconds.T
         for field in ("drafted", "accepted", "committed", "written_by"):
-            rows = [np.asarray(getattr(trace_of(g), field))[:n] for g, n in entry.traces]
+            rows = [np.asarray(getattr(fetch_trace(g), field))[:n] for g, n in entry.traces]
             width = max(row.shape[1] for row in rows)
             arrays[f"{name}/{field}"] = np.concatenate(
                 [np.pad(row, ((0, 0), (0, width - row.shape[1]))) for row in rows]

@@ -9,13 +9,13 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from specjax.api import Generator
-from specjax.data.batching import Batch, Prompt, with_few_shapes
+from specjax.data.batching import Batch, Prompt, pad_to_few_shapes
 from specjax.data.text import Example
 from specjax.decoding.strategy import Strategy
 from specjax.experiments.config.choosing import selection_trees
 from specjax.experiments.decode.data import load_data
-from specjax.experiments.decode.guides import Guide, guide
-from specjax.experiments.decode.prompts import prompts_of
+from specjax.experiments.decode.guides import OnlineGuide, make_guide
+from specjax.experiments.decode.prompts import make_prompts
 from specjax.experiments.decode.strategies import BASELINE, common_width
 from specjax.experiments.decode.tables import load_tables, reads_rest
 from specjax.hf.shared_tokens import share_in
@@ -35,7 +35,7 @@ class Session:
     prompts: list[Prompt]
     strategies: dict[str, Strategy]
     generators: dict[str, Generator]
-    guides: dict[str, Guide]
+    guides: dict[str, OnlineGuide]
     compiled: dict[tuple[str, tuple[int, ...]], float] = dataclasses.field(default_factory=dict)
     """Seconds, by strategy and shape of the batch."""
 
@@ -53,7 +53,7 @@ class Session:
         if self.config.bucket:
             return batches
         pad = self.pair.target.model.info.pad
-        return with_few_shapes(batches, self.config.max_new_tokens, pad)
+        return pad_to_few_shapes(batches, self.config.max_new_tokens, pad)
 
 
 def open_session(
@@ -75,7 +75,7 @@ def open_session(
     policies = selection_trees(strategies, target.model)
     read = tables - set(policies)
     data = load_data(config, more=reads_rest(config, read))
-    say_shared(pair, data.examples)
+    report_shared(pair, data.examples)
     trees = policies | load_tables(config, read, target, pair.vocab_size, data.rest)
     invariant = common_width(config, strategies)
     generators = {
@@ -91,16 +91,16 @@ def open_session(
         )
         for name, strategy in strategies.items()
     }
-    prompts = generators[BASELINE].encode(prompts_of(config, target, data.examples, workdir))
+    prompts = generators[BASELINE].encode(make_prompts(config, target, data.examples, workdir))
     guides = {
-        name: guide(name, config.strategies.get(name), strategy, policies, len(prompts))
+        name: make_guide(name, config.strategies.get(name), strategy, policies, len(prompts))
         for name, strategy in strategies.items()
     }
     made = dict(strategies), generators, guides
     return Session(config, pair, data.examples, data.metric, prompts, *made)
 
 
-def say_shared(pair: Pair, examples: list[Example]) -> None:
+def report_shared(pair: Pair, examples: list[Example]) -> None:
     """Says of drafters of another vocabulary how much of the references they could write."""
     texts = [example.output for example in examples if example.output]
     for name, entry in pair.drafters.items():

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ml_collections import ConfigDict
 
-from specjax.decoding.strategy import DRAWN, Settings, Strategy, drawing, from_config
+from specjax.decoding.strategy import DRAWN, Settings, Strategy, drawing_fields, from_config
 from specjax.experiments.config.choosing import CHOOSING, arms_named, methods
 from specjax.runtime.errors import UserError
 from specjax.sampling import CUTS
@@ -43,7 +43,7 @@ def load_strategies(config: ConfigDict) -> dict[str, Strategy]:
     Raises:
       UserError: when one cannot be used, or `config.only` names one that is not there.
     """
-    specs = specs_of(config)
+    specs = select_specs(config)
     made = {
         name: from_config(name, spec)
         for name, spec in specs.items()
@@ -58,7 +58,7 @@ def load_strategies(config: ConfigDict) -> dict[str, Strategy]:
     return {BASELINE: baseline, **made}
 
 
-def specs_of(config: ConfigDict) -> ConfigDict:
+def select_specs(config: ConfigDict) -> ConfigDict:
     """What spells the strategies: all, or those that `config.only` names.
 
     Raises:
@@ -68,23 +68,25 @@ def specs_of(config: ConfigDict) -> ConfigDict:
     if not only:
         return config.strategies
     names = [name for name in map(str.strip, only.split(",")) if name != BASELINE]
-    return kept(config.strategies, names, "config.only")
+    return keep_strategies(config.strategies, names, "config.only")
 
 
-def chosen(config: ConfigDict) -> ConfigDict:
+def select_strategies(config: ConfigDict) -> ConfigDict:
     """The config with no strategies but those that `only` names, which is empty then.
 
     Raises:
       UserError: when there is no such strategy.
     """
     made = config.copy_and_resolve_references()
-    made.strategies = specs_of(config)
+    made.strategies = select_specs(config)
     if "only" in made:
         made.only = ""
     return made
 
 
-def kept(specs: ConfigDict, names: Sequence[str], field: str = "config.strategies") -> ConfigDict:
+def keep_strategies(
+    specs: ConfigDict, names: Sequence[str], field: str = "config.strategies"
+) -> ConfigDict:
     """The strategies of these names, their arms, and those that draft nothing as they sample.
 
     Raises:
@@ -115,9 +117,9 @@ def _sampling(spec: ConfigDict) -> Settings:
     return tuple(spec.get(name, field.default) for name, field in DRAWN.items())
 
 
-def cut_words(settings: Settings) -> list[str]:
+def describe_cuts(settings: Settings) -> list[str]:
     """The further cuts of sampling settings (`sampling.CUTS`) that apply, in words."""
-    drawn = drawing(settings)
+    drawn = drawing_fields(settings)
     cuts = {name: drawn[name] for name, (_, off) in CUTS.items() if drawn[name] != off}
     return [f"{name.replace('_', '-')} {bound:g}" for name, bound in cuts.items()]
 

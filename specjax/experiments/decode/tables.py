@@ -12,10 +12,10 @@ from specjax.contracts.fields import CORPUS, HEADS, RESERVED
 from specjax.data import examples as of_task
 from specjax.data.corpus import Corpus
 from specjax.data.sources import Source
-from specjax.data.task import task_of
+from specjax.data.task import get_task
 from specjax.data.text import Example, is_json, read_lines
 from specjax.experiments.config.fields import checkpoint_dtype, heads_file
-from specjax.experiments.decode.data import kind_of, source_of
+from specjax.experiments.decode.data import detect_kind, get_source
 from specjax.hf import heads
 from specjax.hf.tokenizer import written_ids
 from specjax.loading import LoadedModel
@@ -127,9 +127,9 @@ def _earlier_texts(config: ConfigDict, model: LanguageModel, rest: list[Example]
         return
     examples: Iterable[Example] = rest
     if file:
-        examples = of_task.stream(config.task, Source(kind_of(file), file))
+        examples = of_task.stream(config.task, Source(detect_kind(file), file))
     elif config.corpus_split:
-        source = source_of(config) or task_of(config.task).source
+        source = get_source(config) or get_task(config.task).source
         if source is not None:  # else the stream refuses the task
             source = dataclasses.replace(source, split=config.corpus_split)
         examples = of_task.stream(config.task, source, config.corpus_tokens)

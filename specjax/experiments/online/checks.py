@@ -5,7 +5,7 @@ from __future__ import annotations
 from ml_collections import ConfigDict
 
 from specjax.decoding.strategy import Strategy
-from specjax.experiments.config.defaults import as_decode
+from specjax.experiments.config.defaults import to_decode_config
 from specjax.experiments.config.fields import (
     check_strategies,
     model_names,
@@ -13,7 +13,7 @@ from specjax.experiments.config.fields import (
 from specjax.experiments.decode.data import check_sources
 from specjax.experiments.decode.strategies import BASELINE, check_models, load_strategies
 from specjax.experiments.online.learner import DRAFTER
-from specjax.experiments.train.objective import objective_of
+from specjax.experiments.train.objective import make_objective
 from specjax.runtime.errors import UserError
 
 
@@ -30,7 +30,7 @@ def check(config: ConfigDict) -> dict[str, Strategy]:
             f" {', '.join(config.sources) or 'of which there must be one'}"
         )
     check_strategies(config)
-    decode = as_decode(config)
+    decode = to_decode_config(config)
     strategies = load_strategies(decode)
     if BASELINE not in config.strategies:
         strategies.pop(BASELINE)
@@ -51,7 +51,7 @@ def check_learning(config: ConfigDict, strategies: dict[str, Strategy]) -> None:
             f"config.every is {config.every}; it must be a multiple of config.batch_size,"
             f" {config.batch_size}"
         )
-    objective_of(config)
+    make_objective(config)
     if not config.learns:
         return
     if config.learns not in strategies:

@@ -16,15 +16,15 @@ from typing import Any
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
-from specjax.experiments.config.defaults import as_decode
+from specjax.experiments.config.defaults import to_decode_config
 from specjax.experiments.config.memory import check_decode_memory
 from specjax.experiments.decode.data import data_words
-from specjax.experiments.decode.job import timed
+from specjax.experiments.decode.job import time_decode
 from specjax.experiments.decode.planning import Plan, show_plan
 from specjax.experiments.online.checks import check
 from specjax.experiments.online.learner import DRAFTER, Text
 from specjax.experiments.online.parts import Job, prepare
-from specjax.experiments.online.records import Turn, told
+from specjax.experiments.online.records import Turn, read_records
 from specjax.experiments.online.results import write_results
 from specjax.experiments.pairs import describe_pair
 from specjax.experiments.workdir import check_settings, write_settings
@@ -52,10 +52,10 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     """
     strategies = check(config)
     check_settings(config, workdir, ("blocks",))
-    decode = as_decode(config)
+    decode = to_decode_config(config)
     check_decode_memory(decode, describe_pair(decode), strategies)
     job = prepare(config, strategies)
-    turns = kept_turns(job, workdir)
+    turns = read_turns(job, workdir)
     # Only now: a mistake that was refused above must not claim the workdir for its config.
     write_settings(config, workdir)
     with Checkpoints(workdir / CHECKPOINTS, "step", largest=True) as keeper:
@@ -71,7 +71,7 @@ def plan(config: ConfigDict) -> None:
     Raises:
       UserError: when a field, a model or a file cannot be used.
     """
-    show_plan(Plan.of(as_decode(config), check(config)))
+    show_plan(Plan.of(to_decode_config(config), check(config)))
     for name in config.stream:
         source = config.sources[name]
         print(f"stream: {name}, {source.examples or 'all'} texts of {data_words(source)}")
@@ -82,7 +82,7 @@ def plan(config: ConfigDict) -> None:
         )
 
 
-def kept_turns(job: Job, workdir: Path) -> list[Turn]:
+def read_turns(job: Job, workdir: Path) -> list[Turn]:
     """What an earlier run has decoded.
 
     Raises:
@@ -117,11 +117,11 @@ def restore(job: Job, turns: Sequence[Turn], keeper: Checkpoints) -> None:
         )
     with progress(total=done - learner.updates, desc="learn again", unit="update") as bar:
         while learner.updates < done:
-            learner.update(texts_of(job, turns, learner.updates))
+            learner.update(update_texts(job, turns, learner.updates))
             bar.update()
 
 
-def texts_of(job: Job, turns: Sequence[Turn], update: int) -> list[Text]:
+def update_texts(job: Job, turns: Sequence[Turn], update: int) -> list[Text]:
     """What an update learns from, counted from 0."""
     batches = range(update * job.turns, (update + 1) * job.turns)
     learned = [
@@ -143,7 +143,7 @@ def decode_stream(job: Job, turns: list[Turn], workdir: Path, keeper: Checkpoint
             due = learner if learner and learner.updates < done // job.config.every else None
             if due:
                 bar.set_description("learn")
-                learning = due.update(texts_of(job, turns, due.updates))
+                learning = due.update(update_texts(job, turns, due.updates))
                 turns[-1] = dataclasses.replace(turns[-1], learning=learning)
             write_row(out, turns[-1].row())
             # Behind its line: a checkpoint is never ahead of what is decoded.
@@ -169,6 +169,6 @@ def decode_batch(job: Job, batch: int, bar: tqdm) -> Turn:
             generator.compile(made, generator.keys(made, config.seed), trees=trees)
             job.compiled.add((name, made.shape))
         bar.set_description("decode")
-        took, _, generation = timed(generator, made, config.seed, trees=trees)
-        seconds[name], found[name] = took, told(generation, made.rows)
+        took, _, generation = time_decode(generator, made, config.seed, trees=trees)
+        seconds[name], found[name] = took, read_records(generation, made.rows)
     return Turn([job.texts[row] for row in rows], seconds, found, None)

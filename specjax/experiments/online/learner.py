@@ -20,11 +20,11 @@ from ml_collections import ConfigDict
 
 from specjax.data.batching import Prompt
 from specjax.data.pipeline import Arrays, pad_batch
-from specjax.experiments.config.fields import DTYPES, asked_generation
-from specjax.experiments.online.records import Told
+from specjax.experiments.config.fields import DTYPES, generation_arguments
+from specjax.experiments.online.records import DecodeRecord
 from specjax.experiments.train.feature_drafter import check_objective
-from specjax.experiments.train.objective import frozen_of, objective_of
-from specjax.experiments.train.subject import Subject, subject_of
+from specjax.experiments.train.objective import make_frozen, make_objective
+from specjax.experiments.train.subject import Subject, make_subject
 from specjax.hf.tokenizer import check_same_vocabulary
 from specjax.loading import LoadedModel, load
 from specjax.models.base import Params
@@ -36,7 +36,7 @@ from specjax.training.step import Setup, TrainState, train_step
 DRAFTER = "drafter"
 """The model that learns, by its name in strategies."""
 
-Text = tuple[Prompt, Told]
+Text = tuple[Prompt, DecodeRecord]
 """Ids of a prompt, and what became of it."""
 
 
@@ -67,7 +67,7 @@ class Learner:
     def update(self, texts: Sequence[Text]) -> dict[str, float]:
         """Learns from texts; seconds without compiling, and the loss before (nats per position)."""
         model = self.setup.model
-        batch = lesson(texts, self.bucket, model.info.start_token, model.info.pad)
+        batch = make_training_batch(texts, self.bucket, model.info.start_token, model.info.pad)
         width = batch["inputs"].shape[1]
         if width not in self.programs:
             lowered = train_step.lower(self.setup, self.state, self.frozen, batch)
@@ -90,7 +90,9 @@ class Learner:
         return self.subject.save(self.state.params, workdir)
 
 
-def lesson(texts: Sequence[Text], bucket: int, start_token: int | None, pad: int) -> Arrays:
+def make_training_batch(
+    texts: Sequence[Text], bucket: int, start_token: int | None, pad: int
+) -> Arrays:
     """A training batch of texts whose mask [B, T] has the tested positions alone."""
     rows = [(prompt, told.tokens) for prompt, told in texts]
     batch = pad_batch(rows, bucket, start_token, pad)
@@ -101,7 +103,7 @@ def lesson(texts: Sequence[Text], bucket: int, start_token: int | None, pad: int
     return {**batch, "mask": mask & batch["mask"]}
 
 
-def learner_of(
+def make_learner(
     config: ConfigDict, target: LoadedModel, decoded: LoadedModel, updates: int
 ) -> Learner:
     """The learner before the first of so many updates.
@@ -109,31 +111,31 @@ def learner_of(
     Raises:
       UserError: when the objective, or the target's vocabulary, does not fit the drafter.
     """
-    start = load(config.drafter, jnp.float32, **asked_generation(config))
+    start = load(config.drafter, jnp.float32, **generation_arguments(config))
     if start.tokenizer is None:
         start = dataclasses.replace(start, tokenizer=target.tokenizer)
     check_same_vocabulary("in training", start, target)
-    objective = objective_of(config)
+    objective = make_objective(config)
     check_objective(config, objective, start.model)
     if objective.heads_on(start.model) is not None:
         raise UserError(
             f"config.objective.name is {config.objective.name!r}; it must be one that trains the"
             " drafter itself, without heads on it"
         )
-    subject = subject_of(objective, start, config.seed)
+    subject = make_subject(objective, start, config.seed)
     setup = Setup(
         start.model,
         objective,
-        optimizer_of(config, updates),
+        make_optimizer(config, updates),
         seed=config.seed,
         dtype=None if config.dtype == "float32" else DTYPES[config.dtype],
     )
-    frozen = frozen_of(objective, start, target)
+    frozen = make_frozen(objective, start, target)
     state = setup.start(subject.params)
     return Learner(subject, setup, frozen, state, decoded, config.steps, config.bucket)
 
 
-def optimizer_of(config: ConfigDict, updates: int) -> Optimizer:
+def make_optimizer(config: ConfigDict, updates: int) -> Optimizer:
     """The optimiser of a stream with so many updates.
 
     Raises:

@@ -9,10 +9,10 @@ from ml_collections import ConfigDict
 from specjax.api import Generator
 from specjax.data.batching import Prompt
 from specjax.decoding.strategy import Strategy
-from specjax.experiments.config.defaults import as_decode
+from specjax.experiments.config.defaults import to_decode_config
 from specjax.experiments.config.fields import check_reads
 from specjax.experiments.decode.data import stream
-from specjax.experiments.online.learner import DRAFTER, Learner, learner_of
+from specjax.experiments.online.learner import DRAFTER, Learner, make_learner
 from specjax.experiments.pairs import load_pair
 from specjax.runtime.errors import UserError
 
@@ -46,7 +46,7 @@ class Job:
 
 def prepare(config: ConfigDict, strategies: dict[str, Strategy]) -> Job:
     """Loads models and texts, and makes a generator for each strategy."""
-    pair = load_pair(as_decode(config))
+    pair = load_pair(to_decode_config(config))
     target = pair.target
     if target.tokenizer is None:
         raise UserError(f"target {config.target!r} has no tokenizer files")
@@ -67,5 +67,5 @@ def prepare(config: ConfigDict, strategies: dict[str, Strategy]) -> Job:
     job = Job(config, sources, texts, prompts, generators, None)
     if config.learns:
         updates = len(texts) // config.every
-        job.learner = learner_of(config, target, pair.drafters[DRAFTER], updates)
+        job.learner = make_learner(config, target, pair.drafters[DRAFTER], updates)
     return job

@@ -13,7 +13,7 @@ from specjax.decoding.state import Generation
 
 
 @dataclasses.dataclass(frozen=True)
-class Told:
+class DecodeRecord:
     """One text by one strategy: its tokens, and by round what was drafted and what became of it."""
 
     tokens: list[int]
@@ -36,7 +36,7 @@ class Told:
         return places
 
 
-def told(generation: Generation, rows: int) -> list[Told]:
+def read_records(generation: Generation, rows: int) -> list[DecodeRecord]:
     """The first `rows` rows of a decode."""
     # Without the drafter's memory, which may be large.
     made = jax.device_get(generation.replace(memory=()))
@@ -45,7 +45,7 @@ def told(generation: Generation, rows: int) -> list[Told]:
     for row in range(rows):
         ran = trace.committed[row] > 0
         tokens = made.tokens[row, made.begin[row] : made.length[row]].tolist()
-        found.append(Told(tokens, *(column[row][ran].tolist() for column in columns)))
+        found.append(DecodeRecord(tokens, *(column[row][ran].tolist() for column in columns)))
     return found
 
 
@@ -55,7 +55,7 @@ class Turn:
 
     texts: list[str]
     seconds: dict[str, float]  # of decoding, by strategy
-    told: dict[str, list[Told]]
+    told: dict[str, list[DecodeRecord]]
     learning: dict[str, float] | None  # seconds and loss of the update; None: there was none
 
     def row(self) -> dict[str, Any]:
@@ -65,5 +65,5 @@ class Turn:
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Turn:
         """The same from a line."""
-        made = {name: [Told(**one) for one in each] for name, each in row["told"].items()}
+        made = {name: [DecodeRecord(**one) for one in each] for name, each in row["told"].items()}
         return cls(row["texts"], row["seconds"], made, row["learning"])

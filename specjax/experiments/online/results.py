@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from specjax.experiments.online.parts import Job
-from specjax.experiments.online.records import Told, Turn
+from specjax.experiments.online.records import DecodeRecord, Turn
 from specjax.measuring.environment import environment
 from specjax.metrics.traces import proportion
 from specjax.reporting.plots import jobs, style
-from specjax.reporting.table import aligned, cell
+from specjax.reporting.table import align_columns, cell
 from specjax.runtime.files import write_json, write_jsonl
 
 RESULTS, TEXTS, PLOTS = "results.json", "texts.jsonl", "plots"
@@ -36,7 +36,7 @@ class Decoded:
 
     source: str
     seconds: float  # its share of its batch
-    told: Told
+    told: DecodeRecord
     same: bool  # as the first strategy's
 
 
@@ -44,12 +44,12 @@ def write_results(
     job: Job, turns: Sequence[Turn], places: Sequence[Path], workdir: Path
 ) -> dict[str, Any]:
     """results.json, texts.jsonl, the plot; prints the table."""
-    found = decoded(job, turns)
+    found = collect_decoded(job, turns)
     updates = [turn.learning for turn in turns if turn.learning]
     content = {
         "environment": environment(),
         "config": job.config.to_dict(),
-        "strategies": {name: along(job, rows) for name, rows in found.items()},
+        "strategies": {name: stream_figures(job, rows) for name, rows in found.items()},
         "learning": {
             "updates": len(updates),
             "seconds": sum(update["seconds"] for update in updates),
@@ -71,7 +71,7 @@ def write_results(
     return content
 
 
-def decoded(job: Job, turns: Sequence[Turn]) -> dict[str, list[Decoded]]:
+def collect_decoded(job: Job, turns: Sequence[Turn]) -> dict[str, list[Decoded]]:
     """Every text in the stream's order, by strategy."""
     found: dict[str, list[Decoded]] = {name: [] for name in job.generators}
     for batch, turn in enumerate(turns):
@@ -84,7 +84,7 @@ def decoded(job: Job, turns: Sequence[Turn]) -> dict[str, list[Decoded]]:
     return found
 
 
-def along(job: Job, rows: Sequence[Decoded]) -> dict[str, Any]:
+def stream_figures(job: Job, rows: Sequence[Decoded]) -> dict[str, Any]:
     """Figures of one strategy: of the whole stream, of its sources, of its blocks."""
     sources = dict.fromkeys(job.sources)
     size = -(-len(rows) // job.config.blocks)
@@ -144,4 +144,4 @@ def table(strategies: Mapping[str, Mapping[str, Any]]) -> str:
         for name, figures in strategies.items()
         for source, entry in (*figures["sources"].items(), ("all", figures["all"]))
     ]
-    return aligned(head, lines)
+    return align_columns(head, lines)

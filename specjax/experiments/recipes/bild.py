@@ -8,7 +8,12 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, bild, decode_config, neural
+from specjax.experiments.config.defaults import (
+    AUTOREGRESSIVE,
+    bild_spec,
+    decode_config,
+    neural_spec,
+)
 from specjax.runtime.errors import UserError
 
 NUCLEUS = {"temperature": 1.0, "top_p": 0.8}
@@ -33,17 +38,17 @@ def bild_config(
     sweep: dict[str, Any] = {}
     models = _models(aligned)
     for ending, model in models.items():
-        strategies[f"bild{ending}"] = bild(*middle, model=model)
-        strategies[f"speculative{ending}"] = neural(model, WINDOWS[0])
+        strategies[f"bild{ending}"] = bild_spec(*middle, model=model)
+        strategies[f"speculative{ending}"] = neural_spec(model, WINDOWS[0])
         sweep[f"bild{ending}"] = thresholds
         sweep[f"speculative{ending}"] = {"length": WINDOWS}
     model = _best(models)
     strategies |= {
-        "no_rollback": bild(middle[0], "inf", model=model),
-        "no_fallback": bild(0.0, middle[1], model=model, length=WINDOWS[1]),
+        "no_rollback": bild_spec(middle[0], "inf", model=model),
+        "no_fallback": bild_spec(0.0, middle[1], model=model, length=WINDOWS[1]),
         "nucleus": {"drafter": "none", **NUCLEUS},
-        "bild_nucleus": bild(*middle, model=model, **NUCLEUS),
-        "speculative_nucleus": neural(model, WINDOWS[0], **NUCLEUS),
+        "bild_nucleus": bild_spec(*middle, model=model, **NUCLEUS),
+        "speculative_nucleus": neural_spec(model, WINDOWS[0], **NUCLEUS),
     }
     sweep |= {
         "no_rollback": {"fallback": tuple(fallback)},
@@ -70,14 +75,14 @@ def side_by_side_config(
     strategies: dict[str, Any] = {"autoregressive": AUTOREGRESSIVE}
     for ending, model in models.items():
         for length in WINDOWS:
-            strategies[f"speculative{ending}_{length}"] = neural(model, length)
+            strategies[f"speculative{ending}_{length}"] = neural_spec(model, length)
         for name, *thresholds in points:
-            strategies[f"bild{ending}_{name}"] = bild(*thresholds, model=model, **common)
+            strategies[f"bild{ending}_{name}"] = bild_spec(*thresholds, model=model, **common)
     common["model"] = _best(models)
     for low in fallback:
-        strategies[f"no_rollback_{low * 100:g}"] = bild(low, "inf", **common)
+        strategies[f"no_rollback_{low * 100:g}"] = bild_spec(low, "inf", **common)
     for length, high in itertools.product((*WINDOWS[1:-1], window), rollback):
-        strategies[f"no_fallback_{length}_{high:g}"] = bild(
+        strategies[f"no_fallback_{length}_{high:g}"] = bild_spec(
             0.0, high, **(common | {"length": length})
         )
     return decode_config(strategies=strategies, drafters=_others(aligned), **changes)
@@ -117,7 +122,7 @@ def early_exit_config(
     sweep: dict[str, Any] = {}
     if method == "bild":
         middle = fallback[len(fallback) // 2], rollback[len(rollback) // 2]
-        strategies["bild"] = bild(*middle, exit=1)
+        strategies["bild"] = bild_spec(*middle, exit=1)
         strategies["speculative"] = {"drafter": "early_exit", "exit": 1, "length": WINDOWS[0]}
         sweep["bild"] = {"fallback": tuple(fallback), "rollback": tuple(rollback)}
         sweep["speculative"] = {"length": WINDOWS}

@@ -9,9 +9,9 @@ from ml_collections import ConfigDict
 
 from specjax.experiments.config.defaults import (
     AUTOREGRESSIVE,
-    cascade,
+    cascade_spec,
     decode_config,
-    neural,
+    neural_spec,
     train_config,
 )
 from specjax.runtime.errors import UserError
@@ -96,12 +96,12 @@ def cascade_flan_t5(
         prices={"target": table["xxl"], "base": table["base"], "small": table["small"]},
         strategies={
             "autoregressive": AUTOREGRESSIVE,
-            **{name: neural(name, length) for name, length in row["plain"].items()},
+            **{name: neural_spec(name, length) for name, length in row["plain"].items()},
             **{
-                f"{name}_max_gram": cascade((name, "max_gram"), ((length, 10), (0, 10)))
+                f"{name}_max_gram": cascade_spec((name, "max_gram"), ((length, 10), (0, 10)))
                 for name, length in row["copied"].items()
             },
-            "cascade": cascade(
+            "cascade": cascade_spec(
                 ("base", "small", "max_gram"),
                 ((k_11, k_12, 10), (0, k_22, 10), (0, 0, 10)),
                 lenience=1 / row["penalty"],
@@ -121,8 +121,8 @@ def small_cascades(matrix: tuple[tuple[int, int], tuple[int, int]]) -> dict[str,
     drafters = ("small", "max_gram")
     return {
         "autoregressive": AUTOREGRESSIVE,
-        **{f"small_{length}": neural("small", length) for length in range(2, 7)},
-        "vertical": cascade(drafters, ((k_11, 0), (0, k_22))),
-        "horizontal": cascade(drafters, ((k_11, k_12), (0, 0))),
-        "both": cascade(drafters, matrix),
+        **{f"small_{length}": neural_spec("small", length) for length in range(2, 7)},
+        "vertical": cascade_spec(drafters, ((k_11, 0), (0, k_22))),
+        "horizontal": cascade_spec(drafters, ((k_11, k_12), (0, 0))),
+        "both": cascade_spec(drafters, matrix),
     }

@@ -10,12 +10,12 @@ lossless greedy strategy identical to the target, and neural drafts of seven tok
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, config_of, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, make_config, neural_spec
 
 
 def get_config() -> ConfigDict:
     """The experiment; every field can be set by a flag."""
-    return config_of(
+    return make_config(
         "quickstart",
         name="built-in English-German grammar",
         metric="bleu",
@@ -26,11 +26,11 @@ def get_config() -> ConfigDict:
         bucket=24,  # one shape, compiled during training
         strategies={
             "autoregressive": AUTOREGRESSIVE,
-            "speculative_3": neural("drafter", 3),
-            "speculative_7": neural("drafter", 7),
+            "speculative_3": neural_spec("drafter", 3),
+            "speculative_7": neural_spec("drafter", 7),
             "sampled": SAMPLED,
-            "speculative_sampling": neural("drafter", 7, temperature=1.0),
+            "speculative_sampling": neural_spec("drafter", 7, temperature=1.0),
             "max_gram": {"drafter": "max_gram", "length": 3},
-            "lenient": neural("drafter", 7, rule="lenient", lenience=0.3),
+            "lenient": neural_spec("drafter", 7, rule="lenient", lenience=0.3),
         },
     )

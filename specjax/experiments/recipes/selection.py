@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from specjax.experiments.config.defaults import AUTOREGRESSIVE, neural
+from specjax.experiments.config.defaults import AUTOREGRESSIVE, neural_spec
 from specjax.runtime.errors import UserError
 
 LENGTH = 7
@@ -40,7 +40,7 @@ def offline_split(name: str) -> tuple[str, float, dict[str, Any]]:
     return SPLITS[name]
 
 
-def spelled_arms(words: str, temperature: float = 0.0, length: int = LENGTH) -> Arms:
+def parse_arms(words: str, temperature: float = 0.0, length: int = LENGTH) -> Arms:
     """Arms as config flags spell them, with commas between.
 
     `name=DIR_OR_HUB_ID` is a drafter, `exit=2` the target's first two decoder layers, `none` no
@@ -53,12 +53,12 @@ def spelled_arms(words: str, temperature: float = 0.0, length: int = LENGTH) -> 
     for word in filter(None, words.split(",")):
         name, equals, value = word.partition("=")
         if word == NONE:
-            arms[NONE] = undrafted(temperature)
+            arms[NONE] = undrafted_spec(temperature)
         elif name == "exit" and value.isdigit():
             arms[f"exit_{value}"] = early_exit(int(value), temperature, length)
         elif name not in ("", "exit") and equals:
             drafters[name] = value
-            arms[name] = neural(name, length, temperature)
+            arms[name] = neural_spec(name, length, temperature)
         else:
             raise UserError(
                 f"arms are {words!r}, with {word!r}; each must be name=directory, exit=layers or"
@@ -67,7 +67,7 @@ def spelled_arms(words: str, temperature: float = 0.0, length: int = LENGTH) -> 
     return drafters, arms
 
 
-def undrafted(temperature: float) -> dict[str, Any]:
+def undrafted_spec(temperature: float) -> dict[str, Any]:
     """The arm without a drafter."""
     return AUTOREGRESSIVE | _sampled(temperature)
 
@@ -109,7 +109,7 @@ def choices(
 _SETTINGS = {"policy": str, "oracle": str, "temperature": float, "length": int, "task": str}
 
 
-def spelled_choices(
+def parse_choices(
     words: str, arms: str, *more: str, **defaults: Any
 ) -> tuple[dict[str, str], dict[str, dict[str, Any]], dict[str, Any]]:
     """Drafters, strategies and other settings of a decode, as config flags spell them.
@@ -117,7 +117,7 @@ def spelled_choices(
     Args:
       words: settings as `name=value` with commas between: `policy` and `oracle` of `choices`,
         `temperature` and `length` of the arms.
-      arms: what `spelled_arms` takes.
+      arms: what `parse_arms` takes.
       more: names of other settings.
       defaults: of settings that are not spelled.
 
@@ -125,14 +125,14 @@ def spelled_choices(
       UserError: when a word is no setting, or its value has the wrong type.
     """
     allowed = ("policy", "oracle", "temperature", "length", *more)
-    settings = defaults | _spelled(words, allowed)
+    settings = defaults | _parse_words(words, allowed)
     guides = {name: settings.pop(name, "") for name in ("policy", "oracle")}
     how = {name: settings.pop(name) for name in ("temperature", "length") if name in settings}
-    drafters, strategies = spelled_arms(arms, **how)
+    drafters, strategies = parse_arms(arms, **how)
     return drafters, choices(strategies, **guides), settings
 
 
-def _spelled(words: str, allowed: tuple[str, ...]) -> dict[str, Any]:
+def _parse_words(words: str, allowed: tuple[str, ...]) -> dict[str, Any]:
     settings = {}
     for word in filter(None, words.split(",")):
         name, _, value = word.partition("=")

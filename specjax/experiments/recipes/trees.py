@@ -12,7 +12,7 @@ import numpy as np
 from specjax.drafting.shape import GROWN
 from specjax.hf.config_json import read_json
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import expanded
+from specjax.runtime.files import expand_path
 from specjax.theory.trees import best
 
 WIDE = "wide"
@@ -102,12 +102,12 @@ def measured(file: str) -> Any:
     Raises:
       UserError: when there is none.
     """
-    if not os.path.isfile(expanded(file)):
+    if not os.path.isfile(expand_path(file)):
         raise UserError(
             f"{file!r} is no file; it must be {WIDE!r}, the results.json of such a run, or what"
             f" drafts: {', '.join(KINDS)}"
         )
-    entries = read_json(expanded(file)).get("strategies")
+    entries = read_json(expand_path(file)).get("strategies")
     entry = entries.get(WIDE) if isinstance(entries, dict) else None
     table = entry.get("acceptance_by_rank") if isinstance(entry, dict) else None
     try:

@@ -16,7 +16,7 @@ from specjax.models.shapes import parameter_shapes
 from specjax.pair import TARGET, Pair
 from specjax.runtime.errors import UserError
 from specjax.selection.data import ALONE
-from specjax.training.surgery import layers_taken
+from specjax.training.surgery import take_layers_shape
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +38,7 @@ class StrategyArm:
     writer: Writer | None  # None: the drafter is no model that writes by itself
 
 
-def arms_of(config: ConfigDict, pair: Pair) -> dict[str, StrategyArm]:
+def load_arms(config: ConfigDict, pair: Pair) -> dict[str, StrategyArm]:
     """The arms by name, in the order of `config.strategies`.
 
     Raises:
@@ -62,7 +62,7 @@ def arms_of(config: ConfigDict, pair: Pair) -> dict[str, StrategyArm]:
     return arms
 
 
-def writers_of(arms: Mapping[str, StrategyArm], target: LanguageModel) -> list[Writer]:
+def list_writers(arms: Mapping[str, StrategyArm], target: LanguageModel) -> list[Writer]:
     """The target, whose greedy outputs all are compared with, and every other writer once."""
     others = [arm.writer for arm in arms.values() if arm.writer]
     return list(dict.fromkeys([Writer(TARGET, target, TARGET), *others]))
@@ -96,5 +96,5 @@ def _arm(name: str, strategy: Strategy, models: Mapping[str, LanguageModel]) -> 
         )
     model, name = models[drafter.model], drafter.model
     if isinstance(drafter, EarlyExit):
-        model, name = layers_taken(model, range(drafter.exit)), f"{name}_exit_{drafter.exit}"
+        model, name = take_layers_shape(model, range(drafter.exit)), f"{name}_exit_{drafter.exit}"
     return StrategyArm(strategy, parameters_of(model), Writer(name, model, drafter.model))

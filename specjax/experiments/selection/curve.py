@@ -14,18 +14,25 @@ import numpy as np
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
-from specjax.experiments.selection.policy import Split, fit_of, read, reward_of, trained, worth
+from specjax.experiments.selection.policy import (
+    Split,
+    fit_of,
+    make_reward,
+    policy_figures,
+    read,
+    train_policy,
+)
 from specjax.measuring.environment import environment
 from specjax.reporting.plots import style
 from specjax.reporting.plots.selection import choices_by_weight, learning_curve
 from specjax.reporting.report import PLOTS
-from specjax.reporting.table import aligned
+from specjax.reporting.table import align_columns
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import write_csv, write_json
 from specjax.runtime.progress import progress
 from specjax.selection.fit import Fit
 from specjax.selection.reward import ALIGNMENT, Reward, cheapness
-from specjax.selection.scores import ALL, DYNAMIC, GREEDY, best, probabilities, speedup_of
+from specjax.selection.scores import ALL, DYNAMIC, GREEDY, best, expected_speedup, probabilities
 
 CURVE, WEIGHTS = "curve.csv", "align_weight.csv"
 """In the workdir: one line for each number of queries and seed, and for each weight and seed."""
@@ -57,7 +64,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     Raises:
       UserError: when a field or the data cannot be used.
     """
-    study = study_of(config)
+    study = make_study(config)
     study.split.test.rewards(study.reward)  # a mistake is refused before anything is trained
     with progress(total=study.fits, desc="policies", unit="fit") as bar:
         curve, levels = curve_rows(study, bar)
@@ -91,19 +98,19 @@ def plan(config: ConfigDict) -> None:
     Raises:
       UserError: when a field or the data cannot be used.
     """
-    study = study_of(config)
+    study = make_study(config)
     print(f"queries: {', '.join(map(str, study.sizes))} of {len(study.split.train)}")
     print(f"align_weight: {', '.join(f'{weight:g}' for weight in study.weights) or 'not varied'}")
     print(f"seeds: {study.seeds}; {study.fits} policies, judged on {len(study.split.test)} queries")
 
 
-def study_of(config: ConfigDict) -> Study:
+def make_study(config: ConfigDict) -> Study:
     """What a config varies.
 
     Raises:
       UserError: naming the field, the value and what is allowed.
     """
-    reward, settings = reward_of(config), fit_of(config)
+    reward, settings = make_reward(config), fit_of(config)
     weights = [float(weight) for weight in config.align_weights]
     split = read(config)
     sizes = list(config.sizes) or _sizes(len(split.train))
@@ -131,8 +138,8 @@ def curve_rows(study: Study, bar: tqdm) -> tuple[list[Row], dict[str, Any]]:
     for size in study.sizes:
         for seed in range(study.seeds):
             order = np.random.default_rng(seed).permutation(len(study.split.train))
-            params = trained(made, study.settings, study.split.train.take(order[:size]), seed)
-            judged = worth(params, study.split.test, study.reward)[ALL]
+            params = train_policy(made, study.settings, study.split.train.take(order[:size]), seed)
+            judged = policy_figures(params, study.split.test, study.reward)[ALL]
             fields = [field for field in ("reward", "speedup") if field in judged]
             figures = {f"{way}_{f}": judged[f][way] for f in fields for way in ways}
             rows.append({"queries": size, "seed": seed, **figures})
@@ -150,14 +157,14 @@ def weight_rows(study: Study, bar: tqdm) -> list[Row]:
         reward = dataclasses.replace(study.reward, align_weight=weight)
         made = study.split.policy(reward, study.hidden)
         for seed in range(study.seeds):
-            params = trained(made, study.settings, study.split.train, seed)
+            params = train_policy(made, study.settings, study.split.train, seed)
             taken = best(probabilities(params, test.embeddings))
             shares = {f"share_{a}": float(s) for a, s in zip(test.arms, taken.mean(0), strict=True)}
             row = {"align_weight": weight, "seed": seed, **shares}
             row["agreement"] = float((taken * agreement).sum(1).mean())
             row["cheapness"] = float((taken * cheap).sum(1).mean())
             if test.times is not None:
-                row["speedup"] = speedup_of(taken, test.times)
+                row["speedup"] = expected_speedup(taken, test.times)
             rows.append(row)
             bar.update()
     return rows
@@ -167,7 +174,7 @@ def table(rows: list[Row], by: str) -> str:
     """Means over the seeds."""
     fields = [field for field in rows[0] if field not in (by, "seed")]
     groups = {value: [row for row in rows if row[by] == value] for value in _values(rows, by)}
-    return aligned(
+    return align_columns(
         [by, *fields],
         [
             [f"{value:g}", *(f"{np.mean([row[f] for row in own]):.3f}" for f in fields)]

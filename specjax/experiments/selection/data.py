@@ -23,13 +23,13 @@ from specjax.experiments.decode.data import check_sources, data_words
 from specjax.experiments.decode.strategies import check_models
 from specjax.experiments.pairs import describe_pair
 from specjax.experiments.selection import parts as select_parts
-from specjax.experiments.selection.arms import StrategyArm, arms_of, writers_of
+from specjax.experiments.selection.arms import StrategyArm, list_writers, load_arms
 from specjax.experiments.selection.parts import Job
 from specjax.experiments.selection.times import TIMES, measured
 from specjax.experiments.workdir import check_settings, write_settings
 from specjax.measuring.environment import environment
 from specjax.pair import Pair
-from specjax.reporting.table import aligned
+from specjax.reporting.table import align_columns
 from specjax.runtime.errors import UserError
 from specjax.selection import data, policy
 from specjax.selection.reward import ROUGE_L
@@ -53,10 +53,10 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     # Only now: a mistake that was refused above must not claim the workdir for its config.
     write_settings(config, workdir)
     outputs = {
-        writer: select_parts.written(job, writer, generator, workdir)
+        writer: select_parts.generate_outputs(job, writer, generator, workdir)
         for writer, generator in writers.items()
     }
-    embeddings = select_parts.embedded(job, workdir)
+    embeddings = select_parts.embed_queries(job, workdir)
     times = []
     if config.repeats:
         ids = [query.ids for query in job.queries]
@@ -76,14 +76,14 @@ def plan(config: ConfigDict) -> None:
       UserError: when a field, a model or a file cannot be used.
     """
     pair, arms = check(config)
-    kind, width = policy.source_of(pair.target.model)
+    kind, width = policy.embedding_source(pair.target.model)
     print(f"target: {config.target}; embeddings: {kind} of width {width}")
     for name, arm in arms.items():
         wrote = f"writes {arm.writer.name}" if arm.writer else "writes nothing by itself"
         print(f"arm {name}: {arm.parameters:,} parameters, {wrote}")
     for name, task in config.tasks.items():
         print(f"task {name}: {data_words(task)}, {task.examples or 'all'} queries")
-    print(f"generated: {len(writers_of(arms, pair.target.model))} outputs for each query")
+    print(f"generated: {len(list_writers(arms, pair.target.model))} outputs for each query")
     print(f"timed: {config.repeats} decodes by each arm" if config.repeats else "nothing is timed")
 
 
@@ -97,7 +97,7 @@ def check(config: ConfigDict) -> tuple[Pair, dict[str, StrategyArm]]:
     check_ways(config)
     check_tasks(config)
     pair = describe_pair(config)
-    arms = arms_of(config, pair)
+    arms = load_arms(config, pair)
     check_models({name: arm.strategy for name, arm in arms.items()}, tuple(pair.members))
     if config.repeats == 0:
         check_writers(arms)
@@ -130,7 +130,7 @@ def description(job: Job, width: int) -> dict[str, Any]:
         "environment": environment(),
         "config": job.config.to_dict(),
         "queries": len(job.queries),
-        "source": policy.source_of(job.target.model)[0],
+        "source": policy.embedding_source(job.target.model)[0],
         "width": width,
         "timed": job.config.repeats > 0,
         "arms": {
@@ -155,7 +155,7 @@ def table(rows: list[dict[str, Any]], arms: list[str]) -> str:
         cells = [_mean(row[ROUGE_L][arm] for row in own) for arm in arms]
         cells += [_ms_per_token(own, arm) for arm in (*arms, data.ALONE) if timed]
         lines.append([task, str(len(own)), *cells])
-    return aligned(head, lines)
+    return align_columns(head, lines)
 
 
 def _mean(values: Any) -> str:

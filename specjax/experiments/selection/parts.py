@@ -14,11 +14,11 @@ from ml_collections import ConfigDict
 from specjax.api import Generator
 from specjax.data.batching import make_batch
 from specjax.data.text import Reference
-from specjax.decoding.strategy import Strategy, autoregressive, drawing
+from specjax.decoding.strategy import Strategy, autoregressive, drawing_fields
 from specjax.experiments.config.fields import check_reads
 from specjax.experiments.decode.data import stream
 from specjax.experiments.pairs import load_pair
-from specjax.experiments.selection.arms import StrategyArm, Writer, arms_of, writers_of
+from specjax.experiments.selection.arms import StrategyArm, Writer, list_writers, load_arms
 from specjax.experiments.train.target_outputs import write_outputs
 from specjax.hf.trees import load_tree, save_tree
 from specjax.loading import LoadedModel
@@ -82,7 +82,7 @@ def prepare(config: ConfigDict) -> Job:
     if pair.target.tokenizer is None:
         raise UserError(f"target {config.target!r} has no tokenizer files")
     check_reads("target", pair.target.model)
-    arms = arms_of(config, pair)
+    arms = load_arms(config, pair)
     queries: list[Query] = []
     for name, task in config.tasks.items():
         offered = _queries(name, task, pair.target.tokenizer)
@@ -111,8 +111,8 @@ def _queries(name: str, task: ConfigDict, tokenizer: Any) -> list[Query]:
 def arm_generators(job: Job) -> dict[str, Generator]:
     """The target alone, then every arm that drafts, as a decode runs them."""
     settings = next(iter(job.arms.values())).strategy.settings
-    alone = autoregressive(**drawing(settings))
-    generators = {ALONE: job.generator(job.target, {}, alone)}
+    baseline = autoregressive(**drawing_fields(settings))
+    generators = {ALONE: job.generator(job.target, {}, baseline)}
     for name, arm in job.arms.items():
         if not arm.strategy.autoregressive:
             generators[name] = job.generator(job.target, job.pair.drafters, arm.strategy)
@@ -122,7 +122,7 @@ def arm_generators(job: Job) -> dict[str, Generator]:
 def writer_generators(job: Job) -> dict[Writer, Generator]:
     """Every model that writes by itself."""
     generators = {}
-    for writer in writers_of(job.arms, job.target.model):
+    for writer in list_writers(job.arms, job.target.model):
         # The first layers of a model run on its own parameters, the others are not looked at.
         model = dataclasses.replace(
             job.pair.members[writer.weights], model=writer.model, tokenizer=job.target.tokenizer
@@ -132,7 +132,9 @@ def writer_generators(job: Job) -> dict[Writer, Generator]:
     return generators
 
 
-def written(job: Job, writer: Writer, generator: Generator, workdir: Path) -> list[list[int]]:
+def generate_outputs(
+    job: Job, writer: Writer, generator: Generator, workdir: Path
+) -> list[list[int]]:
     """Generated ids of every query, from the workdir or newly generated."""
     (workdir / OUTPUTS).mkdir(exist_ok=True)
     return write_outputs(
@@ -146,11 +148,11 @@ def written(job: Job, writer: Writer, generator: Generator, workdir: Path) -> li
     )
 
 
-def embedded(job: Job, workdir: Path) -> np.ndarray:
+def embed_queries(job: Job, workdir: Path) -> np.ndarray:
     """Embeddings [N, D] float32 of every query, from the workdir or newly computed."""
     (workdir / EMBEDDED).mkdir(exist_ok=True)
     order = sorted(range(len(job.queries)), key=lambda i: -len(job.queries[i].ids))
-    width = policy.source_of(job.target.model)[1]
+    width = policy.embedding_source(job.target.model)[1]
     embeddings = np.zeros((len(order), width), np.float32)
     with progress(total=len(order), desc="embeddings", unit="query") as bar:
         for start in range(0, len(order), PART):

@@ -21,7 +21,7 @@ from ml_collections import ConfigDict
 
 from specjax.measuring.environment import environment
 from specjax.models.base import Params
-from specjax.reporting.table import aligned
+from specjax.reporting.table import align_columns
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import write_json
 from specjax.selection import data, policy
@@ -57,12 +57,12 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     Raises:
       UserError: when a field or the data cannot be used.
     """
-    reward, settings = reward_of(config), fit_of(config)
+    reward, settings = make_reward(config), fit_of(config)
     split = read(config)
     made = split.policy(reward, config.hidden)
     split.test.rewards(reward)  # a mistake is refused before anything is trained
     start = time.perf_counter()
-    params = trained(made, settings, split.train, config.seed)
+    params = train_policy(made, settings, split.train, config.seed)
     seconds = time.perf_counter() - start
     policy.save(workdir / POLICY, made, params)
     if config.test and split.test.times is not None:
@@ -75,8 +75,8 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
         "queries": {"train": len(split.train), "test": len(split.test)},
         "fit_seconds": seconds,
         "choice_ms": choice_ms(params, split.test.embeddings[:1]),
-        "train": worth(params, split.train, reward),
-        "test": worth(params, split.test, reward),
+        "train": policy_figures(params, split.train, reward),
+        "test": policy_figures(params, split.test, reward),
     }
     write_json(workdir / "results.json", content)
     print(shares_table(content["test"], made.arms), table(content["test"]), sep="\n\n")
@@ -85,7 +85,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     return content
 
 
-def trained(made: Policy, settings: Fit, queries: Queries, seed: int) -> Params:
+def train_policy(made: Policy, settings: Fit, queries: Queries, seed: int) -> Params:
     """Parameters of a policy fitted to all the queries.
 
     Raises:
@@ -108,7 +108,7 @@ def choice_ms(params: Params, embedding: np.ndarray) -> float:
     return float(np.median(taken)) * 1e3
 
 
-def worth(params: Params, queries: Queries, reward: Reward) -> dict[str, Any]:
+def policy_figures(params: Params, queries: Queries, reward: Reward) -> dict[str, Any]:
     """Figures of a policy on queries."""
     policy = probabilities(params, queries.embeddings)
     return scores(queries, policy, queries.rewards(reward))
@@ -120,7 +120,7 @@ def plan(config: ConfigDict) -> None:
     Raises:
       UserError: when a field or the data cannot be used.
     """
-    reward, settings = reward_of(config), fit_of(config)
+    reward, settings = make_reward(config), fit_of(config)
     split = read(config)
     made = split.policy(reward, config.hidden)
     print(f"arms: {', '.join(made.arms)}; embeddings: {made.source} of width {made.width}")
@@ -131,13 +131,13 @@ def plan(config: ConfigDict) -> None:
     print(f"training: {settings}")
 
 
-def reward_of(config: ConfigDict) -> Reward:
+def make_reward(config: ConfigDict) -> Reward:
     """What a policy is trained for.
 
     Raises:
       UserError: when a setting is of no use.
     """
-    return _built(Reward, "reward", config.reward)
+    return _build(Reward, "reward", config.reward)
 
 
 def fit_of(config: ConfigDict) -> Fit:
@@ -146,10 +146,10 @@ def fit_of(config: ConfigDict) -> Fit:
     Raises:
       UserError: when a setting is of no use.
     """
-    return _built(Fit, "fit", config.fit)
+    return _build(Fit, "fit", config.fit)
 
 
-def _built(kind: type, group: str, fields: ConfigDict) -> Any:
+def _build(kind: type, group: str, fields: ConfigDict) -> Any:
     try:
         return kind(**fields.to_dict())
     except (TypeError, ValueError) as error:
@@ -193,7 +193,7 @@ def _matching(train: Queries, test: Queries) -> Queries:
 def shares_table(figures: dict[str, Any], arms: tuple[str, ...]) -> str:
     """How often the greedy policy takes each arm, by task."""
     head = ["share of queries", *arms]
-    return aligned(
+    return align_columns(
         head, [[task, *(f"{own['shares'][a]:.3f}" for a in arms)] for task, own in figures.items()]
     )
 
@@ -203,7 +203,7 @@ def table(figures: dict[str, Any]) -> str:
     fields = [field for field in ("reward", "speedup") if field in figures[ALL]]
     columns = [(field, task) for field in fields for task in figures]
     head = ["", *(f"{field} {task}" for field, task in columns)]
-    return aligned(
+    return align_columns(
         head,
         [
             [way, *(f"{figures[task][field][way]:.3f}" for field, task in columns)]

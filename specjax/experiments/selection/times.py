@@ -9,7 +9,7 @@ from typing import Any
 
 from specjax.api import Generator
 from specjax.data.batching import Batch
-from specjax.experiments.decode.job import timed
+from specjax.experiments.decode.job import time_decode
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import whole_lines, write_row
 from specjax.runtime.programs import release_programs
@@ -57,7 +57,7 @@ def measured(
             if batch.shape != ready:
                 release_programs()
                 for generator in generators.values():
-                    timed(generator, batch, seed)
+                    time_decode(generator, batch, seed)
                 ready = batch.shape
             made[index] = {"index": index} | _decode(generators, batch, repeats, seed)
             write_row(lines, made[index])
@@ -71,7 +71,7 @@ def _decode(
     timings: dict[str, list[tuple[float, int]]] = {name: [] for name in generators}
     for _ in range(repeats):
         for name, generator in generators.items():
-            seconds, rows, _ = timed(generator, batch, seed)
+            seconds, rows, _ = time_decode(generator, batch, seed)
             timings[name].append((seconds, len(rows[0])))
     return {
         SECONDS: {name: median(s for s, _ in pairs) for name, pairs in timings.items()},

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from specjax.metrics.statistics import fastest
-from specjax.reporting.table import aligned, cell
+from specjax.reporting.table import align_columns, cell
 
 LOSSES = {"no loss": 0.1, "within one point": 1.0}
 """Points of quality that a choice may lose; what is below 0.1 is none (Kim et al., 2023)."""
@@ -72,4 +72,4 @@ def best_table(choices: Sequence[Line], words: str, metric: str) -> str:
         ]
         for choice in choices
     ]
-    return f"best {words}\n{aligned(head, rows)}"
+    return f"best {words}\n{align_columns(head, rows)}"

@@ -13,12 +13,12 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.contracts.fields import config_fields, hashable
+from specjax.contracts.fields import config_fields, make_hashable
 from specjax.decoding.strategy import Strategy
 from specjax.experiments.config.blocks import Placement
-from specjax.experiments.config.validation import check_config, check_field, declared
+from specjax.experiments.config.validation import check_config, check_field, declared_field
 from specjax.experiments.decode.checks import check_decode
-from specjax.experiments.decode.strategies import chosen, kept
+from specjax.experiments.decode.strategies import keep_strategies, select_strategies
 from specjax.runtime.errors import UserError
 
 MODEL_FIELDS = (*config_fields(Placement), "speech")
@@ -64,10 +64,10 @@ def points(config: ConfigDict) -> list[Point]:
         check_values(base, field, values)
     fields = [fields for fields, _ in groups(grid, config.strategies, config.get("apart", False))]
     check_count("config.grid", *fields)
-    changes = combinations(grid, config.strategies, config.get("apart", False))
+    changes = list_combinations(grid, config.strategies, config.get("apart", False))
     names = folder_names([fields for fields, _ in changes])
     all_points = [
-        point_of(name, fields, changed(base, fields, strategies))
+        make_point(name, fields, change_config(base, fields, strategies))
         for name, (fields, strategies) in zip(names, changes, strict=True)
     ]
     order = {point.models: index for index, point in reversed(list(enumerate(all_points)))}
@@ -84,7 +84,7 @@ def check_count(field: str, *grids: Mapping[str, Sequence[Any]]) -> None:
         )
 
 
-def combinations(
+def list_combinations(
     grid: Mapping[str, Sequence[Any]], strategies: Sequence[str], apart: bool
 ) -> list[tuple[dict[str, Any], Sequence[str]]]:
     """Every combination of the grid's values, and the strategies to decode with it.
@@ -143,7 +143,7 @@ def base_config(config: ConfigDict) -> ConfigDict:
             f"config.base.experiment is {base.get('experiment')!r}; it must be 'decode'"
         )
     check_config(base, "config.base")
-    return chosen(base)
+    return select_strategies(base)
 
 
 def flat_grid(grid: ConfigDict) -> dict[str, tuple[Any, ...]]:
@@ -213,7 +213,7 @@ def check_values(base: ConfigDict, field: str, values: Sequence[Any]) -> None:
     if _distinct(values) < len(values):
         raise UserError(f"config.grid.{field} is {list(values)!r}; its values must differ")
     for value in () if in_strategy else values:
-        known = declared(base, field)
+        known = declared_field(base, field)
         if known is not None:
             check_field(known, value, f"config.grid.{field}", "the grid")
 
@@ -222,12 +222,14 @@ def _distinct(values: Sequence[Any]) -> int:
     """How many values differ; 1 and 1.0 do not, and make the same run."""
     written = len(set(map(repr, values)))
     try:
-        return min(written, len(set(map(hashable, values))))
+        return min(written, len(set(map(make_hashable, values))))
     except TypeError:  # groups of fields
         return written
 
 
-def changed(base: ConfigDict, fields: Mapping[str, Any], strategies: Sequence[str]) -> ConfigDict:
+def change_config(
+    base: ConfigDict, fields: Mapping[str, Any], strategies: Sequence[str]
+) -> ConfigDict:
     """The base with other values, and with `strategies` and baselines only unless empty.
 
     Raises:
@@ -243,11 +245,11 @@ def changed(base: ConfigDict, fields: Mapping[str, Any], strategies: Sequence[st
                 node = node[part]
             node[last] = value
     if strategies:
-        made.strategies = kept(made.strategies, strategies)
+        made.strategies = keep_strategies(made.strategies, strategies)
     return made
 
 
-def point_of(name: str, fields: Mapping[str, Any], config: ConfigDict) -> Point:
+def make_point(name: str, fields: Mapping[str, Any], config: ConfigDict) -> Point:
     """A point of a sweep; refuses one that could never run, naming it."""
     point = Point(name, fields, config, {})
     try:

@@ -23,7 +23,7 @@ from specjax.reporting import summary
 from specjax.reporting.plots import style
 from specjax.reporting.plots.jobs import quality_against_speed
 from specjax.reporting.report import PLOTS
-from specjax.reporting.table import aligned, cell
+from specjax.reporting.table import align_columns, cell
 from specjax.runtime.files import write_csv, write_jsonl
 from specjax.runtime.progress import progress
 
@@ -71,7 +71,7 @@ def run(config: ConfigDict, workdir: Path) -> list[Row]:
         for point in bar:
             bar.set_description(point.label)
             folder = workdir / RUNS / point.name
-            results = finished(point, folder)
+            results = read_finished(point, folder)
             error = None
             if results is None:
                 try:
@@ -111,12 +111,12 @@ def plan(config: ConfigDict) -> None:
         ]
         for point in all_points
     ]
-    print(aligned(["folder in runs/", *fields, "models"], lines))
+    print(align_columns(["folder in runs/", *fields, "models"], lines))
     names = dict.fromkeys(name for point in all_points for name in point.config.strategies)
     print(f"strategies: {', '.join(names)}")
 
 
-def finished(point: Point, folder: Path) -> dict[str, Any] | None:
+def read_finished(point: Point, folder: Path) -> dict[str, Any] | None:
     """The results of a point that ran to its end with this very config, else None."""
     try:
         results = json.loads((folder / "results.json").read_text("utf-8"))
@@ -214,4 +214,4 @@ def print_table(lines: Sequence[dict[str, Any]], metrics: Sequence[str]) -> None
         ]
         for line in lines
     ]
-    print(aligned(["point", "strategy", *(title for title, _, _ in columns), "front"], rows))
+    print(align_columns(["point", "strategy", *(title for title, _, _ in columns), "front"], rows))

@@ -104,7 +104,7 @@ def _prefixed(side: ConfigDict, examples: list[Example]) -> list[Example]:
     return [dataclasses.replace(e, source=side.prefix + e.source) for e in examples]
 
 
-def encoder_of(config: ConfigDict, start: LoadedModel) -> Encoder:
+def make_encoder(config: ConfigDict, start: LoadedModel) -> Encoder:
     """How texts become ids for a model, which with `config.chat` reads them as messages.
 
     Raises:

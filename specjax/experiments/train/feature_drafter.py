@@ -63,7 +63,7 @@ def objective_for(model: FeatureDrafter) -> str:
     return " or ".join(repr(name) for name, kind in trained.items() if kind is type(model))
 
 
-def adopted(start: LoadedModel, target: LoadedModel, outputs: Iterable[Ids]) -> LoadedModel:
+def adopt_target(start: LoadedModel, target: LoadedModel, outputs: Iterable[Ids]) -> LoadedModel:
     """A feature drafter to train, with the target's embedding and what it reads states by.
 
     It drafts the ids that are the most frequent in the `outputs` that it learns. Another model
@@ -72,12 +72,12 @@ def adopted(start: LoadedModel, target: LoadedModel, outputs: Iterable[Ids]) -> 
     model = start.model
     if not isinstance(model, FeatureDrafter):
         return start
-    ids = frequent(outputs, model)
+    ids = frequent_tokens(outputs, model)
     params = {**start.params, "embedding": own_copy(target.params["embedding"])}
     params["ids"] = jnp.asarray(ids)
     layer, basis, read_out = read_from(target, ids, model.config.d_model)
     params = {**params, **read_out}
-    return dataclasses.replace(start, params=model.begun(params, layer, basis))
+    return dataclasses.replace(start, params=model.initialize_params(params, layer, basis))
 
 
 def read_from(
@@ -122,7 +122,7 @@ def last_layer(target: LoadedModel) -> Params:
     return {**layer, "attention": layer["self_attention"]}
 
 
-def frequent(outputs: Iterable[Ids], model: FeatureDrafter) -> np.ndarray:
+def frequent_tokens(outputs: Iterable[Ids], model: FeatureDrafter) -> np.ndarray:
     """The ids [U] int32, rising, that occur most often in texts; ends of texts are among them."""
     counts = np.zeros(model.info.vocab_size, np.int64)
     for row in outputs:

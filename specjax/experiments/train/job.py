@@ -20,20 +20,25 @@ from specjax.data.pipeline import Mixture, Pairs, pad_batch
 from specjax.data.text import Example
 from specjax.experiments.config.fields import (
     DTYPES,
-    asked_generation,
     check_rows_per_device,
+    generation_arguments,
 )
 from specjax.experiments.decode.data import NO_METRIC, check_chat, check_one_source
 from specjax.experiments.train import data as train_data
-from specjax.experiments.train.feature_drafter import adopted, check_fits
+from specjax.experiments.train.feature_drafter import adopt_target, check_fits
 from specjax.experiments.train.model import check_start, load_start
-from specjax.experiments.train.objective import fixed_of, frozen_of, needing_teacher, objective_of
+from specjax.experiments.train.objective import (
+    list_fixed,
+    list_teacher_objectives,
+    make_frozen,
+    make_objective,
+)
 from specjax.experiments.train.on_topology import plan_on_topology
 from specjax.experiments.train.planning import check_memory, show_plan
 from specjax.experiments.train.scores import Heldout, Scores, decodable
-from specjax.experiments.train.speech import speech_of
-from specjax.experiments.train.subject import Subject, subject_of
-from specjax.experiments.train.target_outputs import prompt_of
+from specjax.experiments.train.speech import make_speech
+from specjax.experiments.train.subject import Subject, make_subject
+from specjax.experiments.train.target_outputs import make_prompt
 from specjax.experiments.workdir import check_settings, write_settings
 from specjax.hf.speech import in_language
 from specjax.hf.tokenizer import check_same_vocabulary
@@ -41,8 +46,8 @@ from specjax.loading import LoadedModel, load
 from specjax.measuring.environment import environment
 from specjax.models.base import Params
 from specjax.models.on_target import FeatureDrafter
-from specjax.parallel.fully_sharded import FullySharded, gathered
-from specjax.parallel.mesh import mesh_of
+from specjax.parallel.fully_sharded import FullySharded, gather_params
+from specjax.parallel.mesh import make_mesh_of_shape
 from specjax.parallel.sharding import Layout, own_rows
 from specjax.runtime import processes
 from specjax.runtime.errors import UserError
@@ -64,19 +69,19 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     check_train_fields(config)
     check_settings(config, workdir, FREE)
     check_memory(config)
-    mesh = mesh_of(config.mesh.to_dict())
+    mesh = make_mesh_of_shape(config.mesh.to_dict())
     target = load_target(config, mesh)
     start = load_start(config, target, mesh)
     if target is not None:
         check_same_vocabulary("in training", start, target)
     texts = train_data.load_texts(config)
-    encoder = train_data.encoder_of(config, start)
-    objective = objective_of(config)
+    encoder = train_data.make_encoder(config, start)
+    objective = make_objective(config)
     check_fits(config, objective, start.model)
-    audio = speech_of(config, encoder, start, target, workdir)
+    audio = make_speech(config, encoder, start, target, workdir)
     if audio:
         start, target, encoder = audio.start, audio.target, audio.encoder
-    parts = parts_of(config, start, objective, target, texts, encoder)
+    parts = make_parts(config, start, objective, target, texts, encoder)
     parts.scores.check(config.evaluation.keep)
     # Only now: a mistake that was refused above must not claim the workdir for its config.
     write_settings(config, workdir)
@@ -87,10 +92,12 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     validation = train_data.validation_pairs(config, encoder, texts.validation, writer, workdir)
     del writer  # may be whole where the target itself is not
     if not config.model.checkpoint and target and isinstance(start.model, FeatureDrafter):
-        start = adopted(start, target, (row for rows in streams.values() for row in rows.outputs))
-        parts = parts_of(config, start, objective, target, texts, encoder)
+        start = adopt_target(
+            start, target, (row for rows in streams.values() for row in rows.outputs)
+        )
+        parts = make_parts(config, start, objective, target, texts, encoder)
     if missing:
-        parts.scores.heldout = heldout(config, start, texts.validation, validation)
+        parts.scores.heldout = make_heldout(config, start, texts.validation, validation)
     batches = train_data.mixture(config, start.model, streams)
     params = fit(run_of(config, parts, batches), workdir)
     subject = audio.with_encoder(parts.subject) if audio else parts.subject
@@ -108,7 +115,7 @@ class Parts:
     scores: Scores
 
 
-def parts_of(
+def make_parts(
     config: ConfigDict,
     start: LoadedModel,
     objective: Objective,
@@ -117,11 +124,11 @@ def parts_of(
     encoder: train_data.AnyEncoder,
 ) -> Parts:
     """The parts of a run that begins with a model."""
-    fixed = fixed_of(config, objective, start)
-    subject = subject_of(objective, start, config.seed, fixed)
-    setup = setup_of(config, start, objective)
-    frozen = frozen_of(objective, start, target, fixed)
-    scores = scores_of(config, setup, frozen, subject, target, texts, encoder)
+    fixed = list_fixed(config, objective, start)
+    subject = make_subject(objective, start, config.seed, fixed)
+    setup = make_setup(config, start, objective)
+    frozen = make_frozen(objective, start, target, fixed)
+    scores = make_scores(config, setup, frozen, subject, target, texts, encoder)
     return Parts(subject, setup, frozen, scores)
 
 
@@ -134,7 +141,7 @@ def load_target(config: ConfigDict, mesh: Mesh | None) -> LoadedModel | None:
         DTYPES[config.dtype],
         mesh=mesh,
         fully_sharded=config.fully_sharded,
-        **asked_generation(config),
+        **generation_arguments(config),
     )
     return in_language(target, **config.speech)
 
@@ -143,7 +150,7 @@ def plan(config: ConfigDict) -> dict[str, Any] | None:
     """Prints what the run would need; on a topology returns what its compiler says."""
     check_train_fields(config)
     show_plan(config)
-    return plan_on_topology(config, setup_of) if config.topology else None
+    return plan_on_topology(config, make_setup) if config.topology else None
 
 
 def check_train_fields(config: ConfigDict) -> None:
@@ -155,7 +162,7 @@ def check_train_fields(config: ConfigDict) -> None:
     for side in ("train", "validation"):
         check_one_source(config[side], f"config.{side}")
     check_chat(config)
-    objective = objective_of(config)
+    objective = make_objective(config)
     check_schedule(config)
     check_rows_per_device(
         config, "batch_size", "evaluation.batch_size", "target_outputs.batch_size"
@@ -180,9 +187,9 @@ def check_train_fields(config: ConfigDict) -> None:
     if config.sequences.drafter and not objective.needs_teacher:
         raise UserError(
             "config.sequences.drafter is on-policy, which teaches nothing without a target's"
-            f" distributions; config.objective.name must be {needing_teacher()}"
+            f" distributions; config.objective.name must be {list_teacher_objectives()}"
         )
-    optimizer_of(config)
+    make_optimizer(config)
 
 
 def check_schedule(config: ConfigDict) -> None:
@@ -195,17 +202,17 @@ def check_schedule(config: ConfigDict) -> None:
         )
 
 
-def optimizer_of(config: ConfigDict) -> Optimizer:
+def make_optimizer(config: ConfigDict) -> Optimizer:
     """The optimiser of a config."""
     return Optimizer(**config.optimizer.to_dict())
 
 
-def setup_of(config: ConfigDict, start: LoadedModel, objective: Objective) -> Setup:
+def make_setup(config: ConfigDict, start: LoadedModel, objective: Objective) -> Setup:
     """Everything static of the training step."""
     return Setup(
         start.model,
         objective,
-        optimizer_of(config),
+        make_optimizer(config),
         config.accumulate,
         config.dropout > 0,
         config.seed,
@@ -214,7 +221,7 @@ def setup_of(config: ConfigDict, start: LoadedModel, objective: Objective) -> Se
     )
 
 
-def scores_of(
+def make_scores(
     config: ConfigDict,
     setup: Setup,
     frozen: Frozen,
@@ -230,7 +237,7 @@ def scores_of(
         setup,
         frozen,
         subject,
-        heldout(config, subject.start, texts.validation, rows),
+        make_heldout(config, subject.start, texts.validation, rows),
         texts.metric if settings.decode and subject.changes_model else NO_METRIC,
         config.max_output_tokens,
         config.max_prompt_tokens,
@@ -241,7 +248,7 @@ def scores_of(
     )
 
 
-def heldout(
+def make_heldout(
     config: ConfigDict, start: LoadedModel, examples: list[Example], pairs: Pairs
 ) -> Heldout:
     """Validation rows in batches of similar length; the last one is filled up with masked rows."""
@@ -258,7 +265,7 @@ def heldout(
         batch = pad_batch(filled, config.bucket, *ends, config.learn_prompt, forced=forced)
         batch["mask"][len(rows) :] = False
         batches.append(batch)
-    return Heldout(list(map(prompt_of, pairs.prompts)), [e.reference for e in examples], batches)
+    return Heldout(list(map(make_prompt, pairs.prompts)), [e.reference for e in examples], batches)
 
 
 def run_of(config: ConfigDict, parts: Parts, batches: Mixture) -> Run:
@@ -270,12 +277,12 @@ def run_of(config: ConfigDict, parts: Parts, batches: Mixture) -> Run:
         start.model, config.max_output_tokens, setup.objective.sample_temperature, config.seed,
         config.bucket, layout,
     )  # fmt: skip
-    share = own_rows(start.mesh, config.batch_size) if processes.several() else None
+    share = own_rows(start.mesh, config.batch_size) if processes.has_several() else None
 
     def prepare(params: Params, step: int, batch: Any) -> Any:
         if batches.kinds[step] != "drafter":
             return batch
-        params = subject.model_params(gathered(setup.sharded, start.model, params))
+        params = subject.model_params(gather_params(setup.sharded, start.model, params))
         if share is None:
             return own(params, step, batch)
         # All processes decode the whole batch together.

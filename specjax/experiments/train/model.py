@@ -11,8 +11,8 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from specjax.contracts.registry import FAMILIES
-from specjax.experiments.config.fields import asked_generation
-from specjax.experiments.train.objective import objective_of
+from specjax.experiments.config.fields import generation_arguments
+from specjax.experiments.train.objective import make_objective
 from specjax.hf import hub, huggingface
 from specjax.hf.speech import in_language
 from specjax.hf.tokenizer import load_tokenizer
@@ -33,25 +33,25 @@ def load_start(config: ConfigDict, target: LoadedModel | None, mesh: Mesh | None
     """
     settings = config.model
     check_start(config)
-    if objective_of(config).on_target and target is not None:
+    if make_objective(config).on_target and target is not None:
         return dataclasses.replace(target, name=config.name)
     if settings.checkpoint:
-        sharded, told = config.fully_sharded, asked_generation(config)
+        sharded, told = config.fully_sharded, generation_arguments(config)
         start = load(settings.checkpoint, jnp.float32, mesh=mesh, fully_sharded=sharded, **told)
         start = in_language(start, **config.speech)
         if settings.decoder_layers or settings.encoder_layers:
             start = _with_layers(start, settings)
-        tokenizer = tokenizer_of(settings, start.tokenizer, target)
+        tokenizer = choose_tokenizer(settings, start.tokenizer, target)
     else:
-        tokenizer = tokenizer_of(settings, None, target)
+        tokenizer = choose_tokenizer(settings, None, target)
         start = _fresh(config, tokenizer, target, mesh)
-    model = trained_form(config, start.model)
+    model = to_training_form(config, start.model)
     return dataclasses.replace(start, model=model, tokenizer=tokenizer, name=config.name)
 
 
 def check_start(config: ConfigDict) -> None:
     """Refuses a model that is named twice or not at all, and any beside the target under heads."""
-    settings, objective = config.model, objective_of(config)
+    settings, objective = config.model, make_objective(config)
     if objective.on_target:
         given = {f"model.{field}": value for field, value in settings.items()}
         for field, value in {**given, "dropout": config.dropout, "remat": config.remat}.items():
@@ -73,13 +73,13 @@ def check_start(config: ConfigDict) -> None:
         )
 
 
-def trained_form(config: ConfigDict, model: LanguageModel) -> LanguageModel:
+def to_training_form(config: ConfigDict, model: LanguageModel) -> LanguageModel:
     """The model with the dropout and the rematerialisation of the config."""
     changes = {"dropout": config.dropout, "remat": config.remat}
     return dataclasses.replace(model, config=dataclasses.replace(model.config, **changes))
 
 
-def shape_of(
+def make_model_shape(
     settings: ConfigDict,
     vocab_size: int,
     ends: dict[str, Any],
@@ -115,7 +115,7 @@ def _with_layers(start: LoadedModel, settings: ConfigDict) -> LoadedModel:
     return dataclasses.replace(start, model=model, params=params)
 
 
-def tokenizer_of(settings: ConfigDict, own: Any, target: LoadedModel | None) -> Any:
+def choose_tokenizer(settings: ConfigDict, own: Any, target: LoadedModel | None) -> Any:
     """The tokenizer that the settings name, else the checkpoint's `own`, else the target's.
 
     Raises:
@@ -140,7 +140,7 @@ def _fresh(
     width = target.model.info.vocab_size if target else len(tokenizer)
     named = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     ends = {name: token for name, token in named.items() if token is not None}
-    model = shape_of(config.model, width, ends, target and target.model)
+    model = make_model_shape(config.model, width, ends, target and target.model)
     where = None if mesh is None else parameter_shardings(mesh, model, config.fully_sharded)
     params = jax.jit(model.init, out_shardings=where)(jax.random.key(config.seed))
     return LoadedModel(model, params, mesh=mesh)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from ml_collections import ConfigDict
 
-from specjax.checks import checked
-from specjax.contracts.fields import build, config_fields, side_by_side
+from specjax.checks import check_value
+from specjax.contracts.fields import build, config_fields, merge_fields
 from specjax.contracts.registry import OBJECTIVES, Entry
 from specjax.loading import LoadedModel
 from specjax.runtime.errors import UserError
 from specjax.training.objective import FIXED, TEACHER, TRUNK, Frozen, FrozenModel, Objective
 
 
-def objective_of(config: ConfigDict) -> Objective:
+def make_objective(config: ConfigDict) -> Objective:
     """What a training config minimises.
 
     Raises:
@@ -21,7 +21,7 @@ def objective_of(config: ConfigDict) -> Objective:
     settings, chosen = config.objective, OBJECTIVES[config.objective.name]
     check_others_unset(settings, chosen)
     values = {
-        name: checked(field, f"config.objective.{name}", settings[name])
+        name: check_value(field, f"config.objective.{name}", settings[name])
         for name, field in config_fields(chosen.cls).items()
     }
     return build(chosen.cls, values)[0]
@@ -30,7 +30,7 @@ def objective_of(config: ConfigDict) -> Objective:
 def check_others_unset(settings: ConfigDict, chosen: Entry) -> None:
     """Refuses a field that is set and that the chosen objective does not read."""
     own = config_fields(chosen.cls)
-    for field, other in side_by_side(entry.cls for entry in OBJECTIVES.values()).items():
+    for field, other in merge_fields(entry.cls for entry in OBJECTIVES.values()).items():
         if field not in own and settings[field] != other.stand_in:
             raise UserError(
                 f"config.objective.{field} is {settings[field]!r}; objective {chosen.name!r} does"
@@ -38,12 +38,12 @@ def check_others_unset(settings: ConfigDict, chosen: Entry) -> None:
             )
 
 
-def needing_teacher() -> str:
+def list_teacher_objectives() -> str:
     """The objectives that learn a teacher's distributions, in words."""
     return " or ".join(name for name, entry in OBJECTIVES.items() if entry.cls.needs_teacher)
 
 
-def frozen_of(
+def make_frozen(
     objective: Objective,
     start: LoadedModel,
     target: LoadedModel | None,
@@ -64,7 +64,7 @@ def frozen_of(
     return frozen
 
 
-def fixed_of(config: ConfigDict, objective: Objective, start: LoadedModel) -> tuple[str, ...]:
+def list_fixed(config: ConfigDict, objective: Objective, start: LoadedModel) -> tuple[str, ...]:
     """The parameters of a model that stay as they are, by name.
 
     Raises:

@@ -13,14 +13,14 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from ml_collections import ConfigDict
 
 from specjax.accelerators.chips import GIB
-from specjax.accelerators.program import audit, memory_of
-from specjax.accelerators.topology import described
+from specjax.accelerators.program import audit_program, measure_memory
+from specjax.accelerators.topology import describe_topology
 from specjax.data.pipeline import pad_batch
 from specjax.experiments.config.fields import DTYPES
 from specjax.experiments.config.footprint import abstract_params
-from specjax.experiments.config.topology import refusal, show_topology
-from specjax.experiments.train.model import trained_form
-from specjax.experiments.train.objective import frozen_of, objective_of
+from specjax.experiments.config.topology import memory_refusal, show_topology
+from specjax.experiments.train.model import to_training_form
+from specjax.experiments.train.objective import make_frozen, make_objective
 from specjax.experiments.train.planning import heads_tree, planned_model, target_of
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel
@@ -30,20 +30,20 @@ from specjax.training.objective import Objective
 from specjax.training.step import Setup, TrainState, train_step
 
 SetupOf = Callable[[ConfigDict, LoadedModel, Objective], Setup]
-"""The training step of a config (`job.setup_of`)."""
+"""The training step of a config (`job.make_setup`)."""
 
 
-def plan_on_topology(config: ConfigDict, setup_of: SetupOf) -> dict[str, Any]:
+def plan_on_topology(config: ConfigDict, make_setup: SetupOf) -> dict[str, Any]:
     """Compiles the step of the widest batch for `config.topology`; returns plan.json's content.
 
     Raises:
       UserError: when topology or mesh cannot be used.
     """
-    topology = described(config.topology)
+    topology = describe_topology(config.topology)
     mesh = topology.mesh(config.mesh.to_dict())
     show_topology(topology)
     print("compiling the step", flush=True)
-    entry = step_entry(config, setup_of, mesh, topology.chip.memory)
+    entry = step_entry(config, make_setup, mesh, topology.chip.memory)
     print(words(entry))
     return {
         "topology": topology.name,
@@ -54,15 +54,15 @@ def plan_on_topology(config: ConfigDict, setup_of: SetupOf) -> dict[str, Any]:
     }
 
 
-def step_entry(config: ConfigDict, setup_of: SetupOf, mesh: Mesh, most: int) -> dict[str, Any]:
+def step_entry(config: ConfigDict, make_setup: SetupOf, mesh: Mesh, most: int) -> dict[str, Any]:
     """What the compiler says of the step; `most` bytes are on a device."""
-    lowered = lowered_step(config, setup_of, mesh)
+    lowered = lowered_step(config, make_setup, mesh)
     start = time.perf_counter()
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        return refusal(error)
-    memory, said = memory_of(compiled), audit(compiled.as_text() or "", rounds=False)
+        return memory_refusal(error)
+    memory, said = measure_memory(compiled), audit_program(compiled.as_text() or "", rounds=False)
     return {
         "memory": dataclasses.asdict(memory),
         "fits": memory.total <= most,
@@ -75,39 +75,41 @@ def step_entry(config: ConfigDict, setup_of: SetupOf, mesh: Mesh, most: int) -> 
     }
 
 
-def lowered_step(config: ConfigDict, setup_of: SetupOf, mesh: Mesh) -> jax.stages.Lowered:
+def lowered_step(config: ConfigDict, make_setup: SetupOf, mesh: Mesh) -> jax.stages.Lowered:
     """The step of a run on a mesh, traced for its widest batch."""
-    objective = objective_of(config)
+    objective = make_objective(config)
     target = target_of(config)
-    model, sharded = trained_form(config, planned_model(config, target)), config.fully_sharded
-    teacher = placed(target, DTYPES[config.dtype], mesh, sharded) if target else None
+    model, sharded = to_training_form(config, planned_model(config, target)), config.fully_sharded
+    teacher = shard_shapes(target, DTYPES[config.dtype], mesh, sharded) if target else None
     start = teacher if objective.on_target else None
-    start = start or placed(model, jax.numpy.float32, mesh, sharded)
-    setup = setup_of(config, start, objective)
-    frozen = frozen_of(objective, start, teacher)
-    state = abstract_state(setup, trained(objective, start, mesh, sharded), mesh)
+    start = start or shard_shapes(model, jax.numpy.float32, mesh, sharded)
+    setup = make_setup(config, start, objective)
+    frozen = make_frozen(objective, start, teacher)
+    state = abstract_state(setup, trained_shapes(objective, start, mesh, sharded), mesh)
     return train_step.lower(setup, state, frozen, widest_batch(config, start.model, mesh))
 
 
-def placed(model: LanguageModel, dtype: Any, mesh: Mesh, fully_sharded: bool) -> LoadedModel:
+def shard_shapes(model: LanguageModel, dtype: Any, mesh: Mesh, fully_sharded: bool) -> LoadedModel:
     """A model with shapes for parameters, split over the mesh."""
     shapes = abstract_params(model, dtype)
-    params = laid(shapes, parameter_shardings(mesh, model, fully_sharded))
+    params = attach_shardings(shapes, parameter_shardings(mesh, model, fully_sharded))
     return LoadedModel(model, params, mesh=mesh)
 
 
-def laid(shapes: Any, shardings: Any) -> Any:
+def attach_shardings(shapes: Any, shardings: Any) -> Any:
     """Shapes with their places."""
     return jax.tree.map(lambda leaf, where: leaf.update(sharding=where), shapes, shardings)
 
 
-def trained(objective: Objective, start: LoadedModel, mesh: Mesh, fully_sharded: bool) -> Any:
-    """Shapes of the tree that is trained, as `subject.subject_of` makes it."""
+def trained_shapes(
+    objective: Objective, start: LoadedModel, mesh: Mesh, fully_sharded: bool
+) -> Any:
+    """Shapes of the tree that is trained, as `subject.make_subject` makes it."""
     heads = heads_tree(objective, start.model)
     if heads is None:
         return start.params
     if fully_sharded:
-        heads = laid(heads, parameter_shardings(mesh, start.model, True, heads))
+        heads = attach_shardings(heads, parameter_shardings(mesh, start.model, True, heads))
     else:
         heads = on_all(heads, mesh)
     return {"trunk": start.params, "heads": heads} if objective.trains_model else heads

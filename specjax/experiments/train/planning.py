@@ -11,12 +11,12 @@ from jax.sharding import PartitionSpec
 from ml_collections import ConfigDict
 
 from specjax.accelerators.chips import GIB
-from specjax.experiments.config.fields import DTYPES, asked_generation
+from specjax.experiments.config.fields import DTYPES, generation_arguments
 from specjax.experiments.config.footprint import abstract_params
 from specjax.experiments.config.memory import FLOAT, check_bytes
 from specjax.experiments.config.placement import whole_words
-from specjax.experiments.train.model import shape_of, tokenizer_of
-from specjax.experiments.train.objective import objective_of
+from specjax.experiments.train.model import choose_tokenizer, make_model_shape
+from specjax.experiments.train.objective import make_objective
 from specjax.experiments.train.speech import trained_part
 from specjax.hf.huggingface import describe
 from specjax.hf.tensors import flat_shapes
@@ -28,7 +28,7 @@ from specjax.parallel.sharding import full_spec, parameter_spec
 from specjax.runtime.errors import UserError
 from specjax.training.objective import Objective
 from specjax.training.optimizer import Optimizer
-from specjax.training.surgery import layers_taken
+from specjax.training.surgery import take_layers_shape
 
 
 def show_plan(config: ConfigDict) -> dict[str, int]:
@@ -95,7 +95,7 @@ def vocabulary(config: ConfigDict, target: LanguageModel | None) -> int:
     settings = config.model
     if target or settings.checkpoint or "vocab_size" in settings.shape:
         return 0
-    return len(tokenizer_of(settings, None, None))
+    return len(choose_tokenizer(settings, None, None))
 
 
 def mesh_sizes(config: ConfigDict) -> dict[str, int]:
@@ -107,13 +107,13 @@ def target_of(config: ConfigDict) -> LanguageModel | None:
     """The shape of the target, if there is one."""
     if not config.target:
         return None
-    target = describe(config.target, DTYPES[config.dtype], **asked_generation(config))
+    target = describe(config.target, DTYPES[config.dtype], **generation_arguments(config))
     return trained_part(target)
 
 
 def sizes(config: ConfigDict, model: LanguageModel, target: LanguageModel | None) -> dict[str, int]:
     """Bytes on each device."""
-    objective = objective_of(config)
+    objective = make_objective(config)
     tree = abstract_params(model, jnp.float32)
     params = on_device(config, model, tree)
     params *= not objective.on_target  # which is counted as such
@@ -138,19 +138,19 @@ def planned_model(
       UserError: when nothing says how many ids it has.
     """
     settings = config.model
-    if objective_of(config).on_target and target is not None:
+    if make_objective(config).on_target and target is not None:
         return target
     if settings.checkpoint:
-        told = asked_generation(config)
+        told = generation_arguments(config)
         whole = describe(settings.checkpoint, jnp.float32, **told)
-        taken = layers_taken(whole, settings.decoder_layers, settings.encoder_layers)
+        taken = take_layers_shape(whole, settings.decoder_layers, settings.encoder_layers)
         return trained_part(taken)
     width = target.info.vocab_size if target else width
     if not width and "vocab_size" not in settings.shape:
         raise UserError(
             "config.model.shape has no vocab_size, and there is no target to take it from"
         )
-    return shape_of(settings, width, {}, target)
+    return make_model_shape(settings, width, {}, target)
 
 
 def on_device(

@@ -16,13 +16,13 @@ from specjax.data.text import Reference
 from specjax.experiments.train.subject import Subject
 from specjax.loading import LoadedModel
 from specjax.metrics.acceptance import Written, acceptance_on, write
-from specjax.metrics.metric import metric_of
+from specjax.metrics.metric import get_metric
 from specjax.models.base import Params
-from specjax.parallel.fully_sharded import FullySharded, gathered
+from specjax.parallel.fully_sharded import FullySharded, gather_params
 from specjax.runtime.errors import UserError
 from specjax.training.objective import Frozen
 from specjax.training.step import Setup, evaluate_batch, measure_batch
-from specjax.training.trainer import on_mesh
+from specjax.training.trainer import split_batch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Scores:
         """What is measured."""
         figures = self.setup.objective.figures(self.setup.model)
         measured = map(acceptance_name, self.temperatures)
-        return ("loss", *figures, *metric_of(self.metric).scores, *measured)
+        return ("loss", *figures, *get_metric(self.metric).scores, *measured)
 
     def check(self, keep: str) -> None:
         """Refuses a name that is not measured."""
@@ -76,7 +76,9 @@ class Scores:
 
     def _loss(self, params: Params) -> float:
         sums = [
-            evaluate_batch(self.setup, params, self.frozen, on_mesh(batch, self.subject.start.mesh))
+            evaluate_batch(
+                self.setup, params, self.frozen, split_batch(batch, self.subject.start.mesh)
+            )
             for batch in self.heldout.batches
         ]
         total, count = map(sum, zip(*jax.device_get(sums), strict=True))
@@ -89,7 +91,7 @@ class Scores:
         mesh = self.subject.start.mesh
         made = jax.device_get(
             [
-                measure_batch(self.setup, params, self.frozen, on_mesh(batch, mesh))
+                measure_batch(self.setup, params, self.frozen, split_batch(batch, mesh))
                 for batch in self.heldout.batches
             ]
         )
@@ -97,7 +99,7 @@ class Scores:
         return {name: float(total / count) for name, (total, count) in totals.items()}
 
     def _quality(self, model: LoadedModel) -> dict[str, float]:
-        metric = metric_of(self.metric)
+        metric = get_metric(self.metric)
         if not metric.scores:
             return {}
         generator = Generator(
@@ -130,7 +132,7 @@ class Scores:
 
 def decodable(sharded: FullySharded | None, loaded: LoadedModel) -> LoadedModel:
     """A model to decode with: its parameters are whole over the mesh's `data` axis."""
-    params = gathered(sharded, loaded.model, loaded.params)
+    params = gather_params(sharded, loaded.model, loaded.params)
     return dataclasses.replace(loaded, params=params)
 
 

@@ -46,7 +46,7 @@ class StatesExtractor:
         return np.asarray(prompt, np.float32)
 
 
-def decoder_of(loaded: LoadedModel) -> LoadedModel:
+def extract_decoder(loaded: LoadedModel) -> LoadedModel:
     """The decoder of a loaded speech model."""
     model, params = trained_part(loaded.model), without_encoder(loaded.params)
     return dataclasses.replace(loaded, model=model, params=params, extractor=StatesExtractor())
@@ -179,7 +179,7 @@ class Speech:
         return WithEncoder(subject, self.encoder.whole)
 
 
-def speech_of(
+def make_speech(
     config: ConfigDict,
     texts: Encoder,
     start: LoadedModel,
@@ -202,6 +202,6 @@ def speech_of(
             raise UserError(f"{given}; it must be empty: the model listens")
     shape = model.config.encoder_positions, model.config.d_model
     states = EncoderStates(workdir, config.model.checkpoint, shape)
-    decoders = decoder_of(start), target and decoder_of(target)
+    decoders = extract_decoder(start), target and extract_decoder(target)
     encoder = SpeechEncoder(texts, start, decoders[1] or decoders[0], states)
     return Speech(*decoders, encoder)

@@ -125,7 +125,7 @@ class PartOfModel:
         return [_save_model(self.start, self.model_params(params), workdir)]
 
 
-def subject_of(
+def make_subject(
     objective: Objective, start: LoadedModel, seed: int, fixed: tuple[str, ...] = ()
 ) -> Subject:
     """What an objective trains; `seed` draws what is new, `fixed` parameters stay as they are."""

@@ -66,12 +66,12 @@ def _decode(
     batch_size: int,
     seed: int,
 ) -> list[list[int]]:
-    batch = generator.batch(list(map(prompt_of, ids)), batch_size)
+    batch = generator.batch(list(map(make_prompt, ids)), batch_size)
     batch.index[: batch.rows] = indices
     return generator.rows(generator.run(batch, generator.keys(batch, seed)))[: batch.rows]
 
 
-def prompt_of(row: Ids) -> Prompt:
+def make_prompt(row: Ids) -> Prompt:
     """A row's prompt as a generator reads it."""
     array = np.asarray(row)
     return array if is_states(array) else array.tolist()

@@ -22,8 +22,8 @@ from specjax.experiments.decode.data import Data, check_one_source, load_data
 from specjax.experiments.decode.strategies import check_models, load_strategies
 from specjax.experiments.decode.tables import check_corpus, load_tables, reads_rest
 from specjax.experiments.pairs import describe_pair, load_pair
-from specjax.experiments.transcribe.results import Transcribed, figures, output_rows, table
-from specjax.experiments.workdir import file_stamps, finished
+from specjax.experiments.transcribe.results import TimedTranscript, figures, output_rows, table
+from specjax.experiments.workdir import file_stamps, read_finished
 from specjax.measuring.environment import environment
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import write_json, write_jsonl
@@ -51,7 +51,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
       UserError: when the config cannot be used.
     """
     strategies = check(config)
-    done = finished(config, workdir)
+    done = read_finished(config, workdir)
     if done is not None:
         print(table(done["strategies"]))
         return done
@@ -98,11 +98,11 @@ def check(config: ConfigDict) -> dict[str, Strategy]:
     check_models(strategies, tuple(model_names(config)))
     if config.prefix:
         raise UserError(f"config.prefix is {config.prefix!r}; it must be empty: the target listens")
-    fallback_of(config)
+    make_fallback(config)
     return strategies
 
 
-def fallback_of(config: ConfigDict) -> Fallback:
+def make_fallback(config: ConfigDict) -> Fallback:
     """The temperatures and thresholds of a config.
 
     Raises:
@@ -132,13 +132,13 @@ def prepare(config: ConfigDict, strategies: Mapping[str, Strategy]) -> Job:
         for name, one in strategies.items()
     }
     for generator in generators.values():
-        check_settings(generator, fallback_of(config), config.windows.condition_on_prev_tokens)
+        check_settings(generator, make_fallback(config), config.windows.condition_on_prev_tokens)
     sources = [example.source for example in data.examples]
     audio = [target.extractor.whole(f"audio {source!r}", source).T for source in sources]
     return Job(config, data, audio, generators)
 
 
-def measure(job: Job) -> dict[str, list[list[Transcribed]]]:
+def measure(job: Job) -> dict[str, list[list[TimedTranscript]]]:
     """Transcripts of every strategy, by repeat and batch; strategies take turns in each batch."""
     config, size = job.config, job.config.batch_size
     batches = [job.audio[first : first + size] for first in range(0, len(job.audio), size)]
@@ -146,19 +146,19 @@ def measure(job: Job) -> dict[str, list[list[Transcribed]]]:
     total = len(job.generators) * (1 + config.repeats * len(batches))
     with progress(total=total, desc="transcribe", unit="batch") as bar:
         for generator in job.generators.values():
-            transcribed(job, generator, batches[0])  # compiles
+            time_transcript(job, generator, batches[0])  # compiles
             bar.update()
         for repeat in range(config.repeats):
             for batch in batches:
                 for name, generator in job.generators.items():
-                    made[name][repeat].append(transcribed(job, generator, batch))
+                    made[name][repeat].append(time_transcript(job, generator, batch))
                     bar.update()
     return made
 
 
-def transcribed(job: Job, generator: Generator, audio: list[Any]) -> Transcribed:
+def time_transcript(job: Job, generator: Generator, audio: list[Any]) -> TimedTranscript:
     """One transcript of a batch, and the seconds that it took."""
-    config, fallback = job.config, fallback_of(job.config)
+    config, fallback = job.config, make_fallback(job.config)
     start = time.perf_counter()
     transcript = transcribe(
         generator,
@@ -171,7 +171,7 @@ def transcribed(job: Job, generator: Generator, audio: list[Any]) -> Transcribed
         logprob_threshold=fallback.logprob_threshold,
         no_speech_threshold=fallback.no_speech_threshold,
     )
-    return Transcribed(time.perf_counter() - start, transcript)
+    return TimedTranscript(time.perf_counter() - start, transcript)
 
 
 def _check_hears(name: str, model: Any) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from specjax.experiments.decode.data import Data, references_of
-from specjax.metrics.metric import metric_of
-from specjax.reporting.table import aligned, cell
+from specjax.experiments.decode.data import Data, collect_references
+from specjax.metrics.metric import get_metric
+from specjax.reporting.table import align_columns, cell
 from specjax.transcription.transcript import Transcript
 
-Made = Mapping[str, Sequence[Sequence["Transcribed"]]]
+Made = Mapping[str, Sequence[Sequence["TimedTranscript"]]]
 """Transcripts by strategy, repeat and batch."""
 
 _COLUMNS = (
@@ -26,7 +26,7 @@ _COLUMNS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Transcribed:
+class TimedTranscript:
     """A transcript of a batch, and the seconds that it took."""
 
     seconds: float
@@ -49,7 +49,7 @@ def figures(name: str, made: Made, data: Data) -> dict[str, Any]:
         "tokens_per_target_call": sum(one.tokens for one in statistics)
         / sum(one.calls["target"] for one in statistics),
         "same_as_first": sum(map(str.__eq__, texts, _texts(made[first][0]))),
-        "quality": metric_of(data.metric)(texts, references_of(data.examples)),
+        "quality": get_metric(data.metric)(texts, collect_references(data.examples)),
     }
 
 
@@ -85,13 +85,13 @@ def table(strategies: Mapping[str, Mapping[str, Any]]) -> str:
         ]
         for name, entry in strategies.items()
     ]
-    return aligned(["strategy", *(title for title, _, _ in _COLUMNS), *scores], lines)
+    return align_columns(["strategy", *(title for title, _, _ in _COLUMNS), *scores], lines)
 
 
-def _seconds(repeats: Sequence[Sequence[Transcribed]]) -> np.ndarray:
+def _seconds(repeats: Sequence[Sequence[TimedTranscript]]) -> np.ndarray:
     """Seconds [repeats, batches]."""
     return np.array([[one.seconds for one in batches] for batches in repeats])
 
 
-def _texts(batches: Sequence[Transcribed]) -> list[str]:
+def _texts(batches: Sequence[TimedTranscript]) -> list[str]:
     return [text for one in batches for text in one.transcript.texts or []]

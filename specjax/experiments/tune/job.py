@@ -19,20 +19,20 @@ from specjax.experiments.recipes.trees import WIDTHS
 from specjax.experiments.tune import report as tune_report
 from specjax.experiments.tune.predict import predict, timed_strategies
 from specjax.experiments.tune.report import write_config
-from specjax.experiments.tune.rounds import by_width, halve
-from specjax.experiments.tune.space import Candidate, Space, round_sizes, space_of
+from specjax.experiments.tune.rounds import by_width, run_halving
+from specjax.experiments.tune.space import Candidate, Space, make_space, round_sizes
 from specjax.experiments.tune.trials import (
     TIME,
     Budget,
     OutOfTime,
     Search,
     Trial,
-    conclude,
+    choose_best,
     drop_by_prediction,
 )
-from specjax.measuring.cost import doubling, needed
-from specjax.metrics.metric import metric_of
-from specjax.reporting.table import aligned
+from specjax.measuring.cost import doubling, needed_calls
+from specjax.metrics.metric import get_metric
+from specjax.reporting.table import align_columns
 from specjax.runtime.errors import UserError
 
 TARGET = "target"
@@ -47,9 +47,12 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     Raises:
       UserError: when the config cannot be used.
     """
-    space = space_of(config)
+    space = make_space(config)
     workdir.mkdir(parents=True, exist_ok=True)
-    search, finished = tune_report.resumed(workdir, config) or (fresh(config, space), False)
+    search, finished = tune_report.resume_search(workdir, config) or (
+        make_search(config, space),
+        False,
+    )
     space = space.with_trees(search.shapes)
     status = tune_report.FINISHED
     if not finished:
@@ -60,7 +63,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
             status = tune_report.OUT_OF_TIME
         search.seconds = budget.spent
         space = space.with_trees(search.shapes)
-    chosen = conclude(search, config.quality_loss if space.judged else None)
+    chosen = choose_best(search, config.quality_loss if space.judged else None)
     content = tune_report.write(workdir, config, space, search, status, chosen)
     tune_report.show(config, space, content)
     if chosen is not None:
@@ -69,7 +72,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     return content
 
 
-def fresh(config: ConfigDict, space: Space) -> Search:
+def make_search(config: ConfigDict, space: Space) -> Search:
     """A search that has not begun."""
     trials = {
         candidate.name: Trial(dict(candidate.fields), candidate.lossless)
@@ -107,7 +110,7 @@ def work(config: ConfigDict, space: Space, search: Search, budget: Budget, workd
         drop_by_prediction(groups(space, search), config.margin, most_of_a_group(config, space))
         save()
     print(f"{len(search.alive)} of {len(search.trials)} candidates are run")
-    halve(session, space, config, search, batches, budget, save)
+    run_halving(session, space, config, search, batches, budget, save)
 
 
 def check_metric(session: Session, space: Space) -> None:
@@ -116,7 +119,7 @@ def check_metric(session: Session, space: Space) -> None:
     Raises:
       UserError: when there is no metric.
     """
-    if space.judged and not metric_of(session.metric).scores:
+    if space.judged and not get_metric(session.metric).scores:
         raise UserError(
             f"config.base.metric is {session.metric!r}; candidates that change outputs are judged,"
             " so it must be a metric, and examples need references"
@@ -151,11 +154,11 @@ def plan(config: ConfigDict) -> None:
     Raises:
       UserError: when the config cannot be used.
     """
-    space = space_of(config)
+    space = make_space(config)
     print(f"{space.strategy}: {len(space.candidates)} candidates")
     fields = list(space.candidates[0].fields)
     rows = [[str(x) for x in candidate.fields.values()] for candidate in space.candidates]
-    print(aligned(fields, rows))
+    print(align_columns(fields, rows))
     most = len(space.candidates)
     if config.objective == TIME:
         plan_prediction(config, space)
@@ -178,6 +181,6 @@ def plan_prediction(config: ConfigDict, space: Space) -> None:
         print(f"  a tree of widths {WIDTHS}: shapes of at most {space.tree_nodes} nodes follow")
     strategies = list(timed_strategies(space).values())
     widths = {width for candidate in strategies for width in candidate.target_widths}
-    calls = doubling(needed(strategies, TARGET, widths))
+    calls = doubling(needed_calls(strategies, TARGET, widths))
     for model, own in itertools.groupby(calls, key=lambda call: call.model):
         print(f"calls of {model} timed with {', '.join(str(call.tokens) for call in own)} tokens")

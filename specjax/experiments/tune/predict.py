@@ -18,7 +18,7 @@ from specjax.experiments.decode.session import Session
 from specjax.experiments.recipes.trees import WIDE
 from specjax.experiments.tune.space import Space
 from specjax.experiments.tune.trees import (
-    Beside,
+    TreeOverhead,
     end_loss,
     fastest_trees,
     timed_shapes,
@@ -28,7 +28,7 @@ from specjax.experiments.tune.trees import (
 from specjax.experiments.tune.trials import Budget
 from specjax.measuring.cost import SHORTEST, Costs
 from specjax.measuring.in_place import DraftPrice, draft_price
-from specjax.metrics.traces import Rounds, rounds_of
+from specjax.metrics.traces import Rounds, collect_rounds
 from specjax.metrics.trees import by_rank
 from specjax.theory.trees import Fastest, expected_tokens
 
@@ -95,13 +95,13 @@ def predict(session: Session, space: Space, batches: list[Batch], budget: Budget
     if wide is None:
         return found
     own, (chain,) = costs[wide.strategy.settings], probes.values()
-    known = beside(own, chain, wide, target)
+    known = fit_overhead(own, chain, wide, target)
     (model,) = wide.strategy.drafter.spec.models
     trees = fastest_trees(own, wide.acceptance, model, space.tree_nodes, target, known)
     return dataclasses.replace(found, trees=trees, acceptance=wide.by_rank)
 
 
-def beside(costs: Costs, chain: Probe, wide: Probe, target: str) -> Beside:
+def fit_overhead(costs: Costs, chain: Probe, wide: Probe, target: str) -> TreeOverhead:
     """What the probes say of every tree.
 
     A round of a tree and each of its levels leave as much unexplained as a round of a chain and
@@ -109,10 +109,10 @@ def beside(costs: Costs, chain: Probe, wide: Probe, target: str) -> Beside:
     """
     spec = wide.strategy.drafter.spec
     known = in_place(costs, chain, target)
-    rest = unexplained(costs, wide, target) - known.beyond_calls(len(spec.calls))
+    rest = unexplained_steps(costs, wide, target) - known.beyond_calls(len(spec.calls))
     expected = expected_tokens(wide.acceptance, spec.parents)
     end = end_loss(expected, tokens_per_round(wide.rounds, wide.strategy))
-    return Beside(known.token, max(rest, 0.0) / spec.width, end, known.round_)
+    return TreeOverhead(known.token, max(rest, 0.0) / spec.width, end, known.round_)
 
 
 def timed_strategies(space: Space) -> dict[str, Strategy]:
@@ -141,7 +141,7 @@ def probe(session: Session, space: Space, name: str, batches: list[Batch], short
         parents = strategy.drafter.spec.parents
         table = by_rank(traces, parents) if parents else None
         speedup = took[space.baseline] / took[each]
-        return Probe(strategy, rounds_of(traces), speedup, table, shorter)
+        return Probe(strategy, collect_rounds(traces), speedup, table, shorter)
 
     return probe_of(name, None if short == name else probe_of(short))
 
@@ -164,13 +164,13 @@ def in_place(costs: Costs, probe: Probe, target: str) -> DraftPrice:
     On the line between the probe and the one of the shortest drafts, where there is one.
     """
     known = {
-        drafts(each.rounds, each.strategy): unexplained(costs, each, target)
+        drafts(each.rounds, each.strategy): unexplained_steps(costs, each, target)
         for each in filter(None, (probe.shorter, probe))
     }
     return draft_price(known)
 
 
-def unexplained(costs: Costs, probe: Probe, target: str) -> float:
+def unexplained_steps(costs: Costs, probe: Probe, target: str) -> float:
     """Target steps of a round of the probe that its calls, timed alone, do not take.
 
     Negative where they took longer alone.

@@ -15,9 +15,9 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from specjax.experiments.tune.space import Candidate, Space, flags
-from specjax.experiments.tune.trials import END, SWI, Search, Trial, search_of
+from specjax.experiments.tune.trials import END, SWI, Search, Trial, parse_search
 from specjax.measuring.environment import environment
-from specjax.reporting.table import aligned, cell
+from specjax.reporting.table import align_columns, cell
 from specjax.runtime.files import write_json, write_text
 
 FILE = "tune.json"
@@ -47,7 +47,7 @@ def write(
     return content
 
 
-def resumed(workdir: Path, config: ConfigDict) -> tuple[Search, bool] | None:
+def resume_search(workdir: Path, config: ConfigDict) -> tuple[Search, bool] | None:
     """The search that an earlier call with this config began here, and whether it finished.
 
     None when there is none. The budget may differ: it can be raised.
@@ -60,7 +60,7 @@ def resumed(workdir: Path, config: ConfigDict) -> tuple[Search, bool] | None:
     here["config"]["budget_seconds"] = content["config"]["budget_seconds"]
     if any(content[field] != here[field] for field in here):
         return None
-    search = search_of(content["search"])
+    search = parse_search(content["search"])
     for trial in search.trials.values():
         if trial.dropped == END:
             trial.drop("", "")
@@ -102,10 +102,10 @@ def show(config: ConfigDict, space: Space, content: dict[str, Any]) -> None:
     metrics = list(content["search"]["alone"]["quality"])
     score = "swi" if config.objective == SWI else "predicted"
     head = ["candidate", score, "measured", "ms/token", "examples", *metrics, "out in", "why"]
-    alone = Trial(**content["search"]["alone"])
-    named = [("target alone", line(search_of(content["search"]), alone))]
+    baseline = Trial(**content["search"]["alone"])
+    named = [("target alone", line(parse_search(content["search"]), baseline))]
     named += zip((candidate.label for candidate in space.candidates), content["table"], strict=True)
-    print(aligned(head, [table_row(name, entry, score, metrics) for name, entry in named]))
+    print(align_columns(head, [table_row(name, entry, score, metrics) for name, entry in named]))
     seconds = content["search"]["seconds"]
     if content["status"] == OUT_OF_TIME:
         print(
@@ -178,8 +178,8 @@ def write_config(workdir: Path, space: Space, candidate: Candidate) -> Path:
     """Writes the base config with the candidate, beside the target alone, as its strategies."""
     file = workdir / CHOSEN
     fields = space.decode.to_dict()
-    alone = {name: fields["strategies"][name] for name in space.alone}
-    fields |= {"strategies": {**alone, space.strategy: dict(candidate.spec)}, "only": ""}
+    baseline = {name: fields["strategies"][name] for name in space.alone}
+    fields |= {"strategies": {**baseline, space.strategy: dict(candidate.spec)}, "only": ""}
     shown = pprint.pformat(_plain(fields), width=99, sort_dicts=False)
     write_text(file, _TEXT.format(fields=shown))
     return file

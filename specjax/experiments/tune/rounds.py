@@ -14,16 +14,16 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from specjax.data.batching import Batch
-from specjax.decoding.summary import summarise
+from specjax.decoding.summary import summarize
 from specjax.experiments.decode import job as decode
-from specjax.experiments.decode.data import references_of
+from specjax.experiments.decode.data import collect_references
 from specjax.experiments.decode.results import part_prices
 from specjax.experiments.decode.session import Session
 from specjax.experiments.decode.strategies import BASELINE
 from specjax.experiments.tune.space import Space, round_sizes
 from specjax.experiments.tune.trials import SWI, Budget, Search, Trial, drop_worse
 from specjax.measuring.cost import standardized_walltime_improvement
-from specjax.metrics.metric import metric_of
+from specjax.metrics.metric import get_metric
 from specjax.runtime.programs import release_programs
 from specjax.runtime.progress import progress
 
@@ -35,7 +35,7 @@ def by_width(batches: Iterable[Batch]) -> list[Batch]:
     return sorted(batches, key=lambda b: (-count[b.tokens.shape[1]], b.tokens.shape[1]))
 
 
-def halve(
+def run_halving(
     session: Session,
     space: Space,
     config: ConfigDict,
@@ -82,10 +82,10 @@ def decode_more(
             program = session.generators[name].decoder, batch.shape
             if program not in compiled:
                 budget.check()
-                decode.timed(session.generators[name], batch, session.config.seed)
+                decode.time_decode(session.generators[name], batch, session.config.seed)
                 compiled.add(program)
         budget.check()
-        seconds, last = in_turns(session, list(trials), batch, repeats)
+        seconds, last = time_in_turns(session, list(trials), batch, repeats)
         for name, trial in trials.items():
             rows, generation = last[name]
             add_batch(session, trial, seconds[name], rows, texts=space.judged)
@@ -93,7 +93,7 @@ def decode_more(
                 add_calls(session, name, trial, generation, len(rows))
 
 
-def in_turns(
+def time_in_turns(
     session: Session, names: Sequence[str], batch: Batch, repeats: int
 ) -> tuple[dict[str, float], dict[str, tuple[list[list[int]], Any]]]:
     """Median seconds of a batch by strategy over the repeats, every other one backwards.
@@ -104,7 +104,7 @@ def in_turns(
     last = {}
     for repeat in range(repeats):
         for name in names[:: 1 if repeat % 2 == 0 else -1]:
-            seconds, rows, generation = decode.timed(
+            seconds, rows, generation = decode.time_decode(
                 session.generators[name], batch, session.config.seed
             )
             took[name].append(seconds)
@@ -128,7 +128,7 @@ def add_calls(session: Session, name: str, trial: Trial, generation: Any, rows: 
     See docs/methods/cascade.md, "Standardised walltime improvement".
     """
     decoder = session.generators[name].decoder
-    for part, count in summarise(decoder, [(generation, rows)]).calls.items():
+    for part, count in summarize(decoder, [(generation, rows)]).calls.items():
         trial.calls[part] = trial.calls.get(part, 0) + count
     trial.swi = standardized_walltime_improvement(
         sum(trial.tokens), trial.calls, part_prices(session, decoder.drafter), decoder.target
@@ -140,8 +140,8 @@ def judge(
 ) -> None:
     """Scores the outputs so far and drops candidates beyond the allowed loss."""
     order = [int(index) for batch in batches for index in batch.index[: batch.rows]]
-    references = references_of(session.examples[i] for i in order[: len(search.alone.outputs)])
-    score = metric_of(session.metric)
+    references = collect_references(session.examples[i] for i in order[: len(search.alone.outputs)])
+    score = get_metric(session.metric)
     search.alone.quality = score(search.alone.outputs, references)
     for trial in search.alive.values():
         trial.quality = score(trial.outputs, references)

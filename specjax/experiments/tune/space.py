@@ -135,7 +135,7 @@ class Space:
         return sorted(self.candidates, key=lambda candidate: candidate.strategy.drafter.spec.width)
 
 
-def space_of(config: ConfigDict) -> Space:
+def make_space(config: ConfigDict) -> Space:
     """The search that a tune config asks for.
 
     Raises:
@@ -171,9 +171,9 @@ def space_of(config: ConfigDict) -> Space:
             check_models({strategy: candidate.strategy}, tuple(model_names(base)))
         except UserError as error:
             raise UserError(f"config.space: {error}") from None
-    baseline, alone = alone_under(spec)
+    baseline, target_only = baseline_spec(spec)
     decode = base.copy_and_resolve_references()
-    decode.strategies = ConfigDict({BASELINE: {"drafter": "none"}, baseline: alone})
+    decode.strategies = ConfigDict({BASELINE: {"drafter": "none"}, baseline: target_only})
     if config.tree_nodes:
         decode.strategies[WIDE] = ConfigDict(wide_spec(spec))
         candidate_strategy(strategy, wide_spec(spec), {})
@@ -237,7 +237,7 @@ def candidate_strategy(name: str, spec: Mapping[str, Any], fields: Mapping[str, 
         raise UserError(f"config.space: {error}") from None
 
 
-def alone_under(spec: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def baseline_spec(spec: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Name and fields of the strategy that drafts nothing under the sampling of `spec`."""
     sampling = {f: spec[f] for f in DRAWN if f in spec}
     greedy = not sampling.get("temperature")

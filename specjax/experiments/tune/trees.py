@@ -77,7 +77,7 @@ def timed_shapes(nodes: int) -> list[tuple[int, ...]]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Beside:
+class TreeOverhead:
     """What rounds lose beside the calls and the drafts that fall, as probes have shown it."""
 
     level: float = 0.0  # target steps of a drafter's call
@@ -91,14 +91,14 @@ class Beside:
 
 
 def end_loss(expected: float, measured: float) -> float:
-    """`Beside.end` of rounds that were expected to give so many tokens and gave others."""
+    """`TreeOverhead.end` of rounds that were expected to give so many tokens and gave others."""
     if expected <= 1.0:
         return 0.0
     return max(1.0 / measured - 1.0 / expected, 0.0) / (1.0 - 1.0 / expected)
 
 
 def fastest_trees(
-    costs: Costs, acceptance: Any, model: str, nodes: int, target: str, beside: Beside
+    costs: Costs, acceptance: Any, model: str, nodes: int, target: str, beside: TreeOverhead
 ) -> list[Fastest]:
     """Of every doubling of nodes up to `nodes` the fastest tree that branches.
 

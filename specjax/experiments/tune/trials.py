@@ -124,15 +124,15 @@ class Search:
         count, own = len(trial.seconds), trial.seconds_per_token
         if own is None:
             return None
-        alone = sum(self.alone.seconds[:count]) / max(sum(self.alone.tokens[:count]), 1)
-        return alone / own
+        baseline = sum(self.alone.seconds[:count]) / max(sum(self.alone.tokens[:count]), 1)
+        return baseline / own
 
     def entry(self) -> dict[str, Any]:
-        """As JSON; `search_of` reads it."""
+        """As JSON; `parse_search` reads it."""
         return dataclasses.asdict(self)
 
 
-def search_of(entry: Mapping[str, Any]) -> Search:
+def parse_search(entry: Mapping[str, Any]) -> Search:
     """The search that `Search.entry` wrote."""
     trials = {name: Trial(**fields) for name, fields in entry["trials"].items()}
     return Search(**{**entry, "alone": Trial(**entry["alone"]), "trials": trials})
@@ -162,7 +162,7 @@ def drop_worse(alive: Mapping[str, Trial], objective: str, keep: int, stage: str
         trial.drop(stage, f"{100 * behind:.1f}% {words}")
 
 
-def conclude(search: Search, allowed: float | None) -> str | None:
+def choose_best(search: Search, allowed: float | None) -> str | None:
     """The best candidate that is still in: the cheapest, or before any ran the best predicted.
 
     The others drop out. None when nothing is known, or no outputs are good enough.

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from specjax.contracts.registry import FAMILIES
-from specjax.hf.families.family import Family, Shape, Tensors, within
+from specjax.hf.families.family import Family, Shape, Tensors, nest_modules
 from specjax.hf.families.schema import (
     ALL_FULL,
     COMMON,
@@ -18,10 +18,10 @@ from specjax.hf.families.schema import (
     Schema,
     choice,
     flag,
+    format_value,
     is_int,
     only,
     rate,
-    shown,
     size,
 )
 from specjax.models.bart import Bart, BartConfig
@@ -47,7 +47,7 @@ def _stack(side: str) -> Tensors:
         f"{side}_entrance.position_embedding": f"model.{side}.embed_positions.weight",
         f"{side}_entrance.norm": f"model.{side}.layernorm_embedding",
         f"{side}_norm": f"model.{side}.layer_norm",
-        **within(f"{side}_{{}}", f"model.{side}.layers.{{}}", layer),
+        **nest_modules(f"{side}_{{}}", f"model.{side}.layers.{{}}", layer),
     }
 
 
@@ -235,7 +235,8 @@ class M2M100Family(BartLike[BartConfig]):
         pad = hf.get("pad_token_id", PAD)
         if not (is_int(pad) and 0 <= pad < fields["vocab_size"]):
             raise ValueError(
-                f"pad_token_id is {shown(pad)}; positions begin behind it, so it must be a token id"
+                f"pad_token_id is {format_value(pad)}; positions begin behind it, so it must be a "
+                "token id"
                 f" from 0 to {fields['vocab_size'] - 1}"
             )
         return {

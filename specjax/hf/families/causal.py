@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from specjax.hf.families import rotary
-from specjax.hf.families.family import Family, Shape, Tensors, within
+from specjax.hf.families.family import Family, Shape, Tensors, nest_modules
 from specjax.hf.families.layer_types import KINDS, window_of, windows_of
 from specjax.hf.families.schema import (
     CAUSAL,
@@ -75,7 +75,7 @@ def whole(layer: Tensors) -> Tensors:
         "embedding": "model.embed_tokens.weight",
         "final_norm": "model.norm",
         "head": "lm_head",
-        **within("layers_{}", "model.layers.{}", layer),
+        **nest_modules("layers_{}", "model.layers.{}", layer),
     }
 
 
@@ -127,7 +127,7 @@ class Decoder(Family[Shape]):
         return attributes
 
     def to_fields(self, config: Any) -> dict[str, Any]:
-        rope, windows = rotary.rope_of(config), config.layer_windows
+        rope, windows = rotary.get_rope(config), config.layer_windows
         fields = {
             "num_key_value_heads": config.num_kv_heads,
             "head_dim": config.d_head,

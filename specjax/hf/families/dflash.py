@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from specjax.contracts.registry import FAMILIES
 from specjax.hf.families import causal, eagle, on_target
-from specjax.hf.families.family import Tensors, within
+from specjax.hf.families.family import Tensors, nest_modules
 from specjax.hf.families.llama import Llama
 from specjax.hf.families.on_target import FIELDS, OnLlama, OnT5, OnTargetFamily
 from specjax.hf.families.schema import flag, size
@@ -71,7 +71,7 @@ class DFlashT5Family(_InBlocks, OnT5, T5Family[DFlashT5Config]):
     shape = DFlashT5Config
     schema = T5Family.schema.changed(**FIELDS, block_size=size(BLOCK, least=2))
     words: ClassVar[dict[str, str]] = T5Family.words | WORDS
-    tensors: ClassVar[Tensors] = {**_OUTSIDE, **within("layers_{}", "layers.{}", _T5_LAYER)}
+    tensors: ClassVar[Tensors] = {**_OUTSIDE, **nest_modules("layers_{}", "layers.{}", _T5_LAYER)}
 
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
         return super().given_by(target) | {"num_decoder_layers": min(LAYERS, target.info.depth)}
@@ -86,7 +86,10 @@ class DFlashLlama(_InBlocks, OnLlama, Llama[DFlashCausalConfig]):
         **FIELDS, block_size=size(BLOCK, least=2), use_qk_norm=flag(False)
     )
     words: ClassVar[dict[str, str]] = Llama.words | WORDS | {"qk_norm": "use_qk_norm"}
-    tensors: ClassVar[Tensors] = {**_OUTSIDE, **within("layers_{}", "layers.{}", causal.LAYER)}
+    tensors: ClassVar[Tensors] = {
+        **_OUTSIDE,
+        **nest_modules("layers_{}", "layers.{}", causal.LAYER),
+    }
 
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
         return super().given_by(target) | {

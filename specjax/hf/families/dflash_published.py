@@ -13,31 +13,31 @@ from typing import Any, ClassVar
 from specjax.contracts.registry import FAMILIES
 from specjax.hf.families.causal import FIELDS, LAYER, Decoder
 from specjax.hf.families.dflash import BLOCK, LAYERS, layers_read, published_layers
-from specjax.hf.families.family import Tensors, within
+from specjax.hf.families.family import Tensors, nest_modules
 from specjax.hf.families.generation import GENERATION
 from specjax.hf.families.llama import Llama
 from specjax.hf.families.on_target import refuse_other_positions
 from specjax.hf.families.published import (
     UNUSED,
-    agreed,
     all_full,
     nested,
+    read_agreeing,
     read_nested,
     refuse_images,
     refuse_rotation,
 )
-from specjax.hf.families.rotary import rope_of
+from specjax.hf.families.rotary import get_rope
 from specjax.hf.families.schema import (
     Field,
     Schema,
     choice,
     flag,
+    format_value,
     is_int,
     is_number,
     only,
     raw,
     read,
-    shown,
     size,
 )
 from specjax.models.base import LanguageModel
@@ -118,7 +118,7 @@ class PublishedDFlash(Decoder[DFlashCausalConfig]):
         "fuse": "fc",
         "fused_norm": "hidden_norm",
         "final_norm": "norm",
-        **within("layers_{}", "layers.{}", LAYER),
+        **nest_modules("layers_{}", "layers.{}", LAYER),
     }
 
     @classmethod
@@ -133,7 +133,9 @@ class PublishedDFlash(Decoder[DFlashCausalConfig]):
         given = {name: value for name, value in hf.items() if name not in null}
         fields = read(self.schema, given, GENERATION) | null
         inside = read_nested(NESTED, nested(fields, "dflash_config"), "dflash_config")
-        fields |= {key: agreed(key, fields[key], inside[key], "dflash_config") for key in TWICE}
+        fields |= {
+            key: read_agreeing(key, fields[key], inside[key], "dflash_config") for key in TWICE
+        }
         refuse_images(fields)
         # Where texts end is the target's word: here in training, elsewhere once they meet.
         named = (hf if fields["model_type"] == FAMILY else {}) | {"model_type": FAMILY}
@@ -153,7 +155,7 @@ class PublishedDFlash(Decoder[DFlashCausalConfig]):
             mask_token=_mask(fields),
             target_depth=fields["num_target_layers"],
         )
-        refuse_rotation(rope_of(made))
+        refuse_rotation(get_rope(made))
         return made
 
     def config_to_hf(self, config: DFlashCausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -194,7 +196,8 @@ def _mask(fields: Mapping[str, Any]) -> int:
     token, most = fields["mask_token_id"], fields["vocab_size"] - 1
     if token is None or token > most:
         raise ValueError(
-            f"mask_token_id is {shown(token)}; it must be an id of the target, from 0 to {most}"
+            f"mask_token_id is {format_value(token)}; it must be an id of the target, from 0 to "
+            f"{most}"
         )
     return token
 
@@ -212,6 +215,7 @@ def _read(fields: Mapping[str, Any]) -> list[int]:
     if depth is not None and max(ids) > depth - 2:
         # Behind the last layer the published states are normed.
         raise ValueError(
-            f"target_layer_ids is {shown(ids)}; of {depth} layers they must be at most {depth - 2}"
+            f"target_layer_ids is {format_value(ids)}; of {depth} layers they must be at most "
+            f"{depth - 2}"
         )
     return list(ids)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from specjax.hf.families.schema import shown
+from specjax.hf.families.schema import format_value
 
 READ = "EAGLE-3, DFlash and Medusa's heads"
 
@@ -77,7 +77,8 @@ def refuse_unread(hf: Mapping[str, Any]) -> None:
     if found:
         field, value, name = found
         raise ValueError(
-            f"{field} is {shown(value)}: a drafter of the format {name}, which specjax does not"
+            f"{field} is {format_value(value)}: a drafter of the format {name}, which specjax "
+            "does not"
             f" read; it reads {READ}"
         )
 
@@ -123,11 +124,13 @@ def _refuse_medusa(hf: Mapping[str, Any]) -> None:
         return
     if "model_type" in hf:
         raise ValueError(
-            f"medusa_num_heads is {shown(count)}: a model with Medusa's heads in it, a format that"
+            f"medusa_num_heads is {format_value(count)}: a model with Medusa's heads in it, a "
+            "format that"
             f" specjax does not read; it reads {READ}"
         )
     raise ValueError(
-        f"medusa_num_heads is {shown(count)}: Medusa's heads, which are a table beside their target"
+        f"medusa_num_heads is {format_value(count)}: Medusa's heads, which are a table beside "
+        "their target"
         " and no model; specjax.hf.heads.load reads them, in experiments config.heads"
     )
 

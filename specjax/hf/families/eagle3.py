@@ -26,17 +26,17 @@ from specjax.hf.families.eagle3_fields import (
     VOCABULARIES,
     equal,
 )
-from specjax.hf.families.family import Stored, Tensors, within
+from specjax.hf.families.family import Stored, Tensors, nest_modules
 from specjax.hf.families.generation import GENERATION
 from specjax.hf.families.published import (
     UNUSED,
-    agreed,
     nested,
+    read_agreeing,
     read_nested,
     refuse_images,
     refuse_rotation,
 )
-from specjax.hf.families.rotary import rope_of
+from specjax.hf.families.rotary import get_rope
 from specjax.hf.families.schema import (
     COMMON,
     MOST_LAYERS,
@@ -45,11 +45,11 @@ from specjax.hf.families.schema import (
     Schema,
     choice,
     flag,
+    format_value,
     only,
     part,
     raw,
     read,
-    shown,
     size,
 )
 from specjax.models.eagle import Eagle, EagleCausalConfig
@@ -116,7 +116,7 @@ class _Published(Decoder[EagleCausalConfig]):
             normed_residual=fields["norm_before_residual"],
             normed_states=fields["norm_output"],
         )
-        refuse_rotation(rope_of(made))
+        refuse_rotation(get_rope(made))
         return made
 
     def of_stored(self, config: EagleCausalConfig, tensors: Collection[str]) -> EagleCausalConfig:
@@ -153,7 +153,7 @@ class _Published(Decoder[EagleCausalConfig]):
             "final_norm": "norm",
             "head": "lm_head",
             "feature_norms_{}": "fc_norm.{}" if config.feature_norms > 1 else "input_norm",
-            **within("layer", self.block, layer),
+            **nest_modules("layer", self.block, layer),
         }
 
     def repeated(
@@ -246,9 +246,9 @@ class Eagle3(_Published):
         fields = read(self.schema, hf, GENERATION)
         key = "eagle_aux_hidden_state_layer_ids"
         inside = read_nested(NESTED, nested(fields, "eagle_config"), "eagle_config")[key]
-        fields[key] = agreed(key, fields[key], inside, "eagle_config")
+        fields[key] = read_agreeing(key, fields[key], inside, "eagle_config")
         if fields[key] and len(fields[key]) != USUAL:
-            raise ValueError(f"{key} is {shown(fields[key])}; it must name {USUAL} layers")
+            raise ValueError(f"{key} is {format_value(fields[key])}; it must name {USUAL} layers")
         return self.drafter(fields, fields, False, dtype)
 
     def config_to_hf(self, config: EagleCausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -305,7 +305,9 @@ class Eagle3Speculators(_Published):
         fields = read(self.schema, hf, GENERATION)
         words = fields["transformer_layer_config"]
         if not isinstance(words, dict):
-            raise ValueError(f"transformer_layer_config is {shown(words)}; it must be an object")
+            raise ValueError(
+                f"transformer_layer_config is {format_value(words)}; it must be an object"
+            )
         with part("transformer_layer_config"):
             layer = read(self.layer, words, GENERATION)
             made = self.drafter(fields, layer, layer["model_type"] == "qwen3", dtype)

@@ -254,7 +254,7 @@ def _stored(table: Tensors, path: Where, transposed: bool) -> Stored | None:
     return dataclasses.replace(found, tensor=f"{name}.{kind}", transposed=transposed and kernel)
 
 
-def within(ours: str, theirs: str, modules: Tensors) -> dict[str, str | Stored]:
+def nest_modules(ours: str, theirs: str, modules: Tensors) -> dict[str, str | Stored]:
     """A table of modules that are parts of the modules `ours` here and `theirs` in a checkpoint."""
     return {
         f"{ours}.{name}": f"{theirs}.{entry}"
@@ -279,6 +279,6 @@ def _start_token(start: int | None, vocab_size: int, generation: Mapping[str, An
     return start
 
 
-def family_of(model: LanguageModel) -> Family:
+def get_family(model: LanguageModel) -> Family:
     """The family that a model belongs to."""
     return FAMILIES[model.config.family].cls()

@@ -19,14 +19,14 @@ from specjax.hf.families.schema import (
     Field,
     Schema,
     choice,
-    declared_by,
     flag,
+    format_value,
     number,
     only,
     part,
     raw,
     read,
-    shown,
+    read_declared,
     size,
 )
 from specjax.models.causal import CausalConfig
@@ -113,7 +113,7 @@ class Gemma3Text(Gemma2):
 
     def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
         """The rotation of layers that have all keys is what other families have for all."""
-        both = rotary.of_two_kinds(fields)
+        both = rotary.split_rope_kinds(fields)
         attributes = super().from_fields(both, hf)
         sliding, full = rotary.sliding_from_hf(both, attributes["d_head"]), attributes["rope"]
         ropes = tuple(sliding if window else full for window in attributes["windows"])
@@ -181,9 +181,9 @@ def _text_fields(fields: Mapping[str, Any], hf: Mapping[str, Any]) -> dict[str, 
     """The text part's fields, with those of the checked `fields` outside that count for it."""
     text = fields["text_config"]
     if not isinstance(text, dict):
-        raise ValueError(f"text_config is {shown(text)}; it must be an object")
+        raise ValueError(f"text_config is {format_value(text)}; it must be an object")
     outside = {name: hf[name] for name in TOKENS if name in hf}
     outside["tie_word_embeddings"] = fields["tie_word_embeddings"]
-    defaults = declared_by("gemma3_text").defaults
+    defaults = read_declared("gemma3_text").defaults
     sizes = {name: defaults[name] for name in SIZES}
     return sizes | text | outside | {"model_type": "gemma3_text"}

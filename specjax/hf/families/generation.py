@@ -14,7 +14,7 @@ import functools
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from specjax.hf.families.schema import GENERATION_FILE, ignore, is_int, shown
+from specjax.hf.families.schema import GENERATION_FILE, format_value, ignore, is_int
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "assistant_ensemble_weight": (),
@@ -126,7 +126,7 @@ def special_tokens(
 def _token(fields: Mapping[str, Any], name: str, bound: int) -> int | None:
     value = fields.get(name)
     if value is not None and not (is_int(value) and 0 <= value < bound):
-        raise ValueError(f"{name} is {shown(value)}; it must be {_below(bound)}, or null")
+        raise ValueError(f"{name} is {format_value(value)}; it must be {_below(bound)}, or null")
     return value
 
 
@@ -140,7 +140,8 @@ def _ends(fields: Mapping[str, Any], vocab_size: int) -> tuple[int, ...]:
     ends = [] if value is None else value if isinstance(value, list) else [value]
     if not all(is_int(end) and 0 <= end < vocab_size for end in ends):
         raise ValueError(
-            f"eos_token_id is {shown(value)}; it must be {_below(vocab_size)}, a list of them, or"
+            f"eos_token_id is {format_value(value)}; it must be {_below(vocab_size)}, a list of "
+            "them, or"
             " null"
         )
     return tuple(dict.fromkeys(ends))
@@ -150,7 +151,9 @@ def _below(bound: int) -> str:
     return f"a token id from 0 to {bound - 1}"
 
 
-def said(hf: Mapping[str, Any], generation: Mapping[str, Any] | None) -> dict[str, Any]:
+def generation_fields(
+    hf: Mapping[str, Any], generation: Mapping[str, Any] | None
+) -> dict[str, Any]:
     """All that Hugging Face decodes by, as it is written, without what is null."""
     fields = {name: hf[name] for name in hf if name in GENERATION}
     fields = fields if generation is None else generation
@@ -176,7 +179,9 @@ def beams_in(generation: Mapping[str, Any]) -> int:
     if value is None or (type(value) is float and value == 1):
         return 1
     if not (is_int(value) and value >= 1):
-        raise ValueError(f"{BEAMS} is {shown(value)}; it must be an integer of at least 1, or null")
+        raise ValueError(
+            f"{BEAMS} is {format_value(value)}; it must be an integer of at least 1, or null"
+        )
     return value
 
 
@@ -185,7 +190,7 @@ def beams_words(name: str, beams: int) -> str:
     return f"model {name!r} asks for {BEAMS} {beams}; this decodes without beams"
 
 
-def changed(
+def change_generation(
     hf: Mapping[str, Any],
     generation: Mapping[str, Any] | None,
     changes: Mapping[str, Any],
@@ -230,7 +235,7 @@ def refuse_processors(
             ignore(name, GENERATION_FILE)
         elif (name in unlisted and value is not None) or not _is_neutral(name, value, neutral):
             raise ValueError(
-                f"{name} is {shown(value)}, which no strategy applies;"
+                f"{name} is {format_value(value)}, which no strategy applies;"
                 f" generation={{{name!r}: None}} (of specjax.load, or config.generation) decodes"
                 " without it, ignore_generation_config=True without all that it says"
             )

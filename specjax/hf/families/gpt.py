@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from specjax.contracts.registry import FAMILIES
 from specjax.hf.families import rotary
-from specjax.hf.families.family import Family, Stored, Tensors, within
+from specjax.hf.families.family import Family, Stored, Tensors, nest_modules
 from specjax.hf.families.schema import (
     ALL_FULL,
     CAUSAL,
@@ -95,7 +95,7 @@ class GPT2(Family[CausalConfig]):
         "position_embedding": "transformer.wpe.weight",
         "final_norm": "transformer.ln_f",
         "head.kernel": Stored("lm_head.weight", True),
-        **within(
+        **nest_modules(
             "layers_{}",
             "transformer.h.{}",
             {
@@ -205,7 +205,7 @@ class GPTNeoX(Family[CausalConfig]):
         }
 
     def to_fields(self, config: Any) -> dict[str, Any]:
-        rope = rotary.rope_of(config)
+        rope = rotary.get_rope(config)
         return {
             "rotary_pct": rotary.share_to_hf(rope.width, config.d_head),
             "rotary_emb_base": rope.theta,
@@ -230,7 +230,7 @@ class GPTNeoX(Family[CausalConfig]):
             "embedding": "gpt_neox.embed_in.weight",
             "final_norm": "gpt_neox.final_layer_norm",
             "head": "embed_out",
-            **within("layers_{}", "gpt_neox.layers.{}", layer),
+            **nest_modules("layers_{}", "gpt_neox.layers.{}", layer),
         }
 
 
@@ -289,7 +289,7 @@ class OPT(Family[CausalConfig]):
         "project_in": "model.decoder.project_in",
         "project_out": "model.decoder.project_out",
         "head": "lm_head",
-        **within(
+        **nest_modules(
             "layers_{}",
             "model.decoder.layers.{}",
             {

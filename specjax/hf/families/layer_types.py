@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specjax.hf.families.schema import Field, flag, raw, shown, size
+from specjax.hf.families.schema import Field, flag, format_value, raw, size
 
 KINDS = ("full_attention", "sliding_attention")
 
@@ -40,13 +40,13 @@ def windows_of(
     kinds = usual if kinds is None else kinds
     if not mixed and kinds != usual:
         raise ValueError(
-            f"layer_types is {shown(kinds)}; with sliding_window {window} every one of the"
+            f"layer_types is {format_value(kinds)}; with sliding_window {window} every one of the"
             f" {layers} layers is {usual[0]!r}"
         )
     known = isinstance(kinds, list) and all(kind in KINDS for kind in kinds)
     if not known or len(kinds) != layers:
         raise ValueError(
-            f"layer_types is {shown(kinds)}; it must name each of the {layers} layers"
+            f"layer_types is {format_value(kinds)}; it must name each of the {layers} layers"
             f" {' or '.join(map(repr, KINDS))}"
         )
     if KINDS[1] not in kinds:
@@ -54,6 +54,6 @@ def windows_of(
     if window is None:
         switch = ", and use_sliding_window true" if "use_sliding_window" in fields else ""
         raise ValueError(
-            f"layer_types is {shown(kinds)}; layers that slide need sliding_window{switch}"
+            f"layer_types is {format_value(kinds)}; layers that slide need sliding_window{switch}"
         )
     return tuple(window if kind == KINDS[1] else 0 for kind in kinds)

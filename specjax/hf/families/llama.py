@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 from specjax.contracts.registry import FAMILIES
 from specjax.hf.families import rotary
 from specjax.hf.families.causal import BIAS, LAYER, SANDWICH, Decoder, whole
-from specjax.hf.families.family import Shape, Stored, Tensors, within
+from specjax.hf.families.family import Shape, Stored, Tensors, nest_modules
 from specjax.hf.families.layer_types import SWITCHED, WINDOWS
-from specjax.hf.families.schema import ALL_FULL, flag, head_width, number, raw, shown, size
+from specjax.hf.families.schema import ALL_FULL, flag, format_value, head_width, number, raw, size
 from specjax.models.causal import CausalConfig
 from specjax.models.positions import Rope
 
@@ -122,7 +122,8 @@ def _rotated(fields: Mapping[str, Any]) -> list[bool]:
     flags = isinstance(listed, list) and all(flag in (0, 1) for flag in listed)
     if not flags or len(listed) < layers:
         raise ValueError(
-            f"no_rope_layers is {shown(listed)}; it must have a 0 or 1 for each of the {layers}"
+            f"no_rope_layers is {format_value(listed)}; it must have a 0 or 1 for each of the "
+            f"{layers}"
             " layers"
         )
     return [bool(flag) for flag in listed[:layers]]
@@ -143,11 +144,11 @@ class Phi3(Decoder[CausalConfig]):
 
     def rope(self, fields: Mapping[str, Any], d_head: int) -> Rope:
         scalings = ("rope_scaling", "rope_parameters")
-        today = {name: rotary.long_renamed(name, fields[name]) for name in scalings}
+        today = {name: rotary.rename_long(name, fields[name]) for name in scalings}
         return rotary.partial_rope_from_hf({**fields, **today}, d_head)
 
     def to_fields(self, config: Any) -> dict[str, Any]:
-        rope = rotary.rope_of(config)
+        rope = rotary.get_rope(config)
         return super().to_fields(config) | {
             "original_max_position_embeddings": rope.original or config.max_positions,
             "partial_rotary_factor": rotary.share_to_hf(rope.width, config.d_head),
@@ -165,4 +166,4 @@ class Phi3(Decoder[CausalConfig]):
             "ff.gate": Stored(both, parts=2),
             "ff.up": Stored(both, part=1, parts=2),
         }
-        return {**self.tensors, **within("layers_{}", "model.layers.{}", fused)}
+        return {**self.tensors, **nest_modules("layers_{}", "model.layers.{}", fused)}

@@ -9,7 +9,7 @@ from specjax.contracts.registry import FAMILIES
 from specjax.hf.families.causal import BIAS, LAYER, Decoder, whole
 from specjax.hf.families.family import Stored, Tensors
 from specjax.hf.families.layer_types import SWITCHED, WINDOWS
-from specjax.hf.families.schema import flag, is_int, number, raw, shown, size
+from specjax.hf.families.schema import flag, format_value, is_int, number, raw, size
 from specjax.models.causal import CausalConfig
 from specjax.models.experts import Mixture
 
@@ -100,7 +100,7 @@ class Qwen3MoE(_Mixed):
             "num_experts": mixture.experts,
             "num_experts_per_tok": mixture.chosen,
             "moe_intermediate_size": mixture.d_ff,
-            "norm_topk_prob": mixture.normalised,
+            "norm_topk_prob": mixture.normalized,
             "decoder_sparse_step": 1,
             "mlp_only_layers": [i for i, has in enumerate(config.mixtures) if has is None],
         }
@@ -111,18 +111,21 @@ def _mixtures(fields: dict[str, Any]) -> tuple[Mixture | None, ...]:
     layers, dense = fields["num_hidden_layers"], fields["mlp_only_layers"]
     dense = [] if dense is None else dense
     if not (isinstance(dense, list) and all(is_int(layer) for layer in dense)):
-        raise ValueError(f"mlp_only_layers is {shown(dense)}; it must be a list of layers, or null")
+        raise ValueError(
+            f"mlp_only_layers is {format_value(dense)}; it must be a list of layers, or null"
+        )
     mixture = Mixture(
         experts=fields["num_experts"],
         chosen=fields["num_experts_per_tok"],
         d_ff=fields["moe_intermediate_size"],
-        normalised=fields["norm_topk_prob"],
+        normalized=fields["norm_topk_prob"],
     )
     step = fields["decoder_sparse_step"]
     mixed = [(index + 1) % step == 0 and index not in dense for index in range(layers)]
     if not any(mixed):
         raise ValueError(
-            f"decoder_sparse_step is {step} and mlp_only_layers is {shown(dense)}; one of the"
+            f"decoder_sparse_step is {step} and mlp_only_layers is {format_value(dense)}; one of "
+            "the"
             f" {layers} layers must have experts"
         )
     return tuple(mixture if has else None for has in mixed)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from specjax.hf.families import causal
-from specjax.hf.families.schema import Field, Schema, read, shown
+from specjax.hf.families.schema import Field, Schema, format_value, read
 from specjax.models.positions import Rope
 
 ROPES = ("default", "linear", "llama3", "yarn")
@@ -41,7 +41,8 @@ def refuse_others(inside: Mapping[str, Any], known: Collection[str], where: str)
     """
     for name in sorted(set(inside) - set(known)):
         raise ValueError(
-            f"{name} in {where} is {shown(inside[name])}; specjax does not know what this field"
+            f"{name} in {where} is {format_value(inside[name])}; specjax does not know what this "
+            "field"
             " changes, and reads no drafter whose configuration has it"
         )
 
@@ -77,7 +78,8 @@ def refuse_images(fields: Mapping[str, Any]) -> None:
     for name in ("rope_scaling", "rope_parameters"):
         if isinstance(fields[name], dict) and "mrope_section" in fields[name]:
             raise ValueError(
-                f"mrope_section in {name} is {shown(fields[name]['mrope_section'])}; it must not be"
+                f"mrope_section in {name} is {format_value(fields[name]['mrope_section'])}; it "
+                "must not be"
                 " there: the drafter of a target that sees images is not supported"
             )
 
@@ -90,11 +92,11 @@ def nested(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
     """
     inside = fields[name] or {}
     if not isinstance(inside, dict):
-        raise ValueError(f"{name} is {shown(inside)}; it must be an object, or null")
+        raise ValueError(f"{name} is {format_value(inside)}; it must be an object, or null")
     return inside
 
 
-def agreed(key: str, outside: Any, inside: Any, where: str) -> Any:
+def read_agreeing(key: str, outside: Any, inside: Any, where: str) -> Any:
     """What one field says that a configuration may have at two places, or None.
 
     Raises:
@@ -102,7 +104,7 @@ def agreed(key: str, outside: Any, inside: Any, where: str) -> Any:
     """
     if None not in (outside, inside) and outside != inside:
         raise ValueError(
-            f"{key} is {shown(outside)} and {shown(inside)} in {where}; both name the"
+            f"{key} is {format_value(outside)} and {format_value(inside)} in {where}; both name the"
             " same field and must agree"
         )
     return inside if outside is None else outside

@@ -14,13 +14,13 @@ from specjax.hf.families.schema import (
     Schema,
     choice,
     flag,
+    format_value,
     is_number,
     is_positive,
     number,
     part,
     raw,
     read,
-    shown,
     size,
 )
 from specjax.models.causal import CausalConfig
@@ -120,7 +120,7 @@ def rope_from_hf(fields: Mapping[str, Any], width: int) -> Rope:
         with part(name):
             return _rope(written, fields, width)
     except ValueError as error:
-        raise ValueError(f"{name} {shown(written)}: {error}") from None
+        raise ValueError(f"{name} {format_value(written)}: {error}") from None
 
 
 def partial_rope_from_hf(fields: Mapping[str, Any], d_head: int, outside: str = SHARE) -> Rope:
@@ -130,19 +130,20 @@ def partial_rope_from_hf(fields: Mapping[str, Any], d_head: int, outside: str = 
       ValueError: naming the field, its value and what is allowed.
     """
     name, written = _scaling(fields)
-    source = f"{name} {shown(written)}: {SHARE}" if SHARE in written else outside
+    source = f"{name} {format_value(written)}: {SHARE}" if SHARE in written else outside
     share = written.get(SHARE, fields[outside])
     width = int(d_head * share) if is_positive(share) else 0
     if not 2 <= width <= d_head or width % 2:
         raise ValueError(
-            f"{source} is {shown(share)}; of the {d_head} numbers of a head it must rotate an even"
+            f"{source} is {format_value(share)}; of the {d_head} numbers of a head it must rotate "
+            "an even"
             " count"
         )
     others = {word: value for word, value in written.items() if word != SHARE}
     return rope_from_hf({**fields, name: others}, width)
 
 
-def long_renamed(name: str, written: Any) -> Any:
+def rename_long(name: str, written: Any) -> Any:
     """A scaling of Phi-3's by the name it has today: the first checkpoints have others.
 
     Raises:
@@ -153,7 +154,7 @@ def long_renamed(name: str, written: Any) -> Any:
     kind = written.get("rope_type", written.get("type", "default"))
     if kind not in ("default", "longrope", "su", "yarn"):
         raise ValueError(
-            f"{name} is {shown(written)}; its rope_type must be one of default, longrope"
+            f"{name} is {format_value(written)}; its rope_type must be one of default, longrope"
         )
     return written if kind == "default" else written | {"rope_type": "longrope"}
 
@@ -169,11 +170,11 @@ def _scaling(fields: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     name = "rope_scaling" if fields["rope_scaling"] else "rope_parameters"
     written = fields[name] or {}
     if not isinstance(written, dict):
-        raise ValueError(f"{name} is {shown(written)}; it must be an object, or null")
+        raise ValueError(f"{name} is {format_value(written)}; it must be an object, or null")
     return name, written
 
 
-def of_two_kinds(fields: Mapping[str, Any]) -> dict[str, Any]:
+def split_rope_kinds(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields with `rope_parameters` of layers that have all keys, as `rope_from_hf` takes them.
 
     Those of the others are in `sliding_rope`, which `sliding_from_hf` takes.
@@ -186,12 +187,12 @@ def of_two_kinds(fields: Mapping[str, Any]) -> dict[str, Any]:
     named = isinstance(both, dict) and not set(both) - set(kinds)
     if not named or not all(isinstance(one, dict | None) for one in both.values()):
         raise ValueError(
-            f"rope_parameters is {shown(both)}; it must hold an object for each of"
+            f"rope_parameters is {format_value(both)}; it must hold an object for each of"
             f" {' and '.join(map(repr, kinds))}"
         )
     scaling = {} if fields["rope_scaling"] is None else fields["rope_scaling"]
     if not isinstance(scaling, dict):
-        raise ValueError(f"rope_scaling is {shown(scaling)}; it must be an object, or null")
+        raise ValueError(f"rope_scaling is {format_value(scaling)}; it must be an object, or null")
     # As in Hugging Face, a type by its older name `type` does not count beside this one.
     full, sliding = ({"rope_type": "default", **(both.get(kind) or {})} for kind in kinds)
     return {
@@ -203,7 +204,7 @@ def of_two_kinds(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sliding_from_hf(fields: Mapping[str, Any], width: int) -> Rope:
-    """The rotation of layers with windows, of fields from `of_two_kinds`.
+    """The rotation of layers with windows, of fields from `split_rope_kinds`.
 
     Raises:
       ValueError: when it is scaled.
@@ -220,7 +221,7 @@ def sliding_from_hf(fields: Mapping[str, Any], width: int) -> Rope:
 def _rope(written: Mapping[str, Any], fields: Mapping[str, Any], width: int) -> Rope:
     kind = written.get("rope_type", written.get("type", "default"))
     if not isinstance(kind, str) or kind not in KINDS:
-        raise ValueError(f"rope_type is {shown(kind)}; it must be one of {', '.join(KINDS)}")
+        raise ValueError(f"rope_type is {format_value(kind)}; it must be one of {', '.join(KINDS)}")
     missing = [name for name in _NEEDED.get(kind, ()) if name not in written]
     if missing:
         raise ValueError(f"{missing[0]} is missing; rope_type {kind!r} needs it")
@@ -316,7 +317,7 @@ _BUILD = {
 }
 
 
-def rope_of(config: CausalConfig) -> Rope:
+def get_rope(config: CausalConfig) -> Rope:
     """The rotation of a shape whose positions are rotary.
 
     Raises:

@@ -106,7 +106,7 @@ NOTHING = Declared()
 
 
 @functools.cache
-def declared_by(model_type: str) -> Declared:
+def read_declared(model_type: str) -> Declared:
     """What the configuration class of a model type declares."""
     from transformers import CONFIG_MAPPING  # slow to import
 
@@ -154,7 +154,7 @@ class Schema:
     def declared(self) -> Declared:
         """What transformers' class declares."""
         named = self.source
-        return declared_by(named) if isinstance(named, str) else named or NOTHING
+        return read_declared(named) if isinstance(named, str) else named or NOTHING
 
     @property
     def aliases(self) -> Mapping[str, str]:
@@ -271,7 +271,8 @@ def read(schema: Schema, hf: Mapping[str, Any], elsewhere: Collection[str] = ())
             ignore(name)
         elif name not in declared.defaults or value != declared.defaults[name]:
             raise ValueError(
-                f"{name} is {shown(value)}; specjax does not know what this field changes, and"
+                f"{name} is {format_value(value)}; specjax does not know what this field changes, "
+                "and"
                 " reads no model whose configuration has it"
             )
     written = {name: _written(aliases, hf, name) for name in schema.fields}
@@ -288,7 +289,8 @@ def _written(aliases: Mapping[str, str], hf: Mapping[str, Any], name: str) -> st
     for other in given[1:]:
         if hf[other] != hf[given[0]]:
             raise ValueError(
-                f"{other} is {shown(hf[other])} and {given[0]} is {shown(hf[given[0]])}; both name"
+                f"{other} is {format_value(hf[other])} and {given[0]} is "
+                f"{format_value(hf[given[0]])}; both name"
                 " the same field and must agree"
             )
     return given[0] if given else name
@@ -306,7 +308,7 @@ def _checked(hf: Mapping[str, Any], written: str, field: Field, name: str, schem
     if value is None and field.default is None and optional:
         return None
     if not field.fits(value):
-        raise ValueError(f"{written} is {shown(value)}; it must be {field.allowed}")
+        raise ValueError(f"{written} is {format_value(value)}; it must be {field.allowed}")
     return value
 
 
@@ -325,7 +327,7 @@ def head_width(
     return fields[width] // fields[heads]
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value as the sentence of an error shows it: short, in one line."""
     return " ".join(reprlib.repr(value).split())
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from specjax.hf.families.schema import is_int, shown
+from specjax.hf.families.schema import format_value, is_int
 from specjax.models.info import Forced
 from specjax.models.whisper import SpeechTokens, WhisperConfig
 
@@ -53,11 +53,11 @@ def speech_tokens(fields: Mapping[str, Any], vocab_size: int) -> SpeechTokens:
     """
     name = "no_timestamps_token_id"
     if fields.get(name) is not None and not _is_token(fields[name], vocab_size):
-        raise ValueError(f"{name} is {shown(fields[name])}; it must be {_below(vocab_size)}")
+        raise ValueError(f"{name} is {format_value(fields[name])}; it must be {_below(vocab_size)}")
     previous = "prev_sot_token_id"
     if fields.get(previous) is not None and not _is_token(fields[previous], vocab_size):
         raise ValueError(
-            f"{previous} is {shown(fields[previous])}; it must be {_below(vocab_size)}"
+            f"{previous} is {format_value(fields[previous])}; it must be {_below(vocab_size)}"
         )
     if fields.get("lang_to_id") == {}:  # Hugging Face detects one of none, which is token 0
         raise ValueError(f"lang_to_id is {{}}; it must give {_below(vocab_size)} by name, or null")
@@ -158,7 +158,8 @@ def _listed(ids: Any, vocab_size: int) -> list[int | None]:
         for number, (place, token) in enumerate(pairs, start=1)
     ):
         raise ValueError(
-            f"forced_decoder_ids is {shown(ids)}; it must be [place, token] for the places 1, 2,"
+            f"forced_decoder_ids is {format_value(ids)}; it must be [place, token] for the places "
+            "1, 2,"
             f" ..., each {_below(vocab_size)}, or null"
         )
     return [token for _, token in pairs]
@@ -170,14 +171,18 @@ def _by_name(fields: Mapping[str, Any], name: str, vocab_size: int) -> tuple[tup
     if not isinstance(value, Mapping) or not all(
         _is_token(token, vocab_size) for token in value.values()
     ):
-        raise ValueError(f"{name} is {shown(value)}; it must give {_below(vocab_size)} by name")
+        raise ValueError(
+            f"{name} is {format_value(value)}; it must give {_below(vocab_size)} by name"
+        )
     return tuple(sorted(value.items(), key=lambda item: item[1]))
 
 
 def _optional_count(fields: Mapping[str, Any], name: str) -> int | None:
     value = fields.get(name)
     if value is not None and not (is_int(value) and value >= 0):
-        raise ValueError(f"{name} is {shown(value)}; it must be an integer of at least 0, or null")
+        raise ValueError(
+            f"{name} is {format_value(value)}; it must be an integer of at least 0, or null"
+        )
     return value
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from specjax.contracts.registry import FAMILIES
-from specjax.hf.families.family import Family, Shape, Stored, Tensors, within
+from specjax.hf.families.family import Family, Shape, Stored, Tensors, nest_modules
 from specjax.hf.families.schema import (
     ALL_FULL,
     COMMON,
@@ -60,7 +60,7 @@ def _side(side: str, attentions: Mapping[str, str]) -> Tensors:
         f"{side}_norm": f"{side}.final_layer_norm",
         f"{side}_bias": f"{block.format(0)}.{biases}",
         f"{side}_bias_{{}}": f"{block}.{biases}",
-        **within(f"{side}_{{}}", block, layer),
+        **nest_modules(f"{side}_{{}}", block, layer),
     }
 
 

@@ -7,15 +7,15 @@ from typing import Any, ClassVar
 
 from specjax.contracts.registry import FAMILIES
 from specjax.hf.families import rotary
-from specjax.hf.families.family import Family, Shape, Tensors, within
+from specjax.hf.families.family import Family, Shape, Tensors, nest_modules
 from specjax.hf.families.generation import (
     BEAMS,
     GENERATION,
     TOKENS,
     beams_in,
     ends_to_hf,
+    generation_fields,
     refuse_processors,
-    said,
     settings_in,
 )
 from specjax.hf.families.layer_types import KINDS, WINDOWS, every, windows_of
@@ -26,13 +26,13 @@ from specjax.hf.families.schema import (
     Schema,
     choice,
     flag,
+    format_value,
     number,
     only,
     part,
     rate,
     raw,
     read,
-    shown,
     size,
 )
 from specjax.models.layers import ACTIVATIONS
@@ -147,7 +147,7 @@ def _side(side: str, kinds: Mapping[str, str]) -> Tensors:
         layer |= {f"{ours}_attention.{w}_norm": f"{theirs}.{w}_norm" for w in "qk"}
     return {
         f"{side}_norm": f"model.{side}.norm",
-        **within(f"{side}_{{}}", f"model.{side}.layers.{{}}", layer),
+        **nest_modules(f"{side}_{{}}", f"model.{side}.layers.{{}}", layer),
     }
 
 
@@ -226,7 +226,9 @@ class T5GemmaLike(Family[Shape]):
         """`stack` of the encoder or the decoder."""
         written = hf.get(name)
         if not isinstance(written, dict):
-            raise ValueError(f"{name} is {shown(written)}; it must be an object with its fields")
+            raise ValueError(
+                f"{name} is {format_value(written)}; it must be an object with its fields"
+            )
         try:
             with part(name):
                 return self.stack(written)
@@ -248,10 +250,11 @@ def _refuse_settings(decoder: dict[str, Any]) -> None:
         beams = beams_in(decoder)
     except ValueError as error:
         raise ValueError(f"decoder: {error}") from None
-    given = settings_in(said(decoder, None)) | {BEAMS: beams}
+    given = settings_in(generation_fields(decoder, None)) | {BEAMS: beams}
     for name, value in given.items():
         if value not in ((1,) if name in ("repetition_penalty", BEAMS) else (0, [])):
             raise ValueError(
-                f"decoder: {name} is {shown(value)}; it must be in generation_config.json, which is"
+                f"decoder: {name} is {format_value(value)}; it must be in generation_config.json, "
+                "which is"
                 " not there"
             )

@@ -17,11 +17,11 @@ from specjax.hf.families.schema import (
     NEEDED,
     SHARED,
     Schema,
+    format_value,
     only,
     part,
     raw,
     read,
-    shown,
     size,
 )
 from specjax.models.t5gemma import Stack
@@ -103,7 +103,7 @@ class T5Gemma2Family(t5gemma.T5GemmaLike[T5Gemma2Config]):
         return tensor.replace("encoder.text_model.", "encoder.")
 
     def stack(self, written: dict[str, Any]) -> tuple[dict[str, Any], Stack]:
-        fields = rotary.of_two_kinds(read(STACK, written, GENERATION))
+        fields = rotary.split_rope_kinds(read(STACK, written, GENERATION))
         sliding = rotary.sliding_from_hf(fields, fields["head_dim"])
         every = fields["sliding_window_pattern"]
         return fields, t5gemma.stack_from_hf(fields, every, sliding_rope=sliding)
@@ -113,7 +113,9 @@ class T5Gemma2Family(t5gemma.T5GemmaLike[T5Gemma2Config]):
     ) -> T5Gemma2Config:
         written = hf.get("encoder")
         if not isinstance(written, dict):
-            raise ValueError(f"encoder is {shown(written)}; it must be an object with its fields")
+            raise ValueError(
+                f"encoder is {format_value(written)}; it must be an object with its fields"
+            )
         try:
             with part("encoder"):
                 encoder = read(ENCODER, written, GENERATION)

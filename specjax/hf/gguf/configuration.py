@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from specjax.hf.families.schema import is_int, shown
+from specjax.hf.families.schema import format_value, is_int
 from specjax.hf.gguf.architectures import (
     ALL_FACTORS,
     FIELDS,
@@ -19,7 +19,7 @@ from specjax.hf.gguf.architectures import (
     Architecture,
 )
 from specjax.hf.gguf.header import ARCHITECTURE, Header, Texts, read_header
-from specjax.hf.gguf.tensors import architecture_of, read_factors
+from specjax.hf.gguf.tensors import get_architecture, read_factors
 from specjax.runtime.errors import UserError
 
 TOKENS = "tokenizer.ggml.tokens"
@@ -61,17 +61,17 @@ def read_config(path: Path) -> dict[str, Any]:
     Raises:
       UserError: when the file cannot be read, or has a key or an architecture that is not.
     """
-    header, architecture = read_header(path), architecture_of(path)
+    header, architecture = read_header(path), get_architecture(path)
     try:
         return _config(path, header, architecture)
     except ValueError as error:
         raise UserError(f"GGUF file {str(path)!r} cannot be used: {error}") from None
 
 
-def named_by_keys(path: Path) -> Callable[[str], str]:
+def rename_to_keys(path: Path) -> Callable[[str], str]:
     """Gives a refusal that begins with a field of `config.json` the key of this file instead."""
     prefix = f"{read_header(path).metadata[ARCHITECTURE]}."
-    keys = {field: prefix + key for key, field in architecture_of(path).fields().items()}
+    keys = {field: prefix + key for key, field in get_architecture(path).fields().items()}
     keys |= {field: key for key, field in SPECIAL.items()}
 
     def named(refusal: str) -> str:
@@ -110,10 +110,13 @@ def _check_keys(prefix: str, values: Mapping[str, Any], known: Collection[str]) 
     for key, value in values.items():
         if key not in HARMLESS and key not in known and NEUTRAL.get(key) != value:
             raise ValueError(
-                f"{prefix}{key} is {shown(value)}; specjax does not know what this key changes"
+                f"{prefix}{key} is {format_value(value)}; specjax does not know what this key "
+                "changes"
             )
         if isinstance(value, (list, Texts)):
-            raise ValueError(f"{prefix}{key} is {shown(value)}; it must be one for all layers")
+            raise ValueError(
+                f"{prefix}{key} is {format_value(value)}; it must be one for all layers"
+            )
 
 
 def _vocabulary(header: Header) -> dict[str, Any]:
@@ -137,14 +140,15 @@ def _heads(prefix: str, values: Mapping[str, Any], config: Mapping[str, Any]) ->
     value_width = values.get("attention.value_length", width)
     if value_width != width:
         raise ValueError(
-            f"{prefix}attention.value_length is {shown(value_width)}; it must be"
-            f" {prefix}attention.key_length, {shown(width)}"
+            f"{prefix}attention.value_length is {format_value(value_width)}; it must be"
+            f" {prefix}attention.key_length, {format_value(width)}"
         )
     if rotated is None or not all(map(_is_size, (config["hidden_size"], heads, width or 1))):
         return {}  # what is no size, the family refuses
     if not _is_size(rotated):
         raise ValueError(
-            f"{prefix}rope.dimension_count is {shown(rotated)}; it must be a positive integer"
+            f"{prefix}rope.dimension_count is {format_value(rotated)}; it must be a positive "
+            "integer"
         )
     if width is None and prefix == "llama.":
         return {"head_dim": rotated}
@@ -172,7 +176,8 @@ def _scaling(path: Path, prefix: str, values: Mapping[str, Any]) -> dict[str, An
         return _by_factors(said, factors)
     if kind not in OF_KINDS or kind == "longrope":
         raise ValueError(
-            f"{prefix}rope.scaling.type is {shown(kind)}; without tensors of factors it must be one"
+            f"{prefix}rope.scaling.type is {format_value(kind)}; without tensors of factors it "
+            "must be one"
             " of none, linear, yarn"
         )
     if kind == "none":

@@ -15,15 +15,15 @@ import numpy as np
 from specjax.hf.families.family import Stored
 from specjax.hf.gguf.header import is_gguf
 from specjax.hf.gguf.tensors import BLOCK, SCALED, GgufFile
-from specjax.hf.tensors import Place, Placement, chunks, laid, opened
+from specjax.hf.tensors import Place, Placement, chunks, open_parameter, place_kernel
 from specjax.models.base import Params, Where
-from specjax.models.small_weights import SmallWeights, of_integers
+from specjax.models.small_weights import SmallWeights, make_kernel
 
 KEPT = {"int8": SCALED, "int4": ("Q4_0",)}
 """Types that kernels of either kind may be stored in."""
 
 
-def kept_kernels(
+def find_kept_kernels(
     files: Mapping[str, Place],
     names: Mapping[Where, Stored],
     shapes: Mapping[Where, tuple[int, ...]],
@@ -57,14 +57,14 @@ def read_kept(
     dtype: Any,
     placement: Placement,
 ) -> None:
-    """Puts what `kept_kernels` has found into a tree, on their devices."""
+    """Puts what `find_kept_kernels` has found into a tree, on their devices."""
     for where, stored in kernels.items():
         node = params
         for key in where[:-1]:
             node = node.setdefault(key, {})
-        with opened(stored, files, shapes[where]) as parameter:
+        with open_parameter(stored, files, shapes[where]) as parameter:
             small = _read(parameter, weights, dtype)
-        node[where[-1]] = laid(small, where, placement)
+        node[where[-1]] = place_kernel(small, where, placement)
 
 
 def _read(parameter: Any, weights: SmallWeights, dtype: Any) -> Any:
@@ -76,4 +76,4 @@ def _read(parameter: Any, weights: SmallWeights, dtype: Any) -> Any:
         for begin, end in chunks(first, last, inputs):
             rows = slice(begin + offset, end + offset)
             integers[begin:end], scales[begin:end] = parameter.slice.scaled_integers(rows)
-    return of_integers(integers.T, jnp.asarray(scales.T).astype(dtype), None, weights)
+    return make_kernel(integers.T, jnp.asarray(scales.T).astype(dtype), None, weights)

@@ -84,7 +84,7 @@ class GgufFile:
           UserError: when it is none that is read.
         """
         self._header = read_header(path)
-        self._architecture = architecture_of(path)
+        self._architecture = get_architecture(path)
         self._data = np.memmap(path, np.uint8, "r")
         self._names = {
             checkpoint_name(name, self._architecture): name
@@ -126,7 +126,7 @@ def _stored(data: np.ndarray, tensor: Tensor) -> np.ndarray:
     return data[begin : begin + rows * tensor.row_bytes].reshape(rows, tensor.row_bytes)
 
 
-def architecture_of(path: Path) -> Architecture:
+def get_architecture(path: Path) -> Architecture:
     """What is known of a file's architecture.
 
     Raises:
@@ -159,7 +159,7 @@ def own_name(path: Path, name: str) -> str:
     outside = {long: short for short, long in OUTSIDE.items()}
     if module in outside:
         return f"{outside[module]}.{kind}"
-    names = {long: short for short, long in architecture_of(path).layer.items()}
+    names = {long: short for short, long in get_architecture(path).layer.items()}
     layer, _, module = module.removeprefix("model.layers.").partition(".")
     return f"blk.{layer}.{names[module]}.{kind}" if module in names else name
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerFast
 
-from specjax.hf.families.schema import is_int, shown
+from specjax.hf.families.schema import format_value, is_int
 from specjax.hf.gguf.header import ARCHITECTURE, Texts, read_header
 from specjax.runtime.errors import UserError
 
@@ -73,7 +73,7 @@ def _special_tokens(path: Path, metadata: Mapping[str, Any], tokens: Any) -> dic
         if token is not None and not (is_int(token) and 0 <= token < count):
             raise UserError(
                 f"tokenizer of {str(path)!r} cannot be read: tokenizer.ggml.{key} is"
-                f" {shown(token)}, which is no token of tokenizer.ggml.tokens"
+                f" {format_value(token)}, which is no token of tokenizer.ggml.tokens"
             )
         special[name] = None if token is None else tokens[token]
     return special

@@ -21,7 +21,7 @@ def _with(strategies: Strategies, field: str) -> dict[str, list[Mapping[str, Any
     return {name: entry[field] for name, entry in figures.items() if entry.get(field)}
 
 
-@style.styled()
+@style.use_style()
 def by_position(strategies: Strategies) -> Figure | None:
     """Acceptance rate of each draft position with 95% intervals; None when none was measured."""
     measured = _with(strategies, "by_position")
@@ -49,7 +49,7 @@ def by_position(strategies: Strategies) -> Figure | None:
     return figure
 
 
-@style.styled()
+@style.use_style()
 def along_text(strategies: Strategies) -> Figure | None:
     """Mean of sum min(p, q) by place in the output; None when none was measured."""
     measured = _with(strategies, "along_text")
@@ -69,7 +69,7 @@ def along_text(strategies: Strategies) -> Figure | None:
     return figure
 
 
-@style.styled()
+@style.use_style()
 def tokens_per_round(strategies: Strategies) -> Figure | None:
     """Shares of rounds by how many tokens they gave, the mean beside; None when not measured."""
     counts = {
@@ -82,12 +82,12 @@ def tokens_per_round(strategies: Strategies) -> Figure | None:
         return None
     figure, axes = style.figure(style.bar_height(len(counts)))
     most = max(n for rounds in counts.values() for n in rounds)
-    colours = matplotlib.colormaps["cividis"]
+    colors = matplotlib.colormaps["cividis"]
     left = [0.0] * len(counts)
     for tokens in range(1, most + 1):
         shares = [100 * rounds.get(tokens, 0) / sum(rounds.values()) for rounds in counts.values()]
-        colour = colours(_DARKEST + (1 - _DARKEST) * (tokens - 1) / max(most - 1, 1))
-        bars = {"color": colour, "edgecolor": "white", "linewidth": 0.5, "label": f"{tokens}"}
+        color = colors(_DARKEST + (1 - _DARKEST) * (tokens - 1) / max(most - 1, 1))
+        bars = {"color": color, "edgecolor": "white", "linewidth": 0.5, "label": f"{tokens}"}
         axes.barh(range(len(counts)), shares, 0.66, left=left, **bars)
         left = [a + b for a, b in zip(left, shares, strict=True)]
     for place, rounds in enumerate(counts.values()):

@@ -16,7 +16,7 @@ _SPREAD = 0.5
 """Of a strategy's row, over which its runs are spread."""
 
 
-@style.styled()
+@style.use_style()
 def side_by_side(rows: Sequence[Mapping[str, Any]], metric: str | None) -> Figure:
     """A row for each strategy, a marker with its interval for each run; quality by `metric`."""
     names = list(dict.fromkeys(row["strategy"] for row in rows))
@@ -59,7 +59,7 @@ def _errors(
     axes.errorbar(values, places, xerr=reach, linestyle="", linewidth=1.2, **look)
 
 
-@style.styled()
+@style.use_style()
 def quality_against_engagement(
     rows: Sequence[Mapping[str, Any]], target: Mapping[str, float]
 ) -> Figure | None:
@@ -90,7 +90,7 @@ _PANELS = (
 )
 
 
-@style.styled()
+@style.use_style()
 def stream(strategies: Mapping[str, Mapping[str, Any]], borders: Sequence[int]) -> Figure:
     """Figures of every block of texts by strategy; lines where another source begins."""
     figure, panels = style.figure(4.6, columns=2)
@@ -112,7 +112,7 @@ _LISTED = 20
 """Points of the front that the legend explains; the CSV has them all."""
 
 
-@style.styled()
+@style.use_style()
 def quality_against_speed(
     speed: Sequence[float],
     quality: Sequence[float],

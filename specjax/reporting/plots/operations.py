@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from specjax.reporting.colours import model_colours
+from specjax.reporting.colours import choose_model_colors
 from specjax.reporting.plots import style
 from specjax.reporting.plots.speed import Strategies
 
@@ -25,7 +25,7 @@ _PANELS = (
 )
 
 
-@style.styled()
+@style.use_style()
 def operation_bars(strategies: Strategies) -> Figure | None:
     """FLOPs, memory operations and their ratio against autoregressive decoding; None without.
 
@@ -36,7 +36,7 @@ def operation_bars(strategies: Strategies) -> Figure | None:
         return None
     names = list(counted)
     models = list(dict.fromkeys(m for parts in counted.values() for m in parts if m != "total"))
-    colours = model_colours(models)
+    colors = choose_model_colors(models)
     figure, panels = style.figure(style.bar_height(len(names)) + 0.3, 3, sharey=True)
     figure.set_layout_engine("constrained", wspace=0.06)  # end labels of neighbours would touch
     for axes, (field, title) in zip(panels, _PANELS, strict=True):
@@ -46,9 +46,9 @@ def operation_bars(strategies: Strategies) -> Figure | None:
         for part in parts:
             values = [(counted[name].get(part) or {}).get(field) or 0.0 for name in names]
             widths = np.asarray(values) / whole
-            colour = style.GREY if part == "total" else colours[part]
+            color = style.GREY if part == "total" else colors[part]
             label = "both" if part == "total" else style.short(part)
-            axes.barh(range(len(names)), widths, 0.66, left=left, color=colour, label=label)
+            axes.barh(range(len(names)), widths, 0.66, left=left, color=color, label=label)
             left += widths
         axes.axvline(1, color=style.DARK, linewidth=0.8)
         axes.set_xlabel(f"{title}\n(times autoregressive)")
@@ -64,7 +64,7 @@ def _counted(entry: Mapping[str, Any]) -> bool:
     return bool(((entry.get("operations") or {}).get("total") or {}).get("flops"))
 
 
-@style.styled()
+@style.use_style()
 def roofline(results: Mapping[str, Any]) -> Figure | None:
     """Steps and strategies beside what memory allows; None when bandwidth was not measured.
 

@@ -21,7 +21,7 @@ _WAYS = {"policy_greedy": "policy, greedy", "policy_dynamic": "policy, drawn"}
 _ORACLE, _RANDOM = "oracle", "random"
 
 
-@style.styled()
+@style.use_style()
 def learning_curve(
     rows: Sequence[Mapping[str, Any]], levels: Mapping[str, float], field: str
 ) -> Figure:
@@ -35,12 +35,12 @@ def learning_curve(
         _line(axes, rows, "queries", f"{way}_{field}", look | {"label": _WAYS[way]})
     singles = {name: value for name, value in levels.items() if name not in (_ORACLE, _RANDOM)}
     top = max(singles, key=singles.__getitem__)
-    for name, label, dash, colour in (
+    for name, label, dash, color in (
         (_ORACLE, "best choice for each query", "--", style.DARK),
         (top, f"always {style.short(top)}, the best single arm", "-.", style.GREY),
         (_RANDOM, "chance", ":", style.GREY),
     ):
-        axes.axhline(levels[name], linestyle=dash, color=colour, linewidth=1.2, label=label)
+        axes.axhline(levels[name], linestyle=dash, color=color, linewidth=1.2, label=label)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.set_xlabel("training queries")
@@ -49,7 +49,7 @@ def learning_curve(
     return figure
 
 
-@style.styled()
+@style.use_style()
 def choices_by_weight(rows: Sequence[Mapping[str, Any]], arms: Sequence[str]) -> Figure:
     """Shares of the arms, and agreement or measured speedup, by `1 - align_weight`.
 

@@ -24,7 +24,7 @@ PARTS = (
 """Fields of `time` in the order of the bars, and their colours."""
 
 
-@style.styled()
+@style.use_style()
 def quality_against_latency(strategies: Strategies) -> Figure | None:
     """Quality by the first metric against milliseconds per token; None without a metric."""
     metrics = [metric for entry in strategies.values() for metric in entry.get("quality") or {}]
@@ -48,7 +48,7 @@ def predictions(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {**older, **(entry.get("predicted") or {})}
 
 
-@style.styled()
+@style.use_style()
 def predicted_against_measured(strategies: Strategies) -> Figure | None:
     """Measured against predicted speedup; None when nothing was predicted.
 
@@ -90,7 +90,7 @@ def predicted_against_measured(strategies: Strategies) -> Figure | None:
     return figure
 
 
-@style.styled()
+@style.use_style()
 def time_bars(strategies: Strategies) -> Figure | None:
     """Time per token by part relative to autoregressive decoding; None without times.
 
@@ -102,13 +102,13 @@ def time_bars(strategies: Strategies) -> Figure | None:
     figure, axes = style.figure(style.bar_height(len(names)))
     totals = [100 / strategies[name]["speedup"] for name in names]
     left = [0.0] * len(names)
-    for part, colour in PARTS:
+    for part, color in PARTS:
         widths = []
         for name, total in zip(names, totals, strict=True):
             time = strategies[name]["time"]
             # Calls are priced one by one: noise may make them dearer than the whole.
             widths.append(max(time.get(part) or 0.0, 0.0) / time["total"] * total)
-        axes.barh(range(len(names)), widths, 0.66, left=left, color=colour, label=part)
+        axes.barh(range(len(names)), widths, 0.66, left=left, color=color, label=part)
         left = [a + b for a, b in zip(left, widths, strict=True)]
     axes.plot(totals, range(len(names)), "|", color=style.DARK, markersize=17, label="measured")
     axes.axvline(100, color=style.DARK, linewidth=0.8)

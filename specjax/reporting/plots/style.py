@@ -19,7 +19,7 @@ from specjax.runtime.files import replacing
 if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType
 
-_COLOURS = (BLUE, VERMILION, GREEN, PINK, AMBER, SKY, DARK)
+_COLORS = (BLUE, VERMILION, GREEN, PINK, AMBER, SKY, DARK)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 
 INCHES = 9.6
@@ -54,7 +54,7 @@ _STYLE: dict[RcKeyType, Any] = {
 
 
 @contextlib.contextmanager
-def styled() -> Iterator[None]:
+def use_style() -> Iterator[None]:
     """The look, as a context or as a decorator of a function that draws."""
     with matplotlib.rc_context(_STYLE):
         yield
@@ -73,7 +73,7 @@ def save(made: Figure, folder: Path, name: str) -> None:
         file = folder / f"{name}.{ending}"
         # Without a date the same results give the same file.
         metadata = {"CreationDate": None} if ending == "pdf" else None
-        with replacing(file) as partial, styled():
+        with replacing(file) as partial, use_style():
             made.savefig(partial, dpi=DPI, metadata=metadata)
 
 
@@ -84,7 +84,7 @@ def marks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """
     return {
         name: {
-            "color": _COLOURS[index % len(_COLOURS)],
+            "color": _COLORS[index % len(_COLORS)],
             "marker": _MARKERS[index % len(_MARKERS)],
             "label": short(name),
         }

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from specjax.reporting.plots import style
 
-_COLOURS = {style.DARK: "var(--ink)", style.WHITE: "var(--ground)", style.GRID: "var(--line)"}
+_COLORS = {style.DARK: "var(--ink)", style.WHITE: "var(--ground)", style.GRID: "var(--line)"}
 _UNUSED = re.compile(
     r"<metadata>.*?</metadata>|<style.*?</style>|(?<=<g) id=\"[^\"]*\"|\n\s*", re.DOTALL
 )
@@ -21,11 +21,11 @@ def inline(made: Figure, name: str, alt: str) -> str:
     """An `svg` element; `name` is unique in the page, `alt` says in words what is shown."""
     text = io.StringIO()
     # Words stay words: the page's fonts know all scripts. Salted ids differ between figures.
-    with style.styled(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+    with style.use_style(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         made.savefig(text, format="svg", transparent=True, metadata={"Date": None})
     drawing = _UNUSED.sub("", text.getvalue())
     tag, content = re.findall(r"(<svg.*?)>(.*</svg>)", drawing, re.DOTALL)[0]
     view = re.findall(r'viewBox="[^"]*"', tag)[0]
-    for colour, variable in _COLOURS.items():
-        content = content.replace(f": {colour}", f": {variable}")
+    for color, variable in _COLORS.items():
+        content = content.replace(f": {color}", f": {variable}")
     return f'<svg {view} role="img" aria-label="{html.escape(alt)}">{content}'

@@ -57,13 +57,13 @@ class Blockwise(Objective[LanguageModel]):
         # One head after another: the logits of all of them at once would be [B, T, k, V].
         for head in range(1, self.heads + 1):
             logits = model.read_out(trunk, shape.state(heads, hidden, head))
-            labels, mask = (ahead(batch[name], head - 1) for name in ("labels", "mask"))
+            labels, mask = (shift_left(batch[name], head - 1) for name in ("labels", "mask"))
             mask &= batch["mask"]
             total += masked_sum(cross_entropy(logits, labels), mask)
             count += jnp.sum(mask)
         return total, count
 
 
-def ahead(values: jax.Array, offset: int) -> jax.Array:
+def shift_left(values: jax.Array, offset: int) -> jax.Array:
     """values[b, t + offset] of values [B, T]; zero, or False, beyond the end."""
     return jnp.pad(values, ((0, 0), (0, offset)))[:, offset:]

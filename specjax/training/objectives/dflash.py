@@ -16,7 +16,7 @@ from specjax.contracts import fields
 from specjax.contracts.registry import OBJECTIVES
 from specjax.models.base import Params
 from specjax.models.dflash import DFlash
-from specjax.training.feature_drafting import FeatureDrafting, Step, taught, whole
+from specjax.training.feature_drafting import FeatureDrafting, Step, run_teacher, whole
 from specjax.training.objective import Frozen, TrainingBatch
 
 
@@ -49,7 +49,7 @@ class DFlashObjective(FeatureDrafting[DFlash]):
         batch: TrainingBatch,
         key: jax.Array | None,
     ) -> list[Step]:
-        said, mask = taught(model, frozen, batch), batch["mask"]
+        said, mask = run_teacher(model, frozen, batch), batch["mask"]
         count = min(self.anchors, mask.shape[1])
         if key is None:
             anchors, real = evenly(mask, count)

@@ -13,8 +13,8 @@ from specjax.contracts import fields
 from specjax.contracts.registry import OBJECTIVES
 from specjax.models.base import Params
 from specjax.models.eagle import Eagle
-from specjax.training.feature_drafting import FeatureDrafting, Step, taught, whole
-from specjax.training.objective import Frozen, TrainingBatch, behind
+from specjax.training.feature_drafting import FeatureDrafting, Step, run_teacher, whole
+from specjax.training.objective import Frozen, TrainingBatch, shift_right
 
 
 @OBJECTIVES.register("eagle", example={"steps": 2})
@@ -42,10 +42,10 @@ class EagleObjective(FeatureDrafting[Eagle]):
         batch: TrainingBatch,
         key: jax.Array | None,
     ) -> list[Step]:
-        said, mask = taught(model, frozen, batch), batch["mask"]
+        said, mask = run_teacher(model, frozen, batch), batch["mask"]
         given = batch["inputs"], said.features, said.cross, self.steps
         logits = model.unrolled(whole(params, frozen), *given)
         return [
-            Step(said.p, said.best, one, mask & behind(mask, step))
+            Step(said.p, said.best, one, mask & shift_right(mask, step))
             for step, one in enumerate(logits)
         ]

@@ -24,7 +24,7 @@ from specjax.training.objective import (
     Frozen,
     Objective,
     TrainingBatch,
-    behind,
+    shift_right,
 )
 
 ACTIVATION = "silu"
@@ -127,9 +127,9 @@ class Medusa(Objective[LanguageModel]):
             if embedded is not None:
                 # The pending token first, `head - 1` places before the last that the head reads.
                 places = range(head - 1, -1, -1)
-                tokens = jnp.stack([behind(embedded, place) for place in places], axis=-2)
-            state = behind(hidden, head - 1 + shape.behind)
+                tokens = jnp.stack([shift_right(embedded, place) for place in places], axis=-2)
+            state = shift_right(hidden, head - 1 + shape.behind)
             state = shape.state(params, state, head, tokens)
-            drafts.append((state, mask & behind(mask, head - 1)))
+            drafts.append((state, mask & shift_right(mask, head - 1)))
         states, masks = zip(*drafts, strict=True)
         return jnp.stack(states), jnp.stack(masks)

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import specjax
-from specjax.contracts.registry import ADJUSTMENTS
+from specjax.contracts.registry import PROCESSORS
 from specjax.experiments.config.defaults import decode_config
 from specjax.experiments.pairs import load_pair
 from specjax.hf.families.generation import SETTINGS
 from specjax.hf.families.gpt import GPTNeoX
-from specjax.hf.families.schema import shown
+from specjax.hf.families.schema import format_value
 from specjax.hf.huggingface import parse_config
 from specjax.models.layers import ACTIVATIONS
 from specjax.models.positions import Rope
@@ -152,7 +152,7 @@ def test_what_cannot_be_obeyed_is_refused_with_its_field_and_value(
     name: str, field: str, value: Any
 ) -> None:
     sentence = complaint(name, **{field: value})
-    assert field in sentence and shown(value) in sentence
+    assert field in sentence and format_value(value) in sentence
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_what_half_of_a_t5gemma_cannot_obey_is_refused(part: str, field: str, va
     assert part in sentence
     if field == "rope_scaling":
         field, value = "rope_type", value["rope_type"]
-    assert field in sentence and shown(value) in sentence
+    assert field in sentence and format_value(value) in sentence
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_what_half_of_a_t5gemma_cannot_obey_is_refused(part: str, field: str, va
 )
 def test_what_half_of_a_t5gemma_2_cannot_obey_is_refused(part: str, field: str, value: Any) -> None:
     sentence = complaint("t5gemma2", **{part: written("t5gemma2")[part] | {field: value}})
-    assert part in sentence and shown(value) in sentence
+    assert part in sentence and format_value(value) in sentence
     assert (field if field != "text_config" else "encoder is []") in sentence
 
 
@@ -363,7 +363,7 @@ def test_the_switch_reaches_the_api_and_the_experiments(tmp_path: Path) -> None:
 
 
 def test_the_settings_that_files_may_have_are_those_that_decodes_obey() -> None:
-    assert set(ADJUSTMENTS) == SETTINGS
+    assert set(PROCESSORS) == SETTINGS
 
 
 @pytest.mark.parametrize(
@@ -396,11 +396,11 @@ def test_a_generator_takes_settings_in_place_of_the_targets() -> None:
     target = specjax.load(GOLDEN / "llama", generation={"min_length": 5})
     given = {"min_length": None, "repetition_penalty": 1.5, "suppress_tokens": [3]}
     options = specjax.Generator(target, generation=given).options
-    names = [type(one).__name__ for one in options.adjustments]
+    names = [type(one).__name__ for one in options.processors]
     assert names == ["RepetitionPenalty", "Suppressed"]
     assert float(options.numbers["repetition_penalty"]) == 1.5
-    assert len(specjax.Generator(target).options.adjustments) == 1
-    assert not specjax.Generator(target, generation={"min_new_tokens": 0}).options.adjustments
+    assert len(specjax.Generator(target).options.processors) == 1
+    assert not specjax.Generator(target, generation={"min_new_tokens": 0}).options.processors
     with pytest.raises(UserError, match="generation.top_h is no generation setting"):
         specjax.Generator(target, generation={"top_h": 1})
     for name, value in {
@@ -545,8 +545,8 @@ def test_layers_have_experts_where_the_fields_say() -> None:
         False,
         True,
     ]
-    assert not shape("qwen3_moe").mixtures[1].normalised
-    assert shape("mixtral").mixtures[0].normalised
+    assert not shape("qwen3_moe").mixtures[1].normalized
+    assert shape("mixtral").mixtures[0].normalized
 
 
 def test_yarn_keeps_fast_waves_divides_slow_ones_and_sharpens_attention() -> None:

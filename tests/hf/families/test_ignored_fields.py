@@ -20,7 +20,7 @@ from transformers import CONFIG_MAPPING, GenerationConfig, PreTrainedConfig
 import specjax
 from specjax.contracts.registry import FAMILIES
 from specjax.hf.families import generation, schema, t5gemma, t5gemma2
-from specjax.hf.families.schema import Declared, collect_ignored, declared_by
+from specjax.hf.families.schema import Declared, collect_ignored, read_declared
 from specjax.hf.huggingface import parse_config
 from specjax.runtime.errors import UserError
 
@@ -113,9 +113,9 @@ def test_a_setting_that_transformers_does_not_declare_is_ignored() -> None:
 def test_an_old_word_forces_the_first_token_where_transformers_reads_it() -> None:
     old = {"force_bos_token_to_be_generated": True, "bos_token_id": 3}
     forced = {"bos_token_id": 3, "forced_bos_token_id": 3}
-    assert generation.said(old, None) == forced
-    assert generation.said({}, old | {"_from_model_config": True}) == forced
-    assert generation.said({}, old) == {"bos_token_id": 3}
+    assert generation.generation_fields(old, None) == forced
+    assert generation.generation_fields({}, old | {"_from_model_config": True}) == forced
+    assert generation.generation_fields({}, old) == {"bos_token_id": 3}
 
 
 def test_a_load_names_all_of_them_in_one_line(tmp_path: Path, capsys) -> None:
@@ -230,7 +230,7 @@ def test_what_a_model_reads_without_a_declaration_is_read_here(name: str) -> Non
     """Such as `head_dim` of Qwen2, and T5's `dense_act_fn`."""
     types = [model_type for model_type in SCHEMAS if folder(model_type) == name]
     known = set(dir(PreTrainedConfig)).union(
-        *(declared_by(model_type).defaults for model_type in types),
+        *(read_declared(model_type).defaults for model_type in types),
         *(CONFIG_MAPPING[model_type].attribute_map for model_type in types),
         *(listed(model_type) for model_type in types),
     )
@@ -256,10 +256,10 @@ def test_whispers_thresholds_are_refused_and_others_do_not_read_them() -> None:
 
 
 def test_the_search_finds_what_models_read_without_a_declaration() -> None:
-    found = read_of("config", "models.t5.modeling_t5") - set(declared_by("t5").defaults)
+    found = read_of("config", "models.t5.modeling_t5") - set(read_declared("t5").defaults)
     assert {"dense_act_fn", "is_gated_act", "scale_decoder_outputs"} <= found
     assert "head_dim" in read_of("config", "models.qwen2.modeling_qwen2")
-    assert "head_dim" not in declared_by("qwen2").defaults
+    assert "head_dim" not in read_declared("qwen2").defaults
 
 
 @pytest.mark.parametrize("model_type", sorted(SCHEMAS))
@@ -268,7 +268,7 @@ def test_what_is_read_here_is_declared_or_read_there(model_type: str) -> None:
     one, name = SCHEMAS[model_type], folder(model_type)
     own = [f"models.{name}.{path.stem}" for path in (CODE / "models" / name).glob("*tion_*.py")]
     own.append(f"models.{name}.modeling_{name}")
-    there = {*declared_by(model_type).defaults, *CONFIG_MAPPING[model_type].attribute_map}
+    there = {*read_declared(model_type).defaults, *CONFIG_MAPPING[model_type].attribute_map}
     there = there.union(*map(words, (*own, *SHARED_CODE)), dir(CONFIG_MAPPING[model_type]))
     assert not {*one.fields, *one.aliases, *one.harmless} - there
 
