@@ -84,8 +84,8 @@ def _chain(
     tokens, probs = per_depth(adjusted, options.sampling, _keys(keys, logits.shape[1]))
     length = count_until_eos(tokens, proposer.ends(env))
     stopped = jnp.zeros_like(context.active)
-    if proposer.confidence is not None:
-        sure = confidence(logits) >= options.numbers[proposer.confidence]
+    if proposer.can_stop:
+        sure = proposer.is_sure(logits, options.numbers)
         run = jnp.sum(jnp.cumprod(sure, axis=1), axis=1, dtype=jnp.int32)
         stopped, length = run < length, jnp.minimum(run, length)
     if proposer.adapt == BREAK_EVEN:

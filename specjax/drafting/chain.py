@@ -148,8 +148,8 @@ class _Drawing:
         if learned is not None:
             logits = logits + learned.bias
         own, logits = logits, self.settings.after_tokens(logits, p.tokens, p.step)
-        if self.proposer.confidence is not None:
-            going &= confidence(logits) >= numbers[self.proposer.confidence]
+        if self.proposer.can_stop:
+            going &= self.proposer.is_sure(logits, numbers)
         token, probs = propose(logits, options.sampling, fold_keys(self.keys, p.step))
         ended = jnp.isin(token, jnp.array(self.proposer.ends(self.env)))
         stopped = p.stopped | (p.going & ~going)

@@ -36,7 +36,13 @@ from specjax.drafting.adaptive_length import (
     empty_running,
 )
 from specjax.drafting.nodes import Nodes, ProposerMemory
-from specjax.drafting.online import check_online, divergence_field, empty_learned, rate_field
+from specjax.drafting.online import (
+    DIVERGENCE,
+    check_online,
+    divergence_field,
+    empty_learned,
+    rate_field,
+)
 from specjax.drafting.shape import (
     GROWN,
     Shape,
@@ -49,6 +55,7 @@ from specjax.drafting.shape import (
     widths_field,
 )
 from specjax.models.base import PromptReading
+from specjax.sampling import confidence
 from specjax.verification.whole import Tree
 
 LAG = 2
@@ -56,6 +63,12 @@ LAG = 2
 one that followed."""
 
 TREE_FIELDS = ("widths", "parents", "nodes")
+
+_REFUSED_BY_TREES: dict[str, Any] = {"confidence": None, "adapt": FIXED, "online_rate": None}
+"""Fields of chains, and what they are where nothing is asked of them."""
+
+CHAIN_FIELDS = (*_REFUSED_BY_TREES, COST, VERIFICATION, OVERHEAD, EXPECTED, DIVERGENCE)
+"""Those and the fields that need one of them: a tree has none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,6 +180,19 @@ class Proposer(Drafter):
 
     # What follows from that.
 
+    @property
+    def can_stop(self) -> bool:
+        """Whether a chain may end before its length, even before its first token: `is_sure`."""
+        return self.confidence is not None
+
+    def is_sure(self, logits: jax.Array, numbers: Mapping[str, jax.Array]) -> jax.Array:
+        """Whether [...] a chain that `can_stop` goes on with a token of the logits [..., V].
+
+        Asked before the token is drawn, which keeps speculative sampling lossless.
+        """
+        assert self.confidence is not None
+        return confidence(logits) >= numbers[self.confidence]
+
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in TREE_FIELDS:
@@ -186,8 +212,7 @@ class Proposer(Drafter):
             raise ValueError(
                 f"nodes is {self.nodes}; it must be at most {shape.size}, as the tree has"
             )
-        off = {"confidence": None, "adapt": FIXED, "online_rate": None}
-        for name, value in off.items():
+        for name, value in _REFUSED_BY_TREES.items():
             if getattr(self, name) != value:
                 raise ValueError(f"{name} is given; it must not be, for drafts that are trees")
 
@@ -271,7 +296,7 @@ class Proposer(Drafter):
             models=self.models,
             resources=self.resources,
             writers=(self.part,),
-            always=self.confidence is None,
+            always=not self.can_stop,
             features=self.features,
             tree=self.tree_spec,
         )

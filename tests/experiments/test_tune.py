@@ -492,6 +492,18 @@ def test_the_dry_run_says_what_trees_follow_from(pair, capsys):
     assert "at most 4 run" in printed
 
 
+@pytest.mark.parametrize(
+    "stop",
+    [{"confidence": 0.4}, {"adapt": "break_even", "cost": 0.1},
+     {"online_rate": 0.3, "online_divergence": "total_variation"}],
+)  # fmt: skip
+def test_trees_are_searched_beside_chains_that_stop_adapt_or_learn(stop, pair, capsys):
+    config = make_config(pair, {"length": (1, 2)}, tree_nodes=16)
+    config.base.strategies.plain = neural_spec("drafter", 2, **stop)
+    tune.plan(config)
+    assert "a tree of widths (4, 4, 3, 2)" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_trees_are_searched_on_real_decodes(pair, tmp_path):
     config = make_config(pair, {"length": (1, 2)}, margin=1.0, tree_nodes=4, strategy="sampled")

@@ -16,38 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.numpy import save_file
-from transformers import (
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    Gemma3ForCausalLM,
-    Gemma3TextConfig,
-    GemmaConfig,
-    GemmaForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    GPTNeoXConfig,
-    GPTNeoXForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    MixtralConfig,
-    MixtralForCausalLM,
-    Olmo2Config,
-    Olmo2ForCausalLM,
-    OPTConfig,
-    OPTForCausalLM,
-    Phi3Config,
-    Phi3ForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-    Qwen3MoeConfig,
-    Qwen3MoeForCausalLM,
-    SmolLM3Config,
-    SmolLM3ForCausalLM,
-)
+from transformers import AutoConfig, AutoModelForCausalLM
 
 VOCABULARY, EOS = 96, 1
 LENGTHS, PROMPT, NEW_TOKENS = (30, 21), 6, 20
@@ -57,24 +26,6 @@ LAST_NORMS = (
 )  # fmt: skip
 SMALLEST_LEAD = 0.01
 """Least distance between the two best logits on a greedy path: rounding cannot flip a token."""
-
-CLASSES = {
-    "gemma": (GemmaConfig, GemmaForCausalLM),
-    "gemma2": (Gemma2Config, Gemma2ForCausalLM),
-    "gemma3_text": (Gemma3TextConfig, Gemma3ForCausalLM),
-    "gpt2": (GPT2Config, GPT2LMHeadModel),
-    "llama": (LlamaConfig, LlamaForCausalLM),
-    "mistral": (MistralConfig, MistralForCausalLM),
-    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
-    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
-    "olmo2": (Olmo2Config, Olmo2ForCausalLM),
-    "phi3": (Phi3Config, Phi3ForCausalLM),
-    "smollm3": (SmolLM3Config, SmolLM3ForCausalLM),
-    "gpt_neox": (GPTNeoXConfig, GPTNeoXForCausalLM),
-    "opt": (OPTConfig, OPTForCausalLM),
-    "mixtral": (MixtralConfig, MixtralForCausalLM),
-    "qwen3_moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM),
-}
 
 LLAMA = {
     "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -145,9 +96,9 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
 
 def build(family: str, shape: dict[str, Any], seed: int) -> torch.nn.Module:
     """A random model of the family."""
-    config_class, model_class = CLASSES[family]
     ends = {"bos_token_id": None, "eos_token_id": EOS, "pad_token_id": 0}
-    model = model_class(config_class(**{"vocab_size": VOCABULARY} | ends | shape)).eval()
+    config = AutoConfig.for_model(family, **{"vocab_size": VOCABULARY} | ends | shape)
+    model = AutoModelForCausalLM.from_config(config).eval()
     randomise(model, torch.Generator().manual_seed(seed))
     return model
 

@@ -128,9 +128,9 @@ FAULTS = (
     ),
     Fault(
         "confidence stops the sure instead of the unsure",
-        "drafting/chain.py",
-        "going &= confidence(logits) >= numbers[self.proposer.confidence]",
-        "going &= confidence(logits) < numbers[self.proposer.confidence]",
+        "drafting/proposer.py",
+        "return confidence(logits) >= numbers[self.confidence]",
+        "return confidence(logits) < numbers[self.confidence]",
         f"{DECODING}/test_scripts.py",
     ),
     Fault(

@@ -14,7 +14,7 @@ import numpy as np
 
 from specjax.contracts.spec import Call
 from specjax.contracts.tree import depths_and_ranks
-from specjax.drafting.proposer import LAG
+from specjax.drafting.proposer import CHAIN_FIELDS, LAG
 from specjax.experiments.recipes.trees import WIDTHS, deepened
 from specjax.measuring.cost import SHORTEST, Costs
 from specjax.runtime.errors import UserError
@@ -26,7 +26,7 @@ MOST = 128
 FEWEST = 2
 """Nodes of a tree that branches."""
 
-_OF_CHAINS = ("drafter", "length", "confidence", "reader")
+_OF_CHAINS = ("drafter", "length", "reader", *CHAIN_FIELDS)
 
 
 def check_trees(nodes: int, objective: str, spec: Mapping[str, Any], fields: Sequence[str]) -> None:
