@@ -31,8 +31,8 @@ from specjax.training.optimizer import Optimizer
 from specjax.training.step import Setup, train_step
 
 ROTARY = (
-    "gemma", "gemma2", "gemma3_text", "gpt_neox", "llama", "mistral", "mixtral", "olmo2", "phi3",
-    "phi4", "qwen2", "qwen3", "qwen3_moe", "smollm3",
+    "cwm", "gemma", "gemma2", "gemma3_text", "gpt_neox", "llama", "mistral", "mixtral", "olmo2",
+    "phi3", "phi4", "qwen2", "qwen3", "qwen3_moe", "smollm3",
 )  # fmt: skip
 ENCODERS = (
     "bart", "m2m_100", "marian", "marian_two", "mbart", "mt5", "pegasus", "t5_v1_0", "t5_v1_1",

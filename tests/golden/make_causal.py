@@ -72,6 +72,7 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
                       "original_max_position_embeddings": 64}),
     "phi4": ("phi3", PHI4),
     "smollm3": ("smollm3", {**LLAMA, "no_rope_layers": [1, 0], "tie_word_embeddings": False}),
+    "cwm": ("cwm", {**LLAMA, "sliding_window": 7, "rope_parameters": STRETCHED, "bos_token_id": 2}),
     "gpt_neox": ("gpt_neox", {
         "hidden_size": 24, "intermediate_size": 44, "num_hidden_layers": 2,
         "num_attention_heads": 3, "max_position_embeddings": 64, "rotary_pct": 0.5,

@@ -56,6 +56,7 @@ BRIEF: dict[str, tuple[int, dict[str, Any]]] = {
     "phi4": (5, TWO_ENDS),
     "olmo2": (5, TWO_ENDS),
     "smollm3": (5, TWO_ENDS),
+    "cwm": (5, TWO_ENDS),
     "mixtral": (5, TWO_ENDS),
     "gpt_neox": (9, TWO_ENDS),
     "opt": (5, TWO_ENDS | {"tie_word_embeddings": False}),

@@ -48,6 +48,7 @@ OPT = {
 QWEN_MOE = WIDE | {
     "num_experts": 7, "num_experts_per_tok": 2, "moe_intermediate_size": 40, "mlp_only_layers": [2],
 }  # fmt: skip
+CWM = WIDE | {"bos_token_id": 2}  # its class must have one
 STRETCHED = GOLDEN["STRETCHED"] | {"rope_theta": 10_000.0, "original_max_position_embeddings": 32}
 
 TWO_ROPES = {
@@ -128,6 +129,11 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "smollm3": (
         "smollm3",
         {**WIDE, "no_rope_layers": [1, 0, 1], "use_sliding_window": True, "sliding_window": 9},
+    ),
+    "cwm": ("cwm", CWM | {"sliding_window": 12, "mlp_bias": True}),
+    "cwm_unwindowed": (
+        "cwm",
+        CWM | {"layer_types": ["full_attention"] * 3, "rope_parameters": {"rope_theta": 500.0}},
     ),
     "gpt_neox": ("gpt_neox", NEOX),
     "gpt_neox_in_turn": (

@@ -15,6 +15,7 @@ from mutations import (
     BART,
     BIASES,
     CAUSAL,
+    CWM,
     ENDS,
     GEMMA,
     GEMMA1,
@@ -269,6 +270,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
         PHI4,
     ),
     "smollm3": ("smollm3", LLAMA, SMOLLM3 + BIASES),
+    "cwm": ("cwm", LLAMA | {"sliding_window": 6}, CWM),
 }
 CASES = [
     pytest.param((family, index), id=f"{family}-{index}-{mutation}")

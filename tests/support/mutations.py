@@ -291,6 +291,18 @@ SMOLLM3: list[Mutation] = [
     *each("rope_parameters", YARN, GONE),
 ]
 
+CWM: list[Mutation] = [
+    *each("sliding_window", 3, 0, "6", None, GONE),
+    *each("layer_types", SLIDING[::-1], SLIDING[:1] * 2, SLIDING[1:], ["odd"] * 2, GONE),
+    *each("rope_parameters", None, {}, {"rope_theta": 100.0}, YARN, GONE),
+    *each("rope_theta", 500.0, rope_parameters=GONE),
+    *each("rope_scaling", {}, {"type": "linear", "factor": 3.0}, rope_parameters=GONE),
+    *each("mlp_bias", None, 0),
+    *each("attention_bias", True),
+    *each("num_key_value_heads", None, GONE),
+    *each("head_dim", 4, None, GONE),
+]
+
 GPT2: list[Mutation] = [
     *each("activation_function", "gelu", "swish", "quick_gelu", "gelu_fast", "no_such", None),
     *each("layer_norm_epsilon", 1e-2, 0.0, -1.0, NAN, "1e-5", None),

@@ -18,7 +18,7 @@ COUNTS = {
     "gemma2": 6, "gemma3_text": 6, "olmo2": 5, "phi3": 5, "smollm3": 5,
     "gpt_neox": 7, "opt": 6, "mixtral": 6, "qwen3_moe": 7,
     "umt5": 5, "t5gemma": 8, "t5gemma2": 8, "gemma": 5, "phi4": 4, "opt_350m": 5, "gpt2_scaled": 4,
-    "pegasus": 3, "marian_two": 4,
+    "pegasus": 3, "marian_two": 4, "cwm": 5,
 }  # fmt: skip
 SPEECH_SEED = 30
 """Of shapes of models that listen; a family's is its place in `COUNTS`, new ones come last."""
@@ -325,6 +325,11 @@ def _smollm3(draw: _Choice) -> dict[str, Any]:
     }
 
 
+def _cwm(draw: _Choice) -> dict[str, Any]:
+    own = {"sliding_window": draw.of(3, 8), "mlp_bias": draw.chance(), "bos_token_id": 2}
+    return _headed(draw) | own
+
+
 def _gpt_neox(draw: _Choice) -> dict[str, Any]:
     heads, d_head = draw.of(1, 3, 5), draw.of(4, 6, 10)
     rotated = draw.of(*range(2, d_head + 1, 2))
@@ -411,5 +416,5 @@ _MAKERS = {
     "mixtral": _mixtral, "qwen3_moe": _qwen3_moe,
     "umt5": _gated, "t5gemma": _t5gemma, "t5gemma2": _t5gemma2,
     "gemma": _gemma1, "phi4": _phi4, "opt_350m": _opt_350m, "gpt2_scaled": _gpt2_scaled,
-    "pegasus": _sinusoids, "marian_two": _marian_two,
+    "pegasus": _sinusoids, "marian_two": _marian_two, "cwm": _cwm,
 }  # fmt: skip

@@ -110,6 +110,33 @@ class SmolLM3(Decoder[CausalConfig]):
         return super().to_fields(config) | {"no_rope_layers": rotated}
 
 
+@FAMILIES.register("cwm")
+class Cwm(Decoder[CausalConfig]):
+    """Code World Model: Llama with windows in three of four layers (Meta FAIR 2025)."""
+
+    schema = Decoder.schema.changed(
+        "cwm", ("pretraining_tp",), **WINDOWS, mlp_bias=flag(False), rope_theta=number(1_000_000.0)
+    )
+    windows = "mixed"
+    unsaid: ClassVar[dict[str, Any]] = {
+        "rope_type": "llama3", "rope_theta": 1_000_000.0, "factor": 16.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "original_max_position_embeddings": 8192,
+    }  # fmt: skip
+    """The rotation where the configuration has none."""
+
+    def slides(self, fields: Mapping[str, Any], window: int | None) -> Sequence[bool]:
+        return [layer % 4 > 0 for layer in range(fields["num_hidden_layers"])]
+
+    def rope(self, fields: Mapping[str, Any], d_head: int) -> Rope:
+        said = self.unsaid if fields["rope_parameters"] is None else fields["rope_parameters"]
+        return super().rope({**fields, "rope_parameters": said}, d_head)
+
+    def to_fields(self, config: Any) -> dict[str, Any]:
+        fields = super().to_fields(config)  # transformers takes null for a rotation of its own
+        fields["rope_scaling"] = fields["rope_scaling"] or {"rope_type": "default"}
+        return fields | {"sliding_window": fields["sliding_window"] or config.max_positions}
+
+
 def _rotated(fields: Mapping[str, Any]) -> list[bool]:
     """Whether each layer rotates; `no_rope_layers` has, whatever its name says, a 1 where it does.
 

@@ -471,6 +471,14 @@ def test_every_fourth_layer_of_smollm3_does_not_rotate_unless_it_says_otherwise(
     assert not shape("smollm3", no_rope_layers=[1, 1, 0]).ropes
 
 
+def test_layers_and_rotation_of_a_code_world_model_are_its_own_where_it_says_none() -> None:
+    found = shape("cwm", layer_types=None, rope_parameters=None, num_hidden_layers=5)
+    assert found.windows == (0, 7, 7, 7, 0)
+    assert (found.rope.kind, found.rope.theta, found.rope.factor) == ("llama3", 1e6, 16.0)
+    assert shape("cwm", rope_parameters={}).rope == Rope(6, 1e6)
+    assert "sliding_window is None; it must be an integer" in complaint("cwm", sliding_window=None)
+
+
 def test_a_share_of_a_head_may_be_rotated_beside_the_scaling_or_in_it() -> None:
     """Phi-4-mini's is 0.75; what is inside of the scaling counts before what is outside."""
     assert (shape("phi4").rope.width, shape("phi4").d_head) == (6, 8)
@@ -500,6 +508,7 @@ def test_gelu_in_gemma_1_is_the_one_by_tanh() -> None:
 @pytest.mark.parametrize(
     "name",
     [
+        "cwm",
         "gemma",
         "gemma2",
         "gemma3_text",
