@@ -41,7 +41,7 @@ def above(logits: jax.Array, epsilon: jax.Array | float) -> jax.Array:
 
 def above_entropy(logits: jax.Array, epsilon: jax.Array | float) -> jax.Array:
     """Tokens above the lower of epsilon and sqrt(epsilon) exp(-entropy) (eta sampling, ibid.)."""
-    share = jnp.exp(-_entropy(jax.nn.log_softmax(logits, axis=-1)))
+    share = jnp.exp(-entropy(logits))
     return above(logits, jnp.minimum(epsilon, jnp.sqrt(epsilon) * share)[..., None])
 
 
@@ -209,3 +209,8 @@ def _reached(weights: jax.Array, uniform: jax.Array) -> jax.Array:
 def confidence(logits: jax.Array) -> jax.Array:
     """Largest plain (temperature 1) probability [...] of logits [..., V]."""
     return jnp.exp(jnp.max(logits, axis=-1) - jax.nn.logsumexp(logits, axis=-1))
+
+
+def entropy(logits: jax.Array) -> jax.Array:
+    """Entropy [...] in nats of the plain (temperature 1) distribution of logits [..., V]."""
+    return _entropy(jax.nn.log_softmax(logits, axis=-1))

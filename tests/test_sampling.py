@@ -13,7 +13,7 @@ from scripted import adjust_probabilities
 
 from specjax.contracts.distribution import draw_without_replacement
 from specjax.decoding.strategy import DRAWN
-from specjax.sampling import BLOCK, CUTS, Sampling, adjust, argmax, draw, sampling
+from specjax.sampling import BLOCK, CUTS, Sampling, adjust, argmax, draw, entropy, sampling
 
 SETTINGS = [
     (1.0, 0, 1.0), (0.5, 0, 1.0), (2.0, 3, 1.0), (1.0, 1, 1.0), (1.0, 0, 0.6),
@@ -36,6 +36,11 @@ def test_adjust_equals_the_definition(settings):
 def under(settings) -> Sampling:
     """What a strategy's values, in the order of its fields, are to sampling."""
     return sampling(**dict(zip(DRAWN, settings, strict=False)))
+
+
+def test_entropy_is_in_nats_and_finite_where_tokens_are_forbidden():
+    logits = jnp.array([[0.0, 0.0, -jnp.inf, 0.0], [2.0, -jnp.inf, -jnp.inf, -jnp.inf]])
+    np.testing.assert_allclose(entropy(logits), [np.log(3), 0.0], atol=1e-6)
 
 
 @pytest.mark.parametrize("name", CUTS)

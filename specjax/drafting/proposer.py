@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 
 from specjax.contracts import fields
 from specjax.contracts.context import Context
@@ -55,7 +56,7 @@ from specjax.drafting.shape import (
     widths_field,
 )
 from specjax.models.base import PromptReading
-from specjax.sampling import confidence
+from specjax.sampling import confidence, entropy
 from specjax.verification.whole import Tree
 
 LAG = 2
@@ -64,7 +65,12 @@ one that followed."""
 
 TREE_FIELDS = ("widths", "parents", "nodes")
 
-_REFUSED_BY_TREES: dict[str, Any] = {"confidence": None, "adapt": FIXED, "online_rate": None}
+_REFUSED_BY_TREES: dict[str, Any] = {
+    "confidence": None,
+    "entropy": None,
+    "adapt": FIXED,
+    "online_rate": None,
+}
 """Fields of chains, and what they are where nothing is asked of them."""
 
 CHAIN_FIELDS = (*_REFUSED_BY_TREES, COST, VERIFICATION, OVERHEAD, EXPECTED, DIVERGENCE)
@@ -91,6 +97,12 @@ class Proposer(Drafter):
         bounds="[0, 1]",
         traced="confidence",
         help="largest plain probability below which nothing more is drafted",
+    )
+    entropy: str | None = fields.number(
+        None,
+        bounds="[0, inf)",
+        traced="entropy",
+        help="nats of the plain distribution above which nothing more is drafted",
     )
     adapt: str = fields.choice(ADAPT, FIXED, help="how long a draft gets")
     cost: str = cost_field(COST)
@@ -183,15 +195,19 @@ class Proposer(Drafter):
     @property
     def can_stop(self) -> bool:
         """Whether a chain may end before its length, even before its first token: `is_sure`."""
-        return self.confidence is not None
+        return self.confidence is not None or self.entropy is not None
 
     def is_sure(self, logits: jax.Array, numbers: Mapping[str, jax.Array]) -> jax.Array:
         """Whether [...] a chain that `can_stop` goes on with a token of the logits [..., V].
 
         Asked before the token is drawn, which keeps speculative sampling lossless.
         """
-        assert self.confidence is not None
-        return confidence(logits) >= numbers[self.confidence]
+        sure = jnp.ones(logits.shape[:-1], bool)
+        if self.confidence is not None:
+            sure &= confidence(logits) >= numbers[self.confidence]
+        if self.entropy is not None:
+            sure &= entropy(logits) <= numbers[self.entropy]
+        return sure
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -150,6 +150,18 @@ def test_an_unsure_draft_ends_before_its_length():
     assert sure[0.0] > sure[0.4] > sure[1.0] == 0
 
 
+def test_a_draft_of_high_entropy_ends_before_its_length():
+    models, params = setting("t5", Model)
+    baseline = texts(run(models, params, Strategy(), PROMPTS, LIMIT))
+    drafted = {}
+    for threshold in (0.0, 1.5, 9.0):
+        strategy = specjax.strategy(drafter="dflash", length=LENGTH, entropy=threshold)
+        out = run(models, params, strategy, PROMPTS, LIMIT)
+        assert texts(out) == baseline
+        drafted[threshold] = int(out.trace.column("drafted").sum())
+    assert drafted[9.0] > drafted[1.5] > drafted[0.0] == 0
+
+
 def test_a_draft_longer_than_its_training_is_refused():
     models, params = setting("t5", Model)
     made = decoder(models, Strategy(DFlash(4)), LIMIT)

@@ -48,6 +48,8 @@ MODELS = (("target", MODEL), ("drafter", MODEL))
 DRAFTERS = {
     "neural": Neural(2),
     "confidence": Neural(3, confidence="confidence"),
+    "entropy": Neural(3, entropy="entropy"),
+    "blockwise_entropy": Medusa(2, entropy="entropy"),
     "acceptance": Neural(3, adapt=ACCEPTANCE),
     "break_even": Neural(3, adapt=BREAK_EVEN),
     "blockwise": Medusa(2),
@@ -67,6 +69,7 @@ CASES = [
             *(("truncated", name) for name in ("max_gram", "blockwise", "break_even", "bigram")),
             # ... and drafts whose length is decided on the way.
             *(("plain", name) for name in ("confidence", "acceptance", "break_even")),
+            *(("plain", name) for name in ("entropy", "blockwise_entropy")),
             ("plain", "max_gram_no_table"),
         )
     ),
@@ -83,7 +86,7 @@ def p_value(strategy: Strategy, rows: int) -> float:
 
 def strategy(drafter, rule, settings) -> Strategy:
     temperature, top_k, top_p = settings
-    numbers = (("confidence", 0.45), ("cost", 0.3), ("verification", 0.1))
+    numbers = (("confidence", 0.45), ("entropy", 1.3), ("cost", 0.3), ("verification", 0.1))
     reader = (
         Fitted().around(drafter.spec, None) if getattr(drafter, "adapt", FIXED) != FIXED else None
     )

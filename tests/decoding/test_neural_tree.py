@@ -240,6 +240,7 @@ def test_one_call_feeds_the_nodes_of_a_level_that_have_children():
         ({}, "length is missing; it must be .* or widths, parents or nodes must say a tree"),
         ({"length": 2, "nodes": 3}, "one of them must be given"),
         ({"widths": (2,), "confidence": 0.5}, "confidence is given; it must not be, for drafts"),
+        ({"widths": (2,), "entropy": 0.5}, "entropy is given; it must not be, for drafts"),
         ({"widths": (2,), "parents": (-1,)}, "one of them must be given"),
         ({"widths": (2, 0)}, "widths is .*; it must be a list of integers of at least 1"),
         ({"parents": (-1, 1)}, "the parent of node 1 must be an earlier node"),

@@ -95,6 +95,15 @@ def test_confidence_stops_before_the_first_uncertain_token():
     assert out.trace.stops[0].tolist()[2] == 1
 
 
+def test_entropy_stops_before_the_first_uncertain_token():
+    drafter = ScriptModel(TARGET, peaks=(9.0, 9.0, 0.1))
+    strategy = Strategy(Neural(5, entropy="entropy"), numbers=(("entropy", 1.0),))
+    out = decode(ScriptModel(TARGET), drafter, strategy, 8)
+    assert texts(out) == [list(TARGET)]
+    assert rounds(out, "drafted")[0] == 2
+    assert out.trace.stops[0].tolist()[2] == 1
+
+
 def test_a_drafter_without_confidence_leaves_the_target_alone():
     drafter = ScriptModel(TARGET, peak=0.0)
     strategy = Strategy(Neural(5, confidence="confidence"), numbers=(("confidence", 0.9),))

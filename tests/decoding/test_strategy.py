@@ -60,6 +60,7 @@ def test_arms_share_the_rule_of_one_that_drafts():
     [
         (NEURAL, (1, 3, 6)),
         ({**NEURAL, "confidence": 0.5}, (0, 1, 3, 6)),
+        ({**NEURAL, "entropy": 0.5}, (0, 1, 3, 6)),
         ({"drafter": "prompt_lookup", "length": 7}, (0, 1, 3, 7)),
         ({"drafter": "neural", "length": 1}, (1,)),
     ],
@@ -78,6 +79,7 @@ def test_a_fitting_verification_feeds_powers_of_two(spec, widths):
         ({"cost": 0.1}, "strategies.mine: cost needs adapt to be 'acceptance' or"),
         ({"adapt": "acceptance", "cost": -1.0}, "cost is -1.0; it must be a number of at least 0"),
         ({"adapt": "acceptance", "acceptance": 1.0}, "acceptance is 1.0; it must be a number in"),
+        ({"entropy": -0.1}, "entropy is -0.1; it must be a number of at least 0"),
         ({"reader": "all"}, "reader is 'all'; it must be one of calm, fitted"),
     ],
 )

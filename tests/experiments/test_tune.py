@@ -494,7 +494,7 @@ def test_the_dry_run_says_what_trees_follow_from(pair, capsys):
 
 @pytest.mark.parametrize(
     "stop",
-    [{"confidence": 0.4}, {"adapt": "break_even", "cost": 0.1},
+    [{"confidence": 0.4}, {"entropy": 1.0}, {"adapt": "break_even", "cost": 0.1},
      {"online_rate": 0.3, "online_divergence": "total_variation"}],
 )  # fmt: skip
 def test_trees_are_searched_beside_chains_that_stop_adapt_or_learn(stop, pair, capsys):

@@ -129,8 +129,15 @@ FAULTS = (
     Fault(
         "confidence stops the sure instead of the unsure",
         "drafting/proposer.py",
-        "return confidence(logits) >= numbers[self.confidence]",
-        "return confidence(logits) < numbers[self.confidence]",
+        "sure &= confidence(logits) >= numbers[self.confidence]",
+        "sure &= confidence(logits) < numbers[self.confidence]",
+        f"{DECODING}/test_scripts.py",
+    ),
+    Fault(
+        "entropy stops the sure instead of the unsure",
+        "drafting/proposer.py",
+        "sure &= entropy(logits) <= numbers[self.entropy]",
+        "sure &= entropy(logits) > numbers[self.entropy]",
         f"{DECODING}/test_scripts.py",
     ),
     Fault(
