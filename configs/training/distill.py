@@ -5,10 +5,11 @@
       --config.train.data.path=train.en.gz --config.train.data.reference_path=train.de.gz \
       --config.validation.data.path=val.en.gz --config.validation.data.reference_path=val.de.gz
 
-`objective.divergence` is forward_kl, reverse_kl, jensen_shannon or total_variation (exactly one
-minus the acceptance rate at temperature 1). `sequences` mixes the data's outputs, what the target
-says, and samples of the drafter itself: `--config.sequences.data=0 --config.sequences.drafter=1` is
-on-policy.
+`objective.divergence` is forward_kl, reverse_kl, jensen_shannon, total_variation (exactly one
+minus the acceptance rate at temperature 1), or one of the acceptance-aware losses lk_alpha,
+lk_lambda, tv_ce and top_k (docs/methods/alignment.md, "Acceptance-aware losses"). `sequences`
+mixes the data's outputs, what the target says, and samples of the drafter itself:
+`--config.sequences.data=0 --config.sequences.drafter=1` is on-policy.
 """
 
 from ml_collections import ConfigDict

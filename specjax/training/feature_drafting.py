@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.contracts import fields
 from specjax.models.base import Params
 from specjax.models.on_target import Cross, FeatureDrafter
 from specjax.sampling import argmax
 from specjax.training import acceptance
-from specjax.training.loss import FROM_TARGET, from_target
+from specjax.training.divergence import DivergenceFields
+from specjax.training.loss import from_target
 from specjax.training.objective import (
     TEACHER,
     TRUNK,
@@ -35,6 +35,7 @@ class Step(struct.PyTreeNode):
 
     p: jax.Array  # [B, N, U] the target's probabilities of the ids that can be drafted
     best: jax.Array  # [B, N] its likeliest ids, of all
+    labels: jax.Array  # [B, N] places of the text's tokens among the U ids; U: not one of them
     logits: jax.Array  # [B, N, U] the drafter's
     mask: jax.Array  # [B, N] whether the token is of the output, and of a draft that is
 
@@ -48,20 +49,16 @@ Drafter = TypeVar("Drafter", bound=FeatureDrafter, contravariant=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FeatureDrafting(Objective[Drafter]):
+class FeatureDrafting(DivergenceFields, Objective[Drafter]):
     """Divergence of each step of a draft from the target, the later ones with less weight.
 
-    The target's distribution is that of the ids that can be drafted, total_variation apart, which
-    counts the others as rejected.
+    The target's distribution is that of the ids that can be drafted; total_variation and the
+    acceptance-aware losses count the others as rejected.
     """
 
     needs_teacher: ClassVar[bool] = True
     apart: ClassVar[int] = 1
     """How far the places of a draft's tokens are apart in the steps; 0: a place is a draft's."""
-
-    divergence: str = fields.choice(
-        FROM_TARGET, "forward_kl", help="cross_entropy: of the target's likeliest token"
-    )
 
     def weights(self, model: Drafter) -> list[float]:
         """Of every step."""
@@ -96,7 +93,8 @@ class FeatureDrafting(Objective[Drafter]):
         steps = self.drafted(model, params, frozen, batch, key)
         total = jnp.float32(0)
         for weight, step in zip(weights, steps, strict=True):
-            far = from_target(self.divergence, step.p, step.logits)
+            more = self.arguments(step.labels, step.mask)
+            far = from_target(self.divergence, step.p, step.logits, **more)
             total += weight * masked_sum(far, step.mask)
         return total / sum(weights), jnp.sum(steps[0].mask)
 
@@ -113,6 +111,7 @@ class TeacherOutputs(struct.PyTreeNode):
 
     p: jax.Array  # [B, T, U] probabilities of the ids that can be drafted
     best: jax.Array  # [B, T] likeliest ids, of all
+    labels: jax.Array  # [B, T] places of the labels among the U ids; U: not one of them
     features: jax.Array  # [B, T, F * E] states of the layers that the drafter reads
     cross: Cross | None
 
@@ -120,8 +119,11 @@ class TeacherOutputs(struct.PyTreeNode):
 def run_teacher(model: FeatureDrafter, frozen: Frozen, batch: TrainingBatch) -> TeacherOutputs:
     """What the target says and computes at every token of the text; no gradient goes there."""
     logits, features, cross = target_states(model, frozen[TEACHER], batch)
-    probs = jnp.take(jax.nn.softmax(logits, axis=-1), frozen[TRUNK].params["ids"], axis=-1)
-    return TeacherOutputs(probs, argmax(logits), features, cross)
+    ids = frozen[TRUNK].params["ids"]
+    probs = jnp.take(jax.nn.softmax(logits, axis=-1), ids, axis=-1)
+    places = jnp.full(logits.shape[-1], len(ids)).at[ids].set(jnp.arange(len(ids)))
+    labels = jnp.take(places, batch["labels"], mode="clip")
+    return TeacherOutputs(probs, argmax(logits), labels, features, cross)
 
 
 def target_states(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -74,27 +75,117 @@ def total_variation(p: jax.Array, q: jax.Array) -> jax.Array:
     return 0.5 * jnp.sum(jnp.abs(jnp.exp(p) - jnp.exp(q)), axis=-1)
 
 
-DIVERGENCES = {
+LEAST_ACCEPTANCE = 1e-5
+"""Acceptance rate below which `lk_alpha` grows no further."""
+
+
+def acceptance_rate(p: jax.Array, q: jax.Array) -> jax.Array:
+    """sum_v min(p, q) [...] in float32 of log probabilities [..., V].
+
+    The chance that speculative sampling accepts a token. p may sum to less than one: what q lacks
+    is rejected. So it is in all losses below, none of which renormalizes p.
+    """
+    p, q = (jnp.exp(x.astype(jnp.float32)) for x in (p, q))
+    return jnp.sum(jnp.minimum(p, q), axis=-1)
+
+
+def lk_alpha(p: jax.Array, q: jax.Array) -> jax.Array:
+    """Negative log of the acceptance rate [...] of log probabilities [..., V].
+
+    The gradient is that of total variation over the acceptance rate, which `LEAST_ACCEPTANCE`
+    bounds from below. Samarin et al., "LK Losses" (2026, arXiv 2602.23881).
+    """
+    alpha = acceptance_rate(p, q)
+    fixed = jax.lax.stop_gradient(alpha)
+    bounded = jnp.maximum(fixed, LEAST_ACCEPTANCE)
+    # A clamped alpha has no gradient: a fresh drafter of 150,000 ids could never leave the bound.
+    return (fixed - alpha) / bounded - jnp.log(bounded)
+
+
+def lk_lambda(
+    p: jax.Array, q: jax.Array, decay: float = 3.0, mask: jax.Array | None = None
+) -> jax.Array:
+    """lambda KL(p || q) + (1 - lambda) TV [...] of log probabilities [..., V].
+
+    lambda is exp(-decay * acceptance rate), a constant to the gradient: KL where few tokens are
+    accepted, total variation where many are. With a mask [...] one lambda is that of the mean
+    acceptance rate where it is True. Samarin et al. (2026).
+    """
+    alpha = acceptance_rate(p, q)
+    known = jax.lax.stop_gradient(alpha)
+    if mask is not None:
+        known = jnp.sum(jnp.where(mask, known, 0.0)) / jnp.maximum(jnp.sum(mask), 1)
+    share = jnp.exp(-decay * known)
+    return share * _kl_of_mass(p, q) + (1.0 - share) * (1.0 - alpha)
+
+
+def _kl_of_mass(p: jax.Array, q: jax.Array) -> jax.Array:
+    """KL [...] of p that sums to m <= 1: m KL(p / m || q), whose gradient needs no division."""
+    probs = jnp.exp(p)
+    mass = jnp.sum(probs, axis=-1)
+    terms = jnp.where(probs > 0, probs * (p - q), 0.0)
+    return jnp.sum(terms, axis=-1) - jax.scipy.special.xlogy(mass, mass)
+
+
+def tv_ce(
+    p: jax.Array,
+    q: jax.Array,
+    labels: jax.Array,
+    ce_weight: float = 0.1,
+    l1_weight: float = 0.9,
+) -> jax.Array:
+    """ce_weight CE(labels) + l1_weight ||p - q||_1 [...] of log probabilities [..., V].
+
+    The L1 distance is twice total variation. A label [...] outside of 0 .. V - 1 has no
+    cross-entropy. The loss of DSpark (2026, arXiv 2607.05147).
+    """
+    distance = 2.0 * (1.0 - acceptance_rate(p, q))
+    labelled = labels[..., None] == jnp.arange(q.shape[-1])
+    return l1_weight * distance - ce_weight * jnp.sum(jnp.where(labelled, q, 0.0), axis=-1)
+
+
+def top_k_cross_entropy(p: jax.Array, q: jax.Array, k: int = 10) -> jax.Array:
+    """-sum p log q [...] over the k most probable ids of p, of log probabilities [..., V].
+
+    A loss of HASS (Zhang et al. 2024, arXiv 2408.15766).
+    """
+    best, ids = jax.lax.top_k(p, min(k, p.shape[-1]))
+    return -jnp.sum(jnp.exp(best) * jnp.take_along_axis(q, ids, axis=-1), axis=-1)
+
+
+ACCEPTANCE_AWARE: dict[str, Callable[..., jax.Array]] = {
+    "lk_alpha": lk_alpha,
+    "lk_lambda": lk_lambda,
+    "tv_ce": tv_ce,
+    "top_k": top_k_cross_entropy,
+}
+"""Losses that take p as it is, also where it sums to less than one."""
+
+DIVERGENCES: dict[str, Callable[..., jax.Array]] = {
     "forward_kl": forward_kl,
     "reverse_kl": reverse_kl,
     "jensen_shannon": jensen_shannon,
     "total_variation": total_variation,
+    **ACCEPTANCE_AWARE,
 }
 
 TINY = 1e-9
 """Probability of all ids that can be drafted, below which a position teaches nothing."""
 
-FROM_TARGET = ("cross_entropy", "forward_kl", "total_variation")
+FROM_TARGET = ("cross_entropy", "forward_kl", "total_variation", *ACCEPTANCE_AWARE)
 """What `from_target` knows."""
 
 
-def from_target(divergence: str, p: jax.Array, logits: jax.Array) -> jax.Array:
+def from_target(divergence: str, p: jax.Array, logits: jax.Array, **more: Any) -> jax.Array:
     """How far [B, T] drafts of logits [B, T, U] are from the target's probabilities p [B, T, U].
 
-    p are those of the ids that can be drafted, and may sum to less than one: total_variation counts
-    the others as rejected. cross_entropy is that of the target's likeliest id.
+    p are those of the ids that can be drafted, and may sum to less than one: total_variation and
+    the acceptance-aware losses, whose other arguments are `more`, count the others as rejected.
+    cross_entropy is that of the target's likeliest id.
     """
     q = jax.nn.log_softmax(logits, axis=-1)
+    if divergence in ACCEPTANCE_AWARE:
+        return ACCEPTANCE_AWARE[divergence](jnp.log(p), q, **more)
     mass = jnp.sum(p, axis=-1, keepdims=True)
     if divergence == "total_variation":
         # What cannot be drafted is half of a distance that q can do nothing about.

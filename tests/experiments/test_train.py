@@ -360,6 +360,13 @@ def test_a_job_in_bfloat16_with_recomputed_layers(pair, tmp_path):
             },
             "config.target is empty; config.objective.name needs a directory",
         ),
+        (
+            {
+                "objective__name": "distillation", "objective__divergence": "tv_ce",
+                "objective__label_weight": 0.3,
+            },
+            "config.objective.label_weight is 0.3; it must be 0 with divergence 'tv_ce'",
+        ),
         ({"accumulate": 3}, "config.batch_size is 8; it must be a multiple of"),
         ({"target": ""}, "config.target is empty; config.sequences.target needs a directory"),
         ({"sequences__target": 0.0}, "config.sequences is all zero"),

@@ -760,6 +760,20 @@ FAULTS = (
         "tests/training/test_divergences.py",
     ),
     Fault(
+        "the weight of KL in lk_lambda has a gradient",
+        "training/loss.py",
+        "    known = jax.lax.stop_gradient(alpha)\n",
+        "    known = alpha\n",
+        "tests/training/test_acceptance_aware.py -k constant",
+    ),
+    Fault(
+        "the L1 distance of tv_ce is total variation",
+        "training/loss.py",
+        "    distance = 2.0 * (1.0 - ",
+        "    distance = (1.0 - ",
+        "tests/training/test_acceptance_aware.py -k by_hand",
+    ),
+    Fault(
         "the biases of a drafter's attention are not kept",
         "hf/families/causal.py",
         '"attention_bias": config.qkv_bias,',

@@ -41,7 +41,7 @@ MADE = {
 FEATURES = ("eagle", "dflash")
 FAST = {  # one divergence of each, all of them between them: each pair compiles a gradient
     ("eagle", "forward_kl"), ("dflash", "total_variation"), ("medusa", "cross_entropy"),
-    ("hydra", "forward_kl"),
+    ("hydra", "lk_alpha"), ("eagle", "lk_lambda"), ("dflash", "tv_ce"), ("medusa", "top_k"),
 }  # fmt: skip
 
 
@@ -61,34 +61,61 @@ def log_softmax(x: np.ndarray) -> np.ndarray:
     return x - np.log(np.exp(x).sum(-1, keepdims=True))
 
 
-def distance(divergence: str, p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Of probabilities p and log probabilities q of the same ids, as the documents define it."""
+def distance(
+    divergence: str, p: np.ndarray, q: np.ndarray, labels: np.ndarray | None = None
+) -> np.ndarray:
+    """Of probabilities p and log probabilities q of the same ids, as the documents define it.
+
+    `labels` are places among the ids, or outside of them.
+    """
+    accepted = np.minimum(p, np.exp(q)).sum(-1)
     if divergence == "total_variation":
-        return 1 - np.minimum(p, np.exp(q)).sum(-1)
+        return 1 - accepted
+    if divergence == "lk_alpha":
+        return -np.log(np.maximum(accepted, 1e-5))
+    if divergence == "lk_lambda":
+        mass, share = p.sum(-1), np.exp(-3 * accepted)
+        kl = (p * (np.log(p) - q)).sum(-1) - mass * np.log(mass)
+        return share * kl + (1 - share) * (1 - accepted)
+    if divergence == "tv_ce":
+        text = np.where(np.arange(p.shape[-1]) == labels[..., None], q, 0.0).sum(-1)
+        return -0.1 * text + 0.9 * 2 * (1 - accepted)
+    if divergence == "top_k":  # of ten: most of the others have hardly any probability
+        kept = np.argsort(-p, axis=-1)[..., :10]
+        return -(np.take_along_axis(p, kept, -1) * np.take_along_axis(q, kept, -1)).sum(-1)
     if divergence == "cross_entropy":
         return -np.take_along_axis(q, p.argmax(-1)[..., None], axis=-1)[..., 0]
     p = p / p.sum(-1, keepdims=True)
     return (p * (np.log(p) - q)).sum(-1)
 
 
+def read_labels(divergence: str, labels: np.ndarray) -> dict:
+    return {"labels": jnp.asarray(labels)} if divergence == "tv_ce" else {}
+
+
 @pytest.mark.parametrize("divergence", FROM_TARGET)
 def test_a_divergence_is_of_the_ids_that_can_be_drafted(divergence):
-    """All but total variation, for which those that cannot be are rejected."""
+    """All but those of acceptance, for which what cannot be drafted is rejected."""
     rng = np.random.default_rng(0)
     p = np.exp(log_softmax(rng.normal(scale=2.0, size=(3, 4, V))))[..., list(IDS)]
     logits = rng.normal(scale=2.0, size=p.shape)
-    found = from_target(divergence, jnp.float32(p), jnp.float32(logits))
-    expected = distance(divergence, p, log_softmax(logits))
+    labels = rng.integers(0, len(IDS) + 1, size=(3, 4))
+    found = from_target(
+        divergence, jnp.float32(p), jnp.float32(logits), **read_labels(divergence, labels)
+    )
+    expected = distance(divergence, p, log_softmax(logits), labels)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("divergence", FROM_TARGET)
 def test_where_nothing_can_be_drafted_nothing_is_learned(divergence):
     def far(logits):
-        return jnp.sum(from_target(divergence, jnp.zeros((1, 3)), logits))
+        labels = read_labels(divergence, np.array([3]))  # none of the ids
+        return jnp.sum(from_target(divergence, jnp.zeros((1, 3)), logits, **labels))
 
     loss, gradient = jax.value_and_grad(far)(jnp.array([[0.5, 2.0, -1.0]]))
-    assert loss == pytest.approx(1.0 if divergence == "total_variation" else 0.0)
+    rejected = {"total_variation": 1.0, "lk_alpha": -np.log(1e-5), "tv_ce": 1.8}
+    assert loss == pytest.approx(rejected.get(divergence, 0.0))
     np.testing.assert_allclose(gradient, 0.0, atol=1e-6)
 
 
@@ -189,7 +216,7 @@ def test_the_loss_is_the_weighted_mean_of_its_steps(kind, divergence):
     expected, weights = 0.0, make_weights(kind)
     for weight, step in zip(weights, drafted(kind), strict=True):
         p, logits = np.asarray(step.p, np.float64), np.asarray(step.logits, np.float64)
-        of_each = distance(divergence, p, log_softmax(logits))
+        of_each = distance(divergence, p, log_softmax(logits), np.asarray(step.labels))
         expected += weight * of_each[np.asarray(step.mask)].sum() / sum(weights)
     total, *_ = compute_loss(kind, divergence)(*train_model(kind, target(), drafter(kind)))
     np.testing.assert_allclose(total, expected, rtol=1e-5)
@@ -203,9 +230,13 @@ def test_a_drafter_that_is_the_target_loses_only_what_cannot_be_drafted(kind, di
     logits = TARGET.teach(of_target.params, batch())[0]
     distribution = np.exp(log_softmax(np.asarray(logits, np.float64)[0, 0]))
     p = distribution if start is of_target else distribution[list(IDS)]
-    of_each, weights = distance(divergence, p, np.log(p / p.sum())), make_weights(kind)
-    places = [sum(max(len(out) - step, 0) for _, out in ROWS) for step in range(len(weights))]
-    expected = of_each * np.dot(weights, places) / sum(weights)
+    weights, drafted = make_weights(kind), range(V) if start is of_target else IDS
+    expected = 0.0
+    for step, weight in enumerate(weights):
+        texts = [token for _, out in ROWS for token in out[step:]]
+        labels = np.array([drafted.index(t) if t in drafted else len(drafted) for t in texts])
+        laws = (np.broadcast_to(x, (len(texts), len(p))) for x in (p, np.log(p / p.sum())))
+        expected += weight * distance(divergence, *laws, labels).sum() / sum(weights)
     np.testing.assert_allclose(total, expected, rtol=1e-4, atol=1e-5)
     if divergence == "forward_kl":
         assert all(np.abs(leaf).max() < 1e-4 for leaf in jax.tree.leaves(gradient))

@@ -24,7 +24,10 @@ def make_objective(config: ConfigDict) -> Objective:
         name: check_value(field, f"config.objective.{name}", settings[name])
         for name, field in config_fields(chosen.cls).items()
     }
-    return build(chosen.cls, values)[0]
+    try:
+        return build(chosen.cls, values)[0]
+    except ValueError as error:
+        raise UserError(f"config.objective.{error}") from None
 
 
 def check_others_unset(settings: ConfigDict, chosen: Entry) -> None:

@@ -64,7 +64,8 @@ class DFlashObjective(FeatureDrafting[DFlash]):
             inside = jnp.take_along_axis(mask, at, axis=1, mode="fill", fill_value=False)
             p = jnp.take_along_axis(said.p, at[..., None], axis=1, mode="clip")
             best = jnp.take_along_axis(said.best, at, axis=1, mode="clip")
-            return Step(p, best, logits[:, :, number], real & inside)
+            labels = jnp.take_along_axis(said.labels, at, axis=1, mode="clip")
+            return Step(p, best, labels, logits[:, :, number], real & inside)
 
         return [step(number) for number in range(logits.shape[2])]
 

@@ -46,6 +46,6 @@ class EagleObjective(FeatureDrafting[Eagle]):
         given = batch["inputs"], said.features, said.cross, self.steps
         logits = model.unrolled(whole(params, frozen), *given)
         return [
-            Step(said.p, said.best, one, mask & shift_right(mask, step))
+            Step(said.p, said.best, said.labels, one, mask & shift_right(mask, step))
             for step, one in enumerate(logits)
         ]

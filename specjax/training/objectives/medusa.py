@@ -18,7 +18,8 @@ from specjax.models.base import LanguageModel, Params
 from specjax.models.heads import Heads
 from specjax.sampling import argmax
 from specjax.training import acceptance
-from specjax.training.loss import FROM_TARGET, from_target, one_by_one
+from specjax.training.divergence import DivergenceFields
+from specjax.training.loss import from_target, one_by_one
 from specjax.training.objective import (
     TRUNK,
     Frozen,
@@ -33,7 +34,7 @@ ACTIVATION = "silu"
 
 @OBJECTIVES.register("medusa", example={"heads": 2})
 @dataclasses.dataclass(frozen=True)
-class Medusa(Objective[LanguageModel]):
+class Medusa(DivergenceFields, Objective[LanguageModel]):
     """Divergence of parallel heads on the target from it, head j with weight decay**(j - 1).
 
     Token t is drafted by head j from the target's state j + 1 tokens before it, which was there
@@ -49,9 +50,6 @@ class Medusa(Objective[LanguageModel]):
         0, least=0, help="width of each head's network; 0: the model's own"
     )
     decay: float = fields.number(0.8, bounds="(0, 1]", help="weight of a head by that before it")
-    divergence: str = fields.choice(
-        FROM_TARGET, "forward_kl", help="cross_entropy: of the target's likeliest token"
-    )
 
     @property
     def trains_model(self) -> bool:
@@ -80,7 +78,8 @@ class Medusa(Objective[LanguageModel]):
         decayed = self.decay ** jnp.arange(self.heads, dtype=jnp.float32)
 
         def loss(state: jax.Array, weights: jax.Array) -> jax.Array:
-            far = from_target(self.divergence, p, model.read_out(target, state))
+            more = self.arguments(batch["labels"], weights > 0)
+            far = from_target(self.divergence, p, model.read_out(target, state), **more)
             return jnp.sum(jnp.where(weights > 0, weights * far, 0.0))
 
         # The logits of all heads at once would be [B, T, k, V].
