@@ -13,11 +13,12 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from specjax.contracts import fields
 from specjax.models.base import Params
 from specjax.models.on_target import Cross, FeatureDrafter
 from specjax.sampling import argmax
 from specjax.training import acceptance
-from specjax.training.divergence import DivergenceFields
+from specjax.training.divergence import DivergenceFields, check_unread
 from specjax.training.loss import from_target
 from specjax.training.objective import (
     TEACHER,
@@ -28,6 +29,7 @@ from specjax.training.objective import (
     TrainingBatch,
     masked_sum,
 )
+from specjax.training.weighting import DECAY, DPACE, WEIGHTINGS, dpace_weights, prefix_weights
 
 
 class Step(struct.PyTreeNode):
@@ -60,8 +62,31 @@ class FeatureDrafting(DivergenceFields, Objective[Drafter]):
     apart: ClassVar[int] = 1
     """How far the places of a draft's tokens are apart in the steps; 0: a place is a draft's."""
 
+    decayed_by: ClassVar[str]
+    """The field by which the weights of `weights` fall."""
+
+    weighting: str = fields.choice(
+        WEIGHTINGS,
+        DECAY,
+        help="of a draft's tokens; decay: fixed, by gamma or decay; prefix: by the chance that all"
+        " tokens before are accepted; dpace: of cross_entropy, by D-PACE",
+    )
+    dpace_alpha: float = fields.number(
+        0.5, bounds="[0, 1]", help="of dpace: 0: the drafter's own probabilities, 1: a fixed fall"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.weighting == DPACE and self.divergence != "cross_entropy":
+            raise ValueError(
+                f"divergence is {self.divergence!r}; it must be 'cross_entropy' with weighting"
+                " 'dpace'"
+            )
+        read = {DECAY: (self.decayed_by,), DPACE: ("dpace_alpha",)}
+        check_unread(self, "weighting", read)
+
     def weights(self, model: Drafter) -> list[float]:
-        """Of every step."""
+        """Of every step, by `decayed_by`."""
         raise NotImplementedError
 
     def drafted(
@@ -89,14 +114,35 @@ class FeatureDrafting(DivergenceFields, Objective[Drafter]):
         batch: TrainingBatch,
         key: jax.Array | None,
     ) -> tuple[jax.Array, jax.Array]:
-        weights = self.weights(model)
         steps = self.drafted(model, params, frozen, batch, key)
+        losses = [
+            from_target(
+                self.divergence, step.p, step.logits, **self.arguments(step.labels, step.mask)
+            )
+            for step in steps
+        ]
         total = jnp.float32(0)
-        for weight, step in zip(weights, steps, strict=True):
-            more = self.arguments(step.labels, step.mask)
-            far = from_target(self.divergence, step.p, step.logits, **more)
-            total += weight * masked_sum(far, step.mask)
-        return total / sum(weights), jnp.sum(steps[0].mask)
+        for weight, loss, step in zip(
+            self._weights_of_places(model, steps, losses), losses, steps, strict=True
+        ):
+            total += masked_sum(weight * loss, step.mask)
+        return total, jnp.sum(steps[0].mask)
+
+    def _weights_of_places(
+        self, model: Drafter, steps: list[Step], losses: list[jax.Array]
+    ) -> list[jax.Array] | list[float]:
+        """Weight of every step: one number, or one of each place [B, N]."""
+        if self.weighting == DECAY:
+            weights = self.weights(model)
+            return [weight / sum(weights) for weight in weights]
+        masks = [step.mask for step in steps]
+        if self.weighting == DPACE:
+            chances = [jnp.exp(-loss) for loss in losses]  # of the labels
+            weights = dpace_weights(chances, masks, self.apart, self.dpace_alpha)
+        else:
+            accepted = [acceptance.overlap(step.p, step.logits) for step in steps]
+            weights = prefix_weights(accepted, masks, self.apart)
+        return [weight / len(steps) for weight in weights]
 
     def measured(
         self, model: Drafter, params: Params, frozen: Frozen, batch: TrainingBatch

@@ -116,3 +116,8 @@ def shift_right(values: jax.Array, offset: int) -> jax.Array:
     """values[b, t - offset] of values [B, T, ...]; zero, or False, before the beginning."""
     rest = ((0, 0),) * (values.ndim - 2)
     return jnp.pad(values, ((0, 0), (offset, 0), *rest))[:, : values.shape[1]]
+
+
+def shift_left(values: jax.Array, offset: int) -> jax.Array:
+    """values[b, t + offset] of values [B, T]; zero, or False, beyond the end."""
+    return jnp.pad(values, ((0, 0), (0, offset)))[:, offset:]

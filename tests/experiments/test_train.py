@@ -367,6 +367,14 @@ def test_a_job_in_bfloat16_with_recomputed_layers(pair, tmp_path):
             },
             "config.objective.label_weight is 0.3; it must be 0 with divergence 'tv_ce'",
         ),
+        (
+            {"objective__name": "dflash", "objective__weighting": "dpace"},
+            "config.objective.divergence is 'forward_kl'; it must be 'cross_entropy' with weighti",
+        ),
+        (
+            {"objective__name": "distillation", "objective__weighting": "prefix"},
+            "config.objective.weighting is 'prefix'; objective 'distillation' does not read it",
+        ),
         ({"accumulate": 3}, "config.batch_size is 8; it must be a multiple of"),
         ({"target": ""}, "config.target is empty; config.sequences.target needs a directory"),
         ({"sequences__target": 0.0}, "config.sequences is all zero"),

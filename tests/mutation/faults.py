@@ -774,6 +774,14 @@ FAULTS = (
         "tests/training/test_acceptance_aware.py -k by_hand",
     ),
     Fault(
+        "a token's weight has its own acceptance in it",
+        "training/weighting.py",
+        "        weights.append(reached)\n        accepted = jax.lax.stop_gradient(accepted)\n",
+        "        accepted = jax.lax.stop_gradient(accepted)\n"
+        "        weights.append(reached * accepted)\n",
+        "tests/training/test_weighting.py",
+    ),
+    Fault(
         "the biases of a drafter's attention are not kept",
         "hf/families/causal.py",
         '"attention_bias": config.qkv_bias,',

@@ -13,6 +13,7 @@ from feature_drafters import PROMPTS, TARGETS, setting
 from specjax.contracts.registry import OBJECTIVES
 from specjax.data.pipeline import pad_batch
 from specjax.models.on_target import FROZEN
+from specjax.training.feature_drafting import Step
 from specjax.training.loss import (
     ACCEPTANCE_AWARE,
     LEAST_ACCEPTANCE,
@@ -26,6 +27,7 @@ from specjax.training.loss import (
     tv_ce,
 )
 from specjax.training.objective import TEACHER, TRUNK, FrozenModel
+from specjax.training.objectives.dflash import DFlashObjective
 from specjax.training.optimizer import Optimizer
 from specjax.training.step import Setup, evaluate_batch, measure_batch, train_step
 
@@ -179,8 +181,10 @@ ROWS = list(zip(PROMPTS, OUTPUTS, strict=True))
 MADE = {"eagle": {"steps": 2}, "dflash": {"anchors": 64}}
 CHANGES = [{"divergence": name} for name in ACCEPTANCE_AWARE] + [
     {"divergence": "lk_lambda", "acceptance_scope": "batch"},
+    {"divergence": "lk_alpha", "weighting": "prefix"},
+    {"divergence": "cross_entropy", "weighting": "dpace"},
 ]
-FAST = ("eagle-lk_lambda",)
+FAST = ("eagle-lk_lambda", "dflash-cross_entropy-dpace")
 
 
 def make_runs() -> list:
@@ -218,6 +222,37 @@ def test_a_feature_drafter_learns_by_it(kind, changes):
     assert more > accepted
 
 
+class GivenSteps(DFlashObjective):
+    """An objective of random drafts of three tokens at two places, of one draft each."""
+
+    def drafted(self, *given) -> list[Step]:
+        rng, mask = np.random.default_rng(3), np.array([[True, True], [True, False]])
+        made = []
+        for number in range(3):
+            p, logits = np.float32(rng.normal(size=(2, 2, 2, 6)))
+            p = 0.8 * jax.nn.softmax(p)
+            labels = jnp.asarray(rng.integers(0, 7, size=(2, 2)))
+            inside = jnp.asarray(mask & (number < 2))
+            made.append(Step(p, labels, labels, jnp.asarray(logits), inside))
+        return made
+
+
+@pytest.mark.parametrize("name", ACCEPTANCE_AWARE)
+def test_prefix_weights_are_those_of_each_draft_until_its_text_ends(name):
+    objective = GivenSteps(divergence=name, weighting="prefix")
+    total, count = objective.sums(None, {}, {}, {}, None)
+    expected = 0.0
+    for row, place in ((0, 0), (0, 1), (1, 0)):
+        reached = 1.0
+        for step in objective.drafted()[:2]:
+            p, logits = step.p[row, place], step.logits[row, place]
+            labels = {"labels": step.labels[row, place]} if name == "tv_ce" else {}
+            expected += reached / 3 * float(from_target(name, p, logits, **labels))
+            reached *= float(jnp.sum(jnp.minimum(p, jax.nn.softmax(logits))))
+    assert int(count) == 3
+    assert float(total) == pytest.approx(expected, rel=1e-5)
+
+
 @pytest.mark.parametrize(
     ("kind", "changes", "sentence"),
     [
@@ -235,6 +270,27 @@ def test_a_feature_drafter_learns_by_it(kind, changes):
             {"divergence": "tv_ce", "label_weight": 0.3},
             "label_weight is 0.3; it must be 0 with divergence 'tv_ce'",
         ),
+        (
+            "dflash",
+            {"weighting": "dpace"},
+            "divergence is 'forward_kl'; it must be 'cross_entropy' with weighting 'dpace'",
+        ),
+        (
+            "eagle",
+            {"weighting": "dpace", "divergence": "lk_alpha"},
+            "divergence is 'lk_alpha'; it must be 'cross_entropy' with weighting 'dpace'",
+        ),
+        (
+            "dflash",
+            {"weighting": "prefix", "gamma": 7.0},
+            "gamma is 7.0; weighting 'prefix' does not read it",
+        ),
+        (
+            "eagle",
+            {"weighting": "prefix", "decay": 0.5},
+            "decay is 0.5; weighting 'prefix' does not read it",
+        ),
+        ("eagle", {"dpace_alpha": 0.1}, "dpace_alpha is 0.1; weighting 'decay' does not read it"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_sentence(kind, changes, sentence):

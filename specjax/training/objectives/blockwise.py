@@ -12,7 +12,14 @@ from specjax.contracts.registry import OBJECTIVES
 from specjax.models.base import LanguageModel, Params
 from specjax.models.heads import Heads
 from specjax.training.loss import cross_entropy
-from specjax.training.objective import TRUNK, Frozen, Objective, TrainingBatch, masked_sum
+from specjax.training.objective import (
+    TRUNK,
+    Frozen,
+    Objective,
+    TrainingBatch,
+    masked_sum,
+    shift_left,
+)
 
 FROZEN, TRAINED = "frozen", "trained"
 
@@ -62,8 +69,3 @@ class Blockwise(Objective[LanguageModel]):
             total += masked_sum(cross_entropy(logits, labels), mask)
             count += jnp.sum(mask)
         return total, count
-
-
-def shift_left(values: jax.Array, offset: int) -> jax.Array:
-    """values[b, t + offset] of values [B, T]; zero, or False, beyond the end."""
-    return jnp.pad(values, ((0, 0), (0, offset)))[:, offset:]

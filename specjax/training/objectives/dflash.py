@@ -32,6 +32,7 @@ class DFlashObjective(FeatureDrafting[DFlash]):
     trains = DFlash
     draws: ClassVar[bool] = True
     apart: ClassVar[int] = 0
+    decayed_by: ClassVar[str] = "gamma"
 
     anchors: int = fields.integer(8, help="blocks of a row in a step, at most")
     gamma: float = fields.number(

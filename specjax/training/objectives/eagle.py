@@ -6,6 +6,7 @@ Li et al., "EAGLE-3" (2025), section 3.2, "training-time test" (docs/methods/eag
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import jax
 
@@ -27,6 +28,7 @@ class EagleObjective(FeatureDrafting[Eagle]):
     """
 
     trains = Eagle
+    decayed_by: ClassVar[str] = "decay"
 
     steps: int = fields.integer(3, most=16, help="of a draft that are unrolled in training")
     decay: float = fields.number(0.8, bounds="(0, 1]", help="weight of a step by that before it")
