@@ -37,9 +37,48 @@ def total_variation_gradient(p: jax.Array, q: jax.Array) -> jax.Array:
     return 0.5 * q * (away - jnp.sum(away * q, axis=-1, keepdims=True))
 
 
+LEAST_ACCEPTANCE, KL_DECAY, TOP_K, CE_WEIGHT, L1_WEIGHT = 1e-5, 3.0, 10, 0.1, 0.9
+"""Numbers of the acceptance-aware losses: the defaults of training (`training.divergence`)."""
+
+
+def lk_alpha_gradient(p: jax.Array, q: jax.Array) -> jax.Array:
+    """Gradient [..., V] of -log sum min(p, q) by the logits of q."""
+    return total_variation_gradient(p, q) / jnp.maximum(_acceptance_rate(p, q), LEAST_ACCEPTANCE)
+
+
+def lk_lambda_gradient(p: jax.Array, q: jax.Array) -> jax.Array:
+    """Gradient [..., V] of KL and total variation, mixed by each position's acceptance rate."""
+    share = jnp.exp(-KL_DECAY * _acceptance_rate(p, q))
+    return share * forward_kl_gradient(p, q) + (1 - share) * total_variation_gradient(p, q)
+
+
+def _acceptance_rate(p: jax.Array, q: jax.Array) -> jax.Array:
+    return jnp.sum(jnp.minimum(p, q), axis=-1, keepdims=True)
+
+
+def top_k_gradient(p: jax.Array, q: jax.Array) -> jax.Array:
+    """Gradient [..., V] of the cross-entropy over the `TOP_K` most probable ids of p."""
+    best, ids = jax.lax.top_k(p, min(TOP_K, p.shape[-1]))
+    kept = jnp.put_along_axis(jnp.zeros_like(p), ids, best, axis=-1, inplace=False)
+    return forward_kl_gradient(kept, q)
+
+
+def tv_ce_gradient(p: jax.Array, q: jax.Array, written: jax.Array) -> jax.Array:
+    """Gradient [..., V] of the L1 distance and the cross-entropy with the written tokens [...]."""
+    text = jnp.where(q > 0, jax.nn.one_hot(written, q.shape[-1]), 0.0)
+    distance = 2 * total_variation_gradient(p, q)
+    return CE_WEIGHT * forward_kl_gradient(text, q) + L1_WEIGHT * distance
+
+
+TV_CE = "tv_ce"
+
 GRADIENTS = {
     "forward_kl": forward_kl_gradient,
     "total_variation": total_variation_gradient,
+    "lk_alpha": lk_alpha_gradient,
+    "lk_lambda": lk_lambda_gradient,
+    TV_CE: tv_ce_gradient,
+    "top_k": top_k_gradient,
 }
 """By the names that training has for the divergences (`training.loss`)."""
 
@@ -86,7 +125,8 @@ class Learned(struct.PyTreeNode):
         width = self.drafted.shape[1]
         p = jax.nn.softmax(outcome.reading.logits[:, :width], axis=-1)
         p = jnp.where(self.drafted > 0, p, 0.0)  # ids that the drafter cannot say
-        gradient = GRADIENTS[divergence](p, self.drafted)
+        written = (outcome.verdict.tokens[:, :width],) if divergence == TV_CE else ()
+        gradient = GRADIENTS[divergence](p, self.drafted, *written)
         tested = jnp.arange(width) < outcome.tested[:, None]
         step = jnp.sum(jnp.where(tested[..., None], gradient, 0.0), axis=1)
         return self.replace(bias=self.bias - outcome.context.options.numbers[RATE] * step)

@@ -33,7 +33,7 @@ from specjax.runtime.errors import UserError
 from specjax.sampling import adjust
 from specjax.selection.choosing import ByChance
 from specjax.selection.strategies import make_selected
-from specjax.training.loss import DIVERGENCES
+from specjax.training.loss import ACCEPTANCE_AWARE, DIVERGENCES, from_target
 
 V, EOS = 5, 1
 SOURCE = (3, 2, 4, 2)
@@ -47,6 +47,8 @@ FIELDS = {
     "one": {"drafter": "neural", "length": 1},
     "neural": {"drafter": "neural", "length": 3},
     "total_variation": {"drafter": "neural", "length": 1, "online_divergence": "total_variation"},
+    "lk_lambda": {"drafter": "neural", "length": 2, "online_divergence": "lk_lambda"},
+    "tv_ce": {"drafter": "neural", "length": 3, "online_divergence": "tv_ce"},
     "break_even": {"drafter": "neural", "length": 2, "adapt": "break_even", "cost": 0.3},
     "fitted": {"drafter": "neural", "length": 2, "confidence": 0.4, "reader": "fitted"},
     "early_exit": {"drafter": "early_exit", "exit": 1, "length": 2},
@@ -146,14 +148,39 @@ def _learned(generation):
 @pytest.mark.parametrize("divergence", GRADIENTS)
 def test_gradients_are_those_of_the_divergences(divergence):
     rng = np.random.default_rng(0)
-    target, logits = (jnp.asarray(rng.normal(size=(6, V)), jnp.float32) for _ in range(2))
+    ids = 14  # more than top_k takes
+    target, logits = (jnp.asarray(rng.normal(size=(6, ids)), jnp.float32) for _ in range(2))
+    written = jnp.arange(6)
+    of_text = divergence == "tv_ce"
 
     def loss(bias):
         p, q = jax.nn.log_softmax(target), jax.nn.log_softmax(logits + bias)
-        return jnp.sum(DIVERGENCES[divergence](p, q))
+        labels = {"labels": written} if of_text else {}
+        return jnp.sum(DIVERGENCES[divergence](p, q, **labels))
 
-    own = GRADIENTS[divergence](jax.nn.softmax(target), jax.nn.softmax(logits))
-    np.testing.assert_allclose(jnp.sum(own, axis=0), jax.grad(loss)(jnp.zeros(V)), atol=1e-6)
+    text = (written,) if of_text else ()
+    own = GRADIENTS[divergence](jax.nn.softmax(target), jax.nn.softmax(logits), *text)
+    np.testing.assert_allclose(jnp.sum(own, axis=0), jax.grad(loss)(jnp.zeros(ids)), atol=1e-6)
+
+
+@pytest.mark.parametrize("divergence", ACCEPTANCE_AWARE)
+def test_gradients_of_acceptance_are_those_of_a_reduced_vocabulary_in_training(divergence):
+    rng = np.random.default_rng(1)
+    p, q = (jax.nn.softmax(jnp.float32(rng.normal(size=14))) for _ in range(2))
+    lacking = np.arange(14) % 3 == 0
+    ids = np.flatnonzero(~lacking)
+    q = jnp.where(lacking, 0.0, q) / jnp.sum(q[ids])
+    for written, place in ((ids[4], 4), (0, -1)):  # one that can be drafted, one that cannot
+        text, labels = (), {}
+        if divergence == "tv_ce":
+            text, labels = (jnp.array(written),), {"labels": jnp.array(place)}
+
+        def loss(z, labels=labels):
+            return from_target(divergence, p[ids], z, **labels)
+
+        own = GRADIENTS[divergence](jnp.where(lacking, 0.0, p), q, *text)
+        np.testing.assert_allclose(own[ids], jax.grad(loss)(jnp.log(q[ids])), atol=1e-6)
+        np.testing.assert_array_equal(own[lacking], 0.0)
 
 
 def test_ids_that_a_drafter_lacks_teach_nothing():
@@ -179,7 +206,17 @@ def test_ids_that_a_drafter_lacks_teach_nothing():
 RATE = 0.8
 
 
-def rebuild_record(prompt, text, trace, row: int, temperature: float) -> np.ndarray:
+def step_of(divergence: str, p: np.ndarray, q: np.ndarray, written: int) -> np.ndarray:
+    """What the bias should move by at a rate of one."""
+    if divergence == "forward_kl":
+        return p - q
+    away = np.sign(p - q)
+    return 0.1 * (np.eye(V)[written] - q) + 0.9 * q * (away - (away * q).sum())
+
+
+def rebuild_record(
+    prompt, text, trace, row: int, temperature: float, divergence: str
+) -> np.ndarray:
     """The bias [V] after a text, worked out in float64 from the trace and uncached logits.
 
     Also holds every greedy draft against what the drafter with its bias would draft.
@@ -198,20 +235,23 @@ def rebuild_record(prompt, text, trace, row: int, temperature: float) -> np.ndar
                 assert drafts[number, place] == logits.argmax()
             q = adjust_probabilities(logits, 1.0, 0, 1.0)
             p = adjust_probabilities(MODEL.logits(PARAMS["target"], prompt, prefix), 1.0, 0, 1.0)
-            step += p - q
+            step += step_of(divergence, p, q, text[at + place])
         bias += RATE * step
         at += int(committed[number])
     assert at == len(text)
     return bias
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_tested_positions_teach_it_and_no_others(temperature):
-    out = decoded(made("neural", RATE, temperature=temperature), PROMPTS, 12)
+@pytest.mark.parametrize(
+    ("kind", "temperature"), [("neural", 0.0), ("neural", 1.0), ("tv_ce", 1.0)]
+)
+def test_tested_positions_teach_it_and_no_others(kind, temperature):
+    divergence = FIELDS[kind].get("online_divergence", "forward_kl")
+    out = decoded(made(kind, RATE, temperature=temperature), PROMPTS, 12)
     if temperature == 0:
         assert texts(out) == texts(decoded(Strategy(), PROMPTS, 12))
     told = [
-        rebuild_record(prompt, text, out.trace, row, temperature)
+        rebuild_record(prompt, text, out.trace, row, temperature, divergence)
         for row, (prompt, text) in enumerate(zip(PROMPTS, texts(out), strict=True))
     ]
     np.testing.assert_allclose(_learned(out).bias, told, atol=1e-4)
@@ -230,7 +270,8 @@ def test_a_rate_of_zero_changes_nothing_and_a_sweep_compiles_nothing():
     assert not np.array_equal(fast.trace.proposed, plain.trace.proposed)
 
 
-def test_a_drafter_that_learns_is_accepted_more():
+@pytest.mark.parametrize("divergence", GRADIENTS)
+def test_a_drafter_that_learns_is_accepted_more(divergence):
     """Of a target that prefers the same ids everywhere, which the drafter does not know."""
     model = PrefixModel(V)  # no text ends early
     weights = prefix_params(V, seed=1)
@@ -242,7 +283,10 @@ def test_a_drafter_that_learns_is_accepted_more():
     models = (("target", model), ("drafter", model))
     rate = {}
     for name, step in (("off", 0.0), ("on", 0.3)):
-        strategy = specjax.strategy(drafter="neural", length=3, temperature=1.0, online_rate=step)
+        strategy = specjax.strategy(
+            drafter="neural", length=3, temperature=1.0, online_rate=step,
+            online_divergence=divergence,
+        )  # fmt: skip
         params = {"target": target, "drafter": drafter}
         trace = run(models, params, strategy, PROMPTS * 4, 48).trace
         rate[name] = float(jnp.sum(trace.overlap) / jnp.sum(trace.tested))

@@ -782,6 +782,13 @@ FAULTS = (
         "tests/training/test_weighting.py",
     ),
     Fault(
+        "online cross-entropy is that of the next token",
+        "drafting/online.py",
+        "outcome.verdict.tokens[:, :width]",
+        "outcome.verdict.tokens[:, 1 : width + 1]",
+        "tests/decoding/test_online.py -k tested_positions",
+    ),
+    Fault(
         "the biases of a drafter's attention are not kept",
         "hf/families/causal.py",
         '"attention_bias": config.qkv_bias,',
