@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from specjax.metrics.accepted_lengths import PER_REQUEST, POOLED, WITH_PREFILL, WITHOUT_PREFILL
 from specjax.reporting.summary import Table, summary
 from specjax.runtime.files import write_csv, write_text
 
@@ -50,6 +51,7 @@ _LATEX = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     "±": r"$\pm$",
+    "τ": r"$\tau$",
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
 }
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&$])")
@@ -83,6 +85,7 @@ def csv_rows(content: Mapping[str, Any]) -> list[dict[str, Any]]:
             **{field: entry.get(field) for field in FIELDS},
             **entry["quality"],
             **_operations(entry),
+            **_lengths(content.get("evaluation", {}).get(name)),
             **run,
         }
         for name, entry in content["strategies"].items()
@@ -92,6 +95,19 @@ def csv_rows(content: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _operations(entry: Mapping[str, Any]) -> dict[str, float | None]:
     total = (entry.get("operations") or {}).get("total") or {}
     return {f"{field}_per_token": total.get(field) for field in ("flops", "memory_operations")}
+
+
+def _lengths(evaluation: Mapping[str, Any] | None) -> dict[str, float | None]:
+    """The four accepted lengths and the verify rate over all requests."""
+    if evaluation is None:
+        return {}
+    overall = evaluation["overall"]
+    lengths = {
+        f"accepted_length_{mean}_{prefill}": overall[prefill][mean]["value"]
+        for prefill in (WITHOUT_PREFILL, WITH_PREFILL)
+        for mean in (POOLED, PER_REQUEST)
+    }
+    return lengths | {"verify_rate": overall["verify_rate"]["value"]}
 
 
 def latex(table: Table, title: str) -> str:

@@ -16,6 +16,7 @@ from command import ROOT, Done, command, run_refused
 from specjax.experiments.config.command_line import parse
 from specjax.experiments.decode.show import show
 from specjax.hf.tokenizer import train_tokenizer
+from specjax.reporting import paper
 from specjax.reporting.summary import verbosity
 
 ENTRY = {
@@ -79,7 +80,7 @@ def test_results_have_the_stable_schema(finished):
     results = json.loads((finished[1] / "results.json").read_text())
     assert set(results) == {
         "environment", "config", "files", "data", "models", "strategies", "costs", "roofline",
-        "texts", "groups",
+        "texts", "groups", "evaluation",
     }  # fmt: skip
     assert results["data"] == {"name": "translation", "examples": 3, "metric": "bleu"}
     assert {"parameters", "step_ms"} == set(results["models"]["target"])
@@ -104,6 +105,28 @@ def test_the_parts_of_a_strategy_s_figures_agree(finished):
         assert predicted["with_v"] == entry["speedup_predicted"]
         assert predicted["priced"] == "in place" and predicted["round_ms"] > 0
         assert set(entry["operations"]) == {"total", *entry["calls"]}
+
+
+def test_accepted_lengths_agree_with_the_rounds(finished):
+    results = json.loads((finished[1] / "results.json").read_text())
+    for name, entry in results["strategies"].items():
+        found = results["evaluation"][name]["overall"]
+        assert results["evaluation"][name]["categories"] == {}
+        rounds = entry["rounds"]
+        assert (found["rounds"], found["tokens"]) == (rounds["count"], entry["tokens"])
+        pooled = found["without_prefill"]["pooled"]["value"]
+        assert pooled == pytest.approx(entry["tokens"] / rounds["count"])
+        steps = {str(one["length"]): one["steps"] for one in found["without_prefill"]["by_length"]}
+        assert steps["1"] == rounds["count"]
+        # Rows of a batch share their seconds.
+        assert found["speedup"]["value"] is found["tokens_per_second"] is None
+
+
+def test_the_run_becomes_the_table_of_a_paper(finished, capsys):
+    assert paper.main(["paper", str(finished[1]), "--convention=speed_bench"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "SPEED-Bench" in lines[0] and lines[2] == "| strategy | translation |"
+    assert "| autoregressive | 1.00 |" in lines
 
 
 def test_costs_and_rooflines_cover_every_model_and_width(finished):

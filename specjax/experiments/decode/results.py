@@ -14,6 +14,7 @@ from specjax.decoding.strategy import Settings, Strategy
 from specjax.decoding.summary import summarize
 from specjax.experiments.config.fields import checkpoint_dtype
 from specjax.experiments.decode.data import collect_references
+from specjax.experiments.decode.evaluation import evaluate_strategies
 from specjax.experiments.decode.records import (
     Measured,
     Prices,
@@ -91,6 +92,14 @@ def write(
         "roofline": rooflines(session, collect_rounds(measured[BASELINE].traces), steps),
         "texts": texts(session, measured),
         "groups": groups(session, measured),
+        "evaluation": evaluate_strategies(
+            session,
+            measured,
+            {
+                name: find_baseline(session.strategies[name], session.strategies)
+                for name in measured
+            },
+        ),
     }
     write_jsonl(workdir / "outputs.jsonl", output_rows(session, measured, outputs))
     write_trace(workdir / "trace.npz", measured)
