@@ -4,11 +4,12 @@
       --config.data.path=HumanEval.jsonl.gz --config.examples=20 --config.repeats=1 \\
       --rivals=generate,lookup:10,assisted:smollm2:5
     python benchmarks/huggingface.py --config=configs/smollm2.py:eagle=DIR --workdir=runs/beside \\
-      --config.task=spec_bench --config.data.path=question.jsonl.gz --rivals=generate,lookup:4
+      --config.task=spec_bench --config.turns=1 --config.data.path=question.jsonl.gz \\
+      --rivals=generate,lookup:4
 
 Flags of the config are those of `python -m specjax.main`: strategies are named and added there, and
-`--config.only=NAME,NAME` chooses among them. Task `mt_bench` decodes both turns, `spec_bench` first
-turns only. Rivals: benchmarks/huggingface_generate.py.
+`--config.only=NAME,NAME` chooses among them. Tasks `mt_bench` and `spec_bench` decode all turns,
+`--config.turns=1` first ones only. Rivals: benchmarks/huggingface_generate.py.
 
 Greedy, batch 1, float32, the same cores for both. All decode every prompt in turn, in an order that
 rotates. Compiling and a first short decode are not timed; reading the prompt is, tokenization is

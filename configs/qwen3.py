@@ -21,6 +21,7 @@ def get_config() -> ConfigDict:
     """The experiment; every field can be set by a flag."""
     return decode_config(
         task="spec_bench",
+        turns=1,
         target="Qwen/Qwen3-8B",
         drafter="Qwen/Qwen3-0.6B",
         chat=True,

@@ -18,6 +18,7 @@ def get_config() -> ConfigDict:
     """The experiment; every field can be set by a flag."""
     return decode_config(
         task="spec_bench",
+        turns=1,
         target="lmsys/vicuna-33b-v1.3",
         drafters={
             "vicuna_68m": "double7/vicuna-68m",

@@ -14,7 +14,7 @@ import specjax
 from specjax.data.text import Example
 from specjax.experiments.config.command_line import parse
 from specjax.experiments.config.defaults import beams_config, decode_config, train_config
-from specjax.experiments.decode.data import check_chat, check_single_turn
+from specjax.experiments.decode.data import check_chat, check_single_turn, load_data, stream
 from specjax.experiments.decode.prompts import make_prompts
 from specjax.experiments.train import data as train_data
 from specjax.hf.tokenizer import load_tokenizer, train_tokenizer
@@ -248,6 +248,18 @@ def test_turns_after_answers_need_a_chat(tmp_path: Path) -> None:
         make_prompts(config, chatting(TEMPLATE), list(TURNS), tmp_path)
     with pytest.raises(UserError, match="only decode and beams experiments give these"):
         check_single_turn(config, TURNS[1])
+
+
+def test_first_turns_need_no_answers(tmp_path: Path) -> None:
+    file = tmp_path / "question.jsonl"
+    file.write_text('{"turns": ["how many", "apples"], "category": "qa"}\n')
+    config = decode_config(task="spec_bench", turns=1, data={"path": str(file)})
+    assert load_data(config, more=False).examples == [Example("how many", group="qa")]
+    assert [one.source for one in stream(config)] == ["how many"]
+    with pytest.raises(UserError, match="only decode and beams experiments give these"):
+        list(stream(decode_config(task="spec_bench", data={"path": str(file)})))
+    with pytest.raises(UserError, match="config.turns is 1 and config.task empty; it must be 0"):
+        load_data(decode_config(turns=1, source_file=str(file)), more=False)
 
 
 def test_training_prompts_and_answers_are_those_of_a_chat() -> None:

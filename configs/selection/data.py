@@ -7,7 +7,8 @@
 Behind the colon are the arms: drafters as name=directory (or hub id), `exit=2` for the target's
 first two decoder layers, `none` for no drafter. `--config.repeats=3` also measures seconds by every
 arm. Context-aware assistant selection on what runs here: drafters of several sizes (experiment 2),
-Spec-Bench (5: `--config.tasks.queries.task=spec_bench`) and self-drafting (6: exits alone).
+Spec-Bench (5: `--config.tasks.queries.task=spec_bench --config.tasks.queries.turns=1`) and
+self-drafting (6: exits alone).
 docs/how_to/selection.md has commands and run times.
 """
 

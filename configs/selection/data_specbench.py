@@ -23,7 +23,8 @@ TASKS = ("wmt14_deen", "cnn_dailymail", "gsm8k_qa", "triviaqa")
 def get_config() -> ConfigDict:
     """The data; every field can be set by a flag."""
     drafters, arms = parse_arms(ARMS)
-    questions = {"task": "spec_bench", "data": {"kind": "json", "path": "question.jsonl"}}
+    place = {"kind": "json", "path": "question.jsonl"}
+    questions = {"task": "spec_bench", "turns": 1, "data": place}
     return select_data_config(
         tasks={
             "mt_bench": questions | {"examples": 80},

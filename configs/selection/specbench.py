@@ -24,6 +24,7 @@ def get_config(words: str = "") -> ConfigDict:
     drafters, strategies, _ = parse_choices(words, ARMS, temperature=1.0)
     return decode_config(
         task="spec_bench",
+        turns=1,
         target="lmsys/vicuna-33b-v1.3",
         drafters=drafters,
         dtype="bfloat16",

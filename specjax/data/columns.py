@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from specjax.data.files import Row
 
+TURNS = "turns"
+"""The field of a user's messages in the files of MT-Bench, Spec-Bench, DeepSpec and SPEED-Bench."""
+
 
 class RowError(ValueError):
     """A row lacks what a task reads; the message completes "row 1 has"."""
@@ -41,6 +44,18 @@ def texts(row: Row, name: str, least: int) -> list[str]:
     if len(values) < least:
         raise RowError(f"{len(values)} texts in field {name!r} instead of {least}")
     return values
+
+
+def first_turn(row: Row) -> str | None:
+    """The user's first message under `turns`, empty if blank; None in rows without that field.
+
+    Raises:
+      RowError: when it is no list of at least one text.
+    """
+    if TURNS not in row:
+        return None
+    turn = texts(row, TURNS, least=1)[0]
+    return turn if turn.strip() else ""
 
 
 def side(row: Row, language: str, plain: str) -> str:

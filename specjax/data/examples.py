@@ -13,7 +13,9 @@ from specjax.data.text import Example
 from specjax.runtime.errors import UserError
 
 
-def examples(task: str, source: Rows | None = None, count: int = 0) -> list[Example]:
+def examples(
+    task: str, source: Rows | None = None, count: int = 0, turns: int = 0
+) -> list[Example]:
     """The first `count` usable examples of a task, or all of them when it is 0.
 
     Rows that the task cannot use, such as empty or short lines, are left out.
@@ -22,12 +24,13 @@ def examples(task: str, source: Rows | None = None, count: int = 0) -> list[Exam
       task: a name of `contracts.registry.TASKS`.
       source: read instead of the task's own source.
       count: how many examples are wanted at most.
+      turns: how many messages of a conversation become examples, the first ones; 0 for all.
 
     Raises:
       UserError: when the task is unknown, its source cannot be read, a row lacks a field, or no
         row can be used.
     """
-    examples = list(stream(task, source, count))
+    examples = list(stream(task, source, count, turns))
     if not examples:
         raise UserError(
             f"{_name(choose_source(task, source))} has no row that task {task!r} can use"
@@ -35,10 +38,12 @@ def examples(task: str, source: Rows | None = None, count: int = 0) -> list[Exam
     return examples
 
 
-def stream(task: str, source: Rows | None = None, count: int = 0) -> Iterator[Example]:
+def stream(
+    task: str, source: Rows | None = None, count: int = 0, turns: int = 0
+) -> Iterator[Example]:
     """The same one after another, read when they are asked for; none where no row can be used."""
     source = choose_source(task, source)
-    return itertools.islice(_usable(task, source, count), count or None)
+    return itertools.islice(_usable(task, source, count, turns), count or None)
 
 
 def choose_source(task: str, source: Rows | None = None) -> Rows:
@@ -56,7 +61,7 @@ def choose_source(task: str, source: Rows | None = None) -> Rows:
     return found
 
 
-def _usable(name: str, source: Rows, count: int) -> Iterator[Example]:
+def _usable(name: str, source: Rows, count: int, most: int) -> Iterator[Example]:
     task = get_task(name)
     folder = Path()
     if isinstance(source, Source) and source.kind in LOCAL:
@@ -64,10 +69,10 @@ def _usable(name: str, source: Rows, count: int) -> Iterator[Example]:
     for number, row in enumerate(rows(source, count), start=1):
         row = task.placed(row, folder)
         try:
-            turns = task.turns(row)
+            turns = task.turns(row)[: most or None]
             for place, prompt in enumerate(turns):
                 if prompt:
-                    known = task.reference(row), task.answer(row), row.get(task.group)
+                    known = task.reference(row), task.answer(row), task.group_name(row)
                     yield Example(prompt, *known, earlier=turns[:place])
         except RowError as error:
             raise UserError(

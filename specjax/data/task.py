@@ -52,6 +52,14 @@ class Task(abc.ABC):
         """
         return (self.prompt(row),)
 
+    def group_name(self, row: Row) -> str | None:
+        """The group of a row; None where it has none.
+
+        Raises:
+          RowError: when the row lacks what the task reads.
+        """
+        return row.get(self.group)
+
     def placed(self, row: Row, folder: Path) -> Row:
         """The row of a local file, of files that it names those beside it seen from here."""
         return row

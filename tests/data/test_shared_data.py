@@ -32,7 +32,7 @@ FILES = {
     "gsm8k": (rows("gsm8k/test.jsonl.gz"), 1319),
     "gsm8k_qa": (rows("gsm8k/test.jsonl.gz"), 1319),
     "mmlu": (rows("mmlu/test.jsonl.gz"), 14042),
-    "spec_bench": (rows("spec_bench/question.jsonl.gz"), 480),
+    "spec_bench": (rows("spec_bench/question.jsonl.gz"), 560),
     "alpaca": (rows("alpaca/alpaca_sample_2000.jsonl.gz"), 2000),
     "wikitext": (Source("text", str(DATA / "wikitext-2/test.txt.gz")), 1760),
 }

@@ -45,6 +45,7 @@ CASES = {
     "gsm8k": [
         (DUCKS, "Reason the math question below step by step. Question: How many ducks?.\n"
                 " Answer: ", "1,000"),
+        ({"turns": ["How many ducks?"]}, "How many ducks?", None),
     ],
     "gsm8k_qa": [
         (DUCKS, "Q: How many ducks?\nA:", "1,000"),
@@ -69,21 +70,37 @@ CASES = {
         (ALPACA | {"input": None, "output": ""},
          "Below is an instruction that describes a task. Write a response that appropriately "
          "completes the request.\n\n### Instruction:\nSort.\n\n### Response:", None),
+        ({"turns": ["Sort: b a"]}, "Sort: b a", None),
     ],
     "transcribe": [
         ({"audio": "a.wav", "text": "hello"}, "a.wav", "hello"),
         ({"audio_filepath": "b.wav", "sentence": "bye"}, "b.wav", "bye"),
         ({"audio": "c.wav"}, "c.wav", None),
     ],
-    "humaneval": [({"prompt": "def two():\n", "canonical_solution": "    return 2\n"},
-                   "def two():\n", "    return 2\n")],
+    "humaneval": [
+        ({"prompt": "def two():\n", "canonical_solution": "    return 2\n"},
+         "def two():\n", "    return 2\n"),
+        ({"turns": ["Write two()."]}, "Write two().", None),
+    ],
     "humaneval_chat": [
         ({"prompt": "def two():\n"},
          "Complete this Python function. Answer with the whole function in one code block.\n\n"
          "```python\ndef two():\n```", None),
+        ({"turns": ["Write two()."]}, "Write two().", None),
     ],
+    **{
+        task: [
+            ({"turns": [" Prove it. "]}, " Prove it. ", None),
+            ({"turns": ["Prove it.", "More."]}, "Prove it.", None),
+            ({"prompt": "Prove it."}, "Prove it.", None),
+            ({"question": "Prove it."}, "Prove it.", None),
+            ({"problem": "Prove it.", "answer": "7"}, "Prove it.", None),
+        ]
+        for task in ("math500", "aime25", "mbpp", "livecodebench", "arena_hard")
+    },
     "mt_bench": [({"turns": ["Tell me."]}, "Tell me.", None)],
-    "spec_bench": [({"turns": ["Tell me.", "More."], "reference": ["x"]}, "Tell me.", None)],
+    "spec_bench": [({"turns": ["Tell me."], "reference": ["x"]}, "Tell me.", None)],
+    "speed_bench": [({"turns": ["Tell me."], "category": "qa"}, "Tell me.", None)],
     "lm1b": [({"text": LONG}, " ".join(LONG.split()[:16]), None)],
     "wikitext": [({"text": f" {LONG} \n"}, " ".join(LONG.split()[:32]), None)],
 }  # fmt: skip
@@ -136,6 +153,8 @@ SKIPPED = {
     "mmlu": COLOURS | {"question": ""},
     "alpaca": ALPACA | {"instruction": ""},
     "spec_bench": {"turns": [""]},
+    "math500": {"turns": [" "]},
+    "humaneval_chat": {"turns": [" "]},
     "lm1b": {"text": " ".join(LONG.split()[:15])},
     "wikitext": {"text": " = Heading = "},
 }
@@ -173,7 +192,7 @@ def test_a_missing_field_names_source_row_and_fields(tmp_path):
         examples("gsm8k", source)
     assert str(error.value) == (
         f"source json {source.path!r} row 2 has no field 'question'; it has the fields q, a, "
-        "and task 'gsm8k' reads question and answer"
+        "and task 'gsm8k' reads turns, or question and answer"
     )
 
 
@@ -188,6 +207,14 @@ def test_a_missing_field_names_source_row_and_fields(tmp_path):
         ("mmlu", COLOURS | {"choices": ["x"]}, "1 texts in field 'choices' instead of 4"),
         ("mmlu", COLOURS | {"answer": 4}, "answer 4, neither 0 to 3 nor A to D"),
         ("spec_bench", {"turns": []}, "0 texts in field 'turns' instead of 1"),
+        ("math500", {"turns": "x"}, "no list of texts in field 'turns'"),
+        ("math500", {"text": "x"}, "no field 'prompt' or 'question' or 'problem'"),
+        ("speed_bench", {"turns": ["x"]}, "no field 'category'"),
+        (
+            "speed_bench",
+            {"turns": ["FULL BENCHMARK DATA SHOULD BE FETCHED FROM ..."], "category": "qa"},
+            "a placeholder in field 'turns', where text of another data set must be",
+        ),
         ("xsum", {"document": "d", "summary": ["s"]}, "no text in field 'summary', but ['s']"),
     ],
 )
@@ -198,7 +225,9 @@ def test_unusable_fields_are_named(task, row, message):
 
 
 def test_unknown_tasks_and_missing_sources_are_refused():
-    with pytest.raises(UserError, match="task is 'wmt'; it must be one of alpaca, cnn_dailymail"):
+    with pytest.raises(
+        UserError, match="task is 'wmt'; it must be one of aime25, alpaca, arena_hard"
+    ):
         examples("wmt")
     with pytest.raises(UserError, match="task 'spec_bench' has no source of its own; give a file "):
         examples("spec_bench")
@@ -209,4 +238,32 @@ def test_each_turn_of_a_conversation_is_an_example() -> None:
     assert examples("mt_bench", rows) == [
         Example("Tell me.", group="writing"),
         Example("More.", group="writing", earlier=("Tell me.",)),
+    ]
+
+
+def test_only_the_first_turns_are_examples_on_request() -> None:
+    rows = [{"turns": ["a", "b", "c"], "category": "qa"}, {"turns": ["d"], "category": "qa"}]
+    for turns, sources in ((0, "abcd"), (1, "ad"), (2, "abd"), (9, "abcd")):
+        found = examples("spec_bench", rows, turns=turns)
+        assert [example.source for example in found] == list(sources)
+
+
+def test_categories_of_mt_bench_are_one_of_spec_bench() -> None:
+    rows = [{"turns": ["x"], "category": name} for name in ("writing", "stem", "rag")]
+    assert [one.group for one in examples("spec_bench", rows)] == ["mt_bench", "mt_bench", "rag"]
+    assert [one.group for one in examples("mt_bench", rows)] == ["writing", "stem", "rag"]
+
+
+def test_a_file_of_speed_bench_is_read_with_its_columns(tmp_path) -> None:
+    import datasets
+
+    row = {
+        "question_id": "q1", "category": "math", "sub_category": "algebra", "turns": ["a", "b"],
+        "source": "made", "src_id": "1", "difficulty": "hard", "multiturn": True,
+    }  # fmt: skip
+    file = tmp_path / "test.parquet"
+    datasets.Dataset.from_list([row]).to_parquet(file)
+    assert examples("speed_bench", Source("parquet", str(file))) == [
+        Example("a", group="math"),
+        Example("b", group="math", earlier=("a",)),
     ]

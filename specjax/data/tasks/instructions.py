@@ -1,4 +1,4 @@
-"""Instructions, code and conversations."""
+"""Instructions and functions to complete."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ class Alpaca(Task):
     """An instruction in the template that Alpaca models were trained with."""
 
     source = Source("hub", "tatsu-lab/alpaca", split="train")  # it has no other split
-    reads = "instruction, and input and output if there are any"
+    reads = "turns, or instruction, and input and output if there are any"
     metric = "none"
     example = {"instruction": "Sort the letters.", "input": "b a", "output": "a b"}
 
     def prompt(self, row: Row) -> str:
+        turn = columns.first_turn(row)
+        if turn is not None:
+            return turn
         asked = columns.text(row, "instruction")
         given = columns.optional_text(row, "input")
         if not asked.strip():
@@ -44,7 +47,7 @@ class Function(Task):
     """A function to complete, whose reference is its canonical solution."""
 
     source = Source("hub", "openai/openai_humaneval", split="test")
-    reads = "prompt, and canonical_solution if there is one"
+    reads = "turns, or prompt, and canonical_solution if there is one"
     metric = "none"
     example = {"prompt": "def two():\n", "canonical_solution": "    return 2\n"}
 
@@ -54,44 +57,20 @@ class Function(Task):
 
 @TASKS.register("humaneval")
 class HumanEval(Function):
-    """The beginning of a function, as a base model continues it."""
+    """The beginning of a function, as a base model continues it; a first turn as it is."""
 
     def prompt(self, row: Row) -> str:
-        return columns.text(row, "prompt")
+        turn = columns.first_turn(row)
+        return columns.text(row, "prompt") if turn is None else turn
 
 
 @TASKS.register("humaneval_chat")
 class HumanEvalChat(Function):
-    """A request to complete a function, for chat models."""
+    """A request to complete a function, for chat models; a first turn as it is."""
 
     def prompt(self, row: Row) -> str:
+        turn = columns.first_turn(row)
+        if turn is not None:
+            return turn
         given = columns.text(row, "prompt")
         return f"{_REQUEST}\n\n```python\n{given.strip()}\n```" if given.strip() else ""
-
-
-class Conversation(Task):
-    """A user's messages in their order, with results by category."""
-
-    source = None
-    reads = "turns, a list of texts"
-    metric = "none"
-    group = "category"
-    example = {"turns": ["Tell me about Bern.", "And its bears?"], "category": "writing"}
-
-    def prompt(self, row: Row) -> str:
-        turn = columns.texts(row, "turns", least=1)[0]
-        return turn if turn.strip() else ""
-
-
-@TASKS.register("spec_bench")
-class SpecBench(Conversation):
-    """The first turn of a conversation, as it is; results by category."""
-
-
-@TASKS.register("mt_bench")
-class MTBench(Conversation):
-    """All turns of a conversation, after the target's answers to earlier ones; by category."""
-
-    def turns(self, row: Row) -> tuple[str, ...]:
-        turns = tuple(columns.texts(row, "turns", least=1))
-        return turns if all(turn.strip() for turn in turns) else ()

@@ -31,7 +31,12 @@ class WordProblem(Task):
 class Reasoning(WordProblem):
     """A mathematical question, asked to be solved step by step (Cascade Speculative Drafting)."""
 
+    reads = "turns, or question and answer"
+
     def prompt(self, row: Row) -> str:
+        turn = columns.first_turn(row)
+        if turn is not None:
+            return turn
         asked = columns.text(row, "question")
         start = "Reason the math question below step by step. "
         return f"{start}Question: {asked}.\n Answer: " if asked.strip() else ""

@@ -170,6 +170,9 @@ class Examples:
 
     task: str = choice(TASKS, "", help="its name; empty: plain files")
     data: Place = group(Place, partial=True, help="another source of the task")
+    turns: int = integer(
+        0, least=0, help="of a task's conversations, how many messages are decoded; 0: all"
+    )
     source_file: str = text(help="what models read")
     reference_file: str = text(help="what outputs are scored by")
     source_field: str = text("source", help="of JSONL")

@@ -77,7 +77,7 @@ def stream(config: ConfigDict) -> Iterator[Example]:
       UserError: when they cannot be read.
     """
     if config.task:
-        examples = of_task.stream(config.task, get_source(config), config.examples)
+        examples = of_task.stream(config.task, get_source(config), config.examples, config.turns)
     else:
         examples = itertools.islice(
             stream_examples(*_files(config), **_json_fields(config)), config.examples or None
@@ -96,16 +96,21 @@ def check_single_turn(config: ConfigDict, example: Example) -> None:
     if example.earlier:
         raise UserError(
             f"config.task is {config.task!r}, whose later messages follow answers to earlier ones;"
-            " only decode and beams experiments give these"
+            " only decode and beams experiments give these; config.turns 1 reads first messages"
         )
 
 
 def check_one_source(config: ConfigDict, place: str = "config") -> None:
-    """Refuses a plain file beside a task, as one of them would stay unread.
+    """Refuses a plain file beside a task, as one of them would stay unread, and turns without one.
 
     Raises:
-      UserError: naming both.
+      UserError: naming the fields.
     """
+    if config.turns and not config.task:
+        raise UserError(
+            f"{place}.turns is {config.turns} and {place}.task empty; it must be 0: only a task has"
+            " conversations"
+        )
     if config.task and config.source_file:
         raise UserError(
             f"{place}.source_file is {config.source_file!r} beside {place}.task {config.task!r};"
@@ -215,7 +220,7 @@ def _task_examples(config: ConfigDict, more: bool, place: str) -> list[Example]:
     count = config.examples
     if count and more:
         count += config.ngram_examples
-    return of_task.examples(config.task, get_source(config, place), count)
+    return of_task.examples(config.task, get_source(config, place), count, config.turns)
 
 
 def get_source(config: ConfigDict, place: str = "config") -> Source | None:

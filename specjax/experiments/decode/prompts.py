@@ -39,7 +39,7 @@ def make_prompts(
     if not config.chat:
         raise UserError(
             f"config.chat is False, and task {config.task!r} has messages that follow answers; it"
-            " must be True"
+            " must be True, or config.turns 1, which decodes first messages alone"
         )
     answers: dict[Turns, str] = {}
     for number in range(1, 1 + max(len(example.earlier) for example in examples)):
