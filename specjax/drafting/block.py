@@ -53,6 +53,8 @@ def draft(
     log: Log = {}
     if proposer.shape:
         made = _tree(proposer, proposer.shape, logits, context, keys)
+    elif proposer.nodes:
+        made = _best_tree(proposer.nodes, logits, context)
     else:
         if memory.learned is not None:
             logits = logits + memory.learned.bias[:, None]
@@ -123,6 +125,41 @@ def _tree(
     chance = jnp.take_along_axis(log_probability(logits, sampling), best, axis=-1)
     score = _along_paths(shape, chance[:, levels, ranks])
     return select_most_probable(made, score, proposer.nodes)
+
+
+def _best_tree(count: int, logits: jax.Array, context: Context) -> Draft:
+    """The `count` most probable nodes of all trees of K levels, from logits [B, K, V].
+
+    A path's probability is the product of its tokens' at their depths. Of each level the `count`
+    best nodes are kept, then of all levels: those that DDTree (2026, arXiv 2604.12989) takes from a
+    heap. No node scores more than its parent, and of equals the shallower counts first: parents are
+    kept.
+    """
+    logits = bind_processors(context, logits.shape[-1]).in_parallel(logits)
+    rows, depth, vocabulary = logits.shape
+    ranks = min(count, vocabulary)
+    best = largest(logits, ranks)
+    chance = log_probability(logits, context.options.sampling)
+    chance = jnp.take_along_axis(chance, best, axis=-1)
+    # Node i of a level has rank j below it among the best only if (i + 1)(j + 1) are no more.
+    above, rank = np.array(
+        [(i, j) for i in range(count) for j in range(min(count // (i + 1), ranks))]
+    ).T
+    spare = jnp.full((rows, count - ranks), -jnp.inf)
+    scores = [jnp.concatenate([chance[:, 0], spare], axis=1)]
+    chosen = [jnp.broadcast_to(jnp.minimum(jnp.arange(count), ranks - 1), (rows, count))]
+    parents = [jnp.full((rows, count), -1)]
+    for level in range(1, depth):
+        score, index = jax.lax.top_k(scores[-1][:, above] + chance[:, level, rank], count)
+        scores.append(score)
+        chosen.append(jnp.array(rank)[index])
+        parents.append(jnp.array(above)[index] + (level - 1) * count)
+    tokens = [
+        jnp.take_along_axis(best[:, level], each, axis=1) for level, each in enumerate(chosen)
+    ]
+    made = Draft.chain(jnp.concatenate(tokens, axis=1).astype(jnp.int32))
+    made = made.replace(parents=jnp.concatenate(parents, axis=1).astype(jnp.int32))
+    return select_most_probable(made, jnp.concatenate(scores, axis=1), count)
 
 
 def _along_paths(shape: Shape, values: jax.Array) -> jax.Array:

@@ -86,7 +86,8 @@ def draft(
     made = Draft.chain(progress.tokens, progress.length, distribution, aux=aux or None)
     log = {STOP: jnp.where(progress.stopped, STOPPED, LENGTH)}
     if proposer.calls:
-        log |= count_calls({proposer.part: progress.calls, **runs})
+        calls = context.active.astype(jnp.int32) if proposer.single_call else progress.calls
+        log |= count_calls({proposer.part: calls, **runs})
     return made, caches, memory, log
 
 
@@ -149,7 +150,7 @@ class _Drawing:
             logits = logits + learned.bias
         own, logits = logits, self.settings.after_tokens(logits, p.tokens, p.step)
         if self.proposer.can_stop:
-            going &= self.proposer.is_sure(logits, numbers)
+            going &= self.proposer.is_sure(logits, numbers, p.state)
         token, probs = propose(logits, options.sampling, fold_keys(self.keys, p.step))
         ended = jnp.isin(token, jnp.array(self.proposer.ends(self.env)))
         stopped = p.stopped | (p.going & ~going)

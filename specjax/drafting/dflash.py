@@ -1,35 +1,50 @@
 """A block of tokens that reads the target's states, all from one call.
 
 Chen et al., "DFlash: Block Diffusion for Flash Speculative Decoding" (2026)
-(docs/methods/dflash.md).
+(docs/methods/dflash.md). The tokens are independent given the text, or each distribution is
+corrected by the tokens before it (`models.correction`): DSpark (arXiv 2607.05147), DFlash 2, Domino
+(arXiv 2605.29707).
 """
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
+from flax import struct
 
 from specjax.contracts.context import Context, get_pending_tokens
 from specjax.contracts.drafter import Log
-from specjax.contracts.env import Env
+from specjax.contracts.env import Env, Models
 from specjax.contracts.registry import DRAFTERS
 from specjax.contracts.rows import Caches
+from specjax.contracts.spec import Call
 from specjax.drafting.chain import Progress
+from specjax.drafting.nodes import Nodes
 from specjax.drafting.on_target import OnTarget, TargetStates
 from specjax.models.base import Cache
 from specjax.models.dflash import DFlash as Model
 from specjax.models.vocabularies import unwrap
 
 
-@DRAFTERS.register("dflash", example={"length": 3})
 @dataclasses.dataclass(frozen=True)
-class DFlash(OnTarget):
-    """Tokens of masks that read the target's states, all from one call."""
+class Block(OnTarget):
+    """What both have in common: the block after the target's states."""
+
+    skipped: int = 1  # places before the first drafted one, known with the models
 
     drives = Model
-    parallel = True
+
+    def of_models(self, models: Models) -> Self:
+        made = super().of_models(models)
+        model = dict(models).get(self.model)
+        skipped = getattr(model.config, "skipped", self.skipped) if model else self.skipped
+        return dataclasses.replace(made, skipped=skipped)
+
+    def call(self, tokens: int, logits: int) -> Call:
+        return Call(self.model, self.depth + self.skipped, logits)
 
     def check(self, env: Env) -> None:
         """Refuses another target's drafter, and drafts longer than the blocks of its training.
@@ -38,25 +53,139 @@ class DFlash(OnTarget):
           ValueError: saying what does not fit.
         """
         super().check(env)
-        most = unwrap(env[self.model].model).config.block_size - 1
-        if self.depth > most:
+        config = unwrap(env[self.model].model).config
+        if self.depth > config.longest:
+            among = "" if config.anchor_first else ", the pending one among them"
             raise ValueError(
-                f"{self.asking}; {self.model!r} was trained on blocks of {most + 1}"
-                f" tokens, the pending one among them, so it must be at most {most}"
+                f"{self.asking}; {self.model!r} was trained on blocks of {config.block_size}"
+                f" tokens{among}, so it must be at most {config.longest}"
             )
+
+    def block(
+        self, env: Env, caches: Caches, memory: TargetStates, context: Context
+    ) -> tuple[jax.Array, Cache]:
+        """The tokens [B, N] of a block, of which the first is read, and the cache before it."""
+        cache = self.absorbed(env, caches, memory).replace(length=context.length - 1)
+        shape = len(context.length), self.depth + self.skipped
+        return jnp.broadcast_to(get_pending_tokens(context)[:, None], shape), cache
+
+    def after(self, caches: Caches, cache: Cache, context: Context) -> Caches:
+        """The caches without what the block left, which is not of the text."""
+        return {**caches, self.model: cache.replace(length=context.length - 1)}
+
+
+@DRAFTERS.register("dflash", example={"length": 3})
+@dataclasses.dataclass(frozen=True)
+class DFlash(Block):
+    """Tokens of masks that read the target's states, all from one call."""
+
+    parallel = True
 
     def open(
         self, env: Env, caches: Caches, memory: TargetStates, context: Context
     ) -> tuple[jax.Array, Cache]:
-        cache, pending = self.absorbed(env, caches, memory), context.length - 1
-        rows, size = len(pending), self.depth + 1
-        block = jnp.broadcast_to(get_pending_tokens(context)[:, None], (rows, size))
-        at = jnp.broadcast_to(jnp.arange(1, size), (rows, self.depth))
-        output, cache = env[self.model].extend(block, cache.replace(length=pending), at=at)
+        block, cache = self.block(env, caches, memory, context)
+        at = jnp.broadcast_to(jnp.arange(self.skipped, block.shape[1]), (len(block), self.depth))
+        output, cache = env[self.model].extend(block, cache, at=at)
         return output.logits, cache
 
     def close(
         self, env: Env, caches: Caches, state: Cache, context: Context, drafted: Progress | None
     ) -> tuple[Caches, dict[str, jax.Array], Log]:
-        """What the block left in the cache is not of the text."""
-        return {**caches, self.model: state.replace(length=context.length - 1)}, {}, {}
+        return self.after(caches, state, context), {}, {}
+
+
+class Corrected(struct.PyTreeNode):
+    """A block, and what its correction knows of the tokens that were drafted so far."""
+
+    cache: Cache
+    logits: jax.Array  # [B, K, U] of its places, before the correction
+    hidden: jax.Array  # [B, K, D] their states
+    states: jax.Array  # [B, G, J] of the correction after each of the G distributions so far
+    confidence: jax.Array | None  # [B] of the next token of a chain
+
+
+@DRAFTERS.register("dspark", example={"length": 3})
+@dataclasses.dataclass(frozen=True)
+class DSpark(Block):
+    """Tokens of one block, each corrected by those before it."""
+
+    corrected = True
+
+    def check(self, env: Env) -> None:
+        """The same, and refuses a model without a correction.
+
+        Raises:
+          ValueError: saying what does not fit.
+        """
+        super().check(env)
+        if unwrap(env[self.model].model).config.correction is None:
+            raise ValueError(
+                f"model is {self.model!r}, which has no correction; its drafter must be 'dflash'"
+            )
+
+    def open(
+        self, env: Env, caches: Caches, memory: TargetStates, context: Context
+    ) -> tuple[jax.Array, Corrected]:
+        block, cache = self.block(env, caches, memory, context)
+        bound, model = env[self.model], self._feature_drafter(env)
+        assert isinstance(model, Model)
+        logits, hidden, cache = model.draft_block(bound.params, cache, block)
+        size = model.config.correction.state_size if model.config.correction else 0
+        count = len(self.shape.inner) + 1 if self.shape else self.depth
+        states = jnp.zeros((len(block), count, size), hidden.dtype)
+        opened = Corrected(cache, logits, hidden, states, None)
+        first = jnp.zeros((len(block), 1, size), hidden.dtype)
+        corrected, opened = self._correct(env, opened, block[:, :1], first, 0, 0)
+        return corrected[:, 0], opened
+
+    def feed(self, env: Env, state: Corrected, nodes: Nodes) -> tuple[jax.Array, Corrected]:
+        if nodes.numbers is None or nodes.parents is None:
+            before = jax.lax.dynamic_slice_in_dim(state.states, nodes.depth - 1, 1, axis=1)
+            return self._correct(env, state, nodes.tokens, before, nodes.depth, nodes.depth)
+        before = state.states[:, nodes.parents]
+        return self._correct(env, state, nodes.tokens, before, nodes.depth, nodes.numbers[0])
+
+    def _correct(
+        self,
+        env: Env,
+        state: Corrected,
+        tokens: jax.Array,
+        before: jax.Array,
+        place: jax.Array | int,
+        first: Any,
+    ) -> tuple[jax.Array, Corrected]:
+        """Logits [B, m, V] of a place after tokens [B, m], whose states were `before` [B, m, J].
+
+        The new states are those of the distributions from number `first` on.
+        """
+        bound, model = env[self.model], self._feature_drafter(env)
+        assert isinstance(model, Model)
+
+        def of_place(values: jax.Array) -> jax.Array:
+            one = jax.lax.dynamic_slice_in_dim(values, place, 1, axis=1)
+            return jnp.broadcast_to(one, (*tokens.shape, one.shape[-1]))
+
+        logits, after, confidence = model.correct(
+            bound.params,
+            state.cache,
+            of_place(state.logits),
+            of_place(state.hidden),
+            tokens,
+            before,
+            jnp.broadcast_to(jnp.asarray(place, jnp.int32), tokens.shape),
+        )
+        states = jax.lax.dynamic_update_slice_in_dim(state.states, after, first, axis=1)
+        if confidence is not None:
+            confidence = None if self.shape else confidence[:, 0]
+        return logits, state.replace(states=states, confidence=confidence)
+
+    def estimate_acceptance(self, logits: jax.Array, state: Corrected) -> jax.Array:
+        if state.confidence is None:
+            return super().estimate_acceptance(logits, state)
+        return state.confidence
+
+    def close(
+        self, env: Env, caches: Caches, state: Corrected, context: Context, drafted: Progress | None
+    ) -> tuple[Caches, dict[str, jax.Array], Log]:
+        return self.after(caches, state.cache, context), {}, {}

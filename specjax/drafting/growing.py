@@ -66,7 +66,8 @@ def draft(
     if grown.score is not None:
         made = select_most_probable(made, grown.score, proposer.nodes)
     caches, *_ = proposer.close(env, caches, grown.state, context, None)
-    log = count_calls({proposer.part: grown.levels}) if proposer.calls else {}
+    runs = context.active.astype(jnp.int32) if proposer.single_call else grown.levels
+    log = count_calls({proposer.part: runs}) if proposer.calls else {}
     return made, caches, memory, log
 
 
@@ -127,7 +128,11 @@ class _Growth:
         nodes = np.array(self.shape.fed(depth))
         paths = np.array([self.shape.path(node) for node in nodes])
         placement = _placement(self.shape, depth, self.context.length)
-        fed = Nodes(grown.tokens[:, nodes], depth + 1, grown.tokens, paths, placement)
+        numbers = np.array(self.shape.slots)[nodes] + 1
+        parents = np.array(self.shape.distributions)[nodes]
+        fed = Nodes(
+            grown.tokens[:, nodes], depth + 1, grown.tokens, paths, numbers, parents, placement
+        )
         return self.proposer.feed(self.env, grown.state, fed)
 
     def _level(self, depth: int, logits: jax.Array, grown: TreeProgress) -> TreeProgress:

@@ -25,6 +25,8 @@ class Nodes:
     depth: jax.Array | int  # []: tokens of the paths to them
     drafted: jax.Array  # [B, K] int32: all of the draft, as far as it is there
     paths: np.ndarray | None = None  # [m, D]: of a tree, which of them lead to each node
+    numbers: np.ndarray | None = None  # [m]: of a tree, of the distributions after them
+    parents: np.ndarray | None = None  # [m]: and of those that they were drawn from; 0: the text's
     placement: Mapping[str, jax.Array] = dataclasses.field(default_factory=dict)  # for `extend`
 
     @property

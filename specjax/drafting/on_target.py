@@ -9,7 +9,7 @@ docs/methods/eagle.md); one that drafts in parallel does not (docs/methods/dflas
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -62,7 +62,7 @@ class OnTarget(Proposer):
         """Most tokens that a round writes and the target has read."""
         return self.depth + 1
 
-    def of_models(self, models: Models) -> OnTarget:
+    def of_models(self, models: Models) -> Self:
         model = dict(models).get(self.model)
         layers = getattr(model.config, "features", LATER) if model else LATER
         return dataclasses.replace(self, layers=layers)

@@ -115,6 +115,9 @@ class Proposer(Drafter):
     parallel: ClassVar[bool] = False
     """Whether `open` gives the distributions of all depths at once; nothing is fed then."""
 
+    corrected: ClassVar[bool] = False
+    """Whether `open` makes the only call, of whose outputs `feed` gives the distributions."""
+
     unrolled: ClassVar[bool] = False
     """Whether `feed` must know the depth of what it is fed while it is traced."""
 
@@ -180,6 +183,10 @@ class Proposer(Drafter):
         """Logits [B, m, V] after the nodes, and its state."""
         raise NotImplementedError
 
+    def estimate_acceptance(self, logits: jax.Array, state: Any) -> jax.Array:
+        """How sure it is [B] of a token of a chain before it is drawn, from logits [B, V]."""
+        return confidence(logits)
+
     def close(
         self, env: Env, caches: Caches, state: Any, context: Context, drafted: chain.Progress | None
     ) -> tuple[Caches, dict[str, jax.Array], Log]:
@@ -197,14 +204,17 @@ class Proposer(Drafter):
         """Whether a chain may end before its length, even before its first token: `is_sure`."""
         return self.confidence is not None or self.entropy is not None
 
-    def is_sure(self, logits: jax.Array, numbers: Mapping[str, jax.Array]) -> jax.Array:
+    def is_sure(
+        self, logits: jax.Array, numbers: Mapping[str, jax.Array], state: Any = None
+    ) -> jax.Array:
         """Whether [...] a chain that `can_stop` goes on with a token of the logits [..., V].
 
-        Asked before the token is drawn, which keeps speculative sampling lossless.
+        Asked before the token is drawn, which keeps speculative sampling lossless. `state` is that
+        of a proposer which is fed.
         """
         sure = jnp.ones(logits.shape[:-1], bool)
         if self.confidence is not None:
-            sure &= confidence(logits) >= numbers[self.confidence]
+            sure &= self.estimate_acceptance(logits, state) >= numbers[self.confidence]
         if self.entropy is not None:
             sure &= entropy(logits) <= numbers[self.entropy]
         return sure
@@ -219,15 +229,20 @@ class Proposer(Drafter):
         check_shape(self.length, self.widths, self.parents)
         if self.shape:
             self._check_tree(self.shape)
-        elif self.nodes:
+        elif self.nodes and not self.parallel:
             said = f"length is {self.length} and nodes is {self.nodes}"
             raise ValueError(f"{said}; one of them must be given")
+        elif self.nodes:
+            self._check_no_chain()
 
     def _check_tree(self, shape: Shape) -> None:
         if self.nodes > shape.size:
             raise ValueError(
                 f"nodes is {self.nodes}; it must be at most {shape.size}, as the tree has"
             )
+        self._check_no_chain()
+
+    def _check_no_chain(self) -> None:
         for name, value in _REFUSED_BY_TREES.items():
             if getattr(self, name) != value:
                 raise ValueError(f"{name} is given; it must not be, for drafts that are trees")
@@ -249,6 +264,11 @@ class Proposer(Drafter):
     def shape(self) -> Shape | None:
         """The tree that is grown; None: a chain."""
         return make_shape(self.widths, self.parents) if self.widths or self.parents else None
+
+    @property
+    def is_tree(self) -> bool:
+        """Whether its drafts are trees: of a shape, or of the most probable nodes of all."""
+        return self.shape is not None or self.nodes > 0
 
     @property
     def given(self) -> str:
@@ -274,9 +294,14 @@ class Proposer(Drafter):
         return 1, *(len(self.shape.fed(depth)) for depth in range(self.shape.levels - 1))
 
     @property
+    def single_call(self) -> bool:
+        """Whether a draft takes one call, whatever its shape."""
+        return self.parallel or self.corrected
+
+    @property
     def calls(self) -> tuple[Call, ...]:
         """Of a draft of full width."""
-        if self.parallel:
+        if self.single_call:
             calls = (self.call(self.lag, self.depth),)
         else:
             later = (self.call(count, count) for count in self.fed[1:])
@@ -293,18 +318,20 @@ class Proposer(Drafter):
     def tree_spec(self) -> TreeSpec | None:
         """What is static of its trees."""
         if not self.shape:
-            return None
+            return TreeSpec(self.depth) if self.nodes else None
         return TreeSpec(
             self.shape.levels,
             parents=() if self.nodes else self.shape.parents,
             shared=self.parallel and not self.nodes,
-            fed=self.models if self.keeps_nodes and not self.parallel else (),
+            fed=self.models if self.keeps_nodes and not self.single_call else (),
         )
 
     @property
     def spec(self) -> Spec:
-        width = self.nodes or self.shape.size if self.shape else self.depth
-        fed = len(self.shape.inner) if self.shape and self.models and not self.parallel else 0
+        width = self.nodes or (self.shape.size if self.shape else self.depth)
+        fed = 0
+        if self.shape and self.models and not self.single_call:
+            fed = len(self.shape.inner)
         return Spec(
             width=width,
             reach=max(width, fed),
@@ -319,7 +346,7 @@ class Proposer(Drafter):
 
     @property
     def reader(self) -> Reader | None:
-        return Tree() if self.shape else self.chain_reader
+        return Tree() if self.is_tree else self.chain_reader
 
     def check(self, env: Env) -> None:
         check_children(self.shape, self.given, self.drafted_ids(env))

@@ -1,11 +1,10 @@
-"""A parallel drafter on the target's features: one call on masks gives the laws of a whole draft.
+"""A parallel drafter on the target's features: one call on masks gives a whole draft.
 
 Chen et al., "DFlash: Block Diffusion for Flash Speculative Decoding" (2026, arXiv 2602.06036)
 (docs/methods/dflash.md). The target's states of several layers are fused into one vector per token,
 of which every layer of the drafter makes keys and values. A block, the pending token and then
 masks, attends to those of all tokens before it and, without causality, to itself. For
 encoder-decoder targets each layer also attends to the target's own cross-attention keys and values.
-
 Dimension letters as in `models.on_target`; A blocks of N tokens each are cut from a text.
 """
 
@@ -18,12 +17,14 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 
-from specjax.models.attention import AnyBias, of_call, of_texts, of_tree
+from specjax.models.attention import AnyBias, of_texts
 from specjax.models.base import Cache, LanguageModel, Output, Params
+from specjax.models.block_masks import BlocksBias, see_block
 from specjax.models.caches import KeysValues, update_cache, write
-from specjax.models.layers import MASKED, Dense, RMSNorm, apply, call, key_mask
+from specjax.models.convolution import Convolution, DynamicConvolution
+from specjax.models.correction import BlockLogits, Correction, Corrector
+from specjax.models.layers import Dense, RMSNorm, apply, call
 from specjax.models.on_target import (
     Cross,
     FeatureDrafter,
@@ -35,7 +36,7 @@ from specjax.models.on_target import (
     select_last_state,
     slots_from,
 )
-from specjax.models.positions import RelativeBias, RelativeBiasOf
+from specjax.models.positions import RelativeBias
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,20 @@ class Blocks(OnTarget):
     block_size: int  # tokens of a block in training, the pending one among them
     mask_token: int | None = None  # whose embedding all masks have; None: each has one of its own
     target_depth: int | None = None  # layers of the target; None: its shape does not say
+    anchor_first: bool = False  # place k is of the token after it, not of its own: a place less
+    is_causal: bool | None = False  # places see none after them; None: in layers with a window
+    correction: Correction | None = None
+    convolution: Convolution | None = None
+
+    @property
+    def skipped(self) -> int:
+        """Places of a block before the first that gives a distribution."""
+        return 0 if self.anchor_first else 1
+
+    @property
+    def longest(self) -> int:
+        """Most drafted tokens."""
+        return self.block_size - self.skipped
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,42 +75,11 @@ class DFlashCausalConfig(Blocks, OnCausalConfig):
 Config = DFlashT5Config | DFlashCausalConfig
 
 
-class BlocksBias(struct.PyTreeNode):
-    """Tokens of blocks see the text before their anchor, and their own block (`attention.Bias`).
-
-    Keys are the T tokens of the text and then those of all blocks.
-    """
-
-    anchors: jax.Array  # [B, A] position of the first token of each block
-    table: jax.Array | None  # [H, 2 * C] bias by distance, as of `bias_rows`; None: there is none
-    text: int = struct.field(pytree_node=False)  # T
-    size: int = struct.field(pytree_node=False)  # N
-
-    def tile(
-        self, query: jax.Array | int, queries: int, key: jax.Array | int, keys: int
-    ) -> jax.Array:
-        block, position = self._placed(query + jnp.arange(queries))
-        key = key + jnp.arange(keys)
-        own, place = self._placed(key - self.text)
-        anchor = self._anchor(block)
-        in_text = key < self.text
-        place = jnp.where(in_text, key, place)
-        seen = jnp.where(in_text, key < anchor[..., None], own == block[:, None])
-        bias = jnp.where(seen, 0.0, MASKED).astype(jnp.float32)[:, None]
-        if self.table is None:
-            return bias
-        capacity = self.table.shape[1] // 2
-        distance = place[:, None] - position[..., None]
-        row = jnp.clip(capacity - 1 + distance, 0, 2 * capacity - 1)
-        return bias + jnp.moveaxis(self.table[:, row], 0, 1)
-
-    def _placed(self, token: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The block [Q] of tokens [Q] of blocks, and their positions [B, Q] in the text."""
-        block = token // self.size
-        return block, self._anchor(block) + token % self.size
-
-    def _anchor(self, block: jax.Array) -> jax.Array:
-        return jnp.take(self.anchors, block, axis=1, mode="clip")
+def layer_masks(config: Config) -> tuple[tuple[bool, int], ...]:
+    """Of each layer whether it is causal inside of a block, and its window, 0 for none."""
+    causal = config.is_causal
+    windows = (0,) * config.layers if isinstance(config, OnT5Config) else config.layer_windows
+    return tuple((bool(one) if causal is None else causal, one) for one in windows)
 
 
 class DFlashLayer(Layer[Config]):
@@ -103,17 +87,44 @@ class DFlashLayer(Layer[Config]):
 
     def setup(self) -> None:
         super().setup()
-        self.attention_norm = RMSNorm(self.config.eps)
+        c = self.config
+        self.attention_norm = RMSNorm(c.eps)
+        if c.convolution:
+            kernels = c.convolution, c.d_model, c.dtype
+            self.attention_conv = DynamicConvolution(*kernels)
+            self.ff_conv = DynamicConvolution(*kernels)
 
     def of_text(self, fused: jax.Array, angles: jax.Array | None) -> KeysValues:
         """Keys and values of fused states [B, T, D], which have a norm of their own."""
         return self.projected(fused, angles)[1:]
 
     def of_block(
-        self, x: jax.Array, angles: jax.Array | None
+        self, x: jax.Array, angles: jax.Array | None, size: int
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Queries, keys and values of a block's states [B, T, D]."""
-        return self.projected(self.attention_norm(x), angles)
+        """Queries, keys and values of the states [B, T, D] of blocks of `size`."""
+        h = self.attention_norm(x)
+        if self.config.convolution:
+            h = self.attention_conv(h, self.attention_conv.kernels(h), 0, size)
+        return self.projected(h, angles)
+
+    def after_block(
+        self,
+        x: jax.Array,
+        made: tuple[jax.Array, jax.Array, jax.Array],
+        bias: AnyBias,
+        cross: Cross | None,
+        size: int,
+    ) -> jax.Array:
+        """The states [B, T, D] after the layer, of x and queries, keys and values."""
+        if not self.config.convolution:
+            return self(x, *made, bias, cross)
+        kernels = self.attention_conv.kernels(self.attention_norm(x))
+        attended = self.attention_conv(self.attention(*made, bias), kernels, 1, size)
+        x = self.read_prompt(x + attended, cross)
+        h = self.ff_norm(x)
+        kernels = self.ff_conv.kernels(h)
+        h = self.ff(self.ff_conv(h, kernels, 0, size))
+        return x + self.ff_conv(h, kernels, 1, size)
 
 
 class DFlashModule(OnTargetModule[Config]):
@@ -129,6 +140,8 @@ class DFlashModule(OnTargetModule[Config]):
         if c.d_model != c.embedding_size:
             self.enter = Dense(c.d_model, c.dtype)
         self.layers = [DFlashLayer(c) for _ in range(c.layers)]
+        if c.correction:
+            self.corrector = Corrector(c.correction, c.vocab_size, c.draft_vocab, c.dtype)
         if isinstance(c, OnT5Config):
             self.position_bias = RelativeBias(c.num_heads, c.buckets, c.max_distance, True)
 
@@ -168,28 +181,49 @@ class DFlashModule(OnTargetModule[Config]):
     def decode_step(
         self, tokens: jax.Array, data: dict[str, Any], start: jax.Array, at: jax.Array | None
     ) -> tuple[jax.Array, jax.Array, list[KeysValues]]:
-        """Logits [B, A, V], states [B, N, D], and the caches with the block behind the text."""
-        own: list[KeysValues] = list(data["own"])
-        fed = tokens.shape[1]
-        angles = self.angles(start[:, None] + jnp.arange(fed))
-        bias, cross = self._seen(data, start, fed), None
-        if self.config.cross:
-            cross = *data["cross"], data["cross_bias"]
-        x = self.block(tokens[:, 0], fed)
-        for i, layer in enumerate(self.layers):
-            q, k, v = layer.of_block(x, angles)
-            own[i] = update_cache(own[i], (k, v), start)
-            x = layer(x, q, *own[i], bias, cross)
+        """Logits [B, A, V], states [B, N, D], and the caches with the block after the text."""
+        x, own = self.block_states(tokens[:, 0], data, start, tokens.shape[1])
         return self.all_logits(x, at, data["places"]), x, own
 
-    def _seen(self, data: dict[str, Any], start: jax.Array, fed: int) -> AnyBias:
-        """The mask of a block from slot `start` [B] on: all before it, and all of it."""
-        if self.config.cross:
-            slots = data["bias"].shape[1] // 2
-            return of_call(RelativeBiasOf(data["bias"], start, start + fed), start, fed, slots)
-        slots = data["own"][0][0].shape[2]
-        seen = key_mask(start + fed, slots)
-        return of_tree(jnp.broadcast_to(seen, (len(seen), 1, fed, slots)), start)
+    def draft_block(
+        self, tokens: jax.Array, data: dict[str, Any], start: jax.Array
+    ) -> tuple[jax.Array, jax.Array, list[KeysValues]]:
+        """Logits [B, K, U] of the drafted tokens, normed states [B, K, D], and the caches."""
+        x, own = self.block_states(tokens[:, 0], data, start, tokens.shape[1])
+        normed = self.final_norm(x[:, self.config.skipped :])
+        return self.read_out(normed), normed, own
+
+    def block_states(
+        self, pending: jax.Array, data: dict[str, Any], start: jax.Array, size: int
+    ) -> tuple[jax.Array, list[KeysValues]]:
+        """States [B, N, D] of the block of a pending token [B], and the caches with it."""
+        own: list[KeysValues] = list(data["own"])
+        angles = self.angles(start[:, None] + jnp.arange(size))
+        table, slots = data.get("bias"), data["own"][0][0].shape[2]
+        seen = {
+            mask: see_block(start, size, slots, table, *mask) for mask in layer_masks(self.config)
+        }
+        cross = (*data["cross"], data["cross_bias"]) if self.config.cross else None
+        x = self.block(pending, size)
+        for i, (layer, mask) in enumerate(zip(self.layers, layer_masks(self.config), strict=True)):
+            q, k, v = layer.of_block(x, angles, size)
+            own[i] = update_cache(own[i], (k, v), start)
+            x = layer.after_block(x, (q, *own[i]), seen[mask], cross, size)
+        return x, own
+
+    def correct(
+        self,
+        logits: jax.Array,
+        hidden: jax.Array,
+        tokens: jax.Array,
+        state: jax.Array,
+        place: jax.Array,
+        places: jax.Array,
+    ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+        """`Corrector` on logits [..., U], but the corrected ones are of all ids, [..., V]."""
+        given = logits, hidden, tokens, self.embed(tokens), state, place
+        logits, state, confidence = self.corrector(*given)
+        return self.to_target_ids(logits, places), state, confidence
 
     def blocks(
         self,
@@ -198,11 +232,12 @@ class DFlashModule(OnTargetModule[Config]):
         cross: Cross | None,
         anchors: jax.Array,
         size: int,
-    ) -> jax.Array:
-        """Logits [B, A, N - 1, U] of the tokens behind those at `anchors` [B, A] of texts [B, T].
+        all_tokens: bool = False,
+    ) -> BlockLogits:
+        """Logits [B, A, K, U] of the tokens after those at `anchors` [B, A] of texts [B, T].
 
         `features` [B, T, F * E] are the target's states at the text's tokens. A block sees those
-        before its anchor, and no other block.
+        before its anchor, and no other block. Corrections read the tokens of the text.
         """
         rows, count = anchors.shape
         position = (anchors[..., None] + jnp.arange(size)).reshape(rows, -1)
@@ -210,20 +245,56 @@ class DFlashModule(OnTargetModule[Config]):
         of_text = self.angles(jnp.broadcast_to(jnp.arange(text), tokens.shape))
         of_block, fused = self.angles(position), self.fused(features)
         table = self.reversed_bias(text + size) if self.config.cross else None
-        bias = of_texts(BlocksBias(anchors, table, text, size), fed, text + fed)
+        biases = {
+            mask: of_texts(BlocksBias(anchors, table, text, size, *mask), fed, text + fed)
+            for mask in layer_masks(self.config)
+        }
         pending = jnp.take_along_axis(tokens, anchors, axis=1)
         x = self.block(pending, size).reshape(rows, fed, -1)
-        for layer in self.layers:
-            q, *made = layer.of_block(x, of_block)
+        for layer, mask in zip(self.layers, layer_masks(self.config), strict=True):
+            q, *made = layer.of_block(x, of_block, size)
             pairs = zip(layer.of_text(fused, of_text), made, strict=True)
             keys, values = (jnp.concatenate(pair, axis=2) for pair in pairs)
-            x = layer(x, q, keys, values, bias, cross)
-        return self.drafted_logits(x.reshape(rows, count, size, -1)[:, :, 1:])
+            x = layer.after_block(x, (q, keys, values), biases[mask], cross, size)
+        x = x.reshape(rows, count, size, -1)[:, :, self.config.skipped :]
+        normed = self.final_norm(x)
+        return self._corrected(self.read_out(normed), normed, tokens, anchors, all_tokens)
+
+    def _corrected(
+        self,
+        base: jax.Array,
+        normed: jax.Array,
+        tokens: jax.Array,
+        anchors: jax.Array,
+        all_tokens: bool,
+    ) -> BlockLogits:
+        """The logits [B, A, K, U] after the text's own tokens."""
+        correction = self.config.correction
+        if correction is None:
+            return BlockLogits(base, base, None)
+        place = jnp.arange(base.shape[2])
+        at = (anchors[..., None] + place).reshape(len(tokens), -1)
+        before = jnp.take_along_axis(tokens, at, axis=1, mode="clip").reshape(base.shape[:3])
+        embedded = self.embed(before)
+        if not correction.state_size:
+            state = jnp.zeros((*before.shape, 0), normed.dtype)
+            given = base, normed, before, embedded, state, place
+            logits, _, confidence = self.corrector(*given, all_tokens)
+            return BlockLogits(logits, base, confidence)
+        state, steps = jnp.zeros((*anchors.shape, correction.state_size), normed.dtype), []
+        for k in range(base.shape[2]):
+            logits, state, confidence = self.corrector(
+                base[:, :, k], normed[:, :, k], before[:, :, k], embedded[:, :, k], state, k
+            )
+            steps.append((logits, confidence))
+        logits, confidences = zip(*steps, strict=True)
+        confidence = None if confidences[0] is None else jnp.stack(confidences, axis=2)
+        return BlockLogits(jnp.stack(logits, axis=2), base, confidence)
 
     def __call__(self, tokens: jax.Array) -> jax.Array:
         """One block, behind states of zeros: what initialisation needs to see."""
         anchors = jnp.zeros_like(tokens[:, :1])
-        return self.blocks(tokens, *self.nothing_read(*tokens.shape), anchors, 2)
+        return self.blocks(tokens, *self.nothing_read(*tokens.shape), anchors, 2).logits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -275,9 +346,11 @@ class DFlash(FeatureDrafter):
         cross: Cross | None,
         anchors: jax.Array,
         size: int,
-    ) -> jax.Array:
+        all_tokens: bool = False,
+    ) -> BlockLogits:
         """`DFlashModule.blocks`, for training."""
-        return call(self.module, "blocks", params, tokens, features, cross, anchors, size)
+        given = tokens, features, cross, anchors, size, all_tokens
+        return call(self.module, "blocks", params, *given)
 
     def absorb(self, params: Params, cache: Cache, features: jax.Array, slot: jax.Array) -> Cache:
         own = apply(self.module, "remember", params, features, cache.data["own"], slot)
@@ -285,6 +358,32 @@ class DFlash(FeatureDrafter):
 
     def read(self, params: Params, cache: Cache, tokens: jax.Array, features: jax.Array) -> Cache:
         return self.absorb(params, cache, features, jnp.zeros_like(cache.length))
+
+    def draft_block(
+        self, params: Params, cache: Cache, tokens: jax.Array
+    ) -> tuple[jax.Array, jax.Array, Cache]:
+        """Logits [B, K, U] and states [B, K, D] of a block [B, N], not corrected; the cache.
+
+        Of the tokens the first, pending one is read.
+        """
+        logits, states, own = apply(
+            self.module, "draft_block", params, tokens, cache.data, cache.length
+        )
+        return logits, states, cache.replace(data={**cache.data, "own": own})
+
+    def correct(
+        self,
+        params: Params,
+        cache: Cache,
+        logits: jax.Array,
+        hidden: jax.Array,
+        tokens: jax.Array,
+        state: jax.Array,
+        place: jax.Array,
+    ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+        """Logits [..., V] of a place after tokens [...] before it, its state and confidence."""
+        given = logits, hidden, tokens, state, place, cache.data["places"]
+        return apply(self.module, "correct", params, *given)
 
     def extend(
         self,

@@ -58,6 +58,8 @@ class OnTarget:
     embedded: bool = True  # False: its checkpoint has no embedding, and it reads the target's
     headed: bool = True  # False: it has no output layer of its own, but the target's
     tied: bool = False  # the output layer is the embedding table
+    logit_multiplier: float = 1.0
+    logit_limit: float = 0.0  # logits are soft-capped at it; 0: they are not
 
     @property
     def read(self) -> int:
@@ -193,12 +195,16 @@ class Layer(nn.Module, Generic[Config]):
         cross: Cross | None,
     ) -> jax.Array:
         """The states [B, T, D] behind the layer on a residual stream x [B, T, D]."""
-        x = x + self.attention(q, k, v, bias)
-        if cross is not None:
-            h = self.cross_attention.queries(self.cross_norm(x))
-            # Its own `o`, on keys and values that the target made.
-            x = x + self.cross_attention.o(merge_heads(attention(h, *cross)))
+        x = self.read_prompt(x + self.attention(q, k, v, bias), cross)
         return x + self.ff(self.ff_norm(x))
+
+    def read_prompt(self, x: jax.Array, cross: Cross | None) -> jax.Array:
+        """x [B, T, D] after the cross-attention, if the target has an encoder."""
+        if cross is None:
+            return x
+        h = self.cross_attention.queries(self.cross_norm(x))
+        # Its own `o`, on keys and values that the target made.
+        return x + self.cross_attention.o(merge_heads(attention(h, *cross)))
 
 
 class OnTargetModule(nn.Module, Generic[Config]):
@@ -222,16 +228,27 @@ class OnTargetModule(nn.Module, Generic[Config]):
 
     def drafted_logits(self, states: jax.Array) -> jax.Array:
         """Float32 logits [..., U] of the ids that can be drafted."""
-        normed = self.final_norm(states)
-        if self.config.tied_head:
-            return tied_logits(normed, self.embedding, training=False)
-        return self.head(normed).astype(jnp.float32)
+        return self.read_out(self.final_norm(states))
+
+    def read_out(self, normed: jax.Array) -> jax.Array:
+        """The same of states [..., D] after the final norm."""
+        c = self.config
+        if c.tied_head:
+            logits = tied_logits(normed, self.embedding, training=False)
+        else:
+            logits = self.head(normed).astype(jnp.float32)
+        if c.logit_multiplier != 1.0:
+            logits = logits * c.logit_multiplier
+        return c.logit_limit * jnp.tanh(logits / c.logit_limit) if c.logit_limit else logits
 
     def all_logits(self, states: jax.Array, at: jax.Array | None, places: jax.Array) -> jax.Array:
         """Logits [B, A, V] of states [B, T, D], of those `at` [B, A]; of `places` as below."""
         if at is not None:
             states = jnp.take_along_axis(states, at[..., None], axis=1, mode="clip")
-        logits = self.drafted_logits(states)
+        return self.to_target_ids(self.drafted_logits(states), places)
+
+    def to_target_ids(self, logits: jax.Array, places: jax.Array) -> jax.Array:
+        """Logits [..., V] of all ids from those [..., U] that can be drafted."""
         lacking = jnp.full((*logits.shape[:-1], 1), MASKED, jnp.float32)
         whole = jnp.concatenate([logits, lacking], axis=-1)
         return jnp.take(whole, places, axis=-1, mode="clip")

@@ -40,6 +40,8 @@ class Step(struct.PyTreeNode):
     labels: jax.Array  # [B, N] places of the text's tokens among the U ids; U: not one of them
     logits: jax.Array  # [B, N, U] the drafter's
     mask: jax.Array  # [B, N] whether the token is of the output, and of a draft that is
+    base: jax.Array | None = None  # [B, N, U] the logits before a correction
+    confidence: jax.Array | None = None  # [B, N] of a correction, that the token is accepted
 
     def measurable(self, ids: jax.Array) -> acceptance.Step:
         """The same as acceptance is measured by; `ids` [U] are those that can be drafted."""
@@ -115,18 +117,22 @@ class FeatureDrafting(DivergenceFields, Objective[Drafter]):
         key: jax.Array | None,
     ) -> tuple[jax.Array, jax.Array]:
         steps = self.drafted(model, params, frozen, batch, key)
-        losses = [
-            from_target(
-                self.divergence, step.p, step.logits, **self.arguments(step.labels, step.mask)
-            )
-            for step in steps
-        ]
+        losses = [self.divergence_of(step, step.logits) for step in steps]
         total = jnp.float32(0)
         for weight, loss, step in zip(
             self._weights_of_places(model, steps, losses), losses, steps, strict=True
         ):
-            total += masked_sum(weight * loss, step.mask)
+            total += masked_sum(weight * (loss + self.added(step)), step.mask)
         return total, jnp.sum(steps[0].mask)
+
+    def divergence_of(self, step: Step, logits: jax.Array) -> jax.Array:
+        """That [B, N] of a step's logits [B, N, U] from the target."""
+        words = self.arguments(step.labels, step.mask)
+        return from_target(self.divergence, step.p, logits, **words)
+
+    def added(self, step: Step) -> jax.Array | float:
+        """Other losses [B, N] of a step."""
+        return 0.0
 
     def _weights_of_places(
         self, model: Drafter, steps: list[Step], losses: list[jax.Array]

@@ -13,7 +13,7 @@ import pytest
 import repeated_bigram  # noqa: F401 - and a newcomer's proposer
 import two_in_a_row  # noqa: F401 - and a newcomer's rule
 from decodes import run, texts
-from feature_drafters import without_encoder
+from feature_drafters import MARKOV, without_encoder
 from parallel_heads import heads_on_target, random_heads
 from processors import UnderSettings, processed
 from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_distribution
@@ -53,6 +53,9 @@ SHAPES = {  # other than those of the examples
     "medusa nodes": {"nodes": 3, "widths": (2, 1)},
     "dflash tree": {"widths": (2, 2)},
     "dflash nodes": {"nodes": 5, "widths": (3, 2)},
+    "dflash best": {"nodes": 6, "length": 3},
+    "dspark tree": {"widths": (2, 2)},
+    "dspark nodes": {"nodes": 5, "widths": (3, 2)},
     "bigram tree": {"widths": (2, 2)},
     "unigram tree": {"parents": (-1, -1, 0)},
     "prompt_lookup tree": {"length": 3, "branches": 2, "longest": 8},
@@ -82,9 +85,10 @@ def made(drafter: str, **fields) -> Strategy:
 
 
 @functools.cache
-def on_target(kind: type[FeatureDrafter]):
+def on_target(kind: type[FeatureDrafter], corrected: bool):
     """A feature drafter of the target; drawn when asked for, not where tests are collected."""
-    return without_encoder(V, WIDTH, (1,), (1, 2, 4), 0, kind=kind)
+    changes = {"correction": MARKOV} if corrected else {}
+    return without_encoder(V, WIDTH, (1,), (1, 2, 4), 0, kind=kind, **changes)
 
 
 @functools.cache
@@ -100,7 +104,8 @@ def decoded(strategy: Strategy, prompts, limit: int, seed: int = 0, settings=Non
         if isinstance(strategy.drafter, DraftHeads):
             params = PARAMS | {"heads": heads(strategy.drafter.sequential)}
         else:
-            model, own = on_target(getattr(strategy.drafter, "drives", Eagle))
+            kind, corrected = getattr(strategy.drafter, "drives", Eagle), strategy.drafter.corrected
+            model, own = on_target(kind, corrected)
             models = MODELS[0], ("drafter", model)
             params = PARAMS | {"drafter": own}
     return run(models, params, strategy, prompts, limit, seed, settings=settings)

@@ -17,7 +17,7 @@ from feature_drafters import (
     PROMPTS,
     TARGETS,
     differing,
-    read_whole,
+    fresh_blocks,
     setting,
     states,
 )
@@ -36,15 +36,6 @@ LENGTH = 3
 KINDS = pytest.mark.parametrize("kind", ONE_FAST)
 
 
-@functools.partial(jax.jit, static_argnames=("models", "size"))
-def fresh(models, params, context, anchors, size: int):
-    """The logits of blocks at `anchors` as training has them, and a cache of the whole text."""
-    _, (_, drafter) = models
-    features, cross, cache = read_whole(models, params, context)
-    given = context.tokens, features, cross, anchors, size
-    return drafter.blocks(params["drafter"], *given), cache
-
-
 @functools.cache
 def after_drafting(kind: str, strategy: Strategy) -> list:
     """Of every round: the context, the draft, the cache behind it, and what is `fresh`."""
@@ -54,7 +45,8 @@ def after_drafting(kind: str, strategy: Strategy) -> list:
     for state in seen[:-1]:
         draft, caches, _, _ = drafted(made, params, state)
         anchors = state.context.length[:, None] - 1
-        said = fresh(models, params, state.context, anchors, size)
+        said, cache = fresh_blocks(models, params, state.context, anchors, size)
+        said = said.logits, cache
         rounds.append((state.context, draft, caches["drafter"], said))
     return rounds
 
@@ -107,11 +99,11 @@ def test_blocks_do_not_see_each_other(kind):
     models, params = setting(kind, Model)
     context = after_drafting(kind, Strategy(DFlash(LENGTH)))[-1][0]
     anchors = jnp.tile(jnp.arange(6), (len(PROMPTS), 1))
-    together, _ = fresh(models, params, context, anchors, LENGTH + 1)
+    together, _ = fresh_blocks(models, params, context, anchors, LENGTH + 1)
     later = jnp.arange(context.tokens.shape[1]) > 4
     changed = context.replace(tokens=jnp.where(later, 2, context.tokens))
-    baseline, _ = fresh(models, params, changed, anchors[:, 4:5], LENGTH + 1)
-    np.testing.assert_allclose(baseline[:, 0], together[:, 4], atol=1e-5)
+    baseline, _ = fresh_blocks(models, params, changed, anchors[:, 4:5], LENGTH + 1)
+    np.testing.assert_allclose(baseline.logits[:, 0], together.logits[:, 4], atol=1e-5)
 
 
 def test_a_part_of_a_blocks_mask_is_that_part_of_the_whole():

@@ -10,15 +10,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from feature_drafters import IDS, TARGETS, drawn, without_encoder
+from feature_drafters import CORRECTIONS, IDS, TARGETS, drawn, without_encoder
 from published import GOLDEN, SINGLE, edited, without, words
 from safetensors.numpy import load_file
 
 from specjax.hf import export as exporting
 from specjax.hf import huggingface
+from specjax.hf.families.corrections import MARKOV as MARKOV_HEADS
 from specjax.hf.families.dflash_published import PublishedDFlash
 from specjax.hf.huggingface import load, parse_config
-from specjax.models.dflash import DFlash, DFlashCausalConfig
+from specjax.models.convolution import Convolution
+from specjax.models.dflash import DFlash, DFlashCausalConfig, layer_masks
 from specjax.runtime.errors import UserError
 
 
@@ -58,14 +60,17 @@ def test_layers_that_are_not_named_are_at_equal_distances(
     assert config.features == tuple(number + 1 for number in ids)
 
 
+MARKOV = tuple(MARKOV_HEADS.values())
+
 REFUSED = [
-    ({}, {"layer_types": ["full_attention", "sliding_attention"]}, "layer_types is .* no sliding"),
-    ({}, {"use_sliding_window": True}, "use_sliding_window is True; it must be false"),
-    ({}, {"is_causal": True}, "is_causal is True; it must be false: a block is seen as a whole"),
-    ({"causal": True}, {}, "causal is True; it must be false"),
-    ({"output_multiplier": 0.2}, {}, "output_multiplier is 0.2; it must be 1"),
-    ({"final_logit_softcapping": 20.0}, {}, "softcapping is 20.0; it must be null"),
-    ({"selector_rank": 256}, {}, "selector_rank is 256: a drafter of the format DFlash 2"),
+    (
+        {},
+        {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": None},
+        "layer_types is .*; layers that slide need sliding_window",
+    ),
+    ({"causal": True}, {"is_causal": False}, "is_causal is False and causal is True; .* agree"),
+    ({"selector_rank": 8, "markov_rank": 8}, {}, "markov_rank is 8 and selector_rank is 8; .* one"),
+    ({"conv_kernel_size": 2, "conv_group_size": 7}, {}, "conv_group_size is 7; it must divide"),
     ({"mask_token_id": None}, {}, "mask_token_id is None; it must be an id of the target, from 0"),
     ({"mask_token_id": 96}, {}, "mask_token_id is 96; .* from 0 to 95"),
     ({"block_size": 8}, {}, "block_size is 5 and 8 in dflash_config; both name the same field"),
@@ -85,8 +90,24 @@ def test_what_is_not_computed_is_refused(inside, changes, sentence: str) -> None
 
 
 def test_other_architectures_are_not_taken_for_it() -> None:
-    with pytest.raises(UserError, match="is .'DFlash2DraftModel'.: a drafter of the format DF"):
-        read(architectures=["DFlash2DraftModel"])
+    with pytest.raises(UserError, match="is .'DFlashLagunaModel'.: a drafter of the format DF"):
+        read(architectures=["DFlashLagunaModel"])
+
+
+def test_fields_say_the_convention_of_places_and_who_sees_whom() -> None:
+    """Nothing in the tensors does: a wrong reading is lossless and useless."""
+    window = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4}
+    window["use_sliding_window"] = True
+    assert not read().anchor_first and read().is_causal is False
+    assert read(markov_rank=0).anchor_first
+    assert read({"projector_type": "dspark", "markov_rank": 8}).anchor_first
+    assert read({"shift_label": True, "gru_hidden_dim": 8}).anchor_first
+    assert read({"causal_head": True}).is_causal is True
+    slides = read(**window)  # z-lab's class: layers with a window are causal, others are not
+    assert slides.windows == (4, 0) and layer_masks(slides) == ((True, 4), (False, 0))
+    assert layer_masks(read(**window, is_causal=False)) == ((False, 4), (False, 0))
+    scaled = read({"output_multiplier": 0.2, "final_logit_softcapping": 20.0})
+    assert scaled.logit_multiplier == 0.2 and scaled.logit_limit == 20.0
 
 
 @pytest.mark.parametrize(
@@ -94,7 +115,7 @@ def test_other_architectures_are_not_taken_for_it() -> None:
     [
         (without("fc.weight"), "lacks the tensor 'fc.weight'"),
         (without("layers.1.self_attn.q_norm.weight"), "lacks the tensor 'layers.1.self_attn.q_no"),
-        (lambda t: t | {"lm_head.weight": t["norm.weight"]}, "'lm_head.weight' .* has no place"),
+        (lambda t: t | {"other.weight": t["norm.weight"]}, "'other.weight' .* has no place"),
         (
             lambda t: t | {"fc.weight": np.ascontiguousarray(t["fc.weight"][:, :48])},
             r"'fc.weight' .* shape \(24, 48\), config.json asks for \(24, 72\)",
@@ -146,3 +167,30 @@ def test_drafters_with_masks_of_their_own_are_not_exported() -> None:
     model, params = without_encoder(12, 16, (1, 2), IDS, None, kind=DFlash)
     with pytest.raises(UserError, match="model_type is 'dflash_llama'; .* it must be 'dflash'"):
         exporting.in_layout(model, params, "dflash")
+
+
+@pytest.mark.parametrize("kind", CORRECTIONS)
+@pytest.mark.parametrize("anchor_first", [False, True])
+def test_a_correction_is_written_as_published_and_read_again(kind, anchor_first, tmp_path) -> None:
+    """Domino says where its places begin, DSpark's class does; DFlash 2's have one convention."""
+    family = "dflash"
+    if (kind == "selector") == anchor_first or (kind in MARKOV and not anchor_first):
+        family = "dflash_llama"  # which no published layout has
+    correction = CORRECTIONS[kind]
+    changes = {"correction": correction, "anchor_first": anchor_first}
+    if kind == "selector":
+        changes["convolution"] = Convolution(2, 8)
+    model, _ = without_encoder(96, 16, (1, 2), tuple(range(96)), None, kind=DFlash, **changes)
+    shape = dataclasses.replace(
+        model.config, family=family, qk_norm=True, eos=(), pad=0, start_token=None
+    )
+    if family == "dflash":
+        published = {"embedded": False, "headed": False, "mask_token": 93, "target_depth": 4}
+        shape = dataclasses.replace(shape, target_width=8, **published)
+    model, params = drawn(DFlash(shape), tuple(range(96)))
+    huggingface.save(tmp_path / "it", model, params)
+    again = load(tmp_path / "it")
+    assert again.model.config == shape
+    jax.tree.map(np.testing.assert_array_equal, again.params["corrector"], params["corrector"])
+    for layer in ("layers_0", "layers_1"):
+        jax.tree.map(np.testing.assert_array_equal, again.params[layer], params[layer])

@@ -139,6 +139,44 @@ def _dflash(config: Mapping[str, Any]) -> Shapes:
     return shapes
 
 
+def _dspark(config: Mapping[str, Any]) -> Shapes:
+    inside, size = {**config, **config["dflash_config"]}, config["vocab_size"]
+    rank, hidden = inside["markov_rank"], config["hidden_size"]
+    tables = {"markov_head.markov_w1": (size, rank), "markov_head.markov_w2": (size, rank)}
+    head = {"confidence_head.proj": (1, hidden + rank)}
+    return _dflash(config) | _named(tables | head) | {"confidence_head.proj.bias": (1,)}
+
+
+def _domino(config: Mapping[str, Any]) -> Shapes:
+    inside, hidden = config["dflash_config"], config["hidden_size"]
+    rank, state = inside["emb_dim"], inside["gru_hidden_dim"]
+    layers = {"embed_proj.0": (rank, hidden + state), "embed_proj.2": (config["vocab_size"], rank)}
+    return (
+        _dflash(config)
+        | _named(layers)
+        | {
+            "prefix_gru.weight_ih_l0": (3 * state, hidden),
+            "prefix_gru.weight_hh_l0": (3 * state, state),
+        }
+    )
+
+
+def _dflash2(config: Mapping[str, Any]) -> Shapes:
+    inside, hidden = config["dflash_config"], config["hidden_size"]
+    rank, taps = inside["selector_rank"], inside["conv_kernel_size"]
+    shapes = _dflash(config) | {
+        "candidate_selector.hidden_projection.weight": (rank, hidden),
+        "candidate_selector.predecessor_codebook": (config["vocab_size"], rank),
+        "candidate_selector.successor_codebook": (config["vocab_size"], rank),
+    }
+    count = 2 * taps * hidden // inside["conv_group_size"]
+    for number in range(config["num_hidden_layers"]):
+        for part in ("attention_conv", "mlp_conv"):
+            shapes[f"layers.{number}.{part}.base_kernel"] = 2, taps, hidden
+            shapes[f"layers.{number}.{part}.kernel_projection.weight"] = count, hidden
+    return shapes
+
+
 def _medusa(config: Mapping[str, Any]) -> Shapes:
     return dict(_heads(config, hidden=32, size=96))
 
@@ -158,9 +196,15 @@ SHAPES = {
     "two layers": _two_layers,
     "eagle1": _eagle1,
     "dflash": _dflash,
+    "dspark": _dspark,
+    "domino": _domino,
+    "dflash2": _dflash2,
     "medusa": _medusa,
     "none": lambda config: {"lm_head.weight": (4, 4)},
 }
+
+BLOCKS = "dflash", "dspark", "domino", "dflash2"
+"""Layouts of blocks."""
 
 EAGLE3 = {"midlayer": "", "layers.0": "", "two layers": "", "model.layers.0": "model."}
 """Layouts of EAGLE-3, and what all names begin with."""

@@ -15,6 +15,7 @@ from specjax.contracts.context import Context
 from specjax.decoding.strategy import Strategy
 from specjax.models.base import Cache
 from specjax.models.causal import Causal, CausalConfig
+from specjax.models.correction import Correction
 from specjax.models.dflash import DFlash, DFlashCausalConfig, DFlashT5Config
 from specjax.models.eagle import Eagle, EagleCausalConfig, EagleT5Config
 from specjax.models.on_target import Cross, FeatureDrafter
@@ -25,6 +26,15 @@ Shape = tuple[FeatureDrafter, dict]
 Kind = type[FeatureDrafter]
 
 BLOCK = {"block_size": 4}
+MARKOV = Correction("markov", 6, confidence=True)
+CORRECTIONS = {
+    "markov": MARKOV,
+    "gated": Correction("gated", 6),
+    "rnn": Correction("rnn", 6, confidence=True, confidence_reads_token=False),
+    "gru": Correction("gru", 6, hidden=5, first=1),
+    "selector": Correction("selector", 6, candidates=3),
+}
+"""Of blocks, one of each kind."""
 SHAPES: dict[Kind, tuple[type, type, int, dict[str, int]]] = {
     Eagle: (EagleT5Config, EagleCausalConfig, 1, {}),
     DFlash: (DFlashT5Config, DFlashCausalConfig, 2, BLOCK),
@@ -48,7 +58,11 @@ ONE_FAST = ["t5", pytest.param("llama", marks=pytest.mark.slow)]
 
 
 def on_t5(
-    target: T5Config, features: tuple[int, ...], ids: tuple[int, ...], kind: Kind = Eagle
+    target: T5Config,
+    features: tuple[int, ...],
+    ids: tuple[int, ...],
+    kind: Kind = Eagle,
+    **changes: Any,
 ) -> Shape:
     """One for a T5 target that reads these layers and drafts these ids."""
     of_t5, _, layers, more = SHAPES[kind]
@@ -57,7 +71,7 @@ def on_t5(
         cross_heads=target.num_heads, cross_width=target.d_kv, num_decoder_layers=layers,
         eos=target.eos, family=f"{kind.__name__.lower()}_t5", max_distance=target.max_distance,
         target_width=target.d_model, features=features, draft_vocab=len(ids),
-        cross=target.num_decoder_layers, **more,
+        cross=target.num_decoder_layers, **(more | changes),
     )  # fmt: skip
     return drawn(kind(shape), ids)
 
@@ -70,6 +84,7 @@ def without_encoder(
     start_token: int | None,
     eos: tuple[int, ...] = (1,),
     kind: Kind = Eagle,
+    **changes: Any,
 ) -> Shape:
     """One with rotary positions for a target of so many ids and so wide."""
     _, of_others, layers, more = SHAPES[kind]
@@ -77,7 +92,7 @@ def without_encoder(
         family=f"{kind.__name__.lower()}_llama", vocab_size=vocab_size, d_model=8, d_ff=12,
         num_layers=layers, num_heads=2, num_kv_heads=1, d_head=4, max_positions=64, rope=Rope(4),
         eos=eos, target_width=width, features=features, draft_vocab=len(ids),
-        start_token=start_token, **more,
+        start_token=start_token, **(more | changes),
     )  # fmt: skip
     return drawn(kind(shape), ids)
 
@@ -86,24 +101,37 @@ def drawn(model: FeatureDrafter, ids: tuple[int, ...], seed: int = 0) -> Shape:
     """The model with sharper random weights than it begins with."""
     params = jax.jit(model.init)(jax.random.key(seed))
     params = jax.tree.map(lambda x: 1.5 * x if x.dtype == jnp.float32 else x, params)
+    if "corrector" in params:  # fresh ones change nothing
+        params["corrector"] = _noise(params["corrector"], seed)
     return model, params | {"ids": jnp.array(ids, jnp.int32)}
 
 
+def _noise(params: dict, seed: int) -> dict:
+    leaves, tree = jax.tree.flatten(params)
+    keys = jax.random.split(jax.random.key(seed + 1), len(leaves))
+    made = [jax.random.normal(key, x.shape) for key, x in zip(keys, leaves, strict=True)]
+    return jax.tree.unflatten(tree, made)
+
+
 @functools.cache
-def setting(name: str, kind: Kind = Eagle) -> tuple[tuple[tuple[str, Any], ...], dict[str, Any]]:
+def setting(
+    name: str, kind: Kind = Eagle, **changes: Any
+) -> tuple[tuple[tuple[str, Any], ...], dict[str, Any]]:
     """A target and a drafter of two of its layers, and their parameters."""
     target = TARGETS[name]
     params = jax.tree.map(lambda x: x * 1.3, jax.jit(target.init)(jax.random.key(3)))
     if name == "t5":
-        drafter, own = on_t5(T5_SHAPE, (1, 2), IDS, kind)
+        drafter, own = on_t5(T5_SHAPE, (1, 2), IDS, kind, **changes)
     else:
-        drafter, own = without_encoder(V, LLAMA_SHAPE.d_model, (1, 2), IDS, None, kind=kind)
+        drafter, own = without_encoder(
+            V, LLAMA_SHAPE.d_model, (1, 2), IDS, None, kind=kind, **changes
+        )
     return (("target", target), ("drafter", drafter)), {"target": params, "drafter": own}
 
 
-def states(name: str, strategy: Strategy, kind: Kind = Eagle):
+def states(name: str, strategy: Strategy, kind: Kind = Eagle, **changes: Any):
     """The decoder, its parameters and the state before every round and after the last."""
-    models, params = setting(name, kind)
+    models, params = setting(name, kind, **changes)
     made = decoder(models, strategy, LIMIT)
     state = first_state(made, params, *inputs(PROMPTS, LIMIT), strategy.options())
     seen = [state]
@@ -142,3 +170,12 @@ def differing(got: Cache, want: Cache, length: jax.Array) -> int:
             far = np.abs(np.asarray(one) - np.asarray(other)).max(axis=(1, 3)) > 1e-4
             bad += int(np.sum(far & below))
     return bad
+
+
+@functools.partial(jax.jit, static_argnames=("models", "size"))
+def fresh_blocks(models: Any, params: dict[str, Any], context: Context, anchors: Any, size: int):
+    """Blocks at `anchors` as training has them, and a cache of the whole text."""
+    _, (_, drafter) = models
+    features, cross, cache = read_whole(models, params, context)
+    given = context.tokens, features, cross, anchors, size
+    return drafter.blocks(params["drafter"], *given), cache

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from specjax.contracts.registry import FAMILIES
-from specjax.hf.families import causal, eagle, on_target
+from specjax.hf.families import causal, corrections, eagle, on_target
 from specjax.hf.families.family import Tensors, nest_modules
 from specjax.hf.families.llama import Llama
 from specjax.hf.families.on_target import FIELDS, OnLlama, OnT5, OnTargetFamily
@@ -36,7 +37,19 @@ def published_layers(depth: int, count: int) -> list[int]:
     return [1 + round(1 + i * (depth - 4) / (count - 1)) for i in range(count)]
 
 
-WORDS = on_target.WORDS | {"block_size": "block_size"}
+WORDS = on_target.WORDS | {
+    "block_size": "block_size",
+    "anchor_first": "anchor_first",
+    "is_causal": "block_is_causal",
+}
+
+BLOCK_FIELDS = {
+    "block_size": size(BLOCK, least=2),
+    "anchor_first": flag(False),
+    "block_is_causal": flag(False),
+    **corrections.FIELDS,
+}
+"""What a shape says of its blocks."""
 
 _OUTSIDE: Tensors = {
     **on_target.TENSORS,
@@ -52,6 +65,7 @@ _T5_LAYER: Tensors = {
     **causal.ATTENTION,
     **{f"cross_attention.{w}": f"cross_attn.{w}_proj" for w in "qo"},
     **causal.FEED_FORWARD,
+    **corrections.CONVOLUTIONS,
 }
 
 
@@ -63,13 +77,26 @@ class _InBlocks(OnTargetFamily):
     def layers_read(self, depth: int) -> list[int]:
         return layers_read(depth)
 
+    def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
+        width = fields["d_model"] if "d_model" in fields else fields["hidden_size"]
+        return super().from_fields(fields, hf) | {
+            "correction": corrections.read_correction(fields),
+            "convolution": corrections.read_convolution(fields, width),
+        }
+
+    def to_fields(self, config: Any) -> dict[str, Any]:
+        return super().to_fields(config) | corrections.written_corrections(config)
+
+    def table(self, config: Any) -> Tensors:
+        return {**self.tensors, **corrections.correction_tensors(config)}
+
 
 @FAMILIES.register("dflash_t5")
 class DFlashT5Family(_InBlocks, OnT5, T5Family[DFlashT5Config]):
     """Parallel feature drafters of targets with an encoder, and attention to what it wrote."""
 
     shape = DFlashT5Config
-    schema = T5Family.schema.changed(**FIELDS, block_size=size(BLOCK, least=2))
+    schema = T5Family.schema.changed(**FIELDS, **BLOCK_FIELDS)
     words: ClassVar[dict[str, str]] = T5Family.words | WORDS
     tensors: ClassVar[Tensors] = {**_OUTSIDE, **nest_modules("layers_{}", "layers.{}", _T5_LAYER)}
 
@@ -82,13 +109,11 @@ class DFlashLlama(_InBlocks, OnLlama, Llama[DFlashCausalConfig]):
     """Parallel feature drafters of decoder-only targets with rotary positions."""
 
     shape = DFlashCausalConfig
-    schema = Llama.schema.changed(
-        **FIELDS, block_size=size(BLOCK, least=2), use_qk_norm=flag(False)
-    )
+    schema = Llama.schema.changed(**FIELDS, **BLOCK_FIELDS, use_qk_norm=flag(False))
     words: ClassVar[dict[str, str]] = Llama.words | WORDS | {"qk_norm": "use_qk_norm"}
     tensors: ClassVar[Tensors] = {
         **_OUTSIDE,
-        **nest_modules("layers_{}", "layers.{}", causal.LAYER),
+        **nest_modules("layers_{}", "layers.{}", {**causal.LAYER, **corrections.CONVOLUTIONS}),
     }
 
     def given_by(self, target: LanguageModel) -> dict[str, Any]:

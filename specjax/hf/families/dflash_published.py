@@ -11,15 +11,16 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from specjax.contracts.registry import FAMILIES
+from specjax.hf.families import corrections
 from specjax.hf.families.causal import FIELDS, LAYER, Decoder
 from specjax.hf.families.dflash import BLOCK, LAYERS, layers_read, published_layers
 from specjax.hf.families.family import Tensors, nest_modules
 from specjax.hf.families.generation import GENERATION
+from specjax.hf.families.layer_types import KINDS, WINDOWS, windows_of
 from specjax.hf.families.llama import Llama
 from specjax.hf.families.on_target import refuse_other_positions
 from specjax.hf.families.published import (
     UNUSED,
-    all_full,
     nested,
     read_agreeing,
     read_nested,
@@ -35,6 +36,7 @@ from specjax.hf.families.schema import (
     format_value,
     is_int,
     is_number,
+    number,
     only,
     raw,
     read,
@@ -45,8 +47,20 @@ from specjax.models.dflash import DFlash, DFlashCausalConfig
 
 FAMILY, ARCHITECTURE = "dflash", "DFlashDraftModel"
 
-ARCHITECTURES = ARCHITECTURE, "QwenDFlashDraftModel", "Qwen3DFlashDraftModel"
-"""What z-lab and SpecForge, AngelSlim and NeMo Automodel call the same layers."""
+DSPARK = "DSparkDraftModel", "Qwen3DSparkModel"
+"""SpecForge's and DeepSpec's classes; blocks of both begin with the anchor's own place."""
+
+ARCHITECTURES = (
+    ARCHITECTURE,
+    "QwenDFlashDraftModel",
+    "Qwen3DFlashDraftModel",
+    *DSPARK,
+    "DFlash2DraftModel",
+    "DominoDraftModel",
+)
+"""What z-lab, SpecForge, AngelSlim, NeMo Automodel and DeepSpec call such layers."""
+
+PROJECTORS = "dflash", "dspark", "domino", "causal_v5"
 
 
 def _layers() -> Field:
@@ -68,24 +82,24 @@ TWICE = {
 }
 """Fields that stand in `dflash_config`, beside it, or at both places."""
 
-CAUSAL = only(False, "a block is seen as a whole, which that of JetSpec is not")
-
 NESTED = Schema(
     TWICE
+    | corrections.FIELDS
     | {
-        "causal": CAUSAL,
+        "causal": flag(None),
+        "causal_head": flag(None),
         "use_swa": only(False, "a drafter has no sliding window"),
         "attention_sink_bias": only(False, "attention has no sinks"),
         "fc_layernorm": only(False, "states are fused without a norm of each"),
         "attention_mode": choice("gqa", ("gqa", "mha")),
-        "projector_type": choice(None, ("dflash",)),
-        "shift_label": only(False, "the logits at a place are of the token at that place"),
-        "pure_draft_prefix_len": only(0, "every mask is drafted"),
+        "projector_type": choice(None, PROJECTORS),
+        "shift_label": flag(None),
         "input_embedding_scale": _one("embeddings are the target's as they are"),
-        "output_multiplier": _one("logits are the target's as they are"),
-        "final_logit_softcapping": only(None, "logits are the target's as they are"),
+        "output_multiplier": number(1.0),
+        "final_logit_softcapping": number(None),
     },
-    harmless=("swa_window_size",),  # used where `use_swa` says so
+    # A window is used where `use_swa` says so; the others are of training.
+    harmless=("swa_window_size", "confidence_head_alpha", "num_anchors"),
 )
 """`dflash_config`."""
 
@@ -96,7 +110,8 @@ class PublishedDFlash(Decoder[DFlashCausalConfig]):
 
     model, shape = DFlash, DFlashCausalConfig
     prefix = ""
-    ignored = r"(.*\.)?rotary_emb\.inv_freq"
+    # DeepSpec's files have copies of the target's embedding and output layer.
+    ignored = r"(.*\.)?rotary_emb\.inv_freq|embed_tokens\.weight|lm_head\.weight"
     schema = Schema(
         FIELDS
         | TWICE
@@ -106,20 +121,24 @@ class PublishedDFlash(Decoder[DFlashCausalConfig]):
             "attention_bias": flag(False),
             "mlp_bias": only(False, "such biases are not supported"),
             "dflash_config": raw(),
-            "is_causal": CAUSAL,
-            "layer_types": all_full(),
+            "is_causal": flag(None),
+            **WINDOWS,
+            "use_sliding_window": flag(None),
             "num_target_layers": size(None),
-            "use_sliding_window": only(False, "a drafter has no sliding window"),
+            **corrections.FIELDS,
         },
-        UNUSED,
+        UNUSED - {"sliding_window"},
         "qwen3",
     )
     tensors: ClassVar[Tensors] = {
         "fuse": "fc",
         "fused_norm": "hidden_norm",
         "final_norm": "norm",
-        **nest_modules("layers_{}", "layers.{}", LAYER),
+        **nest_modules("layers_{}", "layers.{}", {**LAYER, **corrections.CONVOLUTIONS}),
     }
+
+    def table(self, config: Any) -> Tensors:
+        return {**self.tensors, **corrections.correction_tensors(config)}
 
     @classmethod
     def claims(cls, hf: Mapping[str, Any]) -> bool:
@@ -139,11 +158,19 @@ class PublishedDFlash(Decoder[DFlashCausalConfig]):
         refuse_images(fields)
         # Where texts end is the target's word: here in training, elsewhere once they meet.
         named = (hf if fields["model_type"] == FAMILY else {}) | {"model_type": FAMILY}
+        own = read(Schema(corrections.FIELDS), _corrections(hf))
         made = self.build(
             fields,
             named,
             None,
             dtype,
+            anchor_first=_anchor_first(hf, inside),
+            is_causal=_causal(fields, inside, bool(_windows(fields, hf))),
+            windows=_windows(fields, hf),
+            correction=corrections.read_correction(own),
+            convolution=corrections.read_convolution(own, fields["hidden_size"] or 0),
+            logit_multiplier=inside["output_multiplier"],
+            logit_limit=inside["final_logit_softcapping"] or 0.0,
             qk_norm=True,
             tied=False,
             target_width=fields["hidden_size"],
@@ -160,17 +187,29 @@ class PublishedDFlash(Decoder[DFlashCausalConfig]):
 
     def config_to_hf(self, config: DFlashCausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
         words, ends = super().config_to_hf(config)
+        nested_fields = {
+            "mask_token_id": config.mask_token,
+            "target_layer_ids": [number - 1 for number in config.features],
+            **corrections.written_corrections(config),
+        }
         words |= {
-            "architectures": [ARCHITECTURE],
+            "architectures": [_architecture(config)],
             "model_type": "qwen3",
             "block_size": config.block_size,
-            "dflash_config": {
-                "mask_token_id": config.mask_token,
-                "target_layer_ids": [number - 1 for number in config.features],
-            },
-            "layer_types": ["full_attention"] * config.num_layers,
+            "dflash_config": nested_fields,
+            "layer_types": [KINDS[bool(window)] for window in config.layer_windows],
             "num_target_layers": config.target_depth,
         }
+        if config.windows:
+            words |= {"sliding_window": max(config.windows), "use_sliding_window": True}
+        if config.is_causal is not None:
+            words["is_causal"] = config.is_causal
+        if config.anchor_first and config.correction and config.correction.kind == "gru":
+            nested_fields["shift_label"] = True
+        if config.logit_multiplier != 1.0:
+            nested_fields["output_multiplier"] = config.logit_multiplier
+        if config.logit_limit:
+            nested_fields["final_logit_softcapping"] = config.logit_limit
         return words, ends
 
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
@@ -189,6 +228,63 @@ class PublishedDFlash(Decoder[DFlashCausalConfig]):
             "num_target_layers": target.info.depth,
             "target_layer_ids": below,
         }
+
+
+def _corrections(hf: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of corrections, which are in `dflash_config` or next to it."""
+    inside = hf.get("dflash_config") or {}
+    both = {**hf, **inside}
+    return {name: both[name] for name in corrections.FIELDS if both.get(name) is not None}
+
+
+def _anchor_first(hf: Mapping[str, Any], inside: Mapping[str, Any]) -> bool:
+    """Whether a place gives the token after it: DeepSpec's blocks, and Domino's that say so."""
+    of_dspark = any(name in DSPARK for name in hf.get("architectures") or ())
+    named = of_dspark or inside["projector_type"] == "dspark" or "markov_rank" in hf
+    return named or bool(inside["shift_label"])
+
+
+def _causal(fields: Mapping[str, Any], inside: Mapping[str, Any], slides: bool) -> bool | None:
+    """Whether places see none after them; None: in layers with a window (z-lab's own rule).
+
+    Raises:
+      ValueError: when two fields say otherwise.
+    """
+    given = {
+        name: value
+        for name, value in (
+            ("is_causal", fields["is_causal"]),
+            ("causal", inside["causal"]),
+            ("causal_head", inside["causal_head"]),
+        )
+        if value is not None
+    }
+    if len(set(given.values())) > 1:
+        said = " and ".join(f"{name} is {format_value(value)}" for name, value in given.items())
+        raise ValueError(f"{said}; they name the same thing and must agree")
+    if given:
+        return next(iter(given.values()))
+    return None if slides else False
+
+
+def _windows(fields: Mapping[str, Any], hf: Mapping[str, Any]) -> tuple[int, ...]:
+    """The window of each layer, 0 for none; empty where no layer has one.
+
+    Their class reads the window where `layer_types` says so; Qwen3's drops it without its switch.
+    """
+    switch = hf.get("use_sliding_window") is not False
+    given = {**fields, "sliding_window": hf.get("sliding_window"), "use_sliding_window": switch}
+    return windows_of(given, [False] * fields["num_hidden_layers"])
+
+
+def _architecture(config: DFlashCausalConfig) -> str:
+    """The class that reads such a drafter."""
+    kind = config.correction and config.correction.kind
+    if kind == "gru":
+        return "DominoDraftModel"
+    if kind == "selector" or config.convolution:
+        return "DFlash2DraftModel"
+    return DSPARK[0] if config.anchor_first else ARCHITECTURE
 
 
 def _mask(fields: Mapping[str, Any]) -> int:

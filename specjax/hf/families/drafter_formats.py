@@ -8,15 +8,14 @@ from typing import Any
 
 from specjax.hf.families.schema import format_value
 
-READ = "EAGLE-3, DFlash and Medusa's heads"
+READ = "EAGLE-3, DFlash, DSpark, DFlash 2, Domino and Medusa's heads"
 
 ARCHITECTURES = {
-    r".*DSpark.*": "DSpark",
-    r".*DFlash2.*|.*DFlashV2.*": "DFlash 2",
-    r".*Domino.*": "Domino",
+    r"DSparkSpeculator": "DSpark in the layout of vLLM's speculators",
+    r"(?!Qwen3DSparkModel|DSparkDraftModel).*DSpark.*": "DSpark with the layers of another model",
     r".*JetSpec.*": "JetSpec",
     r"DFlashSpeculator": "DFlash in the layout of vLLM's speculators",
-    r"DFlash(?!DraftModel).+": "DFlash with the layers of another model",
+    r"DFlash(?!2?DraftModel).+": "DFlash with the layers of another model",
     r".*P-?Eagle.*": "P-EAGLE",
     r"Eagle3Deep[Ss]eek\w*": "EAGLE-3 with multi-head latent attention",
     r"(LlamaForCausalLM|Qwen2ForCausalLM|MistralForCausalLM)Eagle": "EAGLE-1 or EAGLE-2",
@@ -29,7 +28,8 @@ ARCHITECTURES = {
 """Names of classes in `architectures`, as patterns."""
 
 SPECULATORS = {
-    "dspark": "DSpark",
+    "dspark": "DSpark in the layout of vLLM's speculators",
+    "dflash2": "DFlash 2 in the layout of vLLM's speculators",
     "dflash": "DFlash in the layout of vLLM's speculators",
     "peagle": "P-EAGLE",
     "mtp": "multi-token prediction (MTP)",
@@ -53,17 +53,6 @@ FIELDS = {
     "hydra_num_heads": "Hydra",
 }
 """Fields that only drafters of one format have."""
-
-PROJECTORS = {"dspark": "DSpark", "domino": "Domino"}
-"""Values of `projector_type` in `dflash_config`."""
-
-NESTED = {
-    "selector_rank": "DFlash 2",
-    "conv_kernel_size": "DFlash 2",
-    "markov_rank": "DSpark",
-    "gru_hidden_dim": "Domino",
-}
-"""Fields of `dflash_config` that only drafters of one format have."""
 
 
 def refuse_unread(hf: Mapping[str, Any]) -> None:
@@ -94,12 +83,6 @@ def _formats(hf: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
             if re.fullmatch(pattern, str(hf.get(field))):
                 yield field, hf[field], name
     yield from _given(hf, FIELDS)
-    inside = hf.get("dflash_config")
-    if isinstance(inside, Mapping):
-        projector = inside.get("projector_type")
-        if isinstance(projector, str) and projector in PROJECTORS:
-            yield "projector_type", projector, PROJECTORS[projector]
-        yield from _given(inside, NESTED)
 
 
 def _given(fields: Mapping[str, Any], named: Mapping[str, str]) -> Iterator[tuple[str, Any, str]]:

@@ -16,8 +16,12 @@ from specjax.contracts import fields
 from specjax.contracts.registry import OBJECTIVES
 from specjax.models.base import Params
 from specjax.models.dflash import DFlash
+from specjax.training import acceptance
 from specjax.training.feature_drafting import FeatureDrafting, Step, run_teacher, whole
 from specjax.training.objective import Frozen, TrainingBatch
+
+LEAST_CHANCE = 1e-6
+"""Confidence is kept so far from 0 and 1, where its cross-entropy is infinite."""
 
 
 @OBJECTIVES.register("dflash", example={"anchors": 2})
@@ -39,8 +43,31 @@ class DFlashObjective(FeatureDrafting[DFlash]):
         4.0, bounds="(0, inf)", help="tokens of a block by which the weight falls to 1 / e"
     )
 
+    confidence_weight: float = fields.number(
+        1.0, bounds="[0, inf)", help="of the cross-entropy of a confidence head"
+    )
+    base_weight: float = fields.number(
+        0.0, bounds="[0, inf)", help="of the divergence without the correction, which is added"
+    )
+
+    def added(self, step: Step) -> jax.Array | float:
+        """The losses of the confidence head, and of the logits before a correction.
+
+        DSpark (arXiv 2607.05147): the label of the head is the probability that the token is
+        accepted, the overlap of both distributions after the text's own tokens.
+        """
+        total: jax.Array | float = 0.0
+        if step.base is not None and self.base_weight:
+            total += self.base_weight * self.divergence_of(step, step.base)
+        if step.confidence is not None and self.confidence_weight:
+            label = jax.lax.stop_gradient(acceptance.overlap(step.p, step.logits))
+            chance = jnp.clip(step.confidence, LEAST_CHANCE, 1 - LEAST_CHANCE)
+            entropy = -label * jnp.log(chance) - (1 - label) * jnp.log1p(-chance)
+            total += self.confidence_weight * entropy
+        return total
+
     def weights(self, model: DFlash) -> list[float]:
-        return [math.exp(-step / self.gamma) for step in range(model.config.block_size - 1)]
+        return [math.exp(-step / self.gamma) for step in range(model.config.longest)]
 
     def drafted(
         self,
@@ -57,18 +84,22 @@ class DFlashObjective(FeatureDrafting[DFlash]):
         else:
             anchors, real = at_random(mask, count, row_keys(key, batch))
         given = batch["inputs"], said.features, said.cross, anchors, model.config.block_size
-        logits = model.blocks(whole(params, frozen), *given)
+        made = model.blocks(whole(params, frozen), *given, all_tokens=True)
+        corrected = model.config.correction is not None
 
         def step(number: int) -> Step:
-            # The target's law of token `number` of the draft stands at the token before it.
+            # The target's distribution of token `number` of a draft is at the token before it.
             at = anchors + number
             inside = jnp.take_along_axis(mask, at, axis=1, mode="fill", fill_value=False)
             p = jnp.take_along_axis(said.p, at[..., None], axis=1, mode="clip")
             best = jnp.take_along_axis(said.best, at, axis=1, mode="clip")
             labels = jnp.take_along_axis(said.labels, at, axis=1, mode="clip")
-            return Step(p, best, labels, logits[:, :, number], real & inside)
+            base = made.base[:, :, number] if corrected else None
+            confidence = None if made.confidence is None else made.confidence[:, :, number]
+            logits = made.logits[:, :, number]
+            return Step(p, best, labels, logits, real & inside, base, confidence)
 
-        return [step(number) for number in range(logits.shape[2])]
+        return [step(number) for number in range(made.logits.shape[2])]
 
 
 def evenly(mask: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:

@@ -1,0 +1,164 @@
+"""Corrections of a block's distributions by the tokens that were drafted before, left to right.
+
+A parallel drafter gives logits U_k and states h_k of all places k at once. A correction makes
+q_k(. | x_<k) of them without another call of its layers: it reads h_k, the token x_{k-1} before the
+place (the anchor before the first one), and a state s_k of the tokens so far. Kinds, with a table
+W_1 [V, r] of the token before:
+
+  markov    U_k + W_2 e                          e = W_1[x_{k-1}]; DSpark (arXiv 2607.05147)
+  gated     the same of sigma(G [h_k; e] + b) e
+  rnn       U_k + W_2 tanh(o), s <- sigma(g) s + (1 - sigma(g)) tanh(c), (g, c, o) of [s; e; h_k]
+  gru       U_k + W_b silu(W_a [h_k; s]), s <- GRU(embedding of x_{k-1}, s); Domino (2605.29707)
+  selector  U_k + <e * P h_k, W_2> on the top-k tokens of U_k, no others; DFlash 2
+
+Dimension letters as in `models.on_target`; r is the rank, J the size of the state.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from specjax.models.layers import MASKED, Dense
+
+KINDS = ("markov", "gated", "rnn", "gru", "selector")
+
+STATEFUL = ("rnn", "gru")
+"""Kinds whose state tells more than the token before."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Correction:
+    """Shape of a correction."""
+
+    kind: str  # one of `KINDS`
+    rank: int  # r
+    hidden: int = 0  # J of a GRU; of an RNN it is the rank
+    candidates: int = 0  # tokens that a selector chooses among
+    first: int = 0  # places before it keep their own logits
+    confidence: bool = False  # a head estimates whether the token of a place will be accepted
+    confidence_reads_token: bool = True  # and reads the table's row of the token before
+
+    @property
+    def state_size(self) -> int:
+        return {"rnn": self.rank, "gru": self.hidden}.get(self.kind, 0)
+
+
+class BlockLogits(struct.PyTreeNode):
+    """Logits of the K drafted tokens of blocks, with and without the correction."""
+
+    logits: jax.Array  # [B, A, K, U]
+    base: jax.Array  # [B, A, K, U]
+    confidence: jax.Array | None  # [B, A, K], of a correction with such a head
+
+
+class Corrector(nn.Module):
+    """The parameters of a correction, and one step of it."""
+
+    correction: Correction
+    vocabulary: int  # ids of the target
+    drafted: int  # U, ids that can be drafted
+    dtype: Any
+
+    def setup(self) -> None:
+        c, normal = self.correction, nn.initializers.normal(0.02)
+        if c.kind != "gru":
+            shape = self.vocabulary, c.rank
+            self.before = self.param("before", normal, shape, jnp.float32)
+        if c.kind == "selector":
+            self.project = Dense(c.rank, self.dtype)
+            zeros = nn.initializers.zeros_init()
+            self.after = self.param("after", zeros, (self.drafted, c.rank), jnp.float32)
+        else:
+            self.output = Dense(self.drafted, self.dtype, init_scale=0.0)
+        if c.kind == "gated":
+            self.gate = Dense(c.rank, self.dtype, bias=True)
+        if c.kind == "rnn":
+            self.joint = Dense(3 * c.rank, self.dtype, bias=True)
+        if c.kind == "gru":
+            self.inputs = Dense(3 * c.hidden, self.dtype)
+            self.recurrent = Dense(3 * c.hidden, self.dtype)
+            self.enter = Dense(c.rank, self.dtype)
+        if c.confidence:
+            self.confidence = Dense(1, self.dtype, bias=True)
+
+    def __call__(
+        self,
+        logits: jax.Array,
+        hidden: jax.Array,
+        tokens: jax.Array,
+        embedded: jax.Array,
+        state: jax.Array,
+        place: jax.Array | int,  # [...]
+        all_tokens: bool = False,
+    ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+        """Corrected logits [..., U] of a place, its state [..., J], and the confidence [...].
+
+        `tokens` [...] are those before the place and `embedded` [..., E] their embeddings, `state`
+        [..., J] that of the place before. The confidence is the probability that the place's token
+        is accepted if all before it are; None without a head. With `all_tokens` a selector scores
+        not only its candidates, as training needs it.
+        """
+        c = self.correction
+        read = None if c.kind == "gru" else self.before[tokens].astype(self.dtype)
+        corrected, state = self._corrected(logits, hidden, read, embedded, state, all_tokens)
+        corrected = jnp.where(jnp.asarray(place)[..., None] < c.first, logits, corrected)
+        if not c.confidence:
+            return corrected, state, None
+        seen = [hidden, read] if c.confidence_reads_token and read is not None else [hidden]
+        score = self.confidence(jnp.concatenate(seen, axis=-1))[..., 0]
+        return corrected, state, jax.nn.sigmoid(score.astype(jnp.float32))
+
+    def _corrected(
+        self,
+        logits: jax.Array,
+        hidden: jax.Array,
+        read: jax.Array | None,
+        embedded: jax.Array,
+        state: jax.Array,
+        all_tokens: bool,
+    ) -> tuple[jax.Array, jax.Array]:
+        kind = self.correction.kind
+        if kind == "gru":
+            state = self._gru(embedded, state)
+            low = nn.silu(self.enter(jnp.concatenate([hidden, state], axis=-1)))
+            return logits + self._float(self.output(low)), state
+        assert read is not None
+        if kind == "selector":
+            return self._select(logits, read * self.project(hidden), all_tokens), state
+        if kind == "gated":
+            read = read * nn.sigmoid(self.gate(jnp.concatenate([hidden, read], axis=-1)))
+        if kind == "rnn":
+            joint = self.joint(jnp.concatenate([state, read, hidden], axis=-1))
+            gate, candidate, out = jnp.split(joint, 3, axis=-1)
+            gate = nn.sigmoid(gate)
+            state = gate * state + (1 - gate) * jnp.tanh(candidate)
+            read = jnp.tanh(out)
+        return logits + self._float(self.output(read)), state
+
+    def _gru(self, embedded: jax.Array, state: jax.Array) -> jax.Array:
+        """PyTorch's GRU cell without biases: gates in the order reset, update, new."""
+        reset, update, new = jnp.split(self.inputs(embedded), 3, axis=-1)
+        own_reset, own_update, own_new = jnp.split(self.recurrent(state), 3, axis=-1)
+        update = nn.sigmoid(update + own_update)
+        candidate = jnp.tanh(new + nn.sigmoid(reset + own_reset) * own_new)
+        return (1 - update) * candidate + update * state
+
+    def _select(self, logits: jax.Array, query: jax.Array, all_tokens: bool) -> jax.Array:
+        """Scores of the candidates; all other tokens are impossible."""
+        if all_tokens:
+            scores = jnp.einsum("...r,ur->...u", query, self.after.astype(self.dtype))
+            return logits + self._float(scores)
+        scores, chosen = jax.lax.top_k(logits, min(self.correction.candidates, self.drafted))
+        keys = self.after[chosen].astype(self.dtype)
+        scores = scores + self._float(jnp.einsum("...r,...kr->...k", query, keys))
+        rows = jnp.indices(chosen.shape, sparse=True)[:-1]
+        return jnp.full_like(logits, MASKED).at[(*rows, chosen)].set(scores)
+
+    def _float(self, x: jax.Array) -> jax.Array:
+        return x.astype(jnp.float32)

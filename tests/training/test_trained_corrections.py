@@ -1,0 +1,77 @@
+"""Training of blocks with corrections: the correction, its confidence head, the base."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from feature_drafters import CORRECTIONS, IDS, PROMPTS, TARGETS, setting
+
+from specjax.data.pipeline import pad_batch
+from specjax.models.dflash import DFlash
+from specjax.models.on_target import FROZEN
+from specjax.training import acceptance
+from specjax.training.objective import TEACHER, TRUNK, FrozenModel
+from specjax.training.objectives.dflash import DFlashObjective
+from specjax.training.optimizer import Optimizer
+from specjax.training.step import Setup, evaluate_batch, train_step
+
+OUTPUTS = [[2, 3, 5, 7, 1], [4, 1], [9, 9, 8, 2, 3, 4, 5, 11, 1], [6, 5, 1]]
+SLOW = ("gated", "rnn")
+
+
+def made(kind: str, **fields):
+    """A setup, the parameters to train, what is frozen and a batch."""
+    (_, (_, model)), params = setting("t5", DFlash, correction=CORRECTIONS[kind])
+    setup = Setup(model, DFlashObjective(anchors=64, **fields), Optimizer(30, 1e-2))
+    own = {name: tree for name, tree in params["drafter"].items() if name not in FROZEN}
+    own = jax.tree.map(lambda x: jnp.array(x, copy=True), own)
+    target = FrozenModel(params["target"], TARGETS["t5"])
+    frozen = {TEACHER: target, TRUNK: FrozenModel(params["drafter"], model)}
+    rows = list(zip(PROMPTS, OUTPUTS, strict=True))
+    return setup, own, frozen, pad_batch(rows, 4, TARGETS["t5"].info.start_token, 0)
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=pytest.mark.slow if k in SLOW else ()) for k in CORRECTIONS]
+)
+def test_a_correction_is_trained(kind):
+    setup, own, frozen, batch = made(kind, divergence="lk_lambda")
+    before, _ = evaluate_batch(setup, own, frozen, batch)
+    first = jax.tree.map(np.array, own["corrector"])  # training takes the arrays
+    state = setup.start(own)
+    for _ in range(30):
+        state, report = train_step(setup, state, frozen, batch)
+        assert np.isfinite(report["loss"]) and np.isfinite(report["gradient"])
+    after, _ = evaluate_batch(setup, state.params, frozen, batch)
+    assert after < 0.8 * before
+    last = state.params["corrector"]
+    changed = jax.tree.map(lambda old, new: bool(np.any(old != new)), first, last)
+    assert all(jax.tree.leaves(changed))
+
+
+def test_confidence_learns_the_overlap_and_nothing_else_learns_from_it():
+    setup, own, frozen, batch = made("markov")
+    objective, model = setup.objective, setup.model
+    step = objective.drafted(model, own, frozen, batch, None)[0]
+    label = acceptance.overlap(step.p, step.logits)
+    chance = step.confidence
+    expected = -label * jnp.log(chance) - (1 - label) * jnp.log(1 - chance)
+    np.testing.assert_allclose(objective.added(step), expected, rtol=1e-4)
+
+    def alone(logits: jax.Array) -> jax.Array:
+        return jnp.sum(objective.added(step.replace(logits=logits)))
+
+    assert not jnp.any(jax.grad(alone)(step.logits))  # the label is given
+
+
+def test_the_base_is_added_by_its_weight():
+    _, own, frozen, batch = made("gru")
+    totals = {}
+    for weight in (0.0, 0.5, 1.0):
+        setup, *_ = made("gru", base_weight=weight)
+        totals[weight], _ = evaluate_batch(setup, own, frozen, batch)
+    assert totals[0.0] < totals[0.5]
+    np.testing.assert_allclose(totals[1.0] - totals[0.5], totals[0.5] - totals[0.0], rtol=1e-4)
+    assert len(IDS) < 12  # of a reduced vocabulary, as its other losses
