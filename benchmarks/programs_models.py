@@ -18,6 +18,7 @@ from specjax.drafting.draft_heads import DraftHeads
 from specjax.experiments.config.choosing import selection_trees
 from specjax.hf.huggingface import parse_config
 from specjax.models.base import LanguageModel, Params
+from specjax.models.correction import Correction
 from specjax.models.dflash import DFlash, DFlashCausalConfig, DFlashT5Config
 from specjax.models.eagle import EagleCausalConfig, EagleT5Config
 from specjax.models.heads import Heads, LoadedHeads
@@ -80,13 +81,16 @@ def model(kind: str, name: str, dtype: Any) -> LanguageModel:
     return family.model(config)
 
 
-def feature_drafter(kind: type[FeatureDrafter], target: LanguageModel) -> FeatureDrafter:
+def feature_drafter(
+    kind: type[FeatureDrafter], target: LanguageModel, corrected: bool
+) -> FeatureDrafter:
     """A drafter on the states of two of the target's layers."""
     c, blocks = target.config, issubclass(kind, DFlash)
     common = {
         "vocab_size": V, "d_model": 12, "d_ff": 16, "num_heads": 2, "eos": c.eos,
         "target_width": c.d_model, "features": (1, 2), "draft_vocab": V // 2,
         **({"block_size": 4} if blocks else {}),
+        **({"correction": Correction("markov", 4)} if corrected else {}),
     }  # fmt: skip
     if target.info.start_token is None:
         shape = DFlashCausalConfig if blocks else EagleCausalConfig
@@ -137,7 +141,7 @@ def lowered(case: Case, platform: str) -> str:
     target = models["target"]
     reads_target = isinstance(made, Strategy) and bool(made.drafter.spec.features)
     if reads_target and not isinstance(made.drafter, DraftHeads):
-        models["drafter"] = feature_drafter(made.drafter.drives, target)
+        models["drafter"] = feature_drafter(made.drafter.drives, target, made.drafter.corrected)
     read = tables(case, made, target, models["drafter"])
     loaded = {name: specjax.LoadedModel(one, weights(one)) for name, one in models.items()}
     common: dict[str, Any] = {"tables": read, "max_new_tokens": NEW_TOKENS}

@@ -22,51 +22,9 @@ target, AdamW at 6e-4 with a cosine schedule, warm-up of 4% and gradients clippe
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import train_config
-from specjax.experiments.recipes.common import MINUTES
-from specjax.runtime.errors import UserError
-
-SHAPES = {
-    "t5": {
-        "model_type": "dflash_t5",
-        "block_size": 8,
-        "draft_vocab_size": 3000,
-        "num_decoder_layers": 3,
-        "d_model": 192,
-        "d_ff": 512,
-        "num_heads": 3,
-    },
-    "llama": {
-        "model_type": "dflash_llama",
-        "block_size": 8,
-        "draft_vocab_size": 2000,
-        "num_hidden_layers": 3,
-        "hidden_size": 192,
-        "intermediate_size": 512,
-        "num_attention_heads": 3,
-        "num_key_value_heads": 3,
-        "head_dim": 64,
-    },
-    "published": {"model_type": "dflash", "block_size": 8, "mask_token_id": 0},
-}
-"""Half as wide as the small targets that a laptop can train for, in Hugging Face's words.
-
-Published ones are as wide as the target; their mask is the padding of most.
-"""
+from specjax.experiments.recipes.blocks import train_blocks
 
 
 def get_config(kind: str = "t5") -> ConfigDict:
     """The experiment on a kind of target; every field can be set by a flag."""
-    if kind not in SHAPES:
-        raise UserError(
-            f"--config=...:{kind!r} is no kind of target; known are {', '.join(SHAPES)}"
-        )
-    return train_config(
-        name="dflash",
-        objective={"name": "dflash", "anchors": 8, "gamma": 4.0},
-        model={"shape": SHAPES[kind]},
-        sequences={"data": 0.0, "target": 1.0},
-        optimizer={"steps": 750, "learning_rate": 2e-3, "warmup": 50, "decay": "cosine"},
-        evaluation={"every": 375, "keep": "tokens_0"},
-        **MINUTES,
-    )
+    return train_blocks("dflash", kind, {"gamma": 4.0})

@@ -9,6 +9,7 @@ tokens, m nodes that are fed together, D depth of a path, V vocabulary.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -212,12 +213,12 @@ class Proposer(Drafter):
         Asked before the token is drawn, which keeps speculative sampling lossless. `state` is that
         of a proposer which is fed.
         """
-        sure = jnp.ones(logits.shape[:-1], bool)
+        checks = []
         if self.confidence is not None:
-            sure &= self.estimate_acceptance(logits, state) >= numbers[self.confidence]
+            checks.append(self.estimate_acceptance(logits, state) >= numbers[self.confidence])
         if self.entropy is not None:
-            sure &= entropy(logits) <= numbers[self.entropy]
-        return sure
+            checks.append(entropy(logits) <= numbers[self.entropy])
+        return functools.reduce(jnp.logical_and, checks)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -129,15 +129,15 @@ FAULTS = (
     Fault(
         "confidence stops the sure instead of the unsure",
         "drafting/proposer.py",
-        "sure &= self.estimate_acceptance(logits, state) >= numbers[self.confidence]",
-        "sure &= self.estimate_acceptance(logits, state) < numbers[self.confidence]",
+        "checks.append(self.estimate_acceptance(logits, state) >= numbers[self.confidence])",
+        "checks.append(self.estimate_acceptance(logits, state) < numbers[self.confidence])",
         f"{DECODING}/test_scripts.py",
     ),
     Fault(
         "entropy stops the sure instead of the unsure",
         "drafting/proposer.py",
-        "sure &= entropy(logits) <= numbers[self.entropy]",
-        "sure &= entropy(logits) > numbers[self.entropy]",
+        "checks.append(entropy(logits) <= numbers[self.entropy])",
+        "checks.append(entropy(logits) > numbers[self.entropy])",
         f"{DECODING}/test_scripts.py",
     ),
     Fault(
