@@ -4,7 +4,7 @@
       --prefix='translate English to German: ' --examples=100
 
 Needs torch. Float32. Batches are decoded by all contestants in turn, in several passes after a
-warm-up, which compiles; a contestant's time is the sum over batches of its best pass. Tokenisation
+warm-up, which compiles; a contestant's time is the sum over batches of its best pass. Tokenization
 is outside. Sentences whose texts differ are printed with both scores.
 """
 

@@ -43,7 +43,7 @@ class Decodes:
         vocabulary = self._drafter.config.vocab_size
         _count(self._drafter, planted.successors(vocabulary, self._unit.acceptance, seed=repeat))
         decode = self._sides[side]
-        _synchronise()
+        _synchronize()
         # The ids come back as a list, so the device is done when the clock is read.
         reading, _ = timed(lambda: decode(self._prompt, 1))
         whole, tokens = timed(lambda: decode(self._prompt, self._new))
@@ -55,7 +55,7 @@ def device_name() -> str:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
 
 
-def _synchronise() -> None:
+def _synchronize() -> None:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 

@@ -8,7 +8,7 @@ Batches are those of `data.pipeline.Batches`; without files, rows of random ids.
 train on the same batches in turn (A B A B ...); compilation and warm-up are not timed. Without
 dropout the losses of the first step must agree. With it, transformers' dropout of attention
 weights is switched off, because specjax has none. Tokens are those the decoder learns. A ratio is
-that of two neighbouring runs. On a busy machine pin both to one core, and read the tokens per
+that of two neighboring runs. On a busy machine pin both to one core, and read the tokens per
 second of CPU time:
 
     taskset -c 1 python benchmarks/training.py --threads=1 ...
@@ -72,7 +72,7 @@ def arguments() -> argparse.Namespace:
 
 
 def token_pairs(args: argparse.Namespace, path: Path, model: LanguageModel) -> list[TokenPair]:
-    """Tokenised lines of the two files, or random ids of similar lengths."""
+    """Tokenized lines of the two files, or random ids of similar lengths."""
     if args.source_file:
         examples = read_examples(args.source_file, args.target_file)
         tokenizer = load_tokenizer(path)

@@ -69,7 +69,7 @@ print(f"drafter: {drafter.model.info.depth} decoder layers")
 # %% [markdown]
 # ## A sentence
 #
-# The drafter proposes four tokens at a time. Each token has the colour of the model that wrote it. Struck-through tokens were drafted, and the target did not agree.
+# The drafter proposes four tokens at a time. Each token has the color of the model that wrote it. Struck-through tokens were drafted, and the target did not agree.
 #
 # It is the first sentence of those that the models have not seen. A target as small as this one makes mistakes. Drafting neither mends them nor adds any.
 

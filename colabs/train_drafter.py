@@ -96,7 +96,7 @@ common = {
 
 
 def schedule(steps):
-    """The optimiser of a run, and four evaluations."""
+    """The optimizer of a run, and four evaluations."""
     return {
         "optimizer": {"steps": steps, "learning_rate": 1e-3, "warmup": steps // 10},
         "evaluation": {"every": max(steps // 4, 1), "keep": "acceptance_1", "decode": False},
@@ -116,7 +116,7 @@ aligned = specjax.run(
 # %% [markdown]
 # ## Distillation
 #
-# Alignment shows the drafter one token at each place. Distillation shows it the target's whole distribution. The total variation between both is exactly one minus the acceptance of speculative sampling, so it is what we minimise.
+# Alignment shows the drafter one token at each place. Distillation shows it the target's whole distribution. The total variation between both is exactly one minus the acceptance of speculative sampling, so it is what we minimize.
 
 # %%
 distilled = specjax.run(

@@ -6,7 +6,7 @@
 
 Base and small review each other and Max-Gram, beside plain speculative decoding at the paper's best
 draft lengths and cascades of one drafter with Max-Gram. Behind the colon is how calls are priced:
-by model size (ms, where the paper's standardised walltime improvement is 4.83) or as measured
+by model size (ms, where the paper's standardized walltime improvement is 4.83) or as measured
 earlier (pw, 4.23; the published code has lambda 5 there, the table 1.5). The bigram table is the
 one that the authors published; without it one is fitted from answers.
 Resources as `flan_t5xxl_gsm8k.py`. Not run here.

@@ -1,4 +1,4 @@
-"""Offline data on Multi30k in both directions and GSM8K: two specialised drafters, or none.
+"""Offline data on Multi30k in both directions and GSM8K: two specialized drafters, or none.
 
     python -m specjax.main --config=configs/selection/data_multi30k.py --workdir=runs/select_data \
       --config.target=DIR --config.drafters.ende=DIR --config.drafters.deen=DIR \

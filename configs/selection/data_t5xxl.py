@@ -1,4 +1,4 @@
-"""Offline data of Flan-T5-XXL with two specialised drafters (assistant selection, 1, 3, 4 and 7).
+"""Offline data of Flan-T5-XXL with two specialized drafters (assistant selection, 1, 3, 4 and 7).
 
     python -m specjax.main --config=configs/selection/data_t5xxl.py --dry_run
     python -m specjax.main --config=configs/selection/data_t5xxl.py --workdir=runs/xxl_data \

@@ -1,4 +1,4 @@
-"""Flan-T5-XXL choosing between two specialised drafters (assistant selection, 1, 4 and 7).
+"""Flan-T5-XXL choosing between two specialized drafters (assistant selection, 1, 4 and 7).
 
     python -m specjax.main --config=configs/selection/t5xxl.py --dry_run
     python -m specjax.main --config=configs/selection/t5xxl.py:policy=runs/policy/policy \

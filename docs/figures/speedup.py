@@ -20,7 +20,7 @@ from matplotlib import pyplot as plt  # noqa: E402  the backend comes first
 HERE = Path(__file__).parent
 INK = "#808080"
 FIGURES = ("published", "speedup")
-COLOURS = {"same": "#3f8fd2", "other": "#d98324", "rival": "#8c8c8c"}
+COLORS = {"same": "#3f8fd2", "other": "#d98324", "rival": "#8c8c8c"}
 MEANING = {
     "same": "the target's own text or distribution",
     "other": "the text may differ: change of BLEU",
@@ -42,7 +42,7 @@ def draw(bars: list[dict[str, Any]], label: str) -> plt.Figure:
     figure, axes = plt.subplots(figsize=(9, 3.9))
     for place, bar in enumerate(bars):
         speed = float(bar["speedup"])
-        axes.barh(place, speed, color=COLOURS[bar["text"]], height=0.68)
+        axes.barh(place, speed, color=COLORS[bar["text"]], height=0.68)
         axes.text(speed + 0.03, place, words(bar), va="center", color=INK)
     axes.axvline(1, color=INK, linestyle="--", linewidth=1, zorder=0)
     axes.set_yticks(range(len(bars)), [bar["label"] for bar in bars])
@@ -50,8 +50,8 @@ def draw(bars: list[dict[str, Any]], label: str) -> plt.Figure:
     axes.set_xlabel(label, color=INK)
     axes.tick_params(colors=INK, length=0)
     axes.spines[:].set_visible(False)
-    kinds = [kind for kind in COLOURS if any(bar["text"] == kind for bar in bars)]
-    marks = [plt.Rectangle((0, 0), 1, 1, color=COLOURS[kind]) for kind in kinds]
+    kinds = [kind for kind in COLORS if any(bar["text"] == kind for bar in bars)]
+    marks = [plt.Rectangle((0, 0), 1, 1, color=COLORS[kind]) for kind in kinds]
     axes.legend(marks, map(MEANING.get, kinds), loc="lower right", frameon=False, labelcolor=INK)
     figure.tight_layout()
     return figure

@@ -52,7 +52,7 @@ def bigram_logits(table: Table, previous: jax.Array) -> jax.Array:
     Unseen contexts back off to the unigram.
 
     Successors beyond the M kept ones are counted as unseen, so this is exactly what tokens
-    are drawn from, normalised over what the table holds.
+    are drawn from, normalized over what the table holds.
     """
     vocabulary, delta = table["unigram"].shape[0], table["smoothing"]
     ids, counts = table["ids"][previous], table["counts"][previous]

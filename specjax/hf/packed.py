@@ -63,7 +63,7 @@ def parse_packing(hf: Mapping[str, Any]) -> Packing | None:
     method = said.get("quant_method") if isinstance(said, dict) else None
     if not isinstance(method, str) or method not in _METHODS:
         raise ValueError(
-            f"quantization_config is {format_value(said)}; of quantised weights those whose "
+            f"quantization_config is {format_value(said)}; of quantized weights those whose "
             "quant_method"
             f" is one of {', '.join(_METHODS)} are read"
         )

@@ -228,7 +228,7 @@ class _Tensor:
                 + (
                     f"ids are read in {', '.join(INTEGERS)}"
                     if stored.integer
-                    else f"weights are read in {', '.join(READ)} and quantised ones not at all"
+                    else f"weights are read in {', '.join(READ)} and quantized ones not at all"
                 )
             )
         fused = (*shape[:-1], shape[-1] // stored.spans * stored.parts)

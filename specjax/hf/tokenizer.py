@@ -142,7 +142,7 @@ def _check_fits(path: Path, vocabulary: dict[str, int], vocab_size: int) -> None
 
 
 AT_ONCE = 1000
-"""Texts that are tokenised together: enough to keep all cores busy."""
+"""Texts that are tokenized together: enough to keep all cores busy."""
 
 
 def token_ids(tokenizer: Any, texts: Iterable[str], *, special: bool = True) -> Iterator[list[int]]:

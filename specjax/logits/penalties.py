@@ -90,7 +90,7 @@ class RepetitionPenalty(LogitsProcessor):
     def adjust(self, logits: jax.Array, places: Positions, rows: jax.Array) -> jax.Array:
         penalty = places.context.options.numbers[self.repetition_penalty]
 
-        def penalised(logits: jax.Array) -> jax.Array:
+        def penalized(logits: jax.Array) -> jax.Array:
             return jnp.where(logits < 0, logits * penalty, logits / penalty)
 
         drafted = places.drafted
@@ -98,8 +98,8 @@ class RepetitionPenalty(LogitsProcessor):
         index = jnp.where(drafted >= 0, drafted, logits.shape[-1])
         row, place = jnp.arange(len(logits))[:, None, None], jnp.arange(logits.shape[1])[:, None]
         # From the logits as they were: a token counts once however often the text has it.
-        once = jnp.where(rows[:, None], penalised(logits), logits)
-        return once.at[row, place, index].set(penalised(again), mode="drop")
+        once = jnp.where(rows[:, None], penalized(logits), logits)
+        return once.at[row, place, index].set(penalized(again), mode="drop")
 
 
 def find_followers(text: jax.Array, length: jax.Array, last: jax.Array) -> jax.Array:

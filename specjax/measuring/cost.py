@@ -224,7 +224,7 @@ def standardized_walltime_improvement(
 ) -> float:
     """Tokens over the cost of calls, counted and priced by part.
 
-    See docs/methods/cascade.md, "Standardised walltime improvement".
+    See docs/methods/cascade.md, "Standardized walltime improvement".
 
     0 when nothing ran.
     """

@@ -1,4 +1,4 @@
-"""Fully sharded training: parameters, gradients and optimiser state split over `data` as well.
+"""Fully sharded training: parameters, gradients and optimizer state split over `data` as well.
 
 A step gathers a parameter where it computes with it, and each device keeps its part of the summed
 gradient: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models"

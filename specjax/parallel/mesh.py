@@ -1,7 +1,7 @@
 """The device mesh: `data` splits the batch, `model` splits weights and caches.
 
 Where a model is to be split over a part of `model`, that axis is two: `group` and `part`. Devices
-of a part are neighbours; every group holds the model once.
+of a part are neighbors; every group holds the model once.
 """
 
 from __future__ import annotations

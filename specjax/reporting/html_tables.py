@@ -75,9 +75,9 @@ def prediction_table(strategies: Mapping[str, Any]) -> str:
 
 
 def improvement_table(strategies: Mapping[str, Any]) -> str:
-    """Standardised walltime improvements."""
+    """Standardized walltime improvements."""
     columns = list(IMPROVEMENTS)
-    caption = "Standardised walltime improvement (SWI): tokens over the price of all calls"
+    caption = "Standardized walltime improvement (SWI): tokens over the price of all calls"
     return _table(caption, columns, _rows(strategies, columns))
 
 

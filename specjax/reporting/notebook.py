@@ -6,7 +6,7 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from specjax.reporting.colours import choose_model_colors
+from specjax.reporting.colors import choose_model_colors
 from specjax.reporting.table import cell
 
 STYLE = """
@@ -17,7 +17,7 @@ STYLE = """
 .legend > .token { display: inline-block; line-height: 1.4; padding: .2em .5em;
   margin-inline-end: .6em; box-shadow: none }
 """
-"""For any ground: words keep its colour. Nothing stands between tokens that would part letters
+"""For any ground: words keep its color. Nothing stands between tokens that would part letters
 which a script joins.
 """
 
@@ -50,7 +50,7 @@ def _visible(text: str) -> str:
 
 
 def choose_writer_colors(texts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """A colour for everybody who wrote a token."""
+    """A color for everybody who wrote a token."""
     writers = (piece.writer for text in texts for piece in pieces(text["rounds"]))
     return choose_model_colors(list(dict.fromkeys(writers)))
 
@@ -95,7 +95,7 @@ def _token(text: str, color: str, stands: bool = True) -> str:
     return f"<{tag} class='token' style='{look}'>{html.escape(text)}</{tag}>"
 
 
-# Words take the notebook's own colour; grounds of tokens are translucent.
+# Words take the notebook's own color; grounds of tokens are translucent.
 _STYLE = f"""
 {STYLE}
 .specjax-result {{ overflow-x: auto }}

@@ -133,7 +133,7 @@ def _tokens(results: Results, plots: Plots) -> str:
     if not texts:
         return ""
     words = (
-        "The first texts token by token, on the colour of the model that wrote each. Tokens that"
+        "The first texts token by token, on the color of the model that wrote each. Tokens that"
         " are struck through were drafted and rejected."
     )
     return page.paragraph(words) + side_by_side(texts)

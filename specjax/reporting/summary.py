@@ -20,7 +20,7 @@ Strategies = Mapping[str, Mapping[str, Any]]
 """`strategies` of results.json."""
 
 BEST, LOSSY = "bold green", "yellow"
-"""How rows look on a terminal that has colours."""
+"""How rows look on a terminal that has colors."""
 
 MARK = "*"
 NOTE = f"{MARK} the fastest lossless strategy"
@@ -117,7 +117,7 @@ def show(table: Table) -> None:
 
 
 def draw_table(table: Table) -> Drawn:
-    """The table in colours; where the terminal is narrow, names and longer cells wrap."""
+    """The table in colors; where the terminal is narrow, names and longer cells wrap."""
     made = Drawn(box=rich.box.SIMPLE_HEAD, header_style="bold", padding=(0, 1, 0, 0))
     for index, title in enumerate(table.head):
         figures = index > 0 and not any(" " in row[index] for row in table.rows)

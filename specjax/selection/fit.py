@@ -3,8 +3,8 @@
 See docs/methods/selection.md, "Objective".
 
 All arms were tried on every query, so the expected reward J = mean of sum_a pi(a|q) r(q, a) is a
-sum, not a sample, and is maximised as such. REINFORCE draws one arm for each query and gives the
-same gradient on average; it is the alternative. Maximising the mean of sum_a r(q, a) log pi(a|q),
+sum, not a sample, and is maximized as such. REINFORCE draws one arm for each query and gives the
+same gradient on average; it is the alternative. Maximizing the mean of sum_a r(q, a) log pi(a|q),
 as if logged pairs of arm and reward were labels, does neither: its optimum is pi proportional to r.
 Letters: N queries, B rows of a batch, D width of the embedding, k arms.
 """

@@ -66,7 +66,7 @@ def optimal_horizontal(
     The drafter accepted most goes first, the others follow in order of their acceptance. Nothing
     beats this: giving a position to one drafter at random, with acceptance and cost between the
     two, never helps (Theorem 4.4: in each such probability EWIF is a ratio of affine functions,
-    hence monotone), and moving the better of two neighbours ahead keeps the cost and can only
+    hence monotone), and moving the better of two neighbors ahead keeps the cost and can only
     raise a running product. All splits are tried, about longest^J / J!.
     """
     chances, prices = probability("alphas", alphas), non_negative("costs", costs)
@@ -134,7 +134,7 @@ def standardized_walltime_improvement(
 ) -> np.ndarray:
     """SWI [...]: `tokens` [...] over the cost of all model runs.
 
-    See docs/methods/cascade.md, "Standardised walltime improvement".
+    See docs/methods/cascade.md, "Standardized walltime improvement".
 
     `calls` and `costs` [..., M] hold runs and cost coefficients per model, the target with cost 1
     included; a run costs the same whatever its width.

@@ -61,7 +61,7 @@ def best(acceptance: ArrayLike, nodes: int) -> tuple[int, ...]:
     hangs on it do not. Nodes that can never stand are left out.
     """
     nodes = int(count("nodes", nodes, least=1))
-    _, given = _programme(_checked(acceptance), nodes)
+    _, given = _program_table(_checked(acceptance), nodes)
     return _parents(given, nodes)
 
 
@@ -104,7 +104,7 @@ def fastest_by_size(
     _by_count("cost", "nodes that are fed", cost, nodes // 2)  # who is fed has a child
     _by_count("verification", "nodes", verification, nodes)
     for levels in range(len(table) + 1):
-        given = _programme(table[:levels], nodes)[1]
+        given = _program_table(table[:levels], nodes)[1]
         for size in range(nodes + 1):
             parents = _parents(given, size)
             improvement = tree_improvement(table, parents, cost, verification)
@@ -142,7 +142,7 @@ def _by_count(name: str, counted: str, times: ArrayLike, most: int) -> np.ndarra
     return times[: most + 1]
 
 
-def _programme(table: np.ndarray, nodes: int) -> tuple[np.ndarray, np.ndarray]:
+def _program_table(table: np.ndarray, nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """Expected nodes [N + 1] that stand of the best tree of at most so many, and the choices.
 
     Those [D + 1, W + 1, N + 1] say how many of the nodes that are left for siblings from a rank on
@@ -164,7 +164,7 @@ def _programme(table: np.ndarray, nodes: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _parents(given: np.ndarray, nodes: int) -> tuple[int, ...]:
-    """The tree that the choices of `_programme` make."""
+    """The tree that the choices of `_program_table` make."""
     parents: list[int] = []
 
     def hang(parent: int, depth: int, left: int) -> None:

@@ -42,8 +42,8 @@ def _cross_entropy_gradient(
     logits, normalizer, labels = kept
     width = logits.shape[-1]
     distribution = jnp.exp(logits - normalizer[..., None])
-    labelled = labels[..., None] == jnp.arange(width)
-    target = smoothing / width + jnp.where(labelled, 1.0 - smoothing, 0.0)
+    labeled = labels[..., None] == jnp.arange(width)
+    target = smoothing / width + jnp.where(labeled, 1.0 - smoothing, 0.0)
     return g[..., None] * (distribution - target), None
 
 

@@ -27,7 +27,7 @@ CHUNK = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """How often tokens and pairs of neighbours were seen."""
+    """How often tokens and pairs of neighbors were seen."""
 
     unigram: np.ndarray  # [V] int64
     pairs: np.ndarray  # [D] int64, ascending: V * token + the token after it

@@ -1,4 +1,4 @@
-"""What training minimises: functions of a batch that sum over its positions.
+"""What training minimizes: functions of a batch that sum over its positions.
 
 An objective is a frozen dataclass of the numbers and words that a config may say of it, one file of
 `training.objectives` each. `sums` returns the summed loss and the number of positions, so that

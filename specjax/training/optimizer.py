@@ -1,4 +1,4 @@
-"""Optimisers and their schedules."""
+"""Optimizers and their schedules."""
 
 from __future__ import annotations
 

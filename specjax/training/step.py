@@ -42,7 +42,7 @@ class Setup:
     def computed(self) -> LanguageModel:
         """The model as it computes in training.
 
-        Layers cast float32 parameters where they use them, so gradients and the optimiser's state
+        Layers cast float32 parameters where they use them, so gradients and the optimizer's state
         stay float32 whatever `dtype` is.
         """
         if self.dtype is None:
@@ -76,7 +76,7 @@ class Setup:
 def train_step(
     setup: Setup, state: TrainState, frozen: Frozen, batch: TrainingBatch
 ) -> tuple[TrainState, dict[str, jax.Array]]:
-    """One optimiser step; returns the new state, and `loss` (nats per position), `gradient` and
+    """One optimizer step; returns the new state, and `loss` (nats per position), `gradient` and
     `positions`, how many the loss is of.
 
     The loss is the mean over all positions of the batch, however it is cut into micro-batches.

@@ -15,7 +15,7 @@ from specjax.runtime.errors import UserError
 PAIR = {"de": "Hallo!", "en": "Hi!"}
 TO_EN, TO_DE = "translate German to English: Hallo!", "translate English to German: Hi!"
 DUCKS = {"question": "How many ducks?", "answer": "2*500=<<2*500=1000>>1,000\n#### 1,000"}
-COLOURS = {"question": "Which?", "choices": ["red", "blue", "green", "grey"]}
+COLORS = {"question": "Which?", "choices": ["red", "blue", "green", "grey"]}
 CHOICE_PROMPT = (
     "Question: Which?\n(A) red (B) blue (C) green (D) grey\n Answer: \n Let's think step by step. "
 )
@@ -53,10 +53,10 @@ CASES = {
         ({"question": "How many?"}, "Q: How many?\nA:", None),
     ],
     "mmlu": [
-        (COLOURS | {"answer": 0}, CHOICE_PROMPT, "A"),
-        (COLOURS | {"answer": 3}, CHOICE_PROMPT, "D"),
-        (COLOURS | {"answer": "B"}, CHOICE_PROMPT, "B"),
-        (COLOURS, CHOICE_PROMPT, None),
+        (COLORS | {"answer": 0}, CHOICE_PROMPT, "A"),
+        (COLORS | {"answer": 3}, CHOICE_PROMPT, "D"),
+        (COLORS | {"answer": "B"}, CHOICE_PROMPT, "B"),
+        (COLORS, CHOICE_PROMPT, None),
     ],
     "triviaqa": [
         ({"question": "Capital?", "answer": ALIASES}, "Q: Capital?\nA:", ("Bern", "Berne")),
@@ -150,7 +150,7 @@ SKIPPED = {
     "xsum": {"document": "", "summary": "s"},
     "gsm8k": {"question": "", "answer": "1"},
     "gsm8k_qa": {"question": " ", "answer": "1"},
-    "mmlu": COLOURS | {"question": ""},
+    "mmlu": COLORS | {"question": ""},
     "alpaca": ALPACA | {"instruction": ""},
     "spec_bench": {"turns": [""]},
     "math500": {"turns": [" "]},
@@ -204,8 +204,8 @@ def test_a_missing_field_names_source_row_and_fields(tmp_path):
         ("wmt14_deen", {"translation": {"fr": "Salut!"}}, "no field 'de' or 'source'"),
         ("gsm8k", {"question": 7}, "no text in field 'question', but 7"),
         ("mmlu", {"question": "Which?"}, "no list of texts in field 'choices'"),
-        ("mmlu", COLOURS | {"choices": ["x"]}, "1 texts in field 'choices' instead of 4"),
-        ("mmlu", COLOURS | {"answer": 4}, "answer 4, neither 0 to 3 nor A to D"),
+        ("mmlu", COLORS | {"choices": ["x"]}, "1 texts in field 'choices' instead of 4"),
+        ("mmlu", COLORS | {"answer": 4}, "answer 4, neither 0 to 3 nor A to D"),
         ("spec_bench", {"turns": []}, "0 texts in field 'turns' instead of 1"),
         ("math500", {"turns": "x"}, "no list of texts in field 'turns'"),
         ("math500", {"text": "x"}, "no field 'prompt' or 'question' or 'problem'"),

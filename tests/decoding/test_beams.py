@@ -176,7 +176,7 @@ def test_a_drafter_changes_no_step(length, width):
 
 
 def exact_counts(table: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    """The counts of neighbours that give the law of a bigram without places."""
+    """The counts of neighbors that give the law of a bigram without places."""
     distribution = np.asarray(jax.nn.softmax(table["by_token"]), np.float64)
     ids = np.argsort(-distribution, axis=1)
     made = {

@@ -131,7 +131,7 @@ def test_the_same_vocabulary_in_another_order_drafts_the_same(temperature, kind)
 
 
 @pytest.mark.parametrize("kind", [pytest.param("encoder", marks=pytest.mark.slow), "decoder"])
-def test_its_law_is_restricted_to_what_both_have_and_renormalised(kind):
+def test_its_law_is_restricted_to_what_both_have_and_renormalized(kind):
     models, params = three(kind)
     made = strategy(drafter="neural", length=1, temperature=1.0)
     ready = decoder(models, made, LIMIT)

@@ -140,7 +140,7 @@ def test_costs_and_rooflines_cover_every_model_and_width(finished):
         assert results["roofline"][name]["measured_ms"] == model["step_ms"]
 
 
-def test_coloured_texts_spell_the_outputs(finished):
+def test_colored_texts_spell_the_outputs(finished):
     texts = json.loads((finished[1] / "results.json").read_text())["texts"]
     rows = [json.loads(line) for line in (finished[1] / "outputs.jsonl").read_text().splitlines()]
     outputs = {(row["source"], row["strategy"]): row["output"] for row in rows}

@@ -1,4 +1,4 @@
-"""What calls count for in the standardised walltime improvement."""
+"""What calls count for in the standardized walltime improvement."""
 
 from __future__ import annotations
 

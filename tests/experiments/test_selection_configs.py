@@ -134,6 +134,6 @@ def test_arms_and_settings_are_spelled_in_flags():
     for words in ("drafter", "exit=two", "=x"):
         with pytest.raises(UserError, match="each must be name=directory"):
             parse_arms(words)
-    for words in ("colour=red", "length=long", "task=xsum"):
+    for words in ("color=red", "length=long", "task=xsum"):
         with pytest.raises(UserError, match="settings are .*; they are policy, oracle"):
             parse_choices(words, "none,a=x")

@@ -87,12 +87,12 @@ def build(name: str, seed: int, **changes: Any) -> torch.nn.Module:
         # As of published models; transformers 5 makes three tables where the output is not tied.
         for stack in (model.model.encoder, model.model.decoder):
             stack.embed_tokens = model.model.shared
-    randomise(model, torch.Generator().manual_seed(seed))
+    randomize(model, torch.Generator().manual_seed(seed))
     return model
 
 
 @torch.no_grad()
-def randomise(model: torch.nn.Module, generator: torch.Generator) -> None:
+def randomize(model: torch.nn.Module, generator: torch.Generator) -> None:
     """Weights of a scale at which every part of the model moves the logits."""
     last = f"decoder.layers.{model.config.decoder_layers - 1}.final_layer_norm.weight"
     scale = model.config.d_model**0.5 if model.config.scale_embedding else 1.0

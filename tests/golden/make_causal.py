@@ -105,7 +105,7 @@ def build(family: str, shape: dict[str, Any], seed: int) -> torch.nn.Module:
 
 
 @torch.no_grad()
-def randomise(model: torch.nn.Module, generator: torch.Generator) -> None:
+def randomize(model: torch.nn.Module, generator: torch.Generator) -> None:
     """Weights of a scale at which every part of the model moves the logits, themselves O(1)."""
     offset = 1.0 if "Gemma" in type(model).__name__ else 0.0  # that its norms add to their weights
     last = LAST_NORMS

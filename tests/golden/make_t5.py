@@ -68,12 +68,12 @@ def build(name: str, seed: int, **changes: Any) -> torch.nn.Module:
     if not shape["tie_word_embeddings"]:
         # transformers 5 ties every new T5.
         model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.shared.weight))
-    randomise(model, torch.Generator().manual_seed(seed))
+    randomize(model, torch.Generator().manual_seed(seed))
     return model
 
 
 @torch.no_grad()
-def randomise(model: torch.nn.Module, generator: torch.Generator) -> None:
+def randomize(model: torch.nn.Module, generator: torch.Generator) -> None:
     """Weights of a scale at which every part of the model moves the logits, themselves O(1)."""
     for name, weight in model.named_parameters():
         if name == "decoder.final_layer_norm.weight":

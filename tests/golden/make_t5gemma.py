@@ -79,7 +79,7 @@ def build(shape: dict[str, Any], seed: int) -> torch.nn.Module:
     stacks = {side: STACK | shape[side] for side in ("encoder", "decoder")}
     config = T5GemmaConfig(**shape | stacks, attn_implementation="eager")
     model = T5GemmaForConditionalGeneration(config).eval()
-    randomise(model, torch.Generator().manual_seed(seed))
+    randomize(model, torch.Generator().manual_seed(seed))
     return model
 
 
@@ -89,12 +89,12 @@ def build_two(shape: dict[str, Any], seed: int) -> torch.nn.Module:
     eyes = EYES | {"text_config": encoder, "eoi_token_index": shape["eoi_token_index"]}
     config = T5Gemma2Config(encoder=eyes, decoder=decoder)
     model = T5Gemma2ForConditionalGeneration(config).eval()
-    randomise(model, torch.Generator().manual_seed(seed))
+    randomize(model, torch.Generator().manual_seed(seed))
     return model
 
 
 @torch.no_grad()
-def randomise(model: torch.nn.Module, generator: torch.Generator) -> None:
+def randomize(model: torch.nn.Module, generator: torch.Generator) -> None:
     """Weights of a scale at which every part of the model moves the logits, themselves O(1)."""
     for name, weight in model.named_parameters():
         if name == "model.decoder.norm.weight":

@@ -45,13 +45,13 @@ GENERATION: dict[str, Any] = {
 def build(seed: int, **changes: Any) -> WhisperForConditionalGeneration:
     """A random model, with `changes` to its configuration."""
     model = WhisperForConditionalGeneration(WhisperConfig(**SHAPE | changes)).eval()
-    randomise(model, torch.Generator().manual_seed(seed))
+    randomize(model, torch.Generator().manual_seed(seed))
     model.generation_config = GenerationConfig(**GENERATION)
     return model
 
 
 @torch.no_grad()
-def randomise(model: torch.nn.Module, generator: torch.Generator) -> None:
+def randomize(model: torch.nn.Module, generator: torch.Generator) -> None:
     """Weights of a scale at which every part of the model moves the logits, themselves O(1)."""
     for name, weight in model.named_parameters():
         if name.endswith("encoder.embed_positions.weight"):

@@ -111,7 +111,7 @@ def test_logits_equal_those_of_transformers_before_and_after_an_export(
     maker = runpy.run_path(str(GOLDEN / "make_causal.py"))
     rope = {"rope_type": "default", "rope_theta": 5000.0}
     theirs = SeedOssForCausalLM(SeedOssConfig(**SHAPE, rope_parameters=rope, **fields)).eval()
-    maker["randomise"](theirs, torch.Generator().manual_seed(3))
+    maker["randomize"](theirs, torch.Generator().manual_seed(3))
     theirs.save_pretrained(tmp_path / "in")
     ours = specjax.load(tmp_path / "in")
     tokens, length = maker["rows"](96, (40, 40, 40), 5)

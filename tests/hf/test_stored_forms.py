@@ -218,7 +218,7 @@ def test_double_precision_is_read(tmp_path: Path) -> None:
     same(load(folder), load(GOLDEN / "llama"))
 
 
-def test_a_quantised_checkpoint_is_named(tmp_path: Path) -> None:
+def test_a_quantized_checkpoint_is_named(tmp_path: Path) -> None:
     folder = copied("llama", tmp_path)
     configure(folder, quantization_config={"quant_method": "fp8"})
     assert "quantization_config" in complaint(folder)

@@ -50,7 +50,7 @@ def test_figures_are_those_of_the_formulas(start_token, entries, monkeypatch):
     assert found["bigram_accuracy"] == accuracy
 
 
-def test_text_without_neighbours_is_refused():
+def test_text_without_neighbors_is_refused():
     table = ngram.fit(TEXT, V)
     with pytest.raises(UserError, match="no two tokens"):
         evaluation.predict_tokens(table, [[2], [3]], None)

@@ -39,7 +39,7 @@ def drawn():
     return LAYER.init(jax.random.key(1), x)["params"], x
 
 
-def mixed(params, x: np.ndarray, normalised: bool) -> np.ndarray:
+def mixed(params, x: np.ndarray, normalized: bool) -> np.ndarray:
     """Token by token and expert by expert: Mixtral's equation of section 2.1."""
     made = np.zeros_like(x)
     for token, state in enumerate(x):
@@ -49,17 +49,17 @@ def mixed(params, x: np.ndarray, normalised: bool) -> np.ndarray:
         for expert in best:
             gate = state @ params["gates"][expert]
             inner = gate / (1 + np.exp(-gate)) * (state @ params["ups"][expert])
-            weight = shares[expert] / (shares[best].sum() if normalised else 1.0)
+            weight = shares[expert] / (shares[best].sum() if normalized else 1.0)
             made[token] += weight * (inner @ params["downs"][expert])
     return made
 
 
-@pytest.mark.parametrize("normalised", [True, False])
-def test_a_layer_is_the_weighted_sum_of_the_likeliest_experts(drawn, normalised: bool) -> None:
+@pytest.mark.parametrize("normalized", [True, False])
+def test_a_layer_is_the_weighted_sum_of_the_likeliest_experts(drawn, normalized: bool) -> None:
     params, x = drawn
-    layer = Experts(dataclasses.replace(MIXTURE, normalized=normalised), "silu")
+    layer = Experts(dataclasses.replace(MIXTURE, normalized=normalized), "silu")
     found = layer.apply({"params": params}, x)
-    expected = mixed(params, np.asarray(x[0], np.float64), normalised)
+    expected = mixed(params, np.asarray(x[0], np.float64), normalized)
     np.testing.assert_allclose(found[0], expected, atol=1e-5)
     few = layer.apply({"params": params}, x[:, :1])  # so few picks that matrices are gathered
     np.testing.assert_allclose(few[0], expected[:1], atol=1e-5)

@@ -152,7 +152,7 @@ def test_a_tree_on_a_ring_is_kept_as_on_a_plain_cache() -> None:
 
 
 def test_layers_that_run_one_by_one_share_the_rings_pointer() -> None:
-    """As early exits and confident adaptive language modelling call them."""
+    """As early exits and confident adaptive language modeling call them."""
     ring, plain = started(AHEAD)[0], started(None)[0]
     found = []
     for cache in (ring, plain):

@@ -292,7 +292,7 @@ def test_the_text_part_of_a_gemma3_that_sees_gives_its_logits(tmp_path: Path) ->
     }  # fmt: skip
     whole = Gemma3Config(text_config=text, vision_config=sees, mm_tokens_per_image=4)
     theirs = Gemma3ForConditionalGeneration(whole).eval()
-    GOLDEN["randomise"](theirs, torch.Generator().manual_seed(5))
+    GOLDEN["randomize"](theirs, torch.Generator().manual_seed(5))
     theirs.save_pretrained(tmp_path / "whole")
     ours = load(tmp_path / "whole")
     tokens, length = random_rows(3, (40, 41))

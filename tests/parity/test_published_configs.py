@@ -50,7 +50,7 @@ def test_a_published_configuration_gives_transformers_tokens(name: str, tmp_path
 def test_a_published_speech_configuration_gives_transformers_tokens(name: str, tmp_path) -> None:
     one = READ[name]
     model = WhisperForConditionalGeneration(WhisperConfig(**shape(one))).eval()
-    maker("whisper")["randomise"](model, maker("whisper")["torch"].Generator().manual_seed(40))
+    maker("whisper")["randomize"](model, maker("whisper")["torch"].Generator().manual_seed(40))
     checkpoint = Speech(tmp_path, model, one.config["eos_token_id"])
     checkpoint.write(one.config, one.generation)
     theirs = checkpoint.their_rows()

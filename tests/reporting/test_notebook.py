@@ -1,4 +1,4 @@
-"""A result in a notebook: tokens on their writers' colours, figures, and any ground."""
+"""A result in a notebook: tokens on their writers' colors, figures, and any ground."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_token_and_figure_is_shown_escaped():
     assert "and 5 more" in page and "75.0%" in page and "calls drafter" in page
 
 
-def test_words_take_the_colour_of_the_notebook():
+def test_words_take_the_color_of_the_notebook():
     page = result_html(synthetic.texts(), 3, Result([[1]] * 3, None, STATISTICS).row())
     assert not re.search(r"(?<![-\w])color:(?! inherit)", page)
     grounds = re.findall(r"background:\s*([^;']+)", page)

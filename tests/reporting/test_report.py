@@ -101,7 +101,7 @@ def test_every_drawing_says_in_words_what_it_shows(page):
     assert all(len(drawing["aria-label"]) > 40 for drawing in drawings)
 
 
-def test_drawings_take_the_colours_of_the_page(text):
+def test_drawings_take_the_colors_of_the_page(text):
     drawings = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
     assert all("fill: var(--ink)" in drawing for drawing in drawings)
     fixed = {style.DARK, style.WHITE, style.GRID, "#000000"}
@@ -145,7 +145,7 @@ def test_rejected_tokens_are_struck_through(page):
     assert len(tokens) == written + 1 + 3  # three writers
 
 
-def test_each_writer_has_one_colour(text):
+def test_each_writer_has_one_color(text):
     looks = {
         writer: set(re.findall(rf"<span class='token' style='([^']*)'>{writer}</span>", text))
         for writer in ("target", "drafter", "bigram")

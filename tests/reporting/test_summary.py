@@ -73,7 +73,7 @@ def test_a_file_gets_plain_text(results, monkeypatch):
     assert "\x1b" not in out.getvalue()
 
 
-def test_a_terminal_gets_colours_and_every_cell(results, monkeypatch):
+def test_a_terminal_gets_colors_and_every_cell(results, monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -88,7 +88,7 @@ def test_a_terminal_gets_colours_and_every_cell(results, monkeypatch):
 
 def test_a_narrow_terminal_wraps_words_and_cuts_no_figure(results, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("TERM", "dumb")  # no colours
+    monkeypatch.setenv("TERM", "dumb")  # no colors
     out = Terminal()
     table = summary(results["strategies"])
     with contextlib.redirect_stdout(out):

@@ -466,7 +466,7 @@ _OTHERS: dict[str, dict[str, tuple[str, ...]]] = {
         "space={'length': (0, 1)}": ("config.space", "length"),
         "space={'length': 3}": ("config.space.length",),
         "space={'length': (2, 2)}": ("config.space.length", "differ"),
-        "space={'colour': (1, 2)}": ("config.space", "colour"),
+        "space={'color': (1, 2)}": ("config.space", "color"),
         f"space={{'length': (1, {HUGE})}}": ("config.space", "at most 1,000"),
         "base.batch_size=0": ("batch_size",),
         "base.experiment=train": ("config.base.experiment",),
@@ -479,7 +479,7 @@ _OTHERS: dict[str, dict[str, tuple[str, ...]]] = {
         "grid={'seed': 3}": ("config.grid.seed",),
         "grid={'seed': ('a',)}": ("config.grid.seed", "'a'"),
         "grid={'seed': (-1,)}": ("seed", "-1"),
-        "grid={'colour': (1, 2)}": ("config.grid.colour",),
+        "grid={'color': (1, 2)}": ("config.grid.color",),
         "grid={'mesh': (1, 2)}": ("config.grid.mesh", "group"),
         f"grid={{'batch_size': (1, {HUGE})}}": ("batch_size",),
         "strategies=('foo',)": ("config.strategies", "foo"),
@@ -596,7 +596,7 @@ _CONFIGS: dict[str, tuple[str, ...]] = {
     "configs/tune.py:configs/translate.py;length": ("length", "field=value"),
     "configs/tune.py:configs/training/finetune.py": ("config.base.experiment", "decode"),
     "configs/sweep.py:configs/translate.py;seed=": ("seed", "field=value"),
-    "configs/sweep.py:configs/translate.py;colour=1": ("colour",),
+    "configs/sweep.py:configs/translate.py;color=1": ("color",),
 }
 
 _FLAGS: tuple[Row, ...] = (

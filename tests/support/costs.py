@@ -27,7 +27,7 @@ class Cost(NamedTuple):
 
 BUDGET = Cost(seconds=200.0, programs=300)
 """Of a fast test; programs count the same everywhere, seconds leave room for a slow machine, three
-times what the dearest takes on two free cores, and for a compiler that optimises. The first test of
+times what the dearest takes on two free cores, and for a compiler that optimizes. The first test of
 a process that draws weights compiles about 110 small programs."""
 
 EXCEPTIONS = {

@@ -33,7 +33,7 @@ SEEDS = {"bart": 20, "marian": 7, "marian_two": 43, "pegasus": 6}
 
 
 @torch.no_grad()
-def randomise(model: Any, name: str = "") -> None:
+def randomize(model: Any, name: str = "") -> None:
     """Weights of a scale at which every part of the model moves the logits."""
     kind = model.config.model_type
     generator = torch.Generator().manual_seed(SEEDS.get(name or kind, 3))
@@ -68,7 +68,7 @@ class Checkpoint:
         if shape.get("tie_word_embeddings") is False:  # transformers 5 ties every T5 that it makes
             head = model.get_output_embeddings()
             head.weight = torch.nn.Parameter(head.weight.detach().clone())
-        randomise(model, name)
+        randomize(model, name)
         model.save_pretrained(folder)
         self.config = json.loads((folder / "config.json").read_text("utf-8"))
 

@@ -1,4 +1,4 @@
-"""Small models whose behaviour is known by heart, for tests of the loops.
+"""Small models whose behavior is known by heart, for tests of the loops.
 
 `PrefixModel` computes its logits from everything its cache holds below the fed position, so a
 stale or missing slot changes them; `law` computes the same without any cache.

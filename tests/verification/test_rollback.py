@@ -37,7 +37,7 @@ def draft(tokens, proposer=None, length=None) -> Draft:
 
 
 def laws(batch: int, width: int) -> jax.Array:
-    return jnp.broadcast_to(jnp.log(P) + 3.0, (batch, width, 4))  # logits need no normaliser
+    return jnp.broadcast_to(jnp.log(P) + 3.0, (batch, width, 4))  # logits need no normalizer
 
 
 def own_token(verdict) -> list[int]:

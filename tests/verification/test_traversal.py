@@ -156,7 +156,7 @@ def of_rule(draft: Draft, parents) -> tuple[np.ndarray, np.ndarray]:
 
 @jax.jit
 def numbers(draft: Draft, p: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The chances of all places and what each draws from, not normalised."""
+    """The chances of all places and what each draws from, not normalized."""
     weights, chances = traversal.acceptance_chances(draft, p)
     places = jnp.broadcast_to(jnp.arange(p.shape[1])[:, None], (p.shape[1], len(p)))
     distribution = functools.partial(traversal.residual_weights, draft, p, weights)

@@ -1,4 +1,4 @@
-"""What may go on with the hypotheses of a draft: a model, counts of neighbours, copies.
+"""What may go on with the hypotheses of a draft: a model, counts of neighbors, copies.
 
 Each gives every hypothesis logits of what comes next; `drafting.draft` has the beam. Letters: B
 batch rows, W beams, T hypotheses of a drafted step, M most new tokens, L length of a text, V

@@ -88,7 +88,7 @@ class SelectedFields:
     bandit: str = fields.choice(bandits.KINDS, bandits.UCB, help="optimism of mode 'online'")
     context: int = fields.integer(CONTEXT, least=2, help="width of what mode 'online' reads")
     spread: float = fields.number(1.0, bounds="[0, inf)", help="optimism of mode 'online'")
-    ridge: float = fields.number(1.0, bounds="(0, inf)", help="regularisation of mode 'online'")
+    ridge: float = fields.number(1.0, bounds="(0, inf)", help="regularization of mode 'online'")
 
     LEARNING = ("bandit", "context", "spread", "ridge")
 

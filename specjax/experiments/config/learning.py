@@ -169,7 +169,7 @@ class Train(Chat, Generation):
     accumulate: int = integer(1, help="micro-batches that a batch is cut into")
     bucket: int = bucket_field(8, "rows are padded to multiples of it; each width compiles once")
     dropout: float = number(0.0, bounds="[0, 0.99]", help="of states and attention")
-    learn_prompt: bool = flag(help="decoder-only: True learns the prompts too (language modelling)")
+    learn_prompt: bool = flag(help="decoder-only: True learns the prompts too (language modeling)")
     max_prompt_tokens: int = integer(512, most=TOKENS, help="longer rows are left out")
     max_output_tokens: int = integer(128, most=TOKENS, help="likewise")
     seed: int = seed(help="of batches, dropout and samples")

@@ -136,7 +136,7 @@ def make_learner(
 
 
 def make_optimizer(config: ConfigDict, updates: int) -> Optimizer:
-    """The optimiser of a stream with so many updates.
+    """The optimizer of a stream with so many updates.
 
     Raises:
       UserError: when it would grow its rate beyond the end of the stream.
@@ -145,6 +145,6 @@ def make_optimizer(config: ConfigDict, updates: int) -> Optimizer:
     if config.optimizer.warmup > steps:
         raise UserError(
             f"config.optimizer.warmup is {config.optimizer.warmup:,}; it must be at most {steps:,},"
-            " the optimiser's steps in the stream"
+            " the optimizer's steps in the stream"
         )
     return Optimizer(steps=steps, **config.optimizer.to_dict())

@@ -203,7 +203,7 @@ def check_schedule(config: ConfigDict) -> None:
 
 
 def make_optimizer(config: ConfigDict) -> Optimizer:
-    """The optimiser of a config."""
+    """The optimizer of a config."""
     return Optimizer(**config.optimizer.to_dict())
 
 

@@ -74,7 +74,7 @@ def check_start(config: ConfigDict) -> None:
 
 
 def to_training_form(config: ConfigDict, model: LanguageModel) -> LanguageModel:
-    """The model with the dropout and the rematerialisation of the config."""
+    """The model with the dropout and the rematerialization of the config."""
     changes = {"dropout": config.dropout, "remat": config.remat}
     return dataclasses.replace(model, config=dataclasses.replace(model.config, **changes))
 

@@ -13,7 +13,7 @@ from specjax.training.objective import FIXED, TEACHER, TRUNK, Frozen, FrozenMode
 
 
 def make_objective(config: ConfigDict) -> Objective:
-    """What a training config minimises.
+    """What a training config minimizes.
 
     Raises:
       UserError: when its name or a field cannot be used, or a field of another objective is set.

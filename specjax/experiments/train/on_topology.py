@@ -122,7 +122,7 @@ def on_all(tree: Any, mesh: Mesh) -> Any:
 
 
 def abstract_state(setup: Setup, params: Any, mesh: Mesh) -> TrainState:
-    """Shapes of the state before the first step; the optimiser's lie as their parameters do."""
+    """Shapes of the state before the first step; the optimizer's lie as their parameters do."""
     state = jax.eval_shape(setup.start, params)
 
     def as_parameter(leaf: Any, parameter: Any) -> Any:

@@ -32,7 +32,7 @@ from specjax.training.surgery import take_layers_shape
 
 
 def show_plan(config: ConfigDict) -> dict[str, int]:
-    """Prints and returns bytes on each device: parameters, gradients, optimiser, target."""
+    """Prints and returns bytes on each device: parameters, gradients, optimizer, target."""
     mesh = mesh_sizes(config)
     target = target_of(config)
     model = planned_model(config, target)
@@ -188,7 +188,7 @@ def bytes_of(tree: Any) -> int:
 def optimizer_bytes(
     config: ConfigDict, objective: Objective, model: LanguageModel, trained: int
 ) -> int:
-    """Bytes of the optimiser's state on each device; it is split as the parameters are."""
+    """Bytes of the optimizer's state on each device; it is split as the parameters are."""
     tree = {"heads": heads_tree(objective, model)}
     if objective.trains_model:
         tree["model"] = abstract_params(model, jnp.float32)

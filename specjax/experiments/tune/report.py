@@ -133,7 +133,7 @@ def worth(chosen: dict[str, Any]) -> str:
     """How good the chosen setting is by what was searched for."""
     if chosen["swi"] is not None:
         gain = chosen["swi"]
-        words = f"standardised walltime improvement {gain:.2f}"
+        words = f"standardized walltime improvement {gain:.2f}"
     elif chosen["speedup"] is not None:
         gain = chosen["speedup"]
         words = f"{gain:.2f} times as fast as the target alone"

@@ -125,7 +125,7 @@ def add_batch(
 def add_calls(session: Session, name: str, trial: Trial, generation: Any, rows: int) -> None:
     """Adds the calls of the first `rows` rows and prices all of the trial's.
 
-    See docs/methods/cascade.md, "Standardised walltime improvement".
+    See docs/methods/cascade.md, "Standardized walltime improvement".
     """
     decoder = session.generators[name].decoder
     for part, count in summarize(decoder, [(generation, rows)]).calls.items():

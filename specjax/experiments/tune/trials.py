@@ -39,7 +39,7 @@ PREDICTION, END = "prediction", "end"
 """Stages at which a candidate drops out, beside `round 1`, `round 2`, ..."""
 
 TIME, SWI = "time", "swi"
-"""What candidates are ranked by: measured time, or the standardised walltime improvement."""
+"""What candidates are ranked by: measured time, or the standardized walltime improvement."""
 
 
 @dataclasses.dataclass

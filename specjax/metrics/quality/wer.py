@@ -64,7 +64,7 @@ class BasicWordErrorRate(WordErrorRate):
 class EnglishWordErrorRate(WordErrorRate):
     """The same with English numbers and contractions in one form, too.
 
-    Whisper's normaliser as transformers has it, but for the table of British spellings, which is
+    Whisper's normalizer as transformers has it, but for the table of British spellings, which is
     part of checkpoints.
     """
 

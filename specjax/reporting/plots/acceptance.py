@@ -12,7 +12,7 @@ from specjax.reporting.plots import style
 from specjax.reporting.plots.speed import Strategies
 
 _DARKEST = 0.25
-"""Of the scale of colours: what is darker would not be seen on a dark page."""
+"""Of the scale of colors: what is darker would not be seen on a dark page."""
 
 
 def _with(strategies: Strategies, field: str) -> dict[str, list[Mapping[str, Any]]]:

@@ -136,7 +136,7 @@ def quality_against_speed(
     axes.step(x[on], y[on], where="pre", color=style.DARK, linewidth=1, label="front")
     for number, index in enumerate(map(int, on[:_LISTED]), start=1):
         place = x[index], y[index]
-        # Every other number below: neighbours on a flat front stay apart.
+        # Every other number below: neighbors on a flat front stay apart.
         offset = (0, 8) if number % 2 else (0, -15)
         axes.annotate(str(number), place, offset, textcoords="offset points", ha="center")
         axes.plot([], [], linestyle="", label=f"{number}: {style.short(labels[index])}")

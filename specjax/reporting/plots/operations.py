@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from specjax.reporting.colours import choose_model_colors
+from specjax.reporting.colors import choose_model_colors
 from specjax.reporting.plots import style
 from specjax.reporting.plots.speed import Strategies
 
@@ -38,7 +38,7 @@ def operation_bars(strategies: Strategies) -> Figure | None:
     models = list(dict.fromkeys(m for parts in counted.values() for m in parts if m != "total"))
     colors = choose_model_colors(models)
     figure, panels = style.figure(style.bar_height(len(names)) + 0.3, 3, sharey=True)
-    figure.set_layout_engine("constrained", wspace=0.06)  # end labels of neighbours would touch
+    figure.set_layout_engine("constrained", wspace=0.06)  # end labels of neighbors would touch
     for axes, (field, title) in zip(panels, _PANELS, strict=True):
         whole = counted[BASELINE]["total"][field]
         parts = ["total"] if field == "intensity" else models

@@ -21,7 +21,7 @@ PARTS = (
     ("fixed", style.AMBER),
     ("rest", style.GREY),
 )
-"""Fields of `time` in the order of the bars, and their colours."""
+"""Fields of `time` in the order of the bars, and their colors."""
 
 
 @style.use_style()

@@ -11,9 +11,9 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from specjax.reporting.colours import AMBER, BLUE, DARK, GREEN, PINK, SKY, VERMILION
-from specjax.reporting.colours import GREY as GREY  # for plots, under `style.` as all others
-from specjax.reporting.colours import TARGET as TARGET
+from specjax.reporting.colors import AMBER, BLUE, DARK, GREEN, PINK, SKY, VERMILION
+from specjax.reporting.colors import GREY as GREY  # for plots, under `style.` as all others
+from specjax.reporting.colors import TARGET as TARGET
 from specjax.runtime.files import replacing
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def save(made: Figure, folder: Path, name: str) -> None:
 
 
 def marks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Colour, marker and label of every series; 56 pairs before one comes again.
+    """Color, marker and label of every series; 56 pairs before one comes again.
 
     From all strategies of a run, so that each looks the same in every plot.
     """

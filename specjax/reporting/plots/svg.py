@@ -1,4 +1,4 @@
-"""A figure as markup inside a page: it takes the page's colours, light or dark, and its fonts."""
+"""A figure as markup inside a page: it takes the page's colors, light or dark, and its fonts."""
 
 from __future__ import annotations
 
